@@ -76,6 +76,8 @@ class Finished(NamedTuple):
     marks: Array | None  # uint64, by exchange: bits that inspectors set; None without inspectors
     provisional: Array | None = None  # uint8, by exchange: 1 + the outcome of its provisional row, 0; None without any
     facts: Array | None = None  # FACT, in order of their exchanges; None without a collector of facts
+    #: EXCHANGE and FACT rows of bare SASL tokens, if there are any and a collector of facts wants them.
+    tokens: tuple[Array, Array] | None = None
 
 
 class Dissector:
@@ -441,6 +443,10 @@ class Dissector:
         if numbers.item(_FREE_LARGE_BYTES) >= FREE_KEPT:
             self._pool.return_memory(self._state, top)
         made = decoder.made
+        tokens = None
+        if made < count and self._facts is not None and self._facts.has_tokens:
+            bare = rows[made:][::-1].copy()
+            tokens = bare, self._facts.take(bare["exchange"])
         return Finished(
             rows[:made] if made < count else rows,
             decoder.results,
@@ -448,6 +454,7 @@ class Dissector:
             marks[:made] if self.inspectors else None,
             provisional[:made] if self._has_provisional else None,
             None if self._facts is None else self._facts.take(rows["exchange"][:made]),
+            tokens,
         )
 
     def _apply_sources(self) -> None:

@@ -142,7 +142,8 @@ def _set_ends(x, ends, connection, client):  # type: ignore[no-untyped-def]
 
 @helper
 def _finish_exchanges(t, d, rows, marks, provisional):  # type: ignore[no-untyped-def]
-    """Set the times of the finished exchanges and copy them to `rows`, but for bare tokens; then free their slots.
+    """Set the times of the finished exchanges and copy them to `rows`; then free their slots. Bare tokens come last in
+    `rows`, the first of them at its end.
 
     Return whether all are finished: if not, there is no room for their topics.
     """
@@ -169,6 +170,10 @@ def _finish_exchanges(t, d, rows, marks, provisional):  # type: ignore[no-untype
             if made < provisional.shape[0]:
                 provisional[made] = link.provisional
             made += 1
+        else:
+            x = t.exchanges[slot]
+            _set_ends(x, d.ends, np.int64(link.connection), np.int64(connection.client))
+            rows[rows.shape[0] - 1 - (i - made)] = x
         if marks.shape[0] > 0:
             d.marks[slot] = 0
         release_row(t.free_exchanges, slot)

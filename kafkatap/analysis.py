@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .request_log.log_join import LogJoin
     from .run import Run
     from .show.viewing import Known
+    from .tls.key_log import KeyLog
 
 Path = str | os.PathLike[str]
 
@@ -58,6 +59,7 @@ class Analysis:
         definitions: Definitions | None = None,
         selection: Selection = EVERYTHING,
         max_frame: int | None = None,
+        key_log: KeyLog | None = None,
     ) -> None:
         from .captures.paths import find_captures
         from .captures.pipes import is_pipe
@@ -71,6 +73,7 @@ class Analysis:
         self._block_size = block_size
         self._definitions = definitions
         self._max_frame = max_frame
+        self._key_log = key_log
         self.selection = selection
         self._is_read = False
 
@@ -262,20 +265,20 @@ class Analysis:
         )  # fmt: skip
 
     def extract(
-        self, output: Path, *, connections: bool = False, comments: bool = True, overwrite: bool = False
-    ) -> Summary:
+        self, output: Path, *, connections: bool = False, comments: bool = True, overwrite: bool = False,
+        secrets: bool = False,
+    ) -> Summary:  # fmt: skip
         """Copy the packets of the selected exchanges to a pcapng, as `kafkatap extract` does (docs/extract.md).
 
         `connections`: all packets of their connections. `comments`: packet comments with findings, and names of
-        addresses. ValueError for pipes, and for a file that exists without `overwrite`. OSError if it cannot be
-        written. No file is made if nothing is selected.
+        addresses. `secrets`: the TLS secrets of the copied connections. ValueError for pipes, and for a file that
+        exists without `overwrite`. OSError if it cannot be written. No file is made if nothing is selected.
         """
         from .extract import extract
 
-        engine_options = {"ports": self._ports, "definitions": self._definitions, "max_frame": self._max_frame}
         made = extract(
             self.captures, os.fspath(output), self.selection, connections=connections, comments=comments,
-            names=comments, overwrite=overwrite, engine_options=engine_options,
+            names=comments, overwrite=overwrite, secrets=secrets, engine_options=self._engine_options,
         )  # fmt: skip
         self._check(made)
         return made
@@ -322,7 +325,14 @@ class Analysis:
     def _engine(self, **options: Any) -> Any:
         from .engine import Engine
 
-        return Engine(ports=self._ports, definitions=self._definitions, max_frame=self._max_frame, **options)
+        return Engine(**self._engine_options, **options)
+
+    @property
+    def _engine_options(self) -> dict[str, Any]:
+        return {
+            "ports": self._ports, "definitions": self._definitions, "max_frame": self._max_frame,
+            "key_log": self._key_log,
+        }  # fmt: skip
 
     def _run(
         self, all_results: bool, inspectors: Sequence[Inspector] = (), selection: Selection = EVERYTHING,
@@ -374,6 +384,7 @@ def analyze(
     start: str | None = None,
     end: str | None = None,
     max_frame: int | None = None,
+    keylog: Path | Iterable[Path] | None = None,
 ) -> Analysis:
     """Analyze one capture or many (pcap or pcapng, also .gz and .zst). Packets are put in time order.
 
@@ -382,16 +393,18 @@ def analyze(
     `ports`: hints that brokers listen there; Kafka is found without them. `definitions`: message definitions
     (.json) of a newer Kafka or a vendor, laid over the built-in ones: a folder, a kafka-clients jar or another archive,
     a file, or several of these, of which later ones go before. They are read at once. `max_frame`: messages larger than
-    this many bytes (None: 100 MiB) are measured, and only their heads decoded.
+    this many bytes (None: 100 MiB) are measured, and only their heads decoded. `keylog`: files with the secrets of TLS
+    connections, in the format of SSLKEYLOGFILE, also .gz and .zst, and globs. These connections are decrypted. Secrets
+    in a pcapng are used without it.
 
     The other arguments select exchanges, as the options of the command line do. `filter`: an expression
     (docs/filters.md). `clients`, `topics`: names with the wildcards * and ?. `brokers`: ADDRESS, ADDRESS:PORT or :PORT.
     `apis`: names or keys. `start`, `end`: `15:10:39`, `2026-11-21 15:10:39`, `+10s`; an exchange that begins at `end`
     is left out. Times without a zone are local.
 
-    ValueError where definitions or a selection are wrong, with the place in a filter. FileNotFoundError where a file
-    does not exist. On first use: OSError where a file cannot be opened, `UnreadableCaptureError` where none is a
-    capture.
+    ValueError where definitions, a selection or a key log are wrong, with the place in a filter. FileNotFoundError
+    where a file does not exist. On first use: OSError where a file cannot be opened, `UnreadableCaptureError` where
+    none is a capture.
     """
     if isinstance(captures, (str, os.PathLike)):
         captures = [captures]
@@ -400,6 +413,11 @@ def analyze(
         from .engine import open_definitions
 
         known = open_definitions(definitions)
+    key_log = None
+    if keylog is not None:
+        from .tls.key_log_files import open_key_logs
+
+        key_log = open_key_logs([keylog] if isinstance(keylog, (str, os.PathLike)) else keylog)
     selection = Selection.of(
         filter=filter,
         clients=_several(clients),
@@ -410,7 +428,7 @@ def analyze(
         end=None if end is None else read_moment(end),
         definitions=known,
     )
-    return Analysis(captures, ports, definitions=known, selection=selection, max_frame=max_frame)
+    return Analysis(captures, ports, definitions=known, selection=selection, max_frame=max_frame, key_log=key_log)
 
 
 def _several(values: str | Iterable[str]) -> tuple[str, ...]:

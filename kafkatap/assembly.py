@@ -62,6 +62,9 @@ class Assembled(NamedTuple):
     stalls: Array = _NO_STALLS  # STALL, that ended with these packets
     secrets: bytes = b""  # TLS key logs that the captures had before these packets
 
+    def __repr__(self) -> str:
+        return f"<Assembled: {self.chunk_count:,} chunks of {self.packets:,} packets>"  # without secrets
+
     @property
     def chunks(self) -> Array:
         return self.table[: self.chunk_count]

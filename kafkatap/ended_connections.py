@@ -10,6 +10,8 @@ import numpy as np
 from kafkatap.dissector.framing.connections import PROTOCOL_KAFKA, PROTOCOL_TLS
 from kafkatap.reports.batch import (
     CONNECTION_ROW,
+    D_NO_HANDSHAKE,
+    D_NO_KEY_LOG,
     H_COMPLETE,
     H_NOT_CAPTURED,
     H_REFUSED,
@@ -17,6 +19,8 @@ from kafkatap.reports.batch import (
     H_UNFINISHED,
     MEASURED_COLUMNS,
     NOT_CLOSED,
+    P_TLS,
+    TLS_COLUMNS,
     TLS_UNKNOWN,
     WITH_FIN,
     WITH_RST,
@@ -28,8 +32,8 @@ from .assembly import Assembled
 Array = np.ndarray[Any, Any]
 #: Where a payload byte ends up: the part "payload bytes" of the ledger.
 BYTE_PLACES = (
-    "kafka_frames", "sasl_tokens", "proxy_headers", "encrypted", "not_kafka", "skipped", "retransmitted", "duplicate",
-    "out_of_window",
+    "kafka_frames", "sasl_tokens", "proxy_headers", "tls_overhead", "encrypted", "not_kafka", "skipped",
+    "retransmitted", "duplicate", "out_of_window",
 )  # fmt: skip
 _OF_DIRECTION = (
     "packets", "retransmitted_bytes", "retransmitted_packets", "out_of_order", "gap_bytes", "gaps", "zero_windows",
@@ -74,15 +78,18 @@ class EndedConnections:
         self.not_captured = self.duplicates = 0
 
     def add(
-        self, part: Assembled, known: Array, streams: Array, ends: Array, proxies: Array, transfers: Array | None = None
-    ) -> None:
+        self, part: Assembled, known: Array, streams: Array, ends: Array, proxies: Array,
+        transfers: Array | None = None, tls: Array | None = None, has_keys: bool = False,
+    ) -> None:  # fmt: skip
         """Add the connections that ended with a part.
 
         `known`: the dissector's CONNECTION rows of them. `streams`: STREAM (2n,), two for each. `ends`: int32 (n, 4),
         address number and port of the client, then of the broker. `proxies`: int32 (n, 2), those of a proxy, -1.
-        `transfers`: their sums of `Transfers`, of a run that measures.
+        `transfers`: their sums of `Transfers`, of a run that measures. `tls`: TLS_ROW, one for each; None if the TLS
+        layer found none among them. `has_keys`: the run has a key log.
         """
         rows = self._made(part, known, ends)
+        _add_tls(rows, tls, has_keys)
         if transfers is not None:
             _add_measures(rows, part, known, transfers)
         rows["proxy_ip"], rows["proxy_port"] = proxies.T
@@ -93,6 +100,9 @@ class EndedConnections:
         else:
             self.counted.add(rows)
         self._count_bytes(part.ended_directions, known["protocol"], streams)
+        if tls is not None:
+            self.bytes["tls_overhead"] += int(tls["overhead"].sum())
+            self.bytes["encrypted"] += int(tls["encrypted"].sum())
 
     def _made(self, part: Assembled, known: Array, ends: Array) -> Array:
         rows = np.zeros(len(known), CONNECTION_ROW)
@@ -133,6 +143,16 @@ class EndedConnections:
         places["out_of_window"] += int(directions["stray_bytes"].sum())
         self.not_captured += int(directions["cut_bytes"].sum())
         self.duplicates += int(directions["duplicate_packets"].sum())
+
+
+def _add_tls(rows: Array, tls: Array | None, has_keys: bool) -> None:
+    """Write the TLS columns of connections that are TLS."""
+    is_tls = rows["protocol"] == P_TLS
+    rows["tls_decryption"][is_tls] = D_NO_HANDSHAKE if has_keys else D_NO_KEY_LOG
+    if tls is not None:
+        known = (is_tls | (tls["is_decrypted"] != 0)) & (tls["tls_decryption"] != 0)
+        for name in TLS_COLUMNS:
+            rows[name][known] = tls[name][known]
 
 
 def _add_ending(rows: Array, part: Assembled, client: Array) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from kafkatap.dissector.dissector import Dissector, Finished
-from kafkatap.dissector.dtypes import MAX_FRAME
+from kafkatap.dissector.dtypes import MAX_FRAME, RESULT
 from kafkatap.dissector.framing.connections import PROTOCOL_TLS
 from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.programs import loading
@@ -35,6 +35,8 @@ from .ended_connections import EndedConnections
 from .endpoints import Endpoints
 from .kernel_modules import KERNEL_MODULES
 from .limits import Limits
+from .tls.columns import tls_rows
+from .tls.layer import TlsLayer
 from .transfers import Transfers
 
 if TYPE_CHECKING:
@@ -102,6 +104,13 @@ class Strings(Sequence[bytes | None]):
         return self._dissector.string(number)
 
 
+def _tokens_of(finished: Finished) -> Batch | None:
+    if finished.tokens is None:
+        return None
+    exchanges, facts = finished.tokens
+    return Batch(exchanges, np.zeros(0, RESULT), facts=facts)
+
+
 def open_definitions(paths: Paths) -> Definitions:
     """`loading.open_definitions` of one path or several, with the compiled programs kept beside the kernels."""
     store.use(KERNEL_MODULES)
@@ -142,6 +151,7 @@ class Engine:
         store.use(KERNEL_MODULES)
         self.assembly = Assembly(assembler, ports)
         self.key_log = key_log
+        self._has_own_key_log = False
         if measures:
             self.assembler.measure()
         self._transfers = Transfers() if measures else None
@@ -157,6 +167,7 @@ class Engine:
         self.dissector.strings.limit(self.limits.names)
         if facts:
             self.dissector.collect_facts(facts, programs_for("facts", definitions))
+        self.tls = TlsLayer(key_log)
         self._endpoints = Endpoints(self.dissector, self.limits.names)
         self.addresses = self._endpoints.addresses
         self.strings = Strings(self.dissector)
@@ -222,6 +233,9 @@ class Engine:
         if self._transfers is not None:
             self._transfers.add_stalls(part.stalls)
         dissector = self.dissector
+        part = self.tls.read(part, self.last or 0)
+        if self.tls.oriented:
+            self._orient()
         if part.chunk_count:
             for finished in dissector.feed(part.block, part.held, part.table, part.chunk_count, part.connections):
                 yield from self._batches(finished)
@@ -234,12 +248,28 @@ class Engine:
             self._end(part)
 
     def add_secrets(self, data: bytes) -> None:
-        """Decrypt the connections that come with these secrets too: a key log that a capture has."""
-        if self.key_log is None:
-            from .tls.key_log import KeyLog
+        """Decrypt the connections that these secrets belong to: a key log that a capture has."""
+        if not self._has_own_key_log:
+            self._has_own_key_log = True
+            if self.key_log is None:
+                from .tls.key_log import KeyLog
 
-            self.key_log = KeyLog()
+                self.key_log = KeyLog()
+            else:  # a copy, so that the next pass over the captures finds the same secrets at the same places
+                import pickle
+
+                self.key_log = pickle.loads(pickle.dumps(self.key_log))
+            self.key_log.is_growing = True  # some programs write secrets a moment after the handshake
+            self.tls.use(self.key_log)
         self.key_log.add(data)
+
+    def _orient(self) -> None:
+        """Note the clients of connections without a SYN that their ClientHello shows."""
+        clients = self.dissector.connections["client"]
+        for connection, client in self.tls.oriented:
+            if connection < len(clients) and clients[connection] < 0:
+                clients[connection] = client
+        self.tls.oriented.clear()
 
     def _give_up_oldest(self, part: Assembled) -> Iterator[Batch]:
         """End the exchanges of the requests that wait longest, so that half of the limit is free."""
@@ -269,7 +299,12 @@ class Engine:
                 transfers = self._transfers.split(finished.exchanges, self.dissector.connections["client"])
             yield Batch(
                 finished.exchanges, finished.results, finished.marks, topics, finished.provisional, finished.facts,
-                transfers,
+                transfers, tokens=_tokens_of(finished),
+            )  # fmt: skip
+        elif finished.tokens is not None:
+            yield Batch(
+                finished.exchanges, finished.results, finished.marks, None, None, finished.facts,
+                tokens=_tokens_of(finished),
             )  # fmt: skip
 
     def _end(self, part: Assembled) -> None:
@@ -277,6 +312,8 @@ class Engine:
             self.watcher(self, part.ended, part.ended_rows, part.ended_directions)
         self._given_up["connections"] += part.ended_early
         self._add_ended(self._ended, part)
+        if self.tls.tracked:
+            self.tls.forget(part.ended)
         if self._transfers is not None:
             self._transfers.end(part.ended, self.dissector.connections["key"][part.ended])
 
@@ -285,7 +322,11 @@ class Engine:
         both = (2 * numbers[:, None] + (0, 1)).reshape(-1)
         known, streams = self.dissector.connections[numbers], taken(self.dissector.streams, both)
         transfers = None if self._transfers is None else self._transfers.sums_of(numbers)
-        ended.add(part, known, streams, self.endpoints(numbers), self._endpoints.proxies(numbers), transfers)
+        tls = tls_rows(self.tls, numbers, self.dissector.strings.number_of) if self.tls.tracked else None
+        ended.add(
+            part, known, streams, self.endpoints(numbers), self._endpoints.proxies(numbers), transfers, tls,
+            self.key_log is not None,
+        )  # fmt: skip
 
     def section_counts(self, wanted: Sequence[str], names: int | None = None) -> SectionCounts:
         """New counts of sections over facts (names of `reports.questions.registry`), for batches of this engine.
@@ -381,7 +422,7 @@ class Engine:
 
     @property
     def encrypted_share(self) -> float:
-        """The part of the TCP payload so far, without duplicates, that was TLS: 0 to 1."""
+        """The part of the TCP payload so far, without duplicates, that is TLS and was not decrypted: 0 to 1."""
         known, directions = self.dissector.connections, self.assembler.directions
         is_open = np.repeat(self.assembler.connections["used"] == ROW_OPEN, 2)
         duplicate = self._ended.bytes["duplicate"] + int(directions["duplicate_bytes"][is_open].sum())
@@ -389,7 +430,8 @@ class Engine:
         used = self.assembler.connections["used"][: len(known)] == ROW_OPEN
         tls = np.flatnonzero(used & (known["protocol"][: len(used)] == PROTOCOL_TLS))
         skipped = self.dissector.streams["skipped_bytes"]
-        encrypted = self._ended.bytes["encrypted"] + int(skipped[2 * tls].sum() + skipped[2 * tls + 1].sum())
+        encrypted = self._ended.bytes["encrypted"] + self.tls.encrypted_now()
+        encrypted += int(skipped[2 * tls].sum() + skipped[2 * tls + 1].sum())
         return min(encrypted / total, 1.0) if total else 0.0
 
     def context(

@@ -33,4 +33,6 @@ KERNEL_MODULES = (
     "kafkatap.reports.counting.tally",
     "kafkatap.reports.questions.matching",
     "kafkatap.splits.chains",
+    "kafkatap.tls.chunk_rows",
+    "kafkatap.tls.records",
 )

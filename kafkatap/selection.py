@@ -200,13 +200,23 @@ class Selector:
         return mask
 
     def pick(self, batch: Batch) -> Batch | None:
-        """The selected exchanges of a batch, by the names that are known now; None where there are none."""
+        """The selected exchanges of a batch, by the names that are known now; None where there are none. Estimates are
+        selected by the time window only."""
         if not self.selection:
             return batch
         mask = self.select(batch)
-        if not mask.any():
+        estimates = self._estimates(batch)
+        if not mask.any() and estimates is None and batch.tokens is None:
             return None
-        return batch if mask.all() else batch.picked(mask)
+        return (batch if mask.all() else batch.picked(mask))._replace(estimates=estimates)
+
+    def _estimates(self, batch: Batch) -> Array | None:
+        """The estimates of a batch within the time window. They have no client, topic or API to be selected by."""
+        if batch.estimates is None or self._span is None:
+            return batch.estimates
+        at = batch.estimates["at"]
+        found: Array = batch.estimates[(at >= self._span[0]) & (at < self._span[1])]
+        return found if len(found) else None
 
     def apply(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """The selected exchanges of all batches, with all their rows.
@@ -221,7 +231,7 @@ class Selector:
             if self._condition is not None and self._condition.names_topics:
                 waits = _is_on_unnamed(batch, [unnamed_topics(rows, self._names) for rows in _topic_rows(batch)])
                 if waits.any():
-                    held.append(batch.picked(waits))
+                    held.append(batch.picked(waits)._replace(estimates=None, tokens=None))
                     batch = batch.picked(~waits)
             picked = self.pick(batch)
             if picked is not None:

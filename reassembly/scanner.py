@@ -59,6 +59,7 @@ class Scanner:
         self._state["stop"] = NOWHERE
         self._state["secrets_room"] = SECRETS_ROOM
         self._secrets: list[bytes] = []
+        self.secrets = 0  # blocks with TLS secrets that were read
         self._interfaces = Table(16, interfaces=pcapng.INTERFACE)
 
     def number_from(self, first: int) -> None:
@@ -159,6 +160,7 @@ class Scanner:
     def _note_secrets(self, buffer: U8) -> None:
         """Copy the secrets that the scan stopped behind."""
         state = self._state[0]
+        self.secrets += 1
         self._secrets.append(buffer[state.secrets : state.secrets + state.secrets_length].tobytes())
 
     def take_secrets(self) -> list[bytes]:

@@ -94,6 +94,7 @@ DECRYPTIONS = (
 #: Those of TLS connections that were not decrypted.
 NOT_DECRYPTED = (D_NO_KEY_LOG, D_NO_KEY, D_NO_HANDSHAKE, D_UNSUPPORTED, D_WRONG_KEY, D_FAILED_HANDSHAKE)
 #: How a TLS session began: with a full handshake; resumed by session id, ticket or PSK; resumed with early data.
+TLS_SESSIONS = ("full handshake", "resumed", "early data")
 TLS_FULL, TLS_RESUMED, TLS_EARLY_DATA = range(3)
 #: What is known of the TLS of a connection. 0 if it is no TLS connection or unknown, unless said otherwise.
 _TLS = (
@@ -224,6 +225,8 @@ class Batch(NamedTuple):
     outcome in that row.
     `facts`: FACT rows in order of their exchanges, or None in a run that collects none.
     `estimates`: ESTIMATE rows, of encrypted connections; they belong to no exchange. None without any.
+    `tokens`: bare SASL tokens of clients and their answers as a batch of their own, with facts; they are no exchanges.
+    None without any, and in a run that collects no facts of them.
     """
 
     exchanges: Array
@@ -234,9 +237,11 @@ class Batch(NamedTuple):
     facts: Array | None = None
     transfers: Array | None = None
     estimates: Array | None = None
+    tokens: Batch | None = None
 
     def picked(self, mask: Array) -> Batch:
-        """A copy of the exchanges in `mask` (bool, one for each exchange) with all their rows."""
+        """A copy of the exchanges in `mask` (bool, one for each exchange) with all their rows. Estimates, which belong
+        to no exchange, stay."""
         exchanges = taken(self.exchanges, np.flatnonzero(mask))
         numbers, topics, facts = exchanges["exchange"], self.topics, self.facts
         if topics is not None:
@@ -252,6 +257,7 @@ class Batch(NamedTuple):
             facts,
             None if self.transfers is None else taken(self.transfers, np.flatnonzero(mask)),
             self.estimates,
+            self.tokens,
         )
 
 
@@ -314,11 +320,14 @@ class FileInfo(NamedTuple):
 class ConnectionTotals(Protocol):
     """Counts of TCP connections. `counting.connection_counts.ConnectionCounts` implements it.
 
-    `table`: a CountTable with a row for each combination of client, address, software and protocol.
+    `table`: a CountTable with a row for each combination of client, address, software and protocol. `tls`: a CountTable
+    of TLS connections and certificates.
     """
 
     @property
     def table(self) -> Any: ...
+    @property
+    def tls(self) -> Any: ...
     def total(self, value: str) -> int: ...
     def of_protocol(self, protocol: int) -> int: ...
     def median_rtts(self, groups: Array, count: int) -> list[int | None]: ...
@@ -330,8 +339,8 @@ class Context(NamedTuple):
     `ledger` has a section for packets, payload bytes, requests, responses, and packets in tunnels if there are any. The
     parts of a section, without "total", add up to its "total". `known_versions`: by api_key, the ranges of
     request versions that can be decoded, or None if that is unknown. `encrypted_share`: share of the TCP payload that
-    is TLS, 0 to 1. `connections`: rows for tables. A run without tables has no rows; then `counted` has the counts of
-    connections.
+    is TLS and was not decrypted, 0 to 1. `connections`: rows for tables. A run without tables has no rows; then
+    `counted` has the counts of connections.
     """
 
     strings: Sequence[bytes | None] = ()

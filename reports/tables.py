@@ -29,6 +29,7 @@ from .batch import (
     rows_of,
     uuid_text,
 )
+from .tls_columns import TLS_SPECS, tls_columns
 
 TIME = "timestamp[ns, UTC]"
 LIST_ERRORS = "list<struct<code:int16,count:int32>>"
@@ -150,6 +151,7 @@ CONNECTIONS = _columns(
     "closed_with string?",
     "reset_by string?",
     *(f"{end}_{name} {kind}" for end in _ENDS for name, kind in _OPTIONS),
+    *(f"{name} {kind.replace('TIME', TIME)}" for name, kind in TLS_SPECS),
     *(f"{name} int64?" for name in ALL_MEASURED),
 )
 FILES = _columns(
@@ -441,7 +443,7 @@ def connections_table(connections: Array, context: Context) -> Any:
         for name in ("rtt_min_ns", "rtt_max_ns"):
             has_rtt = measured & (c[f"{end}_rtt_count"] > 0)
             columns[f"{end}_{name}"] = masked(c[f"{end}_{name}"], "int64", ~has_rtt)
-    return _table(CONNECTIONS, columns, c)
+    return _table(CONNECTIONS, columns | tls_columns(c, texts.string, arrow_type(TIME)), c)
 
 
 def files_table(context: Context) -> Any:

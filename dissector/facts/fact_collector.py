@@ -13,14 +13,24 @@ import numpy as np
 from kafkatap.kernels.arrays import grown, taken, untouched
 
 from ..inspection import Frames
-from ..programs.fact_kinds import BATCH, BATCH_SAMPLE, KINDS, PRINCIPAL, TO_TEXT, TO_TOPIC_ID, columns_of
+from ..programs.fact_kinds import (
+    BATCH,
+    BATCH_SAMPLE,
+    KINDS,
+    PRINCIPAL,
+    SASL_ANSWER,
+    SASL_MESSAGE,
+    TO_TEXT,
+    TO_TOPIC_ID,
+    columns_of,
+)
 from ..programs.machine import TAPE
 from ..programs.program import KEYS, Programs
 from ..programs.tape import decode_jobs
 from ..strings import StringTable
 from .fact_rows import FACT, FACT_STRINGS, FACTS_STATE, FactTables, collect_facts
 from .samples import fill_samples
-from .sasl_names import principals
+from .sasl_tokens import token_facts
 
 Array = np.ndarray[Any, Any]
 _SASL_AUTHENTICATE = 36
@@ -51,9 +61,12 @@ class FactCollector:
             kind = KINDS[number]
             if kind.api_key >= 0:
                 self._messages[kind.direction * KEYS + kind.api_key] = True
-        self._messages[_SASL_AUTHENTICATE] |= PRINCIPAL in wanted
+        self._of_tokens = wanted & {PRINCIPAL, SASL_MESSAGE, SASL_ANSWER}
+        self._messages[_SASL_AUTHENTICATE] |= bool(self._of_tokens)
+        self._messages[KEYS + _SASL_AUTHENTICATE] |= SASL_ANSWER in wanted
+        #: Whether there are facts of bare SASL tokens.
+        self.has_tokens = SASL_MESSAGE in wanted
         self._wanted: Array = np.isin(np.arange(len(KINDS)), sorted(wanted)).astype(np.uint8)
-        self._names = PRINCIPAL in wanted
         roles = programs.roles
         self._is_text = (roles >= TO_TEXT) & (roles <= TO_TOPIC_ID)
         self._as_facts: tuple[Programs, Array] | None = None
@@ -71,7 +84,11 @@ class FactCollector:
         keys = frames.rows["api_key"][slots].astype(np.int64)
         place = (frames.jobs["frame"] & 1) * KEYS + keys
         place[(keys < 0) | (keys >= KEYS)] = 2 * KEYS
-        chosen = np.flatnonzero(self._messages[place] & (frames.links["token"][slots] == 0))
+        is_bare = frames.links["token"][slots] == 1
+        if self.has_tokens and is_bare.any():
+            tokens = taken(frames.jobs, np.flatnonzero(is_bare))
+            self._append(token_facts(tokens, frames, self._strings, self._of_tokens))
+        chosen = np.flatnonzero(self._messages[place] & ~is_bare)
         if not len(chosen):
             return
         jobs = taken(frames.jobs, chosen)
@@ -80,8 +97,8 @@ class FactCollector:
         if len(tape) > len(self._tape):
             self._tape = untouched(2 * len(tape), TAPE)
         self._collect(jobs, tape, frames)
-        if self._names:
-            self._append(principals(jobs, frames, self._strings))
+        if self._of_tokens:
+            self._append(token_facts(jobs, frames, self._strings, self._of_tokens))
 
     def _programs_by(self, others: Programs) -> Array:
         if self._as_facts is None or self._as_facts[0] is not others:

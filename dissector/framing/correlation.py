@@ -231,6 +231,7 @@ def read_request(t, c, frame):  # type: ignore[no-untyped-def]
     _note_request(x, frame)
     if is_token:
         t.links[slot].token = 1
+        x.client_id = connection.client_id
         counts.request_tokens += 1
         stream = t.streams[2 * c + np.int64(connection.client)]
         stream.token_bytes += stream.seen
@@ -328,6 +329,7 @@ def read_response(t, c, frame):  # type: ignore[no-untyped-def]
     _note_response(x, frame)
     if is_token:
         counts.response_tokens += 1
+        x.outcome = ANSWERED
         stream = t.streams[2 * c + 1 - np.int64(connection.client)]
         stream.token_bytes += stream.seen
         _add_job(t, frame, frame.at + 4, np.int64(-1), slot * 2 + 1)

@@ -88,9 +88,9 @@ def _finish_without_answer(t, c, slot):  # type: ignore[no-untyped-def]
     """Finish a request that is no longer among the waiting ones, without an answer."""
     counts = t.counts[0]
     link = t.links[slot]
+    outcome = outcome_without_answer(link, t.connections[c], t.streams, c)
+    t.exchanges[slot].outcome = outcome
     if link.token == 0:
-        outcome = outcome_without_answer(link, t.connections[c], t.streams, c)
-        t.exchanges[slot].outcome = outcome
         if outcome == NO_REPLY_EXPECTED:
             counts.no_reply_expected += 1
         elif outcome == RESPONSE_LOST:

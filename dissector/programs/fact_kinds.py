@@ -66,7 +66,8 @@ BATCH_COLUMNS = (
     "max_timestamp", "base_offset",
 )  # fmt: skip
 
-#: All kinds. The last three are made from record batches: `batch` one for each, `batch sample` for a sample of them.
+#: All kinds. Those from `batch` on are not made from fields. Of record batches: `batch` is each, `batch sample` for
+#: some of them. Of SASL tokens: `principal`, `sasl message` (of a client) and `sasl answer message`.
 KINDS = (
     FactKind("produce", 0, REQUEST, numbers={"timeout_ms": "TimeoutMs"}, texts={"transactional_id": "TransactionalId"}),
     FactKind("produce partition", 0, REQUEST, "TopicData.PartitionData"),
@@ -194,18 +195,24 @@ KINDS = (
     FactKind("fetched batch", 1, RESPONSE),
     FactKind("batch sample", -1, REQUEST),
     FactKind("principal", -1, REQUEST),
+    FactKind("sasl message", -1, REQUEST),
+    FactKind("sasl answer message", -1, REQUEST),
 )  # fmt: skip
 #: The number of each kind by its name.
 NUMBER_OF = {kind.name: number for number, kind in enumerate(KINDS)}
-BATCH, FETCHED_BATCH, BATCH_SAMPLE, PRINCIPAL = (
-    NUMBER_OF[name] for name in ("batch", "fetched batch", "batch sample", "principal")
+BATCH, FETCHED_BATCH, BATCH_SAMPLE, PRINCIPAL, SASL_MESSAGE, SASL_ANSWER = (
+    NUMBER_OF[name]
+    for name in ("batch", "fetched batch", "batch sample", "principal", "sasl message", "sasl answer message")
 )
-#: Columns of the rows that are not made from fields. `principal`: the user name that a SASL token names.
+#: Columns of the rows that are not made from fields. `principal`: the user name that a SASL token names. `message`: an
+#: index of `facts.sasl_messages.MESSAGES`.
 SPECIAL_COLUMNS = {
     BATCH: {name: f"v{i}" for i, name in enumerate(BATCH_COLUMNS)},
     FETCHED_BATCH: {name: f"v{i}" for i, name in enumerate(BATCH_COLUMNS)},
     BATCH_SAMPLE: {"bytes": "v0", "decompressed_bytes": "v1", "attributes": "v2", "is_damaged": "v3"},
     PRINCIPAL: {"principal": "s0", "mechanism": "s1"},
+    SASL_MESSAGE: {"message": "v0"},
+    SASL_ANSWER: {"message": "v0"},
 }
 
 

@@ -27,7 +27,8 @@ class FileReport:
 
     `first`, `last`: times of packets, ns since the epoch. `drops`: packets that the capturing program lost. `damage`:
     one sentence, or None. `fatal`: nothing of the capture could be read. `duplicates`: copies of packets that were
-    captured twice. `secrets_left_out`: blocks with TLS secrets that were not read.
+    captured twice. `secrets`, `secrets_left_out`: blocks with TLS secrets that were read, and that were
+    not read.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class FileReport:
         self.damage = damage
         self.fatal = fatal
         self.duplicates = duplicates
-        self.secrets_left_out = 0
+        self.secrets = self.secrets_left_out = 0
 
     def add_packets(self, count: int, first: int, last: int) -> None:
         """Count packets; `first`, `last`: their earliest and latest times."""
@@ -78,6 +79,7 @@ def joined_report(reports: Sequence[FileReport]) -> FileReport:
             made.add_packets(report.packets, report.first, report.last)
         made.bytes += report.bytes
         made.duplicates += report.duplicates
+        made.secrets += report.secrets
         made.secrets_left_out += report.secrets_left_out
         made.drops = report.drops if made.drops is None else made.drops + (report.drops or 0)
         if report.damage:
@@ -271,6 +273,7 @@ class CaptureReader:
     def _update_report(self) -> None:
         self.report.bytes = self._bytes_of_report()
         self.report.drops = self._scanner.dropped
+        self.report.secrets = self._scanner.secrets
         self.report.secrets_left_out = self._scanner.secrets_left_out
         self.report.link_types = tuple(map(link_name, self._scanner.link_types))
 

@@ -48,6 +48,9 @@ class MergedPackets(NamedTuple):
     progress: int
     secrets: bytes = b""
 
+    def __repr__(self) -> str:
+        return f"<MergedPackets: {self.end - self.first:,} packets>"  # without secrets
+
 
 def merge_captures(paths: Sequence[str], block_size: int = BLOCK_SIZE) -> Iterator[MergedPackets]:
     """Yield the packets of captures in time order. Each capture is in `captures` at least once.

@@ -75,6 +75,7 @@ class PackReader(CurrentReader[CaptureReader]):
         self._seen = seen if bases is not None else ()
         self._block_size = block_size
         self._files = FilesAhead(pack)
+        self._secrets = b""  # of the files before
         self._latest: tuple[int, int, int] | None = None  # of the files so far: first and last time, number
 
     def fill(self) -> bool:
@@ -91,6 +92,11 @@ class PackReader(CurrentReader[CaptureReader]):
     def bytes_read(self) -> int:
         """Bytes of the captures so far."""
         return sum(file.report.bytes for file in self.files)
+
+    def take_secrets(self) -> bytes:
+        """`CaptureReader.take_secrets`, of all files so far."""
+        found, self._secrets = self._secrets, b""
+        return found + (b"" if self._reader is None else self._reader.take_secrets())
 
     # Of a part of a file, as of `SplitReader`.
 
@@ -132,6 +138,7 @@ class PackReader(CurrentReader[CaptureReader]):
         split = self._pack[self.file]
         before = self._reader
         if before is not None:
+            self._secrets += before.take_secrets()
             before.close()
         self._reader = self._opened(split, before)
         self._reader.number_from(1 + (self.file << FILE_BITS if self._bases is None else self._bases[self.file]))

@@ -156,5 +156,8 @@ def no_kafka(context: Context) -> str:
         many = "1 connection uses" if kafka == 1 else f"{kafka:,} connections use"
         return f"{many} Kafka, but this input has no whole request"
     if context.encrypted_share > 0:
-        return "no readable Kafka in this input: its connections are encrypted (TLS)"
+        from kafkatap.reports.encryption import encryption_of
+
+        why = encryption_of(context).why()
+        return f"no readable Kafka in this input: its connections are encrypted (TLS){f': {why}' if why else ''}"
     return "no Kafka found in this input (if its connections started before the capture, try --port)"

@@ -149,11 +149,22 @@ def add_definitions(group: argparse._ArgumentGroup) -> None:
     )  # fmt: skip
 
 
+def add_key_logs(group: argparse._ArgumentGroup) -> None:
+    """The option --keylog, for every command that decodes (see `chosen_key_log`)."""
+    group.add_argument(
+        "--keylog", action="append", metavar="FILE",
+        help="decrypt TLS connections with the secrets in FILE, which clients and brokers write where SSLKEYLOGFILE or "
+        "a setting says so; also .gz and .zst, globs; may be repeated. The variable itself is not read: --keylog "
+        "\"$SSLKEYLOGFILE\". Secrets in a pcapng are used without this option",
+    )  # fmt: skip
+
+
 def add_reading(group: argparse._ArgumentGroup) -> None:
     """How captures are read."""
     group.add_argument("--port", action="append", type=parse_port, metavar="PORT",
                        help="hint that brokers listen on PORT; Kafka is found on any port without it")  # fmt: skip
     add_definitions(group)
+    add_key_logs(group)
 
 
 def add_limits(command: argparse.ArgumentParser, live: bool = False) -> argparse._ArgumentGroup:

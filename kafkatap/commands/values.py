@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
     from ..limits import Limits
+    from ..tls.key_log import KeyLog
 
 
 #: The most processes of --jobs.
@@ -80,6 +81,18 @@ def chosen_definitions(options: argparse.Namespace) -> Definitions | None:
     from ..engine import open_definitions
 
     return open_definitions(options.definitions)
+
+
+def chosen_key_log(options: argparse.Namespace, is_growing: bool = False) -> KeyLog | None:
+    """The key logs that --keylog names, as one; None without it. `is_growing`: they are read again as they grow.
+
+    OSError or ValueError if one is missing, cannot be read, or is no key log.
+    """
+    if not options.keylog:
+        return None
+    from ..tls.key_log_files import open_key_logs
+
+    return open_key_logs(options.keylog, is_growing)
 
 
 def parse_size(text: str) -> int:

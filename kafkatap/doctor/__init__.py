@@ -29,7 +29,11 @@ Path = str | os.PathLike[str]
 
 
 def examine(
-    captures: Path | Iterable[Path], *, ports: Iterable[int] = (), definitions: Path | Iterable[Path] | None = None
+    captures: Path | Iterable[Path],
+    *,
+    ports: Iterable[int] = (),
+    definitions: Path | Iterable[Path] | None = None,
+    keylog: Path | Iterable[Path] | None = None,
 ) -> Report:
     """Examine captures; return a report with the tables `findings`, `checks`, `gap_connections`, `interfaces`,
     `capture_point`, `capture_commands` and `files` (docs/doctor.md).
@@ -47,4 +51,10 @@ def examine(
         from ..engine import open_definitions
 
         known = open_definitions(definitions)
-    return diagnose(read_captures(find_captures(os.fspath(c) for c in named), tuple(ports), known))
+    key_log = None
+    if keylog is not None:
+        from ..tls.key_log_files import open_key_logs
+
+        key_log = open_key_logs([keylog] if isinstance(keylog, (str, os.PathLike)) else keylog)
+    paths = find_captures(os.fspath(c) for c in named)
+    return diagnose(read_captures(paths, tuple(ports), known, key_log=key_log))

@@ -34,7 +34,7 @@ CHECKS = (
         (file_checks.clock, file_checks.clocks, file_checks.resolution),
     ),
     Check("order", "packets that are not in time order", (file_checks.order,)),
-    Check("encryption", "connections with TLS", (content_checks.encryption,)),
+    Check("encryption", "connections with TLS", (content_checks.encryption, content_checks.handshakes)),
     Check("interfaces", "several interfaces in one capture, the interface 'any'", (file_checks.interfaces,)),
     Check("starts", "connections that began before the capture", (stream_checks.starts,)),
     Check("network", "retransmissions", (stream_checks.network,)),

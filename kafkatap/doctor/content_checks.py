@@ -7,13 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from kafkatap.reports import units
-from kafkatap.reports.batch import P_FOREIGN, P_KAFKA, P_TLS, P_UNKNOWN, endpoint
+from kafkatap.reports.batch import D_DECRYPTED, P_FOREIGN, P_KAFKA, P_TLS, P_UNKNOWN, endpoint
 from kafkatap.reports.counting.connection_counts import is_one_sided
+from kafkatap.reports.encryption import encryption_of
+from kafkatap.reports.sections.tls_findings import tls_findings
 
 from .finding import ERROR, NOTE, WARNING, Finding, counted, share, some
 from .observed import Observed
 
-#: Shares of the payload that are TLS, from which on it is a note or a warning; and that are not Kafka.
+#: Shares of the payload that are TLS, not decrypted, from which on it is a note or a warning; and that are not Kafka.
 TLS_NAMED, TLS_MUCH, OTHER_MUCH = 0.005, 0.2, 0.5
 #: A capture with fewer answered requests, or shorter, ns, is short.
 FEW, SHORT_NS = 100, 5_000_000_000
@@ -67,25 +69,50 @@ def ports(seen: Observed) -> str:
 
 
 def encryption(seen: Observed) -> Iterator[Finding]:
-    """TLS."""
-    rows = seen.context.connections
-    count = int((rows["protocol"] == P_TLS).sum())
-    part = seen.context.encrypted_share
-    has_kafka = any(seen.context.ledger["requests"].values())
-    if not count or (part < TLS_NAMED and has_kafka):
+    """TLS: what was decrypted, why the rest was not, and what would help."""
+    context, rows = seen.context, seen.context.connections
+    is_hidden, is_read = rows["protocol"] == P_TLS, rows["tls_decryption"] == D_DECRYPTED
+    hidden, read = int(is_hidden.sum()), int(is_read.sum())
+    found = encryption_of(context)
+    has_kafka = any(context.ledger["requests"].values())
+    if not read and (not hidden or (found.encrypted < TLS_NAMED and has_kafka)):
         return
-    tls = rows[rows["protocol"] == P_TLS]
-    places = {endpoint(seen.context.address(ip), port) for ip, port in zip(
+    tls = rows[is_hidden | is_read]
+    places = {endpoint(context.address(ip), port) for ip, port in zip(
         tls["broker_ip"].tolist(), tls["broker_port"].tolist(), strict=True)}  # fmt: skip
+    evidence = f"{found.in_words()}; to {some(sorted(places), 3)}"
+    if not hidden:
+        yield Finding(
+            "encryption", NOTE, f"{counted(read, 'connection')} {_are(read)} encrypted (TLS), and decrypted", evidence,
+            "none: the key log has their secrets", "keep the key log as safe as the data",
+        )  # fmt: skip
+        return
+    rest = f"; {counted(read, 'more was', 'more were')} decrypted" if read else ""
     yield Finding(
-        "encryption", NOTE if has_kafka and part < TLS_MUCH else WARNING if has_kafka else ERROR,
-        f"{counted(count, 'connection')} {'is' if count == 1 else 'are'} encrypted (TLS)"
+        "encryption", NOTE if has_kafka and found.encrypted < TLS_MUCH else WARNING if has_kafka else ERROR,
+        f"{counted(hidden, 'connection')} {_are(hidden)} encrypted (TLS), and not decrypted{rest}"
         + ("" if has_kafka else ", and nothing else is Kafka"),
-        f"{units.share(part)} of the payload, to {some(sorted(places), 3)}",
-        "no requests, errors or clients of them in reports; their handshakes, round trips, bytes and retransmissions "
-        "are in the section connections",
-        "capture a plaintext listener, or behind the proxy that ends TLS",
+        evidence,
+        "no requests, errors or clients of them in reports; the section tls has their versions, handshakes and "
+        "estimated response times",
+        f"{found.help().rstrip('.') or 'see docs/tls.md'}; or capture a plaintext listener, or behind the proxy that "
+        "ends TLS",
     )  # fmt: skip
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def handshakes(seen: Observed) -> Iterator[Finding]:
+    """TLS handshakes that failed, and certificates that expire."""
+    effects = {
+        "tls_failed": ("clients that cannot connect", "the section tls has the reason for each client"),
+        "certificate": ("clients refuse a certificate that has expired", "renew the certificate of the broker"),
+    }
+    for one in tls_findings(seen.context):
+        if one.finding in effects:
+            yield Finding("encryption", NOTE, one.text, "alerts and certificates of TLS", *effects[one.finding])
 
 
 def other_traffic(seen: Observed) -> Iterator[Finding]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
     from ..limits import Limits
+    from ..tls.key_log import KeyLog
 
 Array = np.ndarray[Any, Any]
 
@@ -145,6 +146,7 @@ def read_captures(
     watch: Watch = never,
     limits: Limits | None = None,
     max_frame: int | None = None,
+    key_log: KeyLog | None = None,
 ) -> Observed:
     """Read captures once. The arguments are those of `Engine` and `Run`."""
     clocks, packets, streams, exchanges = ClockSteps(), PacketChecks(), StreamFacts(), ExchangeFacts()
@@ -157,7 +159,7 @@ def read_captures(
     assembler = Assembler(turns=AHEAD, keep_flows=True, segment_filter=look)
     engine = Engine(
         ports=ports, definitions=definitions, assembler=assembler, limits=limits, max_frame=max_frame,
-        inspectors=[nodes],
+        inspectors=[nodes], key_log=key_log,
     )  # fmt: skip
     engine.watcher = streams.watch
     run = Run(captures, engine, watch=watch)

@@ -25,6 +25,8 @@ _OPTIONS: tuple[tuple[str, str, str, str, str, tuple[tuple[str, str], ...]], ...
     ("--comments", "selector", "Packet comments", "all", "What kafkatap found, as comments of packets",
      (("all", "On all exchanges"), ("failed-or-slow", "On failed or slow ones"), ("none", "None"))),
     ("--port", "string", "Port of brokers", "", "A hint: Kafka is found on any port without it", ()),
+    ("--keylog", "fileselect", "Key log", "", "Decrypt TLS with the secrets that clients or brokers write to this file",
+     ()),
     ("--snap-length", "unsigned", "Bytes of each packet", "262144", "Packets are cut once they were decoded", ()),
     ("--ring-size", "string", "Memory for packets", "64m", "Packets wait there until they are known to be Kafka", ()),
 )  # fmt: skip

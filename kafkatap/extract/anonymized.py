@@ -74,7 +74,7 @@ def extract_anonymized(
         with UnnamedFile(folder) as plain:
             made = extract(
                 captures, plain, selection, connections=connections, comments=False, names=False,
-                engine_options=engine_options, watch=watch,
+                decrypt=False, engine_options=engine_options, watch=watch,
             )  # fmt: skip
             if made.is_interrupted or not made.packets:
                 return made, None

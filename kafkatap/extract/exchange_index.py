@@ -24,6 +24,7 @@ from ..engine import Engine
 from ..passes.node_names import NodeNames
 from ..run import Run, Watch, never
 from ..selection import Selection
+from ..tls.tracked import DECRYPTED
 from .topic_naming import NAMING_APIS, TopicNaming
 
 Array = np.ndarray[Any, Any]
@@ -54,6 +55,8 @@ CONNECTION_PLACE = np.dtype([
     ("base_seq", "i8", 2),  # sequence number of offset 0, by direction
     ("client", "i1"),  # direction of the client; -1: not known
     ("is_kafka", "?"),
+    ("is_decrypted", "?"),
+    ("client_random", "V32"),  # of its TLS; zeros: unknown
     ("ends", "V40"),
 ])  # fmt: skip
 #: A segment that brought new bytes. `stream`: 2 * connection + direction.
@@ -106,6 +109,7 @@ class _Streams:
     ended: list[tuple[Array, Array, Array, Array]] = field(default_factory=list)
     segments: list[Array] = field(default_factory=list)
     sequence: list[Array] = field(default_factory=list)
+    decrypted: dict[int, bytes] = field(default_factory=dict)  # client randoms of connections that were decrypted
     count: int = 0
 
     def add(self, part: Assembled, engine: Engine) -> None:
@@ -138,12 +142,18 @@ class _Streams:
         directions = part.ended_directions["base_seq"].reshape(-1, 2).copy()
         kinds = np.stack([known["client"], known["protocol"] == PROTOCOL_KAFKA], axis=1).astype(np.int8)
         self.ended.append((self.numbers[part.ended].copy(), part.ended_rows["last"].copy(), directions, kinds))
+        for number, connection in zip(self.numbers[part.ended].tolist(), part.ended.tolist(), strict=True):
+            tracked = engine.tls.tracked.get(connection)
+            if tracked is not None and tracked.mode == DECRYPTED:
+                self.decrypted[number] = tracked.facts.client_random
 
     def connections(self) -> Array:
         rows = np.concatenate(self.begun) if self.begun else np.zeros(0, CONNECTION_PLACE)
         for numbers, last, base, kinds in self.ended:
             rows["last"][numbers], rows["base_seq"][numbers] = last, base
             rows["client"][numbers], rows["is_kafka"][numbers] = kinds[:, 0], kinds[:, 1]
+        for number, client_random in self.decrypted.items():
+            rows["is_decrypted"][number], rows["client_random"][number] = True, client_random
         return rows
 
     def placed(self, connections: Array) -> Array:
@@ -174,14 +184,11 @@ class _WatchedEngine(Engine):
 
     def dissect(self, part: Assembled) -> Iterator[Batch]:
         self.streams.add(part, self)
-        if len(part.ended):
-            yield from self._until_ended(part)
-        else:
-            yield from super().dissect(part)
+        return super().dissect(part)
 
-    def _until_ended(self, part: Assembled) -> Iterator[Batch]:
-        yield from super().dissect(part)
+    def _end(self, part: Assembled) -> None:
         self.streams.end(part, self)
+        super()._end(part)
 
 
 def _placed(exchanges: Array) -> Array:
@@ -229,8 +236,9 @@ def index_exchanges(
     selection: Selection,
     engine_options: Mapping[str, Any],
     watch: Watch = never,
+    uses_secrets: bool = True,
 ) -> ExchangeIndex:
-    """Read the captures once. `engine_options`: arguments of `Engine` such as `ports`."""
+    """Read the captures once. `engine_options`: arguments of `Engine` such as `ports`. `uses_secrets`: as of `Run`."""
     needed = selection.engine_options
     nodes = NodeNames(engine_options.get("definitions"))
     one_naming = TopicNaming()
@@ -239,6 +247,7 @@ def index_exchanges(
     )
     engine.streams = _Streams()
     run = Run(captures, engine, watch)
+    run.uses_secrets = uses_secrets
     collected = _Rows(engine)
     rows, errors, topic_ids = [np.zeros(0, EXCHANGE)], [np.zeros(0, ERROR_COUNT)], set[int]()
     for batch in selection.apply(collected.collected(run.batches()), engine):

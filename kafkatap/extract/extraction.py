@@ -44,8 +44,9 @@ class Summary:
 
     `exchanges`: how many are selected. `copied`: exchanges that were copied for them or with them. `packets`, `bytes`:
     of the extracted capture. `whole`: keys of connections that were copied whole because a row would differ.
-    `different`: selected exchanges whose rows still differ. `selected_packets`: numbers, in the extracted capture, of
-    the packets with the first byte of a selected request (int64). `files`: reports on the captures.
+    `different`: selected exchanges whose rows still differ. `secrets`: connections whose TLS secrets were written.
+    `selected_packets`: numbers, in the extracted capture, of the packets with the first byte of a selected request
+    (int64). `files`: reports on the captures.
     """
 
     exchanges: int = 0
@@ -55,6 +56,7 @@ class Summary:
     bytes: int = 0
     whole: list[int] = field(default_factory=list)
     different: int = 0
+    secrets: int = 0
     is_interrupted: bool = False
     selected_packets: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     files: Sequence[FileReport] = ()
@@ -72,6 +74,8 @@ def extract(
     commented: Array | None = None,
     command: str = "",
     overwrite: bool = False,
+    secrets: bool = False,
+    decrypt: bool = True,
     engine_options: Mapping[str, Any] | None = None,
     watch: Watch = never,
 ) -> Summary:
@@ -81,8 +85,9 @@ def extract(
     of all connections with Kafka. `connections`: copy all packets of the connections with selected exchanges.
     `comments`: packet comments with findings; False also leaves out all texts of the original: comments, names of
     interfaces, capture filters. `names`: a name resolution block. `commented`: only exchanges whose request begins in
-    one of these packets get comments. `command`: the comment of the whole file. `engine_options`: arguments of
-    `Engine`: ports, definitions, max_frame, limits.
+    one of these packets get comments. `command`: the comment of the whole file. `secrets`: also write the TLS secrets
+    of the copied connections. `decrypt` False: use no secrets that captures have. `engine_options`: arguments of
+    `Engine`: ports, definitions, max_frame, limits, key_log.
 
     Nothing is written if no exchange is selected, or if `watch` ends the reading. ValueError for pipes, and if the
     output exists and `overwrite` is False. OSError if a file cannot be read or written.
@@ -92,7 +97,9 @@ def extract(
     check_output(output, captures, overwrite)
     options = dict(engine_options or {})
     progress = _Progress(watch)
-    index = index_exchanges(captures, selection, options, progress.note)
+    index = index_exchanges(captures, selection, options, progress.note, uses_secrets=decrypt)
+    # With secrets, the copy has all that is needed to read it.
+    options["key_log"] = None if secrets else index.run.engine.key_log
     made = Summary(files=index.run.files, index=index, is_interrupted=index.run.interrupted)
     made.exchanges = len(index.rows)
     wanted = index.selected_connections if selection else np.flatnonzero(index.connections["is_kafka"])
@@ -106,6 +113,8 @@ def extract(
         for _ in range(MOST_ROUNDS):
             plan = make_plan(index, whole, also)
             writer = _Writer(file, index, plan, comments, names, commented, command)
+            if secrets:
+                made.secrets = writer.write_secrets(index, plan)
             writer.write(_packets(index, plan, comments, progress))
             file.file.flush()
             difference = compare_rows(index, file.path, options, progress.go_on)
@@ -187,6 +196,17 @@ class _Writer:
             known = host_names(index.context, index.connections["key"][plan.how != COPY_NONE], index.node_names)
             if known:
                 self._put(blocks.name_resolution(known))
+
+    def write_secrets(self, index: ExchangeIndex, plan: Plan) -> int:
+        """Write the TLS secrets of the connections that are copied; return how many have some."""
+        key_log = index.run.engine.key_log
+        rows = index.connections
+        randoms = rows["client_random"][(plan.how != COPY_NONE) & rows["is_decrypted"]]
+        distinct = {random.tobytes() for random in randoms}
+        lines = b"" if key_log is None else key_log.lines_for(distinct)
+        if lines:
+            self._put(blocks.decryption_secrets(lines))
+        return len(distinct) if lines else 0
 
     def write(self, packets: Iterable[WantedPacket]) -> None:
         """Write all packets."""

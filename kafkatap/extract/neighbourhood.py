@@ -13,6 +13,9 @@ And Wireshark has to find no gap within an exchange. So all messages of the conn
 selected exchange are copied too, each with its request or response, and so are the messages before it in both
 directions: Wireshark reports a gap at the first packet after it.
 
+A connection that was decrypted is copied from its beginning to the last byte that is needed: the handshake has its
+keys, and records are numbered.
+
 What this leaves out may still matter, such as a release of Kafka that shows itself by earlier responses. `row_check`
 finds this, and such a connection is copied whole.
 """
@@ -84,10 +87,15 @@ def make_plan(index: ExchangeIndex, whole: Array, also: Array) -> Plan:
     first = np.searchsorted(places["connection"], np.arange(len(how) + 1))
     for connection in np.flatnonzero(how == COPY_PARTS).tolist():
         rows = slice(int(first[connection]), int(first[connection + 1]))
-        chosen[rows], begin, end = _closure(index, connection, places[rows], wanted[rows])
+        closure = _decrypted_closure if index.connections["is_decrypted"][connection] else _closure
+        chosen[rows], begin, end = closure(index, connection, places[rows], wanted[rows])
         windows.append((np.full(len(begin), connection, np.int64), begin, end))
     chosen |= how[places["connection"]] == COPY_WHOLE
-    starts, ends = _byte_ranges(index, places[chosen & (how[places["connection"]] == COPY_PARTS)])
+    is_decrypted = (how == COPY_PARTS) & index.connections["is_decrypted"]
+    in_parts = (how == COPY_PARTS) & ~is_decrypted
+    starts, ends = _byte_ranges(index, places[chosen & in_parts[places["connection"]]])
+    whole_until = [_bytes_until(index, *window) for window in windows if is_decrypted[window[0][0]]]
+    starts, ends = _merged(*(np.concatenate(parts) for parts in zip((starts, ends), *whole_until, strict=True)))
     bridges = _bridges(index, starts, ends)
     windows += [_bridge_window(index, number) for number in bridges.tolist()]
     zero = int(index.connections["first"].min(initial=2**62)) - ACK_NS
@@ -118,6 +126,30 @@ def _closure(index: ExchangeIndex, connection: int, rows: Array, wanted: Array) 
     opened = _opening_window(index, connection, rows[~is_opening])
     end = _until_acknowledged(index, connection, end)
     return chosen, np.append(begin, opened[0]), np.append(end, opened[1])
+
+
+def _decrypted_closure(
+    index: ExchangeIndex, connection: int, rows: Array, wanted: Array
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """The same of a connection that was decrypted."""
+    exact = _with_causes(rows, wanted)
+    begin, end = _spans(rows)
+    last = end[exact].max(keepdims=True)
+    first = index.connections["first"][connection : connection + 1].astype(np.int64)
+    return begin <= last[0], first, _until_acknowledged(index, connection, last)
+
+
+def _bytes_until(index: ExchangeIndex, connections: Array, begin: Array, end: Array) -> tuple[Array, Array]:
+    """The bytes of a connection's streams from their beginning up to the last ones that came by the end of a time."""
+    found = []
+    for stream in (2 * int(connections[0]), 2 * int(connections[0]) + 1):
+        here = index.segments[slice(*np.searchsorted(index.segments["stream"], (stream, stream + 1)).tolist())]
+        here = here[here["ts"] <= end[-1]]
+        if len(here):
+            last = int((here["offset"] + here["length"]).max())
+            found.append((stream * SPAN, stream * SPAN + BIAS + last))
+    begins, ends = zip(*found, strict=True) if found else ((), ())
+    return np.array(begins, np.int64), np.array(ends, np.int64)
 
 
 def _with_causes(rows: Array, wanted: Array) -> Array:

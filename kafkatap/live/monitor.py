@@ -173,10 +173,12 @@ class Monitor:
     def _add(self, batches: Iterable[Batch]) -> None:
         for whole in batches:
             for batch in self._selected(whole):
-                for sink in self.sinks:
-                    sink.add_batch(batch, self.engine)
                 if self.sections is not None:
                     self.sections.add(batch)
+                if not len(batch.exchanges):  # only estimates
+                    continue
+                for sink in self.sinks:
+                    sink.add_batch(batch, self.engine)
                 self._slice.add(without_confirmed(batch))
             for wrong in revoked_rows(whole, self._counted_from):
                 counts = self._counts()

@@ -56,4 +56,4 @@ def revoked_rows(batch: Batch, first: int) -> Iterator[Batch]:
     rows["outcome"] = batch.provisional[wrong] - 1
     for name, value in _NO_RESPONSE.items():
         rows[name] = value
-    yield found._replace(results=np.zeros(0, RESULT))
+    yield found._replace(results=np.zeros(0, RESULT), estimates=None)

@@ -30,5 +30,6 @@ class Status:
     memory: int  # resident, bytes
     connections: int  # open
     waiting: int  # requests without a response so far
-    encrypted_share: float
+    encrypted_share: float  # of the payload: TLS that was not decrypted
+    decrypted_share: float = 0.0  # of the payload: TLS that was decrypted
     troubles: Array = field(default_factory=lambda: np.zeros(len(VALUES), np.int64))  # of connections, in the last 10 s

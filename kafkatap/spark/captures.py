@@ -25,6 +25,7 @@ from ..splits.decode import Ledger, sum_ledgers
 from ..splits.merged_connections import merged_rows
 from ..splits.packed_rows import unpacked
 from ..splits.plan import Plan
+from ..splits.secrets import needed_lines
 from ..splits.split_sections import SplitSections
 from ..splits.summing import gather_rows, report_of
 from ..splits.survey import SplitSurvey
@@ -102,7 +103,7 @@ class Captures(TwoPasses):
 
     def _survey(self, found: Surveys, splits: list[int]) -> dict[int, SplitSurvey]:
         inputs = tuple(dump(SurveyInput(i, found.places[i])) for i in splits)
-        return self._results(tasks.SurveyTask(self.options, inputs))
+        return self._results(tasks.SurveyTask(replace(self.options, key_log=None), inputs))
 
     def _results(self, task: tasks.SurveyTask | tasks.DecodeTask) -> dict[int, Any]:
         """The results of a task, by split."""
@@ -156,8 +157,11 @@ class Captures(TwoPasses):
 
     def _task(self, plan: Plan, splits: Container[int], options: ReadOptions, **purpose: Any) -> tasks.DecodeTask:
         """The task that decodes these splits."""
-        inputs = tuple(dump(mine) for mine in decode_inputs(plan, splits, self.places, self.checkpoint))
-        return tasks.DecodeTask(options, inputs, dump(plan.topic_names), **purpose)
+        surveys = self.surveys.surveys
+        inputs = tuple(dump(mine) for mine in decode_inputs(plan, splits, self.places, self.checkpoint, surveys))
+        lines = needed_lines(options.key_log, surveys)
+        options = replace(options, key_log=None)
+        return tasks.DecodeTask(options, inputs, dump(plan.topic_names), key_lines=dump(lines), **purpose)
 
     # ------------------------------------------------------------ tables
 

@@ -6,14 +6,24 @@ Each task gets the numbers of its inputs, usually one. The inputs themselves are
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kafkatap.reports.questions.registry import needs_of
 
 from ..splits.decode import SplitRun
+from ..splits.secrets import key_log_of
 from ..splits.survey import survey_split
-from ..splits.task_rows import DecodeInput, ReadOptions, SurveyInput, load, numbers_of, result_batch, results_of
+from ..splits.task_rows import (
+    DecodeInput,
+    ReadOptions,
+    SurveyInput,
+    dump,
+    load,
+    numbers_of,
+    result_batch,
+    results_of,
+)
 from .output.split_tables import SplitTables
 
 if TYPE_CHECKING:
@@ -57,7 +67,8 @@ class SurveyTask:
 
 @dataclass(frozen=True, slots=True)
 class DecodeTask:
-    """Decodes splits. `inputs`: of DecodeInput, as of `dump`; `topic_names`: a mapping, as of `dump`.
+    """Decodes splits. `inputs`: of DecodeInput, as of `dump`; `topic_names`: a mapping, as of `dump`. `key_lines`: the
+    lines of a key log that splits need, as of `dump`.
 
     `table`: yield the rows of this table. Otherwise yield one result for each split; with `writer`, write the rows of
     all tables before, with the `captures` that they begin in; with `counting`, count for reports.
@@ -70,6 +81,7 @@ class DecodeTask:
     writer: TableWriter | None = None
     captures: CaptureIndex | None = None
     counting: bool = False
+    key_lines: bytes = field(default_factory=lambda: dump(None), repr=False)
 
     @property
     def name(self) -> str:
@@ -92,7 +104,8 @@ class DecodeTask:
                 inspectors=(*tables.inspectors, *needed.inspectors), ports=self.options.ports,
                 definitions=self.options.definitions,
                 apis=needed.apis if with_rows or self.counting else frozenset(),
-                max_frame=self.options.max_frame, limits=self.options.limits,
+                max_frame=self.options.max_frame, limits=self.options.limits, secrets=mine.secrets,
+                key_log=key_log_of(load(self.key_lines)),
                 **needs_of(self.options.sections if self.counting else ())._asdict(),
             )  # fmt: skip
             if self.table is not None:

@@ -177,8 +177,9 @@ def _head(row, known):  # type: ignore[no-untyped-def]
         return np.int64(0)
     if row.head != 0:
         return np.int64(row.head)
-    other = known.protocol == PROTOCOL_TLS or known.protocol == PROTOCOL_FOREIGN
-    if other or (known.protocol == PROTOCOL_UNKNOWN and row.protocol != PROTOCOL_KAFKA):
+    if known.protocol == PROTOCOL_TLS:
+        return np.int64(0)
+    if known.protocol == PROTOCOL_FOREIGN or (known.protocol == PROTOCOL_UNKNOWN and row.protocol != PROTOCOL_KAFKA):
         return np.int64(row.settled)
     return np.int64(0)
 

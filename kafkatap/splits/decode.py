@@ -20,6 +20,7 @@ from .flow_state import FlowState
 from .packet_ranges import ClearBytes, meets
 from .plan import SplitTask
 from .seam_reader import SeamReader
+from .secrets import CaptureSecrets
 from .seams import Seam, SeamPackets, joined
 from .split_engine import NOTHING, SplitEngine
 
@@ -72,7 +73,8 @@ def sum_ledgers(ledgers: Iterable[Mapping[str, Mapping[str, int]]]) -> Ledger:
 
 
 class SplitRun:
-    """`seams` reads the packets from this split and later ones that belong to the connections of this split."""
+    """`seams` reads the packets from this split and later ones that belong to the connections of this split.
+    `secrets`: those that captures have. `engine_options`: as of `Engine`."""
 
     def __init__(
         self,
@@ -85,6 +87,7 @@ class SplitRun:
         ports: Sequence[int] = (),
         definitions: Definitions | None = None,
         apis: frozenset[int] | None = None,
+        secrets: CaptureSecrets | None = None,
         **engine_options: Any,
     ) -> None:
         self.task = task
@@ -93,6 +96,7 @@ class SplitRun:
         #: With `task.keep_open`: the state of each flow that is open at the end, and whether its connection was closed.
         self.open_flows: dict[bytes, tuple[FlowState, bool]] = {}
         self._seams = seams
+        self._secrets = secrets or CaptureSecrets()
         self._starts = seams.block_starts(task.split)
         self._names = topic_names
         self._split = SplitEngine(
@@ -100,6 +104,7 @@ class SplitRun:
             ports=ports, definitions=definitions, apis=apis, **engine_options,
         )  # fmt: skip
         self.engine = self._split.engine
+        self._learn(self._secrets.before)
         for topic_id, name in topic_names.items():
             self.engine.dissector.name_topic(topic_id, name)
         self.outcome = Outcome(task.split)
@@ -148,6 +153,7 @@ class SplitRun:
             numbers = reader.packets["number"]
             first, last = int(numbers[reader.position]), int(numbers[reader.count - 1])
             split.filters = self._starts is None or meets(others, first, last)
+            self._learn(reader.take_secrets())
             yield from split.take(reader.buffer, reader.packets, reader.position, reader.count)
             reader.position = reader.count
             part = reader.part
@@ -156,6 +162,11 @@ class SplitRun:
                     yield from split.read(part)
                 else:
                     part.scan_block()
+
+    def _learn(self, secrets: bytes) -> None:
+        """Decrypt with secrets of captures from here on."""
+        if secrets:
+            self.engine.add_secrets(secrets)
 
     def packets_of_open_flows(self) -> dict[bytes, Seam]:
         """All packets that this run had of each flow in `open_flows`, in order."""
@@ -197,6 +208,7 @@ class SplitRun:
         split_engine = self._split
         merged: dict[bytes, list[Seam]] = {key: [] for key in sorted(self._merged)}
         for split, heads in self._follows.items():
+            self._learn(self._secrets.later.get(split, b""))
             chained = {key: head for key, head in heads.items() if key not in merged}
             if chained:
                 with closing(self._seams.open(split, chained, self.task.followed_ranges(split))) as reader:

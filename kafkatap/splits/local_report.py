@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.batch import Context
@@ -20,6 +20,7 @@ from ..captures.storage import File
 from ..engine import Engine
 from .decode import SplitRun, sum_ledgers
 from .plan import Plan
+from .secrets import key_log_of, needed_lines
 from .split_counts import SplitCounts, TotalCounts, count_split
 from .survey import SplitSurvey, survey_split
 from .surveys import Surveys
@@ -101,11 +102,12 @@ def _size(path: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Decode:
-    """A split to decode. `options`: with absolute times."""
+    """A split to decode. `options`: with absolute times and without a key log. `key_lines`: as of `needed_lines`."""
 
     split: DecodeInput
     options: ReadOptions
     topic_names: dict[bytes, bytes]
+    key_lines: bytes | None = field(default=None, repr=False)
 
 
 class _Task:
@@ -146,6 +148,7 @@ class _Task:
             all_results=with_rows or options.by_topic or needed.all_results, inspectors=needed.inspectors,
             ports=options.ports, definitions=options.definitions, apis=needed.apis,
             problems=with_rows or needed.problems, max_frame=options.max_frame, limits=options.limits,
+            secrets=mine.split.secrets, key_log=key_log_of(mine.key_lines),
             **needs_of(options.sections)._asdict(),
         )  # fmt: skip
         reader = source.open(mine.split.task.bases)
@@ -193,14 +196,17 @@ class _LocalReading(TwoPasses):
 
     def counted(self, empty: Engine, interval: int | None) -> Counted:
         """Survey, decode and count. `empty`: an engine that has read nothing."""
+        surveys = self.surveys.surveys
         options = self.resolved
+        lines, options = needed_lines(options.key_log, surveys), replace(options, key_log=None)
 
         def decode(plan: Plan, splits: set[int]) -> dict[int, SplitCounts]:
             if plan.both_ends:
                 count = len(plan.both_ends)
                 many = "1 connection was" if count == 1 else f"{count:,} connections were"
                 raise CapturedTwice(f"{many} captured at both ends")
-            chosen = [_Decode(mine, options, plan.topic_names) for mine in decode_inputs(plan, splits, self.places)]
+            inputs = decode_inputs(plan, splits, self.places, surveys=surveys)
+            chosen = [_Decode(mine, options, plan.topic_names, lines) for mine in inputs]
             found = dict(self.workers.run(chosen, self.watch))
             return {mine.split.task.split: found[i] for i, mine in enumerate(chosen)}
 

@@ -8,7 +8,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.kernels.arrays import taken
-from kafkatap.reports.batch import ALL_MEASURED, HANDSHAKES, NOT_CLOSED, OPTION_COLUMNS, P_UNKNOWN, SCALE_UNKNOWN
+from kafkatap.reports.batch import (
+    ALL_MEASURED,
+    D_DECRYPTED,
+    D_FAILED_HANDSHAKE,
+    D_NO_HANDSHAKE,
+    D_NO_KEY,
+    D_NO_KEY_LOG,
+    D_NOT_TLS,
+    D_UNSUPPORTED,
+    D_WRONG_KEY,
+    DECRYPTIONS,
+    HANDSHAKES,
+    NOT_CLOSED,
+    OPTION_COLUMNS,
+    P_UNKNOWN,
+    SCALE_UNKNOWN,
+    TLS_COLUMNS,
+    TLS_UNKNOWN,
+)
 from kafkatap.reports.tables import TABLES
 
 if TYPE_CHECKING:
@@ -28,11 +46,21 @@ _MAXIMA = tuple(f"{end}_{name}" for end in ("client", "broker") for name in (
     "window_max", "in_flight_max", "rtt_max_ns", "retransmission_wait_max_ns",
 ))  # fmt: skip
 _MINIMA = ("client_rtt_min_ns", "broker_rtt_min_ns")
+#: Of TLS: what each row counts; the decryption, of which the most telling one counts; facts of the handshake, of which
+#: the first row that has them counts.
+_TLS_SUMS = ("tls_decrypted_bytes", "tls_failed_records", "tls_lost_records", "tls_records", "tls_estimated")
+_DECRYPTION = "tls_decryption"
+_TLS_FACTS = tuple(name for name in TLS_COLUMNS if name not in (*_TLS_SUMS, _DECRYPTION))
+_TLS_FACT_NAMES = tuple(name for name in _NAMES if name.startswith("tls_") and name not in (*_TLS_SUMS, _DECRYPTION))
+#: D_... in the order in which they are more telling.
+_TELLING = (
+    D_NOT_TLS, D_NO_HANDSHAKE, D_NO_KEY_LOG, D_NO_KEY, D_UNSUPPORTED, D_FAILED_HANDSHAKE, D_WRONG_KEY, D_DECRYPTED,
+)  # fmt: skip
 _SUMS = tuple(
     name
     for name in _NAMES
     if name not in {"protocol", "handshake", _FIRST, _KNOWN, *_ENDS, *_LATEST, *_FIRST_KNOWN, *_LATEST_KNOWN,
-                    *_MAXIMA, *_MINIMA}
+                    *_MAXIMA, *_MINIMA, *_TLS_FACT_NAMES, _DECRYPTION}
 )  # fmt: skip
 
 
@@ -60,6 +88,7 @@ _ROW_SUMS = (
         "duplicates", "packets",
     )),
     *(name for name in ALL_MEASURED if name not in _MAXIMA + _MINIMA),
+    *_TLS_SUMS,
 )  # fmt: skip
 
 
@@ -91,10 +120,20 @@ def merged_connections(rows: Array) -> Array:
         for name in OPTION_COLUMNS:
             merged[f"{end}_{name}"] = rows[f"{end}_{name}"][known]
     merged["protocol"] = rows["protocol"][groups.latest_rows(rows["protocol"] != P_UNKNOWN)]
+    for name in _TLS_FACTS:
+        merged[name] = rows[name][groups.first_rows(rows[name] > (-1 if name in TLS_UNKNOWN else 0))]
+    merged[_DECRYPTION] = _most_telling(rows[_DECRYPTION], groups)
     known = groups.latest_rows(rows["orientation_known"] > 0)
     for name in ("orientation_known", *_ENDS):
         merged[name] = rows[name][known]
     return merged
+
+
+def _most_telling(decryptions: Array, groups: _Groups) -> Array:
+    """The most telling decryption (D_...) of each group."""
+    ranks = np.argsort(np.array(_TELLING))
+    found: Array = np.array(_TELLING)[np.maximum.reduceat(ranks[decryptions], groups.starts)]
+    return found
 
 
 def _merged(name: str, rows: pa.Table, groups: _Groups) -> Any:
@@ -113,7 +152,11 @@ def _merged(name: str, rows: pa.Table, groups: _Groups) -> Any:
         known = np.array([HANDSHAKES.index(text) for text in column.to_pylist()], np.int64)
         best = np.maximum.reduceat(known, groups.starts)
         return pa.array([HANDSHAKES[number] for number in best.tolist()], column.type)
-    if name in _FIRST_KNOWN:
+    if name == _DECRYPTION:
+        known = np.array([DECRYPTIONS.index(text or "") for text in column.to_pylist()], np.int64)
+        names = [DECRYPTIONS[number] or None for number in _most_telling(known, groups).tolist()]
+        return pa.array(names, column.type)
+    if name in _FIRST_KNOWN or name in _TLS_FACT_NAMES:
         return column.take(pa.array(groups.first_rows(column.is_valid().to_numpy(zero_copy_only=False))))
     if name in _LATEST_KNOWN:
         return column.take(groups.latest(column.is_valid()))

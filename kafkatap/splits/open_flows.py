@@ -47,7 +47,8 @@ def _enough(run: SplitRun, tried: Mapping[bytes, Seam]) -> dict[bytes, OpenFlow]
     if not tried:
         return {}
     histories = {key: run.open_flows[key][0].history for key in tried}
-    engine = SplitEngine(histories, ports=run.ports, definitions=run.definitions, apis=frozenset())
+    key_log = run.engine.key_log
+    engine = SplitEngine(histories, ports=run.ports, definitions=run.definitions, apis=frozenset(), key_log=key_log)
     whole = joined(tried.values())
     engine.prime(SeamPackets(whole))
     states = engine.states(tried).by_flow()

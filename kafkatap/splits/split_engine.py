@@ -217,7 +217,8 @@ class SplitEngine:
     def read(self, reader: CaptureReader) -> Iterator[Batch]:
         """Take all packets in the buffer of a capture, in one pass; yield finished rows."""
         parts = self.engine.assembly.read(reader.buffer, reader.assemble)
-        yield from self._dissected(counted(reader.report, parts))
+        for part in counted(reader.report, parts):
+            yield from self._dissected([part._replace(secrets=reader.take_secrets())])
 
     def follow(self, reader: Packets, heads: Mapping[bytes, int] | None = None) -> Iterator[Batch]:
         """Take packets that other splits count as read, those of each flow up to a packet (None: all packets)."""

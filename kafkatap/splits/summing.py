@@ -33,6 +33,7 @@ from kafkatap.reports.counting.count_rows import ADDED_BY, COLUMNS, KEYS, NameTa
 from kafkatap.reports.model import Report
 from kafkatap.reports.sections.ledger import WORDS
 from kafkatap.reports.tables import CONNECTIONS, FILES, LEDGER, arrow_schema
+from kafkatap.reports.tls_columns import TLS_RENAMED, TLS_ZERO_IF_NULL, is_tls_word, tls_number
 
 from .split_sections import SplitSections, add_split, total_sections
 
@@ -47,6 +48,7 @@ _RENAMED = {
     "connection_last": "last",
     "client_software": "software",
     "client_software_version": "software_version",
+    **TLS_RENAMED,
 }
 
 #: Columns of CONNECTION_ROW whose numbers are words in the table.
@@ -60,6 +62,7 @@ _WORDS: dict[str, Sequence[str]] = {
 #: Columns that are 0 where the table has null.
 _ZERO_IF_NULL = frozenset((
     *ALL_MEASURED,
+    *TLS_ZERO_IF_NULL,
     *(f"{end}_{name}" for end in ("client", "broker") for name in OPTION_COLUMNS if name != "window_scale"),
 ))  # fmt: skip
 
@@ -219,11 +222,13 @@ def connection_rows(table: pa.Table, names: NameTable) -> Array:
         texts = encoded.dictionary.to_pylist()
         if target in _WORDS:
             numbers = [_WORDS[target].index(text) for text in texts]
+        elif is_tls_word(target):
+            numbers = [tls_number(target, text) for text in texts]
         elif target.endswith("_ip"):
             numbers = [names.address(text) for text in texts]
         else:
             numbers = [names.string(text.encode()) for text in texts]
-        missing = NOT_CLOSED if target == "closed_with" else -1
+        missing = NOT_CLOSED if target == "closed_with" else 0 if target in TLS_ZERO_IF_NULL else -1
         rows[target] = np.array([*numbers, missing])[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
     rows["is_measured"] = table["exchanges"].is_valid().to_numpy()
     return rows

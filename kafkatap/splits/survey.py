@@ -28,6 +28,7 @@ from ..assembly import Assembled, Assembly
 from ..engine import programs_for
 from ..kernel_modules import KERNEL_MODULES
 from ..limits import Limits
+from ..tls.layer import TlsLayer
 from .datagrams import packet_of_segment
 from .flow_rows import FLOW_KEY, FLOW_ROW, fill_histories, flow_bytes, histories, renumber_strings
 from .flow_state import History
@@ -76,7 +77,8 @@ class SplitSurvey:
     """The survey of one split. `files`: as they were read, in order. `listeners`: by file, the ends that answered a
     SYN there first. For a part of a file: `begins` and `ends`, bytes of the file; `blocks`: where blocks begin, if
     some of them can be read alone. `datagrams`: those that wait for fragments at its end. `rows`: FLOW_ROW of its
-    flows; `strings` belong to them."""
+    flows; `strings` belong to them. `client_randoms`: of the TLS connections whose ClientHello is in it;
+    `has_unknown_tls`: it has others. `secrets`: lines of key logs in blocks of the captures."""
 
     split: int
     files: list[FileRead] = field(default_factory=list)
@@ -91,6 +93,9 @@ class SplitSurvey:
     topic_names: dict[bytes, bytes] = field(default_factory=dict)
     listeners: list[list[Listener]] = field(default_factory=list)
     datagrams: list[SavedDatagram] = field(default_factory=list)
+    client_randoms: set[bytes] = field(default_factory=set)
+    has_unknown_tls: bool = False
+    secrets: bytes = field(default=b"", repr=False)
 
     @property
     def first(self) -> int | None:
@@ -126,6 +131,10 @@ class _FlowEngine:
         summary, results, head = (programs_for(name, definitions) for name in ("summary", "results", "head"))
         self.dissector = Dissector(summary, results, None, apis=frozenset(), head=head, head_kept=_HEAD_KEPT)
         self.dissector.strings.limit(limits.names)
+        self._tls = TlsLayer()
+        #: Client randoms of TLS connections, and whether there are TLS connections whose ClientHello is not there.
+        self.client_randoms: set[bytes] = set()
+        self.has_unknown_tls = False
         self._begun = False
         self._started: list[Array] = []  # START chunks
         self._ended: list[Array] = []  # _CONNECTION
@@ -157,6 +166,7 @@ class _FlowEngine:
             if len(part.started):
                 self._started.append(taken(part.chunks, number_by_packet(part)))
             if len(part.chunks):
+                self._tls.read(part)
                 chunks = part.chunks
                 for _ in self.dissector.feed(part.block, part.held, chunks, len(chunks), part.connections):
                     pass
@@ -180,10 +190,28 @@ class _FlowEngine:
     def _note_ended(self, part: Assembled) -> None:
         known, rows = taken(self.dissector.connections, part.ended), np.zeros(len(part.ended), _CONNECTION)
         fill_histories(rows, known, part.ended_rows, part.ended_directions)
-        rows["head"], rows["settled"] = known["head"], known["not_kafka_since"]
+        # All packets of a TLS connection count in the split in which it began: what its records are depends on all
+        # that came before.
+        is_tls = known["protocol"] == PROTOCOL_TLS
+        rows["head"] = np.where(is_tls, 0, known["head"])
+        rows["settled"] = np.where(is_tls, 0, known["not_kafka_since"])
         for name in ("first", "last", "flow"):
             rows[name] = part.ended_rows[name]
+        self._note_tls(part.ended, is_tls)
         self._ended.append(rows)
+
+    def _note_tls(self, ended: Array, is_tls: Array) -> None:
+        """Note the client randoms of connections that end."""
+        tracked = self._tls.tracked
+        if not tracked and not is_tls.any():
+            return
+        for c, seems_tls in zip(ended.tolist(), is_tls.tolist(), strict=True):
+            found = tracked.get(c)
+            if found is not None and found.facts.client_random:
+                self.client_randoms.add(found.facts.client_random)
+            elif found is not None or seems_tls:
+                self.has_unknown_tls = True
+        self._tls.forget(ended)
 
 
 def _flow_rows(connections: Array, starts: Array, flows: Array) -> Array:
@@ -324,7 +352,8 @@ def survey_split(
     found.rows, found.strings = engine.finish()
     found.listeners = listeners.of_files(len(reader.files))
     found.begins, found.ends, found.interfaces = reader.begins, reader.ends, reader.interfaces_read
-    found.drops = reader.drops
+    found.drops, found.secrets = reader.drops, reader.take_secrets()
+    found.client_randoms, found.has_unknown_tls = engine.client_randoms, engine.has_unknown_tls
     # The fragments of a datagram may lie in blocks between those that have packets of its flow.
     found.blocks = None if fragments.seen else blocks.found
     if found.blocks is not None:

@@ -149,9 +149,11 @@ def _whole_report(parts: Sequence[FileReport], drops: Sequence[dict[int, int]], 
     whole = parts[0]
     firsts = [part.first for part in parts if part.first is not None]
     lasts = [part.last for part in parts if part.last is not None]
-    return FileReport(
+    made = FileReport(
         whole.path, whole.kind, first_packet, sum(part.packets for part in parts), sum(part.bytes for part in parts),
         tuple(dict.fromkeys(link for part in parts for link in part.link_types)),
         min(firsts, default=None), max(lasts, default=None), whole.drops if len(parts) == 1 else dropped(drops),
         next((part.damage for part in parts if part.damage), None), whole.fatal,
     )  # fmt: skip
+    made.secrets_left_out = sum(part.secrets_left_out for part in parts)
+    return made

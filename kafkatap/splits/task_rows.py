@@ -16,6 +16,7 @@ from .located_split import LocatedSplit
 from .plan import Plan, SplitTask
 from .seam_reader import SeamReader
 from .seams import Seam
+from .secrets import CaptureSecrets, captured_secrets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
     from ..limits import Limits
+    from ..tls.key_log import KeyLog
     from .checkpoint import Checkpoint
+    from .survey import SplitSurvey
 
 #: The rows that tasks return.
 SCHEMA = "split int not null, result binary not null"
@@ -34,7 +37,8 @@ class ReadOptions:
     """How captures are read. `records`: decode records too. `by_topic`, `by_connection`: count so for reports.
     `selection`: the exchanges that become rows and counts; tasks need absolute times in it. `max_frame`, `limits`: as
     of `Engine`; each process has the limits for itself. `wanted`: the sections of the report (None: the usual ones),
-    and `section_options`: what the user set for them. `fine`: as of `ReportCounts`."""
+    and `section_options`: what the user set for them. `fine`: as of `ReportCounts`. `key_log`: the secrets of TLS
+    connections to decrypt; tasks get only the lines that they need, beside their inputs."""
 
     ports: tuple[int, ...] = ()
     definitions: Definitions | None = None
@@ -47,6 +51,7 @@ class ReadOptions:
     wanted: tuple[str, ...] | None = None
     section_options: Mapping[str, Any] = field(default_factory=dict)
     fine: bool = False
+    key_log: KeyLog | None = field(default=None, repr=False)
 
     @property
     def sections(self) -> tuple[str, ...]:
@@ -65,13 +70,15 @@ class SurveyInput:
 @dataclass(frozen=True, slots=True)
 class DecodeInput:
     """The input of one split's decoding. `source` None: the split only continues the flows of a checkpoint, whose
-    packets are `left`. `places`: the splits that it reads, itself among them; `bases`: packets before their files."""
+    packets are `left`. `places`: the splits that it reads, itself among them; `bases`: packets before their files.
+    `secrets`: those in blocks of captures."""
 
     source: LocatedSplit | None
     task: SplitTask
     places: dict[int, LocatedSplit] = field(default_factory=dict)
     bases: dict[int, tuple[int, ...]] = field(default_factory=dict)
     left: dict[bytes, Seam] = field(default_factory=dict)
+    secrets: CaptureSecrets = field(default_factory=CaptureSecrets)
 
     @property
     def seams(self) -> SeamReader:
@@ -80,10 +87,15 @@ class DecodeInput:
 
 
 def decode_inputs(
-    plan: Plan, splits: Container[int], located: Sequence[LocatedSplit], checkpoint: Checkpoint | None = None
+    plan: Plan,
+    splits: Container[int],
+    located: Sequence[LocatedSplit],
+    checkpoint: Checkpoint | None = None,
+    surveys: Sequence[SplitSurvey] = (),
 ) -> Iterator[DecodeInput]:
-    """The inputs of these splits. `located[i]` is split i."""
+    """The inputs of these splits. `located[i]` is split i, `surveys[i]` its survey."""
     bases = plan.bases
+    secrets = captured_secrets([task.split for task in plan.tasks], surveys)
     for task in plan.tasks:
         if task.split not in splits:
             continue
@@ -92,7 +104,9 @@ def decode_inputs(
             left = {key: checkpoint.flows[key].seam for key in task.primed}
         places = {split: located[split] for split in (task.split, *task.follows_splits) if split < len(located)}
         own = {split: bases[split] for split in places}
-        yield DecodeInput(places.get(task.split), task, places, own, left)
+        later = {n: surveys[n].secrets for n in task.follows_splits if n in places and n != task.split} if secrets else {}
+        found = CaptureSecrets(secrets.get(task.split, b""), later)
+        yield DecodeInput(places.get(task.split), task, places, own, left, found)
 
 
 def dump(value: Any) -> bytes:

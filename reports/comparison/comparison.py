@@ -10,6 +10,7 @@ import numpy as np
 from ..batch import Context
 from ..counting.connection_counts import connection_totals
 from ..counting.rollup import api_label
+from ..encryption import decrypted_share
 from ..model import Column, ReportTable, Value
 from . import wording
 from .judging import Change, Demands, judge
@@ -36,6 +37,8 @@ SIDES = (
     Column("brokers", "brokers", "count", "brokers"),
     Column("block_ns", "block", "ns", "length of a block of time", 3),
     Column("blocks", "blocks", "count", "number of blocks", 3),
+    Column("encrypted_share", "encrypted", "share", "share of the TCP payload that is TLS, and was not decrypted", 2),
+    Column("decrypted_share", "decrypted", "share", "share of the TCP payload that is TLS, and was decrypted", 2),
 )
 FINDINGS = (
     Column("number", "#", "count", "number of the finding, from 1: those that got worse, then better, then different"),
@@ -196,7 +199,8 @@ def _side_row(n: int, side: Side, selected: str | None) -> tuple[Value, ...]:
         SIDE_NAMES[n], tuple(f.path for f in side.context.files), selected, side.first if has_packets else None,
         side.last if has_packets else None, side.seconds if has_packets else 0.0,
         int(exchanges.values()["requests"].sum()), len(np.unique(clients[clients >= 0])), len(brokers),
-        side.counts.length, blocks_of(side, "exchanges")[1],
+        side.counts.length, blocks_of(side, "exchanges")[1], side.context.encrypted_share,
+        decrypted_share(side.context),
     )  # fmt: skip
 
 

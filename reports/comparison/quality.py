@@ -21,7 +21,7 @@ from .leaves import Side
 _FEW, _MANY = 0.002, 0.05
 #: The share of the connections with one direction from which on a capture has one direction.
 _ONE_DIRECTION = 0.5
-#: Less of the payload is encrypted on the other side.
+#: Less of the payload is encrypted, and not decrypted, on the other side.
 _ENCRYPTED = 0.05
 #: Exchanges without which coarse times cannot be seen.
 _FEWEST = 20
@@ -76,7 +76,9 @@ def qualities(sides: tuple[Side, Side]) -> tuple[Quality, Quality]:
     for n, side in enumerate(sides):
         quality = _lost(_one_sided(_cut(Quality(), side), side.context), side.context)
         if encrypted[n] >= encrypted[1 - n] + _ENCRYPTED:
-            quality = quality.and_(f"{units.share(encrypted[n])} of its payload is encrypted", ("rate",), _ALL)
+            quality = quality.and_(
+                f"{units.share(encrypted[n])} of its payload is encrypted and was not decrypted", ("rate",), _ALL
+            )
         if coarse[n] and not coarse[1 - n]:
             quality = quality.and_("its times are in whole ms", _TIMES)
         found.append(quality)
@@ -184,7 +186,7 @@ def _is_coarse(side: Side) -> bool:
 
 
 def encrypted_brokers(context: Context) -> set[str]:
-    """Addresses and ports to which there are connections with TLS."""
+    """Addresses and ports to which there are connections with TLS that were not decrypted."""
     rows = context.connections[context.connections["protocol"] == P_TLS]
     pairs = set(zip(rows["broker_ip"].tolist(), rows["broker_port"].tolist(), strict=True))
     return {endpoint(context.address(ip), port) for ip, port in pairs}

@@ -12,7 +12,7 @@ from kafkatap.dissector.facts.fact_rows import FACT
 from kafkatap.dissector.programs.fact_kinds import NUMBER_OF, columns_of
 from kafkatap.kernels.arrays import joined
 
-from ..batch import Array, Batch, rows_of
+from ..batch import ESTIMATE, Array, Batch, rows_of
 
 
 class FactRows:
@@ -63,16 +63,24 @@ class FactRows:
 
 
 class Gathered:
-    """`exchanges`: EXCHANGE rows. `results`: RESULT rows of failed responses (or of all, as in `Batch`)."""
+    """`exchanges`: EXCHANGE rows. `results`: RESULT rows of failed responses (or of all, as in `Batch`). `estimates`:
+    ESTIMATE rows, which belong to no exchange."""
 
     def __init__(self, batches: Sequence[Batch]) -> None:
         self.exchanges: Array = joined([batch.exchanges for batch in batches], EXCHANGE)
         self.results: Array = joined([batch.results for batch in batches], RESULT)
+        self.estimates: Array = joined([batch.estimates for batch in batches if batch.estimates is not None], ESTIMATE)
         self._facts = joined([batch.facts for batch in batches if batch.facts is not None], FACT)
         self._kinds = self._facts["kind"].astype(np.uint8)
         self._exchange: Array | None = None  # by fact
         self._found: dict[int, FactRows] = {}
         self._columns: dict[str, Array] = {}
+        self._tokens = [batch.tokens for batch in batches if batch.tokens is not None]
+
+    @property
+    def tokens(self) -> Gathered:
+        """Bare SASL tokens of clients with their answers, in place of exchanges, and their facts."""
+        return Gathered(self._tokens)
 
     def facts(self, name: str) -> FactRows:
         """The facts of a kind by its name."""

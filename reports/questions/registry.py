@@ -23,6 +23,7 @@ USUAL = {
 #: The sections over facts: by name the modules of `reports.sections` with their SECTION. Some add to a usual section.
 OVER_FACTS: dict[str, tuple[str, ...]] = {
     "auth": ("auth",),
+    "tls": ("tls",),
     "clients": ("client_activity",),
     "topics": ("topics", "topic_clients"),
     "timeouts": ("timeouts",),

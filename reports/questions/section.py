@@ -24,9 +24,9 @@ class Section(NamedTuple):
     """`name`: as in --sections. `question`: what it answers. `facts`: the kinds of facts that `read` needs. `forms`:
     its counts. `columns`: the columns of its tables, by their names.
 
-    `read(gathered, tally)` reads exchanges and facts. It must not depend on which exchanges are gathered together.
-    `read_connections(rows, tally)` reads CONNECTION_ROW of connections that ended, each once. `tables(input)` makes
-    the tables. `measures`: the run has to measure TCP (`reassembly.measures`).
+    `read(gathered, tally)` reads exchanges, facts and estimates. It must not depend on which exchanges are gathered
+    together. `read_connections(rows, tally)` reads CONNECTION_ROW of connections that ended, each once. `tables(input)`
+    makes the tables. `measures`: the run has to measure TCP (`reassembly.measures`).
     `under_selection`: a note on its first table if exchanges are selected.
     """
 

@@ -85,7 +85,7 @@ class SectionCounts:
     def add(self, batch: Batch) -> None:
         """Add a batch, whose arrays stay as they are."""
         self._batches.append(batch)
-        self._gathered[0] += len(batch.exchanges)
+        self._gathered[0] += len(batch.exchanges) + (0 if batch.estimates is None else len(batch.estimates))
         self._gathered[1] += 0 if batch.facts is None else len(batch.facts)
         if self._gathered[0] >= _EXCHANGES or self._gathered[1] >= _FACTS:
             self.finish()

@@ -140,8 +140,14 @@ def heading_facts(table: ReportTable, utc: bool) -> list[tuple[str, str]]:
         if h[name]
     ]
     known = f" ({', '.join(kinds)})" if kinds else ""
-    encrypted = f", {units.share(as_number(h['encrypted_share']))} encrypted" if h["encrypted_share"] else ""
-    facts.append(("connections", f"{as_number(h['connections']):,}{known}{encrypted}"))
+    shares = [
+        f", {units.share(as_number(h[f'{name}_share']))} {name}"
+        for name in ("decrypted", "encrypted")
+        if h[f"{name}_share"]
+    ]
+    facts.append(("connections", f"{as_number(h['connections']):,}{known}{''.join(shares)}"))
+    if h["decrypted_share"]:
+        facts.append(("encryption", str(h["encryption"])))
     if h["filters"]:
         facts.append(("only", str(h["filters"])))
     people = as_number(h["client_count"])

@@ -1,12 +1,12 @@
-"""Authentication: SASL attempts by client address, user and mechanism, and how they ended.
+"""Authentication: SASL attempts by client address, user and mechanism, and how they ended (`auth_attempts`).
 
-An attempt is one SASL conversation of a connection: SaslHandshake, then SaslAuthenticate until it ends. SCRAM names the
-user in the first of its two rounds, and fails in the second. So the exchanges of a connection are read in order. A
-re-authentication (KIP-368) is another attempt. Conversations without Kafka headers (SaslHandshake 0, GSSAPI without
-handshake) do not appear.
+SCRAM names the user in the first of its two rounds, and fails in the second. So the exchanges of a connection are read
+in order. A conversation of GSSAPI without SaslHandshake does not appear.
 
 An attempt succeeds with the last response that has no error code. It fails with an error code, or `unanswered` if its
-last request has no response: brokers close a connection after a failure, some before the response is out.
+last request has no response: brokers close a connection after a failure, some before the response is out. A bare token
+has no error code: it succeeded if it was answered, or if requests follow. An attempt that stops before the mechanism's
+last message, and whose connection is closed, is `unfinished`.
 
 Two failures have no SASL requests. In both, the broker closes a connection whose start was captured, and answers no
 request of it but ApiVersions:
@@ -14,210 +14,323 @@ request of it but ApiVersions:
 no SASL  at a broker's port where others use SASL
 no TLS   at a broker's port where others use TLS: it reads the request as a TLS record
 
-Inside TLS nothing is visible, so a failed TLS handshake is not counted.
+A TLS connection has failed if its handshake did not end, or if an alert came before it did.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, RESPONSE_LOST, UNANSWERED
-from kafkatap.dissector.kafka.error_codes import error_name
 
-from ..batch import H_COMPLETE, P_KAFKA, P_TLS, Array, Context
-from ..counting.count_table import MAX, SUM
+from ..batch import H_COMPLETE, P_KAFKA, P_TLS, Array, Context, endpoint
+from ..counting.count_table import MAX, MIN, SUM
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Value
-from ..questions.count_forms import ADDRESS, NUMBER, CountForm
+from ..questions.count_forms import ADDRESS, NUMBER, TEXT, CountForm
 from ..questions.event_rows import events_of
 from ..questions.gathered import Gathered
 from ..questions.section import Section, SectionInput
 from ..questions.section_counts import Tally
+from .auth_attempts import (
+    REFUSED,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    Attempt,
+    Connection,
+    attempts,
+    sasl_events,
+)
+from .auth_tls import TLS, count_tls, failed_tls
 
 COLUMNS = (
     Column("client_ip", "address", "text", "IP address of the client"),
     Column("client_id", "client", "text", "client_id of the SASL requests"),
     Column("principal", "user", "text", "user name in the SASL token (PLAIN, SCRAM)"),
     Column("mechanism", "mechanism", "text", "SASL mechanism of the handshake"),
-    Column("attempts", "attempts", "count", "SASL conversations, and connections without one that need it"),
+    Column("attempts", "attempts", "count", "SASL conversations, and connections without one that need it; of failed "
+                                            "TLS handshakes, TLS connections of the client"),
     Column("failed", "failed", "count", "those that failed"),
-    Column("outcome", "last failure", "text", "error code of the last failure, or unanswered, no SASL, no TLS"),
-    Column("message", "message", "text", "error message of the broker for the last failure", 2),
-    Column("connections", "conns", "count", "connections with such a conversation", 1),
-    Column("first", "first", "time", "the first attempt", 2),
+    Column("rounds", "rounds", "count", "tokens of the client in an attempt, at most", 3),
+    Column("time_p50_ns", "time\np50", "ns", "from the SaslHandshake request to the last response, median"),
+    Column("time_max_ns", "slowest", "ns", "from the SaslHandshake request to the last response, at most", 4),
+    Column("outcome", "last failure", "text", "error code of the last failure, or unanswered, unfinished, no SASL, no "
+                                              "TLS, or the alert of a TLS handshake"),
+    Column("failed_at", "failed at", "text", "kind of the client's message that the last failure answers", 3),
+    Column("message", "message", "text", "error message of the broker for the last failure, or what happened", 1),
+    Column("connections", "conns", "count", "connections with such a conversation", 2),
+    Column("first", "first", "time", "the first attempt", 4),
     Column("last", "last", "time", "the last attempt", 1),
+)  # fmt: skip
+MECHANISM_COLUMNS = (
+    Column("broker", "broker", "text", "address and port of the broker"),
+    Column("mechanism", "mechanism", "text", "SASL mechanism"),
+    Column("offered", "offered", "flag", "whether the broker lists it in a response to SaslHandshake"),
+    Column("handshakes", "handshakes", "count", "SaslHandshake requests that name it"),
+    Column("attempts", "attempts", "count", "SASL conversations with it"),
+    Column("failed", "failed", "count", "those that failed"),
+    Column("clients", "clients", "count", "IP addresses with such a conversation"),
 )
-_HANDSHAKE, _TOKEN, _REFUSED = 1, 2, 3
-_SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 17, 18, 36
-#: A row for each connection. `answered`: requests that need authentication, and were answered.
+MESSAGE_COLUMNS = (
+    Column("mechanism", "mechanism", "text", "SASL mechanism of the handshake"),
+    Column("message", "message", "text", "kind of message, by its form alone"),
+    Column("sent_by", "sent by", "text", "client or broker"),
+    Column("carried_in", "carried in", "text", "SaslAuthenticate, or a frame of its own (after SaslHandshake 0)"),
+    Column("messages", "messages", "count", "how many were sent"),
+    Column("clients", "clients", "count", "IP addresses of their clients"),
+)
+SESSION_COLUMNS = (
+    Column("client_ip", "address", "text", "IP address of the client"),
+    Column("client_id", "client", "text", "client_id of the SASL requests"),
+    Column("principal", "user", "text", "user name in the SASL token (PLAIN, SCRAM)"),
+    Column("mechanism", "mechanism", "text", "SASL mechanism of the handshake"),
+    Column("lifetime_ms", "session\nlifetime", "ms", "the latest session lifetime that the broker granted"),
+    Column("sessions", "sessions", "count", "connections with such a lifetime or with a re-authentication"),
+    Column("again", "re-auth-\nentications", "count", "authentications on a connection that was authenticated before"),
+    Column("failed", "failed", "count", "those that failed"),
+    Column("after_p50_ns", "after", "ns", "from the authentication before to the re-authentication, median"),
+    Column("after_max_ns", "at most", "ns", "from the authentication before to the re-authentication, at most", 2),
+    Column("late", "late", "count", "re-authentications after the session had expired"),
+    Column("expired", "expired", "count", "connections with a request after their session had expired, and without a "
+                                          "re-authentication in between: the broker closes these"),
+)  # fmt: skip
+_API_VERSIONS = 18
+#: A row for each connection. `answered`: requests that need authentication, and were answered; `first_answered`: when
+#: the first of these was sent.
 _CONNECTIONS = CountForm(
     "auth.connections",
     {"connection": NUMBER},
-    {"requests": SUM, "answered": SUM, "closed_by": MAX, "handshake": MAX, "last": MAX},
+    {"requests": SUM, "answered": SUM, "closed_by": MAX, "handshake": MAX, "last": MAX, "first_answered": MIN},
     {"connection": 0},
     newest="last",
 )
-_TLS = CountForm(
-    "auth.tls",
-    {"broker_ip": ADDRESS, "broker_port": NUMBER},
-    {"connections": SUM},
-    {"broker_ip": -1, "broker_port": -1},
+_MECHANISMS = CountForm(
+    "auth.mechanisms",
+    {"broker_ip": ADDRESS, "broker_port": NUMBER, "mechanism": TEXT},
+    {"offered": SUM, "handshakes": SUM},
+    {"broker_ip": -1, "broker_port": -1, "mechanism": -1},
 )
 _BROKER = 1
+_NEVER = 2**63 - 1
 
 
 def read(gathered: Gathered, tally: Tally) -> None:
-    """Note each SASL exchange as an event: s0 mechanism, s1 user, s2 message; and other requests without a response."""
+    """Note each SASL exchange and bare token as an event, and other requests without a response."""
     rows = gathered.exchanges
-    needs_no_login = np.isin(rows["api_key"], (_SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE))
+    needs_no_login = np.isin(rows["api_key"], (SASL_HANDSHAKE, _API_VERSIONS, SASL_AUTHENTICATE))
     answered = (rows["outcome"] == ANSWERED) & ~needs_no_login
-    values = {"requests": 1, "answered": answered, "last": rows["request_first"]}
+    values = {
+        "requests": 1, "answered": answered, "last": rows["request_first"],
+        "first_answered": np.where(answered, rows["request_first"], _NEVER),
+    }  # fmt: skip
     tally.add(_CONNECTIONS.name, {"connection": rows["connection"]}, values)
     refused = np.flatnonzero((rows["outcome"] == UNANSWERED) | (rows["outcome"] == RESPONSE_LOST))
     if len(refused):
-        tally.note(events_of(gathered, refused, _REFUSED))
-    chosen = gathered.of_api(_SASL_HANDSHAKE, _SASL_AUTHENTICATE)
-    if not len(chosen):
-        return
-    is_handshake = gathered.exchanges["api_key"][chosen] == _SASL_HANDSHAKE
-    events = events_of(gathered, chosen, _TOKEN)
-    events["kind"][is_handshake] = _HANDSHAKE
-    events["s0"] = gathered.top("sasl handshake", "mechanism")[chosen]
-    events["s1"] = gathered.top("principal", "principal")[chosen]
-    events["s2"] = gathered.top("sasl answer", "message")[chosen]
-    for name in ("sasl handshake answer", "sasl answer"):
-        events["error_code"] += gathered.top(name, "error_code", 0)[chosen].astype(np.int16)
-    tally.note(events)
+        tally.note(events_of(gathered, refused, REFUSED))
+    tally.note(sasl_events(gathered))
+    for name, value, column in (
+        ("sasl mechanism", "offered", "item"),
+        ("sasl handshake", "handshakes", "mechanism"),
+    ):
+        facts = gathered.facts(name)
+        if len(facts):
+            brokers = {key: rows[key][facts.exchange] for key in ("broker_ip", "broker_port")}
+            tally.add(_MECHANISMS.name, {**brokers, "mechanism": facts[column]}, {value: 1})
 
 
 def read_connections(rows: Array, tally: Tally) -> None:
-    """Keep how connections began and ended, and which ports of brokers use TLS."""
+    """Keep how connections began and ended, and the TLS connections of clients."""
     kafka, tls = rows[rows["protocol"] == P_KAFKA], rows[rows["protocol"] == P_TLS]
     if len(kafka):
         values = {"closed_by": kafka["closed_by"], "handshake": kafka["handshake"]}
         tally.add(_CONNECTIONS.name, {"connection": kafka["connection"]}, values)
-    if len(tls):
-        keys = {"broker_ip": tls["broker_ip"], "broker_port": tls["broker_port"]}
-        tally.add(_TLS.name, keys, {"connections": 1})
+    count_tls(tls, tally)
 
 
-class _Attempt(NamedTuple):
-    who: tuple[int, int]  # address, client_id
-    user: int
-    mechanism: int
-    failure: str | None
-    message: int | str
-    connection: int
-    time: int
-
-
-def _attempts(events: Array) -> Iterator[_Attempt]:
-    """The attempts in the events, connection by connection."""
-    order = np.lexsort((np.arange(len(events)), events["connection"]))
-    mechanism, user, connection = -1, -1, None
-    pending: _Attempt | None = None
-    for event in events[order]:
-        if int(event["connection"]) != connection:
-            if pending is not None:
-                yield pending
-            mechanism, user, pending, connection = -1, -1, None, int(event["connection"])
-        if event["kind"] == _HANDSHAKE:
-            if pending is not None:
-                yield pending
-            mechanism, user, pending = int(event["s0"]), -1, None
-        elif event["s1"] >= 0:  # a first token begins an attempt
-            if pending is not None:
-                yield pending
-            user = int(event["s1"])
-        is_handshake_over = event["kind"] == _HANDSHAKE and event["error_code"] == 0 and event["outcome"] == ANSWERED
-        if is_handshake_over:
-            continue
-        failure = None
-        if event["outcome"] != ANSWERED:
-            failure = "unanswered"
-        elif event["error_code"]:
-            failure = error_name(int(event["error_code"]))
-        pending = _Attempt(
-            (int(event["client_ip"]), int(event["client_id"])), user, mechanism, failure, int(event["s2"]),
-            int(event["connection"]), int(event["time"]),
-        )  # fmt: skip
-    if pending is not None:
-        yield pending
-
-
-def _refused(given: SectionInput, events: Array) -> Iterator[_Attempt]:
+def _refused(given: SectionInput, events: Array) -> Iterator[Attempt]:
     """Connections that a broker closed because they did not use SASL, or TLS."""
-    sasl = events[events["kind"] != _REFUSED]
+    sasl = events[events["kind"] != REFUSED]
     sasl_ports = set(zip(sasl["broker_ip"].tolist(), sasl["broker_port"].tolist(), strict=True))
-    keys = given.keys(_TLS.name)
+    keys = given.keys(TLS.name)
     tls_ports = set(zip(keys["broker_ip"].tolist(), keys["broker_port"].tolist(), strict=True))
     seen = set(sasl["connection"].tolist())
     keys, values = given.keys(_CONNECTIONS.name), given.values(_CONNECTIONS.name)
     is_closed = (values["answered"] == 0) & (values["closed_by"] == _BROKER) & (values["handshake"] == H_COMPLETE)
     closed = set(keys["connection"][is_closed & (values["requests"] > 0)].tolist())
-    for event in events[events["kind"] == _REFUSED]:
+    for event in events[events["kind"] == REFUSED]:
         connection, port = int(event["connection"]), (int(event["broker_ip"]), int(event["broker_port"]))
         if connection in seen or connection not in closed or port not in sasl_ports | tls_ports:
             continue
         seen.add(connection)
-        yield _Attempt(
-            (int(event["client_ip"]), int(event["client_id"])), -1, -1, "no SASL" if port in sasl_ports else "no TLS",
-            f"the broker closed the connection after {api_label(int(event['api_key']))}", connection,
-            int(event["time"]),
-        )  # fmt: skip
+        client = int(event["client_ip"]), int(event["client_id"])
+        made = Attempt(client, port, connection, int(event["time"]))
+        made.failure = "no SASL" if port in sasl_ports else "no TLS"
+        made.message = f"the broker closed the connection after {api_label(int(event['api_key']))}"
+        yield made
 
 
-class _Row:
-    def __init__(self) -> None:
-        self.attempts = self.failed = 0
-        self.shown = (False, 0)
-        self.failure: str | None = None
-        self.message: str | None = None
-        self.connections: set[int] = set()
-        self.first, self.last = 2**63, 0
+def _connections(given: SectionInput, events: Array) -> dict[int, Connection]:
+    """The connections with SASL events."""
+    keys, values = given.keys(_CONNECTIONS.name)["connection"], given.values(_CONNECTIONS.name)
+    chosen = np.isin(keys, events["connection"])
+    columns = (values[name][chosen].tolist() for name in ("first_answered", "last", "closed_by"))
+    rows = zip(*columns, strict=True)
+    return {key: Connection(*row) for key, row in zip(keys[chosen].tolist(), rows, strict=True)}
 
-    def add(self, attempt: _Attempt, context: Context) -> None:
-        self.attempts += 1
-        self.connections.add(attempt.connection)
-        self.first, self.last = min(self.first, attempt.time), max(self.last, attempt.time)
-        if attempt.failure is not None:
-            self.failed += 1
-            shown = attempt.failure != "unanswered", attempt.time  # an error code says more
-            if shown >= self.shown:
-                message = attempt.message
-                self.failure = attempt.failure
-                self.message = message if isinstance(message, str) else context.text(message)
-                self.shown = shown
+
+Key = tuple[str | None, str | None, str | None, str | None]
+
+
+def _key(attempt: Attempt, context: Context) -> Key:
+    ip, client = attempt.client
+    mechanism = context.text(attempt.mechanism) or attempt.mechanism_name or None
+    return context.address(ip), context.text(client), context.text(attempt.user), mechanism
+
+
+def _grouped(found: Sequence[Attempt], context: Context) -> dict[Key, list[Attempt]]:
+    groups: dict[Key, list[Attempt]] = {}
+    for attempt in found:
+        groups.setdefault(_key(attempt, context), []).append(attempt)
+    return groups
+
+
+def _median(values: Sequence[int]) -> int | None:
+    return sorted(values)[(len(values) - 1) // 2] if values else None
+
+
+def _row(key: Key, group: Sequence[Attempt], context: Context) -> tuple[Value, ...]:
+    failed = [a for a in group if a.failure is not None]
+    # An error code says more.
+    shown = max(failed, key=lambda a: (a.failure != "unanswered", a.time), default=None)
+    message = shown.message if shown is not None else None
+    times = [a.took for a in group if a.took is not None]
+    return (
+        *key, len(group), len(failed), max(a.rounds for a in group), _median(times), max(times, default=None),
+        shown.failure if shown else None, shown.failed_at if shown else None,
+        (context.text(message) if isinstance(message, int) else message) or None,
+        len({a.connection for a in group}), min(a.time for a in group), max(a.time for a in group),
+    )  # fmt: skip
+
+
+def _auth(given: SectionInput, found: Sequence[Attempt]) -> ReportTable:
+    """Rows by failures, then by attempts."""
+    context = given.context
+    values = [_row(key, group, context) for key, group in _grouped(found, context).items()]
+    for t in failed_tls(given):
+        where = f"broker {endpoint(context.address(t.broker[0]), t.broker[1])}, {t.sent_by}"
+        values.append((
+            context.address(t.client), None, None, None, t.connections, t.failed, 0, None, None, t.outcome, None, where,
+            t.failed, t.first, t.last,
+        ))  # fmt: skip
+    values.sort(key=lambda row: (-int(row[5] or 0), -int(row[4] or 0), str(row[:4])))  # type: ignore[arg-type]
+    notes = (
+        "user: of the tokens of PLAIN and SCRAM. Passwords and other parts of a token are never shown.",
+        "TLS alerts: of connections with TLS whose handshake failed, as far as they can be read.",
+    )
+    has_tls = any(row[9] is not None and str(row[9]).startswith("TLS") for row in values)
+    return ReportTable(
+        "auth", "Authentication", COLUMNS, values, notes if has_tls else notes[:1], empty="no SASL requests"
+    )
+
+
+def _mechanisms(given: SectionInput, found: Sequence[Attempt]) -> ReportTable:
+    context = given.context
+    by: dict[tuple[tuple[int, int], str], list[Attempt]] = {}
+    for attempt in found:
+        name = context.text(attempt.mechanism) or attempt.mechanism_name
+        if name:
+            by.setdefault((attempt.broker, name), []).append(attempt)
+    counted: dict[tuple[tuple[int, int], str], tuple[int, int]] = dict.fromkeys(by, (0, 0))
+    keys, values = given.keys(_MECHANISMS.name), given.values(_MECHANISMS.name)
+    columns = (*keys.values(), values["offered"], values["handshakes"])
+    for ip, port, mechanism, offered, asked in zip(*(c.tolist() for c in columns), strict=True):
+        counted[(ip, port), context.text(mechanism) or ""] = offered, asked
+    rows: list[tuple[Value, ...]] = []
+    for (broker, name), (offered, asked) in counted.items():
+        group = by.get((broker, name), [])
+        rows.append((
+            endpoint(context.address(broker[0]), broker[1]), name, offered > 0, asked, len(group),
+            sum(a.failure is not None for a in group), len({a.client[0] for a in group}),
+        ))  # fmt: skip
+    rows.sort(key=lambda row: (str(row[0]), -int(row[3] or 0), str(row[1])))  # type: ignore[arg-type]
+    return ReportTable("auth_mechanisms", "SASL mechanisms by broker", MECHANISM_COLUMNS, rows, shown_from=1)
+
+
+def _messages(found: Sequence[Attempt], context: Context) -> ReportTable:
+    counts: dict[tuple[str, str, str, str], list[int]] = {}
+    for attempt in found:
+        mechanism = context.text(attempt.mechanism) or attempt.mechanism_name
+        for by, kind, is_bare in attempt.messages:
+            carried = "frame of its own" if is_bare else "SaslAuthenticate"
+            counts.setdefault((mechanism, kind, by, carried), []).append(attempt.client[0])
+    order = {key: number for number, key in enumerate(counts)}
+    rows: list[tuple[Value, ...]] = [
+        (mechanism or None, kind, by, carried, len(ips), len(set(ips)))
+        for (mechanism, kind, by, carried), ips in sorted(counts.items(), key=lambda i: (i[0][0], order[i[0]]))
+    ]
+    notes = ("message: by the form of its token. Nothing else of a token is shown.",)
+    return ReportTable("auth_messages", "SASL messages", MESSAGE_COLUMNS, rows, notes, shown_from=1)
+
+
+def _sessions(found: Sequence[Attempt], connections: dict[int, Connection], context: Context) -> ReportTable:
+    chosen = [a for a in found if a.lifetime or a.is_again]
+    last_of = {a.connection: a for a in sorted(found, key=lambda a: a.time)}
+    rows: list[tuple[Value, ...]] = []
+    for key, group in _grouped(chosen, context).items():
+        again = [a for a in group if a.is_again]
+        after = [a.since for a in again if a.since is not None]
+        latest = max(group, key=lambda a: (a.lifetime > 0, a.time))
+        expired = {a.connection for a in group if last_of[a.connection] is a and _has_expired(a, connections)}
+        rows.append((
+            *key, latest.lifetime or None, len({a.connection for a in group}), len(again),
+            sum(a.failure is not None for a in again), _median(after), max(after, default=None),
+            sum(a.is_late for a in again), len(expired),
+        ))  # fmt: skip
+    rows.sort(key=lambda row: (-int(row[11] or 0), -int(row[10] or 0), -int(row[6] or 0), str(row[:4])))  # type: ignore[arg-type]
+    title = "Re-authentication of SASL sessions"
+    return ReportTable("auth_sessions", title, SESSION_COLUMNS, rows, shown_from=1)
+
+
+def _has_expired(attempt: Attempt, connections: dict[int, Connection]) -> bool:
+    """Whether a request came after the session of an attempt, the last one of its connection."""
+    connection = connections.get(attempt.connection)
+    if connection is None or attempt.end is None or not attempt.lifetime or attempt.failure is not None:
+        return False
+    return connection.last > attempt.end + attempt.lifetime * 1_000_000
 
 
 def tables(given: SectionInput) -> tuple[ReportTable, ...]:
-    """Rows by failures, then by attempts."""
-    context = given.context
-    rows: dict[tuple[str | None, ...], _Row] = {}
+    """Attempts by client, then mechanisms, kinds of messages, and re-authentications."""
     events = given.events("auth")
-    for attempt in (*_attempts(events[events["kind"] != _REFUSED]), *_refused(given, events)):
-        ip, client = attempt.who
-        key = context.address(ip), context.text(client), context.text(attempt.user), context.text(attempt.mechanism)
-        rows.setdefault(key, _Row()).add(attempt, context)
-    ordered = sorted(rows.items(), key=lambda item: (-item[1].failed, -item[1].attempts, str(item[0])))
-    values: list[tuple[Value, ...]] = [
-        (*key, r.attempts, r.failed, r.failure, r.message or None, len(r.connections), r.first, r.last)
-        for key, r in ordered
-    ]
-    notes = ("user: of the tokens of PLAIN and SCRAM. Passwords and other parts of a token are never read.",)
-    return (ReportTable("auth", "Authentication", COLUMNS, values, notes, empty="no SASL requests"),)
+    sasl = events[events["kind"] != REFUSED]
+    connections = _connections(given, sasl)
+    found = list(attempts(sasl, connections))
+    everything = [*found, *_refused(given, events)]
+    return (
+        _auth(given, everything),
+        _mechanisms(given, found),
+        _messages(found, given.context),
+        _sessions(found, connections, given.context),
+    )
 
 
 SECTION = Section(
     "auth",
     "Who fails to authenticate?",
-    ("sasl handshake", "sasl handshake answer", "sasl token", "sasl answer", "principal"),
-    (_CONNECTIONS, _TLS),
-    {"auth": COLUMNS},
+    (
+        "sasl handshake", "sasl handshake answer", "sasl mechanism", "sasl token", "sasl answer", "principal",
+        "sasl message", "sasl answer message",
+    ),
+    (_CONNECTIONS, _MECHANISMS, TLS),
+    {
+        "auth": COLUMNS,
+        "auth_mechanisms": MECHANISM_COLUMNS,
+        "auth_messages": MESSAGE_COLUMNS,
+        "auth_sessions": SESSION_COLUMNS,
+    },
     read,
     tables,
     read_connections,
-)
+)  # fmt: skip

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ..batch import LIVE, P_FOREIGN, P_KAFKA, P_TLS, Context, endpoint
+from ..batch import D_DECRYPTED, LIVE, P_FOREIGN, P_KAFKA, P_TLS, Context, endpoint
 from ..counting import tally
 from ..counting.connection_counts import connection_totals
 from ..counting.counts import ReportCounts
 from ..counting.rollup import group_columns
+from ..encryption import encryption_of
 from ..model import Column, ReportTable, Value
 
 COLUMNS = (
@@ -24,9 +25,12 @@ COLUMNS = (
     Column("drops", "drops", "count", "packets that were dropped during capture; null: the files do not record it"),
     Column("connections", "connections", "count", "TCP connections"),
     Column("kafka_connections", "Kafka", "count", "connections that carry Kafka"),
-    Column("tls_connections", "TLS", "count", "connections that are encrypted (TLS)"),
+    Column("tls_connections", "TLS", "count", "connections that are encrypted (TLS), and were not decrypted"),
+    Column("decrypted_connections", "decrypted", "count", "connections that are encrypted (TLS), and were decrypted"),
     Column("foreign_connections", "other", "count", "connections that carry another protocol"),
-    Column("encrypted_share", "encrypted", "share", "share of the TCP payload that is TLS"),
+    Column("encrypted_share", "encrypted", "share", "share of the TCP payload that is TLS, and was not decrypted"),
+    Column("decrypted_share", "decrypted", "share", "share of the TCP payload that is TLS, and was decrypted"),
+    Column("encryption", "encryption", "text", "how much is TLS, how much was decrypted, and why the rest was not"),
     Column("filters", "only", "text", "selection of this report; requests, brokers and clients count within it"),
     Column("requests", "requests", "count", "Kafka requests"),
     Column("failed_exchanges", "failed", "count", "exchanges whose response has a non-zero error code"),
@@ -50,6 +54,7 @@ def heading(counts: ReportCounts, context: Context, clients: int, selected: str 
     brokers = sorted(used, key=lambda broker: (-used[broker], broker))
     drops = [f.drops for f in context.files if f.drops is not None]
     connections = connection_totals(context)
+    encryption = encryption_of(context)
     links = dict.fromkeys(link for f in context.files for link in f.link_types)
     first, last = context.first, context.last
     row: tuple[Value, ...] = (
@@ -57,8 +62,9 @@ def heading(counts: ReportCounts, context: Context, clients: int, selected: str 
         None if first is None or last is None else last - first, context.packets,
         context.interrupted, tuple(links), tuple(f.path for f in context.files if f.kind == LIVE),
         sum(drops) if drops else None, connections.total("connections"),
-        *(connections.of_protocol(p) for p in (P_KAFKA, P_TLS, P_FOREIGN)),
-        context.encrypted_share, selected, int(requests.sum()), *totals, tuple(brokers), len(brokers),
+        *(connections.of_protocol(p) for p in (P_KAFKA, P_TLS)), encryption.connections.get(D_DECRYPTED, 0),
+        connections.of_protocol(P_FOREIGN), encryption.encrypted, encryption.decrypted, encryption.in_words() or None,
+        selected, int(requests.sum()), *totals, tuple(brokers), len(brokers),
         clients,
     )  # fmt: skip
     return ReportTable("heading", "Capture", COLUMNS, [row], whole=True)

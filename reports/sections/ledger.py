@@ -8,6 +8,7 @@ from .. import units
 from ..batch import Context
 from ..counting.connection_counts import connection_totals
 from ..counting.counts import ReportCounts
+from ..encryption import NAMED_SHARE, encryption_of
 from ..model import Column, ReportTable, Value
 
 COLUMNS = (
@@ -40,7 +41,8 @@ WORDS = {
         "kafka_frames": "Kafka messages",
         "sasl_tokens": "SASL tokens without a Kafka header",
         "proxy_headers": "headers of the PROXY protocol",
-        "encrypted": "encrypted (TLS)",
+        "tls_overhead": "TLS around decrypted bytes: handshakes, headers, tags",
+        "encrypted": "encrypted (TLS), not decrypted",
         "not_kafka": "not Kafka",
         "skipped": "Kafka, outside of any message found",
         "retransmitted": "retransmitted",
@@ -226,10 +228,8 @@ def _capture_warnings(context: Context, without: frozenset[tuple[str, str]]) -> 
             template = _SENTENCES.get((section, part), "")
             if template and count and (section, part) not in without:
                 warnings.append(_sentence(template, count))
-    if context.encrypted_share >= 0.005:
-        warnings.append(
-            f"{units.share(context.encrypted_share)} of the payload is encrypted (TLS) and cannot be decoded."
-        )
+    if context.encrypted_share >= NAMED_SHARE:
+        warnings.append(encryption_of(context).sentences())
     return warnings
 
 

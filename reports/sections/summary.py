@@ -1,4 +1,4 @@
-"""What matters in a report, in at most eight lines. Each has the command that shows more.
+"""What matters in a report, in at most eleven lines. Each has the command that shows more.
 
 The lines come from the other tables of the report, so they never disagree with these. "Slow" means the same as for
 clients (`clients.SLOW_NS`): a 99th percentile of total time of 20 ms, or that mean for what a Fetch waits besides data.
@@ -19,18 +19,20 @@ from ..counting.connection_counts import connection_totals
 from ..counting.counts import ReportCounts
 from ..counting.histogram import P99
 from ..counting.rollup import api_label, group_columns, roll_up
+from ..encryption import NAMED_SHARE
 from ..model import Column, ReportTable, Value, as_number
 from .clients import SLOW_NS
 from .commands import command, is_showable
 from .time_shares import Spent, names_of, percent, spent
+from .tls_findings import MUCH, tls_findings
 
 COLUMNS = (
     Column(
         "finding",
         "finding",
         "text",
-        "slow_api, slow_client, network, throttled, errors, unanswered, not_decoded, lost; none: nothing is wrong; "
-        "no_requests: there are no requests",
+        "slow_api, slow_client, network, throttled, errors, unanswered, not_decoded, tls_failed, "
+        "certificate, encrypted, lost; none: nothing is wrong; no_requests: there are no requests",
     ),
     Column("label", "finding", "text", "the finding in words"),
     Column("text", "what was found", "text", "a sentence"),
@@ -70,7 +72,7 @@ class Tables(NamedTuple):
 
 
 def summary(counts: ReportCounts, context: Context, tables: Tables, selected: str | None = None) -> ReportTable:
-    """At most eight rows, the most important first. `selected`: the selection as the user wrote it."""
+    """At most eleven rows, the most important first. `selected`: the selection as the user wrote it."""
     slow = _slow_api(counts, context)
     makers: tuple[Callable[[], Finding | None], ...] = (
         lambda: _slow_client(tables.clients, slow),
@@ -81,6 +83,8 @@ def summary(counts: ReportCounts, context: Context, tables: Tables, selected: st
         lambda: _lost(counts, context, selected is not None),
     )
     found = [finding for finding in (slow, *(make() for make in makers)) if finding is not None]
+    last = len(found) - 1 if found and found[-1].finding == "lost" else len(found)
+    found[last:last] = [Finding(f.finding, f.label, f.text, (("sections", "tls"),)) for f in tls_findings(context)]
     rows: list[tuple[Value, ...]] = [
         (f.finding, f.label, f.text, f.api, f.client, command(context, selected, f.options, f.name)) for f in found
     ]
@@ -357,8 +361,8 @@ def _lost(counts: ReportCounts, context: Context, is_selection: bool) -> Finding
     for part, words in _UNPLACED:
         n = payload.get(part, 0)
         parts += [f"{units.size(n)} ({units.share(n / payload['total'])}) {words}"] if n else []
-    if context.encrypted_share >= 0.005:
-        parts.append(f"{units.share(context.encrypted_share)} of the payload encrypted (TLS)")
+    if NAMED_SHARE <= context.encrypted_share < MUCH:
+        parts.append(f"{units.share(context.encrypted_share)} of the payload encrypted (TLS), not decrypted")
     if is_selection and parts:
         parts[0] = f"in the whole capture: {parts[0]}"
     texts = [", ".join(texts) for texts in (of_selection, parts) if texts]

@@ -12,7 +12,7 @@ import pytest
 
 from kafkatap.dissector.dtypes import NO_INT32
 from kafkatap.dissector.facts.fact_rows import NO_NUMBER
-from kafkatap.dissector.facts.sasl_names import user_of
+from kafkatap.dissector.facts.sasl_messages import user_of
 from kafkatap.dissector.layouts.catalog import load_messages
 from kafkatap.dissector.programs.fact_kinds import (
     BATCH,

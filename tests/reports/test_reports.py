@@ -233,7 +233,7 @@ def test_ledger_and_sentences() -> None:
     many = report(ledger={"requests": {"unanswered": 31, "total": 31}}, encrypted_share=0.25)
     assert many.warnings == (
         "31 requests have no response in this capture.",
-        "25.0 % of the payload is encrypted (TLS) and cannot be decoded.",
+        "25.0 % of the payload is TLS and was not decrypted.",
     )
 
 

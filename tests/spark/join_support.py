@@ -33,9 +33,11 @@ from kafkatap.splits.decode import Ledger
 from kafkatap.splits.located_split import LocatedSplit
 from kafkatap.splits.plan import Corrections, Plan, make_plan
 from kafkatap.splits.proof import prove
+from kafkatap.splits.secrets import needed_lines
 from kafkatap.splits.survey import SplitSurvey
 from kafkatap.splits.surveys import Surveys
 from kafkatap.splits.task_rows import ReadOptions, SurveyInput, decode_inputs, dump
+from kafkatap.tls.key_log import KeyLog
 from tests.support.captures import PcapRecords
 from tests.support.split_plans import planned_splits
 
@@ -158,7 +160,7 @@ class _Driver:
     def _survey(self, splits: list[int]) -> dict[int, SplitSurvey]:
         self.began_wrong += len(splits)
         inputs = tuple(dump(SurveyInput(i, self.surveyed.places[i])) for i in splits)
-        return tasks.results_here(tasks.SurveyTask(self.options, inputs))
+        return tasks.results_here(tasks.SurveyTask(replace(self.options, key_log=None), inputs))
 
     def plan(self, corrections: Corrections) -> Plan:
         self.corrections = corrections
@@ -168,11 +170,14 @@ class _Driver:
         self.plans.append(plan)
         self.watch(splits)
         self.rows.written.update({split: [] for split in splits})
-        inputs = tuple(dump(mine) for mine in decode_inputs(plan, splits, self.surveyed.places))
+        surveys = self.surveyed.surveys
+        inputs = tuple(dump(mine) for mine in decode_inputs(plan, splits, self.surveyed.places, surveys=surveys))
+        options, lines = replace(self.options, key_log=None), needed_lines(self.options.key_log, surveys)
         writer: Any = self.rows
         task = tasks.DecodeTask(
-            self.options, inputs, dump(plan.topic_names), writer=writer, captures=CaptureIndex.of([(1, 1, 1)])
-        )
+            options, inputs, dump(plan.topic_names), writer=writer, captures=CaptureIndex.of([(1, 1, 1)]),
+            key_lines=dump(lines),
+        )  # fmt: skip
         return tasks.results_here(task)
 
 
@@ -189,12 +194,13 @@ def join(
     tamper: Callable[[list[SplitSurvey]], None] | None = None,
     begin: Mapping[int, int] | None = None,
     selection: Selection = EVERYTHING,
+    key_log: KeyLog | None = None,
     watch: Callable[[set[int]], None] = lambda splits: None,
 ) -> Joined:
     """Splits' tables, joined. `tamper` may spoil the surveys before they are planned by; `begin`: bytes that
     splits are to begin at first, instead of those where a record was searched and found. `watch` gets the splits that
     are decoded, in each round."""
-    driver = _Driver(splits, ReadOptions(ports, records=records), split_size, watch)
+    driver = _Driver(splits, ReadOptions(ports, records=records, key_log=key_log), split_size, watch)
     for i, place in (begin or {}).items():
         driver.surveyed.places[i] = replace(driver.surveyed.places[i], exact=place)
     driver.survey()
@@ -297,11 +303,17 @@ def assert_same(joined: Joined, wanted: Mapping[str, Counter[bytes]]) -> None:
 
 
 def check(
-    splits: Sequence[Split | Pack], *, records: bool = False, ports: tuple[int, ...] = (), **options: Any
+    splits: Sequence[Split | Pack],
+    *,
+    records: bool = False,
+    ports: tuple[int, ...] = (),
+    keylog: Path | None = None,
+    **options: Any,
 ) -> Joined:
     """`join`, compared with the local engine over the same files."""
     found = {part.file: part.path for split in splits for part in _pack(split)}
     paths = [found[number] for number in sorted(found)]
-    joined = join(splits, records=records, ports=ports, **options)
-    assert_same(joined, compared(local(paths, records=records, ports=ports)))
+    key_log = None if keylog is None else KeyLog([str(keylog)])
+    joined = join(splits, records=records, ports=ports, key_log=key_log, **options)
+    assert_same(joined, compared(local(paths, records=records, ports=ports, keylog=keylog)))
     return joined

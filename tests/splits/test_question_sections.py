@@ -11,7 +11,7 @@ from tests.splits import test_sections
 from tests.splits.test_jobs import unpacked
 from tests.splits.test_sections import one_process, same, several
 
-CAPTURES = ("transactions", "retries", "timeouts", "auth", "upgrade-4.3")
+CAPTURES = ("transactions", "retries", "timeouts", "auth", "sasl", "upgrade-4.3")
 
 
 @pytest.mark.parametrize("name", CAPTURES)

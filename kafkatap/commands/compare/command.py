@@ -16,13 +16,15 @@ from ...run import Run, Watch
 from ...selection import Selection, selection_of
 from ..console import advice_on, discard_output, interrupts, no_kafka, notes, progress, readable_captures, refuse
 from ..exit_codes import BREAKS, DAMAGED, DONE, INTERRUPTED, WRONG
-from ..values import chosen_definitions, limits_of
+from ..values import chosen_definitions, chosen_key_log, limits_of
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
     from kafkatap.reports.comparison.comparison import Compared
     from kafkatap.reports.comparison.leaves import Side
     from kafkatap.reports.literals import Moment
+
+    from ...tls.key_log import KeyLog
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
         selection = selection_of(options, definitions)
         split = _split(options)
         sides = _captures(options)
+        key_log = chosen_key_log(options)
         if options.html is not None:
             check_file("--html", options.html, [capture for side in sides for capture in side])
     except (ValueError, OSError) as error:
@@ -53,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
                 def watch(done: int, before: int = before) -> bool:
                     return show(before + done) or bool(stop)
 
-                reading, made = _read(options, captures, selection, split, definitions, watch)
+                reading, made = _read(options, captures, selection, split, definitions, key_log, watch)
                 runs.append(reading)
                 found += made
                 if reading.interrupted:
@@ -92,10 +95,12 @@ def _captures(options: argparse.Namespace) -> list[list[str]]:
 
 def _read(
     options: argparse.Namespace, captures: list[str], selection: Selection, split: Moment | None,
-    definitions: Definitions | None, watch: Watch,
+    definitions: Definitions | None, key_log: KeyLog | None, watch: Watch,
 ) -> tuple[Run, list[Side]]:  # fmt: skip
     """Read the captures of a side, or with `split` of both."""
-    engine = engine_for(selection, True, options.port or (), definitions, True, options.max_frame, limits_of(options))
+    engine = engine_for(
+        selection, True, options.port or (), definitions, True, options.max_frame, limits_of(options), key_log=key_log
+    )
     run = Run(captures, engine, watch=watch)
     run.start()
     from ...comparison.reading import read_sides

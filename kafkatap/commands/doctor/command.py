@@ -13,7 +13,7 @@ from ...doctor.observed import read_captures
 from ...installation import own_version
 from ..console import advice_on, discard_output, interrupts, notes, progress, readable_captures, refuse
 from ..exit_codes import BREAKS, DONE, INTERRUPTED, WRONG
-from ..values import chosen_definitions, limits_of
+from ..values import chosen_definitions, chosen_key_log, limits_of
 
 if TYPE_CHECKING:
     from kafkatap.reports.model import Report
@@ -27,6 +27,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         definitions = chosen_definitions(options)
         captures = readable_captures(options.captures, "doctor", notes(options))
+        key_log = chosen_key_log(options)
     except (ValueError, OSError) as error:
         return refuse(error)
     options.captures = captures
@@ -34,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         with interrupts() as stop, progress(options) as show:
             seen = read_captures(
                 captures, options.port or (), definitions, lambda done: show(done) or bool(stop), limits_of(options),
-                options.max_frame,
+                options.max_frame, key_log,
             )  # fmt: skip
     except OSError as error:
         complain(reason_of(error))

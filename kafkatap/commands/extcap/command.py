@@ -10,6 +10,7 @@ import gc
 import os
 import signal
 import sys
+from pathlib import Path
 from threading import Event
 
 from ...extcap.interface_lines import interface_of, list_interfaces, list_link_types, list_options
@@ -87,7 +88,7 @@ def _capture(options: argparse.Namespace, name: str) -> int:
     from ...live.capture.packet_source import open_capture
     from ...live.process_memory import keep_flat
     from ...selection import Selection, selection_of
-    from ..values import chosen_definitions
+    from ..values import chosen_definitions, chosen_key_log
 
     if not options.fifo:
         raise ValueError("--capture needs --fifo PATH")
@@ -101,7 +102,7 @@ def _capture(options: argparse.Namespace, name: str) -> int:
     engine = Engine(
         any(each.all_results for each in needed), options.port or (),
         [inspector for each in needed for inspector in each.inspectors], definitions, assembler=Assembler(),
-        tables=False, problems=False, limits=Limits(),
+        tables=False, problems=False, limits=Limits(), key_log=chosen_key_log(options, is_growing=True),
     )  # fmt: skip
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -116,7 +117,10 @@ def _capture(options: argparse.Namespace, name: str) -> int:
         complain(f"  sudo setcap cap_net_raw+ep {os.path.realpath(sys.executable)}")
         return WRONG
     try:
-        capabilities.keep_only(capabilities.to_read(capabilities.installation()))
+        kept = capabilities.to_read(capabilities.installation())
+        if engine.key_log is not None:
+            kept |= capabilities.to_read_again(map(Path, engine.key_log.paths))
+        capabilities.keep_only(kept)
         keep_flat()
         choice = Choice(selection, commented, options.snap_length or LONGEST_PACKET, options.ring_size)
         KafkaCapture(source, engine, pipe, source.links, choice).run(stop.is_set)

@@ -24,6 +24,7 @@ examples:
   kafkatap extract ring/*.pcap.zst --client billing --from 15:10 --to 15:12 -o billing.pcapng
   kafkatap extract capture.pcap -f 'error' --connections -o failed.pcapng
   kafkatap extract capture.pcap -f 'error' --anonymize -o for-the-vendor.pcapng
+  kafkatap extract tls.pcap --keylog keys.log -f 'error' --with-secrets -o failed.pcapng
   kafkatap extract capture.pcap -f 'exchange == 6204715131861012345' -o - | tshark -r - -T fields -e frame.comment
 
 """
@@ -52,6 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--anonymize-key", metavar="KEYFILE",
                      help="take the pseudonyms from this key, so that extracts with the same key have the same names "
                      "(default: a random key)")  # fmt: skip
+    how.add_argument("--with-secrets", dest="secrets", action="store_true",
+                     help="also write the TLS secrets of the copied connections to FILE, so that Wireshark and "
+                     "kafkatap decrypt them: whoever has FILE can read them. Without this option FILE has no secrets, "
+                     "also if CAPTURE has some")  # fmt: skip
     how.add_argument("--utc", action="store_true", help="read times in UTC instead of local time")
     how.add_argument("--no-progress", dest="progress", action="store_false",
                      help="show no progress bar on standard error")  # fmt: skip

@@ -22,7 +22,7 @@ from ...run import Watch
 from ...selection import Selection, selection_of
 from ..console import advice_on, interrupts, no_kafka, progress, readable_captures, refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
-from ..values import chosen_definitions, limits_of
+from ..values import chosen_definitions, chosen_key_log, limits_of
 
 #: Captures that the comment of the file names.
 MOST_CAPTURES = 20
@@ -39,12 +39,14 @@ def run(options: argparse.Namespace) -> int:
         if any(map(is_pipe, options.captures)):
             raise ValueError("extract reads captures twice, and a pipe can be read only once: save it to a file first")
         options.captures = readable_captures(options.captures, "extract")
+        key_log = chosen_key_log(options)
         with interrupts(SIGNALS) as stop, progress(options) as drawn:
             made = _write(options, selection, {
                 "ports": options.port or (),
                 "definitions": definitions,
                 "max_frame": options.max_frame,
                 "limits": limits_of(options),
+                "key_log": key_log,
             }, lambda done: drawn(done) or bool(stop))  # fmt: skip
     except BrokenPipeError:
         raise
@@ -62,7 +64,7 @@ def _write(
     return extract(
         options.captures, options.output, selection, connections=options.connections, comments=options.comments,
         names=options.comments, command=_command(options, selection) if options.comments else "",
-        overwrite=options.overwrite, engine_options=engine_options, watch=watch,
+        overwrite=options.overwrite, secrets=options.secrets, engine_options=engine_options, watch=watch,
     )  # fmt: skip
 
 
@@ -75,6 +77,12 @@ def _write_anonymized(
 
     if not options.anonymize:
         raise ValueError("--anonymize-key is for --anonymize")
+    for name, value in (("--with-secrets", options.secrets), ("--keylog", options.keylog)):
+        if value:
+            raise ValueError(
+                f"--anonymize and {name} exclude each other: the contents of encrypted messages cannot be replaced, "
+                "and with secrets they could be read. Without secrets, encrypted connections become filler"
+            )
     key = None if options.anonymize_key is None else read_key(options.anonymize_key)
     made, done = extract_anonymized(
         options.captures, options.output, selection, key=key, connections=options.connections,

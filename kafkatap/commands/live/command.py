@@ -36,7 +36,7 @@ from ...live.thread_priority import Priority, allow_return
 from ...selection import Selection, incident_selection, selection_of
 from ..console import discard_output, no_kafka, refuse
 from ..exit_codes import DONE, WRONG
-from ..values import check_section_options, chosen_definitions, limits_of, section_options
+from ..values import check_section_options, chosen_definitions, chosen_key_log, limits_of, section_options
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         incident = incident_selection(options, selection, definitions)
         engine = _engine(options, [selection, *([incident] if incident is not None else [])], definitions)
         best = _be_nice(options.nice)
-        kept = _kept_capabilities(options)
+        kept = _kept_capabilities(options, engine)
         capabilities.keep_only({*kept, *capabilities.TO_OPEN})
         capture = open_capture(
             options.interface or [interfaces.ANY], " ".join(options.expression) or None, options.buffer_size,
@@ -196,7 +196,7 @@ def _engine(options: argparse.Namespace, selections: list[Selection], definition
     return Engine(
         options.topics, options.port or (), probes, definitions,
         assembler=Assembler(), max_frame=options.max_frame, problems=problems,
-        limits=limits, **needs_of(options.sections)._asdict(),
+        limits=limits, key_log=chosen_key_log(options, is_growing=True), **needs_of(options.sections)._asdict(),
     )  # fmt: skip
 
 
@@ -310,12 +310,14 @@ def _stop_after(seconds: float, stop: Event) -> None:
     Thread(target=wait, name="kafkatap-duration", daemon=True).start()
 
 
-def _kept_capabilities(options: argparse.Namespace) -> set[int]:
+def _kept_capabilities(options: argparse.Namespace, engine: Engine) -> set[int]:
     """The capabilities that are needed while packets are read. Reading open sockets, and binding them to an interface
     that was created again, needs none. Root may need one for files of other users, or for a low port."""
     places = [options.write_pcap and Path(options.write_pcap).parent, options.write_parquet]
     kept = capabilities.to_write(Path(place) for place in places if place)
     kept |= capabilities.to_read(capabilities.installation())
+    if engine.key_log is not None:
+        kept |= capabilities.to_read_again(map(Path, engine.key_log.paths))
     return kept | (
         {capabilities.NET_BIND_SERVICE} if options.prometheus and 0 < options.prometheus[1] < 1024 else set()
     )

@@ -33,7 +33,7 @@ from ..console import (
     refuse,
 )
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
-from ..values import chosen_definitions, limits_of
+from ..values import chosen_definitions, chosen_key_log, limits_of
 
 #: Bytes of a key or value on a line for people, unless --max-bytes says otherwise.
 LINE_BYTES = 256
@@ -74,6 +74,7 @@ def _reader(options: argparse.Namespace, watch: Watch, follow: Follow | None) ->
         definitions=definitions,
         max_frame=options.max_frame,
         limits=limits_of(options),
+        key_log=chosen_key_log(options, is_growing=follow is not None),
     )
     return RecordReader(options.captures, make_engine, definitions, wanted, watch=watch, follow=follow)
 

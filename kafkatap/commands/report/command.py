@@ -32,7 +32,7 @@ from ..console import (
     refuse,
 )
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
-from ..values import check_section_options, chosen_definitions, limits_of, section_options
+from ..values import check_section_options, chosen_definitions, chosen_key_log, limits_of, section_options
 from .jobs import JobsRun, choose_jobs, run_with_jobs
 from .page import as_printed, choose_sections, has_curves, write_page
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ...parquet.table_writer import TableWriter
     from ...request_log.log_join import LogJoin
     from ...splits.local_tables import LocalTables
+    from ...tls.key_log import KeyLog
 
 
 class Read(NamedTuple):
@@ -69,6 +70,7 @@ def run(options: argparse.Namespace, judge: Callable[[Report], int | None] = lam
         choose_sections(options)
         if follow is None:
             options.captures = readable_captures(options.captures, note=notes(options))
+        key_log = chosen_key_log(options, is_growing=follow is not None)
         _check_outputs(options)
         log_join = _read_request_logs(options)
         if options.sort:
@@ -85,9 +87,11 @@ def run(options: argparse.Namespace, judge: Callable[[Report], int | None] = lam
                     return show(done) or bool(stop)
 
                 jobs = choose_jobs(options)
-                read = _read_with_jobs(options, jobs, selection, definitions, watch, files) if jobs > 1 else None
+                read = None
+                if jobs > 1:
+                    read = _read_with_jobs(options, jobs, selection, definitions, key_log, watch, files)
                 if read is None:
-                    read = _read_here(options, selection, definitions, watch, files, follow, log_join)
+                    read = _read_here(options, selection, definitions, key_log, watch, files, follow, log_join)
         except OSError as error:
             complain(reason_of(error))
             return WRONG
@@ -113,6 +117,7 @@ def _read_with_jobs(
     jobs: int,
     selection: Selection,
     definitions: Definitions | None,
+    key_log: KeyLog | None,
     watch: Watch,
     files: ExitStack,
 ) -> Read | None:
@@ -120,7 +125,7 @@ def _read_with_jobs(
     from .reporting import ReportCounts
 
     _collect_garbage()
-    run = run_with_jobs(options, jobs, selection, definitions, watch, files)
+    run = run_with_jobs(options, jobs, selection, definitions, key_log, watch, files)
     return None if run is None else Read(run, run.counts or ReportCounts(), run.tables, run.context, run.sections)
 
 
@@ -128,6 +133,7 @@ def _read_here(
     options: argparse.Namespace,
     selection: Selection,
     definitions: Definitions | None,
+    key_log: KeyLog | None,
     watch: Watch,
     files: ExitStack,
     follow: Follow | None = None,
@@ -143,6 +149,7 @@ def _read_here(
         has_tables,
         options.max_frame,
         limits_of(options),
+        key_log=key_log,
         **needs_of(options.sections)._asdict(),
     )
     run = Run(options.captures, engine, watch=watch, follow=follow)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ...selection import Selection
     from ...splits.local_report import Counted
     from ...splits.local_tables import LocalTables
+    from ...tls.key_log import KeyLog
 
 #: Without --jobs, several processes read captures of more bytes than this, if more than so many cores are usable.
 LARGE, FEW_CORES = 4 << 30, 2
@@ -107,6 +108,7 @@ def run_with_jobs(
     jobs: int,
     selection: Selection,
     definitions: Definitions | None,
+    key_log: KeyLog | None,
     watch: Callable[[int], bool],
     files: ExitStack,
 ) -> JobsRun | None:
@@ -121,7 +123,7 @@ def run_with_jobs(
         by_connection=options.by == "connection",
         max_frame=options.max_frame, limits=limits_of(options),
         wanted=None if options.sections is None else tuple(options.sections), section_options=section_options(options),
-        fine=has_curves(options),
+        fine=has_curves(options), key_log=key_log,
     )  # fmt: skip
     tables = None
     if options.parquet:

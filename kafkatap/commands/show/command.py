@@ -30,7 +30,7 @@ from ...show.printing import Printer, make_printer
 from ...show.viewing import Known
 from ..console import SIGNALS_OF_FOLLOW, advice_on, following, interrupts, no_kafka, progress, readable_captures, refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
-from ..values import chosen_definitions, limits_of
+from ..values import chosen_definitions, chosen_key_log, limits_of
 
 _DIRECTIONS = {None: (0, 1), "requests": (0,), "responses": (1,)}
 
@@ -65,6 +65,7 @@ class _Task:
             definitions=self.definitions,
             max_frame=options.max_frame,
             limits=limits_of(options),
+            key_log=chosen_key_log(options, is_growing=self.follow is not None),
         )
         self.must_stream = options.stream or self.follow is not None or any(map(is_pipe, options.captures))
         self.directions = _DIRECTIONS[options.only]

@@ -56,6 +56,11 @@ def to_read(places: Iterable[Path]) -> set[int]:
     return {DAC_READ_SEARCH} if any(not _grants(place, 0o5) for place in places) else set()
 
 
+def to_read_again(files: Iterable[Path]) -> set[int]:
+    """The capability that this user needs to read files, which may be replaced meanwhile, if any."""
+    return {DAC_READ_SEARCH} if any(not _grants(file, 0o4) for file in files) else set()
+
+
 def installation() -> list[Path]:
     """The folders of this Python and its packages, from which modules are imported later."""
     return [Path(place) for place in {sys.prefix, sys.base_prefix, os.path.dirname(os.__file__), *sys.path} if place]

@@ -41,6 +41,7 @@ def status_points(status: Status, started: int) -> Points:
         "kafkatap_open_connections": [Point((), status.connections)],
         "kafkatap_waiting_requests": [Point((), status.waiting)],
         "kafkatap_encrypted_ratio": [Point((), status.encrypted_share)],
+        "kafkatap_decrypted_ratio": [Point((), status.decrypted_share)],
         "kafkatap_last_second_timestamp_seconds": [Point((), status.now / 1e9)],
         "kafkatap_interface_info": [Point((label(name),), 1) for name in status.interfaces],
         "kafkatap_build_info": [Point(_versions(), 1)],

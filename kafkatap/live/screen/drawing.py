@@ -82,7 +82,8 @@ Head
                 throttling of the bodies; headers only: requests, responses
                 and their times; paused: at times nothing is read
   waiting       requests without a response so far
-  encrypted     the share of the traffic that is TLS, which cannot be read
+  encrypted     the share of the traffic that is TLS, and was not decrypted
+  decrypted     the share of the traffic that is TLS, and was decrypted
 """
 
 
@@ -184,6 +185,7 @@ def _head(drawing: Drawing, width: int) -> Iterator[Line]:
             _field(1, "waiting", f"{s.waiting:,}"),
             *_troubles(s),
             _field(2, "encrypted", units.share(s.encrypted_share)),
+            *([_field(2, "decrypted", units.share(s.decrypted_share))] if s.decrypted_share else []),
         ],
         width,
     )

@@ -185,7 +185,8 @@ def _why_none(by: str, status: Status) -> str:
     if by == "topic" and status.level != FULL:
         return f"topics are not counted at the level “{LEVELS[status.level]}”"
     if status.encrypted_share > 0.5:
-        return f"no requests; {units.share(status.encrypted_share)} of the traffic is encrypted (TLS), and not readable"
+        share = units.share(status.encrypted_share)
+        return f"no requests; {share} of the traffic is encrypted (TLS), and not decrypted (--keylog FILE decrypts it)"
     return "no requests"
 
 

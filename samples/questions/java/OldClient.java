@@ -1,4 +1,4 @@
-// A producer and a consumer with nothing newer than Kafka 0.10: java -cp JARS:CLASSES OldClient BOOTSTRAP NAME TOPIC COUNT
+// A producer and a consumer with nothing newer than Kafka 0.10: java -cp JARS:CLASSES OldClient BOOTSTRAP NAME TOPIC COUNT [SETTING=VALUE]...
 //
 // It is compiled against kafka-clients 0.10.2, and runs with any release up to 3.9. It prints what it sent and read.
 
@@ -19,6 +19,10 @@ public class OldClient {
         settings.put("bootstrap.servers", arguments[0]);
         settings.put("client.id", arguments[1]);
         settings.put("request.timeout.ms", "11000");
+        for (int n = 4; n < arguments.length; n++) {
+            int end = arguments[n].indexOf('=');
+            settings.put(arguments[n].substring(0, end), arguments[n].substring(end + 1));
+        }
         int count = Integer.parseInt(arguments[3]);
         System.out.println("sent " + produce(settings, arguments[2], count));
         System.out.println("read " + consume(settings, arguments[1], arguments[2], count));

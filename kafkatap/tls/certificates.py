@@ -1,0 +1,53 @@
+"""Names and end of certificates. What cannot be read is unknown: certificates may be broken in any way."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+#: Names are cut after so many characters. Longer certificates are not read.
+_LONGEST_NAME, _LONGEST = 255, 64 << 10
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class CertificateNames(NamedTuple):
+    """`host`: the first DNS name, else the common name. `subject`: as a text of RFC 4514. `end`: when it expires, ns
+    since the epoch, 0 if unknown."""
+
+    host: str = ""
+    subject: str = ""
+    end: int = 0
+
+
+def read_certificate(encoded: bytes) -> CertificateNames:
+    """Read a certificate in DER. Everything that cannot be read stays empty."""
+    host = subject = ""
+    end = 0
+    if len(encoded) > _LONGEST:
+        return CertificateNames()
+    # The library raises many kinds of errors for broken certificates, and warns of unusual ones.
+    import warnings
+
+    with warnings.catch_warnings(), suppress(Exception):
+        warnings.simplefilter("ignore")
+        from cryptography import x509
+
+        certificate = x509.load_der_x509_certificate(encoded)
+        with suppress(Exception):
+            end = _nanoseconds(certificate.not_valid_after_utc)
+        with suppress(Exception):
+            subject = certificate.subject.rfc4514_string()[:_LONGEST_NAME]
+        with suppress(Exception):
+            common = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+            host = str(common[0].value)[:_LONGEST_NAME]
+        with suppress(Exception):
+            names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            host = names.get_values_for_type(x509.DNSName)[0][:_LONGEST_NAME]
+    return CertificateNames(host, subject, end)
+
+
+def _nanoseconds(time: datetime) -> int:
+    """Nanoseconds since the epoch, within 64 bits."""
+    seconds = (time - _EPOCH) // (datetime.resolution * 1_000_000)
+    return max(-(1 << 62), min(seconds * 1_000_000_000, 1 << 62))

@@ -1,0 +1,119 @@
+"""The chunks that the layer makes: plain bytes in place of records, held chunks that pass after all.
+
+They are collected with a key that says where they belong among the chunks of the part, and merged with those that stay.
+Bytes lie in an array of their own, which is used again for the next part.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kafkatap.kernels import kernel
+from kafkatap.kernels.arrays import as_bytes, taken
+from kafkatap.reassembly.dtypes import CHUNK, CHUNK_DATA, CHUNK_GAP, FROM_HELD
+
+Array = np.ndarray[Any, Any]
+#: Bytes of the array at first.
+_ROOM = 1 << 16
+#: More bytes than this are not kept for the next part.
+_KEPT = 8 << 20
+
+
+@kernel(CHUNK, int, np.uint8, np.uint8, int)
+def copy_held(chunks, count, held, out, at):  # type: ignore[no-untyped-def]
+    """Copy the held bytes of chunks[:count] to `out` from `at` on, and let the chunks refer to them. Return the end."""
+    for i in range(count):
+        chunk = chunks[i]
+        if chunk.source != FROM_HELD or chunk.captured <= 0:
+            continue
+        start = np.int64(chunk.at)
+        for k in range(np.int64(chunk.captured)):
+            out[np.uintp(at + k)] = held[np.uintp(start + k)]
+        chunk.at = at
+        at += np.int64(chunk.captured)
+    return at
+
+
+class ChunkRows:
+    """New chunks of one part. `data` has their bytes, `used` of them."""
+
+    def __init__(self) -> None:
+        self.data: Array = np.empty(_ROOM, np.uint8)
+        self.view = memoryview(self.data)
+        self.used = 0
+        self._keys: list[int] = []
+        self._rows: list[tuple[int, int, int, int, int, int, int, int, int, int, int]] = []
+
+    def clear(self) -> None:
+        """Begin another part: nothing refers to the bytes of the last one any more."""
+        self.used = 0
+        self._keys, self._rows = [], []
+        if len(self.data) > _KEPT:
+            self.data = np.empty(_ROOM, np.uint8)
+            self.view = memoryview(self.data)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def room(self, length: int) -> memoryview:
+        """The array from `used` on, with room for `length` bytes at least."""
+        end = self.used + length
+        if end > len(self.data):
+            bigger = np.empty(max(2 * len(self.data), end), np.uint8)
+            bigger[: self.used] = self.data[: self.used]
+            self.data, self.view = bigger, memoryview(bigger)
+        return self.view[self.used :]
+
+    def add_plain(
+        self, place: int, connection: int, direction: int, ts: int, packet: int, seq: int, length: int
+    ) -> None:
+        """Add a chunk with the next `length` bytes of the array, in place of chunk `place` or before it."""
+        at = self.used
+        self.used = at + length
+        self._keys.append(2 * place)
+        row = (at, ts, packet, length, seq & 0xFFFFFFFF, length, connection, direction, CHUNK_DATA, FROM_HELD, 0)
+        self._rows.append(row)
+
+    def add_gap(self, place: int, connection: int, direction: int, ts: int, packet: int, seq: int, length: int) -> None:
+        """Add a gap of `length` bytes."""
+        self._keys.append(2 * place)
+        row = (0, ts, packet, length, seq & 0xFFFFFFFF, 0, connection, direction, CHUNK_GAP, FROM_HELD, 0)
+        self._rows.append(row)
+
+    def add_copies(self, place: int, rows: Array, data: bytes) -> None:
+        """Add chunks that were held, whose captured bytes are `data`, one after the other."""
+        room = self.room(len(data))
+        room[: len(data)] = data
+        for row in rows.tolist():
+            at, captured = self.used, row[5]
+            self.used += captured
+            self._keys.append(2 * place)
+            self._rows.append((at, *row[1:9], FROM_HELD, row[10]))
+
+    def merged(self, chunks: Array, kept: Array, held: Array) -> tuple[Array, Array]:
+        """The chunks in `kept` (bool) and the new ones, in order, and the array of their held bytes."""
+        places = np.flatnonzero(kept)
+        stay = taken(chunks, places)
+        needed = int(stay["captured"][stay["source"] == FROM_HELD].sum(dtype=np.int64))
+        if needed:
+            self.room(needed)
+            self.used = copy_held(stay, len(stay), held, self.data, self.used)
+        if not self._rows:
+            return stay, self.data
+        made = np.array(self._rows, CHUNK)
+        order = np.argsort(np.concatenate([np.array(self._keys, np.int64), 2 * places + 1]), kind="stable")
+        whole = np.concatenate([as_bytes(made), as_bytes(stay)]).view(CHUNK)
+        return taken(whole, order), self.data
+
+
+def copied_chunks(chunks: Array, block: Array, held: Array) -> tuple[Array, bytes]:
+    """Copies of chunks and of their captured bytes, one after the other."""
+    parts = []
+    for at, captured, source in zip(
+        chunks["at"].tolist(), chunks["captured"].tolist(), chunks["source"].tolist(), strict=True
+    ):
+        if captured > 0:
+            parts.append((held if source == FROM_HELD else block)[at : at + captured].tobytes())
+    return as_bytes(chunks).copy().view(CHUNK), b"".join(parts)

@@ -1,0 +1,71 @@
+"""What the layer knows of connections, as the TLS columns of CONNECTION_ROW."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kafkatap.reports.batch import CONNECTION_ROW, TLS_COLUMNS, TLS_UNKNOWN
+
+from .tracked import DECRYPTED
+
+if TYPE_CHECKING:
+    from .layer import TlsLayer
+    from .tracked import Tracked
+
+Array = np.ndarray[Any, Any]
+#: TLS columns of a connection, and what else the engine needs: whether it was decrypted, the direction of its client
+#: (-1: unknown), and its payload that is TLS around plain bytes, and that was not decrypted.
+TLS_ROW = np.dtype([
+    *((name, CONNECTION_ROW[name]) for name in TLS_COLUMNS),
+    ("is_decrypted", "u1"),
+    ("client", "i1"),
+    ("overhead", "i8"),
+    ("encrypted", "i8"),
+])  # fmt: skip
+
+
+def tls_rows(layer: TlsLayer, connections: Array, number_of: Callable[[bytes], int]) -> Array | None:
+    """TLS_ROW of connections by number; None if none of them is TLS. `number_of`: the number of a string."""
+    found = [(i, layer.tracked[c]) for i, c in enumerate(connections.tolist()) if c in layer.tracked]
+    if not found:
+        return None
+    rows = np.zeros(len(connections), TLS_ROW)
+    for name in (*TLS_UNKNOWN, "client"):
+        rows[name] = -1
+    for i, tracked in found:
+        _fill(rows[i], layer, tracked, number_of)
+    return rows
+
+
+def _fill(row: Any, layer: TlsLayer, tracked: Tracked, number_of: Callable[[bytes], int]) -> None:
+    facts = tracked.facts
+    row["tls_handshake_ns"] = tracked.handshake_ns
+    row["tls_decrypted_bytes"] = tracked.decrypted_bytes
+    row["tls_failed_records"] = tracked.failed
+    row["tls_estimated"] = tracked.estimated if tracked.mode != DECRYPTED else 0
+    payload, records, lost = layer.counts(tracked)
+    row["tls_records"], row["tls_lost_records"] = records, max(lost, tracked.lost)
+    row["tls_server_certificate_end"] = facts.server_certificate_end
+    row["tls_client_certificate_end"] = facts.client_certificate_end
+    for column, text in (
+        ("tls_server_name", facts.server_name),
+        ("tls_alpn", facts.alpn),
+        ("tls_server_certificate", facts.server_certificate),
+        ("tls_client_certificate", facts.client_certificate),
+    ):
+        row[column] = number_of(text.encode("utf-8", "replace")) if text else -1
+    row["tls_version"], row["tls_suite"] = facts.version, facts.suite
+    row["tls_alert"] = facts.alert
+    if facts.alert_by >= 0 and facts.client >= 0:
+        row["tls_alert_by"] = facts.alert_by != facts.client
+    row["tls_decryption"] = tracked.decryption(layer.key_log)
+    row["tls_session"] = facts.session
+    row["tls_asks_certificate"] = facts.asks_certificate
+    row["client"] = facts.client
+    if tracked.mode == DECRYPTED:
+        row["is_decrypted"] = 1
+        row["encrypted"] = max(0, payload - tracked.read_bytes)
+        row["overhead"] = payload - row["encrypted"] - tracked.plain_bytes

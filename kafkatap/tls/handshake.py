@@ -1,0 +1,231 @@
+"""Handshake messages: gathered from records, and those that are read: hellos, and what else a session needs.
+
+All of it may come from hostile senders: lengths are checked, what is broken is None, and memory is bounded.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+#: Types of messages.
+HELLO_REQUEST, CLIENT_HELLO, SERVER_HELLO, NEW_SESSION_TICKET, END_OF_EARLY_DATA = 0, 1, 2, 4, 5
+ENCRYPTED_EXTENSIONS, CERTIFICATE, CERTIFICATE_REQUEST, SERVER_HELLO_DONE, FINISHED, KEY_UPDATE = 8, 11, 13, 14, 20, 24
+_TYPES = frozenset((0, 1, 2, 3, 4, 5, 8, 11, 12, 13, 14, 15, 16, 20, 21, 22, 23, 24, 25, 254))
+#: Types of extensions.
+_SERVER_NAME, _ALPN, _ENCRYPT_THEN_MAC, _PRE_SHARED_KEY, _EARLY_DATA, _VERSIONS = 0, 16, 22, 41, 42, 43
+#: The random of a ServerHello that is a HelloRetryRequest: RFC 8446, section 4.1.3.
+_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+#: Longer messages are skipped. Chains of certificates are the longest.
+_LARGEST = 128 << 10
+#: Names are cut after so many characters.
+_LONGEST_NAME = 255
+
+
+class ClientHello(NamedTuple):
+    """What a client offers. `version` is the highest one."""
+
+    client_random: bytes
+    session: bytes
+    version: int
+    suites: tuple[int, ...]
+    server_name: str
+    alpn: tuple[str, ...]
+    has_early_data: bool
+
+
+class ServerHello(NamedTuple):
+    """What a server chose."""
+
+    server_random: bytes
+    session: bytes
+    version: int
+    suite: int
+    alpn: str
+    is_retry: bool
+    has_psk: bool
+    encrypt_then_mac: bool
+
+
+@dataclass(slots=True)
+class Messages:
+    """Gathers the handshake messages of one direction from its records."""
+
+    held: bytes = b""
+    #: Bytes of a message that is too long, still to come.
+    skip: int = 0
+    #: Whether records were lost, so that the next one may begin within a message.
+    is_lost: bool = False
+
+    def read(self, record: bytes) -> list[tuple[int, bytes]]:
+        """The types and bodies of messages that are complete with this record's plain bytes."""
+        if self.skip:
+            step = min(self.skip, len(record))
+            self.skip -= step
+            record = record[step:]
+        if self.is_lost:
+            if not _is_start(record):
+                return []
+            self.is_lost = False
+        data = self.held + record if self.held else record
+        found = []
+        at = 0
+        while len(data) - at >= 4:
+            length = int.from_bytes(data[at + 1 : at + 4], "big")
+            if length > _LARGEST:
+                self.skip = max(0, at + 4 + length - len(data))
+                at = min(at + 4 + length, len(data))
+            elif len(data) - at < 4 + length:
+                break
+            else:
+                found.append((data[at], data[at + 4 : at + 4 + length]))
+                at += 4 + length
+        self.held = data[at:]
+        return found
+
+    def lose(self) -> None:
+        """Forget the beginning of a message: records are missing."""
+        self.held, self.skip, self.is_lost = b"", 0, True
+
+
+def _is_start(record: bytes) -> bool:
+    """Whether a record may begin with a message."""
+    return len(record) >= 4 and record[0] in _TYPES and record[1] < 2
+
+
+class _Reader:
+    """Reads fields within bounds. Beyond them, `failed` is set and everything is empty."""
+
+    __slots__ = ("at", "data", "failed")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+        self.failed = False
+
+    def take(self, length: int) -> bytes:
+        end = self.at + length
+        if end > len(self.data):
+            self.failed = True
+            self.at = len(self.data)
+            return b""
+        found = self.data[self.at : end]
+        self.at = end
+        return found
+
+    def number(self, width: int) -> int:
+        return int.from_bytes(self.take(width), "big")
+
+    def vector(self, width: int) -> bytes:
+        return self.take(self.number(width))
+
+    @property
+    def is_at_end(self) -> bool:
+        return self.at >= len(self.data)
+
+
+def read_client_hello(body: bytes) -> ClientHello | None:
+    """A ClientHello, or None if it is broken."""
+    reader = _Reader(body)
+    version = reader.number(2)
+    client_random = reader.take(32)
+    session = reader.vector(1)
+    suites = reader.vector(2)
+    reader.vector(1)
+    if reader.failed or len(session) > 32:
+        return None
+    extensions = _extensions(reader)
+    versions = extensions.get(_VERSIONS, b"")[1:]
+    offered = struct.unpack(f"!{len(versions) // 2}H", versions[: len(versions) & ~1])
+    return ClientHello(
+        client_random,
+        session,
+        max((v for v in offered if v <= 0x0304), default=version),
+        struct.unpack(f"!{len(suites) // 2}H", suites[: len(suites) & ~1]),
+        _server_name(extensions.get(_SERVER_NAME, b"")),
+        _protocols(extensions.get(_ALPN, b"")),
+        _EARLY_DATA in extensions,
+    )
+
+
+def read_server_hello(body: bytes) -> ServerHello | None:
+    """A ServerHello or HelloRetryRequest, or None if it is broken."""
+    reader = _Reader(body)
+    version = reader.number(2)
+    server_random = reader.take(32)
+    session = reader.vector(1)
+    suite = reader.number(2)
+    reader.number(1)
+    if reader.failed or len(session) > 32:
+        return None
+    extensions = _extensions(reader)
+    chosen = extensions.get(_VERSIONS, b"")
+    return ServerHello(
+        server_random,
+        session,
+        int.from_bytes(chosen, "big") if len(chosen) == 2 else version,
+        suite,
+        next(iter(_protocols(extensions.get(_ALPN, b""))), ""),
+        server_random == _RETRY,
+        _PRE_SHARED_KEY in extensions,
+        _ENCRYPT_THEN_MAC in extensions,
+    )
+
+
+def read_encrypted_extensions(body: bytes) -> tuple[str, bool]:
+    """The chosen protocol of ALPN, and whether early data were accepted."""
+    extensions = _extensions(_Reader(body))
+    return next(iter(_protocols(extensions.get(_ALPN, b""))), ""), _EARLY_DATA in extensions
+
+
+def first_certificate(body: bytes, is_13: bool) -> bytes:
+    """The first certificate of a Certificate message; empty if there is none."""
+    reader = _Reader(body)
+    if is_13:
+        reader.vector(1)
+    chain = _Reader(reader.vector(3))
+    found = chain.vector(3)
+    return b"" if reader.failed or chain.failed else found
+
+
+def _extensions(reader: _Reader) -> dict[int, bytes]:
+    """The extensions up to the first broken one."""
+    inner = _Reader(reader.vector(2))
+    found: dict[int, bytes] = {}
+    while not inner.is_at_end:
+        number = inner.number(2)
+        value = inner.vector(2)
+        if inner.failed:
+            break
+        found.setdefault(number, value)
+    return found
+
+
+def _server_name(value: bytes) -> str:
+    names = _Reader(_Reader(value).vector(2))
+    while not names.is_at_end:
+        kind = names.number(1)
+        name = names.vector(2)
+        if names.failed:
+            break
+        if kind == 0:
+            return text(name)
+    return ""
+
+
+def _protocols(value: bytes) -> tuple[str, ...]:
+    """Names of ALPN, at most 16."""
+    names = _Reader(_Reader(value).vector(2))
+    found: list[str] = []
+    while not names.is_at_end and len(found) < 16:
+        name = names.vector(1)
+        if names.failed:
+            break
+        found.append(text(name))
+    return tuple(found)
+
+
+def text(value: bytes) -> str:
+    """Bytes of a sender as a text of bounded length."""
+    return value[:_LONGEST_NAME].decode("utf-8", "backslashreplace")[:_LONGEST_NAME]

@@ -1,0 +1,400 @@
+"""The layer between reassembly and the dissector: chunks in, chunks out.
+
+`TlsLayer.read(part)` returns the part itself if nothing in it is decrypted. Otherwise the chunks of decrypted
+connections are replaced, in place, by chunks of their plain bytes. The time and packet of a plain byte are those of the
+last packet of its record, and its sequence number is that of its ciphertext. All other chunks stay as they are.
+
+No chunk of a connection that is not TLS waits. Without a key log none waits at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kafkatap.assembly import Assembled
+from kafkatap.kernels.table import Column, SlotTable, Table
+from kafkatap.reassembly.dtypes import CHUNK_START, OPENING_HINT, OPENING_UNKNOWN
+from kafkatap.reports.batch import D_NO_HANDSHAKE, D_NO_KEY, D_WRONG_KEY
+
+from .chunk_rows import ChunkRows, copied_chunks
+from .record_tables import (
+    APPLICATION_DATA,
+    EMIT_ALL,
+    EMIT_HANDSHAKE,
+    EMIT_NONE,
+    FLOW,
+    LINK,
+    RECORD_ROOM,
+    ROW,
+    ROW_BEGIN,
+    ROW_BROKEN,
+    ROW_END,
+    ROW_NOT_TLS,
+    ROW_PASS,
+    ROW_RECORD,
+    TRACK,
+    WALK,
+    RecordTables,
+)
+from .records import walk_chunks
+from .tracked import DECRYPTED, HOLDING, Tracked
+
+if TYPE_CHECKING:
+    from .key_log import KeyLog
+
+Array = np.ndarray[Any, Any]
+#: Connections that are tracked at most, at one time.
+MOST_TRACKED = 32_768
+#: Bytes of records that are gathered at most, of all connections together.
+GATHERED_BYTES = 64 << 20
+#: How long and how much of a connection waits: ns of capture time, bytes; bytes of all connections together.
+HOLD_NS = 3_000_000_000
+HOLD_BYTES = 256 << 10
+HOLD_ALL = 64 << 20
+#: Rows of the kernel at once.
+_ROWS = 4_096
+#: What becomes of the chunks of a tracked connection.
+_PASS, _DROP, _HOLD = range(3)
+
+
+class TlsLayer:
+    """Finds TLS connections, and decrypts those whose secrets are in `key_log` (None: none)."""
+
+    def __init__(self, key_log: KeyLog | None = None) -> None:
+        self.key_log = key_log
+        self.tracked: dict[int, Tracked] = {}  # by connection, until it is forgotten
+        #: Connections whose client a ClientHello shows, and its direction. The reader empties it.
+        self.oriented: list[tuple[int, int]] = []
+        self._slots = SlotTable(64, tracks=TRACK, flows=Column(FLOW, 2))
+        self._by_slot: list[Tracked | None] = []
+        self._links = Table(256, links=LINK)
+        self._gathered = SlotTable(GATHERED_BYTES // RECORD_ROOM, gathered=Column(np.uint8, RECORD_ROOM))
+        self._rows = np.zeros(_ROWS, ROW)
+        self._owners = np.zeros(1, np.int32)
+        self._walk = np.zeros(1, WALK)
+        self._fates = np.zeros(len(self._slots) + 1, np.uint8)  # the last one stands for no slot
+        self._made = ChunkRows()
+        self._released: list[int] = []  # slots that are free after this part
+        self._held_bytes = 0
+        self._holding: dict[int, Tracked] = {}  # by slot
+        self._kernel: Callable[..., int] | None = None
+        self._emit = EMIT_HANDSHAKE if key_log is None else EMIT_ALL
+
+    def use(self, key_log: KeyLog) -> None:
+        """Decrypt the connections that begin from now on, and those that wait, with this key log."""
+        self.key_log = key_log
+        self._emit = EMIT_ALL
+        self._kernel = None
+        for tracked in self._holding.values():
+            tracked.session.use(key_log)
+
+    # Parts.
+
+    def read(self, part: Assembled, now: int = 0) -> Assembled:
+        """The part for the dissector. `now`: the latest time so far, ns. The result refers to arrays that the next call
+        changes."""
+        made = self._made
+        if len(made) or made.used:
+            made.clear()
+        if self._holding:
+            self._review(part, now)
+        count = part.chunk_count
+        owned = self._read_chunks(part) if count else False
+        if not owned and not len(made):
+            return part
+        return self._merged(part, owned)
+
+    def _read_chunks(self, part: Assembled) -> bool:
+        """Walk the chunks of a part. Return whether some are of tracked connections."""
+        count, walk = part.chunk_count, self._walk
+        if self._links.reserve(part.connections):
+            self._kernel = None
+        if len(self._owners) < count:
+            self._owners = np.zeros(len(part.table), np.int32)
+            self._kernel = None
+        numbers = walk.view(np.int64)
+        numbers[:] = 0
+        while True:
+            room = MOST_TRACKED - self._slots.in_use
+            kernel = self._kernel or self._bind()
+            done = kernel(part.block, part.held, part.table, count, self._emit, room)
+            made = int(walk["rows"][0])
+            if made:
+                self._read_rows(part, made)
+            if done == count:
+                return bool(walk["owned"][0])
+            if walk["needs_slots"][0]:
+                self._slots.grow()
+                fates = np.zeros(len(self._slots) + 1, np.uint8)
+                fates[: len(self._fates) - 1] = self._fates[:-1]
+                self._fates = fates
+                self._kernel = None
+
+    def _bind(self) -> Callable[..., int]:
+        slots, gathered = self._slots, self._gathered
+        self._kernel = walk_chunks.bound(
+            RecordTables(
+                self._links["links"], slots["tracks"], slots["flows"], slots.free, gathered["gathered"], gathered.free,
+                self._rows, self._owners, self._walk,
+            )
+        )  # fmt: skip
+        return self._kernel
+
+    def _merged(self, part: Assembled, owned: bool) -> Assembled:
+        """The part with the chunks that pass and those that were made."""
+        made, count = self._made, part.chunk_count
+        chunks = part.table[:count]
+        if owned:
+            fates = self._fates[self._owners[:count]]
+            if (fates == _HOLD).any():
+                self._hold(part, np.flatnonzero(fates == _HOLD))
+                fates = self._fates[self._owners[:count]]
+            kept = fates == _PASS
+        else:
+            kept = np.ones(count, bool)
+        self._free_slots()
+        if kept.all() and not len(made):
+            return part
+        table, held = made.merged(chunks, kept, part.held)
+        return part._replace(table=table, chunk_count=len(table), held=held)
+
+    def _hold(self, part: Assembled, places: Array) -> None:
+        """Copy chunks of connections that are not decided."""
+        owners = self._owners[places]
+        order = np.argsort(owners, kind="stable")
+        places, owners = places[order], owners[order]
+        for group in np.split(np.arange(len(places)), np.flatnonzero(np.diff(owners)) + 1):
+            tracked = self._by_slot[int(owners[group[0]])]
+            assert tracked is not None
+            rows, data = copied_chunks(part.table[places[group]], part.block, part.held)
+            tracked.held.append((rows, data))
+            tracked.held_bytes += len(data)
+            self._held_bytes += len(data)
+            if tracked.held_bytes > HOLD_BYTES:
+                self._give_up(tracked, int(places[group[0]]))
+        while self._held_bytes > HOLD_ALL and self._holding:
+            self._give_up(next(iter(self._holding.values())), 0)
+        # What was given up now has its chunks of this part twice: held, and in the part.
+        # Its fate is to drop them here, as the held ones pass.
+        for slot in np.unique(owners).tolist():
+            tracked = self._by_slot[slot]
+            if tracked is not None and tracked.mode != HOLDING and self._fates[slot] == _PASS:
+                self._owners[places[owners == slot]] = -2
+
+    # Rows of the kernel.
+
+    def _read_rows(self, part: Assembled, count: int) -> None:
+        """Read what the kernel emitted."""
+        arrays: tuple[Any, ...] = (part.block, part.held, self._gathered["gathered"])
+        views = tuple(memoryview(array) for array in arrays)
+        by_slot, made = self._by_slot, self._made
+        gathered: list[int] = []
+        for row in self._rows[:count].tolist():
+            kind = row[13]
+            tracked = by_slot[row[7]] if row[7] < len(by_slot) else None
+            if kind == ROW_RECORD and tracked is not None:
+                at = row[0]
+                record = views[row[12]][at : at + row[5]]
+                if tracked.mode == DECRYPTED:
+                    tracked.decrypt(row, record, made)
+                else:
+                    self._read_record(tracked, row, record, part)
+            elif kind == ROW_BEGIN:
+                self._begin(row)
+            elif tracked is None:
+                pass
+            elif kind == ROW_BROKEN:
+                if tracked.mode == DECRYPTED:
+                    tracked.lose(row)
+                elif row[14] and not tracked.facts.handshake_done:
+                    tracked.session.lost(row[10])
+            elif kind == ROW_PASS:
+                self._keep_proxy(tracked, row, views)
+            elif kind in (ROW_END, ROW_NOT_TLS):
+                self._end(tracked, row, kind == ROW_NOT_TLS)
+            if row[9] >= 0:
+                gathered.append(row[9])
+        if gathered:
+            self._gathered.release(np.array(gathered, np.int32))
+
+    def _begin(self, row: tuple[int, ...]) -> None:
+        from .session import Session  # only captures with TLS need it
+
+        slot = row[7]
+        connection = int(self._slots["tracks"]["connection"][slot])
+        tracked = Tracked(connection, slot, Session(self.key_log), self.key_log is not None, row[1])
+        self.tracked[connection] = tracked
+        if slot >= len(self._by_slot):
+            self._by_slot += [None] * (slot + 1 - len(self._by_slot))
+        self._by_slot[slot] = tracked
+        if tracked.mode == HOLDING:
+            self._fates[slot] = _HOLD
+            self._holding[slot] = tracked
+
+    def _read_record(self, tracked: Tracked, row: tuple[int, ...], record: memoryview, part: Assembled) -> None:
+        """Read a record of a connection that is not decrypted, or not yet."""
+        session = tracked.session
+        if tracked.mode != HOLDING:
+            if not row[14] or session.facts.handshake_done:
+                return
+            had_hello = session.facts.client >= 0
+            tracked.observe(row, record)
+            if session.facts.handshake_done:
+                self._set_emitted(tracked, EMIT_NONE)
+        elif tracked.has_secrets:
+            had_hello = True
+            self._open_held(tracked, row, record)
+        else:
+            had_hello = session.facts.client >= 0
+            if had_hello:
+                tracked.queue.append((row, bytes(record)))
+            elif row[11] == APPLICATION_DATA:
+                self._try_middle(tracked, row, record)
+            else:
+                self._read_hello(tracked, row, record)
+        if not had_hello and session.facts.client >= 0:
+            self._orient(tracked, part)
+
+    def _open_held(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
+        """Open a record of a connection whose secrets are known."""
+        if tracked.open_held(row, record, self._made):
+            self._begin_decryption(tracked)
+        elif tracked.is_hopeless:
+            tracked.reason = D_WRONG_KEY if tracked.failures else 0
+            self._give_up(tracked, row[8])
+
+    def _read_hello(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
+        """Read a record up to the ClientHello. Then the key log decides."""
+        session, key_log = tracked.session, self.key_log
+        assert key_log is not None
+        session.open(row[10], record, self._made.room(len(record)))
+        tracked.read_bytes += len(record)
+        client_random = session.facts.client_random
+        if not client_random:
+            return
+        tracked.has_secrets = key_log.secrets(client_random) is not None
+        if not tracked.has_secrets and not key_log.is_growing:
+            tracked.reason = D_NO_KEY
+            self._give_up(tracked, row[8])
+
+    def _try_middle(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
+        """Try the secrets of the key log on a record of a connection whose handshake was not captured."""
+        key_log = self.key_log
+        assert key_log is not None
+        tracked.is_middle = True
+        if tracked.session.try_secrets(row[10], record, key_log.traffic_secrets()):
+            tracked.has_secrets = True
+            self._open_held(tracked, row, record)
+        else:
+            tracked.reason = D_NO_HANDSHAKE
+            self._give_up(tracked, row[8])
+
+    def _begin_decryption(self, tracked: Tracked) -> None:
+        self._held_bytes = max(0, self._held_bytes - tracked.held_bytes)
+        self._fates[tracked.slot] = _DROP
+        self._holding.pop(tracked.slot, None)
+
+    def _keep_proxy(self, tracked: Tracked, row: tuple[int, ...], views: tuple[memoryview, ...]) -> None:
+        """Keep the PROXY header in a chunk whose rest is TLS: it passes if the connection is decrypted."""
+        data = bytes(views[row[12]][row[0] : row[0] + row[5]])
+        tracked.proxy = data, row[1], row[2], row[4], row[10]
+
+    def _give_up(self, tracked: Tracked, place: int) -> None:
+        """The chunks of a connection pass as they are: those that waited, and all later ones."""
+        self._held_bytes -= tracked.held_bytes
+        for rows, data in tracked.release():
+            self._made.add_copies(place, rows, data)
+        slot = tracked.slot
+        if slot >= 0:
+            self._fates[slot] = _PASS
+            self._holding.pop(slot, None)
+            self._set_emitted(tracked, EMIT_HANDSHAKE)
+
+    def _set_emitted(self, tracked: Tracked, emit: int) -> None:
+        """Set which records of a connection are emitted."""
+        slot = tracked.slot
+        self._slots["flows"]["emit"][2 * slot : 2 * slot + 2] = emit
+
+    def _end(self, tracked: Tracked, row: tuple[int, ...], is_plain: bool) -> None:
+        """A connection is over, or is no TLS: nothing of it waits any more."""
+        slot = tracked.slot
+        if tracked.mode == HOLDING:
+            self._give_up(tracked, row[8])
+        flows = self._slots["flows"][2 * slot : 2 * slot + 2]
+        self._gathered.release(flows["row"][flows["row"] >= 0])
+        flows["row"] = -1
+        tracked.end(row[8], row[1], row[2], self._made)
+        tracked.counts = self.counts(tracked)
+        self._released.append(slot)
+        if is_plain and tracked.mode != DECRYPTED:
+            del self.tracked[tracked.connection]
+        tracked.slot = -1
+
+    def counts(self, tracked: Tracked) -> tuple[int, int, int]:
+        """Of both flows of a connection: bytes, records with application data, those of which bytes are missing."""
+        if tracked.slot < 0:
+            return tracked.counts
+        flows = self._slots["flows"][2 * tracked.slot : 2 * tracked.slot + 2]
+        return int(flows["bytes"].sum()), int(flows["records"].sum()), int(flows["lost"].sum())
+
+    def _free_slots(self) -> None:
+        """Release the slots of connections that ended in this part."""
+        if self._released:
+            slots = self._released
+            self._fates[slots] = _PASS
+            for slot in slots:
+                self._by_slot[slot] = None
+            self._slots.release(np.array(slots, np.int32))
+            self._released = []
+
+    # Connections that wait.
+
+    def _review(self, part: Assembled, now: int) -> None:
+        """Look at the connections that wait: their secrets may have come, or they have waited too long."""
+        key_log = self.key_log
+        assert key_log is not None
+        key_log.poll()
+        for tracked in list(self._holding.values()):
+            if tracked.has_secrets or not tracked.facts.client_random:
+                continue
+            if key_log.secrets(tracked.facts.client_random) is not None:
+                tracked.has_secrets = True
+                queue, tracked.queue = tracked.queue, []
+                for row, record in queue:
+                    row = (*row[:8], 0, *row[9:])  # before all chunks of this part
+                    if tracked.mode == DECRYPTED:
+                        tracked.decrypt(row, memoryview(record), self._made)
+                    elif tracked.mode == HOLDING:
+                        self._open_held(tracked, row, memoryview(record))
+                    else:
+                        self._read_record(tracked, row, memoryview(record), part)
+            elif now - tracked.since > HOLD_NS:
+                tracked.reason = D_NO_KEY
+                self._give_up(tracked, 0)
+
+    def _orient(self, tracked: Tracked, part: Assembled) -> None:
+        """A ClientHello shows the client of a connection without a SYN."""
+        connection, client = tracked.connection, tracked.facts.client
+        link = self._links["links"][connection]
+        if link["client"] >= 0:
+            return
+        link["client"] = client
+        self.oriented.append((connection, client))
+        chunks = part.table[: part.chunk_count]
+        starts = (chunks["connection"] == connection) & (chunks["kind"] == CHUNK_START)
+        starts &= chunks["opening"] == OPENING_UNKNOWN
+        for place in np.flatnonzero(starts).tolist():
+            chunks["opening"][place], chunks["direction"][place] = OPENING_HINT, client
+
+    def encrypted_now(self) -> int:
+        """Payload of open connections that are decrypted that could not be decrypted."""
+        found = (t for t in self.tracked.values() if t.mode == DECRYPTED and t.slot >= 0)
+        return sum(max(0, self.counts(t)[0] - t.read_bytes) for t in found)
+
+    def forget(self, connections: Array) -> None:
+        """Forget connections that are over."""
+        for connection in connections.tolist():
+            self.tracked.pop(connection, None)

@@ -1,0 +1,124 @@
+"""The tables of the TLS layer, and the rows that its kernel emits.
+
+A connection's `state` (LINK):
+
+    LINK_PLAIN     not TLS, or not looked at any more
+    LINK_START     its SYN was captured, and nothing else yet
+      → TRACKED    the client's first byte may begin a TLS record or a PROXY header
+      → PLAIN      it does not
+      → MIDDLE     a gap comes first
+    LINK_MIDDLE    its beginning was not captured
+      → TRACKED    a chunk starts with the header of a TLS record
+      → PLAIN      none of the first MIDDLE_CHUNKS does
+    LINK_TRACKED   it has a row of TRACK and two of FLOW
+
+A direction's `mode` (FLOW):
+
+    FLOW_HEADER    the next byte is one of a record's header
+    FLOW_SEARCH    a header was not captured; the next one is searched
+    FLOW_PROXY     a PROXY header comes first
+    FLOW_STOPPED   its bytes are no TLS records, or are not read any more
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from kafkatap.kernels.decorator import record_dtype
+
+Array = np.ndarray[Any, Any]
+
+LINK_PLAIN, LINK_START, LINK_MIDDLE, LINK_TRACKED = range(4)
+FLOW_HEADER, FLOW_SEARCH, FLOW_PROXY, FLOW_STOPPED = range(4)
+#: Which records are emitted: none; the first ones, which may be of the handshake; all.
+EMIT_NONE, EMIT_HANDSHAKE, EMIT_ALL = range(3)
+
+#: The longest record with its header (RFC 5246, 6.2.3: 2^14 + 2,048 bytes), and the room for one.
+RECORD_HEADER = 5
+LONGEST_RECORD = RECORD_HEADER + 16_384 + 2_048
+RECORD_ROOM = 18_440
+#: Content types (RFC 8446, 5.1).
+CHANGE_CIPHER_SPEC, ALERT, HANDSHAKE, APPLICATION_DATA, HEARTBEAT = range(20, 25)
+#: Chunks after which a connection without a SYN that showed no TLS record is plain.
+MIDDLE_CHUNKS = 64
+
+#: One connection, by its number.
+LINK = record_dtype(
+    ("slot", "i4"),  # of a tracked one
+    ("state", "u1"),  # LINK_...
+    ("tries", "u1"),  # chunks of a LINK_MIDDLE so far
+    ("client", "i1"),  # the direction of its client; -1
+    ("spare", "u1"),
+)
+#: One tracked connection.
+TRACK = record_dtype(
+    ("connection", "i4"),
+    ("early", "i4"),  # records that may still be emitted with EMIT_HANDSHAKE
+)
+#: One direction of a tracked connection: row = 2 * slot + direction.
+FLOW = record_dtype(
+    ("header", "i8"),  # the bytes of the current header so far, as a number
+    ("bytes", "i8"),  # TCP payload so far, behind a PROXY header
+    ("before", "i8"),  # bytes from the end of the last record whose end is known to the next header
+    ("records", "i8"),  # with application data
+    ("ended", "i8"),  # all records
+    ("lost", "i8"),  # records of which bytes are missing and whose header was captured
+    ("need", "i4"),  # length of the current record with its header; 0: its header is not complete
+    ("have", "i4"),  # how many of its bytes passed
+    ("missing", "i4"),  # how many of these were not captured
+    ("row", "i4"),  # of GATHERED; -1
+    ("seq", "u4"),  # of its first byte
+    ("mode", "u1"),  # FLOW_...
+    ("emit", "u1"),  # EMIT_...
+    ("proxy", "u1"),  # bytes of a PROXY header so far; of version 1 at most 107
+    ("version", "u1"),  # of the PROXY header
+    ("proxy_left", "i4"),  # bytes of a PROXY header of version 2 that are left
+)
+#: What the kernel emits, in the order of the stream.
+ROW = record_dtype(
+    ("at", "i8"),  # where the record begins, in the array `source`
+    ("ts", "i8"),  # of the packet with its last byte
+    ("packet", "i8"),
+    ("before", "i8"),  # bytes lost or skipped before it
+    ("seq", "i8"),  # of its first byte
+    ("length", "i4"),  # with its header
+    ("missing", "i4"),  # bytes of it that were not captured
+    ("slot", "i4"),
+    ("place", "i4"),  # the number of the chunk that ended it
+    ("row", "i4"),  # of GATHERED, to be released; -1
+    ("direction", "u1"),
+    ("type", "u1"),  # content type
+    ("source", "u1"),  # FROM_BLOCK, FROM_HELD, or FROM_GATHERED
+    ("kind", "u1"),  # ROW_...
+    ("is_early", "u1"),  # 1: it is emitted with EMIT_HANDSHAKE too
+)
+FROM_GATHERED = 2
+#: A whole record; one of which bytes are missing; `length` bytes of a chunk that pass as they are; the connection is no
+#: TLS; it begins to be tracked; it is over.
+ROW_RECORD, ROW_BROKEN, ROW_PASS, ROW_NOT_TLS, ROW_BEGIN, ROW_END = range(6)
+
+#: Where the kernel stopped, and why.
+WALK = record_dtype(
+    ("chunk", "i8"),
+    ("offset", "i8"),  # bytes of that chunk that are done
+    ("rows", "i8"),
+    ("owned", "i8"),  # chunks of tracked connections
+    ("skipped", "i8"),  # records that were not gathered because too many others were
+    ("needs_slots", "i8"),  # 1: there was no room for another connection
+)
+
+
+class RecordTables(NamedTuple):
+    """The tables of `records.walk_chunks`."""
+
+    links: Annotated[Array, LINK]
+    tracks: Annotated[Array, TRACK]
+    flows: Annotated[Array, FLOW]
+    free_slots: Annotated[Array, np.int32]
+    gathered: Annotated[Array, np.uint8]  # RECORD_ROOM bytes a row
+    free_rows: Annotated[Array, np.int32]
+    rows: Annotated[Array, ROW]
+    owners: Annotated[Array, np.int32]  # by chunk: the slot of its connection, or -1
+    walk: Annotated[Array, WALK]

@@ -1,0 +1,220 @@
+"""One tracked connection: what becomes of its records.
+
+A connection's `mode`:
+
+    OBSERVED    its chunks pass as they are; the records of its handshake are read
+    HOLDING     its chunks wait until it is known whether it can be decrypted
+      → DECRYPTED   a record with application data or of the protected handshake opens
+      → OBSERVED    the key log has no secret, none fits, or too much waits
+    DECRYPTED   plain bytes pass in place of its chunks
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kafkatap.reports.batch import (
+    D_DECRYPTED,
+    D_FAILED_HANDSHAKE,
+    D_NO_HANDSHAKE,
+    D_NO_KEY,
+    D_NO_KEY_LOG,
+    D_UNSUPPORTED,
+    D_WRONG_KEY,
+)
+
+from .chunk_rows import ChunkRows
+from .record_tables import APPLICATION_DATA
+
+if TYPE_CHECKING:
+    from .key_log import KeyLog
+    from .session import Session, TlsFacts
+
+Array = np.ndarray[Any, Any]
+OBSERVED, HOLDING, DECRYPTED = range(3)
+#: A gap of unknown length is so long: longer than a frame, so that the next frame is searched.
+UNKNOWN_GAP = 1 << 32
+#: Records that may fail before a secret counts as wrong.
+MOST_FAILURES = 32
+#: A record length by which the length of a record's overhead is determined.
+_SAMPLE = 1_024
+
+
+class Tracked:
+    """The state of one connection. `has_secrets`: the session can decrypt, or has tried its best to find out."""
+
+    __slots__ = (
+        "connection", "counts", "decrypted_bytes", "estimated", "failed", "failures", "handshake_ns", "has_secrets",
+        "held", "held_bytes", "is_middle", "lost", "mode", "pending", "pending_failed", "pending_records",
+        "plain_bytes", "proxy", "queue", "read_bytes", "reason", "session", "since", "slot",
+    )  # fmt: skip
+
+    def __init__(self, connection: int, slot: int, session: Session, is_holding: bool, since: int) -> None:
+        self.connection = connection
+        self.slot = slot
+        self.session = session
+        self.mode = HOLDING if is_holding else OBSERVED
+        self.has_secrets = False
+        self.since = since  # when its first chunk came, ns
+        self.is_middle = False
+        self.reason = 0  # D_... if it is known why it is not decrypted
+        self.held: list[tuple[Array, bytes]] = []
+        self.held_bytes = 0
+        self.queue: list[tuple[tuple[int, ...], bytes]] = []  # records that wait for secrets
+        self.proxy: tuple[bytes, int, int, int, int] | None = None
+        self.failures = 0
+        self.failed = 0
+        self.lost = 0
+        self.read_bytes = 0  # of records that were read, with headers and tags
+        self.plain_bytes = 0
+        self.decrypted_bytes = 0
+        self.handshake_ns = -1
+        self.estimated = 0  # rows of ESTIMATE
+        self.pending = [0, 0]  # by direction: bytes of records that are missing before the next one
+        self.pending_failed = [0, 0]  # how many of them were there and did not open
+        self.pending_records = [0, 0]  # how many of them are known to be one record each
+        self.counts: tuple[int, int, int] = (0, 0, 0)  # of its flows: bytes, records, lost
+
+    @property
+    def facts(self) -> TlsFacts:
+        """What the handshake shows."""
+        return self.session.facts
+
+    def decryption(self, key_log: KeyLog | None) -> int:
+        """Whether it was decrypted, and why not: D_..."""
+        if self.mode == DECRYPTED:
+            return D_DECRYPTED
+        facts = self.session.facts
+        if facts.decryption == D_FAILED_HANDSHAKE:
+            return D_FAILED_HANDSHAKE
+        if key_log is None:
+            return D_NO_KEY_LOG
+        if self.reason:
+            return self.reason
+        if facts.decryption in (D_UNSUPPORTED, D_NO_KEY):
+            return facts.decryption
+        if not facts.client_random:
+            return D_NO_HANDSHAKE
+        return D_WRONG_KEY if self.failures else D_NO_KEY
+
+    def observe(self, row: tuple[int, ...], record: memoryview) -> None:
+        """Read a record of the handshake of a connection that is not decrypted."""
+        self.session.read_handshake(row[10], record)
+        if self.handshake_ns < 0 and self.session.facts.handshake_done:
+            self.handshake_ns = row[1] - self.since
+
+    def open_held(self, row: tuple[int, ...], record: memoryview, made: ChunkRows) -> bool:
+        """Read a record while nothing is decrypted yet. Return whether the connection can be decrypted now."""
+        direction, content = row[10], row[11]
+        kind, size, at, _ = self.session.open(direction, record, made.room(len(record)))
+        if kind < 0:
+            self.failures += 1
+            return False
+        self.read_bytes += len(record)
+        if self.handshake_ns < 0 and self.session.facts.handshake_done:
+            self.handshake_ns = row[1] - self.since
+        if content != APPLICATION_DATA:
+            return False
+        self.begin_decryption(row, size, made)
+        self.decrypted_bytes += row[5]
+        if kind == APPLICATION_DATA and size:
+            self.plain_bytes += size
+            made.add_plain(row[8], self.connection, direction, row[1], row[2], row[4] + at, size)
+        return True
+
+    def begin_decryption(self, row: tuple[int, ...], size: int, made: ChunkRows) -> None:
+        """Plain bytes pass from now on. `size`: those that lie in the array already. The PROXY header comes first."""
+        self.mode = DECRYPTED
+        self.held, self.held_bytes, self.queue = [], 0, []
+        if self.proxy is not None:
+            data, ts, packet, seq, direction = self.proxy
+            room = made.room(size + len(data))
+            moved = bytes(room[:size])
+            room[: len(data)] = data
+            room[len(data) : len(data) + size] = moved
+            made.add_plain(row[8], self.connection, direction, ts, packet, seq, len(data))
+            self.proxy = None
+
+    def decrypt(self, row: tuple[int, ...], record: memoryview, made: ChunkRows) -> None:
+        """Decrypt a record of a connection that is decrypted."""
+        _, ts, packet, before, seq, length, _, _, place, _, direction, content, _, _, _ = row
+        if before:
+            self._lose(direction, before, 0)
+        session = self.session
+        kind, size, at, skipped = session.open(direction, record, made.room(length))
+        if kind < 0:
+            self.failed += content == APPLICATION_DATA
+            if self.pending[direction]:
+                self.pending[direction] += length
+                self.pending_failed[direction] += 1
+            else:
+                plain = session.plain_length(direction, length)
+                made.add_gap(place, self.connection, direction, ts, packet, seq, plain if plain > 0 else UNKNOWN_GAP)
+            return
+        self.read_bytes += length
+        self.decrypted_bytes += length
+        if kind != APPLICATION_DATA:
+            if self.handshake_ns < 0 and session.facts.handshake_done:
+                self.handshake_ns = ts - self.since
+        elif size:
+            if self.pending[direction]:
+                self._end_loss(direction, skipped, row, made)
+            self.plain_bytes += size
+            made.add_plain(place, self.connection, direction, ts, packet, seq + at, size)
+
+    def lose(self, row: tuple[int, ...]) -> None:
+        """A record is broken: bytes of it are missing."""
+        if row[3]:
+            self._lose(row[10], row[3], 0)
+        self._lose(row[10], row[5], 1)
+
+    def _lose(self, direction: int, length: int, records: int) -> None:
+        """Bytes of records are missing. `records`: how many they are; 0 if unknown."""
+        if not self.pending[direction]:
+            self.pending_failed[direction] = self.pending_records[direction] = 0
+        self.pending[direction] += length
+        known = self.pending_records[direction]
+        self.pending_records[direction] = known + records if records and known >= 0 else -1
+        self.session.lost(direction)
+
+    def _end_loss(self, direction: int, skipped: int, row: tuple[int, ...], made: ChunkRows) -> None:
+        """A record opened behind missing ones: add the gap in the plain bytes before it."""
+        length = self._lost_plain(direction, skipped)
+        self.pending[direction] = 0
+        self.lost += max(skipped, 1)
+        if length > 0:
+            made.add_gap(row[8], self.connection, direction, row[1], row[2], row[4], length)
+
+    def _lost_plain(self, direction: int, skipped: int) -> int:
+        """How many plain bytes the missing records had; UNKNOWN_GAP if that is unknown."""
+        count = skipped if skipped >= 0 else self.pending_records[direction]
+        plain = self.session.plain_length(direction, _SAMPLE)
+        if count < 0 or plain < 0:
+            return UNKNOWN_GAP
+        length = self.pending[direction] - (count + self.pending_failed[direction]) * (_SAMPLE - plain)
+        return length if length >= 0 else UNKNOWN_GAP
+
+    def end(self, place: int, ts: int, packet: int, made: ChunkRows) -> None:
+        """The connection is over: what is missing at its end is a gap."""
+        for direction in range(2):
+            if self.mode == DECRYPTED and self.pending[direction]:
+                length = self._lost_plain(direction, self.pending_records[direction])
+                self.pending[direction] = 0
+                made.add_gap(place, self.connection, direction, ts, packet, 0, max(length, 1))
+
+    def release(self) -> list[tuple[Array, bytes]]:
+        """It cannot be decrypted: return the chunks that waited. They pass as they are."""
+        self.mode = OBSERVED
+        held, self.held, self.held_bytes = self.held, [], 0
+        queue, self.queue = self.queue, []
+        for row, record in queue:
+            if row[14] and not self.session.facts.handshake_done:
+                self.observe(row, memoryview(record))
+        return held
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether too many records failed, or the suite is not supported."""
+        return self.failures >= MOST_FAILURES or self.session.facts.decryption in (D_UNSUPPORTED, D_FAILED_HANDSHAKE)

@@ -1,0 +1,336 @@
+"""TLS: who speaks which version with which certificate, what failed, what was decrypted, and estimated response times.
+
+All tables but those of estimates have every TLS connection of the run, whatever exchanges are selected.
+
+Estimates: what sizes and times of TLS records show of connections that were not decrypted. A request is a run of
+records of the client, and its response the records of the broker after it. While requests overlap there is no estimate.
+So a client that pipelines has few, and a Fetch that waits for data counts like any other request.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from ..batch import (
+    D_NOT_TLS,
+    DECRYPTIONS,
+    TLS_EARLY_DATA,
+    TLS_FULL,
+    TLS_RESUMED,
+    Array,
+    Context,
+    decryptions,
+    endpoint,
+    failed_handshakes,
+)
+from ..counting.count_table import MAX, MIN, SUM
+from ..counting.histogram import P50, P99, percentiles
+from ..encryption import NAMED_SHARE, encryption_of
+from ..model import Column, ReportTable, Value
+from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..questions.gathered import Gathered
+from ..questions.section import Section, SectionInput
+from ..questions.section_counts import Tally
+from ..tls_names import alert_name, suite_name, version_name
+from .tls_findings import EXPIRES_SOON_NS, expiry_text
+
+_WHERE = (
+    Column("client_ip", "address", "text", "IP address of the client"),
+    Column("broker", "broker", "text", "address and port of the broker"),
+)
+COLUMNS = (
+    *_WHERE,
+    Column("tls_version", "version", "text", "TLS version; empty: the handshake was not captured"),
+    Column("tls_cipher_suite", "cipher suite", "text", "name of the cipher suite, as IANA has it; 0x...: no name"),
+    Column("connections", "conns", "count", "TLS connections"),
+    Column("full_handshakes", "full", "count", "connections that began with a full handshake", 1),
+    Column("resumed_handshakes", "resumed", "count", "connections that resumed a session, or used a PSK", 1),
+    Column("early_data", "early\ndata", "count", "of these, with early data (0-RTT)", 3),
+    Column("handshake_p50_ns", "hand-\nshake p50", "ns", "time of the TLS handshake, median"),
+    Column("handshake_p99_ns", "p99", "ns", "time of the TLS handshake, 99th percentile"),
+    Column("handshake_max_ns", "max", "ns", "the longest TLS handshake", 2),
+    Column("failed_handshakes", "failed", "count", "handshakes that failed"),
+    Column("client_certificates", "client\ncerts", "count",
+           "connections whose broker requested a client certificate", 3),
+    Column("decryption", "decryption", "text",
+           f"whether they were decrypted, and why not: {', '.join(DECRYPTIONS[1:])}"),
+    Column("bytes", "payload", "bytes", "TCP payload of both ends", 1),
+    Column("decrypted_bytes", "decrypted", "bytes", "part of it in records that were decrypted", 2),
+    Column("records", "records", "count", "TLS records with application data", 3),
+    Column("failed_records", "failed\nrecords", "count", "records that could not be decrypted though others could", 1),
+    Column("lost_records", "lost\nrecords", "count", "records of which bytes are missing", 1),
+    Column("server_names", "server name", "texts", "names of the extension server_name (SNI)", 2),
+    Column("alpn", "ALPN", "texts", "protocols that were chosen with ALPN", 4),
+)  # fmt: skip
+CERTIFICATE_COLUMNS = (
+    Column("name", "name", "text", "server: the first DNS name, or the common name; client: the subject"),
+    Column("of", "of", "text", "server: the certificate of a broker; client: that of a client"),
+    Column("address", "address", "texts", "brokers, or IP addresses of clients, that presented it"),
+    Column("connections", "conns", "count", "connections that it was presented on"),
+    Column("expires", "expires", "time", "when it expires"),
+    Column("finding", "finding", "text", "what stands out: expired, or expires within 30 days of the capture"),
+)
+FAILURE_COLUMNS = (
+    *_WHERE,
+    Column("client_id", "client", "text", "client_id, if the connection was decrypted", 1),
+    Column("alert", "alert", "text", "description of the fatal alert (RFC 8446, 6); empty: none that can be read"),
+    Column("sent_by", "sent by", "text", "the end that sent the alert: client or broker"),
+    Column("connections", "conns", "count", "connections that failed"),
+    Column("first", "first", "time", "start of the first one", 1),
+    Column("last", "last", "time", "start of the last one"),
+)
+_ESTIMATED = (
+    Column("estimated_count", "estimated\nresponses", "count", "estimated response times", 1),
+    Column("estimated_p50_ns", "estimated\np50", "ns", "response time, estimated from TLS records: median"),
+    Column("estimated_p99_ns", "estimated\np99", "ns", "response time, estimated from TLS records: 99th percentile"),
+    Column("estimated_max_ns", "estimated\nmax", "ns", "response time, estimated from TLS records: the longest"),
+)
+ESTIMATE_COLUMNS = (*_WHERE, *_ESTIMATED)
+CONNECTION_COLUMNS = (
+    Column("client", "client's end", "text", "address and port of the client"),
+    _WHERE[1],
+    *_ESTIMATED,
+)
+_WHO = {"client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER}
+_NOBODY = {"client_ip": -1, "broker_ip": -1, "broker_port": -1}
+_SUMMED = (
+    "connections", "full", "resumed", "early_data", "failed", "asks_certificate", "bytes", "decrypted_bytes",
+    "records", "failed_records", "lost_records",
+)  # fmt: skip
+#: `what` of tls.names.
+_SERVER_NAME, _ALPN, _SERVER_CERTIFICATE, _CLIENT_CERTIFICATE = range(4)
+_NAMES = {
+    _SERVER_NAME: "tls_server_name", _ALPN: "tls_alpn", _SERVER_CERTIFICATE: "tls_server_certificate",
+    _CLIENT_CERTIFICATE: "tls_client_certificate",
+}  # fmt: skip
+_ESTIMATE_VALUES = {"count": SUM, "ns": MAX}
+FORMS = (
+    CountForm(
+        "tls.connections",
+        {**_WHO, "version": NUMBER, "suite": NUMBER, "decryption": NUMBER},
+        {**dict.fromkeys(_SUMMED, SUM), "handshake_ns": MAX},
+        {**_NOBODY, "version": 0, "suite": 0}, ("handshake",),
+    ),
+    CountForm(
+        "tls.names", {**_WHO, "what": NUMBER, "name": TEXT, "end": NUMBER}, {"connections": SUM},
+        {**_NOBODY, "name": OTHER, "end": 0},
+    ),
+    CountForm(
+        "tls.failures", {**_WHO, "client_id": TEXT, "alert": NUMBER, "by": NUMBER},
+        {"connections": SUM, "first": MIN, "last": MAX}, {**_NOBODY, "client_id": OTHER},
+    ),
+    CountForm("tls.estimates", _WHO, _ESTIMATE_VALUES, _NOBODY, ("ns",)),
+    CountForm(
+        "tls.estimated_connections",
+        {"connection": NUMBER, "client_ip": ADDRESS, "client_port": NUMBER, "broker_ip": ADDRESS,
+         "broker_port": NUMBER},
+        _ESTIMATE_VALUES, {"connection": -1, **_NOBODY, "client_port": -1}, ("ns",),
+    ),
+)  # fmt: skip
+
+
+def read(gathered: Gathered, tally: Tally) -> None:
+    """Count estimates. Exchanges of decrypted connections count with their connections."""
+    rows = gathered.estimates
+    if not len(rows):
+        return
+    for form in FORMS[3:]:
+        keys = {name: rows[name] for name in form.keys}
+        tally.add(form.name, keys, {"count": 1, "ns": rows["ns"]})
+        tally.observe(form.name, keys, "ns", np.maximum(rows["ns"], 0))
+
+
+def read_connections(rows: Array, tally: Tally) -> None:
+    """Count TLS connections that ended."""
+    decryption = decryptions(rows)
+    chosen = np.flatnonzero(decryption != D_NOT_TLS)
+    if not len(chosen):
+        return
+    rows, decryption = rows[chosen], decryption[chosen]
+    who = {name: rows[name] for name in _WHO}
+    keys = {**who, "version": rows["tls_version"], "suite": rows["tls_suite"], "decryption": decryption}
+    failed, session = failed_handshakes(rows), rows["tls_session"]
+    began = (rows["tls_handshake_ns"] >= 0) & ~failed
+    tally.add("tls.connections", keys, {
+        "connections": 1,
+        "full": began & (session == TLS_FULL),
+        "resumed": began & ((session == TLS_RESUMED) | (session == TLS_EARLY_DATA)),
+        "early_data": began & (session == TLS_EARLY_DATA),
+        "failed": failed,
+        "asks_certificate": rows["tls_asks_certificate"] != 0,
+        "bytes": rows["client_bytes"] + rows["broker_bytes"],
+        "decrypted_bytes": rows["tls_decrypted_bytes"],
+        "records": rows["tls_records"],
+        "failed_records": rows["tls_failed_records"],
+        "lost_records": rows["tls_lost_records"],
+        "handshake_ns": rows["tls_handshake_ns"],
+    })  # fmt: skip
+    timed = np.flatnonzero(began)
+    tally.observe(
+        "tls.connections", {name: column[timed] for name, column in keys.items()}, "handshake",
+        rows["tls_handshake_ns"][timed],
+    )  # fmt: skip
+    for what, column in _NAMES.items():
+        end = f"{column}_end"
+        ends = rows[end] if end in (rows.dtype.names or ()) else np.zeros(len(rows), np.int64)
+        named = np.flatnonzero((rows[column] >= 0) | (ends != 0))
+        if len(named):
+            found = {"what": what, "name": rows[column][named], "end": ends[named]}
+            tally.add("tls.names", {**{n: c[named] for n, c in who.items()}, **found}, {"connections": 1})
+    lost = np.flatnonzero(failed)
+    if len(lost):
+        mine = {**{n: c[lost] for n, c in who.items()}, "client_id": rows["client_id"][lost]}
+        mine |= {"alert": rows["tls_alert"][lost], "by": rows["tls_alert_by"][lost]}
+        first = rows["first"][lost]
+        tally.add("tls.failures", mine, {"connections": 1, "first": first, "last": first})
+
+
+def _rows(given: SectionInput, form: str) -> list[dict[str, int]]:
+    """The rows of a form, with keys and values by name."""
+    columns = {**given.keys(form), **given.values(form)}
+    names, lists = list(columns), [column.tolist() for column in columns.values()]
+    return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
+
+
+def _where(context: Context, row: dict[str, int]) -> tuple[str, str]:
+    """The client's address, and the broker."""
+    if row["client_ip"] < 0 and row["broker_ip"] < 0:
+        return "(other)", "(other)"
+    return context.address(row["client_ip"]) or "?", endpoint(context.address(row["broker_ip"]), row["broker_port"])
+
+
+def _percentiles(given: SectionInput, form: str, metric: str, largest: str) -> list[list[int]]:
+    """The median and the 99th percentile of each row; -1 for a row without values."""
+    top = given.values(form)[largest]
+    owner, bucket, counts = given.sections.forms[form].buckets(metric)
+    found: list[list[int]] = percentiles(owner, bucket, counts, len(top), (P50, P99), top).tolist() if len(top) else []
+    return found
+
+
+def connections(given: SectionInput) -> ReportTable:
+    """TLS connections by address, broker, version, suite and decryption, the most first."""
+    context = given.context
+    names: dict[tuple[int, str, str], set[str]] = defaultdict(set)
+    for row in _rows(given, "tls.names"):
+        names[(row["what"], *_where(context, row))].add(context.text(row["name"]) or "")
+    times = _percentiles(given, "tls.connections", "handshake", "handshake_ns")
+    each = [(_where(context, row), row, time) for row, time in zip(_rows(given, "tls.connections"), times, strict=True)]
+    each.sort(key=lambda one: (-one[1]["connections"], one[0], one[1]["version"], one[1]["suite"]))
+    rows: list[tuple[Value, ...]] = []
+    for where, row, (p50, p99) in each:
+        rows.append((
+            *where, version_name(row["version"]), suite_name(row["suite"]), row["connections"], row["full"],
+            row["resumed"], row["early_data"], *(t if t >= 0 else None for t in (p50, p99)),
+            row["handshake_ns"] if p50 >= 0 else None, row["failed"], row["asks_certificate"],
+            DECRYPTIONS[row["decryption"]], row["bytes"], row["decrypted_bytes"], row["records"],
+            row["failed_records"], row["lost_records"], *(
+                tuple(sorted(filter(None, names.get((what, *where), ())))) for what in (_SERVER_NAME, _ALPN)
+            ),
+        ))  # fmt: skip
+    encryption = encryption_of(context)
+    notes = (encryption.sentences(),) if encryption.tls > 0 and encryption.encrypted < NAMED_SHARE else ()
+    return ReportTable("tls", "TLS connections", COLUMNS, rows, notes, empty="no TLS connections")
+
+
+def certificates(given: SectionInput) -> ReportTable:
+    """Certificates, those first that expire first."""
+    context = given.context
+    found: dict[tuple[int, str, str], tuple[set[str], list[int]]] = {}
+    for row in _rows(given, "tls.names"):
+        if row["what"] not in (_SERVER_CERTIFICATE, _CLIENT_CERTIFICATE):
+            continue
+        is_server = row["what"] == _SERVER_CERTIFICATE
+        name = context.text(row["name"]) or "(no name)"
+        who, counts = found.setdefault((row["end"], name, "server" if is_server else "client"), (set(), []))
+        who.add(_where(context, row)[1 if is_server else 0])
+        counts.append(row["connections"])
+    at = context.last
+    rows: list[tuple[Value, ...]] = []
+    for (end, name, kind), (who, counts) in sorted(found.items(), key=lambda item: (item[0][0] or 2**63, item[0][1:])):
+        is_due = at is not None and end and end < at + EXPIRES_SOON_NS
+        rows.append((
+            name, kind, tuple(sorted(who)), sum(counts), end or None, expiry_text(end, at or 0) if is_due else "",
+        ))  # fmt: skip
+    notes = ("TLS 1.3 encrypts certificates: these are known of connections that were decrypted.",)
+    title = "Certificates"
+    return ReportTable("tls_certificates", title, CERTIFICATE_COLUMNS, rows, notes, empty="no certificate was seen")
+
+
+def failures(given: SectionInput) -> ReportTable:
+    """Failed handshakes by client, the most first."""
+    context = given.context
+    rows: list[tuple[Value, ...]] = []
+    for row in _rows(given, "tls.failures"):
+        by = row["by"] if row["alert"] > 0 else -1
+        rows.append((
+            *_where(context, row), context.text(row["client_id"]), alert_name(row["alert"]) if by >= 0 else None,
+            ("client", "broker")[by] if by >= 0 else None, row["connections"], row["first"], row["last"],
+        ))  # fmt: skip
+    rows.sort(key=lambda row: (-int(row[5] or 0), str(row)))  # type: ignore[arg-type]
+    return ReportTable("tls_failures", "Failed TLS handshakes", FAILURE_COLUMNS, rows, empty="none failed")
+
+
+def _estimated(row: dict[str, int], times: list[int]) -> tuple[Value, ...]:
+    return row["count"], times[0], times[1], row["ns"]
+
+
+_ESTIMATE_NOTES = (
+    "Estimated from the sizes and times of TLS records, without decryption: from the last byte of a request to the "
+    "first byte of its response. There is no estimate while requests overlap.",
+)
+
+
+def estimates(given: SectionInput) -> tuple[ReportTable, ReportTable]:
+    """Estimated response times by client and broker, and by connection, the longest first."""
+    context = given.context
+    by_client: list[tuple[Value, ...]] = []
+    form = "tls.estimates"
+    times = _percentiles(given, form, "ns", "ns")
+    for row, mine in zip(_rows(given, form), times, strict=True):
+        by_client.append((*_where(context, row), *_estimated(row, mine)))
+    by_connection: list[tuple[Value, ...]] = []
+    form = "tls.estimated_connections"
+    times = _percentiles(given, form, "ns", "ns")
+    for row, mine in zip(_rows(given, form), times, strict=True):
+        _, broker = _where(context, row)
+        is_one = row["client_ip"] >= 0
+        client = endpoint(context.address(row["client_ip"]), row["client_port"]) if is_one else "(other)"
+        by_connection.append((client, broker, *_estimated(row, mine)))
+    for rows in (by_client, by_connection):
+        rows.sort(key=lambda row: (-_number(row[4]), -_number(row[2]), str(row[:2])))
+    empty = "no estimates: no connection that was not decrypted has a response time that can be estimated"
+    return (
+        ReportTable("tls_estimates", "Estimated response times", ESTIMATE_COLUMNS, by_client, _ESTIMATE_NOTES,
+                    empty=empty),
+        ReportTable("tls_estimated_connections", "Estimated response times by connection", CONNECTION_COLUMNS,
+                    by_connection, _ESTIMATE_NOTES, shown_from=2, empty=empty),
+    )  # fmt: skip
+
+
+def _number(value: Any) -> int:
+    return int(value or 0)
+
+
+def tables(given: SectionInput) -> tuple[ReportTable, ...]:
+    """Who uses which TLS, what failed, and what can be estimated."""
+    return connections(given), certificates(given), failures(given), *estimates(given)
+
+
+SECTION = Section(
+    "tls",
+    "Who uses TLS, with which versions and certificates, what fails, and what was decrypted?",
+    (),
+    FORMS,
+    {
+        "tls": COLUMNS, "tls_certificates": CERTIFICATE_COLUMNS, "tls_failures": FAILURE_COLUMNS,
+        "tls_estimates": ESTIMATE_COLUMNS, "tls_estimated_connections": CONNECTION_COLUMNS,
+    },
+    read,
+    tables,
+    read_connections,
+    under_selection="These tables have all TLS connections: filters select exchanges. Estimates are those of the time "
+    "window.",
+)  # fmt: skip

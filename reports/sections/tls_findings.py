@@ -1,0 +1,100 @@
+"""The first lines of a report on TLS: failed handshakes, certificates that expire, traffic that was not decrypted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from .. import units
+from ..batch import D_FAILED_HANDSHAKE, D_NOT_TLS, Context
+from ..counting.connection_counts import TLS_KEY, connection_totals
+from ..encryption import encryption_of
+from ..tls_names import alert_name
+
+#: A certificate that expires so soon after the capture is named, ns.
+EXPIRES_SOON_NS = 30 * 86_400 * units.SECOND
+#: A share of the payload that was not decrypted from which on it is a finding.
+MUCH = 0.5
+#: Kinds of failures, and certificates, in one line at most.
+_NAMED = 3
+_ENDS = ("client", "broker")
+
+
+class TlsFinding(NamedTuple):
+    finding: str
+    label: str
+    text: str
+
+
+def tls_findings(context: Context) -> list[TlsFinding]:
+    """The findings, the gravest first."""
+    counted = connection_totals(context)
+    rows = [
+        dict(zip((*TLS_KEY, "connections"), (*key, values[0]), strict=True))
+        for key, values in zip(counted.tls.key_rows().tolist(), counted.tls.value_rows().tolist(), strict=True)
+    ]
+    found = [_failed(rows, context), _certificates(rows, context), _encrypted(context)]
+    return [finding for finding in found if finding is not None]
+
+
+def _failed(rows: list[dict[str, int]], context: Context) -> TlsFinding | None:
+    """Failed handshakes: why, and the client that has most of them."""
+    reasons: Counter[str] = Counter()
+    clients: Counter[str] = Counter()
+    for row in rows:
+        if row["tls_decryption"] == D_FAILED_HANDSHAKE or (row["tls_decryption"] != D_NOT_TLS and row["tls_alert"] > 0):
+            reasons[failure_text(row["tls_alert"], row["tls_alert_by"])] += row["connections"]
+            clients[context.address(row["client_ip"]) or "(unknown)"] += row["connections"]
+    total = sum(reasons.values())
+    if not total:
+        return None
+    why = ", ".join(
+        f"{text} ({n:,})" if len(reasons) > 1 else text
+        for text, n in sorted(reasons.items(), key=lambda item: (-item[1], item[0]))[:_NAMED]
+    )
+    client, most = min(clients.items(), key=lambda item: (-item[1], item[0]))
+    whose = f"all by {client}" if len(clients) == 1 else f"{most:,} by {client}, others by {len(clients) - 1:,} more"
+    text = f"{total:,} TLS handshake{'' if total == 1 else 's'} failed: {why}; {whose}"
+    return TlsFinding("tls_failed", "TLS failed", text)
+
+
+def failure_text(alert: int, by: int) -> str:
+    """`unknown_ca, sent by the client`."""
+    name = alert_name(alert) if alert > 0 else None
+    if name is None:
+        return "closed without an alert that can be read"
+    return f"{name}, sent by the {_ENDS[by]}" if by >= 0 else name
+
+
+def _certificates(rows: list[dict[str, int]], context: Context) -> TlsFinding | None:
+    """Certificates of brokers that had expired, or expire soon: the first of them."""
+    at = context.last
+    ends = {
+        (row["tls_server_certificate_end"], context.text(row["tls_server_certificate"]) or "(no name)"):
+            context.address(row["broker_ip"])
+        for row in rows if row["tls_server_certificate_end"] != 0
+    }  # fmt: skip
+    if at is None:
+        return None
+    due = sorted((end, name, broker or "") for (end, name), broker in ends.items() if end < at + EXPIRES_SOON_NS)
+    if not due:
+        return None
+    end, name, broker = due[0]
+    others = f"; {len(due) - 1:,} more" if len(due) > 1 else ""
+    text = f"{name} of {broker} {expiry_text(end, at)}{others}"
+    return TlsFinding("certificate", "certificate", text)
+
+
+def expiry_text(end: int, at: int) -> str:
+    """`expired on 2026-01-02, 5 days before`, `expires on 2026-01-02, in 12 days`. Times are ns since the epoch."""
+    days = abs(end - at) // (86_400 * units.SECOND)
+    many = f"{days:,} day{'' if days == 1 else 's'}"
+    date = units.iso(end)[:10]
+    return f"expired on {date}, {many} before this capture ended" if end < at else f"expires on {date}, in {many}"
+
+
+def _encrypted(context: Context) -> TlsFinding | None:
+    """Most of the traffic could not be decrypted."""
+    if context.encrypted_share < MUCH:
+        return None
+    return TlsFinding("encrypted", "encrypted", encryption_of(context).in_words())
