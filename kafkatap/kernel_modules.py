@@ -35,4 +35,5 @@ KERNEL_MODULES = (
     "kafkatap.splits.chains",
     "kafkatap.tls.chunk_rows",
     "kafkatap.tls.records",
+    "kafkatap.tls.key_log_lines",
 )

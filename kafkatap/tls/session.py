@@ -441,6 +441,8 @@ class Session:
         if key_log is not None and self._key_log_version != key_log.version and self.facts.client_random:
             self._key_log_version = key_log.version
             self._secrets = key_log.secrets(self.facts.client_random)
+            if self._secrets is not None:
+                key_log.take(self.facts.client_random)
             if self._secrets is not None and self.facts.decryption == D_NO_KEY:
                 self.facts.decryption = D_NO_HANDSHAKE
         return self._secrets
