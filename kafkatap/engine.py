@@ -36,6 +36,7 @@ from .endpoints import Endpoints
 from .kernel_modules import KERNEL_MODULES
 from .limits import Limits
 from .tls.columns import tls_rows
+from .tls.estimates import estimate_rows
 from .tls.layer import TlsLayer
 from .transfers import Transfers
 
@@ -239,7 +240,7 @@ class Engine:
         if part.chunk_count:
             for finished in dissector.feed(part.block, part.held, part.table, part.chunk_count, part.connections):
                 yield from self._batches(finished)
-        yield from self._batches(dissector.drain(part.block, part.held))
+        yield from self._batches(dissector.drain(part.block, part.held), self._take_estimates())
         if dissector.open_exchanges > self.limits.waiting:
             yield from self._give_up_oldest(part)
         for finished in dissector.limit_held(self.limits.held, part.block, part.held):
@@ -291,20 +292,32 @@ class Engine:
             keys = part.chunks["length"][starts]
             self._transfers.begin(part.started, keys, part.connections)
 
-    def _batches(self, finished: Finished) -> Iterator[Batch]:
-        if len(finished.exchanges):
+    def _take_estimates(self) -> Array | None:
+        """The response times that were estimated since the last call: ESTIMATE, or None."""
+        found = self.tls.take_turns()
+        if found is None:
+            return None
+        rows, numbers, overheads = found
+        return estimate_rows(rows, self.dissector.connections["key"][numbers], self.endpoints(numbers), overheads)
+
+    def _batches(self, finished: Finished, estimates: Array | None = None) -> Iterator[Batch]:
+        if len(finished.exchanges) or estimates is not None:
             topics = finished.topics if self.dissector.all_results else None
             transfers = None
             if self._transfers is not None:
                 transfers = self._transfers.split(finished.exchanges, self.dissector.connections["client"])
             yield Batch(
                 finished.exchanges, finished.results, finished.marks, topics, finished.provisional, finished.facts,
+<<<<<<< HEAD
                 transfers, tokens=_tokens_of(finished),
             )  # fmt: skip
         elif finished.tokens is not None:
             yield Batch(
                 finished.exchanges, finished.results, finished.marks, None, None, finished.facts,
                 tokens=_tokens_of(finished),
+=======
+                transfers, estimates,
+>>>>>>> layer
             )  # fmt: skip
 
     def _end(self, part: Assembled) -> None:

@@ -20,11 +20,11 @@ from kafkatap.reassembly.dtypes import CHUNK_START, OPENING_HINT, OPENING_UNKNOW
 from kafkatap.reports.batch import D_NO_HANDSHAKE, D_NO_KEY, D_WRONG_KEY
 
 from .chunk_rows import ChunkRows, copied_chunks
+from .estimates import overhead_of
 from .record_tables import (
     APPLICATION_DATA,
     EMIT_ALL,
     EMIT_HANDSHAKE,
-    EMIT_NONE,
     FLOW,
     LINK,
     RECORD_ROOM,
@@ -36,6 +36,7 @@ from .record_tables import (
     ROW_PASS,
     ROW_RECORD,
     TRACK,
+    TURN_ROW,
     WALK,
     RecordTables,
 )
@@ -73,6 +74,9 @@ class TlsLayer:
         self._links = Table(256, links=LINK)
         self._gathered = SlotTable(GATHERED_BYTES // RECORD_ROOM, gathered=Column(np.uint8, RECORD_ROOM))
         self._rows = np.zeros(_ROWS, ROW)
+        self._turns = np.zeros(_ROWS, TURN_ROW)
+        #: TURN_ROWs that wait to be taken: their connections, the overhead of a record, and the rows.
+        self._estimates: list[tuple[int, int, Array]] = []
         self._owners = np.zeros(1, np.int32)
         self._walk = np.zeros(1, WALK)
         self._fates = np.zeros(len(self._slots) + 1, np.uint8)  # the last one stands for no slot
@@ -122,6 +126,9 @@ class TlsLayer:
             kernel = self._kernel or self._bind()
             done = kernel(part.block, part.held, part.table, count, self._emit, room)
             made = int(walk["rows"][0])
+            turns = int(walk["estimates"][0])
+            if turns:
+                self._note_turns(turns)
             if made:
                 self._read_rows(part, made)
             if done == count:
@@ -138,7 +145,7 @@ class TlsLayer:
         self._kernel = walk_chunks.bound(
             RecordTables(
                 self._links["links"], slots["tracks"], slots["flows"], slots.free, gathered["gathered"], gathered.free,
-                self._rows, self._owners, self._walk,
+                self._rows, self._turns, self._owners, self._walk,
             )
         )  # fmt: skip
         return self._kernel
@@ -209,7 +216,7 @@ class TlsLayer:
             elif kind == ROW_BROKEN:
                 if tracked.mode == DECRYPTED:
                     tracked.lose(row)
-                elif row[14] and not tracked.facts.handshake_done:
+                elif row[14]:
                     tracked.session.lost(row[10])
             elif kind == ROW_PASS:
                 self._keep_proxy(tracked, row, views)
@@ -238,12 +245,10 @@ class TlsLayer:
         """Read a record of a connection that is not decrypted, or not yet."""
         session = tracked.session
         if tracked.mode != HOLDING:
-            if not row[14] or session.facts.handshake_done:
+            if not row[14]:
                 return
             had_hello = session.facts.client >= 0
             tracked.observe(row, record)
-            if session.facts.handshake_done:
-                self._set_emitted(tracked, EMIT_NONE)
         elif tracked.has_secrets:
             had_hello = True
             self._open_held(tracked, row, record)
@@ -307,6 +312,7 @@ class TlsLayer:
         self._held_bytes -= tracked.held_bytes
         for rows, data in tracked.release():
             self._made.add_copies(place, rows, data)
+        self._emit_turns(tracked)
         slot = tracked.slot
         if slot >= 0:
             self._fates[slot] = _PASS
@@ -349,6 +355,36 @@ class TlsLayer:
                 self._by_slot[slot] = None
             self._slots.release(np.array(slots, np.int32))
             self._released = []
+
+    # Estimates.
+
+    def _note_turns(self, count: int) -> None:
+        """Keep the turns that the kernel emitted, of connections that are not decrypted."""
+        turns = self._turns[:count]
+        for slot in np.unique(turns["slot"]).tolist():
+            tracked = self._by_slot[slot] if slot < len(self._by_slot) else None
+            if tracked is not None and tracked.mode != DECRYPTED:
+                tracked.turns.append(turns[turns["slot"] == slot].copy())
+                if tracked.mode != HOLDING:
+                    self._emit_turns(tracked)
+
+    def _emit_turns(self, tracked: Tracked) -> None:
+        overhead = overhead_of(tracked.facts.version, tracked.facts.suite)
+        for rows in tracked.turns:
+            tracked.estimated += len(rows)
+            self._estimates.append((tracked.connection, overhead, rows))
+        tracked.turns = []
+
+    def take_turns(self) -> tuple[Array, Array, Array] | None:
+        """Remove and return the turns so far: TURN_ROW (n,), and for each its connection and the overhead of its
+        records; None if there are none."""
+        found, self._estimates = self._estimates, []
+        if not found:
+            return None
+        lengths = [len(rows) for _, _, rows in found]
+        connections = np.repeat(np.array([c for c, _, _ in found], np.int64), lengths)
+        overheads = np.repeat(np.array([overhead for _, overhead, _ in found], np.int64), lengths)
+        return np.concatenate([rows for _, _, rows in found]), connections, overheads
 
     # Connections that wait.
 

@@ -48,7 +48,7 @@ class Tracked:
     __slots__ = (
         "connection", "counts", "decrypted_bytes", "estimated", "failed", "failures", "handshake_ns", "has_secrets",
         "held", "held_bytes", "is_middle", "lost", "mode", "pending", "pending_failed", "pending_records",
-        "plain_bytes", "proxy", "queue", "read_bytes", "reason", "session", "since", "slot",
+        "plain_bytes", "proxy", "queue", "read_bytes", "reason", "session", "since", "slot", "turns",
     )  # fmt: skip
 
     def __init__(self, connection: int, slot: int, session: Session, is_holding: bool, since: int) -> None:
@@ -72,6 +72,7 @@ class Tracked:
         self.decrypted_bytes = 0
         self.handshake_ns = -1
         self.estimated = 0  # rows of ESTIMATE
+        self.turns: list[Array] = []  # TURN_ROWs, until it is known whether they are wanted
         self.pending = [0, 0]  # by direction: bytes of records that are missing before the next one
         self.pending_failed = [0, 0]  # how many of them were there and did not open
         self.pending_records = [0, 0]  # how many of them are known to be one record each
@@ -127,7 +128,7 @@ class Tracked:
     def begin_decryption(self, row: tuple[int, ...], size: int, made: ChunkRows) -> None:
         """Plain bytes pass from now on. `size`: those that lie in the array already. The PROXY header comes first."""
         self.mode = DECRYPTED
-        self.held, self.held_bytes, self.queue = [], 0, []
+        self.held, self.held_bytes, self.queue, self.turns = [], 0, [], []
         if self.proxy is not None:
             data, ts, packet, seq, direction = self.proxy
             room = made.room(size + len(data))
@@ -210,7 +211,7 @@ class Tracked:
         held, self.held, self.held_bytes = self.held, [], 0
         queue, self.queue = self.queue, []
         for row, record in queue:
-            if row[14] and not self.session.facts.handshake_done:
+            if row[14]:
                 self.observe(row, memoryview(record))
         return held
 
