@@ -308,16 +308,12 @@ class Engine:
                 transfers = self._transfers.split(finished.exchanges, self.dissector.connections["client"])
             yield Batch(
                 finished.exchanges, finished.results, finished.marks, topics, finished.provisional, finished.facts,
-<<<<<<< HEAD
-                transfers, tokens=_tokens_of(finished),
+                transfers, estimates, _tokens_of(finished),
             )  # fmt: skip
         elif finished.tokens is not None:
             yield Batch(
                 finished.exchanges, finished.results, finished.marks, None, None, finished.facts,
                 tokens=_tokens_of(finished),
-=======
-                transfers, estimates,
->>>>>>> layer
             )  # fmt: skip
 
     def _end(self, part: Assembled) -> None:
