@@ -254,12 +254,14 @@ class TlsLayer:
             self._open_held(tracked, row, record)
         else:
             had_hello = session.facts.client >= 0
-            if had_hello:
+            if had_hello and (session.facts.version or row[11] == APPLICATION_DATA):
                 tracked.queue.append((row, bytes(record)))
             elif row[11] == APPLICATION_DATA:
                 self._try_middle(tracked, row, record)
             else:
                 self._read_hello(tracked, row, record)
+                if tracked.has_secrets:
+                    self._read_queue(tracked, part)
         if not had_hello and session.facts.client >= 0:
             self._orient(tracked, part)
 
@@ -272,16 +274,16 @@ class TlsLayer:
             self._give_up(tracked, row[8])
 
     def _read_hello(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
-        """Read a record up to the ClientHello. Then the key log decides."""
+        """Read a record up to the ClientHello, or to the ServerHello. Then the key log decides."""
         session, key_log = tracked.session, self.key_log
         assert key_log is not None
         session.open(row[10], record, self._made.room(len(record)))
         tracked.read_bytes += len(record)
-        client_random = session.facts.client_random
-        if not client_random:
+        if not session.facts.client_random:
             return
-        tracked.has_secrets = key_log.secrets(client_random) is not None
-        if not tracked.has_secrets and not key_log.is_growing:
+        tracked.has_secrets = session.has_secrets
+        is_waiting = key_log.is_growing or (key_log.has_sessions and not session.facts.version)
+        if not tracked.has_secrets and not is_waiting:
             tracked.reason = D_NO_KEY
             self._give_up(tracked, row[8])
 
@@ -396,20 +398,24 @@ class TlsLayer:
         for tracked in list(self._holding.values()):
             if tracked.has_secrets or not tracked.facts.client_random:
                 continue
-            if key_log.secrets(tracked.facts.client_random) is not None:
+            if tracked.session.has_secrets:
                 tracked.has_secrets = True
-                queue, tracked.queue = tracked.queue, []
-                for row, record in queue:
-                    row = (*row[:8], 0, *row[9:])  # before all chunks of this part
-                    if tracked.mode == DECRYPTED:
-                        tracked.decrypt(row, memoryview(record), self._made)
-                    elif tracked.mode == HOLDING:
-                        self._open_held(tracked, row, memoryview(record))
-                    else:
-                        self._read_record(tracked, row, memoryview(record), part)
+                self._read_queue(tracked, part)
             elif now - tracked.since > HOLD_NS:
                 tracked.reason = D_NO_KEY
                 self._give_up(tracked, 0)
+
+    def _read_queue(self, tracked: Tracked, part: Assembled) -> None:
+        """Read the records that waited for secrets."""
+        queue, tracked.queue = tracked.queue, []
+        for row, record in queue:
+            row = (*row[:8], 0, *row[9:])  # before all chunks of this part
+            if tracked.mode == DECRYPTED:
+                tracked.decrypt(row, memoryview(record), self._made)
+            elif tracked.mode == HOLDING:
+                self._open_held(tracked, row, memoryview(record))
+            else:
+                self._read_record(tracked, row, memoryview(record), part)
 
     def _orient(self, tracked: Tracked, part: Assembled) -> None:
         """A ClientHello shows the client of a connection without a SYN."""
