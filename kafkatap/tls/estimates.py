@@ -6,9 +6,9 @@ contains what the broker took, long polls too, and what the request waited behin
 
 Turns whose requests overlap have no estimate. Three rules find them:
 
-* Each message is one record, or a run of full records and a shorter one. A client that always writes its messages in
-  the same number of records (Java writes header, records and trailer of a Produce request alone) is recognized after
-  PATTERN_TURNS turns of that form. Other bursts of several records are several requests.
+* A message is one record, or a run of full records and a shorter one. Several records are several messages, unless the
+  client writes its messages in parts: Java and librdkafka write the header of a Produce request and each of its batches
+  alone. PATTERN_TURNS such bursts, each with a single message as its response, show that.
 * Requests without a response are counted. While one is left, no turn counts. After IDLE_NS without any record, none is.
 * Records of the broker that come more than GROUP_NS after the ones before are another response, except behind a full
   record.
@@ -57,7 +57,6 @@ def begin_turns(track, is_middle):  # type: ignore[no-untyped-def]
     track.is_suspended = 1 if is_middle else 0
     track.is_13 = 1 if is_middle else 0
     track.last_record = 0
-    track.pattern = 0
     track.pattern_turns = 0
     track.requests = 0
 
@@ -91,16 +90,16 @@ def end_turn(t, slot, track, is_over):  # type: ignore[no-untyped-def]
     track.phase = TURN_NONE
     track.turns += 1
     requests = np.int64(track.requests)
-    is_known = requests == track.pattern and track.pattern_turns >= PATTERN_TURNS
     is_learned = False
-    if requests > 1 and track.is_at_once:
-        if requests != track.pattern:
-            track.pattern = requests
-            track.pattern_turns = 0
-        track.pattern_turns = track.pattern_turns + 1 if track.groups == 1 else 0
-        is_learned = not is_known and track.pattern_turns >= PATTERN_TURNS
-        if is_known:
-            requests = np.int64(1)
+    if requests > 1:
+        is_one = track.writes == 1 and track.responses == 1
+        if track.pattern_turns >= PATTERN_TURNS:
+            requests = np.int64(track.writes)
+            if not is_one:
+                track.groups = max(track.groups, np.int64(2))  # it may be several: no estimate
+        else:
+            track.pattern_turns = track.pattern_turns + 1 if is_one else 0
+            is_learned = track.pattern_turns == PATTERN_TURNS
     is_first = track.is_13 and track.turns <= FIRST_TURNS
     if is_first or is_learned:
         track.waiting = 0
@@ -120,12 +119,12 @@ def _add_request(t, slot, track, flow, length, ts):  # type: ignore[no-untyped-d
     if track.phase == TURN_NONE:
         track.phase = TURN_REQUEST
         track.requests = 0
-        track.is_at_once = 1
+        track.writes = 1
         track.request_bytes = 0
         track.request_records = 0
         flow.was_full = 0
     elif ts - track.request_last > WRITE_NS:
-        track.is_at_once = 0
+        track.writes += 1
     if not flow.was_full:
         track.requests += 1
     track.request_last = ts
@@ -144,8 +143,12 @@ def _add_response(track, flow, length, ts):  # type: ignore[no-untyped-def]
         track.response_bytes = 0
         track.response_records = 0
         track.groups = 1
+        track.responses = 0
+        flow.was_full = 0
     elif not flow.was_full and ts - track.response_last > GROUP_NS:
         track.groups += 1
+    if not flow.was_full:
+        track.responses += 1
     track.response_last = ts
     track.response_bytes += length
     track.response_records += 1

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Protocol
+from weakref import finalize
 
 from kafkatap.captures.capture_bytes import CaptureBytes
 from kafkatap.captures.storage import is_uri
@@ -105,8 +106,9 @@ class GrowingLines:
     """A plain file of this machine. It stays open, so that its lines can be read even if its name is another file's."""
 
     def __init__(self, path: str) -> None:
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 (closed by `close`)
-        status = os.fstat(self._file.fileno())
+        self._number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._closed = finalize(self, os.close, self._number)
+        status = os.fstat(self._number)
         self.identity = status.st_dev, status.st_ino
         self.blocks = LineBlocks()
         #: Whole lines were read up to here, and anything up to `read_end`.
@@ -114,8 +116,9 @@ class GrowingLines:
         self._head = b""
 
     def read(self, offset: int, count: int) -> bytes:
-        with suppress(OSError, ValueError):
-            return os.pread(self._file.fileno(), count, offset)
+        with suppress(OSError):
+            if self._closed.alive:
+                return os.pread(self._number, count, offset)
         return b""
 
     def read_blocks(self, buffer: bytearray) -> Iterator[tuple[int, int, int]]:
@@ -125,7 +128,7 @@ class GrowingLines:
 
     def _readinto(self, view: memoryview) -> int:
         try:
-            count = os.preadv(self._file.fileno(), [view], self.read_end)
+            count = os.preadv(self._number, [view], self.read_end)
         except OSError:
             return 0
         if self.read_end < _HEAD:
@@ -135,14 +138,14 @@ class GrowingLines:
 
     def is_rewritten(self) -> bool:
         """Whether what was read is no longer there: the file was truncated, and perhaps written anew."""
-        number = self._file.fileno()
         try:
-            return os.fstat(number).st_size < self.read_end or os.pread(number, len(self._head), 0) != self._head
+            size, head = os.fstat(self._number).st_size, os.pread(self._number, len(self._head), 0)
+            return size < self.read_end or head != self._head
         except OSError:
             return True
 
     def close(self) -> None:
-        self._file.close()
+        self._closed()
 
 
 def is_plain(path: str) -> bool:

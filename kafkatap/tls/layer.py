@@ -127,10 +127,10 @@ class TlsLayer:
             done = kernel(part.block, part.held, part.table, count, self._emit, room)
             made = int(walk["rows"][0])
             turns = int(walk["estimates"][0])
-            if turns:
-                self._note_turns(turns)
             if made:
                 self._read_rows(part, made)
+            if turns:
+                self._note_turns(turns)
             if done == count:
                 return bool(walk["owned"][0])
             if walk["needs_slots"][0]:

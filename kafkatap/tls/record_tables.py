@@ -69,10 +69,12 @@ TRACK = record_dtype(
     ("groups", "i4"),  # messages of the broker in it
     ("turns", "i4"),  # turns so far
     ("waiting", "i4"),  # requests of earlier turns without a response
-    ("pattern", "i4"),  # records of each message that the client writes at once, and how many turns show it
-    ("pattern_turns", "i4"),
+    ("writes", "i4"),  # how often the client wrote in it
+    ("responses", "i4"),  # records of the broker in it, without those that continue a full one
+    ("pattern_turns", "i4"),  # turns that show that the client writes messages in parts
+    ("spare", "i4"),
     ("phase", "u1"),  # TURN_...
-    ("is_at_once", "u1"),  # its requests were written at once
+    ("spare_1", "u1"),
     ("is_suspended", "u1"),  # no turn counts until the connection was silent
     ("is_13", "u1"),  # it may be TLS 1.3
 )
