@@ -37,6 +37,7 @@ from .kernel_modules import KERNEL_MODULES
 from .limits import Limits
 from .tls.columns import tls_rows
 from .tls.estimates import estimate_rows
+from .tls.hand_over import discount
 from .tls.layer import TlsLayer
 from .transfers import Transfers
 
@@ -153,6 +154,8 @@ class Engine:
         self.assembly = Assembly(assembler, ports)
         self.key_log = key_log
         self._has_own_key_log = False
+        if key_log is not None:
+            key_log.begin_run()
         if measures:
             self.assembler.measure()
         self._transfers = Transfers() if measures else None
@@ -219,6 +222,8 @@ class Engine:
         self._ended.discount()
         self._counted_elsewhere = self._all_given_up()
         self.dissector.discount(self.assembly.discount())
+        if self.tls.tracked:
+            discount(self.tls)
         if self._transfers is not None:
             self._transfers.discount()
 
