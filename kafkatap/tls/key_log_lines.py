@@ -66,9 +66,12 @@ def parse_line(line: bytes) -> KeyLine | None:
     elif not name:
         return None
     try:
-        return KeyLine(name, bytes.fromhex(owner.decode("latin-1")), bytes.fromhex(secret.decode("latin-1")))
+        found = KeyLine(name, bytes.fromhex(owner.decode("latin-1")), bytes.fromhex(secret.decode("latin-1")))
     except ValueError:
         return None
+    # A line that had no end yet may have another length now.
+    lengths = (48,) if name in ("", "master") else (32, 48)
+    return found if len(found.secret) in lengths else None
 
 
 def hash_of(owner: bytes, seed: int) -> int:

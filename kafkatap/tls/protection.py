@@ -6,6 +6,7 @@ are unknown: then `recover` searches for the number, and tries the keys that com
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -115,11 +116,8 @@ class Protection13(Protection):
         """Continue where `state` was."""
         suites, self.stages, self.generations, rejected, shared = state
         self.suites = tuple(SUITES[number] for number in suites)
-        if rejected:
-            early = (
-                _resumed_cipher(*pair) for pair in zip(self._ciphers(self.client, EARLY, 0), rejected, strict=False)
-            )
-            self._rejected = [cipher for cipher in early if cipher is not None]
+        early = ((self._make(self.client, EARLY, 0, SUITES[each[0]]), each) for each in rejected)
+        self._rejected = [cipher for cipher in itertools.starmap(_resumed_cipher, early) if cipher is not None]
         ciphers: list[RecordCipher | None] = []
         for direction, number in enumerate(shared[3]):
             made = self._ciphers(direction, self.stages[direction], self.generations[direction])
@@ -129,7 +127,7 @@ class Protection13(Protection):
     def choose(self, suite: Suite) -> None:
         """The server chose this suite. What was opened with another one stays."""
         self.suites = (suite,)
-        self._made = {key: made for key, made in self._made.items() if key[1] == EARLY}
+        self._made.clear()
         for direction, stage in enumerate(self.stages):
             if stage == HANDSHAKE:
                 self.enter(direction, stage)
@@ -200,15 +198,18 @@ class Protection13(Protection):
         key = (direction, stage, generation)
         if key in self._made:
             return self._made[key]
-        secret = self._secret(direction, stage)
-        made: list[RecordCipher] = []
-        for suite in self.suites if secret else ():
-            if hash_length(suite) == len(secret):
-                keys = traffic_keys(suite, next_generation(suite, secret, generation))
-                made.append(make_cipher(0x0304, suite, keys))
+        found = (self._make(direction, stage, generation, suite) for suite in self.suites)
+        made = [cipher for cipher in found if cipher is not None]
         if made:
             self._made[key] = made
         return made
+
+    def _make(self, direction: int, stage: int, generation: int, suite: Suite) -> RecordCipher | None:
+        """A cipher, if the key log has a secret of the right length."""
+        secret = self._secret(direction, stage)
+        if len(secret) != hash_length(suite):
+            return None
+        return make_cipher(0x0304, suite, traffic_keys(suite, next_generation(suite, secret, generation)))
 
     def _secret(self, direction: int, stage: int) -> bytes:
         secrets = self._secrets()

@@ -103,17 +103,6 @@ class Session:
         self._key_log = key_log
         self._key_log_version = -1
 
-    @property
-    def has_secrets(self) -> bool:
-        """Whether the key log has a secret of this connection: of its client random or, in TLS 1.2, of the session id
-        that the server chose."""
-        key_log, chosen = self._key_log, self._server_hello
-        if key_log is None or not self.facts.client_random:
-            return False
-        if key_log.secrets(self.facts.client_random) is not None:
-            return True
-        return chosen is not None and chosen.version == TLS_1_2 and bool(key_log.master_of_session(chosen.session))
-
     def read_handshake(self, direction: int, record: memoryview) -> None:
         """Read one whole record of which only the facts matter."""
         if self._key_log is None:
@@ -189,12 +178,14 @@ class Session:
         session = cls(key_log)
         facts, messages, hello, server_hello, done, state_12, state_13 = json.loads(state)
         session.facts = facts = unpack_facts(facts)
+        decryption = facts.decryption
         first, second = (Messages(bytes.fromhex(held), skip, is_lost) for held, skip, is_lost in messages)
         session._messages = first, second
         session._hello = None if hello is None else ClientHello(*unpacked(hello))
         session._server_hello = None if server_hello is None else ServerHello(*unpacked(server_hello))
         session._saw_server_hello_done = done
         session._look_up()
+        facts.decryption = decryption
         session._protection_12.resume(state_12, facts.client, session._master_of)
         if state_13 is not None:
             session._protection_13 = Protection13((), facts.client, session._look_up, False)
@@ -213,7 +204,7 @@ class Session:
 
     def _open_unusual(self, direction: int, record: memoryview, out: memoryview) -> Opened:
         if len(record) <= 5:
-            return (record[0] if len(record) else -1), 0, 5, 0
+            return (record[0] if len(record) and record[0] != DATA else -1), 0, 5, 0
         kind = record[0]
         if self._is_clear(direction, kind, len(record)):
             self._read_visible(direction, record)
@@ -369,6 +360,8 @@ class Session:
         hello = read_client_hello(body)
         if hello is None or facts.client not in (-1, direction):
             return
+        if self._protection_13 is not None and hello.client_random != facts.client_random:
+            return  # only a HelloRetryRequest is answered by another one
         self._hello = hello
         self._saw_server_hello_done = False
         facts.client = direction
@@ -384,7 +377,8 @@ class Session:
     def _read_server_hello(self, direction: int, body: bytes) -> None:
         facts = self.facts
         hello = read_server_hello(body)
-        if hello is None:
+        chosen = self._server_hello
+        if hello is None or (self._protection_13 is not None and chosen is not None and not chosen.is_retry):
             return
         self._server_hello = hello
         facts.version, facts.suite = hello.version, hello.suite
@@ -460,9 +454,9 @@ class Session:
         key_log = self._key_log
         if key_log is not None and self._key_log_version != key_log.version and self.facts.client_random:
             self._key_log_version = key_log.version
-            self._secrets = key_log.secrets(self.facts.client_random)
+            had_none, self._secrets = self._secrets is None, key_log.secrets(self.facts.client_random)
             if self._secrets is not None:
                 key_log.take(self.facts.client_random)
-            if self._secrets is not None and self.facts.decryption == D_NO_KEY:
-                self.facts.decryption = D_NO_HANDSHAKE
+                if had_none and self.facts.decryption == D_NO_KEY:
+                    self.facts.decryption = D_NO_HANDSHAKE
         return self._secrets

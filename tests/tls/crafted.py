@@ -70,6 +70,7 @@ class Crafted13:
         self.server_random = chance.randbytes(32)
         self.records: list[tuple[int, bytes]] = []
         self.plain: tuple[bytearray, bytearray] = bytearray(), bytearray()
+        self.parts: list[bytes] = []  # the data of each record
         self.numbers = [0, 0]
         self.is_early = is_early
         size = self.hash().digest_size
@@ -117,6 +118,7 @@ class Crafted13:
         self.records.append((direction, head + aead.encrypt(nonce, inner, head)))
         if kind == 23:
             self.plain[direction].extend(data)
+            self.parts.append(data)
 
     def hello(self, retry: bool = False, early: list[bytes] | None = None, accepted: bool = True) -> None:
         """The handshake up to the client's Finished."""
@@ -176,6 +178,7 @@ class Crafted12:
         self.keys = b""
         self.records: list[tuple[int, bytes]] = []
         self.plain: tuple[bytearray, bytearray] = bytearray(), bytearray()
+        self.parts: list[bytes] = []  # the data of each record
         self.numbers = [0, 0]
         self.first_nonce = first_nonce
         self.current: list[list[bytes] | None] = [None, None]
@@ -215,6 +218,7 @@ class Crafted12:
     def send(self, direction: int, data: bytes, kind: int = 23) -> None:
         if kind == 23:
             self.plain[direction].extend(data)
+            self.parts.append(data)
         keys = self.current[direction]
         if keys is None:
             self.records.append((direction, clear(kind, data)))
