@@ -7,10 +7,13 @@ text has any.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
+
+from ..captures.storage import find, read_range
 
 if TYPE_CHECKING:
     from ..tls.key_log import KeyLog
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Connections whose handshake is not captured are tried with these many secrets, the latest ones.
 LATEST = 8_192
+#: Bytes of a key log in a store that are read at most.
+_LARGEST = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,23 @@ class CaptureSecrets:
 
     before: bytes = field(default=b"", repr=False)
     later: Mapping[int, bytes] = field(default_factory=dict, repr=False)
+
+
+def read_key_logs(named: Iterable[str | os.PathLike[str]]) -> KeyLog:
+    """Key logs on this machine (paths and globs) and in stores (URIs) as one. Those in stores are read once, now.
+
+    OSError if there is none, or it cannot be read. ValueError if it is no key log.
+    """
+    from ..tls.key_log_files import open_key_logs
+
+    names = [os.fspath(name) for name in named]
+    here, stored = [name for name in names if "://" not in name], [name for name in names if "://" in name]
+    key_log = open_key_logs(here) if here else key_log_of(b"")
+    assert key_log is not None
+    for uri in stored:
+        for file in find([uri]):
+            key_log.add(read_range(file.path, 0, min(file.size, _LARGEST)))
+    return key_log
 
 
 def captured_secrets(in_order: Sequence[int], surveys: Sequence[SplitSurvey]) -> dict[int, bytes]:
