@@ -10,6 +10,7 @@ import numpy as np
 from kafkatap.dissector.framing.connections import PROTOCOL_KAFKA, PROTOCOL_TLS
 from kafkatap.reports.batch import (
     CONNECTION_ROW,
+    D_FAILED_HANDSHAKE,
     D_NO_HANDSHAKE,
     D_NO_KEY_LOG,
     H_COMPLETE,
@@ -20,6 +21,7 @@ from kafkatap.reports.batch import (
     MEASURED_COLUMNS,
     NOT_CLOSED,
     P_TLS,
+    P_UNKNOWN,
     TLS_COLUMNS,
     TLS_UNKNOWN,
     WITH_FIN,
@@ -155,6 +157,9 @@ def _add_tls(rows: Array, tls: Array | None, has_keys: bool) -> None:
         known = (is_tls | (tls["is_decrypted"] != 0)) & (tls["tls_decryption"] != 0)
         for name in TLS_COLUMNS:
             rows[name][known] = tls[name][known]
+        rows["protocol"][(rows["protocol"] == P_UNKNOWN) & (tls["is_silent"] != 0)] = P_TLS
+        is_failed = known & (tls["is_unfinished"] != 0) & (rows["closed_with"] != NOT_CLOSED)
+        rows["tls_decryption"][is_failed] = D_FAILED_HANDSHAKE
 
 
 def _add_ending(rows: Array, part: Assembled, client: Array) -> None:

@@ -103,6 +103,17 @@ class Session:
         self._key_log = key_log
         self._key_log_version = -1
 
+    @property
+    def has_secrets(self) -> bool:
+        """Whether the key log has a secret of this connection: of its client random or, in TLS 1.2, of the session id
+        that the server chose."""
+        key_log, chosen = self._key_log, self._server_hello
+        if key_log is None or not self.facts.client_random:
+            return False
+        if key_log.secrets(self.facts.client_random) is not None:
+            return True
+        return chosen is not None and chosen.version == TLS_1_2 and bool(key_log.master_of_session(chosen.session))
+
     def read_handshake(self, direction: int, record: memoryview) -> None:
         """Read one whole record of which only the facts matter."""
         if self._key_log is None:
@@ -149,6 +160,13 @@ class Session:
     def look_up(self) -> bool:
         """Look into the key log again; whether it has secrets of this connection. Cheap if it did not grow."""
         return self._look_up() is not None
+
+    def has_secrets(self) -> bool:
+        """Whether the key log has secrets of this connection now, by its client random or its session id."""
+        hello, key_log = self._server_hello, self._key_log
+        if self._look_up() is not None:
+            return True
+        return key_log is not None and hello is not None and bool(key_log.master_of_session(hello.session))
 
     # ---------------------------------------------------------------- splits
 

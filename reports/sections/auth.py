@@ -45,6 +45,7 @@ from .auth_attempts import (
     sasl_events,
 )
 from .auth_tls import TLS, count_tls, failed_tls
+from .percentiles import percentile
 
 COLUMNS = (
     Column("client_ip", "address", "text", "IP address of the client"),
@@ -209,10 +210,6 @@ def _grouped(found: Sequence[Attempt], context: Context) -> dict[Key, list[Attem
     return groups
 
 
-def _median(values: Sequence[int]) -> int | None:
-    return sorted(values)[(len(values) - 1) // 2] if values else None
-
-
 def _row(key: Key, group: Sequence[Attempt], context: Context) -> tuple[Value, ...]:
     failed = [a for a in group if a.failure is not None]
     # An error code says more.
@@ -220,7 +217,7 @@ def _row(key: Key, group: Sequence[Attempt], context: Context) -> tuple[Value, .
     message = shown.message if shown is not None else None
     times = [a.took for a in group if a.took is not None]
     return (
-        *key, len(group), len(failed), max(a.rounds for a in group), _median(times), max(times, default=None),
+        *key, len(group), len(failed), max(a.rounds for a in group), percentile(times, 50), max(times, default=None),
         shown.failure if shown else None, shown.failed_at if shown else None,
         (context.text(message) if isinstance(message, int) else message) or None,
         len({a.connection for a in group}), min(a.time for a in group), max(a.time for a in group),
@@ -298,7 +295,7 @@ def _sessions(found: Sequence[Attempt], connections: dict[int, Connection], cont
         expired = {a.connection for a in group if last_of[a.connection] is a and _has_expired(a, connections)}
         rows.append((
             *key, latest.lifetime or None, len({a.connection for a in group}), len(again),
-            sum(a.failure is not None for a in again), _median(after), max(after, default=None),
+            sum(a.failure is not None for a in again), percentile(after, 50), max(after, default=None),
             sum(a.is_late for a in again), len(expired),
         ))  # fmt: skip
     rows.sort(key=lambda row: (-int(row[11] or 0), -int(row[10] or 0), -int(row[6] or 0), str(row[:4])))  # type: ignore[arg-type]
