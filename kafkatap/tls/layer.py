@@ -436,6 +436,11 @@ class TlsLayer:
         found = (t for t in self.tracked.values() if t.mode == DECRYPTED and t.slot >= 0)
         return sum(max(0, self.counts(t)[0] - t.read_bytes) for t in found)
 
+    def decrypted_now(self) -> int:
+        """Payload of open connections that are decrypted, without what could not be."""
+        found = (t for t in self.tracked.values() if t.mode == DECRYPTED and t.slot >= 0)
+        return sum(min(self.counts(t)[0], t.read_bytes) for t in found)
+
     def forget(self, connections: Array) -> None:
         """Forget connections that are over."""
         for connection in connections.tolist():
