@@ -19,6 +19,7 @@ from kafkatap.run import Run
 from kafkatap.tls.key_log import KeyLog
 
 Array = np.ndarray[Any, Any]
+_LEVELS = (("median", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0))
 
 
 class Errors(NamedTuple):
@@ -69,11 +70,9 @@ def main() -> None:
     """Print the errors of the captures given."""
     path, *keys = sys.argv[1:]
     found = errors_of(path, keys)
-    print(
-        f"{path}: {found.answered:,} answered exchanges, {found.estimates:,} estimates, {found.unmatched:,} of no exchange;"
-        f" error median {found.quantile(0.5):.3f} ms, p90 {found.quantile(0.9):.3f} ms, p99 {found.quantile(0.99):.3f} ms,"
-        f" max {found.quantile(1):.3f} ms"
-    )
+    of = f"{found.answered:,} answered exchanges, {found.estimates:,} estimates, {found.unmatched:,} of no exchange"
+    levels = ", ".join(f"{name} {found.quantile(q):.3f} ms" for name, q in _LEVELS)
+    print(f"{path}: {of}; error {levels}")
 
 
 if __name__ == "__main__":

@@ -112,7 +112,8 @@ def handshakes(seen: Observed) -> Iterator[Finding]:
     }
     for one in tls_findings(seen.context):
         if one.finding in effects:
-            yield Finding("encryption", NOTE, one.text, "alerts and certificates of TLS", *effects[one.finding])
+            what = f"the certificate {one.text}" if one.finding == "certificate" else one.text
+            yield Finding("encryption", NOTE, what, "alerts and certificates of TLS", *effects[one.finding])
 
 
 def other_traffic(seen: Observed) -> Iterator[Finding]:

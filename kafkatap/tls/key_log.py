@@ -115,6 +115,11 @@ class KeyLog:
         found = [line.secret for line in self._lines_of(session) if not line.name] if session else []
         return found[-1] if found else b""
 
+    def begin_run(self) -> None:
+        """Another run over captures begins: no connection has taken secrets, and no trial has cost anything."""
+        self.trials = Trials()
+        self._taken.clear()
+
     def take(self, client_random: bytes) -> None:
         """These secrets are those of a connection, so they are not tried for others."""
         self._taken[client_random] = None

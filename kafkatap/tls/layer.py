@@ -95,6 +95,11 @@ class TlsLayer:
         for tracked in self._holding.values():
             tracked.session.use(key_log)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether connections wait for their secrets, or for more bytes."""
+        return bool(self._holding)
+
     # Parts.
 
     def read(self, part: Assembled, now: int = 0) -> Assembled:
@@ -134,11 +139,26 @@ class TlsLayer:
             if done == count:
                 return bool(walk["owned"][0])
             if walk["needs_slots"][0]:
-                self._slots.grow()
-                fates = np.zeros(len(self._slots) + 1, np.uint8)
-                fates[: len(self._fates) - 1] = self._fates[:-1]
-                self._fates = fates
-                self._kernel = None
+                self.grow_slots()
+
+    def grow_slots(self) -> None:
+        """Make room for more connections."""
+        self._slots.grow()
+        fates = np.zeros(len(self._slots) + 1, np.uint8)
+        fates[: len(self._fates) - 1] = self._fates[:-1]
+        self._fates = fates
+        self._kernel = None
+
+    def _add(self, tracked: Tracked) -> None:
+        self.tracked[tracked.connection] = tracked
+        if tracked.slot >= len(self._by_slot):
+            self._by_slot += [None] * (tracked.slot + 1 - len(self._by_slot))
+        self._by_slot[tracked.slot] = tracked
+
+    def add_resumed(self, tracked: Tracked) -> None:
+        """Track a connection that continues from another run."""
+        self._add(tracked)
+        self._fates[tracked.slot] = _DROP if tracked.mode == DECRYPTED else _PASS
 
     def _bind(self) -> Callable[..., int]:
         slots, gathered = self._slots, self._gathered
@@ -233,59 +253,49 @@ class TlsLayer:
         slot = row[7]
         connection = int(self._slots["tracks"]["connection"][slot])
         tracked = Tracked(connection, slot, Session(self.key_log), self.key_log is not None, row[1])
-        self.tracked[connection] = tracked
-        if slot >= len(self._by_slot):
-            self._by_slot += [None] * (slot + 1 - len(self._by_slot))
-        self._by_slot[slot] = tracked
+        self._add(tracked)
         if tracked.mode == HOLDING:
             self._fates[slot] = _HOLD
             self._holding[slot] = tracked
 
     def _read_record(self, tracked: Tracked, row: tuple[int, ...], record: memoryview, part: Assembled) -> None:
         """Read a record of a connection that is not decrypted, or not yet."""
-        session = tracked.session
+        facts = tracked.facts
+        had_client = facts.client >= 0
         if tracked.mode != HOLDING:
-            if not row[14]:
-                return
-            had_hello = session.facts.client >= 0
-            tracked.observe(row, record)
-        elif tracked.has_secrets:
-            had_hello = True
-            self._open_held(tracked, row, record)
+            if row[14]:
+                tracked.observe(row, record)
+        elif row[11] == APPLICATION_DATA and not had_client:
+            self._try_middle(tracked, row, record)
+        elif not tracked.has_secrets and tracked.is_protected(row):
+            self._read_protected(tracked, row, record)
         else:
-            had_hello = session.facts.client >= 0
-            if had_hello and (session.facts.version or row[11] == APPLICATION_DATA):
-                tracked.queue.append((row, bytes(record)))
-            elif row[11] == APPLICATION_DATA:
-                self._try_middle(tracked, row, record)
-            else:
-                self._read_hello(tracked, row, record)
-                if tracked.has_secrets:
-                    self._read_queue(tracked, part)
-        if not had_hello and session.facts.client >= 0:
+            self._open_held(tracked, row, record)
+        if not had_client and facts.client >= 0:
             self._orient(tracked, part)
 
     def _open_held(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
-        """Open a record of a connection whose secrets are known."""
+        """Open a record of a connection that waits: it is in the clear, or secrets are known."""
         if tracked.open_held(row, record, self._made):
             self._begin_decryption(tracked)
         elif tracked.is_hopeless:
             tracked.reason = D_WRONG_KEY if tracked.failures else 0
             self._give_up(tracked, row[8])
 
-    def _read_hello(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
-        """Read a record up to the ClientHello, or to the ServerHello. Then the key log decides."""
-        session, key_log = tracked.session, self.key_log
+    def _read_protected(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
+        """The first protected records of a connection that waits: the key log decides."""
+        key_log = self.key_log
         assert key_log is not None
-        session.open(row[10], record, self._made.room(len(record)))
-        tracked.read_bytes += len(record)
-        if not session.facts.client_random:
-            return
-        tracked.has_secrets = session.has_secrets
-        is_waiting = key_log.is_growing or (key_log.has_sessions and not session.facts.version)
-        if not tracked.has_secrets and not is_waiting:
+        tracked.has_secrets = not tracked.queue and tracked.session.has_secrets()
+        if tracked.has_secrets:
+            self._open_held(tracked, row, record)
+        elif key_log.is_growing:
+            tracked.queue.append((row, bytes(record)))
+        else:
             tracked.reason = D_NO_KEY
             self._give_up(tracked, row[8])
+            if row[14]:
+                tracked.observe(row, record)
 
     def _try_middle(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
         """Try the secrets of the key log on a record of a connection whose handshake was not captured."""
@@ -336,6 +346,7 @@ class TlsLayer:
         flows["row"] = -1
         tracked.end(row[8], row[1], row[2], self._made)
         tracked.counts = self.counts(tracked)
+        tracked.base = [base + int(count) for base, count in zip(tracked.base, flows["records"], strict=True)]
         self._released.append(slot)
         if is_plain and tracked.mode != DECRYPTED:
             del self.tracked[tracked.connection]
@@ -396,26 +407,20 @@ class TlsLayer:
         assert key_log is not None
         key_log.poll()
         for tracked in list(self._holding.values()):
-            if tracked.has_secrets or not tracked.facts.client_random:
+            if tracked.has_secrets or tracked.facts.client < 0:
                 continue
-            if tracked.session.has_secrets:
+            if tracked.queue and tracked.session.has_secrets():
                 tracked.has_secrets = True
-                self._read_queue(tracked, part)
-            elif now - tracked.since > HOLD_NS:
+                queue, tracked.queue = tracked.queue, []
+                for row, record in queue:
+                    row = (*row[:8], 0, *row[9:])  # before all chunks of this part
+                    if tracked.mode == DECRYPTED:
+                        tracked.decrypt(row, memoryview(record), self._made)
+                    else:
+                        self._read_record(tracked, row, memoryview(record), part)
+            elif key_log.is_growing and now - tracked.since > HOLD_NS:
                 tracked.reason = D_NO_KEY
                 self._give_up(tracked, 0)
-
-    def _read_queue(self, tracked: Tracked, part: Assembled) -> None:
-        """Read the records that waited for secrets."""
-        queue, tracked.queue = tracked.queue, []
-        for row, record in queue:
-            row = (*row[:8], 0, *row[9:])  # before all chunks of this part
-            if tracked.mode == DECRYPTED:
-                tracked.decrypt(row, memoryview(record), self._made)
-            elif tracked.mode == HOLDING:
-                self._open_held(tracked, row, memoryview(record))
-            else:
-                self._read_record(tracked, row, memoryview(record), part)
 
     def _orient(self, tracked: Tracked, part: Assembled) -> None:
         """A ClientHello shows the client of a connection without a SYN."""

@@ -147,7 +147,8 @@ class Protection13(Protection):
     def reject_early(self) -> None:
         """The server rejects early data. Those that are still to come are no data."""
         if self.stages[self.client] == EARLY:
-            self._rejected = self._ciphers(self.client, EARLY, 0)
+            used = self.ciphers[self.client]
+            self._rejected = self._ciphers(self.client, EARLY, 0) if used is None else [used]
             self.enter(self.client, HANDSHAKE)
 
     def enter(self, direction: int, stage: int, generation: int = 0) -> None:

@@ -58,8 +58,8 @@ from .record_tables import (
 ROWS_ROOM = 4
 #: Records that are read of a connection that is not decrypted.
 MOST_EARLY = 64
-#: Application data of each direction that is read of such a connection: in TLS 1.3 it ends the handshake.
-FIRST_RECORDS = 1
+#: Records with application data of each direction among them: in TLS 1.3 they end the handshake.
+FIRST_RECORDS = 8
 #: A PROXY header of version 1 is no longer, that of version 2 has so many bytes before its variable part.
 LONGEST_PROXY_1, PROXY_2 = 107, 16
 

@@ -161,6 +161,13 @@ class Session:
         """Look into the key log again; whether it has secrets of this connection. Cheap if it did not grow."""
         return self._look_up() is not None
 
+    def has_secrets(self) -> bool:
+        """Whether the key log has secrets of this connection now, by its client random or its session id."""
+        hello, key_log = self._server_hello, self._key_log
+        if self._look_up() is not None:
+            return True
+        return key_log is not None and hello is not None and bool(key_log.master_of_session(hello.session))
+
     # ---------------------------------------------------------------- splits
 
     def state(self) -> bytes:
@@ -253,8 +260,10 @@ class Session:
             self._ciphers = self._protection_13.ciphers
             return self._protection_13
         on = self._protection_12
-        if on.ciphers[direction] is None and self._prepare_12():
-            on.is_lost[direction] = True
+        if on.ciphers[direction] is None:
+            self._prepare_12()
+            if on.is_on[direction]:  # records passed before the secret came
+                on.is_lost[direction] = True
         return on
 
     def _inside(self, direction: int, cipher: RecordCipher, out: memoryview, skipped: int) -> Opened:
@@ -271,8 +280,8 @@ class Session:
 
     def _note_failure(self, direction: int, record: memoryview, cipher: RecordCipher | None) -> None:
         facts = self.facts
-        if cipher is not None and facts.decryption in (D_NO_HANDSHAKE, D_NO_KEY):
-            facts.decryption = D_WRONG_KEY
+        if facts.decryption in (D_NO_HANDSHAKE, D_NO_KEY) and facts.client_random:
+            facts.decryption = D_NO_KEY if cipher is None else D_WRONG_KEY
         self._note_encrypted(direction, record)
 
     def _note_encrypted(self, direction: int, record: memoryview) -> None:
