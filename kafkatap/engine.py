@@ -154,6 +154,8 @@ class Engine:
         self.assembly = Assembly(assembler, ports)
         self.key_log = key_log
         self._has_own_key_log = False
+        if key_log is not None:
+            key_log.begin_run()
         if measures:
             self.assembler.measure()
         self._transfers = Transfers() if measures else None
@@ -452,7 +454,7 @@ class Engine:
     @property
     def decrypted_share(self) -> float:
         """The part of the TCP payload so far, without duplicates, that is TLS and was decrypted: 0 to 1."""
-        decrypted = self._ended.decrypted + sum(t.decrypted_bytes for t in self.tls.tracked.values())
+        decrypted = self._ended.decrypted + self.tls.decrypted_now()
         return min(decrypted / self._payload, 1.0) if self._payload else 0.0
 
     @property

@@ -214,11 +214,12 @@ class Tracked:
 
     def _lost_plain(self, direction: int, skipped: int) -> int:
         """How many plain bytes the missing records had; UNKNOWN_GAP if that is unknown."""
-        count = skipped if skipped >= 0 else self.pending_records[direction]
+        known, failed = self.pending_records[direction], self.pending_failed[direction]
+        count = skipped if skipped >= 0 else known + failed if known >= 0 else -1
         plain = self.session.plain_length(direction, _SAMPLE)
         if count < 0 or plain < 0:
             return UNKNOWN_GAP
-        length = self.pending[direction] - (count + self.pending_failed[direction]) * (_SAMPLE - plain)
+        length = self.pending[direction] - count * (_SAMPLE - plain)
         return length if length >= 0 else UNKNOWN_GAP
 
     def end(self, place: int, ts: int, packet: int, made: ChunkRows) -> None:

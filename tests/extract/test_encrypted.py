@@ -20,7 +20,8 @@ from kafkatap.tls.key_log import KeyLog
 from tests.cli.running import kafkatap as run
 from tests.cli.tls_captures import TlsCaptures, make_tls_captures
 from tests.extract.support import PACKETS, extracted
-from tests.support.captures import pcapng_bytes
+from tests.support.captures import pcap_bytes, pcapng_bytes
+from tests.support.tcp import START_NS
 
 SECRETS, ENHANCED = 10, 6
 FILTERS = (
@@ -181,3 +182,19 @@ def _tshark(capture: Path) -> list[int]:
     command = ["tshark", "-n", "-r", str(capture), "-d", "tls.port==9093,kafka", *fields]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     return sorted(int(number) for line in done.stdout.split() for number in line.split(","))
+
+
+def test_connections_without_their_handshake(tls: TlsCaptures, tmp_path: Path) -> None:
+    """A capture that begins in mid-connection: commands that read twice decrypt twice, and the copy is as readable."""
+    capture, output = tmp_path / "middle.pcap", tmp_path / "x.pcapng"
+    after = [packet for packet in tls.packets if (packet.time_ns - START_NS) % (2 * 10**9) > 10**9]
+    capture.write_bytes(pcap_bytes(after))
+    analysis = kafkatap.analyze(capture, keylog=tls.key_log, filter="error")
+    expected = {row["exchange"]: row for row in analysis.exchanges.drop_columns(PACKETS).to_pylist()}
+    assert {row["client_port"] for row in expected.values()} == {30_000, 30_002}
+    assert len(list(analysis.messages(body=False))) == 2 * len(expected)
+    for with_secrets in (False, True):
+        made = analysis.extract(output, secrets=with_secrets, overwrite=True)
+        assert (made.different, made.secrets) == (0, 2 * with_secrets)
+        found = rows(output, keylog=None if with_secrets else tls.key_log)
+        assert {key: found[key] for key in expected} == expected
