@@ -50,9 +50,9 @@ def read_captures(
     `split_size`: bytes, 0 for whole files (default: of the total size and the number of cores). `ports`: hints where
     brokers listen. `definitions`: message definitions of a newer Kafka or a vendor, as in `kafkatap.analyze`.
     `strict`: raise DamagedCaptureError if a capture is damaged. `keylog`: files with the secrets of TLS connections, on
-    the driver or in a store; tasks get the lines of the connections that they decode. The other arguments select exchanges, as in
-    `kafkatap.analyze`; each exchange keeps all its rows. The tables of connections, files and the ledger are of the
-    whole captures.
+    the driver or in a store; tasks get the lines of the connections that they decode. The other arguments select
+    exchanges, as in `kafkatap.analyze`; each exchange keeps all its rows. The tables of connections, files and the
+    ledger are of the whole captures.
 
     ValueError if definitions or a selection are wrong. FileNotFoundError (at the first read) if a pattern matches
     nothing.

@@ -20,8 +20,8 @@ from .flow_state import FlowState
 from .packet_ranges import ClearBytes, meets
 from .plan import SplitTask
 from .seam_reader import SeamReader
-from .secrets import CaptureSecrets
 from .seams import Seam, SeamPackets, joined
+from .secrets import CaptureSecrets
 from .split_engine import NOTHING, SplitEngine
 
 if TYPE_CHECKING:

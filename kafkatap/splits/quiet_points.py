@@ -128,5 +128,3 @@ def _ends_chunk(row: tuple[int, ...], chunks: Array) -> bool:
     """Whether a record ends where the chunk does that ended it."""
     chunk = chunks[row[8]]
     return (int(chunk["seq"]) + int(chunk["length"]) - row[4] - row[5]) & 0xFFFFFFFF == 0
-
-

@@ -1,4 +1,4 @@
-"""The secrets of TLS connections that tasks get: lines of key logs, and those that captures have in blocks of their own.
+"""The secrets of TLS connections that tasks get: lines of key logs, and those in blocks of captures.
 
 A key log can be long, and most of it is of other connections. Surveys note the client randoms of the connections that
 they see, so tasks get only the lines of these. Lines travel beside the inputs of tasks: no result, row, checkpoint or
@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from kafkatap.kernels import store
+
 from ..captures.storage import find, read_range
+from ..kernel_modules import KERNEL_MODULES
 
 if TYPE_CHECKING:
     from ..tls.key_log import KeyLog
@@ -88,6 +91,7 @@ def key_log_of(lines: bytes | None) -> KeyLog | None:
         return None
     from ..tls.key_log import KeyLog
 
+    store.use(KERNEL_MODULES)
     key_log = KeyLog()
     if lines:
         key_log.add(lines)

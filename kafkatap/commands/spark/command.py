@@ -143,9 +143,7 @@ def _run(
             if (options.master or "local").startswith("local"):
                 store.prepare()  # here, where it says so, and not in the first task
             opened.append(
-                open_session(
-                    options.master, config=settings, archive=options.archive, log=options.log, for_jobs=True
-                )
+                open_session(options.master, config=settings, archive=options.archive, log=options.log, for_jobs=True)
             )
         with watching(options.progress == LINES, bars) as watch:
             return _job(opened[0], options, definitions, selection, key_log, watch)
