@@ -159,7 +159,7 @@ class Captures(TwoPasses):
         """The task that decodes these splits."""
         surveys = self.surveys.surveys
         inputs = tuple(dump(mine) for mine in decode_inputs(plan, splits, self.places, self.checkpoint, surveys))
-        lines = needed_lines(options.key_log, surveys, self._open_randoms)
+        lines = needed_lines(options.key_log, surveys, self._open_randoms | self.late_randoms)
         options = replace(options, key_log=None)
         return tasks.DecodeTask(options, inputs, dump(plan.topic_names), key_lines=dump(lines), **purpose)
 

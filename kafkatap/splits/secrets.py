@@ -89,10 +89,15 @@ def key_log_of(lines: bytes | None) -> KeyLog | None:
     """The key log of a task. `lines`: as of `needed_lines`."""
     if lines is None:
         return None
-    from ..tls.key_log import KeyLog
+    from .task_key_log import TaskKeyLog
 
     store.use(KERNEL_MODULES)
-    key_log = KeyLog()
+    key_log = TaskKeyLog()
     if lines:
         key_log.add(lines)
     return key_log
+
+
+def unknown_randoms(key_log: KeyLog | None) -> frozenset[bytes]:
+    """The client randoms whose secrets a task did not find in its key log."""
+    return frozenset(getattr(key_log, "unknown", ()))

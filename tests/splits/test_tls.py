@@ -157,6 +157,18 @@ def test_estimates_and_sections(
     assert bool(estimates.rows) != has_keys
 
 
+def test_client_randoms_that_no_survey_sees(recorded: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a renegotiated handshake: the lines come when a split looks for them."""
+    path, keylog = recorded
+    monkeypatch.setattr("kafkatap.splits.survey._FlowEngine._note_random", lambda *_: None)
+    reading = ReadOptions(key_log=KeyLog([str(keylog)]))
+    found = count_with_jobs([str(path)], 2, reading, split_size=-(-path.stat().st_size // 3))
+    run = Run([str(path)], engine_for(EVERYTHING, tables=False, key_log=KeyLog([str(keylog)])))
+    for _ in run.batches():
+        pass
+    assert found.context.ledger == run.context().ledger
+
+
 @pytest.mark.usefixtures("early_heads")
 def test_a_recording(corpus: Path, tmp_path: Path) -> None:
     """Connections to a real broker, TLS 1.2 and 1.3, with SASL and without."""
