@@ -37,6 +37,7 @@ from .kernel_modules import KERNEL_MODULES
 from .limits import Limits
 from .tls.columns import tls_rows
 from .tls.estimates import estimate_rows
+from .tls.hand_over import discount
 from .tls.layer import TlsLayer
 from .transfers import Transfers
 
@@ -221,6 +222,8 @@ class Engine:
         self._ended.discount()
         self._counted_elsewhere = self._all_given_up()
         self.dissector.discount(self.assembly.discount())
+        if self.tls.tracked:
+            discount(self.tls)
         if self._transfers is not None:
             self._transfers.discount()
 
@@ -440,16 +443,26 @@ class Engine:
     @property
     def encrypted_share(self) -> float:
         """The part of the TCP payload so far, without duplicates, that is TLS and was not decrypted: 0 to 1."""
-        known, directions = self.dissector.connections, self.assembler.directions
-        is_open = np.repeat(self.assembler.connections["used"] == ROW_OPEN, 2)
-        duplicate = self._ended.bytes["duplicate"] + int(directions["duplicate_bytes"][is_open].sum())
-        total = self.assembler.payload_bytes - duplicate
+        known, total = self.dissector.connections, self._payload
         used = self.assembler.connections["used"][: len(known)] == ROW_OPEN
         tls = np.flatnonzero(used & (known["protocol"][: len(used)] == PROTOCOL_TLS))
         skipped = self.dissector.streams["skipped_bytes"]
         encrypted = self._ended.bytes["encrypted"] + self.tls.encrypted_now()
         encrypted += int(skipped[2 * tls].sum() + skipped[2 * tls + 1].sum())
         return min(encrypted / total, 1.0) if total else 0.0
+
+    @property
+    def decrypted_share(self) -> float:
+        """The part of the TCP payload so far, without duplicates, that is TLS and was decrypted: 0 to 1."""
+        decrypted = self._ended.decrypted + self.tls.decrypted_now()
+        return min(decrypted / self._payload, 1.0) if self._payload else 0.0
+
+    @property
+    def _payload(self) -> int:
+        """The TCP payload so far, without duplicates."""
+        is_open = np.repeat(self.assembler.connections["used"] == ROW_OPEN, 2)
+        open_duplicates = int(self.assembler.directions["duplicate_bytes"][is_open].sum())
+        return self.assembler.payload_bytes - self._ended.bytes["duplicate"] - open_duplicates
 
     def context(
         self, files: Sequence[FileInfo] = (), connections: Array | None = None, is_over: bool = True

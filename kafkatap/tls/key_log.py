@@ -45,6 +45,7 @@ class KeyLog:
     """The secrets of some key logs. OSError if a file cannot be opened.
 
     `is_growing`: files may grow, and are read again with `poll`. `version` changes with new lines.
+    `has_sessions`: it has secrets of session ids, which only the ServerHello shows.
     """
 
     def __init__(self, paths: Sequence[str] = ()) -> None:
@@ -58,6 +59,7 @@ class KeyLog:
 
     def _begin(self) -> None:
         """Scan everything."""
+        self.has_sessions = False
         self._seed = new_seed()
         self._counts = np.zeros(3, np.int64)
         self._sorted = self._waiting = np.zeros(0, np.int64)
@@ -261,6 +263,7 @@ class KeyLog:
             return
         places = find_lines(buffer, start, end, self._end - start, self._seed, self._counts)
         if places.size:
+            self.has_sessions = self.has_sessions or buffer.find(b"Session-ID:", start, end) >= 0
             last = self._extents[-1] if self._extents else None
             if last is None or last[1] is not source or last[2] + self._end - last[0] != offset:
                 self._extents.append((self._end, source, offset))

@@ -57,7 +57,7 @@ _CLOSE_NOTIFY, _USER_CANCELED = 0, 90
 #: What `Session.open` returns: kind, length, at, skipped.
 #: kind: the content type inside (23 for data), or -1: it could not be decrypted. length: of the plain bytes in `out`.
 #: at: the offset of their ciphertext in the record. skipped: how many records of this direction are missing right
-#: before this one, -1 if records are missing and their number is unknown.
+#: before this one, those included that could not be decrypted; -1 if records are missing and their number is unknown.
 Opened = tuple[int, int, int, int]
 
 
