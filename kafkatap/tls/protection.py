@@ -70,11 +70,9 @@ class Protection:
         return found, cipher.number - 1 - expected
 
     def _fail(self, direction: int) -> tuple[int, int]:
-        """A record failed: it counts, but is no proof that the next one has the next number."""
-        cipher = self.ciphers[direction]
-        if cipher is not None:
-            cipher.number += 1
-            self.is_lost[direction] = True
+        """A record failed: it is one of the connection that was damaged, or none. So the next record may have its
+        number, or a later one."""
+        self.is_lost[direction] |= self.ciphers[direction] is not None
         return FAILED, 0
 
 

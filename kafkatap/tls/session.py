@@ -57,7 +57,7 @@ _CLOSE_NOTIFY, _USER_CANCELED = 0, 90
 #: What `Session.open` returns: kind, length, at, skipped.
 #: kind: the content type inside (23 for data), or -1: it could not be decrypted. length: of the plain bytes in `out`.
 #: at: the offset of their ciphertext in the record. skipped: how many records of this direction are missing right
-#: before this one, -1 if records are missing and their number is unknown.
+#: before this one, those included that could not be decrypted; -1 if records are missing and their number is unknown.
 Opened = tuple[int, int, int, int]
 
 
@@ -102,17 +102,6 @@ class Session:
         """Take secrets from another key log."""
         self._key_log = key_log
         self._key_log_version = -1
-
-    @property
-    def has_secrets(self) -> bool:
-        """Whether the key log has a secret of this connection: of its client random or, in TLS 1.2, of the session id
-        that the server chose."""
-        key_log, chosen = self._key_log, self._server_hello
-        if key_log is None or not self.facts.client_random:
-            return False
-        if key_log.secrets(self.facts.client_random) is not None:
-            return True
-        return chosen is not None and chosen.version == TLS_1_2 and bool(key_log.master_of_session(chosen.session))
 
     def read_handshake(self, direction: int, record: memoryview) -> None:
         """Read one whole record of which only the facts matter."""

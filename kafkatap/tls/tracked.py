@@ -52,7 +52,8 @@ class Tracked:
     __slots__ = (
         "base", "connection", "counts", "decrypted_bytes", "estimated", "failed", "failures", "given", "handshake_ns",
         "has_secrets", "held", "held_bytes", "is_changed", "is_middle", "lost", "mode", "pending", "pending_failed",
-        "pending_records", "plain_bytes", "proxy", "queue", "read_bytes", "reason", "session", "since", "slot", "turns",
+        "pending_records", "plain_bytes", "proxy", "queue", "quiet_turns", "read_bytes",
+        "reason", "session", "since", "slot", "turns",
     )  # fmt: skip
 
     def __init__(self, connection: int, slot: int, session: Session, is_holding: bool, since: int) -> None:
@@ -83,6 +84,7 @@ class Tracked:
         self.pending_records = [0, 0]  # how many of them are known to be one record each
         self.counts: tuple[int, int, int] = (0, 0, 0)  # of its flows: bytes, records, lost
         self.given = b""  # what the run before knew of it, as of `hand_over`
+        self.quiet_turns = (0, 0, 0)  # `hand_over.quiet_turns` at its end
         self.base = [0, 0]  # by direction: records with application data that other runs count
 
     @property
@@ -212,11 +214,12 @@ class Tracked:
 
     def _lost_plain(self, direction: int, skipped: int) -> int:
         """How many plain bytes the missing records had; UNKNOWN_GAP if that is unknown."""
-        count = skipped if skipped >= 0 else self.pending_records[direction]
+        known, failed = self.pending_records[direction], self.pending_failed[direction]
+        count = skipped if skipped >= 0 else known + failed if known >= 0 else -1
         plain = self.session.plain_length(direction, _SAMPLE)
         if count < 0 or plain < 0:
             return UNKNOWN_GAP
-        length = self.pending[direction] - (count + self.pending_failed[direction]) * (_SAMPLE - plain)
+        length = self.pending[direction] - count * (_SAMPLE - plain)
         return length if length >= 0 else UNKNOWN_GAP
 
     def end(self, place: int, ts: int, packet: int, made: ChunkRows) -> None:
