@@ -152,7 +152,9 @@ def _is_named(row: Row) -> str | None:
 
 
 def _sasl(row: Row) -> str | None:
-    """Clients that should have used SASL or TLS sent other requests."""
+    """Clients that should have used SASL or TLS sent other requests. A failed TLS handshake has none."""
+    if str(row["outcome"]).startswith("TLS "):
+        return None
     return "" if row["outcome"] in ("no SASL", "no TLS") else _apis("SaslHandshake", "SaslAuthenticate")(row)
 
 

@@ -16,8 +16,14 @@ CAPTURE = QUESTIONS / "auth.pcap.zst"
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[Row]:
+def all_rows() -> list[Row]:
     return section_rows(CAPTURE, "auth")["auth"]
+
+
+@pytest.fixture(scope="module")
+def rows(all_rows: list[Row]) -> list[Row]:
+    """Those of requests."""
+    return [row for row in all_rows if not str(row["outcome"]).startswith("TLS ")]
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +73,16 @@ def test_plain_text_at_a_port_with_tls(rows: list[Row], client_of: dict[int, str
     assert [client_of[int(line["port"])] for line in plain] == ["no-tls"]
     found = [(row["client_id"], row["failed"]) for row in rows if row["outcome"] == "no TLS"]
     assert found == [("no-tls", len(plain))]
+
+
+def test_alerts_of_clients_that_do_not_trust(all_rows: list[Row], client_of: dict[int, str]) -> None:
+    """Those with TLS 1.2, which sends them in clear: two connections. Those with TLS 1.3 are encrypted."""
+    lines = [line for line in truth_rows(QUESTIONS / "auth.broker.tsv") if line["listener"] == "TLS" and line["port"]]
+    failed = [line for line in lines if int(line["port"]) not in client_of]
+    tls = {row["outcome"]: row for row in all_rows if str(row["outcome"]).startswith("TLS ")}
+    assert tls["TLS certificate_unknown"]["failed"] == 2
+    assert "alert of the client" in tls["TLS certificate_unknown"]["message"]
+    assert 2 <= sum(row["failed"] for row in tls.values()) <= len(failed) == 4
 
 
 def test_users_and_mechanisms(rows: list[Row]) -> None:
