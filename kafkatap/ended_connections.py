@@ -10,6 +10,7 @@ import numpy as np
 from kafkatap.dissector.framing.connections import PROTOCOL_KAFKA, PROTOCOL_TLS
 from kafkatap.reports.batch import (
     CONNECTION_ROW,
+    D_FAILED_HANDSHAKE,
     D_NO_HANDSHAKE,
     D_NO_KEY_LOG,
     H_COMPLETE,
@@ -20,6 +21,7 @@ from kafkatap.reports.batch import (
     MEASURED_COLUMNS,
     NOT_CLOSED,
     P_TLS,
+    P_UNKNOWN,
     TLS_COLUMNS,
     TLS_UNKNOWN,
     WITH_FIN,
@@ -47,6 +49,7 @@ class EndedConnections:
     def __init__(self, tables: bool) -> None:
         self.counted = None if tables else ConnectionCounts()
         self.bytes = dict.fromkeys(BYTE_PLACES, 0)
+        self.decrypted = 0  # payload of TLS connections that were decrypted, without records that were not
         self.not_captured = 0  # bytes that the snap length cut off
         self.duplicates = 0  # packets that were captured twice
         self._rows: list[Array] = []
@@ -58,7 +61,7 @@ class EndedConnections:
         made = EndedConnections(self.counted is None)
         made.counted = None if self.counted is None else self.counted.copy()
         made.bytes = dict(self.bytes)
-        made.not_captured = self.not_captured
+        made.not_captured, made.decrypted = self.not_captured, self.decrypted
         made._rows = list(self._rows)
         return made
 
@@ -75,7 +78,7 @@ class EndedConnections:
         """Drop the rows and counts so far: another run has them."""
         self._rows.clear()
         self.bytes = dict.fromkeys(BYTE_PLACES, 0)
-        self.not_captured = self.duplicates = 0
+        self.not_captured = self.duplicates = self.decrypted = 0
 
     def add(
         self, part: Assembled, known: Array, streams: Array, ends: Array, proxies: Array,
@@ -103,6 +106,8 @@ class EndedConnections:
         if tls is not None:
             self.bytes["tls_overhead"] += int(tls["overhead"].sum())
             self.bytes["encrypted"] += int(tls["encrypted"].sum())
+            mine = rows[tls["is_decrypted"] != 0]
+            self.decrypted += int((mine["client_bytes"] + mine["broker_bytes"]).sum() - tls["encrypted"].sum())
 
     def _made(self, part: Assembled, known: Array, ends: Array) -> Array:
         rows = np.zeros(len(known), CONNECTION_ROW)
@@ -153,6 +158,9 @@ def _add_tls(rows: Array, tls: Array | None, has_keys: bool) -> None:
         known = (is_tls | (tls["is_decrypted"] != 0)) & (tls["tls_decryption"] != 0)
         for name in TLS_COLUMNS:
             rows[name][known] = tls[name][known]
+        rows["protocol"][(rows["protocol"] == P_UNKNOWN) & (tls["is_silent"] != 0)] = P_TLS
+        is_failed = known & (tls["is_unfinished"] != 0) & (rows["closed_with"] != NOT_CLOSED)
+        rows["tls_decryption"][is_failed] = D_FAILED_HANDSHAKE
 
 
 def _add_ending(rows: Array, part: Assembled, client: Array) -> None:

@@ -36,6 +36,8 @@ from .endpoints import Endpoints
 from .kernel_modules import KERNEL_MODULES
 from .limits import Limits
 from .tls.columns import tls_rows
+from .tls.estimates import estimate_rows
+from .tls.hand_over import discount
 from .tls.layer import TlsLayer
 from .transfers import Transfers
 
@@ -152,6 +154,8 @@ class Engine:
         self.assembly = Assembly(assembler, ports)
         self.key_log = key_log
         self._has_own_key_log = False
+        if key_log is not None:
+            key_log.begin_run()
         if measures:
             self.assembler.measure()
         self._transfers = Transfers() if measures else None
@@ -197,7 +201,8 @@ class Engine:
 
     def sweep(self, idle: int, patience: int) -> Iterator[Batch]:
         """For input without an end: end closed connections and those silent for `idle` ns, and end the exchanges of
-        requests that have waited for `patience` ns."""
+        requests that have waited for `patience` ns. Look again at connections that wait for secrets."""
+        yield from self.review()
         for part in self.assembly.end_closed(idle):
             yield from self.dissect(part)
         for finished in self.dissector.give_up(self.latest - patience, np.zeros(1, np.uint8)):
@@ -217,6 +222,8 @@ class Engine:
         self._ended.discount()
         self._counted_elsewhere = self._all_given_up()
         self.dissector.discount(self.assembly.discount())
+        if self.tls.tracked:
+            discount(self.tls)
         if self._transfers is not None:
             self._transfers.discount()
 
@@ -239,13 +246,17 @@ class Engine:
         if part.chunk_count:
             for finished in dissector.feed(part.block, part.held, part.table, part.chunk_count, part.connections):
                 yield from self._batches(finished)
-        yield from self._batches(dissector.drain(part.block, part.held))
+        yield from self._batches(dissector.drain(part.block, part.held), self._take_estimates())
         if dissector.open_exchanges > self.limits.waiting:
             yield from self._give_up_oldest(part)
         for finished in dissector.limit_held(self.limits.held, part.block, part.held):
             yield from self._batches(finished)
         if len(part.ended):
             self._end(part)
+
+    def review(self) -> Iterator[Batch]:
+        """While no packets come: look whether a key log that grows has the secrets that connections wait for."""
+        return self.dissect(self.assembly.nothing()) if self.tls.is_waiting else iter(())
 
     def add_secrets(self, data: bytes) -> None:
         """Decrypt the connections that these secrets belong to: a key log that a capture has."""
@@ -261,6 +272,7 @@ class Engine:
                 self.key_log = pickle.loads(pickle.dumps(self.key_log))
             self.key_log.is_growing = True  # some programs write secrets a moment after the handshake
             self.tls.use(self.key_log)
+        assert self.key_log is not None
         self.key_log.add(data)
 
     def _orient(self) -> None:
@@ -291,15 +303,23 @@ class Engine:
             keys = part.chunks["length"][starts]
             self._transfers.begin(part.started, keys, part.connections)
 
-    def _batches(self, finished: Finished) -> Iterator[Batch]:
-        if len(finished.exchanges):
+    def _take_estimates(self) -> Array | None:
+        """The response times that were estimated since the last call: ESTIMATE, or None."""
+        found = self.tls.take_turns()
+        if found is None:
+            return None
+        rows, numbers, overheads = found
+        return estimate_rows(rows, self.dissector.connections["key"][numbers], self.endpoints(numbers), overheads)
+
+    def _batches(self, finished: Finished, estimates: Array | None = None) -> Iterator[Batch]:
+        if len(finished.exchanges) or estimates is not None:
             topics = finished.topics if self.dissector.all_results else None
             transfers = None
             if self._transfers is not None:
                 transfers = self._transfers.split(finished.exchanges, self.dissector.connections["client"])
             yield Batch(
                 finished.exchanges, finished.results, finished.marks, topics, finished.provisional, finished.facts,
-                transfers, tokens=_tokens_of(finished),
+                transfers, estimates, _tokens_of(finished),
             )  # fmt: skip
         elif finished.tokens is not None:
             yield Batch(
@@ -423,16 +443,26 @@ class Engine:
     @property
     def encrypted_share(self) -> float:
         """The part of the TCP payload so far, without duplicates, that is TLS and was not decrypted: 0 to 1."""
-        known, directions = self.dissector.connections, self.assembler.directions
-        is_open = np.repeat(self.assembler.connections["used"] == ROW_OPEN, 2)
-        duplicate = self._ended.bytes["duplicate"] + int(directions["duplicate_bytes"][is_open].sum())
-        total = self.assembler.payload_bytes - duplicate
+        known, total = self.dissector.connections, self._payload
         used = self.assembler.connections["used"][: len(known)] == ROW_OPEN
         tls = np.flatnonzero(used & (known["protocol"][: len(used)] == PROTOCOL_TLS))
         skipped = self.dissector.streams["skipped_bytes"]
         encrypted = self._ended.bytes["encrypted"] + self.tls.encrypted_now()
         encrypted += int(skipped[2 * tls].sum() + skipped[2 * tls + 1].sum())
         return min(encrypted / total, 1.0) if total else 0.0
+
+    @property
+    def decrypted_share(self) -> float:
+        """The part of the TCP payload so far, without duplicates, that is TLS and was decrypted: 0 to 1."""
+        decrypted = self._ended.decrypted + self.tls.decrypted_now()
+        return min(decrypted / self._payload, 1.0) if self._payload else 0.0
+
+    @property
+    def _payload(self) -> int:
+        """The TCP payload so far, without duplicates."""
+        is_open = np.repeat(self.assembler.connections["used"] == ROW_OPEN, 2)
+        open_duplicates = int(self.assembler.directions["duplicate_bytes"][is_open].sum())
+        return self.assembler.payload_bytes - self._ended.bytes["duplicate"] - open_duplicates
 
     def context(
         self, files: Sequence[FileInfo] = (), connections: Array | None = None, is_over: bool = True

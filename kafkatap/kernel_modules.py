@@ -34,5 +34,6 @@ KERNEL_MODULES = (
     "kafkatap.reports.questions.matching",
     "kafkatap.splits.chains",
     "kafkatap.tls.chunk_rows",
+    "kafkatap.tls.key_log_lines",
     "kafkatap.tls.records",
 )

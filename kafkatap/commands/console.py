@@ -8,9 +8,9 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kafkatap.reports.batch import P_KAFKA, Context
+from kafkatap.reports.batch import D_DECRYPTED, P_KAFKA, Context
 from kafkatap.reports.counting.connection_counts import connection_totals
 
 from ..captures.capture_reader import FileReport
@@ -20,6 +20,9 @@ from ..captures.storage import is_uri
 from ..complaints import complain, reason_of
 from ..run import Follow
 from .exit_codes import WRONG
+
+if TYPE_CHECKING:
+    from ..tls.key_log import KeyLog
 
 #: What ends --follow besides Ctrl-C, as it ends live capture.
 SIGNALS_OF_FOLLOW = ("SIGTERM", "SIGHUP")
@@ -146,6 +149,16 @@ def progress(options: argparse.Namespace) -> Iterator[Any]:
         yield bar.update
     finally:
         bar.close()
+
+
+def note_key_log(options: argparse.Namespace, key_log: KeyLog | None, context: Context) -> None:
+    """With -v: how many secrets were read and used, of --keylog and of captures."""
+    if key_log is None or not options.verbose:
+        return
+    from kafkatap.reports.encryption import encryption_of
+
+    used = encryption_of(context).connections.get(D_DECRYPTED, 0)
+    complain(f"key log: {key_log.line_count:,} secrets, {used:,} connections decrypted")
 
 
 def no_kafka(context: Context) -> str:

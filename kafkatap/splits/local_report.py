@@ -133,6 +133,7 @@ class _Task:
                 definitions=options.definitions,
                 light=not self._needs_names,
                 limits=options.limits,
+                counts_records=options.key_log is not None,
             )
         finally:
             reader.close()

@@ -49,6 +49,7 @@ def needed_lines(
     client randoms of connections that a checkpoint has."""
     if key_log is None:
         return None
+    key_log.poll()
     randoms = set(open_randoms)
     has_unknown = False
     for survey in surveys:

@@ -40,8 +40,7 @@ class ChunkRows:
     """New chunks of one part. `data` has their bytes, `used` of them."""
 
     def __init__(self) -> None:
-        self.data: Array = np.empty(_ROOM, np.uint8)
-        self.view = memoryview(self.data)
+        self._allocate(_ROOM)
         self.used = 0
         self._keys: list[int] = []
         self._rows: list[tuple[int, int, int, int, int, int, int, int, int, int, int]] = []
@@ -51,8 +50,12 @@ class ChunkRows:
         self.used = 0
         self._keys, self._rows = [], []
         if len(self.data) > _KEPT:
-            self.data = np.empty(_ROOM, np.uint8)
-            self.view = memoryview(self.data)
+            self._allocate(_ROOM)
+
+    def _allocate(self, size: int) -> None:
+        data: Any = np.empty(size, np.uint8)
+        self.data: Array = data
+        self.view = memoryview(data)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -61,9 +64,9 @@ class ChunkRows:
         """The array from `used` on, with room for `length` bytes at least."""
         end = self.used + length
         if end > len(self.data):
-            bigger = np.empty(max(2 * len(self.data), end), np.uint8)
-            bigger[: self.used] = self.data[: self.used]
-            self.data, self.view = bigger, memoryview(bigger)
+            old = self.data
+            self._allocate(max(2 * len(old), end))
+            self.data[: self.used] = old[: self.used]
         return self.view[self.used :]
 
     def add_plain(

@@ -21,6 +21,8 @@ Array = np.ndarray[Any, Any]
 TLS_ROW = np.dtype([
     *((name, CONNECTION_ROW[name]) for name in TLS_COLUMNS),
     ("is_decrypted", "u1"),
+    ("is_silent", "u1"),  # it was decrypted, and there was no data
+    ("is_unfinished", "u1"),  # its handshake was not completed so far
     ("client", "i1"),
     ("overhead", "i8"),
     ("encrypted", "i8"),
@@ -42,11 +44,11 @@ def tls_rows(layer: TlsLayer, connections: Array, number_of: Callable[[bytes], i
 
 def _fill(row: Any, layer: TlsLayer, tracked: Tracked, number_of: Callable[[bytes], int]) -> None:
     facts = tracked.facts
-    row["tls_handshake_ns"] = tracked.handshake_ns
+    row["tls_handshake_ns"] = max(tracked.handshake_ns, -1)
     row["tls_decrypted_bytes"] = tracked.decrypted_bytes
     row["tls_failed_records"] = tracked.failed
     row["tls_estimated"] = tracked.estimated if tracked.mode != DECRYPTED else 0
-    payload, records, lost = layer.counts(tracked)
+    payload, records, lost = tracked.counts = layer.counts(tracked)
     row["tls_records"], row["tls_lost_records"] = records, max(lost, tracked.lost)
     row["tls_server_certificate_end"] = facts.server_certificate_end
     row["tls_client_certificate_end"] = facts.client_certificate_end
@@ -65,7 +67,9 @@ def _fill(row: Any, layer: TlsLayer, tracked: Tracked, number_of: Callable[[byte
     row["tls_session"] = facts.session
     row["tls_asks_certificate"] = facts.asks_certificate
     row["client"] = facts.client
+    row["is_unfinished"] = tracked.is_unfinished
     if tracked.mode == DECRYPTED:
         row["is_decrypted"] = 1
+        row["is_silent"] = not tracked.plain_bytes
         row["encrypted"] = max(0, payload - tracked.read_bytes)
         row["overhead"] = payload - row["encrypted"] - tracked.plain_bytes

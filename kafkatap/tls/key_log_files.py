@@ -48,7 +48,8 @@ def find_key_logs(named: Iterable[str | os.PathLike[str]]) -> list[str]:
             raise ValueError(f"{name}: a key log is read more than once, and a pipe cannot be: save it to a file first")
         matches = [name] if os.path.lexists(name) else sorted(glob(name, recursive=True))
         if not matches:
-            raise FileNotFoundError(2, "there is no such key log", name)
+            advice = "there is no such key log (if its program begins later, make the file with touch)"
+            raise FileNotFoundError(2, advice, name)
         found.update(dict.fromkeys(matches))
     return list(found)
 

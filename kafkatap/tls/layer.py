@@ -20,11 +20,11 @@ from kafkatap.reassembly.dtypes import CHUNK_START, OPENING_HINT, OPENING_UNKNOW
 from kafkatap.reports.batch import D_NO_HANDSHAKE, D_NO_KEY, D_WRONG_KEY
 
 from .chunk_rows import ChunkRows, copied_chunks
+from .estimates import overhead_of
 from .record_tables import (
     APPLICATION_DATA,
     EMIT_ALL,
     EMIT_HANDSHAKE,
-    EMIT_NONE,
     FLOW,
     LINK,
     RECORD_ROOM,
@@ -36,6 +36,7 @@ from .record_tables import (
     ROW_PASS,
     ROW_RECORD,
     TRACK,
+    TURN_ROW,
     WALK,
     RecordTables,
 )
@@ -73,6 +74,9 @@ class TlsLayer:
         self._links = Table(256, links=LINK)
         self._gathered = SlotTable(GATHERED_BYTES // RECORD_ROOM, gathered=Column(np.uint8, RECORD_ROOM))
         self._rows = np.zeros(_ROWS, ROW)
+        self._turns = np.zeros(_ROWS, TURN_ROW)
+        #: TURN_ROWs that wait to be taken: their connections, the overhead of a record, and the rows.
+        self._estimates: list[tuple[int, int, Array]] = []
         self._owners = np.zeros(1, np.int32)
         self._walk = np.zeros(1, WALK)
         self._fates = np.zeros(len(self._slots) + 1, np.uint8)  # the last one stands for no slot
@@ -90,6 +94,11 @@ class TlsLayer:
         self._kernel = None
         for tracked in self._holding.values():
             tracked.session.use(key_log)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether connections wait for their secrets, or for more bytes."""
+        return bool(self._holding)
 
     # Parts.
 
@@ -122,23 +131,41 @@ class TlsLayer:
             kernel = self._kernel or self._bind()
             done = kernel(part.block, part.held, part.table, count, self._emit, room)
             made = int(walk["rows"][0])
+            turns = int(walk["estimates"][0])
             if made:
                 self._read_rows(part, made)
+            if turns:
+                self._note_turns(turns)
             if done == count:
                 return bool(walk["owned"][0])
             if walk["needs_slots"][0]:
-                self._slots.grow()
-                fates = np.zeros(len(self._slots) + 1, np.uint8)
-                fates[: len(self._fates) - 1] = self._fates[:-1]
-                self._fates = fates
-                self._kernel = None
+                self.grow_slots()
+
+    def grow_slots(self) -> None:
+        """Make room for more connections."""
+        self._slots.grow()
+        fates = np.zeros(len(self._slots) + 1, np.uint8)
+        fates[: len(self._fates) - 1] = self._fates[:-1]
+        self._fates = fates
+        self._kernel = None
+
+    def _add(self, tracked: Tracked) -> None:
+        self.tracked[tracked.connection] = tracked
+        if tracked.slot >= len(self._by_slot):
+            self._by_slot += [None] * (tracked.slot + 1 - len(self._by_slot))
+        self._by_slot[tracked.slot] = tracked
+
+    def add_resumed(self, tracked: Tracked) -> None:
+        """Track a connection that continues from another run."""
+        self._add(tracked)
+        self._fates[tracked.slot] = _DROP if tracked.mode == DECRYPTED else _PASS
 
     def _bind(self) -> Callable[..., int]:
         slots, gathered = self._slots, self._gathered
         self._kernel = walk_chunks.bound(
             RecordTables(
                 self._links["links"], slots["tracks"], slots["flows"], slots.free, gathered["gathered"], gathered.free,
-                self._rows, self._owners, self._walk,
+                self._rows, self._turns, self._owners, self._walk,
             )
         )  # fmt: skip
         return self._kernel
@@ -162,27 +189,21 @@ class TlsLayer:
         return part._replace(table=table, chunk_count=len(table), held=held)
 
     def _hold(self, part: Assembled, places: Array) -> None:
-        """Copy chunks of connections that are not decided."""
+        """Copy chunks of connections that are not decided. If too much waits, they pass instead."""
         owners = self._owners[places]
         order = np.argsort(owners, kind="stable")
         places, owners = places[order], owners[order]
         for group in np.split(np.arange(len(places)), np.flatnonzero(np.diff(owners)) + 1):
             tracked = self._by_slot[int(owners[group[0]])]
             assert tracked is not None
-            rows, data = copied_chunks(part.table[places[group]], part.block, part.held)
-            tracked.held.append((rows, data))
-            tracked.held_bytes += len(data)
-            self._held_bytes += len(data)
-            if tracked.held_bytes > HOLD_BYTES:
-                self._give_up(tracked, int(places[group[0]]))
-        while self._held_bytes > HOLD_ALL and self._holding:
-            self._give_up(next(iter(self._holding.values())), 0)
-        # What was given up now has its chunks of this part twice: held, and in the part.
-        # Its fate is to drop them here, as the held ones pass.
-        for slot in np.unique(owners).tolist():
-            tracked = self._by_slot[slot]
-            if tracked is not None and tracked.mode != HOLDING and self._fates[slot] == _PASS:
-                self._owners[places[owners == slot]] = -2
+            rows = part.table[places[group]]
+            size = int(rows["captured"].sum(dtype=np.int64)) + rows.nbytes
+            if tracked.held_bytes + size > HOLD_BYTES or self._held_bytes + size > HOLD_ALL:
+                self._give_up(tracked)
+                continue
+            tracked.held.append(copied_chunks(rows, part.block, part.held))
+            tracked.held_bytes += size
+            self._held_bytes += size
 
     # Rows of the kernel.
 
@@ -209,7 +230,7 @@ class TlsLayer:
             elif kind == ROW_BROKEN:
                 if tracked.mode == DECRYPTED:
                     tracked.lose(row)
-                elif row[14] and not tracked.facts.handshake_done:
+                elif row[14]:
                     tracked.session.lost(row[10])
             elif kind == ROW_PASS:
                 self._keep_proxy(tracked, row, views)
@@ -226,59 +247,49 @@ class TlsLayer:
         slot = row[7]
         connection = int(self._slots["tracks"]["connection"][slot])
         tracked = Tracked(connection, slot, Session(self.key_log), self.key_log is not None, row[1])
-        self.tracked[connection] = tracked
-        if slot >= len(self._by_slot):
-            self._by_slot += [None] * (slot + 1 - len(self._by_slot))
-        self._by_slot[slot] = tracked
+        self._add(tracked)
         if tracked.mode == HOLDING:
             self._fates[slot] = _HOLD
             self._holding[slot] = tracked
 
     def _read_record(self, tracked: Tracked, row: tuple[int, ...], record: memoryview, part: Assembled) -> None:
         """Read a record of a connection that is not decrypted, or not yet."""
-        session = tracked.session
+        facts = tracked.facts
+        had_client = facts.client >= 0
         if tracked.mode != HOLDING:
-            if not row[14] or session.facts.handshake_done:
-                return
-            had_hello = session.facts.client >= 0
-            tracked.observe(row, record)
-            if session.facts.handshake_done:
-                self._set_emitted(tracked, EMIT_NONE)
-        elif tracked.has_secrets:
-            had_hello = True
-            self._open_held(tracked, row, record)
+            if row[14]:
+                tracked.observe(row, record)
+        elif row[11] == APPLICATION_DATA and not had_client:
+            self._try_middle(tracked, row, record)
+        elif not tracked.has_secrets and tracked.is_protected(row):
+            self._read_protected(tracked, row, record)
         else:
-            had_hello = session.facts.client >= 0
-            if had_hello:
-                tracked.queue.append((row, bytes(record)))
-            elif row[11] == APPLICATION_DATA:
-                self._try_middle(tracked, row, record)
-            else:
-                self._read_hello(tracked, row, record)
-        if not had_hello and session.facts.client >= 0:
+            self._open_held(tracked, row, record)
+        if not had_client and facts.client >= 0:
             self._orient(tracked, part)
 
     def _open_held(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
-        """Open a record of a connection whose secrets are known."""
+        """Open a record of a connection that waits: it is in the clear, or secrets are known."""
         if tracked.open_held(row, record, self._made):
             self._begin_decryption(tracked)
         elif tracked.is_hopeless:
             tracked.reason = D_WRONG_KEY if tracked.failures else 0
-            self._give_up(tracked, row[8])
+            self._give_up(tracked)
 
-    def _read_hello(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
-        """Read a record up to the ClientHello. Then the key log decides."""
-        session, key_log = tracked.session, self.key_log
+    def _read_protected(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
+        """The first protected records of a connection that waits: the key log decides."""
+        key_log = self.key_log
         assert key_log is not None
-        session.open(row[10], record, self._made.room(len(record)))
-        tracked.read_bytes += len(record)
-        client_random = session.facts.client_random
-        if not client_random:
-            return
-        tracked.has_secrets = key_log.secrets(client_random) is not None
-        if not tracked.has_secrets and not key_log.is_growing:
+        tracked.has_secrets = not tracked.queue and tracked.session.has_secrets()
+        if tracked.has_secrets:
+            self._open_held(tracked, row, record)
+        elif key_log.is_growing:
+            tracked.queue.append((row, bytes(record)))
+        else:
             tracked.reason = D_NO_KEY
-            self._give_up(tracked, row[8])
+            self._give_up(tracked)
+            if row[14]:
+                tracked.observe(row, record)
 
     def _try_middle(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
         """Try the secrets of the key log on a record of a connection whose handshake was not captured."""
@@ -290,7 +301,7 @@ class TlsLayer:
             self._open_held(tracked, row, record)
         else:
             tracked.reason = D_NO_HANDSHAKE
-            self._give_up(tracked, row[8])
+            self._give_up(tracked)
 
     def _begin_decryption(self, tracked: Tracked) -> None:
         self._held_bytes = max(0, self._held_bytes - tracked.held_bytes)
@@ -302,11 +313,13 @@ class TlsLayer:
         data = bytes(views[row[12]][row[0] : row[0] + row[5]])
         tracked.proxy = data, row[1], row[2], row[4], row[10]
 
-    def _give_up(self, tracked: Tracked, place: int) -> None:
-        """The chunks of a connection pass as they are: those that waited, and all later ones."""
+    def _give_up(self, tracked: Tracked) -> None:
+        """The chunks of a connection pass as they are: those that waited, before all chunks of this part, and all later
+        ones."""
         self._held_bytes -= tracked.held_bytes
         for rows, data in tracked.release():
-            self._made.add_copies(place, rows, data)
+            self._made.add_copies(0, rows, data)
+        self._emit_turns(tracked)
         slot = tracked.slot
         if slot >= 0:
             self._fates[slot] = _PASS
@@ -322,12 +335,13 @@ class TlsLayer:
         """A connection is over, or is no TLS: nothing of it waits any more."""
         slot = tracked.slot
         if tracked.mode == HOLDING:
-            self._give_up(tracked, row[8])
+            self._give_up(tracked)
         flows = self._slots["flows"][2 * slot : 2 * slot + 2]
         self._gathered.release(flows["row"][flows["row"] >= 0])
         flows["row"] = -1
         tracked.end(row[8], row[1], row[2], self._made)
         tracked.counts = self.counts(tracked)
+        tracked.base = [base + int(count) for base, count in zip(tracked.base, flows["records"], strict=True)]
         self._released.append(slot)
         if is_plain and tracked.mode != DECRYPTED:
             del self.tracked[tracked.connection]
@@ -350,6 +364,36 @@ class TlsLayer:
             self._slots.release(np.array(slots, np.int32))
             self._released = []
 
+    # Estimates.
+
+    def _note_turns(self, count: int) -> None:
+        """Keep the turns that the kernel emitted, of connections that are not decrypted."""
+        turns = self._turns[:count]
+        for slot in np.unique(turns["slot"]).tolist():
+            tracked = self._by_slot[slot] if slot < len(self._by_slot) else None
+            if tracked is not None and tracked.mode != DECRYPTED:
+                tracked.turns.append(turns[turns["slot"] == slot].copy())
+                if tracked.mode != HOLDING:
+                    self._emit_turns(tracked)
+
+    def _emit_turns(self, tracked: Tracked) -> None:
+        overhead = overhead_of(tracked.facts.version, tracked.facts.suite)
+        for rows in tracked.turns:
+            tracked.estimated += len(rows)
+            self._estimates.append((tracked.connection, overhead, rows))
+        tracked.turns = []
+
+    def take_turns(self) -> tuple[Array, Array, Array] | None:
+        """Remove and return the turns so far: TURN_ROW (n,), and for each its connection and the overhead of its
+        records; None if there are none."""
+        found, self._estimates = self._estimates, []
+        if not found:
+            return None
+        lengths = [len(rows) for _, _, rows in found]
+        connections = np.repeat(np.array([c for c, _, _ in found], np.int64), lengths)
+        overheads = np.repeat(np.array([overhead for _, overhead, _ in found], np.int64), lengths)
+        return np.concatenate([rows for _, _, rows in found]), connections, overheads
+
     # Connections that wait.
 
     def _review(self, part: Assembled, now: int) -> None:
@@ -358,22 +402,20 @@ class TlsLayer:
         assert key_log is not None
         key_log.poll()
         for tracked in list(self._holding.values()):
-            if tracked.has_secrets or not tracked.facts.client_random:
+            if tracked.has_secrets or tracked.facts.client < 0:
                 continue
-            if key_log.secrets(tracked.facts.client_random) is not None:
+            if tracked.queue and tracked.session.has_secrets():
                 tracked.has_secrets = True
                 queue, tracked.queue = tracked.queue, []
                 for row, record in queue:
                     row = (*row[:8], 0, *row[9:])  # before all chunks of this part
                     if tracked.mode == DECRYPTED:
                         tracked.decrypt(row, memoryview(record), self._made)
-                    elif tracked.mode == HOLDING:
-                        self._open_held(tracked, row, memoryview(record))
                     else:
                         self._read_record(tracked, row, memoryview(record), part)
-            elif now - tracked.since > HOLD_NS:
+            elif key_log.is_growing and now - tracked.since > HOLD_NS:
                 tracked.reason = D_NO_KEY
-                self._give_up(tracked, 0)
+                self._give_up(tracked)
 
     def _orient(self, tracked: Tracked, part: Assembled) -> None:
         """A ClientHello shows the client of a connection without a SYN."""
@@ -393,6 +435,11 @@ class TlsLayer:
         """Payload of open connections that are decrypted that could not be decrypted."""
         found = (t for t in self.tracked.values() if t.mode == DECRYPTED and t.slot >= 0)
         return sum(max(0, self.counts(t)[0] - t.read_bytes) for t in found)
+
+    def decrypted_now(self) -> int:
+        """Payload of open connections that are decrypted, without what could not be."""
+        found = (t for t in self.tracked.values() if t.mode == DECRYPTED and t.slot >= 0)
+        return sum(min(self.counts(t)[0], t.read_bytes) for t in found)
 
     def forget(self, connections: Array) -> None:
         """Forget connections that are over."""

@@ -56,6 +56,38 @@ LINK = record_dtype(
 TRACK = record_dtype(
     ("connection", "i4"),
     ("early", "i4"),  # records that may still be emitted with EMIT_HANDSHAKE
+    # The current turn (`estimates`).
+    ("last_record", "i8"),  # when the last record with application data came
+    ("request_last", "i8"),
+    ("request_bytes", "i8"),
+    ("response_first", "i8"),
+    ("response_last", "i8"),
+    ("response_bytes", "i8"),
+    ("request_records", "i4"),
+    ("response_records", "i4"),
+    ("requests", "i4"),  # messages of the client in it
+    ("groups", "i4"),  # messages of the broker in it
+    ("turns", "i4"),  # turns so far
+    ("waiting", "i4"),  # requests of earlier turns without a response
+    ("writes", "i4"),  # how often the client wrote in it
+    ("responses", "i4"),  # records of the broker in it, without those that continue a full one
+    ("pattern_turns", "i4"),  # turns that show that the client writes messages in parts
+    ("spare", "i4"),
+    ("phase", "u1"),  # TURN_...
+    ("spare_1", "u1"),
+    ("is_suspended", "u1"),  # no turn counts until the connection was silent
+    ("is_13", "u1"),  # it may be TLS 1.3
+)
+#: A response time that the kernel estimates. Bytes are those of records, with headers.
+TURN_ROW = record_dtype(
+    ("at", "i8"),
+    ("ns", "i8"),
+    ("request_bytes", "i8"),
+    ("response_bytes", "i8"),
+    ("request_records", "i4"),
+    ("response_records", "i4"),
+    ("slot", "i4"),
+    ("spare", "i4"),
 )
 #: One direction of a tracked connection: row = 2 * slot + direction.
 FLOW = record_dtype(
@@ -74,6 +106,10 @@ FLOW = record_dtype(
     ("emit", "u1"),  # EMIT_...
     ("proxy", "u1"),  # bytes of a PROXY header so far; of version 1 at most 107
     ("version", "u1"),  # of the PROXY header
+    ("was_full", "u1"),  # 1: its last record with application data was full
+    ("spare_1", "u1"),
+    ("spare_2", "u1"),
+    ("spare_3", "u1"),
     ("proxy_left", "i4"),  # bytes of a PROXY header of version 2 that are left
 )
 #: What the kernel emits, in the order of the stream.
@@ -104,6 +140,7 @@ WALK = record_dtype(
     ("chunk", "i8"),
     ("offset", "i8"),  # bytes of that chunk that are done
     ("rows", "i8"),
+    ("estimates", "i8"),
     ("owned", "i8"),  # chunks of tracked connections
     ("skipped", "i8"),  # records that were not gathered because too many others were
     ("needs_slots", "i8"),  # 1: there was no room for another connection
@@ -120,5 +157,6 @@ class RecordTables(NamedTuple):
     gathered: Annotated[Array, np.uint8]  # RECORD_ROOM bytes a row
     free_rows: Annotated[Array, np.int32]
     rows: Annotated[Array, ROW]
+    estimates: Annotated[Array, TURN_ROW]
     owners: Annotated[Array, np.int32]  # by chunk: the slot of its connection, or -1
     walk: Annotated[Array, WALK]

@@ -24,6 +24,7 @@ from kafkatap.reassembly.dtypes import (
     OPENING_UNKNOWN,
 )
 
+from .estimates import begin_turns, end_turn, note_record, suspend_turns
 from .record_tables import (
     APPLICATION_DATA,
     CHANGE_CIPHER_SPEC,
@@ -57,8 +58,8 @@ from .record_tables import (
 ROWS_ROOM = 4
 #: Records that are read of a connection that is not decrypted.
 MOST_EARLY = 64
-#: Application data of each direction that is read of such a connection: in TLS 1.3 it ends the handshake.
-FIRST_RECORDS = 1
+#: Records with application data of each direction among them: in TLS 1.3 they end the handshake.
+FIRST_RECORDS = 8
 #: A PROXY header of version 1 is no longer, that of version 2 has so many bytes before its variable part.
 LONGEST_PROXY_1, PROXY_2 = 107, 16
 
@@ -137,6 +138,7 @@ def _begin_flow(flow, mode, emit):  # type: ignore[no-untyped-def]
     flow.proxy = 0
     flow.version = 0
     flow.proxy_left = 0
+    flow.was_full = 0
 
 
 @helper
@@ -148,6 +150,7 @@ def _begin_tracking(t, link, c, d, mode, other_mode, place, chunk, emit):  # typ
     track = t.tracks[slot]
     track.connection = c
     track.early = MOST_EARLY
+    begin_turns(track, other_mode == FLOW_SEARCH)
     _begin_flow(t.flows[2 * slot + d], mode, emit)
     _begin_flow(t.flows[2 * slot + 1 - d], other_mode, emit)
     _add_row(t, ROW_BEGIN, slot, d, place, chunk)
@@ -157,6 +160,7 @@ def _begin_tracking(t, link, c, d, mode, other_mode, place, chunk, emit):  # typ
 def _stop_tracking(t, link, d, place, chunk, kind):  # type: ignore[no-untyped-def]
     """The connection is no TLS, or it is over."""
     slot = np.int64(link.slot)
+    end_turn(t, slot, t.tracks[slot], True)
     link.state = LINK_PLAIN
     for side in range(2):
         t.flows[2 * slot + side].mode = FLOW_STOPPED
@@ -178,6 +182,8 @@ def _is_wanted(t, slot, flow, content):  # type: ignore[no-untyped-def]
 @helper
 def _end_record(t, slot, d, flow, place, chunk, content, source, at, is_wanted):  # type: ignore[no-untyped-def]
     """The current record is over: emit it if it is wanted."""
+    if content == APPLICATION_DATA:
+        note_record(t, slot, d, flow, np.int64(flow.need), np.int64(chunk.ts))
     flow.ended += 1
     is_early = _is_early(t, slot, flow, content)
     if is_early:
@@ -260,7 +266,7 @@ def _read_bytes(t, slot, d, flow, buf, first, at, end, place, chunk):  # type: i
     """Read buf[at:end], captured bytes of a chunk that begins at `first`. Return the place of the first byte that was
     not read: there was no room for rows, or what comes is no record (`need` is -1)."""
     while at < end:
-        if t.walk[0].rows + ROWS_ROOM > t.rows.shape[0]:
+        if t.walk[0].rows + ROWS_ROOM > t.rows.shape[0] or t.walk[0].estimates + ROWS_ROOM > t.estimates.shape[0]:
             return at
         if flow.mode == FLOW_SEARCH:
             found = _header_place(buf, at, end, at == first)
@@ -317,6 +323,7 @@ def _skip_bytes(t, slot, d, flow, length, place, chunk):  # type: ignore[no-unty
             flow.before += length
         return
     if flow.have < RECORD_HEADER:
+        suspend_turns(t.tracks[slot])
         flow.before += flow.have + length
         flow.have = 0
         flow.need = 0
@@ -511,10 +518,11 @@ def walk_chunks(t, block, held, chunks, count, emit, room):  # type: ignore[no-u
     `room`: how many more connections may be tracked."""
     walk = t.walk[0]
     walk.rows = 0
+    walk.estimates = 0
     walk.needs_slots = 0
     i = np.int64(walk.chunk)
     while i < count:
-        if walk.rows + 2 * ROWS_ROOM > t.rows.shape[0]:
+        if walk.rows + 2 * ROWS_ROOM > t.rows.shape[0] or walk.estimates + 2 * ROWS_ROOM > t.estimates.shape[0]:
             break
         chunk = chunks[i]
         c = np.int64(chunk.connection)

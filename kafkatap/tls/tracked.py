@@ -26,18 +26,22 @@ from kafkatap.reports.batch import (
 )
 
 from .chunk_rows import ChunkRows
-from .record_tables import APPLICATION_DATA
+from .record_tables import APPLICATION_DATA, CHANGE_CIPHER_SPEC
 
 if TYPE_CHECKING:
+    from .facts import TlsFacts
     from .key_log import KeyLog
-    from .session import Session, TlsFacts
+    from .session import Session
 
 Array = np.ndarray[Any, Any]
 OBSERVED, HOLDING, DECRYPTED = range(3)
+#: `handshake_ns` of a connection whose handshake another run has read.
+BEGAN_ELSEWHERE = -2
 #: A gap of unknown length is so long: longer than a frame, so that the next frame is searched.
 UNKNOWN_GAP = 1 << 32
 #: Records that may fail before a secret counts as wrong.
 MOST_FAILURES = 32
+TLS_1_3 = 0x0304
 #: A record length by which the length of a record's overhead is determined.
 _SAMPLE = 1_024
 
@@ -46,9 +50,10 @@ class Tracked:
     """The state of one connection. `has_secrets`: the session can decrypt, or has tried its best to find out."""
 
     __slots__ = (
-        "connection", "counts", "decrypted_bytes", "estimated", "failed", "failures", "handshake_ns", "has_secrets",
-        "held", "held_bytes", "is_middle", "lost", "mode", "pending", "pending_failed", "pending_records",
-        "plain_bytes", "proxy", "queue", "read_bytes", "reason", "session", "since", "slot",
+        "base", "connection", "counts", "decrypted_bytes", "estimated", "failed", "failures", "given", "handshake_ns",
+        "has_secrets", "held", "held_bytes", "is_changed", "is_middle", "lost", "mode", "pending", "pending_failed",
+        "pending_records", "plain_bytes", "proxy", "queue", "quiet_turns", "read_bytes",
+        "reason", "session", "since", "slot", "turns",
     )  # fmt: skip
 
     def __init__(self, connection: int, slot: int, session: Session, is_holding: bool, since: int) -> None:
@@ -72,10 +77,15 @@ class Tracked:
         self.decrypted_bytes = 0
         self.handshake_ns = -1
         self.estimated = 0  # rows of ESTIMATE
+        self.turns: list[Array] = []  # TURN_ROWs, until it is known whether they are wanted
+        self.is_changed = [False, False]  # by direction: a ChangeCipherSpec came
         self.pending = [0, 0]  # by direction: bytes of records that are missing before the next one
         self.pending_failed = [0, 0]  # how many of them were there and did not open
         self.pending_records = [0, 0]  # how many of them are known to be one record each
         self.counts: tuple[int, int, int] = (0, 0, 0)  # of its flows: bytes, records, lost
+        self.given = b""  # what the run before knew of it, as of `hand_over`
+        self.quiet_turns = (0, 0, 0)  # `hand_over.quiet_turns` at its end
+        self.base = [0, 0]  # by direction: records with application data that other runs count
 
     @property
     def facts(self) -> TlsFacts:
@@ -84,9 +94,9 @@ class Tracked:
 
     def decryption(self, key_log: KeyLog | None) -> int:
         """Whether it was decrypted, and why not: D_..."""
-        if self.mode == DECRYPTED:
-            return D_DECRYPTED
         facts = self.session.facts
+        if self.mode == DECRYPTED:
+            return D_FAILED_HANDSHAKE if facts.alert >= 0 and not self.plain_bytes else D_DECRYPTED
         if facts.decryption == D_FAILED_HANDSHAKE:
             return D_FAILED_HANDSHAKE
         if key_log is None:
@@ -99,10 +109,25 @@ class Tracked:
             return D_NO_HANDSHAKE
         return D_WRONG_KEY if self.failures else D_NO_KEY
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the handshake was not completed so far, and nothing of it is missing."""
+        is_tried = self.session.facts.client >= 0 and not self.session.facts.handshake_done
+        return is_tried and self.counts[1:] == (0, 0) and not self.is_middle
+
+    def is_protected(self, row: tuple[int, ...]) -> bool:
+        """Whether a record is encrypted, as far as can be seen without keys. Called once for each record, in order."""
+        direction, content = row[10], row[11]
+        if content == APPLICATION_DATA or self.is_changed[direction]:
+            return True
+        if content == CHANGE_CIPHER_SPEC and self.session.facts.version != TLS_1_3:
+            self.is_changed[direction] = True
+        return False
+
     def observe(self, row: tuple[int, ...], record: memoryview) -> None:
         """Read a record of the handshake of a connection that is not decrypted."""
         self.session.read_handshake(row[10], record)
-        if self.handshake_ns < 0 and self.session.facts.handshake_done:
+        if self.handshake_ns == -1 and self.session.facts.handshake_done:
             self.handshake_ns = row[1] - self.since
 
     def open_held(self, row: tuple[int, ...], record: memoryview, made: ChunkRows) -> bool:
@@ -113,7 +138,7 @@ class Tracked:
             self.failures += 1
             return False
         self.read_bytes += len(record)
-        if self.handshake_ns < 0 and self.session.facts.handshake_done:
+        if self.handshake_ns == -1 and self.session.facts.handshake_done:
             self.handshake_ns = row[1] - self.since
         if content != APPLICATION_DATA:
             return False
@@ -127,7 +152,7 @@ class Tracked:
     def begin_decryption(self, row: tuple[int, ...], size: int, made: ChunkRows) -> None:
         """Plain bytes pass from now on. `size`: those that lie in the array already. The PROXY header comes first."""
         self.mode = DECRYPTED
-        self.held, self.held_bytes, self.queue = [], 0, []
+        self.held, self.held_bytes, self.queue, self.turns = [], 0, [], []
         if self.proxy is not None:
             data, ts, packet, seq, direction = self.proxy
             room = made.room(size + len(data))
@@ -156,7 +181,7 @@ class Tracked:
         self.read_bytes += length
         self.decrypted_bytes += length
         if kind != APPLICATION_DATA:
-            if self.handshake_ns < 0 and session.facts.handshake_done:
+            if self.handshake_ns == -1 and session.facts.handshake_done:
                 self.handshake_ns = ts - self.since
         elif size:
             if self.pending[direction]:
@@ -189,11 +214,12 @@ class Tracked:
 
     def _lost_plain(self, direction: int, skipped: int) -> int:
         """How many plain bytes the missing records had; UNKNOWN_GAP if that is unknown."""
-        count = skipped if skipped >= 0 else self.pending_records[direction]
+        known, failed = self.pending_records[direction], self.pending_failed[direction]
+        count = skipped if skipped >= 0 else known + failed if known >= 0 else -1
         plain = self.session.plain_length(direction, _SAMPLE)
         if count < 0 or plain < 0:
             return UNKNOWN_GAP
-        length = self.pending[direction] - (count + self.pending_failed[direction]) * (_SAMPLE - plain)
+        length = self.pending[direction] - count * (_SAMPLE - plain)
         return length if length >= 0 else UNKNOWN_GAP
 
     def end(self, place: int, ts: int, packet: int, made: ChunkRows) -> None:
@@ -210,7 +236,7 @@ class Tracked:
         held, self.held, self.held_bytes = self.held, [], 0
         queue, self.queue = self.queue, []
         for row, record in queue:
-            if row[14] and not self.session.facts.handshake_done:
+            if row[14]:
                 self.observe(row, memoryview(record))
         return held
 

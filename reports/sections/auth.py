@@ -15,6 +15,7 @@ no SASL  at a broker's port where others use SASL
 no TLS   at a broker's port where others use TLS: it reads the request as a TLS record
 
 A TLS connection has failed if its handshake did not end, or if an alert came before it did.
+Failures of handshakes are shown in detail in the section `tls`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, RESPONSE_LOST, UNANSWERED
 
-from ..batch import H_COMPLETE, P_KAFKA, P_TLS, Array, Context, endpoint
+from ..batch import D_NOT_TLS, H_COMPLETE, P_KAFKA, Array, Context, decryptions, endpoint
 from ..counting.count_table import MAX, MIN, SUM
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Value
@@ -103,7 +104,15 @@ _API_VERSIONS = 18
 _CONNECTIONS = CountForm(
     "auth.connections",
     {"connection": NUMBER},
-    {"requests": SUM, "answered": SUM, "closed_by": MAX, "handshake": MAX, "last": MAX, "first_answered": MIN},
+    {
+        "requests": SUM,
+        "answered": SUM,
+        "closed_by": MAX,
+        "handshake": MAX,
+        "tls": MAX,
+        "last": MAX,
+        "first_answered": MIN,
+    },
     {"connection": 0},
     newest="last",
 )
@@ -143,9 +152,10 @@ def read(gathered: Gathered, tally: Tally) -> None:
 
 def read_connections(rows: Array, tally: Tally) -> None:
     """Keep how connections began and ended, and the TLS connections of clients."""
-    kafka, tls = rows[rows["protocol"] == P_KAFKA], rows[rows["protocol"] == P_TLS]
+    kafka, tls = rows[rows["protocol"] == P_KAFKA], rows[decryptions(rows) != D_NOT_TLS]
     if len(kafka):
-        values = {"closed_by": kafka["closed_by"], "handshake": kafka["handshake"]}
+        is_tls = decryptions(kafka) != D_NOT_TLS
+        values = {"closed_by": kafka["closed_by"], "handshake": kafka["handshake"], "tls": is_tls}
         tally.add(_CONNECTIONS.name, {"connection": kafka["connection"]}, values)
     count_tls(tls, tally)
 
@@ -160,9 +170,12 @@ def _refused(given: SectionInput, events: Array) -> Iterator[Attempt]:
     keys, values = given.keys(_CONNECTIONS.name), given.values(_CONNECTIONS.name)
     is_closed = (values["answered"] == 0) & (values["closed_by"] == _BROKER) & (values["handshake"] == H_COMPLETE)
     closed = set(keys["connection"][is_closed & (values["requests"] > 0)].tolist())
+    over_tls = set(keys["connection"][values["tls"] > 0].tolist())
     for event in events[events["kind"] == REFUSED]:
         connection, port = int(event["connection"]), (int(event["broker_ip"]), int(event["broker_port"]))
         if connection in seen or connection not in closed or port not in sasl_ports | tls_ports:
+            continue
+        if connection in over_tls and port not in sasl_ports:
             continue
         seen.add(connection)
         client = int(event["client_ip"]), int(event["client_id"])

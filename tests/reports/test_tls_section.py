@@ -186,7 +186,7 @@ def test_forms_are_bounded() -> None:
 def test_the_sentence() -> None:
     words = encryption_of(whole()).in_words()
     total = int(ROWS["client_bytes"].sum() + ROWS["broker_bytes"].sum())
-    shares = [f"{100 * n / total:.1f} %" for n in (28_500 + 21_800, 28_500, 21_800)]
+    shares = [f"{100 * n / total:.1f} %" for n in (30_000 + 21_800, 30_000, 21_800)]
     assert words == (
         f"{shares[0]} of the payload is TLS: {shares[1]} was decrypted; {shares[2]} was not, as the key log has no "
         "secret for it (1 connection), the handshake was not captured (1 connection) or the handshake failed "
@@ -204,7 +204,7 @@ def test_the_sentence_without_a_key_log() -> None:
 
 def test_the_sentence_if_all_is_decrypted_or_nothing_is_tls() -> None:
     found = encryption_of(whole(np.concatenate([decrypted(), connection()]), 0))
-    assert found.sentences() == "47.5 % of the payload is TLS and was decrypted."
+    assert found.sentences() == "50.0 % of the payload is TLS and was decrypted."
     assert encryption_of(whole(connection(), 0)).sentences() == ""
 
 

@@ -25,7 +25,10 @@ from tests.support.captures import ETHERNET, Packet, pcap_bytes
 Array = np.ndarray[Any, Any]
 Row = dict[str, Any]
 
-_TEXTS = (*r.EXCHANGE_STRINGS, "software", "software_version", "sasl_mechanism")
+_TEXTS = (
+    *r.EXCHANGE_STRINGS, "software", "software_version", "sasl_mechanism", "tls_server_name", "tls_alpn",
+    "tls_server_certificate", "tls_client_certificate",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
