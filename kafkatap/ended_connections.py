@@ -49,7 +49,7 @@ class EndedConnections:
     def __init__(self, tables: bool) -> None:
         self.counted = None if tables else ConnectionCounts()
         self.bytes = dict.fromkeys(BYTE_PLACES, 0)
-        self.decrypted = 0  # payload in TLS records that were decrypted
+        self.decrypted = 0  # payload of TLS connections that were decrypted, without records that were not
         self.not_captured = 0  # bytes that the snap length cut off
         self.duplicates = 0  # packets that were captured twice
         self._rows: list[Array] = []
@@ -106,7 +106,8 @@ class EndedConnections:
         if tls is not None:
             self.bytes["tls_overhead"] += int(tls["overhead"].sum())
             self.bytes["encrypted"] += int(tls["encrypted"].sum())
-            self.decrypted += int(tls["tls_decrypted_bytes"].sum())
+            mine = rows[tls["is_decrypted"] != 0]
+            self.decrypted += int((mine["client_bytes"] + mine["broker_bytes"]).sum() - tls["encrypted"].sum())
 
     def _made(self, part: Assembled, known: Array, ends: Array) -> Array:
         rows = np.zeros(len(known), CONNECTION_ROW)

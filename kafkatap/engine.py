@@ -454,7 +454,7 @@ class Engine:
     @property
     def decrypted_share(self) -> float:
         """The part of the TCP payload so far, without duplicates, that is TLS and was decrypted: 0 to 1."""
-        decrypted = self._ended.decrypted + sum(t.decrypted_bytes for t in self.tls.tracked.values())
+        decrypted = self._ended.decrypted + self.tls.decrypted_now()
         return min(decrypted / self._payload, 1.0) if self._payload else 0.0
 
     @property

@@ -216,7 +216,7 @@ def failed_handshakes(rows: Array) -> Array:
     """
     alert = rows["tls_alert"]
     refused = (alert > 0) & ((rows["tls_handshake_ns"] < 0) | ~np.isin(alert, _ALERTS_OF_RECORDS))
-    failed: Array = (rows["tls_decryption"] == D_FAILED_HANDSHAKE) | ((rows["tls_decryption"] != D_NOT_TLS) & refused)
+    failed: Array = (rows["tls_decryption"] == D_FAILED_HANDSHAKE) | ((decryptions(rows) != D_NOT_TLS) & refused)
     return failed
 
 

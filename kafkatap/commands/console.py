@@ -6,10 +6,11 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from kafkatap.reassembly.scanner import SECRETS_ROOM
 from kafkatap.reports.batch import D_DECRYPTED, P_KAFKA, Context
 from kafkatap.reports.counting.connection_counts import connection_totals
 
@@ -151,8 +152,14 @@ def progress(options: argparse.Namespace) -> Iterator[Any]:
         bar.close()
 
 
-def note_key_log(options: argparse.Namespace, key_log: KeyLog | None, context: Context) -> None:
-    """With -v: how many secrets were read and used, of --keylog and of captures."""
+def note_key_log(
+    options: argparse.Namespace, files: Iterable[FileReport], key_log: KeyLog | None, context: Context
+) -> None:
+    """Say if captures have secrets that were not read; with -v also how many were read and used."""
+    left_out = sum(file.secrets_left_out for file in files)
+    if left_out:
+        many = "1 block with TLS secrets was" if left_out == 1 else f"{left_out:,} blocks with TLS secrets were"
+        complain(f"{many} not read: damaged, or beyond {SECRETS_ROOM >> 20} MiB of secrets in a capture")
     if key_log is None or not options.verbose:
         return
     from kafkatap.reports.encryption import encryption_of

@@ -99,6 +99,12 @@ def chosen_key_log(options: argparse.Namespace, is_growing: bool = False) -> Key
     return key_log
 
 
+def shown_inputs(options: argparse.Namespace) -> list[str]:
+    """The captures as commands name them that show more of a report: after the key logs that decrypt them."""
+    logs = [word for path in options.keylog or () for word in ("--keylog", path)]
+    return [*logs, *options.captures]
+
+
 def parse_size(text: str) -> int:
     """`64m`, `512k`, `1.5GiB` in bytes, above 0."""
     from kafkatap.reports.literals import read_size

@@ -106,8 +106,10 @@ def as_keys(keys: Iterable[bytes]) -> Array:
 
 
 def fill_histories(rows: Array, known: Array, connections: Array, directions: Array) -> None:
-    """Write the histories of connections to rows, but for `began` and what is known of TLS. `known`: their rows in the dissector, `connections`
-    and `directions` (two each) those in the assembler. Strings keep the numbers of the dissector."""
+    """Write the histories of connections to rows, but for `began` and what is known of TLS.
+
+    `known`: their rows in the dissector, `connections` and `directions` (two each) those in the assembler. Strings keep
+    the numbers of the dissector."""
     for name in _FACTS:
         rows[name] = known[name]
     for name in _TCP:
@@ -140,21 +142,31 @@ def renumber_strings(rows: Array, strings: Any) -> list[bytes]:
 
 def histories(rows: Array, strings: Sequence[bytes]) -> Iterator[History]:
     """The history in each row."""
-    order = ("serial", "key", "client", "protocol", "answers_at_once", *SOURCE, "began", *_BASE_SEQS, *_TCP)
+    order = (
+        "serial",
+        "key",
+        "client",
+        "protocol",
+        "answers_at_once",
+        *SOURCE,
+        "began",
+        *_BASE_SEQS,
+        *_TCP,
+        *_TLS_RECORDS,
+    )
     options = zip(*(rows[name].tolist() for name, _ in _OPTIONS), strict=True)
     facts_and_more = zip(*(rows[name].tolist() for name in order), strict=True)
     texts = zip(*(rows[name].tolist() for name in TEXTS), strict=True)
-    records = zip(*(rows[name].tolist() for name in _TLS_RECORDS), strict=True)
-    for (serial, key, client, protocol, at_once, high, low, port, began, base_a, base_b, *tcp), numbers, syn, sent in (
-        zip(facts_and_more, texts, options, records, strict=True)
+    for (serial, key, client, protocol, at_once, high, low, port, began, base_a, base_b, *tcp), numbers, syn in zip(
+        facts_and_more, texts, options, strict=True
     ):
         names: dict[str, Any] = {n: None if i < 0 else strings[i] for n, i in zip(TEXTS, numbers, strict=True)}
         tls = names.pop("tls")
         source = {"source_high": high, "source_low": low, "source_port": port}
         facts = ConnectionFacts(serial, client, protocol, at_once, key=key, **source, **names)
-        syn_at, syn_ack_at, rtt = tcp
+        syn_at, syn_ack_at, rtt, *sent = tcp
         offered = SynOptions(*syn[:4]), SynOptions(*syn[4:])
-        yield History(facts, began, (base_a, base_b), (syn_at, syn_ack_at), rtt, offered, tls, sent)
+        yield History(facts, began, (base_a, base_b), (syn_at, syn_ack_at), rtt, offered, tls, (sent[0], sent[1]))
 
 
 def history_rows(known: Sequence[History], dtype: np.dtype[Any]) -> tuple[Array, list[bytes]]:

@@ -13,6 +13,8 @@ from kafkatap.dissector.framing.connections import PROTOCOL_UNKNOWN
 from kafkatap.reassembly.connection_state import Handshake, Resumption, SynOptions
 from kafkatap.reassembly.dtypes import SHIFT_UNKNOWN
 
+from ..tls.hand_over import HandOver
+
 
 @dataclass(frozen=True, slots=True)
 class History:
@@ -38,6 +40,11 @@ class History:
     def connection(self) -> int:
         """The number of the connection's first packet."""
         return self.facts.serial
+
+    @property
+    def client_random(self) -> bytes:
+        """That of its TLS; b"" if it is unknown."""
+        return HandOver.unpack(self.tls).client_random if self.tls else b""
 
     @property
     def resumption(self) -> Resumption:

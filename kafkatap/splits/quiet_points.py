@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..tls.hand_over import quiet_turns
 from ..tls.layer import TlsLayer
 from ..tls.record_tables import APPLICATION_DATA, EMIT_ALL, EMIT_NONE, ROW_BROKEN, ROW_RECORD
 
@@ -73,6 +74,13 @@ class QuietPoints(TlsLayer):
         for connection in connections.tolist():
             self._progress.pop(connection, None)
 
+    def _note_turns(self, count: int) -> None:
+        """Surveys need no estimates."""
+
+    def _end(self, tracked: Tracked, row: tuple[int, ...], is_plain: bool) -> None:
+        tracked.quiet_turns = quiet_turns(self, tracked)
+        super()._end(tracked, row, is_plain)
+
     def _read_rows(self, part: Assembled, count: int) -> None:
         super()._read_rows(part, count)
         by_slot = self._by_slot
@@ -120,5 +128,3 @@ def _ends_chunk(row: tuple[int, ...], chunks: Array) -> bool:
     """Whether a record ends where the chunk does that ended it."""
     chunk = chunks[row[8]]
     return (int(chunk["seq"]) + int(chunk["length"]) - row[4] - row[5]) & 0xFFFFFFFF == 0
-
-

@@ -208,6 +208,9 @@ class _FlowEngine:
             self._note_tls(rows, part.ended, known["protocol"] == PROTOCOL_TLS)
         self._ended.append(rows)
 
+    def _note_random(self, client_random: bytes) -> None:
+        self.client_randoms.add(client_random)
+
     def _note_tls(self, rows: Array, ended: Array, seem_tls: Array) -> None:
         """Write what is known of TLS to the rows of connections that end. A TLS connection has no head but a quiet
         point."""
@@ -217,7 +220,7 @@ class _FlowEngine:
                 continue
             rows["head"][i], rows["settled"][i] = self._tls.quiet(c), 0
             if found is not None and found.facts.client_random:
-                self.client_randoms.add(found.facts.client_random)
+                self._note_random(found.facts.client_random)
             else:
                 self.has_unknown_tls = True
         fill_tls(rows, self._tls_texts, hand_overs(self._tls, ended))

@@ -17,6 +17,7 @@ import numpy as np
 
 from kafkatap.reports.batch import D_DECRYPTED, D_NO_HANDSHAKE, D_NO_KEY, D_NO_KEY_LOG, D_UNSUPPORTED
 
+from .estimates import FIRST_TURNS, PATTERN_TURNS, TURN_NONE, TURN_RESPONSE
 from .record_tables import (
     EMIT_ALL,
     EMIT_NONE,
@@ -25,6 +26,7 @@ from .record_tables import (
     LINK_MIDDLE,
     LINK_PLAIN,
     LINK_TRACKED,
+    TRACK,
 )
 from .tracked import BEGAN_ELSEWHERE, DECRYPTED, HOLDING, Tracked
 
@@ -39,11 +41,15 @@ _TLS_1_2, _TLS_1_3 = 0x0303, 0x0304
 SLACK = 64
 #: Fields of a direction that say where its next record begins.
 _PLACE = ("mode", "have", "need", "header", "missing", "before")
+#: Fields of a turn, once its request has begun, and once its response has.
+_REQUEST = ("requests", "writes", "request_last", "request_bytes", "request_records")
+_RESPONSE = ("response_first", "response_last", "response_bytes", "response_records", "groups", "responses")
 
 
 class HandOver(NamedTuple):
     """What the handshake of a connection shows, as far as later records depend on it. `client`: its direction.
-    `generations`: by direction, the key updates of TLS 1.3 so far. The last three are of TLS 1.2."""
+    `generations`: by direction, the key updates of TLS 1.3 so far. `server_random`, `session`, `encrypt_then_mac`: of
+    TLS 1.2. `turns`: what estimates depend on, the fields `is_13`, `turns` and `pattern_turns`."""
 
     client: int
     version: int
@@ -53,6 +59,7 @@ class HandOver(NamedTuple):
     server_random: bytes = b""
     session: bytes = b""
     encrypt_then_mac: bool = False
+    turns: tuple[int, int, int] = (0, 0, 0)
 
     def pack(self) -> bytes:
         """As bytes; `unpack` reads them."""
@@ -61,17 +68,18 @@ class HandOver(NamedTuple):
 
     @classmethod
     def unpack(cls, packed: bytes) -> HandOver:
-        client, version, suite, client_random, generations, server_random, session, etm = json.loads(packed)
-        first, second = generations
-        randoms = bytes.fromhex(client_random), bytes.fromhex(server_random)
-        return cls(client, version, suite, randoms[0], (first, second), randoms[1], bytes.fromhex(session), etm)
+        client, version, suite, client_random, generations, server_random, session, etm, turns = json.loads(packed)
+        random, other = bytes.fromhex(client_random), bytes.fromhex(server_random)
+        return cls(
+            client, version, suite, random, tuple(generations), other, bytes.fromhex(session), etm, tuple(turns)
+        )  # fmt: skip
 
 
-def hand_over_of(tracked: Tracked) -> bytes:
+def hand_over_of(layer: TlsLayer, tracked: Tracked) -> bytes:
     """What another run has to know of a connection, packed; b"" if nothing is known but that it is TLS."""
     session = tracked.session
     facts, protection = session.facts, session._protection_13
-    known = HandOver(facts.client, facts.version, facts.suite, facts.client_random)
+    known = HandOver(facts.client, facts.version, facts.suite, facts.client_random, turns=quiet_turns(layer, tracked))
     if not known.suite or not known.client_random or facts.client < 0:
         return b""
     if facts.version == _TLS_1_3:
@@ -80,13 +88,22 @@ def hand_over_of(tracked: Tracked) -> bytes:
             known = known._replace(generations=(first, second))
         return known.pack()
     if tracked.given:
-        return tracked.given
+        return HandOver.unpack(tracked.given)._replace(turns=known.turns).pack()
     chosen = session._server_hello
     if chosen is None or facts.version != _TLS_1_2:
         return b""
     return known._replace(
         server_random=chosen.server_random, session=chosen.session, encrypt_then_mac=chosen.encrypt_then_mac
     ).pack()
+
+
+def quiet_turns(layer: TlsLayer, tracked: Tracked) -> tuple[int, int, int]:
+    """What later estimates of a connection depend on when it is quiet."""
+    if tracked.slot < 0:
+        return tracked.quiet_turns
+    track = layer._slots["tracks"][tracked.slot]
+    turns = min(int(track["turns"]), FIRST_TURNS + 1)
+    return int(track["is_13"]), turns if track["is_13"] else 0, min(int(track["pattern_turns"]), PATTERN_TURNS)
 
 
 def _continued(given: HandOver, key_log: KeyLog | None, records: Sequence[int]) -> Session:
@@ -148,7 +165,9 @@ def resume_connection(layer: TlsLayer, connection: int, given: bytes | None, rec
     slot = _take_slot(layer)
     link["slot"], link["state"], link["client"] = slot, LINK_TRACKED, known.client
     track = layer._slots["tracks"][slot : slot + 1]
-    track["connection"], track["early"] = connection, 0
+    track[:] = np.zeros(1, TRACK)
+    track["connection"], track["last_record"] = connection, 1
+    track["is_13"], track["turns"], track["pattern_turns"] = known.turns
     flows = layer._slots["flows"][2 * slot : 2 * slot + 2]
     flows[:] = np.zeros(2, FLOW)
     flows["row"], flows["mode"], flows["emit"] = -1, FLOW_SEARCH, EMIT_ALL if is_decrypted else EMIT_NONE
@@ -184,7 +203,7 @@ def hand_overs(layer: TlsLayer, connections: Array) -> Iterator[tuple[bytes | No
         if tracked.slot >= 0:
             flows = layer._slots["flows"][2 * tracked.slot : 2 * tracked.slot + 2]
             first, second = first + int(flows["records"][0]), second + int(flows["records"][1])
-        yield hand_over_of(tracked), first, second
+        yield hand_over_of(layer, tracked), first, second
 
 
 def layer_states(layer: TlsLayer, connections: Array, are_plain: Array) -> Iterator[bytes]:
@@ -211,6 +230,9 @@ def _state(layer: TlsLayer, tracked: Tracked) -> bytes:
     for flow in flows:
         places = [int(flow[name]) for name in _PLACE]
         state.append(places if tracked.mode == DECRYPTED or flow["have"] else places[:2])
+        state.append(0 if tracked.mode == DECRYPTED else int(flow["was_full"]))
+    if tracked.mode != DECRYPTED:
+        state.append(_turn_state(layer, tracked))
     if tracked.mode == DECRYPTED:
         state += [tracked.pending, tracked.pending_failed if any(tracked.pending) else None]
         for direction, messages in enumerate(session._messages):
@@ -224,6 +246,17 @@ def _state(layer: TlsLayer, tracked: Tracked) -> bytes:
     elif not facts.handshake_done:
         state.append(session.state().hex())
     return json.dumps(state).encode()
+
+
+def _turn_state(layer: TlsLayer, tracked: Tracked) -> list[Any]:
+    """What later estimates depend on."""
+    track = layer._slots["tracks"][tracked.slot]
+    names = ["last_record", "waiting", "is_suspended", "phase"]
+    if track["phase"] != TURN_NONE:
+        names += _REQUEST
+    if track["phase"] == TURN_RESPONSE:
+        names += _RESPONSE
+    return [quiet_turns(layer, tracked), *(int(track[name]) for name in names)]
 
 
 def discount(layer: TlsLayer) -> None:

@@ -189,27 +189,21 @@ class TlsLayer:
         return part._replace(table=table, chunk_count=len(table), held=held)
 
     def _hold(self, part: Assembled, places: Array) -> None:
-        """Copy chunks of connections that are not decided."""
+        """Copy chunks of connections that are not decided. If too much waits, they pass instead."""
         owners = self._owners[places]
         order = np.argsort(owners, kind="stable")
         places, owners = places[order], owners[order]
         for group in np.split(np.arange(len(places)), np.flatnonzero(np.diff(owners)) + 1):
             tracked = self._by_slot[int(owners[group[0]])]
             assert tracked is not None
-            rows, data = copied_chunks(part.table[places[group]], part.block, part.held)
-            tracked.held.append((rows, data))
-            tracked.held_bytes += len(data)
-            self._held_bytes += len(data)
-            if tracked.held_bytes > HOLD_BYTES:
-                self._give_up(tracked, int(places[group[0]]))
-        while self._held_bytes > HOLD_ALL and self._holding:
-            self._give_up(next(iter(self._holding.values())), 0)
-        # What was given up now has its chunks of this part twice: held, and in the part.
-        # Its fate is to drop them here, as the held ones pass.
-        for slot in np.unique(owners).tolist():
-            tracked = self._by_slot[slot]
-            if tracked is not None and tracked.mode != HOLDING and self._fates[slot] == _PASS:
-                self._owners[places[owners == slot]] = -2
+            rows = part.table[places[group]]
+            size = int(rows["captured"].sum(dtype=np.int64)) + rows.nbytes
+            if tracked.held_bytes + size > HOLD_BYTES or self._held_bytes + size > HOLD_ALL:
+                self._give_up(tracked)
+                continue
+            tracked.held.append(copied_chunks(rows, part.block, part.held))
+            tracked.held_bytes += size
+            self._held_bytes += size
 
     # Rows of the kernel.
 
@@ -280,7 +274,7 @@ class TlsLayer:
             self._begin_decryption(tracked)
         elif tracked.is_hopeless:
             tracked.reason = D_WRONG_KEY if tracked.failures else 0
-            self._give_up(tracked, row[8])
+            self._give_up(tracked)
 
     def _read_protected(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
         """The first protected records of a connection that waits: the key log decides."""
@@ -293,7 +287,7 @@ class TlsLayer:
             tracked.queue.append((row, bytes(record)))
         else:
             tracked.reason = D_NO_KEY
-            self._give_up(tracked, row[8])
+            self._give_up(tracked)
             if row[14]:
                 tracked.observe(row, record)
 
@@ -307,7 +301,7 @@ class TlsLayer:
             self._open_held(tracked, row, record)
         else:
             tracked.reason = D_NO_HANDSHAKE
-            self._give_up(tracked, row[8])
+            self._give_up(tracked)
 
     def _begin_decryption(self, tracked: Tracked) -> None:
         self._held_bytes = max(0, self._held_bytes - tracked.held_bytes)
@@ -319,11 +313,12 @@ class TlsLayer:
         data = bytes(views[row[12]][row[0] : row[0] + row[5]])
         tracked.proxy = data, row[1], row[2], row[4], row[10]
 
-    def _give_up(self, tracked: Tracked, place: int) -> None:
-        """The chunks of a connection pass as they are: those that waited, and all later ones."""
+    def _give_up(self, tracked: Tracked) -> None:
+        """The chunks of a connection pass as they are: those that waited, before all chunks of this part, and all later
+        ones."""
         self._held_bytes -= tracked.held_bytes
         for rows, data in tracked.release():
-            self._made.add_copies(place, rows, data)
+            self._made.add_copies(0, rows, data)
         self._emit_turns(tracked)
         slot = tracked.slot
         if slot >= 0:
@@ -340,7 +335,7 @@ class TlsLayer:
         """A connection is over, or is no TLS: nothing of it waits any more."""
         slot = tracked.slot
         if tracked.mode == HOLDING:
-            self._give_up(tracked, row[8])
+            self._give_up(tracked)
         flows = self._slots["flows"][2 * slot : 2 * slot + 2]
         self._gathered.release(flows["row"][flows["row"] >= 0])
         flows["row"] = -1
@@ -420,7 +415,7 @@ class TlsLayer:
                         self._read_record(tracked, row, memoryview(record), part)
             elif key_log.is_growing and now - tracked.since > HOLD_NS:
                 tracked.reason = D_NO_KEY
-                self._give_up(tracked, 0)
+                self._give_up(tracked)
 
     def _orient(self, tracked: Tracked, part: Assembled) -> None:
         """A ClientHello shows the client of a connection without a SYN."""
@@ -440,6 +435,11 @@ class TlsLayer:
         """Payload of open connections that are decrypted that could not be decrypted."""
         found = (t for t in self.tracked.values() if t.mode == DECRYPTED and t.slot >= 0)
         return sum(max(0, self.counts(t)[0] - t.read_bytes) for t in found)
+
+    def decrypted_now(self) -> int:
+        """Payload of open connections that are decrypted, without what could not be."""
+        found = (t for t in self.tracked.values() if t.mode == DECRYPTED and t.slot >= 0)
+        return sum(min(self.counts(t)[0], t.read_bytes) for t in found)
 
     def forget(self, connections: Array) -> None:
         """Forget connections that are over."""

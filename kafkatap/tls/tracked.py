@@ -52,7 +52,8 @@ class Tracked:
     __slots__ = (
         "base", "connection", "counts", "decrypted_bytes", "estimated", "failed", "failures", "given", "handshake_ns",
         "has_secrets", "held", "held_bytes", "is_changed", "is_middle", "lost", "mode", "pending", "pending_failed",
-        "pending_records", "plain_bytes", "proxy", "queue", "read_bytes", "reason", "session", "since", "slot", "turns",
+        "pending_records", "plain_bytes", "proxy", "queue", "quiet_turns", "read_bytes",
+        "reason", "session", "since", "slot", "turns",
     )  # fmt: skip
 
     def __init__(self, connection: int, slot: int, session: Session, is_holding: bool, since: int) -> None:
@@ -83,6 +84,7 @@ class Tracked:
         self.pending_records = [0, 0]  # how many of them are known to be one record each
         self.counts: tuple[int, int, int] = (0, 0, 0)  # of its flows: bytes, records, lost
         self.given = b""  # what the run before knew of it, as of `hand_over`
+        self.quiet_turns = (0, 0, 0)  # `hand_over.quiet_turns` at its end
         self.base = [0, 0]  # by direction: records with application data that other runs count
 
     @property

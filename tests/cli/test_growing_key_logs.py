@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import ssl
 import struct
@@ -16,7 +18,7 @@ import pytest
 from tests.cli.running import KAFKATAP, kafkatap
 from tests.cli.tls_captures import TlsCaptures, make_tls_captures
 from tests.live.network import missing
-from tests.live.running import Capturing, Live, wait_for
+from tests.live.running import Capturing, Live, catches, wait_for
 from tests.support.authority import Authority
 from tests.support.captures import pcap_bytes
 from tests.support.tls_talk import TLSv1_2, TLSv1_3
@@ -146,3 +148,28 @@ def write_by_turns(whole: TlsCaptures, capture: Path, key_log: Path) -> None:
                 packets.write(pcap_bytes([p for p in whole.packets if start <= p.time_ns < end])[header:])
                 time.sleep(0.4)
                 secrets.write(b"".join(line for line in lines if client_random in line and start == first))
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_interface_of_wireshark(broker: Broker, tmp_path: Path) -> None:
+    """Wireshark gets the packets of the decrypted connection alone, with comments, and no secrets."""
+    pipe, key_log, got = tmp_path / "pipe", tmp_path / "keys.log", tmp_path / "got.pcapng"
+    os.mkfifo(pipe)
+    key_log.touch()
+    reader = threading.Thread(target=lambda: got.write_bytes(pipe.read_bytes()), daemon=True)
+    reader.start()
+    words = ["--capture", "--extcap-interface", "kafkatap-lo", "--fifo", str(pipe), "--keylog", str(key_log)]
+    with Capturing([*KAFKATAP, "extcap", *words, "--extcap-capture-filter", f"tcp port {broker.port}"]) as capturing:
+        wait_for(lambda: catches(capturing.process.pid, signal.SIGTERM), 60, capturing.err)
+        time.sleep(2)
+        talk(broker.port, "client", key_log, TLSv1_3)
+        talk(broker.port, "stranger", tmp_path / "other.log", TLSv1_3)
+        time.sleep(1)
+        assert capturing.end(signal.SIGTERM).code == 0
+    reader.join(20)
+    written = got.read_bytes()
+    assert written.count(b"kafkatap: ApiVersions v0 of client") == REQUESTS
+    assert b"stranger" not in written
+    assert b"TRAFFIC_SECRET" not in written
+    report = json.loads(kafkatap("report", "--json", "--keylog", key_log, got).out)
+    assert report["capture"]["requests"] == REQUESTS

@@ -190,3 +190,16 @@ def test_commands_without_captures_have_no_key_log(capfd: pytest.CaptureFixture[
     with pytest.raises(SystemExit):
         main(["apis", "--keylog", "x"])
     assert "--keylog" in capfd.readouterr().err
+
+
+def test_secrets_that_were_not_read_are_reported(tls: TlsCaptures, tmp_path: Path) -> None:
+    whole = pcapng_bytes(tls.packets)
+    end = int.from_bytes(whole[4:8], "little")
+    block = bytearray(decryption_secrets(b"CLIENT_RANDOM 00 00\n"))
+    block[12:16] = b"\xff\xff\xff\x7f"  # more than the block holds
+    path = tmp_path / "x.pcapng"
+    path.write_bytes(whole[:end] + block + whole[end:])
+    for command in ("report", "show", "records", "doctor"):
+        assert "1 block with TLS secrets was not read: damaged" in kafkatap(command, path).err
+    done = kafkatap("report", "-v", tls.capture, "--keylog", tls.key_log)
+    assert "key log: 9 secrets, 3 connections decrypted" in done.err

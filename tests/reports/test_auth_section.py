@@ -74,6 +74,16 @@ def test_plain_text_at_a_port_with_tls(rows: list[Row], client_of: dict[int, str
     assert found == [("no-tls", len(plain))]
 
 
+def test_alerts_of_clients_that_do_not_trust(rows: list[Row], client_of: dict[int, str]) -> None:
+    """Those with TLS 1.2, which sends them in clear: two connections. Those with TLS 1.3 are encrypted."""
+    lines = [line for line in truth_rows(QUESTIONS / "auth.broker.tsv") if line["listener"] == "TLS" and line["port"]]
+    failed = [line for line in lines if int(line["port"]) not in client_of]
+    tls = {row["outcome"]: row for row in rows if str(row["outcome"]).startswith("TLS ")}
+    assert tls["TLS certificate_unknown"]["failed"] == 2
+    assert "alert of the client" in tls["TLS certificate_unknown"]["message"]
+    assert 2 <= sum(row["failed"] for row in tls.values()) <= len(failed) == 4
+
+
 def test_users_and_mechanisms(rows: list[Row]) -> None:
     assert {(row["client_id"], row["principal"], row["mechanism"]) for row in rows if row["principal"]} == {
         ("ghost", "ghost", "SCRAM-SHA-256"),

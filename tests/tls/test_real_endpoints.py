@@ -53,7 +53,9 @@ def test_exchanges_equal_those_behind_the_terminator(case: str) -> None:
             behind = behind[: len(front)]
             assert len(front) >= 3
         if seen[row["front"]]["closed_by"] == 0:  # the client closes before it has the last response
-            behind = [without_response(b) if f["outcome"] == "unanswered" else b for f, b in zip(front, behind, strict=True)]
+            behind = [
+                without_response(b) if f["outcome"] == "unanswered" else b for f, b in zip(front, behind, strict=True)
+            ]
         assert [same(each) for each in front] == [same(each) for each in behind]
         for ours, clear in zip(front, behind, strict=True):
             # The terminator passes on what it has decrypted, so each byte is later behind it, and back in front of it.
@@ -208,7 +210,8 @@ def test_a_broker_s_log_has_the_decrypted_requests() -> None:
         assert total > line["totalTimeMs"] * 1e6 - 20e6
     login = truth("broker")["ports"]["LOGIN"]
     for key in set(ours) - set(lines):  # the log has no requests of the authentication
-        assert ours[key]["broker_port"] == login and key[2] in (*SASL, 18)
+        assert ours[key]["broker_port"] == login
+        assert key[2] in (*SASL, 18)
     clients = {row["client_id"] for row in ours.values()}
     assert clients >= {f"{name}-{v}" for name in ("java", "librd", "kafka-python", "aiokafka") for v in (12, 13)}
     assert clients >= {"java-scram", "librd-plain"}
@@ -247,7 +250,10 @@ def test_alerts_are_those_that_the_endpoints_received(row: Row) -> None:
         seen = connections("failures", *keys)[row["client"]]
         # With TLS 1.3 the server encrypts its alerts. OpenSSL's client does not while it reads certificates.
         if row["alert"] is not None and (keys or not row["case"].endswith("certificate-13")):
-            assert (seen["tls_alert"], seen["tls_alert_by"]) == (row["alert"], ["client", "broker"].index(row["alert_by"]))
+            assert (seen["tls_alert"], seen["tls_alert_by"]) == (
+                row["alert"],
+                ["client", "broker"].index(row["alert_by"]),
+            )
         elif row["alert"] is not None or row["case"] in ("good", "tls11"):
             assert seen["tls_alert"] == -1
         answered = by_client("failures", *keys).get(row["client"], [])

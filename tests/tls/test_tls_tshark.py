@@ -84,7 +84,13 @@ def test_the_broker_s_log_has_every_decrypted_request(corpus: Path) -> None:
         broker, client = row["connection"].split("-")[:2]
         if int(broker.rpartition(":")[2]) in PORTS:
             port = int(client.rpartition(":")[2])
-            key = (port, header["correlationId"], header["requestApiKey"], header["requestApiVersion"], header["clientId"])
+            key = (
+                port,
+                header["correlationId"],
+                header["requestApiKey"],
+                header["requestApiVersion"],
+                header["clientId"],
+            )
             logged[key] = row
     seen = {int(row["client_port"]) for row in analysis.context.connections if row["broker_port"] in PORTS}
     decrypted = {
@@ -110,4 +116,3 @@ def test_tshark_decrypts_the_same_messages_of_the_long_recording(corpus: Path, t
     assert ours - theirs == Counter()
     assert theirs - ours == Counter()
     assert sum(theirs.values()) > 1_000
-

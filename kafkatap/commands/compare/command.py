@@ -128,7 +128,7 @@ def _finish(
     if any(one.files and all(file.fatal for file in one.files) for one in runs):
         return WRONG
     for one, side in zip(runs, sides, strict=False):
-        note_key_log(options, one.engine.key_log, side.context)
+        note_key_log(options, one.files, one.engine.key_log, side.context)
     has_kafka = True
     for side in sides:
         if not any(side.context.ledger["requests"].values()):

@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         for file in seen.run.files:
             complain(f"{file.path}: {file.damage}{advice_on(file)}")
         return WRONG
-    note_key_log(options, seen.run.engine.key_log, seen.context)
+    note_key_log(options, seen.run.files, seen.run.engine.key_log, seen.context)
     report = diagnose(seen)
     _print(options, report)
     if seen.run.interrupted:

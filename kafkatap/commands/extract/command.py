@@ -124,7 +124,7 @@ def _finish(options: argparse.Namespace, selection: Selection, made: Summary) ->
     if not made.packets:
         complain(f"no exchange matches {selection.text}: nothing is written" if found else no_kafka(made.index.context))
         return WRONG if found else DAMAGED
-    note_key_log(options, made.index.run.engine.key_log, made.index.context)
+    note_key_log(options, made.files, made.index.run.engine.key_log, made.index.context)
     for line in _about_secrets(options, made):
         complain(line)
     complain(summary_line(options.output, made, is_anonymized=options.anonymize))

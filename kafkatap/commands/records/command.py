@@ -192,7 +192,7 @@ def _finish(reader: RecordReader, options: argparse.Namespace, written: int, tar
             complain("interrupted: these are the records of what was read until then")
         return INTERRUPTED
     context = run.context()
-    note_key_log(options, run.engine.key_log, context)
+    note_key_log(options, run.files, run.engine.key_log, context)
     found = any(context.ledger["requests"].values())
     if not found and not written:
         complain(no_kafka(context))

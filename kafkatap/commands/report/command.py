@@ -222,7 +222,7 @@ def _report(
     if run.files and all(f.fatal for f in run.files):
         return INTERRUPTED if run.interrupted else WRONG
     context = read.context()
-    note_key_log(options, key_log_of(run), context)
+    note_key_log(options, run.files, key_log_of(run), context)
     report = build_report(
         read.counts, context, by=options.by, curves=has_curves(options), selected=selection.text,
         sections=options.sections, over_facts=read.sections,

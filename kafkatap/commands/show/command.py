@@ -150,7 +150,7 @@ class _Task:
         if 0 in (self.options.number, self.options.tail):  # nothing was asked for; one pass has then read nothing
             return DAMAGED if run.damaged else DONE
         context = run.context()
-        note_key_log(self.options, run.engine.key_log, context)
+        note_key_log(self.options, run.files, run.engine.key_log, context)
         found = any(context.ledger["requests"].values())
         if not found and not printed:
             complain(no_kafka(context))

@@ -24,9 +24,10 @@ from ...spark.cluster.java import SetupError
 from ...spark.job_result import DamagedInput, JobResult, Watch
 from ...spark.output.publication import DELTA, PARQUET, check_folder
 from ...spark.stages import watching
+from ...splits.secrets import read_key_logs
 from ..console import refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, TERMINATED, WRONG
-from ..values import check_section_options, chosen_definitions, chosen_key_log, limits_of, section_options
+from ..values import check_section_options, chosen_definitions, limits_of, section_options
 from .arguments import LINES
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
         definitions = chosen_definitions(options)
         selection = selection_of(options, definitions)
         _check(options)
-        key_log = chosen_key_log(options)
+        key_log = read_key_logs(options.keylog) if options.keylog else None
         result = _run(options, definitions, selection, key_log)
         _write(options, result)
     except Terminated:
@@ -133,15 +134,16 @@ def _run(
     running = SparkSession.getActiveSession()
     opened: list[SparkSession] = [] if running is None else [running]
     bars = options.progress is True and sys.stderr.isatty()
+    settings = dict(options.conf or ())
+    if key_log is not None:
+        settings.setdefault("spark.io.encryption.enabled", "true")  # inputs of tasks may lie in its temporary files
 
     def work() -> JobResult:
         if running is None:
             if (options.master or "local").startswith("local"):
                 store.prepare()  # here, where it says so, and not in the first task
             opened.append(
-                open_session(
-                    options.master, config=options.conf or (), archive=options.archive, log=options.log, for_jobs=True
-                )
+                open_session(options.master, config=settings, archive=options.archive, log=options.log, for_jobs=True)
             )
         with watching(options.progress == LINES, bars) as watch:
             return _job(opened[0], options, definitions, selection, key_log, watch)
