@@ -103,6 +103,10 @@ class Assembly:
             yield self._part(buffer, 0, _NO_CONNECTIONS, *counted)
         yield from self._end_block(buffer)
 
+    def nothing(self) -> Assembled:
+        """A part without chunks."""
+        return self._part(_NO_BYTES, 0, _NO_CONNECTIONS)
+
     def _times(self) -> tuple[int, int | None, int | None]:
         """Return how many packets were read in one pass since the last call, and their first and last time."""
         count, first, last = self.assembler.take_times()

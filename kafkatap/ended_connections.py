@@ -49,6 +49,7 @@ class EndedConnections:
     def __init__(self, tables: bool) -> None:
         self.counted = None if tables else ConnectionCounts()
         self.bytes = dict.fromkeys(BYTE_PLACES, 0)
+        self.decrypted = 0  # payload of TLS connections that were decrypted, without records that were not
         self.not_captured = 0  # bytes that the snap length cut off
         self.duplicates = 0  # packets that were captured twice
         self._rows: list[Array] = []
@@ -60,7 +61,7 @@ class EndedConnections:
         made = EndedConnections(self.counted is None)
         made.counted = None if self.counted is None else self.counted.copy()
         made.bytes = dict(self.bytes)
-        made.not_captured = self.not_captured
+        made.not_captured, made.decrypted = self.not_captured, self.decrypted
         made._rows = list(self._rows)
         return made
 
@@ -77,7 +78,7 @@ class EndedConnections:
         """Drop the rows and counts so far: another run has them."""
         self._rows.clear()
         self.bytes = dict.fromkeys(BYTE_PLACES, 0)
-        self.not_captured = self.duplicates = 0
+        self.not_captured = self.duplicates = self.decrypted = 0
 
     def add(
         self, part: Assembled, known: Array, streams: Array, ends: Array, proxies: Array,
@@ -105,6 +106,8 @@ class EndedConnections:
         if tls is not None:
             self.bytes["tls_overhead"] += int(tls["overhead"].sum())
             self.bytes["encrypted"] += int(tls["encrypted"].sum())
+            mine = rows[tls["is_decrypted"] != 0]
+            self.decrypted += int((mine["client_bytes"] + mine["broker_bytes"]).sum() - tls["encrypted"].sum())
 
     def _made(self, part: Assembled, known: Array, ends: Array) -> Array:
         rows = np.zeros(len(known), CONNECTION_ROW)

@@ -151,6 +151,8 @@ class Engine:
         self.assembly = Assembly(assembler, ports)
         self.key_log = key_log
         self._has_own_key_log = False
+        if key_log is not None:
+            key_log.begin_run()
         if measures:
             self.assembler.measure()
         self._transfers = Transfers() if measures else None
@@ -196,7 +198,8 @@ class Engine:
 
     def sweep(self, idle: int, patience: int) -> Iterator[Batch]:
         """For input without an end: end closed connections and those silent for `idle` ns, and end the exchanges of
-        requests that have waited for `patience` ns."""
+        requests that have waited for `patience` ns. Look again at connections that wait for secrets."""
+        yield from self.review()
         for part in self.assembly.end_closed(idle):
             yield from self.dissect(part)
         for finished in self.dissector.give_up(self.latest - patience, np.zeros(1, np.uint8)):
@@ -216,6 +219,10 @@ class Engine:
         self._ended.discount()
         self._counted_elsewhere = self._all_given_up()
         self.dissector.discount(self.assembly.discount())
+        if self.tls.tracked:
+            from .tls.hand_over import discount  # only splits need it
+
+            discount(self.tls)
         if self._transfers is not None:
             self._transfers.discount()
 
@@ -245,6 +252,10 @@ class Engine:
             yield from self._batches(finished)
         if len(part.ended):
             self._end(part)
+
+    def review(self) -> Iterator[Batch]:
+        """While no packets come: look whether a key log that grows has the secrets that connections wait for."""
+        return self.dissect(self.assembly.nothing()) if self.tls.is_waiting else iter(())
 
     def add_secrets(self, data: bytes) -> None:
         """Decrypt the connections that these secrets belong to: a key log that a capture has."""
@@ -437,16 +448,26 @@ class Engine:
     @property
     def encrypted_share(self) -> float:
         """The part of the TCP payload so far, without duplicates, that is TLS and was not decrypted: 0 to 1."""
-        known, directions = self.dissector.connections, self.assembler.directions
-        is_open = np.repeat(self.assembler.connections["used"] == ROW_OPEN, 2)
-        duplicate = self._ended.bytes["duplicate"] + int(directions["duplicate_bytes"][is_open].sum())
-        total = self.assembler.payload_bytes - duplicate
+        known, total = self.dissector.connections, self._payload
         used = self.assembler.connections["used"][: len(known)] == ROW_OPEN
         tls = np.flatnonzero(used & (known["protocol"][: len(used)] == PROTOCOL_TLS))
         skipped = self.dissector.streams["skipped_bytes"]
         encrypted = self._ended.bytes["encrypted"] + self.tls.encrypted_now()
         encrypted += int(skipped[2 * tls].sum() + skipped[2 * tls + 1].sum())
         return min(encrypted / total, 1.0) if total else 0.0
+
+    @property
+    def decrypted_share(self) -> float:
+        """The part of the TCP payload so far, without duplicates, that is TLS and was decrypted: 0 to 1."""
+        decrypted = self._ended.decrypted + self.tls.decrypted_now()
+        return min(decrypted / self._payload, 1.0) if self._payload else 0.0
+
+    @property
+    def _payload(self) -> int:
+        """The TCP payload so far, without duplicates."""
+        is_open = np.repeat(self.assembler.connections["used"] == ROW_OPEN, 2)
+        open_duplicates = int(self.assembler.directions["duplicate_bytes"][is_open].sum())
+        return self.assembler.payload_bytes - self._ended.bytes["duplicate"] - open_duplicates
 
     def context(
         self, files: Sequence[FileInfo] = (), connections: Array | None = None, is_over: bool = True

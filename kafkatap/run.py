@@ -97,7 +97,7 @@ class Run:
             if part is not None:
                 yield self.engine.dissect(part)
             elif self.follow is not None:
-                yield iter(())
+                yield self.engine.review()
             if not self.interrupted and self.watch(progress):
                 self.interrupted = True  # `_assembled` ends; the parts that it has already made follow
 

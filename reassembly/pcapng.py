@@ -41,6 +41,8 @@ INTERFACE = record_dtype(
 SECTION_HEADER = 0x0A0D0D0A
 INTERFACE_DESCRIPTION, OBSOLETE_PACKET, SIMPLE_PACKET, INTERFACE_STATISTICS, ENHANCED_PACKET = 1, 2, 3, 5, 6
 DECRYPTION_SECRETS = 10
+#: Blocks with a packet.
+PACKET_BLOCKS = (OBSOLETE_PACKET, SIMPLE_PACKET, ENHANCED_PACKET)
 #: The type of secrets that are a TLS key log.
 TLS_KEY_LOG = 0x544C534B
 #: A block with secrets uses up at least so many bytes of the room for them, so that many small ones cost little.

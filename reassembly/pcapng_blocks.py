@@ -21,7 +21,7 @@ from .pcapng import (
 
 NAME_RESOLUTION = 4
 #: Codes of options.
-COMMENT, APPLICATION, INTERFACE_NAME, RESOLUTION = 1, 4, 2, 9
+COMMENT, APPLICATION, INTERFACE_NAME, RESOLUTION, FILTER = 1, 4, 2, 9, 11
 _RECEIVED, _DROPPED = 4, 5
 #: The option RESOLUTION of an interface whose times are in ns.
 NANOSECONDS = (RESOLUTION, b"\x09")

@@ -18,6 +18,7 @@ addresses       read addresses and ports
 build           `build_report`: the report of a run, from counts and context
 model           `Report`, `Table`, `Column`: a report before rendering
 units           format numbers and times, escape texts
+exchange_texts  words on an exchange for the comments of its packets
 tables          the Arrow tables of the library: exchanges, results, connections, files, ledger
 record_table    the Arrow table of records
 

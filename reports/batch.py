@@ -96,6 +96,9 @@ NOT_DECRYPTED = (D_NO_KEY_LOG, D_NO_KEY, D_NO_HANDSHAKE, D_UNSUPPORTED, D_WRONG_
 #: How a TLS session began: with a full handshake; resumed by session id, ticket or PSK; resumed with early data.
 TLS_SESSIONS = ("full handshake", "resumed", "early data")
 TLS_FULL, TLS_RESUMED, TLS_EARLY_DATA = range(3)
+#: Alerts that may come at any time (RFC 8446, 6): unexpected_message, bad_record_mac, decryption_failed,
+#: record_overflow, decompression_failure, decode_error, internal_error, user_canceled, no_renegotiation.
+_ALERTS_OF_RECORDS = (10, 20, 21, 22, 30, 50, 80, 90, 100)
 #: What is known of the TLS of a connection. 0 if it is no TLS connection or unknown, unless said otherwise.
 _TLS = (
     ("tls_handshake_ns", "i8"),  # from the first byte of the ClientHello to the client's last handshake record; -1
@@ -206,10 +209,14 @@ def decryptions(rows: Array) -> Array:
 
 
 def failed_handshakes(rows: Array) -> Array:
-    """The TLS connections (CONNECTION_ROW) whose handshake failed, or that a fatal alert ended: bool (n,)."""
-    failed: Array = (rows["tls_decryption"] == D_FAILED_HANDSHAKE) | (
-        (rows["tls_decryption"] != D_NOT_TLS) & (rows["tls_alert"] > 0)
-    )
+    """The TLS connections (CONNECTION_ROW) whose handshake failed: bool (n,).
+
+    A broker may refuse the certificate of a client after the client's handshake is complete. So alerts that belong to
+    handshakes count then, too.
+    """
+    alert = rows["tls_alert"]
+    refused = (alert > 0) & ((rows["tls_handshake_ns"] < 0) | ~np.isin(alert, _ALERTS_OF_RECORDS))
+    failed: Array = (rows["tls_decryption"] == D_FAILED_HANDSHAKE) | ((decryptions(rows) != D_NOT_TLS) & refused)
     return failed
 
 

@@ -110,12 +110,13 @@ def encryption_of(context: Context) -> Encryption:
     decryption = keys[:, TLS_KEY.index("tls_decryption")]
     found = {name: values[:, i] for i, name in enumerate(TLS_VALUES)}
     connections = _sums(decryption, found["connections"])
-    read = int(found["tls_decrypted_bytes"].sum())
-    left = {n: _sums(decryption, found["bytes"]).get(n, 0) for n in connections if n != D_DECRYPTED}
+    sizes = _sums(decryption, found["bytes"])
+    left = {n: size for n, size in sizes.items() if n != D_DECRYPTED}
     payload = {part: n for part, n in context.ledger.get("payload bytes", {}).items() if part != "total"}
     total = sum(payload.values()) - payload.get("duplicate", 0) or counted.total("bytes")
     if D_DECRYPTED in connections:
         left[D_DECRYPTED] = max(payload.get("encrypted", 0) - sum(left.values()), 0)
+    read = sizes.get(D_DECRYPTED, 0) - left.get(D_DECRYPTED, 0)
     has_keys = connections.keys() - {D_NO_KEY_LOG, D_FAILED_HANDSHAKE}
     if has_keys and D_NO_KEY_LOG in connections:  # recognized in the middle, beside others with a key log
         for counts in (connections, left):

@@ -5,17 +5,19 @@ A token is in a SaslAuthenticate message, or is a frame by itself (a bare token,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from kafkatap.kernels.arrays import joined
+from kafkatap.kernels.arrays import taken
 
 from ..dtypes import NO_INT32
 from ..inspection import Frames
+from ..kafka.varints import VARINT_32, varint
 from ..programs.fact_kinds import PRINCIPAL, SASL_ANSWER, SASL_MESSAGE
 from ..strings import StringTable
-from .fact_rows import FACT, NO_NUMBER
+from .fact_rows import FACT, FACT_STRINGS, NO_NUMBER
 from .sasl_messages import EXAMINED, message_kind, user_of
 
 Array = np.ndarray[Any, Any]
@@ -29,39 +31,38 @@ def token_facts(jobs: Array, frames: Frames, strings: StringTable, wanted: froze
     PRINCIPAL, SASL_MESSAGE and SASL_ANSWER."""
     slots = jobs["frame"] >> 1
     is_bare = frames.links["token"][slots] == 1
-    is_token = is_bare | (frames.rows["api_key"][slots] == _SASL_AUTHENTICATE)
-    rows = []
-    for job, bare in zip(jobs[is_token], is_bare[is_token].tolist(), strict=True):
-        exchange, is_answer = frames.rows[int(job["frame"]) >> 1], int(job["frame"]) & 1 == 1
-        at = int(job["at"])
-        body = frames.buffers[int(job["source"])][at : min(int(job["end"]), at + _COPIED)].tobytes()
-        token = body if bare else _token(body, int(exchange["api_version"]), is_answer)
+    chosen = np.flatnonzero(is_bare | (frames.rows["api_key"][slots] == _SASL_AUTHENTICATE))
+    jobs, rows = taken(jobs, chosen), frames.rows[slots[chosen]]
+    columns = (jobs["frame"] & 1, jobs["source"], jobs["at"], jobs["end"], is_bare[chosen], rows["api_version"])
+    found = []  # place in `rows`, kind, message, user, mechanism
+    for i, (is_answer, source, at, end, bare, version) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+        body = frames.buffers[source][at : min(end, at + _COPIED)].tobytes()
+        token = body if bare else _token(body, version, is_answer == 1)
         if token is None:
             continue
         token = token[:EXAMINED]
         kind = SASL_ANSWER if is_answer else SASL_MESSAGE
         if kind in wanted:
-            row = _fact(int(exchange["exchange"]), kind)
-            row["v0"] = message_kind(token, is_answer)
-            rows.append(row)
-        found = None if is_answer or PRINCIPAL not in wanted else user_of(token)
-        if found is not None:
-            mechanism, user = found
-            row = _fact(int(exchange["exchange"]), PRINCIPAL)
-            row["s0"], row["s1"] = strings.number_of(user), strings.number_of(mechanism)
-            rows.append(row)
-    return joined(rows, FACT)
+            found.append((i, kind, message_kind(token, is_answer == 1), -1, -1))
+        named = None if is_answer or PRINCIPAL not in wanted else user_of(token)
+        if named is not None:
+            mechanism, user = named
+            found.append((i, PRINCIPAL, NO_NUMBER, strings.number_of(user), strings.number_of(mechanism)))
+    return _facts(rows["exchange"], found)
 
 
-def _fact(exchange: int, kind: int) -> Array:
-    row = np.zeros(1, FACT)
+def _facts(exchanges: Array, found: Sequence[tuple[int, ...]]) -> Array:
+    made = np.zeros(len(found), FACT)
     for name in FACT.names or ():
         if name.startswith("v"):
-            row[name] = NO_NUMBER
-    row["exchange"], row["kind"], row["partition"] = exchange, kind, NO_INT32
-    for name in ("topic", "topic_id", "s0", "s1", "s2", "s3"):
-        row[name] = -1
-    return row
+            made[name] = NO_NUMBER
+    made["partition"] = NO_INT32
+    for name in FACT_STRINGS:
+        made[name] = -1
+    if found:
+        place, made["kind"], made["v0"], made["s0"], made["s1"] = np.array(found, np.int64).T
+        made["exchange"] = exchanges[place]
+    return made
 
 
 def _token(body: bytes, version: int, is_answer: bool) -> bytes | None:
@@ -79,11 +80,5 @@ def _size(body: bytes, at: int, is_flexible: bool, width: int) -> tuple[int, int
     """The size of a string or of bytes, and where these begin."""
     if not is_flexible:
         return int.from_bytes(body[at : at + width], "big", signed=True), at + width
-    size, shift = 0, 0
-    while at < len(body) and shift < 35:
-        size |= (body[at] & 127) << shift
-        shift += 7
-        at += 1
-        if body[at - 1] < 128:
-            return size - 1, at
-    return 0, len(body) + 1
+    size, following = varint(body, at, len(body), VARINT_32)
+    return (size - 1, following) if following >= 0 else (0, len(body) + 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from ..kafka.varints import varint
 from ..records.codecs import CODECS, DONE, NONE, Bounds, decompress
 
 #: Field numbers from MetricsData down: resource_metrics, scope_metrics, metrics, name.
@@ -49,16 +50,16 @@ def _fields(raw: bytes) -> Iterator[tuple[int, bytes]]:
     """(number, content) of the fields with a length. ValueError if the bytes are no protobuf."""
     at = 0
     while at < len(raw):
-        key, at = _varint(raw, at)
+        key, at = _number(raw, at)
         kind = key & 7
         if kind == 0:
-            _, at = _varint(raw, at)
+            _, at = _number(raw, at)
             continue
         size = {1: 8, 5: 4}.get(kind)
         if size is None:
             if kind != 2:
                 raise ValueError(kind)
-            size, at = _varint(raw, at)
+            size, at = _number(raw, at)
         if size > len(raw) - at:
             raise ValueError(size)
         if kind == 2:
@@ -66,14 +67,8 @@ def _fields(raw: bytes) -> Iterator[tuple[int, bytes]]:
         at += size
 
 
-def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(raw):
-            break
-        byte = raw[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-    raise ValueError("a varint")
+def _number(raw: bytes, at: int) -> tuple[int, int]:
+    value, following = varint(raw, at, len(raw))
+    if following < 0:
+        raise ValueError("a varint")
+    return value, following

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
+from ..kafka.varints import VARINT_32, varint
 from ..layouts.schema import FIXED_WIDTHS, REQUEST
 from ..layouts.secrets import Guard, is_secret_name
 from ..programs.tape import DecodedBody
@@ -336,17 +337,8 @@ class TreeWalk:
 
     def varint(self, at: int) -> tuple[int, int]:
         """An unsigned varint of at most 32 bits and the place behind it; -1 where there is none."""
-        value = 0
-        end = min(self.captured, self.limit)
-        for shift in range(0, 35, 7):
-            if at >= end:
-                return 0, -1
-            byte = self.data[at]
-            at += 1
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return (value, at) if value < 1 << 32 else (0, -1)
-        return 0, -1
+        value, following = varint(self.data, at, min(self.captured, self.limit), VARINT_32)
+        return (value, following) if value < 1 << 32 else (0, -1)
 
 
 def guarded(children: list[Node], guard: Guard) -> list[Node]:

@@ -1,4 +1,4 @@
-"""Rewrites packets: link layer, tunnels, IP and TCP headers, and the payload by a `StreamMap`.
+"""Rewrites packets: link layer, tunnels and IP headers; `tcp_segments` has TCP and its payload.
 
 A new packet starts as zeros. Of each layer only known fields are copied; addresses become pseudonyms. Options with
 unknown contents, padding and trailers stay zeros or become no-operations. The innermost TCP payload is filler under the
@@ -17,13 +17,12 @@ from .addresses import Addresses
 from .checksums import internet_checksum, transport_checksum
 from .fields import FILLER
 from .fragments import Fragment, Fragments
-from .stream_map import End, StreamMap
+from .packet_copy import PacketCopy
+from .stream_map import StreamMap
+from .tcp_segments import Span, copy_segment
 
-_MAPPED = bytes(10) + b"\xff\xff"
-_TCP_HEADER, _UDP_HEADER, _IPV4_HEADER, _IPV6_HEADER = 20, 8, 20, 40
-_NOP, _END_OF_OPTIONS = 1, 0
-#: TCP options that only have numbers, with their lengths: MSS, window scale, SACK permitted, SACK (any), timestamps.
-_TCP_OPTIONS = {2: (4,), 3: (3,), 4: (2,), 5: (10, 18, 26, 34), 8: (10,)}
+_UDP_HEADER, _IPV4_HEADER, _IPV6_HEADER = 8, 20, 40
+_NOP = 1
 _DEEPEST = 40
 _TYPED = 0x0600
 
@@ -63,27 +62,13 @@ class PacketRewriter:
         return FILLER * len(payload) if new is None else new[len(head) :]
 
 
-class _Layers:
-    """Copies the layers of one packet from `old` to `new`. Each method returns whether the packet leads to TCP."""
+class _Layers(PacketCopy):
+    """Copies the layers of one packet. Each method returns whether the packet leads to TCP."""
 
     def __init__(self, owner: PacketRewriter, packet: bytes, number: int) -> None:
-        self.owner, self.old, self.number = owner, packet, number
-        self.new = bytearray(len(packet))
-        self.end = len(packet)
+        super().__init__(packet, number, owner.addresses)
+        self.owner = owner
         self.depth = 0
-
-    def u16(self, at: int) -> int:
-        return int.from_bytes(self.old[at : at + 2], "big")
-
-    def copy(self, at: int, end: int) -> bool:
-        """Copy bytes; False if they were not captured."""
-        if end > self.end:
-            return False
-        self.new[at:end] = self.old[at:end]
-        return True
-
-    def mac(self, at: int) -> None:
-        self.new[at : at + 6] = self.owner.addresses.mac(self.old[at : at + 6])
 
     def link(self, link_type: int) -> bool:
         old = self.old
@@ -296,15 +281,13 @@ class _Layers:
         if protocol in (0, 60):
             self.new[at + 2 : at + 4] = bytes((1, min(end - at - 4, 255)))
 
-    def fill(self, at: int, end: int) -> None:
-        self.new[at:end] = FILLER * max(end - at, 0)
-
     def ip_payload(
         self, protocol: int, at: int, end: int, wire: int, olds: tuple[bytes, bytes], ends: tuple[bytes, bytes]
     ) -> bool:
         """`olds`, `ends`: the addresses of the original and their pseudonyms."""
         if protocol == known.TCP_PROTOCOL:
-            return self.tcp(at, end, wire, olds, ends)
+            copy_segment(self, self.owner.streams, Span(at, end, wire), olds, ends)
+            return True
         if protocol == known.UDP_PROTOCOL:
             return self.udp(at, end, wire, ends)
         if protocol == 47:
@@ -382,61 +365,6 @@ class _Layers:
         if has_checksum:
             self.new[start + 4 : start + 6] = internet_checksum(self.new[start:end]).to_bytes(2, "big")
         return found
-
-    def tcp(self, at: int, end: int, wire: int, olds: tuple[bytes, bytes], ends: tuple[bytes, bytes]) -> bool:
-        if at + _TCP_HEADER > end:
-            self.copy(at, min(end, at + 16))
-            return True
-        header = (self.old[at + 12] >> 4) * 4
-        self.copy(at, at + 16)
-        self.copy(at + 18, at + 20)
-        if header < _TCP_HEADER or at + header > wire:
-            self.fill(at + 20, end)
-        else:
-            self.tcp_options(at + _TCP_HEADER, min(at + header, end))
-            self.payload(at, at + header, end, olds)
-        if end == wire:
-            checksum = transport_checksum(known.TCP_PROTOCOL, *ends, self.new[at:end])
-            self.new[at + 16 : at + 18] = checksum.to_bytes(2, "big")
-        return True
-
-    def tcp_options(self, at: int, end: int) -> None:
-        """Copy the options that only have numbers; the others become no-operations."""
-        self.new[at:end] = bytes((_NOP,)) * max(end - at, 0)
-        while at < end:
-            kind = self.old[at]
-            if kind == _END_OF_OPTIONS:
-                self.new[at:end] = bytes(end - at)
-                return
-            if kind == _NOP:
-                at += 1
-                continue
-            size = self.old[at + 1] if at + 1 < end else 0
-            if size < 2 or at + size > end:
-                return
-            if size in _TCP_OPTIONS.get(kind, ()):
-                self.copy(at, at + size)
-            at += size
-
-    def payload(self, tcp: int, at: int, end: int, olds: tuple[bytes, bytes]) -> None:
-        if at >= end:
-            return
-        self.fill(at, end)
-        sender: End = (_mapped(olds[0]), self.u16(tcp))
-        receiver: End = (_mapped(olds[1]), self.u16(tcp + 2))
-        streams = self.owner.streams
-        stream = streams.stream_of(sender, receiver, self.number)
-        if stream is None or stream.base < 0:
-            return
-        sequence = int.from_bytes(self.old[tcp + 4 : tcp + 8], "big") + (self.old[tcp + 13] >> 1 & 1)
-        offset = stream.offset_of(sequence)
-        for place, piece in streams.pieces(stream, offset, offset + end - at):
-            start = at + place - offset
-            self.new[start : start + len(piece)] = piece
-
-
-def _mapped(address: bytes) -> bytes:
-    return address if len(address) == 16 else _MAPPED + address
 
 
 _Reader = Callable[[_Layers, int, int], bool]

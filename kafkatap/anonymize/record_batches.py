@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kafkatap.dissector.facts.fact_rows import SAMPLED
+from kafkatap.dissector.kafka.varints import signed_varint
 from kafkatap.dissector.records.batches import BATCH_HEADER, CODEC_BITS, CONTROL, LOG_OVERHEAD, MESSAGE_0, MESSAGE_1
 from kafkatap.dissector.records.checksums import crc_of
 from kafkatap.dissector.records.codecs import DONE, Bounds, decompress
@@ -149,7 +150,7 @@ def overwritten(
     made = bytearray(FILLER * len(body))
     place = room = at = 0
     while at < len(body):
-        size, start = _varint(body, at, len(body))
+        size, start = signed_varint(body, at, len(body))
         end = start + size
         if start < 0 or size < 0 or (end > len(body) and not is_cut):
             break
@@ -207,7 +208,7 @@ class _Record:
         """Pass a varint; 0 if there is none."""
         if self.at < 0:
             return 0
-        value, following = _varint(self.body, self.at, self.end)
+        value, following = signed_varint(self.body, self.at, self.end)
         if following >= 0:
             self.structure.append((self.at, following))
         self.at = following
@@ -237,20 +238,3 @@ class _Record:
             is_end = self.body[key + 2 : key_end] in _MARKER_TYPES
             if is_end and value_end - value == 6 and self.body[value : value + 3] == b"\0\0\0":  # version, epoch
                 self.structure.append((value, value_end))
-
-
-def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """A signed varint of at most 64 bits and the place behind it, -1 if there is none."""
-    if at < end:
-        value = data[at]
-        if value < 128:
-            return (value >> 1) ^ -(value & 1), at + 1
-    value = shift = 0
-    while at < end and shift < 70:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
-    return 0, -1

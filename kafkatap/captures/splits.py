@@ -21,6 +21,7 @@ from kafkatap.kernels import store
 from kafkatap.reassembly import boundaries
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.errors import CaptureError
+from kafkatap.reassembly.pcapng import INTERFACE_DESCRIPTION, PACKET_BLOCKS, SECTION_HEADER
 from kafkatap.reassembly.scanner import HEADER_SIZE, MODIFIED, Scanner
 
 from ..kernel_modules import KERNEL_MODULES
@@ -39,8 +40,7 @@ _HEAD = 64 << 10
 _KEPT = HEADER_SIZE + 4
 #: A first packet with an earlier time (s) means that the clock was not set.
 _CLOCK_WAS_SET = 1 << 28
-_PACKET_BLOCKS = (2, 3, 6)
-_DESCRIPTIONS = (0x0A0D0D0A, 1)
+_DESCRIPTIONS = (SECTION_HEADER, INTERFACE_DESCRIPTION)
 
 store.use(KERNEL_MODULES)  # executors read splits without an engine, too
 
@@ -139,7 +139,7 @@ def _first_descriptions(data: bytes) -> bytes:
     while at + 12 <= len(data):
         kind = int.from_bytes(data[at : at + 4], order)
         length = int.from_bytes(data[at + 4 : at + 8], order)
-        if kind in _PACKET_BLOCKS or length < 12 or at + length > len(data):
+        if kind in PACKET_BLOCKS or length < 12 or at + length > len(data):
             break
         if kind in _DESCRIPTIONS:
             parts.append(data[at : at + length])

@@ -6,11 +6,12 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kafkatap.reports.batch import P_KAFKA, Context
+from kafkatap.reassembly.scanner import SECRETS_ROOM
+from kafkatap.reports.batch import D_DECRYPTED, P_KAFKA, Context
 from kafkatap.reports.counting.connection_counts import connection_totals
 
 from ..captures.capture_reader import FileReport
@@ -20,6 +21,9 @@ from ..captures.storage import is_uri
 from ..complaints import complain, reason_of
 from ..run import Follow
 from .exit_codes import WRONG
+
+if TYPE_CHECKING:
+    from ..tls.key_log import KeyLog
 
 #: What ends --follow besides Ctrl-C, as it ends live capture.
 SIGNALS_OF_FOLLOW = ("SIGTERM", "SIGHUP")
@@ -146,6 +150,22 @@ def progress(options: argparse.Namespace) -> Iterator[Any]:
         yield bar.update
     finally:
         bar.close()
+
+
+def note_key_log(
+    options: argparse.Namespace, files: Iterable[FileReport], key_log: KeyLog | None, context: Context
+) -> None:
+    """Say if captures have secrets that were not read; with -v also how many were read and used."""
+    left_out = sum(file.secrets_left_out for file in files)
+    if left_out:
+        many = "1 block with TLS secrets was" if left_out == 1 else f"{left_out:,} blocks with TLS secrets were"
+        complain(f"{many} not read: damaged, or beyond {SECRETS_ROOM >> 20} MiB of secrets in a capture")
+    if key_log is None or not options.verbose:
+        return
+    from kafkatap.reports.encryption import encryption_of
+
+    used = encryption_of(context).connections.get(D_DECRYPTED, 0)
+    complain(f"key log: {key_log.line_count:,} secrets, {used:,} connections decrypted")
 
 
 def no_kafka(context: Context) -> str:

@@ -90,9 +90,19 @@ def chosen_key_log(options: argparse.Namespace, is_growing: bool = False) -> Key
     """
     if not options.keylog:
         return None
+    from ..complaints import complain
     from ..tls.key_log_files import open_key_logs
 
-    return open_key_logs(options.keylog, is_growing)
+    key_log = open_key_logs(options.keylog, is_growing)
+    for problem in () if is_growing else key_log.problems:
+        complain(problem)
+    return key_log
+
+
+def shown_inputs(options: argparse.Namespace) -> list[str]:
+    """The captures as commands name them that show more of a report: after the key logs that decrypt them."""
+    logs = [word for path in options.keylog or () for word in ("--keylog", path)]
+    return [*logs, *options.captures]
 
 
 def parse_size(text: str) -> int:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kafkatap.reassembly.errors import CaptureError
+from kafkatap.reassembly.pcapng import INTERFACE_DESCRIPTION, PACKET_BLOCKS, SECTION_HEADER, SMALLEST_BLOCK
+from kafkatap.reassembly.pcapng_blocks import APPLICATION, COMMENT, FILTER, INTERFACE_NAME
 
 from ..captures.capture_bytes import CaptureBytes
 from ..captures.pipes import is_pipe
@@ -23,7 +25,7 @@ _PCAP = {
     b"\xd4\xc3\xb2\xa1": "<", b"\x4d\x3c\xb2\xa1": "<", b"\x34\xcd\xb2\xa1": "<",
     b"\xa1\xb2\xc3\xd4": ">", b"\xa1\xb2\x3c\x4d": ">", b"\xa1\xb2\xcd\x34": ">",
 }  # fmt: skip
-_SECTION, _INTERFACE, _PACKETS = 0x0A0D0D0A, 1, (2, 3, 6)
+_SECTION_BYTES = SECTION_HEADER.to_bytes(4, "big")  # the same in both byte orders
 
 
 class Interface(NamedTuple):
@@ -73,33 +75,33 @@ def head_of(data: bytes) -> Head:
     if order is not None and len(data) >= 24:
         snap_length, link = struct.unpack_from(order + "II", data, 16)
         return Head((Interface("", link & 0x03FFFFFF, snap_length),))
-    if data[:4] != b"\x0a\x0d\x0d\x0a":
+    if data[:4] != _SECTION_BYTES:
         return Head()
     interfaces: list[Interface] = []
     program = comment = ""
     for kind, body, order in _blocks(data):
-        if kind == _SECTION:
+        if kind == SECTION_HEADER:
             named = dict(_options(body[16:], order))
-            program, comment = _text(named.get(4, b"")) or program, _text(named.get(1, b"")) or comment
-        elif kind == _INTERFACE and len(body) >= 8 and len(interfaces) < MOST_INTERFACES:
+            program, comment = _text(named.get(APPLICATION, b"")) or program, _text(named.get(COMMENT, b"")) or comment
+        elif kind == INTERFACE_DESCRIPTION and len(body) >= 8 and len(interfaces) < MOST_INTERFACES:
             link, snap_length = struct.unpack_from(order + "HxxI", body)
             options = dict(_options(body[8:], order))
-            found = options.get(11, b"")
+            found = options.get(FILTER, b"")
             text = _text(found[1:]) if found[:1] == b"\0" else ""
-            interfaces.append(Interface(_text(options.get(2, b"")), link, snap_length, text))
+            interfaces.append(Interface(_text(options.get(INTERFACE_NAME, b"")), link, snap_length, text))
     return Head(tuple(interfaces), program, comment)
 
 
 def _blocks(data: bytes) -> Iterator[tuple[int, bytes, str]]:
     """The pcapng blocks: type, body, byte order."""
     at, order = 0, "<"
-    while at + 12 <= len(data):
-        if data[at : at + 4] == b"\x0a\x0d\x0d\x0a":
+    while at + SMALLEST_BLOCK <= len(data):
+        if data[at : at + 4] == _SECTION_BYTES:
             order = ">" if data[at + 8 : at + 12] == b"\x1a\x2b\x3c\x4d" else "<"
         kind, length = struct.unpack_from(order + "II", data, at)
-        if length < 12 or at + length > len(data):
+        if length < SMALLEST_BLOCK or at + length > len(data):
             return
-        if kind not in _PACKETS:
+        if kind not in PACKET_BLOCKS:
             yield kind, data[at + 8 : at + length - 4], order
         at += length
 

@@ -107,12 +107,13 @@ def _are(count: int) -> str:
 def handshakes(seen: Observed) -> Iterator[Finding]:
     """TLS handshakes that failed, and certificates that expire."""
     effects = {
-        "tls_failed": ("clients that cannot connect", "the section tls has the reason for each client"),
+        "tls_failed": ("there are clients that cannot connect", "the section tls has the reason for each client"),
         "certificate": ("clients refuse a certificate that has expired", "renew the certificate of the broker"),
     }
     for one in tls_findings(seen.context):
         if one.finding in effects:
-            yield Finding("encryption", NOTE, one.text, "alerts and certificates of TLS", *effects[one.finding])
+            what = f"the certificate {one.text}" if one.finding == "certificate" else one.text
+            yield Finding("handshakes", NOTE, what, "alerts and certificates of TLS", *effects[one.finding])
 
 
 def other_traffic(seen: Observed) -> Iterator[Finding]:

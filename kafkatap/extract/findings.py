@@ -13,21 +13,13 @@ from typing import Any
 import numpy as np
 
 from kafkatap.dissector import dtypes as r
-from kafkatap.dissector.kafka.error_codes import error_name
 from kafkatap.reports import units
 from kafkatap.reports.batch import Array, Context, endpoint
-from kafkatap.reports.counting.rollup import api_label
+from kafkatap.reports.exchange_texts import codes_text, exchange_name, outcome_text, status_text
 
-#: Characters of a client id that are quoted, and error codes that are named.
-LONGEST_NAME, MOST_CODES = 100, 5
 #: A part of the total time that is at least this large is named as the cause.
 CAUSE_SHARE = 0.5
 
-_OUTCOMES = {
-    r.NO_REPLY_EXPECTED: "no response expected (acks=0)",
-    r.UNANSWERED: "no response",
-    r.RESPONSE_LOST: "response not captured",
-}
 _PARTS = (
     ("request_transfer", "transfer of the request"),
     ("hol_wait_ns", "head-of-line wait"),
@@ -84,7 +76,7 @@ class Findings:
         x = _exchange(self._rows[row])
         text = f"kafkatap: request {self._name(x)}, {self._ends(x)}, exchange {x.key}: "
         if x.outcome != r.ANSWERED:
-            return text + _OUTCOMES.get(x.outcome, r.OUTCOMES[x.outcome]) + self._status(x, "request")
+            return text + outcome_text(x.outcome) + self._status(x, "request")
         parts = _parts(x)
         shown = [f"{label} {units.duration(parts[name])}" for name, label in _PARTS if parts[name] > 0]
         text += f"answered after {units.duration(x.total_ns)}"
@@ -102,9 +94,7 @@ class Findings:
         return text + self._status(x, "response")
 
     def _name(self, x: Any) -> str:
-        text = f"{api_label(x.api_key)} v{x.api_version}"
-        client = self._context.text(x.client_id)
-        return text if client is None else f'{text} of client "{units.cut(units.safe(client), LONGEST_NAME)}"'
+        return exchange_name(x.api_key, x.api_version, self._context.text(x.client_id))
 
     def _ends(self, x: Any) -> str:
         client, broker = (
@@ -118,19 +108,11 @@ class Findings:
         if not here:
             return "no error code"
         rows = self._errors[here]
-        shown = [
-            error_name(code) + (f" x{count}" if count > 1 else "")
-            for code, count in zip(rows["code"].tolist(), rows["count"].tolist(), strict=True)
-        ][:MOST_CODES]
-        more = [f"{len(rows) - MOST_CODES} more error codes"] if len(rows) > MOST_CODES else []
-        return ", ".join(shown + more)
+        return codes_text(zip(rows["code"].tolist(), rows["count"].tolist(), strict=True))
 
     def _status(self, x: Any, message: str) -> str:
-        status = getattr(x, f"{message}_status")
-        if status in (r.OK, r.NOT_DECODED):
-            return ""
         problem = self._context.text(getattr(x, f"{message}_problem"))
-        return f"; {r.STATUSES[status]}" + (f" at {units.cut(units.safe(problem), LONGEST_NAME)}" if problem else "")
+        return status_text(getattr(x, f"{message}_status"), problem=problem)
 
 
 class _Places:

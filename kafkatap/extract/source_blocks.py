@@ -20,7 +20,7 @@ from kafkatap.reassembly.pcapng import (
     SECTION_HEADER,
     SIMPLE_PACKET,
 )
-from kafkatap.reassembly.pcapng_blocks import COMMENT, INTERFACE_NAME, RESOLUTION
+from kafkatap.reassembly.pcapng_blocks import COMMENT, FILTER, INTERFACE_NAME, RESOLUTION
 from kafkatap.reassembly.scanner import NANOSECONDS
 
 from ..captures.capture_reader import CaptureReader
@@ -34,8 +34,6 @@ _OF_INTERFACES = {
     COMMENT: 0, INTERFACE_NAME: 0, 3: 0, 4: -8, 5: -17, 6: -6, 7: -8, 8: 8, RESOLUTION: -1, 10: 4, 12: 0, 13: -1, 14: 8,
     15: 0, 16: 8, 17: 8,
 }  # fmt: skip
-#: The filter of an interface: its first byte says what the rest is.
-_FILTER = 11
 #: Those that say nothing of the host: resolution, length of the frame check sequence, time offset.
 _PLAIN_OF_INTERFACES = (RESOLUTION, 13, 14)
 #: Options of packets that are copied. The hash (3) is of bytes that may be rewritten, so it is copied only with texts.
@@ -197,7 +195,7 @@ class SourceReader(CaptureReader):
     @property
     def _kept_of_interfaces(self) -> dict[int, int]:
         if self._with_texts:
-            return {**_OF_INTERFACES, _FILTER: 0}
+            return {**_OF_INTERFACES, FILTER: 0}
         return {code: _OF_INTERFACES[code] for code in _PLAIN_OF_INTERFACES}
 
     def _options(self, at: int, end: int, kept: dict[int, int], order: str) -> list[tuple[int, bytes]]:

@@ -254,6 +254,7 @@ class Monitor:
             connections=engine.connections_open,
             waiting=engine.requests_waiting,
             encrypted_share=engine.encrypted_share,
+            decrypted_share=engine.decrypted_share,
             troubles=added(self.health.counts(len(self._drops))),
         )
 

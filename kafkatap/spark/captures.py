@@ -159,9 +159,16 @@ class Captures(TwoPasses):
         """The task that decodes these splits."""
         surveys = self.surveys.surveys
         inputs = tuple(dump(mine) for mine in decode_inputs(plan, splits, self.places, self.checkpoint, surveys))
-        lines = needed_lines(options.key_log, surveys)
+        lines = needed_lines(options.key_log, surveys, self._open_randoms | self.late_randoms)
         options = replace(options, key_log=None)
         return tasks.DecodeTask(options, inputs, dump(plan.topic_names), key_lines=dump(lines), **purpose)
+
+    @property
+    def _open_randoms(self) -> set[bytes]:
+        """The client randoms of the TLS connections that the checkpoint leaves open."""
+        flows = self.checkpoint.flows.values() if self.checkpoint is not None else ()
+        known = (history for flow in flows for history in (flow.history, flow.state.history) if history is not None)
+        return {history.client_random for history in known} - {b""}
 
     # ------------------------------------------------------------ tables
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kafkatap.reports.literals import read_moment
 
 from ..selection import Selection
+from ..splits.secrets import read_key_logs
 from ..splits.task_rows import ReadOptions
 from .captures import Captures
 
@@ -42,14 +43,16 @@ def read_captures(
     apis: str | Iterable[str] = (),
     start: str | None = None,
     end: str | None = None,
+    keylog: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
 ) -> Captures:
     """Captures whose tables are DataFrames.
 
     `split_size`: bytes, 0 for whole files (default: of the total size and the number of cores). `ports`: hints where
     brokers listen. `definitions`: message definitions of a newer Kafka or a vendor, as in `kafkatap.analyze`.
-    `strict`: raise DamagedCaptureError if a capture is damaged. The other arguments select exchanges, as in
-    `kafkatap.analyze`; each exchange keeps all its rows. The tables of connections, files and the ledger are of the
-    whole captures.
+    `strict`: raise DamagedCaptureError if a capture is damaged. `keylog`: files with the secrets of TLS connections, on
+    the driver or in a store; tasks get the lines of the connections that they decode. The other arguments select
+    exchanges, as in `kafkatap.analyze`; each exchange keeps all its rows. The tables of connections, files and the
+    ledger are of the whole captures.
 
     ValueError if definitions or a selection are wrong. FileNotFoundError (at the first read) if a pattern matches
     nothing.
@@ -64,7 +67,9 @@ def read_captures(
         apis=_several(apis), start=None if start is None else read_moment(start),
         end=None if end is None else read_moment(end), definitions=known,
     )  # fmt: skip
-    return Captures(spark, captures, split_size, ReadOptions(tuple(ports), known, selection=selection), strict)
+    key_log = None if keylog is None else read_key_logs([keylog] if isinstance(keylog, (str, os.PathLike)) else keylog)
+    options = ReadOptions(tuple(ports), known, selection=selection, key_log=key_log)
+    return Captures(spark, captures, split_size, options, strict)
 
 
 def _several(values: str | Iterable[str]) -> tuple[str, ...]:

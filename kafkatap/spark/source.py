@@ -33,6 +33,7 @@ from kafkatap.reports.literals import Moment, read_size
 from kafkatap.reports.tables import TABLES
 
 from ..selection import Selection
+from ..splits.secrets import read_key_logs
 from ..splits.task_rows import ReadOptions
 from .captures import Captures, spark_schema
 from .tasks import DecodeTask
@@ -52,7 +53,7 @@ _SELECTING = {
     ("records", "topic"): "topics",
 }
 _WILDCARDS = "*?[\\"
-_OPTIONS = ("table", "filter", "splitsize", "ports", "path", "paths")
+_OPTIONS = ("table", "filter", "splitsize", "ports", "keylog", "path", "paths")
 
 
 def register(spark: SparkSession) -> None:
@@ -62,7 +63,8 @@ def register(spark: SparkSession) -> None:
 
 class KafkatapSource(DataSource):
     """The data source that `register` adds. Options: `table` (default exchanges), `splitSize` (such as 64m; 0: whole
-    files), `ports` (such as 9092,9093), `filter` (an expression, docs/filters.md)."""
+    files), `ports` (such as 9092,9093), `filter` (an expression, docs/filters.md), `keylog` (a file with the secrets of
+    TLS connections)."""
 
     @classmethod
     def name(cls) -> str:
@@ -104,7 +106,7 @@ class CapturesReader(DataSourceReader):
     def __init__(self, schema: StructType, options: Any) -> None:
         unknown = sorted(name for name in options if name.lower() not in _OPTIONS)
         if unknown:
-            raise ValueError(f"there is no option {unknown[0]!r}; there are table, filter, splitSize and ports")
+            raise ValueError(f"there is no option {unknown[0]!r}; there are table, filter, splitSize, ports and keylog")
         self._columns = schema.names
         self._table = table_of(options)
         if not options.get("paths") and not options.get("path"):
@@ -113,6 +115,7 @@ class CapturesReader(DataSourceReader):
         self._split_size = read_size(str(options["splitSize"])) if options.get("splitSize") else None
         self._ports = tuple(int(port) for port in str(options.get("ports", "")).split(",") if port.strip())
         self._filter = options.get("filter")
+        self._keylog = options.get("keylog")
         self._pushed: dict[str, Any] = {}
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
@@ -123,7 +126,9 @@ class CapturesReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         selection = Selection.of(filter=self._filter, **self._pushed)
-        captures = Captures(None, self._patterns, self._split_size, ReadOptions(self._ports, selection=selection))
+        key_log = read_key_logs([self._keylog]) if self._keylog else None
+        reading = ReadOptions(self._ports, selection=selection, key_log=key_log)
+        captures = Captures(None, self._patterns, self._split_size, reading)
         if self._table not in DECODED:
             return [_Part(rows=captures.small_table(self._table))]
         task = captures.decode_task(self._table)

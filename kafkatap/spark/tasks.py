@@ -48,7 +48,7 @@ class SurveyTask:
     """Surveys splits. `inputs`: of SurveyInput, as of `dump`."""
 
     options: ReadOptions
-    inputs: tuple[bytes, ...]
+    inputs: tuple[bytes, ...] = field(repr=False)
     name: ClassVar[str] = "survey"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -75,7 +75,7 @@ class DecodeTask:
     """
 
     options: ReadOptions
-    inputs: tuple[bytes, ...]
+    inputs: tuple[bytes, ...] = field(repr=False)
     topic_names: bytes
     table: str | None = None
     writer: TableWriter | None = None

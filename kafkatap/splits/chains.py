@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.connection_state import NAMES
 from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, PROTOCOL_UNKNOWN
 from kafkatap.kernels import kernel, store
 from kafkatap.kernels.arrays import joined, taken, untouched
@@ -22,7 +21,7 @@ from kafkatap.reassembly.dtypes import SHIFT_UNKNOWN
 from ..captures.merge import SLACK_NS
 from ..captures.pack_reader import numbered
 from ..kernel_modules import KERNEL_MODULES
-from .flow_rows import FLOW_KEY, HISTORY_FIELDS, as_keys, flow_bytes, group_flows, history_rows, renumber_strings
+from .flow_rows import FLOW_KEY, HISTORY_FIELDS, TEXTS, as_keys, flow_bytes, group_flows, history_rows, renumber_strings
 from .split_engine import NOTHING
 
 if TYPE_CHECKING:
@@ -79,6 +78,9 @@ def _copy_history(source, target):  # type: ignore[no-untyped-def]
     target.source_high = source.source_high
     target.source_low = source.source_low
     target.source_port = source.source_port
+    target.tls = source.tls
+    target.tls_records_a = source.tls_records_a
+    target.tls_records_b = source.tls_records_b
     _copy_options_a(source, target)
     _copy_options_b(source, target)
 
@@ -122,6 +124,10 @@ def _add_later(known, later):  # type: ignore[no-untyped-def]
         known.source_port = later.source_port
     if later.advertised >= 0:
         known.advertised = later.advertised
+    if known.tls < 0:
+        known.tls = later.tls
+    known.tls_records_a += later.tls_records_a
+    known.tls_records_b += later.tls_records_b
     if known.base_seq_a < 0:
         known.base_seq_a = later.base_seq_a
     if known.base_seq_b < 0:
@@ -274,7 +280,7 @@ class _Strings:
     def number(self, rows: Array, strings: Sequence[bytes]) -> None:
         """Number the strings of rows, which are numbers in `strings`."""
         numbers = np.array([*(self._number(text) for text in strings), -1], np.int32)
-        for name in NAMES:
+        for name in TEXTS:
             rows[name] = numbers[rows[name]]
 
     def _number(self, text: bytes) -> int:
@@ -398,7 +404,7 @@ def _task_flows(parts: Sequence[Part], keys: Array, rows: Array, before: Array, 
     flows["is_primed"] = flows["has_history"] = flows["head"] < NOTHING
     known = taken(before, mine)
     for name, _ in HISTORY_FIELDS:
-        flows[name] = np.where(flows["is_primed"], known[name], -1 if name in NAMES else 0)
+        flows[name] = np.where(flows["is_primed"], known[name], -1 if name in TEXTS else 0)
     followed = np.zeros(len(mine), FOLLOWED_FLOW)
     tasks, owners = rows["task"][mine], rows["owner"][mine]
     by_owner = np.argsort(owners, kind="stable")  # and by task

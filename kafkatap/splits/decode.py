@@ -20,8 +20,8 @@ from .flow_state import FlowState
 from .packet_ranges import ClearBytes, meets
 from .plan import SplitTask
 from .seam_reader import SeamReader
-from .secrets import CaptureSecrets
 from .seams import Seam, SeamPackets, joined
+from .secrets import CaptureSecrets, unknown_randoms
 from .split_engine import NOTHING, SplitEngine
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class Outcome:
     them. `names`: topic names by id that this split found. `unnamed`: topic ids in its rows whose names it was not
     given. `ledgers`: by the identity of the capture that was read when something was counted; 0 if the split has
     none. `duplicates`: packets that were captured twice, by the same identity. `first`, `last`: times of its own
-    packets, ns since the epoch. `followed`: bytes of later splits that it read."""
+    packets, ns since the epoch. `followed`: bytes of later splits that it read. `without_key`: client randoms of which
+    it had no secrets."""
 
     split: int
     claims: FlowStates = field(default_factory=FlowStates)
@@ -54,6 +55,7 @@ class Outcome:
     first: int | None = None
     last: int | None = None
     followed: int = 0
+    without_key: frozenset[bytes] = frozenset()
 
     @property
     def ledger(self) -> Ledger:
@@ -231,6 +233,7 @@ class SplitRun:
         dissector = engine.dissector
         self._count_file()
         outcome.not_captured = engine.not_captured
+        outcome.without_key = unknown_randoms(engine.key_log)
         outcome.first, outcome.last = engine.first, engine.last
         found = {dissector.string(number) for number in self._topic_ids - {-1}}
         outcome.unnamed = found - self._names.keys()

@@ -24,14 +24,17 @@ Array = np.ndarray[Any, Any]
 _FACTS = ("serial", "key", "client", "protocol", "answers_at_once", *SOURCE, *NAMES)
 _TCP = ("syn_at", "syn_ack_at", "handshake_rtt_ns")
 _BASE_SEQS = ("base_seq_a", "base_seq_b")
+_TLS_RECORDS = ("tls_records_a", "tls_records_b")
+#: Strings of a history.
+TEXTS = (*NAMES, "tls")
 #: The options of the SYN of each direction: fields of DIRECTION.
 _OPTIONS = tuple((f"{name}_{end}", kind) for end in "ab" for name, kind in (
     ("shift", "i1"), ("mss", "i4"), ("sack_permitted", "u1"), ("timestamps", "u1"),
 ))  # fmt: skip
 #: The fields of a `History`.
 HISTORY_FIELDS: list[Any] = [
-    *((name, "i8") for name in ("serial", "key", "began", *_BASE_SEQS, *_TCP, *SOURCE[:2])),
-    *((name, "i4") for name in (*NAMES, SOURCE[2])),
+    *((name, "i8") for name in ("serial", "key", "began", *_BASE_SEQS, *_TCP, *SOURCE[:2], *_TLS_RECORDS)),
+    *((name, "i4") for name in (*TEXTS, SOURCE[2])),
     ("client", "i1"),
     ("protocol", "u1"),
     ("answers_at_once", "i1"),
@@ -103,8 +106,10 @@ def as_keys(keys: Iterable[bytes]) -> Array:
 
 
 def fill_histories(rows: Array, known: Array, connections: Array, directions: Array) -> None:
-    """Write the histories of connections to rows, but for `began`. `known`: their rows in the dissector, `connections`
-    and `directions` (two each) those in the assembler. Strings keep the numbers of the dissector."""
+    """Write the histories of connections to rows, but for `began` and what is known of TLS.
+
+    `known`: their rows in the dissector, `connections` and `directions` (two each) those in the assembler. Strings keep
+    the numbers of the dissector."""
     for name in _FACTS:
         rows[name] = known[name]
     for name in _TCP:
@@ -114,32 +119,54 @@ def fill_histories(rows: Array, known: Array, connections: Array, directions: Ar
         rows[name] = np.where(sent["started"] > 0, sent["base_seq"], -1)
     for name, _ in _OPTIONS:
         rows[name] = directions[name[:-2]]["ab".index(name[-1]) :: 2]
+    rows["tls"] = -1
+
+
+def fill_tls(rows: Array, strings: list[bytes], known: Iterable[tuple[bytes | None, int, int]]) -> None:
+    """Write what is known of TLS to rows, as of `tls.hand_over.hand_overs`. Their strings are added to `strings`."""
+    for i, (given, first, second) in enumerate(known):
+        if given is not None:
+            rows["tls"][i] = len(strings)
+            strings.append(given)
+            rows["tls_records_a"][i], rows["tls_records_b"][i] = first, second
 
 
 def renumber_strings(rows: Array, strings: Any) -> list[bytes]:
     """Number the strings of rows anew, by a list of those that they use; return it. `strings`: by the old numbers."""
-    used = np.unique(np.concatenate([rows[name] for name in NAMES]))
+    used = np.unique(np.concatenate([rows[name] for name in TEXTS]))
     used = used[used >= 0]
-    for name in NAMES:
+    for name in TEXTS:
         rows[name] = np.where(rows[name] < 0, -1, np.searchsorted(used, rows[name]))
     return [strings[number] for number in used.tolist()]
 
 
 def histories(rows: Array, strings: Sequence[bytes]) -> Iterator[History]:
     """The history in each row."""
-    order = ("serial", "key", "client", "protocol", "answers_at_once", *SOURCE, "began", *_BASE_SEQS, *_TCP)
+    order = (
+        "serial",
+        "key",
+        "client",
+        "protocol",
+        "answers_at_once",
+        *SOURCE,
+        "began",
+        *_BASE_SEQS,
+        *_TCP,
+        *_TLS_RECORDS,
+    )
     options = zip(*(rows[name].tolist() for name, _ in _OPTIONS), strict=True)
     facts_and_more = zip(*(rows[name].tolist() for name in order), strict=True)
-    texts = zip(*(rows[name].tolist() for name in NAMES), strict=True)
+    texts = zip(*(rows[name].tolist() for name in TEXTS), strict=True)
     for (serial, key, client, protocol, at_once, high, low, port, began, base_a, base_b, *tcp), numbers, syn in zip(
         facts_and_more, texts, options, strict=True
     ):
-        names: dict[str, Any] = {n: None if i < 0 else strings[i] for n, i in zip(NAMES, numbers, strict=True)}
+        names: dict[str, Any] = {n: None if i < 0 else strings[i] for n, i in zip(TEXTS, numbers, strict=True)}
+        tls = names.pop("tls")
         source = {"source_high": high, "source_low": low, "source_port": port}
         facts = ConnectionFacts(serial, client, protocol, at_once, key=key, **source, **names)
-        syn_at, syn_ack_at, rtt = tcp
+        syn_at, syn_ack_at, rtt, *sent = tcp
         offered = SynOptions(*syn[:4]), SynOptions(*syn[4:])
-        yield History(facts, began, (base_a, base_b), (syn_at, syn_ack_at), rtt, offered)
+        yield History(facts, began, (base_a, base_b), (syn_at, syn_ack_at), rtt, offered, tls, (sent[0], sent[1]))
 
 
 def history_rows(known: Sequence[History], dtype: np.dtype[Any]) -> tuple[Array, list[bytes]]:
@@ -149,6 +176,9 @@ def history_rows(known: Sequence[History], dtype: np.dtype[Any]) -> tuple[Array,
     for name in NAMES:
         texts = (getattr(history.facts, name) for history in known)
         rows[name] = [-1 if text is None else numbers.setdefault(text, len(numbers)) for text in texts]
+    rows["tls"] = [-1 if h.tls is None else numbers.setdefault(h.tls, len(numbers)) for h in known]
+    for direction, name in enumerate(_TLS_RECORDS):
+        rows[name] = [history.tls_records[direction] for history in known]
     for name in ("serial", "key", "client", "protocol", "answers_at_once", *SOURCE):
         rows[name] = [getattr(history.facts, name) for history in known]
     rows["began"] = [history.first for history in known]

@@ -13,6 +13,8 @@ from kafkatap.dissector.framing.connections import PROTOCOL_UNKNOWN
 from kafkatap.reassembly.connection_state import Handshake, Resumption, SynOptions
 from kafkatap.reassembly.dtypes import SHIFT_UNKNOWN
 
+from ..tls.hand_over import HandOver
+
 
 @dataclass(frozen=True, slots=True)
 class History:
@@ -21,7 +23,8 @@ class History:
 
     `first`: the time of that packet, ns since the epoch. `base_seqs`: by direction the sequence number from which its
     bytes are counted, -1 if unknown. `handshake`: the times of the last SYN and SYN-ACK, 0 for none.
-    `options`: those of the SYN of each direction.
+    `options`: those of the SYN of each direction. `tls`: what is known of its TLS (`tls.hand_over`), b"" if nothing;
+    None if it is not TLS, as far as is known. `tls_records`: by direction, its records with application data, about.
     """
 
     facts: ConnectionFacts
@@ -30,11 +33,18 @@ class History:
     handshake: tuple[int, int] = (0, 0)
     handshake_rtt_ns: int = -1
     options: tuple[SynOptions, SynOptions] = (SynOptions(), SynOptions())
+    tls: bytes | None = None
+    tls_records: tuple[int, int] = (0, 0)
 
     @property
     def connection(self) -> int:
         """The number of the connection's first packet."""
         return self.facts.serial
+
+    @property
+    def client_random(self) -> bytes:
+        """That of its TLS; b"" if it is unknown."""
+        return HandOver.unpack(self.tls).client_random if self.tls else b""
 
     @property
     def resumption(self) -> Resumption:
@@ -58,14 +68,17 @@ class History:
         syn, answer = (b or a for a, b in zip(self.handshake, later.handshake, strict=True))
         rtt = self.handshake_rtt_ns if self.handshake_rtt_ns >= 0 else later.handshake_rtt_ns
         one, other = (a if a.shift != SHIFT_UNKNOWN else b for a, b in zip(self.options, later.options, strict=True))
-        return History(facts, self.first, (first, second), (syn, answer), rtt, (one, other))
+        tls = later.tls if self.tls is None else self.tls
+        sent, received = (a + b for a, b in zip(self.tls_records, later.tls_records, strict=True))
+        return History(facts, self.first, (first, second), (syn, answer), rtt, (one, other), tls, (sent, received))
 
     def is_equivalent(self, other: History) -> bool:
         """Whether a connection that is resumed with one or the other behaves alike."""
         return self._resumed() == other._resumed()
 
     def _resumed(self) -> History:
-        return replace(self, facts=replace(self.facts, protocol=PROTOCOL_UNKNOWN, head=0, not_kafka_since=0))
+        facts = replace(self.facts, protocol=PROTOCOL_UNKNOWN, head=0, not_kafka_since=0)
+        return replace(self, facts=facts, tls_records=(0, 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,7 @@ class _Task:
                 definitions=options.definitions,
                 light=not self._needs_names,
                 limits=options.limits,
+                counts_records=options.key_log is not None,
             )
         finally:
             reader.close()
@@ -198,7 +199,7 @@ class _LocalReading(TwoPasses):
         """Survey, decode and count. `empty`: an engine that has read nothing."""
         surveys = self.surveys.surveys
         options = self.resolved
-        lines, options = needed_lines(options.key_log, surveys), replace(options, key_log=None)
+        key_log, options = options.key_log, replace(options, key_log=None)
 
         def decode(plan: Plan, splits: set[int]) -> dict[int, SplitCounts]:
             if plan.both_ends:
@@ -206,6 +207,7 @@ class _LocalReading(TwoPasses):
                 many = "1 connection was" if count == 1 else f"{count:,} connections were"
                 raise CapturedTwice(f"{many} captured at both ends")
             inputs = decode_inputs(plan, splits, self.places, surveys=surveys)
+            lines = needed_lines(key_log, surveys, self.late_randoms)
             chosen = [_Decode(mine, options, plan.topic_names, lines) for mine in inputs]
             found = dict(self.workers.run(chosen, self.watch))
             return {mine.split.task.split: found[i] for i, mine in enumerate(chosen)}

@@ -6,16 +6,20 @@ Most flows need a few packets. The digests of their states decide how many.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from kafkatap.kernels.arrays import copied
 
 from .checkpoint import OpenFlow
 from .decode import SplitRun
+from .flow_state import History
 from .seams import Seam, SeamPackets, joined
 from .split_engine import SplitEngine
 
 #: The number of last packets that is tried first, and by which it grows until it is enough.
 FIRST, GROWTH = 16, 4
+#: TLS records that a packet has at most, as a rule.
+_RECORDS = 4
 
 
 def open_flows(run: SplitRun, packets: Mapping[bytes, Seam]) -> dict[bytes, OpenFlow]:
@@ -42,11 +46,17 @@ def _last(seam: Seam, count: int) -> Seam:
     return Seam(packets, seam.data[first:end].copy())
 
 
+def _before(history: History, packets: int) -> History:
+    """A history with the TLS records that were there so many packets before, about."""
+    first, second = (max(0, count - _RECORDS * packets) for count in history.tls_records)
+    return replace(history, tls_records=(first, second))
+
+
 def _enough(run: SplitRun, tried: Mapping[bytes, Seam]) -> dict[bytes, OpenFlow]:
     """The flows that reach their state from these packets alone."""
     if not tried:
         return {}
-    histories = {key: run.open_flows[key][0].history for key in tried}
+    histories = {key: _before(run.open_flows[key][0].history, len(seam.packets)) for key, seam in tried.items()}
     key_log = run.engine.key_log
     engine = SplitEngine(histories, ports=run.ports, definitions=run.definitions, apis=frozenset(), key_log=key_log)
     whole = joined(tried.values())

@@ -1,4 +1,4 @@
-"""The secrets of TLS connections that tasks get: lines of key logs, and those that captures have in blocks of their own.
+"""The secrets of TLS connections that tasks get: lines of key logs, and those in blocks of captures.
 
 A key log can be long, and most of it is of other connections. Surveys note the client randoms of the connections that
 they see, so tasks get only the lines of these. Lines travel beside the inputs of tasks: no result, row, checkpoint or
@@ -7,10 +7,16 @@ text has any.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
+
+from kafkatap.kernels import store
+
+from ..captures.storage import find, read_range
+from ..kernel_modules import KERNEL_MODULES
 
 if TYPE_CHECKING:
     from ..tls.key_log import KeyLog
@@ -18,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Connections whose handshake is not captured are tried with these many secrets, the latest ones.
 LATEST = 8_192
+#: Bytes of a key log in a store that are read at most.
+_LARGEST = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,23 @@ class CaptureSecrets:
 
     before: bytes = field(default=b"", repr=False)
     later: Mapping[int, bytes] = field(default_factory=dict, repr=False)
+
+
+def read_key_logs(named: Iterable[str | os.PathLike[str]]) -> KeyLog:
+    """Key logs on this machine (paths and globs) and in stores (URIs) as one. Those in stores are read once, now.
+
+    OSError if there is none, or it cannot be read. ValueError if it is no key log.
+    """
+    from ..tls.key_log_files import open_key_logs
+
+    names = [os.fspath(name) for name in named]
+    here, stored = [name for name in names if "://" not in name], [name for name in names if "://" in name]
+    key_log = open_key_logs(here) if here else key_log_of(b"")
+    assert key_log is not None
+    for uri in stored:
+        for file in find([uri]):
+            key_log.add(read_range(file.path, 0, min(file.size, _LARGEST)))
+    return key_log
 
 
 def captured_secrets(in_order: Sequence[int], surveys: Sequence[SplitSurvey]) -> dict[int, bytes]:
@@ -49,6 +74,7 @@ def needed_lines(
     client randoms of connections that a checkpoint has."""
     if key_log is None:
         return None
+    key_log.poll()
     randoms = set(open_randoms)
     has_unknown = False
     for survey in surveys:
@@ -63,9 +89,15 @@ def key_log_of(lines: bytes | None) -> KeyLog | None:
     """The key log of a task. `lines`: as of `needed_lines`."""
     if lines is None:
         return None
-    from ..tls.key_log import KeyLog
+    from .task_key_log import TaskKeyLog
 
-    key_log = KeyLog()
+    store.use(KERNEL_MODULES)
+    key_log = TaskKeyLog()
     if lines:
         key_log.add(lines)
     return key_log
+
+
+def unknown_randoms(key_log: KeyLog | None) -> frozenset[bytes]:
+    """The client randoms whose secrets a task did not find in its key log."""
+    return frozenset(getattr(key_log, "unknown", ()))

@@ -16,10 +16,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from kafkatap.dissector.connection_state import ConnectionFacts
+from kafkatap.dissector.framing.connections import (
+    PROTOCOL_FOREIGN,
+    PROTOCOL_KAFKA,
+    PROTOCOL_TLS,
+    PROTOCOL_UNKNOWN,
+)
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import ACK, CHUNK_START, LISTENER, OPENING_RESUMED, OPENING_SYN, ROW_OPEN, SYN
@@ -28,7 +36,8 @@ from kafkatap.reports.batch import Batch
 
 from ..assembly import Assembled
 from ..engine import Engine
-from .flow_rows import STATE_ROW, FlowStates, as_keys, fill_histories, renumber_strings
+from ..tls.hand_over import hand_overs, layer_states, resume_connection
+from .flow_rows import STATE_ROW, FlowStates, as_keys, fill_histories, fill_tls, renumber_strings
 from .flow_state import FlowState, History
 
 if TYPE_CHECKING:
@@ -291,7 +300,10 @@ class SplitEngine:
         for i, c in enumerate(numbers.tolist()):
             rows["began"][i] = self._began.get(c, rows["began"][i])
         rows["digest"] = np.frombuffer(b"".join(self._digests(numbers)), "V16")
-        return FlowStates(rows, renumber_strings(rows, self.dissector.strings))
+        strings = renumber_strings(rows, self.dissector.strings)
+        if self.engine.tls.tracked:
+            fill_tls(rows, strings, hand_overs(self.engine.tls, numbers))
+        return FlowStates(rows, strings)
 
     def _digests(self, numbers: Array) -> Iterator[bytes]:
         """16 bytes for each connection that are equal if its state is, with that of the connection before it on its
@@ -301,7 +313,10 @@ class SplitEngine:
         whole = np.concatenate((numbers, before))
         is_earlier = np.repeat(np.array([0, 1], np.uint8), (len(numbers), len(before)))
         tcp, kafka = self.assembler.connection_states(whole, is_earlier), self.dissector.connection_states(whole)
-        digests = [_digest(*states) for states in zip(tcp, kafka, strict=True)]
+        protocols = taken(self.dissector.connections, whole)["protocol"]
+        are_plain = (protocols == PROTOCOL_KAFKA) | (protocols == PROTOCOL_FOREIGN)
+        tls = layer_states(self.engine.tls, whole, are_plain)
+        digests = [_digest(*states) for states in zip(tcp, kafka, tls, strict=True)]
         of_earlier = dict(zip(before.tolist(), digests[len(numbers) :], strict=True))
         for digest, c in zip(digests[: len(numbers)], earlier.values(), strict=True):
             yield digest if c < 0 else _digest(digest, of_earlier[c], self._serial(c))
@@ -324,6 +339,15 @@ class SplitEngine:
                 part.ended_rows["first"][i] = self._began.pop(c, part.ended_rows["first"][i])
             yield from self.engine.dissect(part)
 
+    def _facts(self, c: int, history: History) -> ConnectionFacts:
+        """What the dissector has to know of a connection that continues, and let the layer of TLS continue it."""
+        facts = history.facts
+        if resume_connection(self.engine.tls, c, history.tls, history.tls_records):
+            return replace(facts, protocol=PROTOCOL_UNKNOWN)
+        if history.tls is None:
+            return facts
+        return replace(facts, protocol=PROTOCOL_TLS if history.tls else PROTOCOL_UNKNOWN)
+
     def _start(self, part: Assembled) -> None:
         """Number the connections that start, and resume those that earlier splits know."""
         places = number_by_packet(part)
@@ -336,7 +360,7 @@ class SplitEngine:
             part.chunks["at"][place] = history.connection
             part.chunks["length"][place] = history.facts.key
             part.chunks["opening"][place] = OPENING_RESUMED
-            self.dissector.resume(c, history.facts)
+            self.dissector.resume(c, self._facts(c, history))
             self._began[c] = history.first
             self._resumed[c] = history
             self.assembler.expect(c, history.resumption)

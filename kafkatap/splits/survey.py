@@ -28,11 +28,12 @@ from ..assembly import Assembled, Assembly
 from ..engine import programs_for
 from ..kernel_modules import KERNEL_MODULES
 from ..limits import Limits
-from ..tls.layer import TlsLayer
+from ..tls.hand_over import hand_overs
 from .datagrams import packet_of_segment
-from .flow_rows import FLOW_KEY, FLOW_ROW, fill_histories, flow_bytes, histories, renumber_strings
+from .flow_rows import FLOW_KEY, FLOW_ROW, fill_histories, fill_tls, flow_bytes, histories, renumber_strings
 from .flow_state import History
 from .packet_ranges import BLOCK_START
+from .quiet_points import QuietPoints
 from .seams import Seam, cut_out, joined
 from .split_engine import NOTHING, Packets, counted, number_by_packet
 
@@ -119,22 +120,24 @@ class SplitSurvey:
 
 class _FlowEngine:
     """Reassembly and framing of a split, which record its connections. Bodies are decoded only for the facts of
-    connections and the names of topics. `light`: as of `survey_split`."""
+    connections and the names of topics. `light`, `counts_records`: as of `survey_split`."""
 
     def __init__(
-        self, ports: tuple[int, ...], definitions: Definitions | None, light: bool, limits: Limits
+        self, ports: tuple[int, ...], definitions: Definitions | None, light: bool, limits: Limits,
+        counts_records: bool,
     ) -> None:  # fmt: skip
         store.use(KERNEL_MODULES)
         self.assembler = Assembler(keep_flows=True, bounds=limits.bounds())
-        self._light = light
+        self._light, self._counts_records = light, counts_records
         self._assembly = Assembly(self.assembler, ports)
         summary, results, head = (programs_for(name, definitions) for name in ("summary", "results", "head"))
         self.dissector = Dissector(summary, results, None, apis=frozenset(), head=head, head_kept=_HEAD_KEPT)
         self.dissector.strings.limit(limits.names)
-        self._tls = TlsLayer()
+        self._tls = QuietPoints(self.assembler)
         #: Client randoms of TLS connections, and whether there are TLS connections whose ClientHello is not there.
         self.client_randoms: set[bytes] = set()
         self.has_unknown_tls = False
+        self._tls_texts: list[bytes] = []  # what is known of TLS connections
         self._begun = False
         self._started: list[Array] = []  # START chunks
         self._ended: list[Array] = []  # _CONNECTION
@@ -144,7 +147,9 @@ class _FlowEngine:
         if not self._begun:
             # Copies of earlier packets come before the heads, so that decoding from a head on finds the others.
             self._begun = True
-            self.dissector.set_heads_from(int(reader.packets["ts"][reader.position]) + COPY_NS)
+            heads_from = int(reader.packets["ts"][reader.position]) + COPY_NS
+            self.dissector.set_heads_from(heads_from)
+            self._tls.set_heads_from(heads_from)
         self._run(self._assembly.feed(reader.buffer, reader.packets, reader.position, reader.count))
 
     def read(self, reader: CaptureReader) -> int:
@@ -159,7 +164,11 @@ class _FlowEngine:
         rows = _flow_rows(
             arrays.joined(self._ended, _CONNECTION), arrays.joined(self._started, CHUNK), self.assembler.flows
         )
-        return rows, renumber_strings(rows, self.dissector.strings)
+        numbers = rows["tls"].copy()
+        rows["tls"] = -1
+        strings = renumber_strings(rows, self.dissector.strings)
+        rows["tls"] = np.where(numbers < 0, -1, numbers + len(strings))
+        return rows, strings + self._tls_texts
 
     def _run(self, parts: Iterable[Assembled]) -> None:
         for part in parts:
@@ -184,33 +193,37 @@ class _FlowEngine:
         known = taken(known, found)
         is_settled = (known["requests"] >= _ENOUGH) & (known["protocol"] == PROTOCOL_KAFKA)
         is_settled &= known["answers_at_once"] >= 0
-        is_settled |= (known["protocol"] == PROTOCOL_TLS) | (known["protocol"] == PROTOCOL_FOREIGN)
+        is_settled |= known["protocol"] == PROTOCOL_FOREIGN
+        if not self._counts_records and self._tls.tracked:
+            is_settled |= np.isin(found, self._tls.settled)
         self.assembler.ignore(found[is_settled])
 
     def _note_ended(self, part: Assembled) -> None:
         known, rows = taken(self.dissector.connections, part.ended), np.zeros(len(part.ended), _CONNECTION)
         fill_histories(rows, known, part.ended_rows, part.ended_directions)
-        # All packets of a TLS connection count in the split in which it began: what its records are depends on all
-        # that came before.
-        is_tls = known["protocol"] == PROTOCOL_TLS
-        rows["head"] = np.where(is_tls, 0, known["head"])
-        rows["settled"] = np.where(is_tls, 0, known["not_kafka_since"])
+        rows["head"], rows["settled"] = known["head"], known["not_kafka_since"]
         for name in ("first", "last", "flow"):
             rows[name] = part.ended_rows[name]
-        self._note_tls(part.ended, is_tls)
+        if self._tls.tracked or (known["protocol"] == PROTOCOL_TLS).any():
+            self._note_tls(rows, part.ended, known["protocol"] == PROTOCOL_TLS)
         self._ended.append(rows)
 
-    def _note_tls(self, ended: Array, is_tls: Array) -> None:
-        """Note the client randoms of connections that end."""
-        tracked = self._tls.tracked
-        if not tracked and not is_tls.any():
-            return
-        for c, seems_tls in zip(ended.tolist(), is_tls.tolist(), strict=True):
-            found = tracked.get(c)
+    def _note_random(self, client_random: bytes) -> None:
+        self.client_randoms.add(client_random)
+
+    def _note_tls(self, rows: Array, ended: Array, seem_tls: Array) -> None:
+        """Write what is known of TLS to the rows of connections that end. A TLS connection has no head but a quiet
+        point."""
+        for i, (c, seems_tls) in enumerate(zip(ended.tolist(), seem_tls.tolist(), strict=True)):
+            found = self._tls.tracked.get(c)
+            if found is None and not seems_tls:
+                continue
+            rows["head"][i], rows["settled"][i] = self._tls.quiet(c), 0
             if found is not None and found.facts.client_random:
-                self.client_randoms.add(found.facts.client_random)
-            elif found is not None or seems_tls:
+                self._note_random(found.facts.client_random)
+            else:
                 self.has_unknown_tls = True
+        fill_tls(rows, self._tls_texts, hand_overs(self._tls, ended))
         self._tls.forget(ended)
 
 
@@ -329,13 +342,15 @@ def survey_split(
     definitions: Definitions | None = None,
     light: bool = False,
     limits: Limits | None = None,
+    counts_records: bool = True,
 ) -> SplitSurvey:
     """Read a split, whose reader has no bases, to its end. Of a pack that is not in order only the times count.
 
     `light`: follow a connection only until its head and its history are known. That is faster, but names of topics are
-    missed, and what a connection shows late, so that the plan may need a correction.
+    missed, and what a connection shows late, so that the plan may need a correction. `counts_records`: follow TLS
+    connections to the end even so, and count their records, by which later splits find the numbers of records.
     """
-    engine = _FlowEngine(ports, definitions, light, limits or Limits())
+    engine = _FlowEngine(ports, definitions, light, limits or Limits(), counts_records)
     listeners = _NewListeners(engine.assembler)
     blocks = _BlockStarts(reader)
     while blocks.fill():

@@ -104,7 +104,9 @@ def decode_inputs(
             left = {key: checkpoint.flows[key].seam for key in task.primed}
         places = {split: located[split] for split in (task.split, *task.follows_splits) if split < len(located)}
         own = {split: bases[split] for split in places}
-        later = {n: surveys[n].secrets for n in task.follows_splits if n in places and n != task.split} if secrets else {}
+        later = (
+            {n: surveys[n].secrets for n in task.follows_splits if n in places and n != task.split} if secrets else {}
+        )
         found = CaptureSecrets(secrets.get(task.split, b""), later)
         yield DecodeInput(places.get(task.split), task, places, own, left, found)
 

@@ -99,6 +99,25 @@ class TwoPasses:
             first = self.checkpoint.sums.first
         return replace(self.options, selection=self.options.selection.at(first or 0))
 
+    @cached_property
+    def late_randoms(self) -> set[bytes]:
+        """Client randoms that no survey saw, and of which the key log has secrets."""
+        return set()
+
+    def _lacking_secrets(self, outcomes: Mapping[int, Outcome]) -> set[int]:
+        """The splits that looked for secrets which the key log has, but which were not among its lines for them."""
+        key_log = self.options.key_log
+        if key_log is None:
+            return set()
+        seen = {random for survey in self._surveyed.surveys for random in survey.client_randoms} | self.late_randoms
+        found = {}
+        for split, outcome in outcomes.items():
+            new = {random for random in outcome.without_key - seen if key_log.secrets(random) is not None}
+            if new:
+                found[split] = new
+        self.late_randoms.update(*found.values())
+        return set(found)
+
     def _prove(
         self,
         decode: Callable[[Plan, set[int]], Mapping[int, Result]],
@@ -115,7 +134,10 @@ class TwoPasses:
         def counted(plan: Plan, splits: set[int]) -> Mapping[int, Result]:
             nonlocal rounds
             rounds += 1
-            return decode(plan, splits)
+            found = dict(decode(plan, splits))
+            while lacking := self._lacking_secrets({split: outcome_of(each) for split, each in found.items()}):
+                found.update(decode(plan, lacking))
+            return found
 
         def plan(corrections: Corrections) -> Plan:
             return make_plan(surveys.surveys, surveys.file_numbers, corrections, self.checkpoint, self.keep_open)

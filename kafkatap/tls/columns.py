@@ -44,7 +44,7 @@ def tls_rows(layer: TlsLayer, connections: Array, number_of: Callable[[bytes], i
 
 def _fill(row: Any, layer: TlsLayer, tracked: Tracked, number_of: Callable[[bytes], int]) -> None:
     facts = tracked.facts
-    row["tls_handshake_ns"] = tracked.handshake_ns
+    row["tls_handshake_ns"] = max(tracked.handshake_ns, -1)
     row["tls_decrypted_bytes"] = tracked.decrypted_bytes
     row["tls_failed_records"] = tracked.failed
     row["tls_estimated"] = tracked.estimated if tracked.mode != DECRYPTED else 0

@@ -45,6 +45,7 @@ class KeyLog:
     """The secrets of some key logs. OSError if a file cannot be opened.
 
     `is_growing`: files may grow, and are read again with `poll`. `version` changes with new lines.
+    `has_sessions`: it has secrets of session ids, which only the ServerHello shows.
     """
 
     def __init__(self, paths: Sequence[str] = ()) -> None:
@@ -58,6 +59,7 @@ class KeyLog:
 
     def _begin(self) -> None:
         """Scan everything."""
+        self.has_sessions = False
         self._seed = new_seed()
         self._counts = np.zeros(3, np.int64)
         self._sorted = self._waiting = np.zeros(0, np.int64)
@@ -112,6 +114,11 @@ class KeyLog:
         """The master secret of a session id of TLS 1.2, or nothing."""
         found = [line.secret for line in self._lines_of(session) if not line.name] if session else []
         return found[-1] if found else b""
+
+    def begin_run(self) -> None:
+        """Another run over captures begins: no connection has taken secrets, and no trial has cost anything."""
+        self.trials = Trials()
+        self._taken.clear()
 
     def take(self, client_random: bytes) -> None:
         """These secrets are those of a connection, so they are not tried for others."""
@@ -256,6 +263,7 @@ class KeyLog:
             return
         places = find_lines(buffer, start, end, self._end - start, self._seed, self._counts)
         if places.size:
+            self.has_sessions = self.has_sessions or buffer.find(b"Session-ID:", start, end) >= 0
             last = self._extents[-1] if self._extents else None
             if last is None or last[1] is not source or last[2] + self._end - last[0] != offset:
                 self._extents.append((self._end, source, offset))

@@ -6,10 +6,12 @@ import os
 from collections.abc import Iterable
 from glob import glob
 
+from kafkatap.kernels import store
 from kafkatap.reassembly.errors import CaptureError
 
 from ..captures.capture_bytes import CaptureBytes
 from ..captures.pipes import is_pipe
+from ..kernel_modules import KERNEL_MODULES
 from .key_log import KeyLog
 
 #: The first bytes of a file that show what it is.
@@ -32,6 +34,7 @@ def open_key_logs(named: Iterable[str | os.PathLike[str]], is_growing: bool = Fa
     OSError if there is no such file or it cannot be read. ValueError if it is no key log.
     """
     paths = find_key_logs(named)
+    store.use(KERNEL_MODULES)
     for path in paths:
         _check(path, is_growing)
     key_log = KeyLog(paths)
@@ -48,7 +51,8 @@ def find_key_logs(named: Iterable[str | os.PathLike[str]]) -> list[str]:
             raise ValueError(f"{name}: a key log is read more than once, and a pipe cannot be: save it to a file first")
         matches = [name] if os.path.lexists(name) else sorted(glob(name, recursive=True))
         if not matches:
-            raise FileNotFoundError(2, "there is no such key log", name)
+            advice = "there is no such key log (if its program begins later, make the file with touch)"
+            raise FileNotFoundError(2, advice, name)
         found.update(dict.fromkeys(matches))
     return list(found)
 

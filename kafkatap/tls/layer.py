@@ -97,6 +97,11 @@ class TlsLayer:
         for tracked in self._holding.values():
             tracked.session.use(key_log)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether connections wait for their secrets, or for more bytes."""
+        return bool(self._holding)
+
     # Parts.
 
     def read(self, part: Assembled, now: int = 0) -> Assembled:
@@ -136,11 +141,26 @@ class TlsLayer:
             if done == count:
                 return bool(walk["owned"][0])
             if walk["needs_slots"][0]:
-                self._slots.grow()
-                fates = np.zeros(len(self._slots) + 1, np.uint8)
-                fates[: len(self._fates) - 1] = self._fates[:-1]
-                self._fates = fates
-                self._kernel = None
+                self.grow_slots()
+
+    def grow_slots(self) -> None:
+        """Make room for more connections."""
+        self._slots.grow()
+        fates = np.zeros(len(self._slots) + 1, np.uint8)
+        fates[: len(self._fates) - 1] = self._fates[:-1]
+        self._fates = fates
+        self._kernel = None
+
+    def _add(self, tracked: Tracked) -> None:
+        self.tracked[tracked.connection] = tracked
+        if tracked.slot >= len(self._by_slot):
+            self._by_slot += [None] * (tracked.slot + 1 - len(self._by_slot))
+        self._by_slot[tracked.slot] = tracked
+
+    def add_resumed(self, tracked: Tracked) -> None:
+        """Track a connection that continues from another run."""
+        self._add(tracked)
+        self._fates[tracked.slot] = _DROP if tracked.mode == DECRYPTED else _PASS
 
     def _bind(self) -> Callable[..., int]:
         slots, gathered = self._slots, self._gathered
@@ -230,10 +250,7 @@ class TlsLayer:
         slot = row[7]
         connection = int(self._slots["tracks"]["connection"][slot])
         tracked = Tracked(connection, slot, Session(self.key_log), self.key_log is not None, row[1])
-        self.tracked[connection] = tracked
-        if slot >= len(self._by_slot):
-            self._by_slot += [None] * (slot + 1 - len(self._by_slot))
-        self._by_slot[slot] = tracked
+        self._add(tracked)
         if tracked.mode == HOLDING:
             self._fates[slot] = _HOLD
             self._holding[slot] = tracked
@@ -327,6 +344,7 @@ class TlsLayer:
         flows["row"] = -1
         tracked.end(row[8], row[1], row[2], self._made)
         tracked.counts = self.counts(tracked)
+        tracked.base = [base + int(count) for base, count in zip(tracked.base, flows["records"], strict=True)]
         self._released.append(slot)
         if is_plain and tracked.mode != DECRYPTED:
             del self.tracked[tracked.connection]
@@ -420,6 +438,11 @@ class TlsLayer:
         """Payload of open connections that are decrypted that could not be decrypted."""
         found = (t for t in self.tracked.values() if t.mode == DECRYPTED and t.slot >= 0)
         return sum(max(0, self.counts(t)[0] - t.read_bytes) for t in found)
+
+    def decrypted_now(self) -> int:
+        """Payload of open connections that are decrypted, without what could not be."""
+        found = (t for t in self.tracked.values() if t.mode == DECRYPTED and t.slot >= 0)
+        return sum(min(self.counts(t)[0], t.read_bytes) for t in found)
 
     def forget(self, connections: Array) -> None:
         """Forget connections that are over."""

@@ -70,11 +70,9 @@ class Protection:
         return found, cipher.number - 1 - expected
 
     def _fail(self, direction: int) -> tuple[int, int]:
-        """A record failed: it counts, but is no proof that the next one has the next number."""
-        cipher = self.ciphers[direction]
-        if cipher is not None:
-            cipher.number += 1
-            self.is_lost[direction] = True
+        """A record failed: it is one of the connection that was damaged, or none. So the next record may have its
+        number, or a later one."""
+        self.is_lost[direction] |= self.ciphers[direction] is not None
         return FAILED, 0
 
 
@@ -147,7 +145,8 @@ class Protection13(Protection):
     def reject_early(self) -> None:
         """The server rejects early data. Those that are still to come are no data."""
         if self.stages[self.client] == EARLY:
-            self._rejected = self._ciphers(self.client, EARLY, 0)
+            used = self.ciphers[self.client]
+            self._rejected = self._ciphers(self.client, EARLY, 0) if used is None else [used]
             self.enter(self.client, HANDSHAKE)
 
     def enter(self, direction: int, stage: int, generation: int = 0) -> None:

@@ -57,7 +57,7 @@ _CLOSE_NOTIFY, _USER_CANCELED = 0, 90
 #: What `Session.open` returns: kind, length, at, skipped.
 #: kind: the content type inside (23 for data), or -1: it could not be decrypted. length: of the plain bytes in `out`.
 #: at: the offset of their ciphertext in the record. skipped: how many records of this direction are missing right
-#: before this one, -1 if records are missing and their number is unknown.
+#: before this one, those included that could not be decrypted; -1 if records are missing and their number is unknown.
 Opened = tuple[int, int, int, int]
 
 
@@ -249,8 +249,10 @@ class Session:
             self._ciphers = self._protection_13.ciphers
             return self._protection_13
         on = self._protection_12
-        if on.ciphers[direction] is None and self._prepare_12():
-            on.is_lost[direction] = True
+        if on.ciphers[direction] is None:
+            self._prepare_12()
+            if on.is_on[direction]:  # records passed before the secret came
+                on.is_lost[direction] = True
         return on
 
     def _inside(self, direction: int, cipher: RecordCipher, out: memoryview, skipped: int) -> Opened:
@@ -267,8 +269,8 @@ class Session:
 
     def _note_failure(self, direction: int, record: memoryview, cipher: RecordCipher | None) -> None:
         facts = self.facts
-        if cipher is not None and facts.decryption in (D_NO_HANDSHAKE, D_NO_KEY):
-            facts.decryption = D_WRONG_KEY
+        if facts.decryption in (D_NO_HANDSHAKE, D_NO_KEY) and facts.client_random:
+            facts.decryption = D_NO_KEY if cipher is None else D_WRONG_KEY
         self._note_encrypted(direction, record)
 
     def _note_encrypted(self, direction: int, record: memoryview) -> None:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from .session import Session
 
 Array = np.ndarray[Any, Any]
+#: `handshake_ns` of a connection whose handshake another run has read.
+BEGAN_ELSEWHERE = -2
 #: A gap of unknown length is so long: longer than a frame, so that the next frame is searched.
 UNKNOWN_GAP = 1 << 32
 #: Records that may fail before a secret counts as wrong.
@@ -47,9 +49,10 @@ class Tracked:
     """The state of one connection. `has_secrets`: the session can decrypt, or has tried its best to find out."""
 
     __slots__ = (
-        "connection", "counts", "decrypted_bytes", "estimated", "failed", "failures", "handshake_ns", "has_secrets",
-        "held", "held_bytes", "is_changed", "is_middle", "lost", "mode", "pending", "pending_failed",
-        "pending_records", "plain_bytes", "proxy", "queue", "read_bytes", "reason", "session", "since", "slot", "turns",
+        "base", "connection", "counts", "decrypted_bytes", "estimated", "failed", "failures", "given", "handshake_ns",
+        "has_secrets", "held", "held_bytes", "is_changed", "is_middle", "lost", "mode", "pending", "pending_failed",
+        "pending_records", "plain_bytes", "proxy", "queue", "quiet_turns", "read_bytes",
+        "reason", "session", "since", "slot", "turns",
     )  # fmt: skip
 
     def __init__(self, connection: int, slot: int, session: Session, is_holding: bool, since: int) -> None:
@@ -79,6 +82,9 @@ class Tracked:
         self.pending_failed = [0, 0]  # how many of them were there and did not open
         self.pending_records = [0, 0]  # how many of them are known to be one record each
         self.counts: tuple[int, int, int] = (0, 0, 0)  # of its flows: bytes, records, lost
+        self.given = b""  # what the run before knew of it, as of `hand_over`
+        self.quiet_turns = (0, 0, 0)  # `hand_over.quiet_turns` at its end
+        self.base = [0, 0]  # by direction: records with application data that other runs count
 
     @property
     def facts(self) -> TlsFacts:
@@ -120,7 +126,7 @@ class Tracked:
     def observe(self, row: tuple[int, ...], record: memoryview) -> None:
         """Read a record of the handshake of a connection that is not decrypted."""
         self.session.read_handshake(row[10], record)
-        if self.handshake_ns < 0 and self.session.facts.handshake_done:
+        if self.handshake_ns == -1 and self.session.facts.handshake_done:
             self.handshake_ns = row[1] - self.since
 
     def open_held(self, row: tuple[int, ...], record: memoryview, made: ChunkRows) -> bool:
@@ -131,7 +137,7 @@ class Tracked:
             self.failures += 1
             return False
         self.read_bytes += len(record)
-        if self.handshake_ns < 0 and self.session.facts.handshake_done:
+        if self.handshake_ns == -1 and self.session.facts.handshake_done:
             self.handshake_ns = row[1] - self.since
         if content != APPLICATION_DATA:
             return False
@@ -174,7 +180,7 @@ class Tracked:
         self.read_bytes += length
         self.decrypted_bytes += length
         if kind != APPLICATION_DATA:
-            if self.handshake_ns < 0 and session.facts.handshake_done:
+            if self.handshake_ns == -1 and session.facts.handshake_done:
                 self.handshake_ns = ts - self.since
         elif size:
             if self.pending[direction]:
@@ -207,11 +213,12 @@ class Tracked:
 
     def _lost_plain(self, direction: int, skipped: int) -> int:
         """How many plain bytes the missing records had; UNKNOWN_GAP if that is unknown."""
-        count = skipped if skipped >= 0 else self.pending_records[direction]
+        known, failed = self.pending_records[direction], self.pending_failed[direction]
+        count = skipped if skipped >= 0 else known + failed if known >= 0 else -1
         plain = self.session.plain_length(direction, _SAMPLE)
         if count < 0 or plain < 0:
             return UNKNOWN_GAP
-        length = self.pending[direction] - (count + self.pending_failed[direction]) * (_SAMPLE - plain)
+        length = self.pending[direction] - count * (_SAMPLE - plain)
         return length if length >= 0 else UNKNOWN_GAP
 
     def end(self, place: int, ts: int, packet: int, made: ChunkRows) -> None:

@@ -30,6 +30,7 @@ VALUES = {
     "gap_bytes": SUM,
     "connections_with_gaps": SUM,  # connections with gaps
     "one_sided": SUM,  # connections with packets of one direction only
+    "tls_connections": SUM,  # connections that use TLS, decrypted or not
     "rtt_max": MAX,  # ns
 }
 #: Keys of the TLS table. It has two kinds of rows. Those of connections have the last three empty, and the client and
@@ -71,6 +72,7 @@ class ConnectionCounts:
             "client_zero_windows": rows["client_zero_windows"],
             "connections_with_gaps": (rows["client_gaps"] > 0) | (rows["broker_gaps"] > 0),
             "one_sided": is_one_sided(rows),
+            "tls_connections": decryptions(rows) != D_NOT_TLS,
             "rtt_max": rows["handshake_rtt_ns"],
         }
         self.table.add(keys, np.stack([columns[name] for name in VALUES], axis=1))

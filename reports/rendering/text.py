@@ -139,6 +139,8 @@ def heading_facts(table: ReportTable, utc: bool) -> list[tuple[str, str]]:
         )
         if h[name]
     ]
+    if h["decrypted_connections"]:
+        kinds.insert(1, f"of these {as_number(h['decrypted_connections']):,} over TLS")
     known = f" ({', '.join(kinds)})" if kinds else ""
     shares = [
         f", {units.share(as_number(h[f'{name}_share']))} {name}"
@@ -147,7 +149,7 @@ def heading_facts(table: ReportTable, utc: bool) -> list[tuple[str, str]]:
     ]
     facts.append(("connections", f"{as_number(h['connections']):,}{known}{''.join(shares)}"))
     if h["decrypted_share"]:
-        facts.append(("encryption", str(h["encryption"])))
+        facts.append(("encryption", str(h["encryption"]).partition(", as ")[0]))  # a warning has the reasons
     if h["filters"]:
         facts.append(("only", str(h["filters"])))
     people = as_number(h["client_count"])

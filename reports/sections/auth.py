@@ -15,6 +15,7 @@ no SASL  at a broker's port where others use SASL
 no TLS   at a broker's port where others use TLS: it reads the request as a TLS record
 
 A TLS connection has failed if its handshake did not end, or if an alert came before it did.
+Failures of handshakes are shown in detail in the section `tls`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, RESPONSE_LOST, UNANSWERED
 
-from ..batch import H_COMPLETE, P_KAFKA, P_TLS, Array, Context, endpoint
+from ..batch import D_NOT_TLS, H_COMPLETE, P_KAFKA, Array, Context, decryptions, endpoint
 from ..counting.count_table import MAX, MIN, SUM
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Value
@@ -44,6 +45,7 @@ from .auth_attempts import (
     sasl_events,
 )
 from .auth_tls import TLS, count_tls, failed_tls
+from .percentiles import percentile
 
 COLUMNS = (
     Column("client_ip", "address", "text", "IP address of the client"),
@@ -102,7 +104,15 @@ _API_VERSIONS = 18
 _CONNECTIONS = CountForm(
     "auth.connections",
     {"connection": NUMBER},
-    {"requests": SUM, "answered": SUM, "closed_by": MAX, "handshake": MAX, "last": MAX, "first_answered": MIN},
+    {
+        "requests": SUM,
+        "answered": SUM,
+        "closed_by": MAX,
+        "handshake": MAX,
+        "tls": MAX,
+        "last": MAX,
+        "first_answered": MIN,
+    },
     {"connection": 0},
     newest="last",
 )
@@ -142,9 +152,10 @@ def read(gathered: Gathered, tally: Tally) -> None:
 
 def read_connections(rows: Array, tally: Tally) -> None:
     """Keep how connections began and ended, and the TLS connections of clients."""
-    kafka, tls = rows[rows["protocol"] == P_KAFKA], rows[rows["protocol"] == P_TLS]
+    kafka, tls = rows[rows["protocol"] == P_KAFKA], rows[decryptions(rows) != D_NOT_TLS]
     if len(kafka):
-        values = {"closed_by": kafka["closed_by"], "handshake": kafka["handshake"]}
+        is_tls = decryptions(kafka) != D_NOT_TLS
+        values = {"closed_by": kafka["closed_by"], "handshake": kafka["handshake"], "tls": is_tls}
         tally.add(_CONNECTIONS.name, {"connection": kafka["connection"]}, values)
     count_tls(tls, tally)
 
@@ -159,9 +170,12 @@ def _refused(given: SectionInput, events: Array) -> Iterator[Attempt]:
     keys, values = given.keys(_CONNECTIONS.name), given.values(_CONNECTIONS.name)
     is_closed = (values["answered"] == 0) & (values["closed_by"] == _BROKER) & (values["handshake"] == H_COMPLETE)
     closed = set(keys["connection"][is_closed & (values["requests"] > 0)].tolist())
+    over_tls = set(keys["connection"][values["tls"] > 0].tolist())
     for event in events[events["kind"] == REFUSED]:
         connection, port = int(event["connection"]), (int(event["broker_ip"]), int(event["broker_port"]))
         if connection in seen or connection not in closed or port not in sasl_ports | tls_ports:
+            continue
+        if connection in over_tls and port not in sasl_ports:
             continue
         seen.add(connection)
         client = int(event["client_ip"]), int(event["client_id"])
@@ -196,10 +210,6 @@ def _grouped(found: Sequence[Attempt], context: Context) -> dict[Key, list[Attem
     return groups
 
 
-def _median(values: Sequence[int]) -> int | None:
-    return sorted(values)[(len(values) - 1) // 2] if values else None
-
-
 def _row(key: Key, group: Sequence[Attempt], context: Context) -> tuple[Value, ...]:
     failed = [a for a in group if a.failure is not None]
     # An error code says more.
@@ -207,7 +217,7 @@ def _row(key: Key, group: Sequence[Attempt], context: Context) -> tuple[Value, .
     message = shown.message if shown is not None else None
     times = [a.took for a in group if a.took is not None]
     return (
-        *key, len(group), len(failed), max(a.rounds for a in group), _median(times), max(times, default=None),
+        *key, len(group), len(failed), max(a.rounds for a in group), percentile(times, 50), max(times, default=None),
         shown.failure if shown else None, shown.failed_at if shown else None,
         (context.text(message) if isinstance(message, int) else message) or None,
         len({a.connection for a in group}), min(a.time for a in group), max(a.time for a in group),
@@ -285,7 +295,7 @@ def _sessions(found: Sequence[Attempt], connections: dict[int, Connection], cont
         expired = {a.connection for a in group if last_of[a.connection] is a and _has_expired(a, connections)}
         rows.append((
             *key, latest.lifetime or None, len({a.connection for a in group}), len(again),
-            sum(a.failure is not None for a in again), _median(after), max(after, default=None),
+            sum(a.failure is not None for a in again), percentile(after, 50), max(after, default=None),
             sum(a.is_late for a in again), len(expired),
         ))  # fmt: skip
     rows.sort(key=lambda row: (-int(row[11] or 0), -int(row[10] or 0), -int(row[6] or 0), str(row[:4])))  # type: ignore[arg-type]

@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..batch import D_FAILED_HANDSHAKE, Array
+from ..batch import Array, failed_handshakes
 from ..counting.count_table import MAX, MIN, SUM
 from ..questions.count_forms import ADDRESS, NUMBER, CountForm
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
+from ..tls_names import alert_name
 
 #: `alert`: the description of the alert, or _NO_ALERT; `by`: the end that sent it, as in CONNECTION_ROW.
 TLS = CountForm(
@@ -22,18 +23,6 @@ TLS = CountForm(
 )
 _NO_ALERT = -1
 _CLOSE_NOTIFY = 0
-#: The descriptions of alerts (RFC 8446, and those of earlier versions).
-ALERTS = {
-    0: "close_notify", 10: "unexpected_message", 20: "bad_record_mac", 21: "decryption_failed", 22: "record_overflow",
-    30: "decompression_failure", 40: "handshake_failure", 41: "no_certificate", 42: "bad_certificate",
-    43: "unsupported_certificate", 44: "certificate_revoked", 45: "certificate_expired", 46: "certificate_unknown",
-    47: "illegal_parameter", 48: "unknown_ca", 49: "access_denied", 50: "decode_error", 51: "decrypt_error",
-    60: "export_restriction", 70: "protocol_version", 71: "insufficient_security", 80: "internal_error",
-    86: "inappropriate_fallback", 90: "user_canceled", 100: "no_renegotiation", 109: "missing_extension",
-    110: "unsupported_extension", 111: "certificate_unobtainable", 112: "unrecognized_name",
-    113: "bad_certificate_status_response", 114: "bad_certificate_hash_value", 115: "unknown_psk_identity",
-    116: "certificate_required", 120: "no_application_protocol", 121: "ech_required",
-}  # fmt: skip
 
 
 class FailedTls(NamedTuple):
@@ -53,12 +42,10 @@ def count_tls(rows: Array, tally: Tally) -> None:
     """Count TLS connections (CONNECTION_ROW)."""
     if not len(rows):
         return
-    alert = rows["tls_alert"].astype(np.int64)
-    before_its_end = (alert > _CLOSE_NOTIFY) & (rows["tls_handshake_ns"] < 0)
-    failed = (rows["tls_decryption"] == D_FAILED_HANDSHAKE) | before_its_end
+    failed = failed_handshakes(rows)
     keys = {
         **{name: rows[name] for name in ("broker_ip", "broker_port", "client_ip")},
-        "alert": np.where(failed, alert, _NO_ALERT), "by": np.where(failed, rows["tls_alert_by"], -1),
+        "alert": np.where(failed, rows["tls_alert"], _NO_ALERT), "by": np.where(failed, rows["tls_alert_by"], -1),
     }  # fmt: skip
     values = {
         "connections": 1, "failed": failed, "first": np.where(failed, rows["first"], 2**63 - 1),
@@ -84,7 +71,7 @@ def failed_tls(given: SectionInput) -> Iterator[FailedTls]:
 
 
 def _outcome(alert: int) -> str:
-    return "TLS handshake failed" if alert < 0 else f"TLS {ALERTS.get(alert, f'alert {alert}')}"
+    return "TLS handshake failed" if alert < 0 else f"TLS {alert_name(alert)}"
 
 
 def _sender(alert: int, by: int) -> str:

@@ -27,6 +27,7 @@ from ..model import Column, ReportTable, Value
 from ..questions.gathered import Gathered
 from ..questions.section import Section, SectionInput
 from ..questions.section_counts import Tally
+from .percentiles import percentile
 
 PARTS = ("request_queue", "local", "remote", "throttle", "response_queue", "send")
 _TITLES = {
@@ -159,11 +160,6 @@ def _answered(joined: JoinedRows) -> tuple[Array, Array]:
     return joined.exchanges[chosen], joined.lines[chosen]
 
 
-def _percentile(values: Array, part: float) -> int | None:
-    """By nearest rank; None of nothing."""
-    return int(np.percentile(values, part, method="inverted_cdf")) if len(values) else None
-
-
 def _times(rows: Array, lines: Array, of: int | None) -> tuple[Value, ...]:
     """The values of _TIMES."""
     transfer = (rows["request_last"] - rows["request_first"]) + (rows["response_last"] - rows["response_first"])
@@ -172,9 +168,9 @@ def _times(rows: Array, lines: Array, of: int | None) -> tuple[Value, ...]:
     values: list[Value] = [len(rows), len(rows) / of if of else None]
     for column in columns:
         known = column[column >= 0]
-        values += [_percentile(known, 50), _percentile(known, 99)]
+        values += [percentile(known, 50), percentile(known, 99)]
     apart = rows["broker_ns"] - lines["total"]
-    values += [_percentile(apart, 50), _percentile(np.abs(apart), 90), _percentile(np.abs(apart), 99)]
+    values += [percentile(apart, 50), percentile(np.abs(apart), 90), percentile(np.abs(apart), 99)]
     return (*values, *_dominant(rows, lines))
 
 
@@ -253,7 +249,7 @@ def _differences(joined: JoinedRows) -> ReportTable:
     made: list[tuple[Value, ...]] = []
     for name, values in differences(joined).items():
         if len(values):
-            p50, p90, p99 = (_percentile(values, part) for part in (50, 90, 99))
+            p50, p90, p99 = (percentile(values, part) for part in (50, 90, 99))
             made.append((name, len(values), p50, int(values.mean()), p90, p99))
     return ReportTable("broker_time_differences", "Difference from the broker's clock", DIFFERENCES, made, whole=True)
 

@@ -14,8 +14,8 @@ import numpy as np
 from kafkatap.dissector.dtypes import ANSWERED, NO_INT32, NO_TIME
 
 from .. import units
-from ..batch import P_TLS, Array, Context
-from ..counting.connection_counts import KEY, connection_totals
+from ..batch import Array, Context
+from ..counting.connection_counts import KEY, VALUES, connection_totals
 from ..counting.count_table import MAX, MIN, SUM
 from ..counting.rollup import group_columns
 from ..counting.tally import GROUP_KEY
@@ -33,7 +33,11 @@ COLUMNS = (
     Column("principal", "user", "texts", "user names in SASL tokens (PLAIN, SCRAM), with their mechanism", 3),
     Column("mechanisms", "SASL", "texts", "SASL mechanisms of handshakes", 4),
     Column(
-        "tls_connections", "TLS", "count", "connections of the address that speak TLS; their requests are unknown", 4
+        "tls_connections",
+        "TLS",
+        "count",
+        "connections of the address that use TLS; requests of those that were not decrypted are unknown",
+        4,
     ),
     Column("groups", "groups", "texts", "groups in its requests", 2),
     Column("transactional_ids", "transac-\ntional ids", "texts", "transactional ids in its requests", 4),
@@ -157,12 +161,13 @@ class _Known:
         counted = connection_totals(context)
         keys = group_columns(counted.table, KEY)
         columns = [keys[name].tolist() for name in KEY]
-        values = counted.table.value_rows()[:, 0].tolist()
-        for client_id, ip, software, version, protocol, connections in zip(*columns, values, strict=True):
+        values = counted.table.value_rows()[
+            :, [list(VALUES).index(n) for n in ("connections", "tls_connections")]
+        ].tolist()
+        for client_id, ip, software, version, _, (connections, tls) in zip(*columns, values, strict=True):
             self.connections[client_id, ip] += connections
             self._add_software(context, client_id, ip, software, version)
-            if protocol == P_TLS:
-                self.tls[ip] += connections
+            self.tls[ip] += tls
 
     def _add_software(self, context: Context, client_id: int, ip: int, name: int, version: int) -> None:
         if name >= 0:

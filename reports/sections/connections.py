@@ -19,15 +19,16 @@ import numpy as np
 
 from .. import units
 from ..batch import (
+    D_NOT_TLS,
     H_COMPLETE,
     H_REFUSED,
     H_UNANSWERED,
     H_UNFINISHED,
     NO_SCALE,
-    P_TLS,
     WITH_FIN,
     WITH_RST,
     Array,
+    decryptions,
     endpoint,
 )
 from ..counting.count_table import EMPTY, MAX, MIN, SUM
@@ -184,7 +185,7 @@ def read_connections(rows: Array, tally: Tally) -> None:
         "still_open": is_open,
         "without_data": (state == H_COMPLETE) & (rows["client_bytes"] == 0),
         "sasl": rows["sasl_mechanism"] >= 0,
-        "tls": rows["protocol"] == P_TLS,
+        "tls": decryptions(rows) != D_NOT_TLS,
         "exchanges": rows["exchanges"],
     }
     tally.add("connections.addresses", who, found)

@@ -26,6 +26,7 @@ from ..questions.gathered import FactRows, Gathered
 from ..questions.section import READ_SELECTED, Section, SectionInput
 from ..questions.section_counts import Tally
 from ..units import share
+from .percentiles import percentile
 
 FOLLOWERS = (
     Column("follower", "follower", "count", "broker id in the follower's Fetch requests"),
@@ -341,8 +342,8 @@ def _follower_table(found: list[tuple[str | None, Waits]], addresses: dict[int, 
         total = int(all_waits.sum())
         values.append((
             follower, addresses.get(follower), topic, row.produces, len(all_waits),
-            total / totals[topic] if totals[topic] else None, total, _percentile(all_waits, 50),
-            _percentile(all_waits, 99), int(all_waits.max()) if len(all_waits) else None,
+            total / totals[topic] if totals[topic] else None, total, percentile(all_waits, 50),
+            percentile(all_waits, 99), int(all_waits.max()) if len(all_waits) else None,
             row.own / total if total else None, row.left, row.longest[1] or None,
         ))  # fmt: skip
     values.sort(key=lambda value: (-int(str(value[6])), str(value[2]), str(value[0])))
@@ -354,10 +355,6 @@ def _follower_table(found: list[tuple[str | None, Waits]], addresses: dict[int, 
         "replication", "Followers that acks=all waited for", FOLLOWERS, values, notes,
         empty="no Produce with acks=all whose followers were captured",
     )  # fmt: skip
-
-
-def _percentile(values: Array, part: int) -> int | None:
-    return int(np.percentile(values, part, method="inverted_cdf")) if len(values) else None
 
 
 def _writer_table(events: Array, found: list[tuple[str | None, Waits]], context: Context) -> ReportTable:
@@ -383,7 +380,7 @@ def _writer_table(events: Array, found: list[tuple[str | None, Waits]], context:
         is_known = any(exchange in charged for exchange in times)
         total, waited = int(broker.sum()), sum(waits_by.values())
         values.append((
-            client, topic, len(broker), _percentile(broker, 50), _percentile(broker, 99), int(broker.max()),
+            client, topic, len(broker), percentile(broker, 50), percentile(broker, 99), int(broker.max()),
             waited / total if is_known and total else None, _finding(waits_by, total, is_known),
         ))  # fmt: skip
     values.sort(key=lambda value: (-int(str(value[5])), str(value[0]), str(value[1])))

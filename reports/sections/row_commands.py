@@ -146,13 +146,20 @@ def _has_exchanges(row: Row) -> str | None:
     return "" if row["exchanges"] else None
 
 
+def _is_decrypted(row: Row) -> str | None:
+    """TLS connections that were not decrypted have nothing to show."""
+    return "" if row["decryption"] == "decrypted" else None
+
+
 def _is_named(row: Row) -> str | None:
     """Without a commit that was captured, no request names both the group and the topic: Fetch names no group."""
     return "" if row["committed_at"] else None
 
 
 def _sasl(row: Row) -> str | None:
-    """Clients that should have used SASL or TLS sent other requests."""
+    """Clients that should have used SASL or TLS sent other requests; those whose TLS handshake failed sent none."""
+    if str(row["outcome"]).startswith("TLS "):
+        return None
     return "" if row["outcome"] in ("no SASL", "no TLS") else _apis("SaslHandshake", "SaslAuthenticate")(row)
 
 
@@ -190,6 +197,7 @@ CONDITIONS: dict[str, tuple[Condition, ...]] = {
     "rebalances": (_known("group", "group"), _span("start", "end")),
     "transactions": (_known("transactional_id", "transactional_id"),),
     "auth": (_sasl, _CLIENT, _address("client_ip", "client_ip")),
+    "tls": (_is_decrypted, _address("client_ip", "client_ip"), _known("broker", "broker")),
     "connections": (_has_exchanges, _address("client_ip", "client_ip"), _known("broker", "broker")),
     "slow_connections": (_has_exchanges, _end("client"), _known("broker", "broker")),
 }

@@ -78,6 +78,7 @@ FAILURE_COLUMNS = (
     Column("client_id", "client", "text", "client_id, if the connection was decrypted", 1),
     Column("alert", "alert", "text", "description of the fatal alert (RFC 8446, 6); empty: none that can be read"),
     Column("sent_by", "sent by", "text", "the end that sent the alert: client or broker"),
+    Column("when", "when", "text", "in the handshake; or later, when the connection was in use"),
     Column("connections", "conns", "count", "connections that failed"),
     Column("first", "first", "time", "start of the first one", 1),
     Column("last", "last", "time", "start of the last one"),
@@ -119,7 +120,7 @@ FORMS = (
         {**_NOBODY, "name": OTHER, "end": 0},
     ),
     CountForm(
-        "tls.failures", {**_WHO, "client_id": TEXT, "alert": NUMBER, "by": NUMBER},
+        "tls.failures", {**_WHO, "client_id": TEXT, "alert": NUMBER, "by": NUMBER, "is_late": NUMBER},
         {"connections": SUM, "first": MIN, "last": MAX}, {**_NOBODY, "client_id": OTHER},
     ),
     CountForm("tls.estimates", _WHO, _ESTIMATE_VALUES, _NOBODY, ("ns",)),
@@ -180,10 +181,10 @@ def read_connections(rows: Array, tally: Tally) -> None:
         if len(named):
             found = {"what": what, "name": rows[column][named], "end": ends[named]}
             tally.add("tls.names", {**{n: c[named] for n, c in who.items()}, **found}, {"connections": 1})
-    lost = np.flatnonzero(failed)
+    lost = np.flatnonzero(failed | (rows["tls_alert"] > 0))
     if len(lost):
         mine = {**{n: c[lost] for n, c in who.items()}, "client_id": rows["client_id"][lost]}
-        mine |= {"alert": rows["tls_alert"][lost], "by": rows["tls_alert_by"][lost]}
+        mine |= {"alert": rows["tls_alert"][lost], "by": rows["tls_alert_by"][lost], "is_late": ~failed[lost]}
         first = rows["first"][lost]
         tally.add("tls.failures", mine, {"connections": 1, "first": first, "last": first})
 
@@ -260,17 +261,18 @@ def certificates(given: SectionInput) -> ReportTable:
 
 
 def failures(given: SectionInput) -> ReportTable:
-    """Failed handshakes by client, the most first."""
+    """Failed handshakes and alerts by client, the most first."""
     context = given.context
     rows: list[tuple[Value, ...]] = []
     for row in _rows(given, "tls.failures"):
         by = row["by"] if row["alert"] > 0 else -1
+        alert = alert_name(row["alert"]) if row["alert"] > 0 else None
         rows.append((
-            *_where(context, row), context.text(row["client_id"]), alert_name(row["alert"]) if by >= 0 else None,
-            ("client", "broker")[by] if by >= 0 else None, row["connections"], row["first"], row["last"],
+            *_where(context, row), context.text(row["client_id"]), alert, ("client", "broker")[by] if by >= 0 else None,
+            "later" if row["is_late"] else "handshake", row["connections"], row["first"], row["last"],
         ))  # fmt: skip
-    rows.sort(key=lambda row: (-int(row[5] or 0), str(row)))  # type: ignore[arg-type]
-    return ReportTable("tls_failures", "Failed TLS handshakes", FAILURE_COLUMNS, rows, empty="none failed")
+    rows.sort(key=lambda row: (-int(row[6] or 0), str(row)))  # type: ignore[arg-type]
+    return ReportTable("tls_failures", "Failed TLS handshakes, and alerts", FAILURE_COLUMNS, rows, empty="none failed")
 
 
 def _estimated(row: dict[str, int], times: list[int]) -> tuple[Value, ...]:

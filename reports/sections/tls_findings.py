@@ -52,6 +52,8 @@ def _failed(rows: list[dict[str, int]], context: Context) -> TlsFinding | None:
         f"{text} ({n:,})" if len(reasons) > 1 else text
         for text, n in sorted(reasons.items(), key=lambda item: (-item[1], item[0]))[:_NAMED]
     )
+    if len(reasons) > _NAMED:
+        why += f", and {len(reasons) - _NAMED:,} other reason{'' if len(reasons) == _NAMED + 1 else 's'}"
     client, most = min(clients.items(), key=lambda item: (-item[1], item[0]))
     whose = f"all by {client}" if len(clients) == 1 else f"{most:,} by {client}, others by {len(clients) - 1:,} more"
     text = f"{total:,} TLS handshake{'' if total == 1 else 's'} failed: {why}; {whose}"

@@ -86,7 +86,11 @@ class Play:
         }  # fmt: skip
         for client, listener, settings in (
             ("java-13", "TLS", {"security.protocol": "SSL"}),
-            ("java-12", "TLS", {"security.protocol": "SSL", "ssl.enabled.protocols": "TLSv1.2", "ssl.protocol": "TLSv1.2"}),
+            (
+                "java-12",
+                "TLS",
+                {"security.protocol": "SSL", "ssl.enabled.protocols": "TLSv1.2", "ssl.protocol": "TLSv1.2"},
+            ),
             ("java-scram", "LOGIN", scram),
         ):
             shell.do(client, "producer", trust | settings | {"bootstrap.servers": self.at[listener]})
@@ -121,7 +125,10 @@ class Play:
         return context
 
     def kafka_python(self) -> None:
-        for client, version in (("kafka-python-13", ssl.TLSVersion.TLSv1_3), ("kafka-python-12", ssl.TLSVersion.TLSv1_2)):
+        for client, version in (
+            ("kafka-python-13", ssl.TLSVersion.TLSv1_3),
+            ("kafka-python-12", ssl.TLSVersion.TLSv1_2),
+        ):
             producer = kafka.KafkaProducer(
                 bootstrap_servers=self.at["TLS"], client_id=client, security_protocol="SSL",
                 ssl_context=self.context(version),

@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +74,14 @@ class Play:
         context = Context(server=True, certificates=self.certificates, secrets=self.secrets.append, **options)
         self.terminator.use(case, context, hook)
 
-    def librdkafka(self, case: str, messages: int = 6, size: int = 300, **settings: Any) -> None:
+    def librdkafka(
+        self, case: str, settings: Mapping[str, str] | None = None, messages: int = 6, size: int = 300
+    ) -> None:
         """Produce messages and, with some suites, read them."""
-        common = {
+        common: dict[str, Any] = {
             "bootstrap.servers": f"localhost:{self.port}", "client.id": case, "broker.address.family": "v4",
             "security.protocol": "ssl", "ssl.ca.location": str(self.trusted), "log_level": 0,
-        } | settings  # fmt: skip
+        } | dict(settings or {})  # fmt: skip
         delivered: list[int] = []
         producer = Producer(common | {"linger.ms": 1, "enable.metrics.push": False})
         for number in range(messages):
@@ -123,20 +126,20 @@ class Play:
         for suite in SUITES_12:
             case = f"tls12-{suite}"
             self.serve(case, versions=ONLY_12, ciphers=suite)
-            self.librdkafka(case, **{"ssl.cipher.suites": suite})
+            self.librdkafka(case, {"ssl.cipher.suites": suite})
         for suite in SUITES_13:
             self.serve(f"tls13-{suite}", versions=ONLY_13, suites=suite)
             self.librdkafka(f"tls13-{suite}")
         for suite in CCM_13:
             self.serve(f"tls13-{suite}", versions=ONLY_13, suites=suite, ciphers=WEAK)
             self.single(f"tls13-{suite}", self.client(suites=suite, ciphers=WEAK))
-        short_tag = f"ECDHE-ECDSA-AES128-CCM8:@SECLEVEL=0"
+        short_tag = "ECDHE-ECDSA-AES128-CCM8:@SECLEVEL=0"
         self.serve("tls12-ECDHE-ECDSA-AES128-CCM8", versions=ONLY_12, ciphers=short_tag)
         self.single("tls12-ECDHE-ECDSA-AES128-CCM8", self.client(ciphers=short_tag))
         for suite in CBC:
             case = f"mac-then-encrypt-{suite}"
             self.serve(case, versions=ONLY_12, ciphers=suite, options=openssl.NO_ENCRYPT_THEN_MAC)
-            self.librdkafka(case, **{"ssl.cipher.suites": suite})
+            self.librdkafka(case, {"ssl.cipher.suites": suite})
         self.serve("no-extended-master-secret", versions=ONLY_12, options=openssl.NO_EXTENDED_MASTER_SECRET)
         self.single("no-extended-master-secret", self.client())
         for name, options in LONG.items():
@@ -172,7 +175,7 @@ class Play:
         for case, versions in (("client-certificate-12", ONLY_12), ("client-certificate-13", ONLY_13)):
             self.serve(case, versions=versions, trusted=self.trusted)
             own = str(self.client_certificate)
-            self.librdkafka(case, **{"ssl.certificate.location": own, "ssl.key.location": own})
+            self.librdkafka(case, {"ssl.certificate.location": own, "ssl.key.location": own})
         for case, versions in (("fragments-12", ONLY_12), ("fragments-13", ONLY_13)):
             self.serve(case, versions=versions, fragment=512)
             long = [f"protocol-{number:03d}" for number in range(60)]

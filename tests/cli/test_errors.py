@@ -101,8 +101,10 @@ def test_only_tls(tmp_path: Path) -> None:
     (tmp_path / "tls.pcap").write_bytes(pcap_bytes(encode(talk.segments)))
     done = kafkatap("report", tmp_path / "tls.pcap")
     assert done.code == 1
-    assert line_of(done) == "no readable Kafka in this input: its connections are encrypted (TLS)"
-    assert "100 % of the payload is encrypted (TLS) and cannot be decoded." in done.out
+    assert line_of(done) == (
+        "no readable Kafka in this input: its connections are encrypted (TLS): no key log was given (1 connection)"
+    )
+    assert "100 % of the payload is TLS and was not decrypted: no key log was given (1 connection)." in done.out
 
 
 @pytest.mark.parametrize(

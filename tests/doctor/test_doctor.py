@@ -196,7 +196,9 @@ def test_only_tls(tmp_path: Path) -> None:
     clients = {row["client_port"] for row in rows if row["protocol"] == "tls"}
     mine = [p for p in packets if (way := way_of(p, ETHERNET)) and clients & {way[1], way[3]}]
     report = examined(tmp_path, pcap_bytes(mine, nanoseconds=True))
-    assert found(report) == {("encryption", "error")}
+    assert found(report) == {("encryption", "error"), ("handshakes", "note")}
+    assert "2 TLS handshakes failed: certificate_unknown, sent by the client" in str(report.table("findings").rows)
+    assert "expires on 2026-11-24" in str(report.table("findings").rows)
     commands = [str(row[0]) for row in report.table("capture_commands").rows]
     assert all(f"tcp port {port}" in command for command in commands)
     text = "\n".join("".join(part for part, _ in line) for line in diagnosis_lines(report, 150))

@@ -21,8 +21,10 @@ from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting import tally
 from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.encryption import encryption_of
 from kafkatap.reports.model import Report
 from kafkatap.run import Run
+from kafkatap.tls.key_log import KeyLog
 
 from .support import SECOND, FileSource
 
@@ -355,3 +357,16 @@ def test_the_encrypted_share_is_known_before_connections_end() -> None:
     monitor.finish()
     payload = monitor.engine.ledger()["payload bytes"]
     assert 0 < before == monitor.engine.encrypted_share == payload["encrypted"] / payload["total"]
+
+
+def test_the_decrypted_share_is_known_before_connections_end() -> None:
+    source = FileSource("samples/tls/broker.pcap.zst")
+    engine = Engine(True, key_log=KeyLog(["samples/tls/broker.keys.log"]))
+    monitor = Monitor(source, engine, clock=source.clock, governor=Governor(None))
+    while not source.over:
+        source.wait(0.1)
+        monitor.step()
+    before = monitor.engine.decrypted_share
+    monitor.finish()
+    assert 0 < before == pytest.approx(monitor.engine.decrypted_share)
+    assert monitor.engine.decrypted_share == pytest.approx(encryption_of(monitor.context()).decrypted, rel=0.01)

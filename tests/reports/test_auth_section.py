@@ -33,24 +33,29 @@ def truth() -> Any:
     return json.loads((QUESTIONS / "auth.truth.json").read_text())
 
 
+def _is_of_tls(row: Row) -> bool:
+    """Whether a row is on TLS: no SASL requests are in it."""
+    return row["outcome"] == "no TLS" or str(row["outcome"]).startswith("TLS ")
+
+
 def test_failures_are_those_of_the_broker(rows: list[Row], client_of: dict[int, str]) -> None:
     lines = truth_rows(QUESTIONS / "auth.broker.tsv")
     failed = Counter(client_of[int(line["port"])] for line in lines if line["listener"] == "SASL" and line["port"])
-    found = {row["client_id"]: row["failed"] for row in rows if row["failed"] and row["outcome"] != "no TLS"}
+    found = {row["client_id"]: row["failed"] for row in rows if row["failed"] and not _is_of_tls(row)}
     assert found == failed
 
 
 def test_successes_are_those_of_the_broker(rows: list[Row]) -> None:
     lines = truth_rows(QUESTIONS / "auth.broker.tsv")
     good = sum(line["result"] == "authenticated" for line in lines if line["listener"] == "SASL")
-    assert sum(row["attempts"] - row["failed"] for row in rows) == good
+    assert sum(row["attempts"] - row["failed"] for row in rows if not _is_of_tls(row)) == good
 
 
 def test_only_clients_that_were_refused_failed(rows: list[Row], truth: Any) -> None:
     at_sasl = {name for name, outcome in truth["clients"].items() if outcome[0] == "SASL"}
     refused = {name for name in at_sasl if "Exception" in truth["clients"][name][3]} | {"librd-typo"}
-    assert {row["client_id"] for row in rows if row["failed"] and row["outcome"] != "no TLS"} == refused
-    assert {row["client_id"] for row in rows if row["outcome"] != "no TLS"} == at_sasl
+    assert {row["client_id"] for row in rows if row["failed"] and not _is_of_tls(row)} == refused
+    assert {row["client_id"] for row in rows if not _is_of_tls(row)} == at_sasl
 
 
 def test_messages_are_what_the_clients_were_told(rows: list[Row], truth: Any) -> None:
@@ -67,6 +72,16 @@ def test_plain_text_at_a_port_with_tls(rows: list[Row], client_of: dict[int, str
     assert [client_of[int(line["port"])] for line in plain] == ["no-tls"]
     found = [(row["client_id"], row["failed"]) for row in rows if row["outcome"] == "no TLS"]
     assert found == [("no-tls", len(plain))]
+
+
+def test_alerts_of_clients_that_do_not_trust(rows: list[Row], client_of: dict[int, str]) -> None:
+    """Those with TLS 1.2, which sends them in clear: two connections. Those with TLS 1.3 are encrypted."""
+    lines = [line for line in truth_rows(QUESTIONS / "auth.broker.tsv") if line["listener"] == "TLS" and line["port"]]
+    failed = [line for line in lines if int(line["port"]) not in client_of]
+    tls = {row["outcome"]: row for row in rows if str(row["outcome"]).startswith("TLS ")}
+    assert tls["TLS certificate_unknown"]["failed"] == 2
+    assert "alert of the client" in tls["TLS certificate_unknown"]["message"]
+    assert 2 <= sum(row["failed"] for row in tls.values()) <= len(failed) == 4
 
 
 def test_users_and_mechanisms(rows: list[Row]) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kafkatap.dissector import dtypes as r
 from kafkatap.engine import Engine
-from kafkatap.reports.batch import Batch, Context
+from kafkatap.reports.batch import STRING_COLUMNS, Batch, Context
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting import counts as counts_module
 from kafkatap.reports.counting import tally
@@ -62,7 +62,7 @@ def renumbered(counts: ReportCounts, names: Context, rng: np.random.Generator) -
 def in_numbers_of(context: Context, names: NameTable) -> Context:
     """A context whose connections are numbered by `names`."""
     connections = context.connections.copy()
-    for column in ("client_id", "software", "software_version", "sasl_mechanism"):
+    for column in STRING_COLUMNS & set(connections.dtype.names or ()):
         numbers = connections[column].tolist()
         connections[column] = [names.string(context.strings[n] if n >= 0 else None) for n in numbers]
     for column in ("client_ip", "broker_ip"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 
@@ -25,6 +27,7 @@ from kafkatap.reports.counting.count_rows import NameTable
 from kafkatap.reports.encryption import encryption_of
 from kafkatap.reports.model import Report
 from kafkatap.reports.questions.section_counts import SectionCounts
+from kafkatap.reports.rendering.text import write_text
 from kafkatap.reports.sections.tls_findings import tls_findings
 from kafkatap.reports.tables import connections_table
 from kafkatap.reports.tls_names import ALERTS, SUITES, VERSIONS, alert_name, suite_name, version_name
@@ -32,7 +35,7 @@ from kafkatap.selection import Selection, Selector
 from kafkatap.splits.merged_connections import merged_connections, merged_rows
 from kafkatap.splits.summing import connection_rows
 
-from .rows import MS, START, STRINGS, batch, connection, context, counted, exchange
+from .rows import HOSTILE, MS, START, STRINGS, batch, connection, context, counted, exchange
 
 DAY = 86_400_000_000_000
 NAMES = [*STRINGS, b"kafka-1.example", b"CN=billing,O=Example", b"other.example", b"h2", b"(other)"]
@@ -186,7 +189,7 @@ def test_forms_are_bounded() -> None:
 def test_the_sentence() -> None:
     words = encryption_of(whole()).in_words()
     total = int(ROWS["client_bytes"].sum() + ROWS["broker_bytes"].sum())
-    shares = [f"{100 * n / total:.1f} %" for n in (28_500 + 21_800, 28_500, 21_800)]
+    shares = [f"{100 * n / total:.1f} %" for n in (30_000 + 21_800, 30_000, 21_800)]
     assert words == (
         f"{shares[0]} of the payload is TLS: {shares[1]} was decrypted; {shares[2]} was not, as the key log has no "
         "secret for it (1 connection), the handshake was not captured (1 connection) or the handshake failed "
@@ -204,7 +207,7 @@ def test_the_sentence_without_a_key_log() -> None:
 
 def test_the_sentence_if_all_is_decrypted_or_nothing_is_tls() -> None:
     found = encryption_of(whole(np.concatenate([decrypted(), connection()]), 0))
-    assert found.sentences() == "47.5 % of the payload is TLS and was decrypted."
+    assert found.sentences() == "50.0 % of the payload is TLS and was decrypted."
     assert encryption_of(whole(connection(), 0)).sentences() == ""
 
 
@@ -298,3 +301,15 @@ def test_selections_keep_estimates_of_their_time_window() -> None:
     ):
         found = list(Selector(selection, Names()).apply([given]))
         assert sum(0 if one.estimates is None else len(one.estimates) for one in found) == count
+
+
+def test_names_from_the_wire_are_escaped() -> None:
+    """Server names and certificates are what a client or broker sent."""
+    rows = tls(tls_server_name=HOSTILE, tls_server_certificate=HOSTILE, tls_server_certificate_end=START + DAY)
+    counts = section()
+    counts.add_connections(rows)
+    made = build_report(counted([exchange(1)]), whole(rows, 0), sections=("tls", "summary"), over_facts=counts)
+    out = io.StringIO()
+    write_text(made, out, width=160)
+    assert "red" in out.getvalue()
+    assert "\x1b" not in out.getvalue()

@@ -111,7 +111,7 @@ def test_several_captures(session: SparkSession, samples: Path) -> None:
         ({"table": "packets"}, "there is no table 'packets'"),
         ({"splitSize": "much"}, "'much' is not a size"),
         ({"filter": "latency >"}, "latency"),
-        ({"tabel": "results"}, "there is no option 'tabel'; there are table, filter, splitSize and ports"),
+        ({"tabel": "results"}, "there is no option 'tabel'; there are table, filter, splitSize, ports and keylog"),
     ],
 )
 def test_wrong_options(session: SparkSession, capture: Path, options: dict[str, str], message: str) -> None:

@@ -8,11 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from kafkatap.engine import engine_for
+from kafkatap.reports.build import build_report
+from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.questions.registry import needs_of
+from kafkatap.reports.questions.section_counts import SectionCounts
+from kafkatap.run import Run
+from kafkatap.selection import EVERYTHING
+from kafkatap.splits.local_report import count_with_jobs
+from kafkatap.splits.task_rows import ReadOptions
 from kafkatap.tls.key_log import KeyLog
 from tests.spark.join_support import check, cut_at_packets, cut_evenly, packets_at_random
-from tests.spark.join_talks import busy, pipelined, tuple_used_again
+from tests.spark.join_talks import pipelined
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes
-from tests.support.tcp import Segment, encode, lose, merge, shake
+from tests.support.tcp import Segment, encode, merge, shake
 from tests.support.tls_talk import OverTls, TLSv1_2, TLSv1_3
 
 SUITES = {
@@ -122,6 +131,42 @@ def test_ports_used_again(tmp_path: Path) -> None:
     path = write(tmp_path / "again.pcap", found)
     check(cut_evenly(path, 5), keylog=over.key_log)
     check(cut_evenly(path, 5))
+
+
+@pytest.mark.usefixtures("early_heads")
+@pytest.mark.parametrize("has_keys", [True, False])
+def test_estimates_and_sections(
+    recorded: tuple[Path, Path], has_keys: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """Several processes count the estimates of one, and all other tables on TLS."""
+    path, keylog = recorded
+    key_log = KeyLog([str(keylog)]) if has_keys else None
+    engine = engine_for(EVERYTHING, tables=False, **needs_of(("tls",))._asdict(), key_log=key_log)
+    run, counts = Run([str(path)], engine), ReportCounts()
+    sections = SectionCounts(("tls",), engine.limits.names, lambda: engine.dissector.strings.other)
+    engine.on_connections(sections.add_connections)
+    for batch in run.batches():
+        counts.add(batch)
+        sections.add(batch)
+    wanted = build_report(counts, run.context(), sections=("tls",), over_facts=sections)
+    reading = ReadOptions(wanted=("tls",), key_log=key_log)
+    found = count_with_jobs([str(path)], 2, reading, split_size=-(-path.stat().st_size // 5))
+    report = build_report(found.counts, found.context, sections=("tls",), over_facts=found.sections)
+    assert [(table.name, table.rows) for table in report.tables] == [(t.name, t.rows) for t in wanted.tables]
+    estimates = next(table for table in report.tables if table.name == "tls_estimates")
+    assert bool(estimates.rows) != has_keys
+
+
+def test_client_randoms_that_no_survey_sees(recorded: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a renegotiated handshake: the lines come when a split looks for them."""
+    path, keylog = recorded
+    monkeypatch.setattr("kafkatap.splits.survey._FlowEngine._note_random", lambda *_: None)
+    reading = ReadOptions(key_log=KeyLog([str(keylog)]))
+    found = count_with_jobs([str(path)], 2, reading, split_size=-(-path.stat().st_size // 3))
+    run = Run([str(path)], engine_for(EVERYTHING, tables=False, key_log=KeyLog([str(keylog)])))
+    for _ in run.batches():
+        pass
+    assert found.context.ledger == run.context().ledger
 
 
 @pytest.mark.usefixtures("early_heads")

@@ -178,7 +178,9 @@ class Context:
         end.handshake()
         return end
 
-    def connect(self, connected: socket.socket, name: str = "", session: Session | None = None, early: bytes = b"") -> End:
+    def connect(
+        self, connected: socket.socket, name: str = "", session: Session | None = None, early: bytes = b""
+    ) -> End:
         """The client's end, after its handshake; it sends `early` before."""
         end = End(self, connected)
         if name:

@@ -72,6 +72,25 @@ def read_pairs(capture: Path, ports: Iterable[int]) -> Counter[tuple[int, int]]:
     return pairs
 
 
+def read_decrypted(capture: Path, ports: Iterable[int], keys: Path) -> Counter[tuple[int, int, int, int]]:
+    """The Kafka messages that tshark finds in TLS connections to these ports, with the secrets of a key log: (packet,
+    direction, correlation_id, size)."""
+    assert TSHARK is not None
+    several = sorted(ports)
+    command = [TSHARK, "-n", "-r", str(capture), "-o", f"tls.keylog_file:{keys}", "-Y", "kafka", "-T", "fields"]
+    for port in several:
+        command += ["-d", f"tcp.port=={port},tls", "-d", f"tls.port=={port},kafka"]
+    for name in ("frame.number", "tcp.srcport", "kafka.correlation_id", "kafka.len"):
+        command += ["-e", name]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+    found: Counter[tuple[int, int, int, int]] = Counter()
+    for line in done.stdout.splitlines():
+        number, source, correlations, sizes = line.split("\t")
+        for correlation, size in zip(correlations.split(","), sizes.split(","), strict=True):
+            found[int(number), int(int(source) in several), int(correlation), int(size)] += 1
+    return found
+
+
 #: Each field has its own line. The output is not always well-formed XML: texts of the wire break it.
 _FIELD = re.compile(r' *<field name="([^"]+)".*? show="([^"]*)"')
 

@@ -40,7 +40,9 @@ def rows(table: Any) -> list[Row]:
         for name in TIMES:
             row[name] = None if row[name] is None else int(row[name].value)
         found.append(row)
-    return sorted(found, key=lambda row: (row["request_packet_first"] or row["response_packet_first"], row["correlation_id"]))
+    return sorted(
+        found, key=lambda row: (row["request_packet_first"] or row["response_packet_first"], row["correlation_id"])
+    )
 
 
 @cache

@@ -33,8 +33,10 @@ VERSIONS = {"TLSv1.2": 0x0303, "TLSv1.3": 0x0304}
 OPTIONAL = ("tls12-AES", "tls12-DHE")
 
 
-def is_decrypted(connection: Row) -> bool:
-    return bool(connection["tls_decryption"] == D_DECRYPTED)
+def without_response(row: Row) -> Row:
+    """An exchange as if the response had not come."""
+    nothing = {"response_bytes": None, "response_status": None, "throttle_time_ms": None}
+    return row | nothing | {"response_first": None, "outcome": "unanswered", "errors": []}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -50,6 +52,10 @@ def test_exchanges_equal_those_behind_the_terminator(case: str) -> None:
         if case == "renegotiation":
             behind = behind[: len(front)]
             assert len(front) >= 3
+        if seen[row["front"]]["closed_by"] == 0:  # the client closes before it has the last response
+            behind = [
+                without_response(b) if f["outcome"] == "unanswered" else b for f, b in zip(front, behind, strict=True)
+            ]
         assert [same(each) for each in front] == [same(each) for each in behind]
         for ours, clear in zip(front, behind, strict=True):
             # The terminator passes on what it has decrypted, so each byte is later behind it, and back in front of it.
@@ -71,7 +77,8 @@ def test_connections_have_the_endpoint_s_own_facts(case: str) -> None:
             assert seen["tls_session"] == wanted, (case, number)
             # The broker names itself by its address, so only the first connection of librdkafka has a name.
             assert seen["tls_server_name"] in ("localhost", None)
-            assert seen["tls_handshake_ns"] > 0
+            if keys or not row["early"]:  # without keys, early data looks like the end of the handshake
+                assert seen["tls_handshake_ns"] > 0
             if case == "alpn" and (keys or row["version"] == "TLSv1.2"):
                 assert seen["tls_alpn"] == "kafka"
             certificate = seen["tls_server_certificate"]
@@ -203,17 +210,19 @@ def test_a_broker_s_log_has_the_decrypted_requests() -> None:
         assert total > line["totalTimeMs"] * 1e6 - 20e6
     login = truth("broker")["ports"]["LOGIN"]
     for key in set(ours) - set(lines):  # the log has no requests of the authentication
-        assert ours[key]["broker_port"] == login and key[2] in (*SASL, 18)
+        assert ours[key]["broker_port"] == login
+        assert key[2] in (*SASL, 18)
     clients = {row["client_id"] for row in ours.values()}
     assert clients >= {f"{name}-{v}" for name in ("java", "librd", "kafka-python", "aiokafka") for v in (12, 13)}
     assert clients >= {"java-scram", "librd-plain"}
 
 
 def test_every_connection_to_the_broker_is_decrypted() -> None:
-    seen = connections("broker", "broker")
-    assert {row["tls_decryption"] for row in seen.values()} == {D_DECRYPTED}
-    assert {row["tls_version"] for row in seen.values()} == {0x0303, 0x0304}
-    assert {row["tls_server_certificate"] for row in seen.values() if row["tls_session"] == TLS_FULL} == {"localhost"}
+    seen = [row for row in connections("broker", "broker").values() if row["client_bytes"]]  # one client only waited
+    assert len(seen) > 20
+    assert {row["tls_decryption"] for row in seen} == {D_DECRYPTED}
+    assert {row["tls_version"] for row in seen} == {0x0303, 0x0304}
+    assert {row["tls_server_certificate"] for row in seen if row["tls_session"] == TLS_FULL} == {"localhost"}
 
 
 def test_keys_of_clients_give_the_same_as_keys_of_the_broker() -> None:
@@ -239,9 +248,12 @@ def test_both_key_logs_together_give_the_same() -> None:
 def test_alerts_are_those_that_the_endpoints_received(row: Row) -> None:
     for keys in ((), ("failures",)):
         seen = connections("failures", *keys)[row["client"]]
-        # With TLS 1.3 all alerts behind the ServerHello are encrypted.
-        if row["alert"] is not None and (keys or not row["case"].endswith("-13")):
-            assert (seen["tls_alert"], seen["tls_alert_by"]) == (row["alert"], ["client", "broker"].index(row["alert_by"]))
+        # With TLS 1.3 the server encrypts its alerts. OpenSSL's client does not while it reads certificates.
+        if row["alert"] is not None and (keys or not row["case"].endswith("certificate-13")):
+            assert (seen["tls_alert"], seen["tls_alert_by"]) == (
+                row["alert"],
+                ["client", "broker"].index(row["alert_by"]),
+            )
         elif row["alert"] is not None or row["case"] in ("good", "tls11"):
             assert seen["tls_alert"] == -1
         answered = by_client("failures", *keys).get(row["client"], [])

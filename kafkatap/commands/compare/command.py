@@ -14,7 +14,17 @@ from ...engine import engine_for
 from ...output_file import check_file, write_whole
 from ...run import Run, Watch
 from ...selection import Selection, selection_of
-from ..console import advice_on, discard_output, interrupts, no_kafka, notes, progress, readable_captures, refuse
+from ..console import (
+    advice_on,
+    discard_output,
+    interrupts,
+    no_kafka,
+    note_key_log,
+    notes,
+    progress,
+    readable_captures,
+    refuse,
+)
 from ..exit_codes import BREAKS, DAMAGED, DONE, INTERRUPTED, WRONG
 from ..values import chosen_definitions, chosen_key_log, limits_of
 
@@ -117,6 +127,8 @@ def _finish(
         complain(f"{name_of(file.path)}: {file.damage}{advice_on(file, 'in the comparison')}")
     if any(one.files and all(file.fatal for file in one.files) for one in runs):
         return WRONG
+    for one, side in zip(runs, sides, strict=False):
+        note_key_log(options, one.files, one.engine.key_log, side.context)
     has_kafka = True
     for side in sides:
         if not any(side.context.ledger["requests"].values()):

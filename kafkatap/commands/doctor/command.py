@@ -11,7 +11,7 @@ from kafkatap.kernels import store
 from ...complaints import complain, reason_of
 from ...doctor.observed import read_captures
 from ...installation import own_version
-from ..console import advice_on, discard_output, interrupts, notes, progress, readable_captures, refuse
+from ..console import advice_on, discard_output, interrupts, note_key_log, notes, progress, readable_captures, refuse
 from ..exit_codes import BREAKS, DONE, INTERRUPTED, WRONG
 from ..values import chosen_definitions, chosen_key_log, limits_of
 
@@ -44,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
         for file in seen.run.files:
             complain(f"{file.path}: {file.damage}{advice_on(file)}")
         return WRONG
+    note_key_log(options, seen.run.files, seen.run.engine.key_log, seen.context)
     report = diagnose(seen)
     _print(options, report)
     if seen.run.interrupted:

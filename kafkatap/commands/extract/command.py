@@ -20,7 +20,7 @@ from ...extract import Summary, extract
 from ...output_file import STANDARD_OUTPUT
 from ...run import Watch
 from ...selection import Selection, selection_of
-from ..console import advice_on, interrupts, no_kafka, progress, readable_captures, refuse
+from ..console import advice_on, interrupts, no_kafka, note_key_log, progress, readable_captures, refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..values import chosen_definitions, chosen_key_log, limits_of
 
@@ -124,6 +124,9 @@ def _finish(options: argparse.Namespace, selection: Selection, made: Summary) ->
     if not made.packets:
         complain(f"no exchange matches {selection.text}: nothing is written" if found else no_kafka(made.index.context))
         return WRONG if found else DAMAGED
+    note_key_log(options, made.files, made.index.run.engine.key_log, made.index.context)
+    for line in _about_secrets(options, made):
+        complain(line)
     complain(summary_line(options.output, made, is_anonymized=options.anonymize))
     if not selection and (others := other_protocols(made)):
         complain(others)
@@ -131,6 +134,16 @@ def _finish(options: argparse.Namespace, selection: Selection, made: Summary) ->
         for line in _whole_connections(made):
             complain(line)
     return DAMAGED if any(file.damage for file in made.files) else DONE
+
+
+def _about_secrets(options: argparse.Namespace, made: Summary) -> Iterator[str]:
+    """Lines on the secrets that were written, or were not."""
+    if options.secrets and made.secrets:
+        yield f"with the TLS secrets of {_count(made.secrets, 'connection')}: keep {options.output} as safe as a key"
+    elif options.secrets:
+        yield "no copied connection was decrypted, so there are no TLS secrets to write"
+    elif any(file.secrets for file in made.files):
+        yield "the TLS secrets in the captures are not copied; --with-secrets copies those of the copied connections"
 
 
 def _whole_connections(made: Summary) -> Iterator[str]:

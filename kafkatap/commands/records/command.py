@@ -27,6 +27,7 @@ from ..console import (
     following,
     interrupts,
     no_kafka,
+    note_key_log,
     notes,
     progress,
     readable_captures,
@@ -191,6 +192,7 @@ def _finish(reader: RecordReader, options: argparse.Namespace, written: int, tar
             complain("interrupted: these are the records of what was read until then")
         return INTERRUPTED
     context = run.context()
+    note_key_log(options, run.files, run.engine.key_log, context)
     found = any(context.ledger["requests"].values())
     if not found and not written:
         complain(no_kafka(context))

@@ -26,6 +26,7 @@ from ..console import (
     following,
     interrupts,
     no_kafka,
+    note_key_log,
     notes,
     progress,
     readable_captures,
@@ -221,6 +222,7 @@ def _report(
     if run.files and all(f.fatal for f in run.files):
         return INTERRUPTED if run.interrupted else WRONG
     context = read.context()
+    note_key_log(options, run.files, key_log_of(run), context)
     report = build_report(
         read.counts, context, by=options.by, curves=has_curves(options), selected=selection.text,
         sections=options.sections, over_facts=read.sections,
@@ -265,6 +267,11 @@ def _report(
     if code is not None:
         return code
     return DONE if found and not run.damaged else DAMAGED
+
+
+def key_log_of(run: Run | JobsRun) -> KeyLog | None:
+    """The key log of a run in this process."""
+    return None if isinstance(run, JobsRun) else run.engine.key_log
 
 
 def _check_outputs(options: argparse.Namespace) -> None:

@@ -14,7 +14,7 @@ from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import ReportCounts
 
 from ..console import discard_output
-from ..values import section_options
+from ..values import section_options, shown_inputs
 from .page import as_printed
 from .reporting import as_ordered, print_report
 
@@ -100,7 +100,7 @@ class IntervalReports:
         width = options.width or size.columns
         write_text(
             report, text, top=options.top, utc=options.utc, color=color, width=width, whole_ledger=options.verbose > 0,
-            captures=options.captures,
+            captures=shown_inputs(options),
         )  # fmt: skip
         lines = text.getvalue().splitlines()
         if len(lines) > size.lines:

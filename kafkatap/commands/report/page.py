@@ -13,6 +13,7 @@ from kafkatap.reports.model import Report
 from ...complaints import complain
 from ...installation import own_version
 from ...output_file import write_whole
+from ..values import shown_inputs
 
 
 def has_curves(options: argparse.Namespace) -> bool:
@@ -49,7 +50,11 @@ def write_page(options: argparse.Namespace, report: Report) -> None:
     from kafkatap.reports.rendering.html.report_page import render_report
 
     page = render_report(
-        report, chart_figures(report, options.utc), captures=options.captures, utc=options.utc, version=own_version()
+        report,
+        chart_figures(report, options.utc),
+        captures=shown_inputs(options),
+        utc=options.utc,
+        version=own_version(),
     )
     write_whole(options.html, page)
     complain(f"wrote {options.html}")

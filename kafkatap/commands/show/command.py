@@ -28,7 +28,17 @@ from ...run import Run
 from ...selection import selection_of
 from ...show.printing import Printer, make_printer
 from ...show.viewing import Known
-from ..console import SIGNALS_OF_FOLLOW, advice_on, following, interrupts, no_kafka, progress, readable_captures, refuse
+from ..console import (
+    SIGNALS_OF_FOLLOW,
+    advice_on,
+    following,
+    interrupts,
+    no_kafka,
+    note_key_log,
+    progress,
+    readable_captures,
+    refuse,
+)
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..values import chosen_definitions, chosen_key_log, limits_of
 
@@ -140,6 +150,7 @@ class _Task:
         if 0 in (self.options.number, self.options.tail):  # nothing was asked for; one pass has then read nothing
             return DAMAGED if run.damaged else DONE
         context = run.context()
+        note_key_log(self.options, run.files, run.engine.key_log, context)
         found = any(context.ledger["requests"].values())
         if not found and not printed:
             complain(no_kafka(context))

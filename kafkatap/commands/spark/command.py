@@ -24,6 +24,7 @@ from ...spark.cluster.java import SetupError
 from ...spark.job_result import DamagedInput, JobResult, Watch
 from ...spark.output.publication import DELTA, PARQUET, check_folder
 from ...spark.stages import watching
+from ...splits.secrets import read_key_logs
 from ..console import refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, TERMINATED, WRONG
 from ..values import check_section_options, chosen_definitions, limits_of, section_options
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
     from ...splits.task_rows import ReadOptions
+    from ...tls.key_log import KeyLog
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,7 +48,8 @@ def run(options: argparse.Namespace) -> int:
         definitions = chosen_definitions(options)
         selection = selection_of(options, definitions)
         _check(options)
-        result = _run(options, definitions, selection)
+        key_log = read_key_logs(options.keylog) if options.keylog else None
+        result = _run(options, definitions, selection, key_log)
         _write(options, result)
     except Terminated:
         complain("terminated")
@@ -121,7 +124,9 @@ def _files(count: int) -> str:
     return f"{count:,} file{'' if count == 1 else 's'}"
 
 
-def _run(options: argparse.Namespace, definitions: Definitions | None, selection: Selection) -> JobResult:
+def _run(
+    options: argparse.Namespace, definitions: Definitions | None, selection: Selection, key_log: KeyLog | None
+) -> JobResult:
     from pyspark.sql import SparkSession
 
     from ...spark.cluster.session import open_session
@@ -129,18 +134,19 @@ def _run(options: argparse.Namespace, definitions: Definitions | None, selection
     running = SparkSession.getActiveSession()
     opened: list[SparkSession] = [] if running is None else [running]
     bars = options.progress is True and sys.stderr.isatty()
+    settings = dict(options.conf or ())
+    if key_log is not None:
+        settings.setdefault("spark.io.encryption.enabled", "true")  # inputs of tasks may lie in its temporary files
 
     def work() -> JobResult:
         if running is None:
             if (options.master or "local").startswith("local"):
                 store.prepare()  # here, where it says so, and not in the first task
             opened.append(
-                open_session(
-                    options.master, config=options.conf or (), archive=options.archive, log=options.log, for_jobs=True
-                )
+                open_session(options.master, config=settings, archive=options.archive, log=options.log, for_jobs=True)
             )
         with watching(options.progress == LINES, bars) as watch:
-            return _job(opened[0], options, definitions, selection, watch)
+            return _job(opened[0], options, definitions, selection, key_log, watch)
 
     try:
         return interruptible(lambda: next(iter(opened), None), work)
@@ -154,6 +160,7 @@ def _job(
     options: argparse.Namespace,
     definitions: Definitions | None,
     selection: Selection,
+    key_log: KeyLog | None,
     watch: Watch,
 ) -> JobResult:
     from ...spark.job import run_job
@@ -163,6 +170,7 @@ def _job(
         tuple(options.port or ()), definitions, options.records, selection=selection,
         max_frame=options.max_frame, limits=limits_of(options),
         wanted=None if options.sections is None else tuple(options.sections), section_options=section_options(options),
+        key_log=key_log,
     )  # fmt: skip
     if options.checkpoint is not None:
         return _follow(session, options, reading)
