@@ -35,9 +35,6 @@ from .ended_connections import EndedConnections
 from .endpoints import Endpoints
 from .kernel_modules import KERNEL_MODULES
 from .limits import Limits
-from .tls.columns import tls_rows
-from .tls.estimates import estimate_rows
-from .tls.hand_over import discount
 from .tls.layer import TlsLayer
 from .transfers import Transfers
 
@@ -223,6 +220,8 @@ class Engine:
         self._counted_elsewhere = self._all_given_up()
         self.dissector.discount(self.assembly.discount())
         if self.tls.tracked:
+            from .tls.hand_over import discount  # only splits need it
+
             discount(self.tls)
         if self._transfers is not None:
             self._transfers.discount()
@@ -308,6 +307,8 @@ class Engine:
         found = self.tls.take_turns()
         if found is None:
             return None
+        from .tls.estimates import estimate_rows
+
         rows, numbers, overheads = found
         return estimate_rows(rows, self.dissector.connections["key"][numbers], self.endpoints(numbers), overheads)
 
@@ -342,7 +343,11 @@ class Engine:
         both = (2 * numbers[:, None] + (0, 1)).reshape(-1)
         known, streams = self.dissector.connections[numbers], taken(self.dissector.streams, both)
         transfers = None if self._transfers is None else self._transfers.sums_of(numbers)
-        tls = tls_rows(self.tls, numbers, self.dissector.strings.number_of) if self.tls.tracked else None
+        tls = None
+        if self.tls.tracked:
+            from .tls.columns import tls_rows  # only captures with TLS need it
+
+            tls = tls_rows(self.tls, numbers, self.dissector.strings.number_of)
         ended.add(
             part, known, streams, self.endpoints(numbers), self._endpoints.proxies(numbers), transfers, tls,
             self.key_log is not None,

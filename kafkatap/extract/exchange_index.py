@@ -24,7 +24,7 @@ from ..engine import Engine
 from ..passes.node_names import NodeNames
 from ..run import Run, Watch, never
 from ..selection import Selection
-from ..tls.tracked import DECRYPTED
+from ..tls.record_tables import DECRYPTED
 from .topic_naming import NAMING_APIS, TopicNaming
 
 Array = np.ndarray[Any, Any]

@@ -9,7 +9,7 @@ import numpy as np
 
 from kafkatap.reports.batch import CONNECTION_ROW, TLS_COLUMNS, TLS_UNKNOWN
 
-from .tracked import DECRYPTED
+from .record_tables import DECRYPTED
 
 if TYPE_CHECKING:
     from .layer import TlsLayer

@@ -27,7 +27,6 @@ from kafkatap.kernels.decorator import helper
 from kafkatap.reports.batch import ESTIMATE
 
 from .record_tables import FLOW_HEADER
-from .suites import CBC, CHACHA20, SUITES
 
 Array = np.ndarray[Any, Any]
 #: Records of the broker that are further apart belong to different responses, ns.
@@ -184,6 +183,8 @@ def note_record(t, slot, d, flow, length, ts):  # type: ignore[no-untyped-def]
 
 def overhead_of(version: int, suite: int) -> int:
     """Bytes of a record that are no data, without padding; about as many, for CBC."""
+    from .suites import CBC, CHACHA20, SUITES  # only captures with TLS need it
+
     found = SUITES.get(suite)
     if found is None or found.kind == CBC:
         return 53 if found is not None else 22

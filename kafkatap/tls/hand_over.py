@@ -19,16 +19,18 @@ from kafkatap.reports.batch import D_DECRYPTED, D_NO_HANDSHAKE, D_NO_KEY, D_NO_K
 
 from .estimates import FIRST_TURNS, PATTERN_TURNS, TURN_NONE, TURN_RESPONSE
 from .record_tables import (
+    DECRYPTED,
     EMIT_ALL,
     EMIT_NONE,
     FLOW,
     FLOW_SEARCH,
+    HOLDING,
     LINK_MIDDLE,
     LINK_PLAIN,
     LINK_TRACKED,
     TRACK,
 )
-from .tracked import BEGAN_ELSEWHERE, DECRYPTED, HOLDING, Tracked
+from .tracked import BEGAN_ELSEWHERE, Tracked
 
 if TYPE_CHECKING:
     from .key_log import KeyLog

@@ -23,9 +23,11 @@ from .chunk_rows import ChunkRows, copied_chunks
 from .estimates import overhead_of
 from .record_tables import (
     APPLICATION_DATA,
+    DECRYPTED,
     EMIT_ALL,
     EMIT_HANDSHAKE,
     FLOW,
+    HOLDING,
     LINK,
     RECORD_ROOM,
     ROW,
@@ -41,10 +43,10 @@ from .record_tables import (
     RecordTables,
 )
 from .records import walk_chunks
-from .tracked import DECRYPTED, HOLDING, Tracked
 
 if TYPE_CHECKING:
     from .key_log import KeyLog
+    from .tracked import Tracked
 
 Array = np.ndarray[Any, Any]
 #: Connections that are tracked at most, at one time.
@@ -242,7 +244,8 @@ class TlsLayer:
             self._gathered.release(np.array(gathered, np.int32))
 
     def _begin(self, row: tuple[int, ...]) -> None:
-        from .session import Session  # only captures with TLS need it
+        from .session import Session  # only captures with TLS need these
+        from .tracked import Tracked
 
         slot = row[7]
         connection = int(self._slots["tracks"]["connection"][slot])

@@ -30,6 +30,8 @@ from kafkatap.kernels.decorator import record_dtype
 
 Array = np.ndarray[Any, Any]
 
+#: What becomes of a tracked connection (`tracked`).
+OBSERVED, HOLDING, DECRYPTED = range(3)
 LINK_PLAIN, LINK_START, LINK_MIDDLE, LINK_TRACKED = range(4)
 FLOW_HEADER, FLOW_SEARCH, FLOW_PROXY, FLOW_STOPPED = range(4)
 #: Which records are emitted: none; the first ones, which may be of the handshake; all.

@@ -26,7 +26,7 @@ from kafkatap.reports.batch import (
 )
 
 from .chunk_rows import ChunkRows
-from .record_tables import APPLICATION_DATA, CHANGE_CIPHER_SPEC
+from .record_tables import APPLICATION_DATA, CHANGE_CIPHER_SPEC, DECRYPTED, HOLDING, OBSERVED
 
 if TYPE_CHECKING:
     from .facts import TlsFacts
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from .session import Session
 
 Array = np.ndarray[Any, Any]
-OBSERVED, HOLDING, DECRYPTED = range(3)
 #: `handshake_ns` of a connection whose handshake another run has read.
 BEGAN_ELSEWHERE = -2
 #: A gap of unknown length is so long: longer than a frame, so that the next frame is searched.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
+from kafkatap.engine import Engine
 from kafkatap.reports.batch import D_DECRYPTED, D_NO_HANDSHAKE
+from kafkatap.tls.key_log import KeyLog
 from tests.support.tcp import Segment, lose, split_small
 from tests.support.tls_talk import OverTls
 from tests.tls.layer_runs import check, decode, facts, long_talk
@@ -113,7 +116,8 @@ def test_snap_length(over: OverTls) -> None:
     from tests.support.tcp import encode
     from tests.wire.harness import decode_capture
 
-    packets = [each._replace(data=each.data[:128]) if hasattr(each, "_replace") else each for each in encode(segments)]
+    packets = [replace(each, data=each.data[:128], original_length=len(each.data)) for each in encode(segments)]
     data = pcap_bytes(packets, ETHERNET, nanoseconds=True)
-    seen = decode_capture(data)
+    seen = decode_capture(data, engine=Engine(True, key_log=KeyLog([str(over.key_log)])))
+    assert seen.ledger["payload bytes"]["encrypted"] > 0
     assert not [row for row in seen.exchanges if row["outcome"] == "answered" and row["response_bytes"] > 10_000]
