@@ -36,7 +36,7 @@ from kafkatap.reports.batch import Batch
 
 from ..assembly import Assembled
 from ..engine import Engine
-from ..tls.hand_over import hand_overs, layer_states, resume_connection
+from ..tls.hand_over import IS_PLAIN, PASSES, hand_overs, layer_states, resume_connection
 from .flow_rows import STATE_ROW, FlowStates, as_keys, fill_histories, fill_tls, renumber_strings
 from .flow_state import FlowState, History
 
@@ -342,11 +342,10 @@ class SplitEngine:
     def _facts(self, c: int, history: History) -> ConnectionFacts:
         """What the dissector has to know of a connection that continues, and let the layer of TLS continue it."""
         facts = history.facts
-        if resume_connection(self.engine.tls, c, history.tls, history.tls_records):
-            return replace(facts, protocol=PROTOCOL_UNKNOWN)
-        if history.tls is None:
+        continued = resume_connection(self.engine.tls, c, history.tls, history.tls_records)
+        if continued == IS_PLAIN:
             return facts
-        return replace(facts, protocol=PROTOCOL_TLS if history.tls else PROTOCOL_UNKNOWN)
+        return replace(facts, protocol=PROTOCOL_TLS if continued == PASSES else PROTOCOL_UNKNOWN)
 
     def _start(self, part: Assembled) -> None:
         """Number the connections that start, and resume those that earlier splits know."""

@@ -41,6 +41,8 @@ Array = np.ndarray[Any, Any]
 _TLS_1_2, _TLS_1_3 = 0x0303, 0x0304
 #: Records of which a run may be wrong when it counts those before a connection continues.
 SLACK = 64
+#: How a connection continues: it is no TLS; its chunks pass; plain bytes do; secrets are tried first.
+IS_PLAIN, PASSES, IS_DECRYPTED, UNDECIDED = range(4)
 #: Fields of a direction that say where its next record begins.
 _PLACE = ("mode", "have", "need", "header", "missing", "before")
 #: Fields of a turn, once its request has begun, and once its response has.
@@ -51,7 +53,7 @@ _RESPONSE = ("response_first", "response_last", "response_bytes", "response_reco
 class HandOver(NamedTuple):
     """What the handshake of a connection shows, as far as later records depend on it. `client`: its direction.
     `generations`: by direction, the key updates of TLS 1.3 so far. `server_random`, `session`, `encrypt_then_mac`: of
-    TLS 1.2. `turns`: what estimates depend on, the fields `is_13`, `turns` and `pattern_turns`."""
+    TLS 1.2. `turns`: what estimates depend on, the fields `is_13`, `turns`, `pattern_turns` and `is_suspended`."""
 
     client: int
     version: int
@@ -61,7 +63,7 @@ class HandOver(NamedTuple):
     server_random: bytes = b""
     session: bytes = b""
     encrypt_then_mac: bool = False
-    turns: tuple[int, int, int] = (0, 0, 0)
+    turns: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def pack(self) -> bytes:
         """As bytes; `unpack` reads them."""
@@ -78,12 +80,14 @@ class HandOver(NamedTuple):
 
 
 def hand_over_of(layer: TlsLayer, tracked: Tracked) -> bytes:
-    """What another run has to know of a connection, packed; b"" if nothing is known but that it is TLS."""
+    """What another run has to know of a connection, packed. Without its hellos that is little."""
     session = tracked.session
     facts, protection = session.facts, session._protection_13
     known = HandOver(facts.client, facts.version, facts.suite, facts.client_random, turns=quiet_turns(layer, tracked))
+    client = int(layer._links["links"]["client"][tracked.connection]) if facts.client < 0 else facts.client
+    unknown = HandOver(client, 0, 0, b"", turns=known.turns).pack()
     if not known.suite or not known.client_random or facts.client < 0:
-        return b""
+        return unknown
     if facts.version == _TLS_1_3:
         if protection is not None and tracked.mode == DECRYPTED:
             first, second = protection.generations
@@ -93,19 +97,20 @@ def hand_over_of(layer: TlsLayer, tracked: Tracked) -> bytes:
         return HandOver.unpack(tracked.given)._replace(turns=known.turns).pack()
     chosen = session._server_hello
     if chosen is None or facts.version != _TLS_1_2:
-        return b""
+        return unknown
     return known._replace(
         server_random=chosen.server_random, session=chosen.session, encrypt_then_mac=chosen.encrypt_then_mac
     ).pack()
 
 
-def quiet_turns(layer: TlsLayer, tracked: Tracked) -> tuple[int, int, int]:
+def quiet_turns(layer: TlsLayer, tracked: Tracked) -> tuple[int, int, int, int]:
     """What later estimates of a connection depend on when it is quiet."""
     if tracked.slot < 0:
         return tracked.quiet_turns
     track = layer._slots["tracks"][tracked.slot]
     turns = min(int(track["turns"]), FIRST_TURNS + 1)
-    return int(track["is_13"]), turns if track["is_13"] else 0, min(int(track["pattern_turns"]), PATTERN_TURNS)
+    is_13, pattern = int(track["is_13"]), min(int(track["pattern_turns"]), PATTERN_TURNS)
+    return is_13, turns if is_13 else 0, pattern, int(track["is_suspended"])
 
 
 def _continued(given: HandOver, key_log: KeyLog | None, records: Sequence[int]) -> Session:
@@ -116,7 +121,8 @@ def _continued(given: HandOver, key_log: KeyLog | None, records: Sequence[int]) 
 
     session = Session(key_log)
     facts = session.facts
-    facts.client, facts.version, facts.suite = given.client, given.version, given.suite
+    facts.client = given.client if given.client_random else -1
+    facts.version, facts.suite = given.version, given.suite
     facts.client_random, facts.server_random = given.client_random, given.server_random
     facts.handshake_done = True
     suite = SUITES.get(given.suite)
@@ -150,18 +156,23 @@ def _continued(given: HandOver, key_log: KeyLog | None, records: Sequence[int]) 
     return session
 
 
-def resume_connection(layer: TlsLayer, connection: int, given: bytes | None, records: Sequence[int]) -> bool:
-    """Continue a connection from the next chunk on, whose START chunk says OPENING_RESUMED. Return whether it is
-    decrypted. `given`: as of `hand_over_of`; None if it is not TLS. `records`: with application data so far, by
-    direction, about."""
+def resume_connection(layer: TlsLayer, connection: int, given: bytes | None, records: Sequence[int]) -> int:
+    """Continue a connection from the next chunk on, whose START chunk says OPENING_RESUMED.
+
+    Return how it continues: IS_PLAIN, PASSES, IS_DECRYPTED or UNDECIDED. `given`: as of `hand_over_of`; None if it is
+    not TLS. `records`: with application data so far, by direction, about.
+    """
     if layer._links.reserve(connection + 1):
         layer._kernel = None
     link = layer._links["links"][connection : connection + 1]
     link["slot"], link["tries"], link["client"] = -1, 0, -1
-    if not given:
-        link["state"] = LINK_PLAIN if given is None else LINK_MIDDLE
-        return False
+    if given is None:
+        link["state"] = LINK_PLAIN
+        return IS_PLAIN
     known = HandOver.unpack(given)
+    if not known.client_random and layer.key_log is not None:
+        link["state"] = LINK_MIDDLE
+        return UNDECIDED
     session = _continued(known, layer.key_log, records)
     is_decrypted = session.facts.decryption == D_DECRYPTED
     slot = _take_slot(layer)
@@ -169,7 +180,7 @@ def resume_connection(layer: TlsLayer, connection: int, given: bytes | None, rec
     track = layer._slots["tracks"][slot : slot + 1]
     track[:] = np.zeros(1, TRACK)
     track["connection"], track["last_record"] = connection, 1
-    track["is_13"], track["turns"], track["pattern_turns"] = known.turns
+    track["is_13"], track["turns"], track["pattern_turns"], track["is_suspended"] = known.turns
     flows = layer._slots["flows"][2 * slot : 2 * slot + 2]
     flows[:] = np.zeros(2, FLOW)
     flows["row"], flows["mode"], flows["emit"] = -1, FLOW_SEARCH, EMIT_ALL if is_decrypted else EMIT_NONE
@@ -182,7 +193,7 @@ def resume_connection(layer: TlsLayer, connection: int, given: bytes | None, rec
     else:
         tracked.reason = session.facts.decryption if layer.key_log is not None else 0
     layer.add_resumed(tracked)
-    return is_decrypted
+    return IS_DECRYPTED if is_decrypted else PASSES
 
 
 def _take_slot(layer: TlsLayer) -> int:
@@ -245,15 +256,17 @@ def _state(layer: TlsLayer, tracked: Tracked) -> bytes:
         state.append(protection.is_lost)
         if session._protection_13 is not None:
             state += [session._protection_13.stages, session._protection_13.generations]
-    elif not facts.handshake_done:
+    elif not facts.handshake_done and facts.client_random:
         state.append(session.state().hex())
     return json.dumps(state).encode()
 
 
 def _turn_state(layer: TlsLayer, tracked: Tracked) -> list[Any]:
     """What later estimates depend on."""
+    if layer._links["links"]["client"][tracked.connection] < 0:
+        return []  # nobody knows which end requests, so there are none
     track = layer._slots["tracks"][tracked.slot]
-    names = ["last_record", "waiting", "is_suspended", "phase"]
+    names = ["last_record", "waiting", "phase"]
     if track["phase"] != TURN_NONE:
         names += _REQUEST
     if track["phase"] == TURN_RESPONSE:

@@ -83,7 +83,7 @@ class Tracked:
         self.pending_records = [0, 0]  # how many of them are known to be one record each
         self.counts: tuple[int, int, int] = (0, 0, 0)  # of its flows: bytes, records, lost
         self.given = b""  # what the run before knew of it, as of `hand_over`
-        self.quiet_turns = (0, 0, 0)  # `hand_over.quiet_turns` at its end
+        self.quiet_turns = (0, 0, 0, 0)  # `hand_over.quiet_turns` at its end
         self.base = [0, 0]  # by direction: records with application data that other runs count
 
     @property
