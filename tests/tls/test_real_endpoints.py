@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import statistics
+from pathlib import Path
 
 import pytest
 
+from kafkatap import analyze
 from kafkatap.reports.batch import (
     D_DECRYPTED,
     D_NO_KEY,
@@ -16,9 +18,9 @@ from kafkatap.reports.batch import (
     TLS_FULL,
     TLS_RESUMED,
 )
-from tests.support.captures import read_bytes
+from tests.support.captures import Interface, block, pcapng_bytes, read_bytes, read_capture
 
-from .real_endpoints import FOLDER, Row, analysis, by_client, connections, exchanges, same, truth
+from .real_endpoints import FOLDER, Row, analysis, by_client, connections, exchanges, rows, same, truth
 
 MATRIX = truth("matrix")
 #: The connections to the terminator that came through, by case.
@@ -139,6 +141,17 @@ def test_keys_of_other_sessions_decrypt_nothing() -> None:
     seen = connections("matrix", "broker")
     for rows in CASES.values():
         assert {seen[row["front"]]["tls_decryption"] for row in rows} == {D_NO_KEY}
+
+
+def test_secrets_in_the_capture_decrypt_as_a_key_log_does(tmp_path: Path) -> None:
+    """The decryption secrets block of a pcapng, as Wireshark's tools write it."""
+    secrets = (FOLDER / "matrix.keys.log").read_bytes()
+    data = pcapng_bytes(read_capture(FOLDER / "matrix.pcap.zst").packets, [Interface(tsresol=9)])
+    first = int.from_bytes(data[4:8], "little")
+    block_of_secrets = block(10, b"KSLT" + len(secrets).to_bytes(4, "little") + secrets)
+    path = tmp_path / "matrix.pcapng"
+    path.write_bytes(data[:first] + block_of_secrets + data[first:])
+    assert rows(analyze(path).exchanges) == list(exchanges("matrix", "matrix"))
 
 
 def test_the_ledger_adds_up() -> None:
