@@ -114,9 +114,9 @@ def analysis_suite(number: int) -> str:
 
 
 def test_every_case_came_through() -> None:
-    ecdhe = {row["suite"] for rows in CASES.values() for row in rows if "ECDHE" in row["suite"]}
+    ecdhe = {row["suite"] for several in CASES.values() for row in several if "ECDHE" in row["suite"]}
     assert len(ecdhe) >= 14
-    assert {row["suite"] for rows in CASES.values() for row in rows if row["version"] == "TLSv1.3"} == {
+    assert {row["suite"] for several in CASES.values() for row in several if row["version"] == "TLSv1.3"} == {
         analysis_suite(0x1301 + number) for number in range(5)
     }
     assert [[row["resumed"] for row in CASES[f"resumed-{kind}"]] for kind in ("ticket", "id", "psk")] == [
@@ -132,15 +132,15 @@ def test_without_keys_everything_but_tls_is_the_same() -> None:
     clear = [row for row in exchanges("matrix", "matrix") if row["client_port"] not in front]
     assert list(encrypted) == clear
     seen = connections("matrix")
-    for rows in CASES.values():
-        assert {seen[row["front"]]["tls_decryption"] for row in rows} == {D_NO_KEY_LOG}
+    for several in CASES.values():
+        assert {seen[row["front"]]["tls_decryption"] for row in several} == {D_NO_KEY_LOG}
 
 
 def test_keys_of_other_sessions_decrypt_nothing() -> None:
     assert list(exchanges("matrix", "broker")) == list(exchanges("matrix"))
     seen = connections("matrix", "broker")
-    for rows in CASES.values():
-        assert {seen[row["front"]]["tls_decryption"] for row in rows} == {D_NO_KEY}
+    for several in CASES.values():
+        assert {seen[row["front"]]["tls_decryption"] for row in several} == {D_NO_KEY}
 
 
 def test_secrets_in_the_capture_decrypt_as_a_key_log_does(tmp_path: Path) -> None:
@@ -166,8 +166,8 @@ def test_estimates_are_near_the_truth() -> None:
     """Estimates from sizes and directions alone, against the same connections decrypted."""
     errors = []
     estimates = _estimates()
-    for rows in CASES.values():
-        for row in rows:
+    for several in CASES.values():
+        for row in several:
             found = sorted(estimates.get(row["front"], ()))
             answered = {
                 each["request_last"]: each["response_first"] - each["request_last"]
