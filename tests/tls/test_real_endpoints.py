@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import statistics
+from pathlib import Path
 
 import pytest
 
+from kafkatap import analyze
 from kafkatap.reports.batch import (
     D_DECRYPTED,
     D_NO_KEY,
@@ -16,9 +18,9 @@ from kafkatap.reports.batch import (
     TLS_FULL,
     TLS_RESUMED,
 )
-from tests.support.captures import read_bytes
+from tests.support.captures import Interface, block, pcapng_bytes, read_bytes, read_capture
 
-from .real_endpoints import FOLDER, Row, analysis, by_client, connections, exchanges, same, truth
+from .real_endpoints import FOLDER, Row, analysis, by_client, connections, exchanges, rows, same, truth
 
 MATRIX = truth("matrix")
 #: The connections to the terminator that came through, by case.
@@ -112,9 +114,9 @@ def analysis_suite(number: int) -> str:
 
 
 def test_every_case_came_through() -> None:
-    ecdhe = {row["suite"] for rows in CASES.values() for row in rows if "ECDHE" in row["suite"]}
+    ecdhe = {row["suite"] for several in CASES.values() for row in several if "ECDHE" in row["suite"]}
     assert len(ecdhe) >= 14
-    assert {row["suite"] for rows in CASES.values() for row in rows if row["version"] == "TLSv1.3"} == {
+    assert {row["suite"] for several in CASES.values() for row in several if row["version"] == "TLSv1.3"} == {
         analysis_suite(0x1301 + number) for number in range(5)
     }
     assert [[row["resumed"] for row in CASES[f"resumed-{kind}"]] for kind in ("ticket", "id", "psk")] == [
@@ -130,15 +132,26 @@ def test_without_keys_everything_but_tls_is_the_same() -> None:
     clear = [row for row in exchanges("matrix", "matrix") if row["client_port"] not in front]
     assert list(encrypted) == clear
     seen = connections("matrix")
-    for rows in CASES.values():
-        assert {seen[row["front"]]["tls_decryption"] for row in rows} == {D_NO_KEY_LOG}
+    for several in CASES.values():
+        assert {seen[row["front"]]["tls_decryption"] for row in several} == {D_NO_KEY_LOG}
 
 
 def test_keys_of_other_sessions_decrypt_nothing() -> None:
     assert list(exchanges("matrix", "broker")) == list(exchanges("matrix"))
     seen = connections("matrix", "broker")
-    for rows in CASES.values():
-        assert {seen[row["front"]]["tls_decryption"] for row in rows} == {D_NO_KEY}
+    for several in CASES.values():
+        assert {seen[row["front"]]["tls_decryption"] for row in several} == {D_NO_KEY}
+
+
+def test_secrets_in_the_capture_decrypt_as_a_key_log_does(tmp_path: Path) -> None:
+    """The decryption secrets block of a pcapng, as Wireshark's tools write it."""
+    secrets = (FOLDER / "matrix.keys.log").read_bytes()
+    data = pcapng_bytes(read_capture(FOLDER / "matrix.pcap.zst").packets, [Interface(tsresol=9)])
+    first = int.from_bytes(data[4:8], "little")
+    block_of_secrets = block(10, b"KSLT" + len(secrets).to_bytes(4, "little") + secrets)
+    path = tmp_path / "matrix.pcapng"
+    path.write_bytes(data[:first] + block_of_secrets + data[first:])
+    assert rows(analyze(path).exchanges) == list(exchanges("matrix", "matrix"))
 
 
 def test_the_ledger_adds_up() -> None:
@@ -153,8 +166,8 @@ def test_estimates_are_near_the_truth() -> None:
     """Estimates from sizes and directions alone, against the same connections decrypted."""
     errors = []
     estimates = _estimates()
-    for rows in CASES.values():
-        for row in rows:
+    for several in CASES.values():
+        for row in several:
             found = sorted(estimates.get(row["front"], ()))
             answered = {
                 each["request_last"]: each["response_first"] - each["request_last"]
