@@ -98,8 +98,11 @@ class Encryption(NamedTuple):
         return f"{text[0].upper()}{text[1:]} ({PAGE})."
 
     def sentences(self) -> str:
-        """What was encrypted and why, and what would help; "" without TLS."""
+        """What was not decrypted and why, and what would help; "" without TLS. The heading has the reasons, too, if
+        something was decrypted."""
         words = self.in_words()
+        if self.decrypted and self.encrypted:
+            words = f"{units.share(self.encrypted)} of the payload is TLS and was not decrypted"
         return " ".join(filter(None, (f"{words}.", self.help()))) if words else ""
 
 

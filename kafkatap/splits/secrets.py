@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from ..tls.key_log import KeyLog
     from .survey import SplitSurvey
 
-#: Connections whose handshake is not captured are tried with these many secrets, the latest ones.
+#: Connections whose handshake is not captured are tried with these many secrets, the latest ones. So many secrets of
+#: session ids are sent, too.
 LATEST = 8_192
 #: Bytes of a key log in a store that are read at most.
 _LARGEST = 256 << 20
@@ -82,7 +83,9 @@ def needed_lines(
         has_unknown |= survey.has_unknown_tls
     if has_unknown:
         randoms.update(secret.client_random for secret in islice(key_log.traffic_secrets(), LATEST))
-    return key_log.lines_for(randoms)
+    lines = key_log.lines_for(randoms)
+    # Of session ids nothing was noted: only a ServerHello shows them.
+    return lines + key_log.session_lines(LATEST) if key_log.has_sessions else lines
 
 
 def key_log_of(lines: bytes | None) -> KeyLog | None:

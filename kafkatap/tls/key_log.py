@@ -11,6 +11,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,8 @@ class KeyLog:
         self.trials = Trials()
         self._added = HeldLines(_HELD)
         self._taken: dict[bytes, None] = {}
+        #: By client random, the session id whose master secret a connection used.
+        self._sessions: dict[bytes, bytes] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -110,10 +113,15 @@ class KeyLog:
         self._kept[client_random] = found
         return found
 
-    def master_of_session(self, session: bytes) -> bytes:
-        """The master secret of a session id of TLS 1.2, or nothing."""
+    def master_of_session(self, session: bytes, client_random: bytes) -> bytes:
+        """The master secret of a session id of TLS 1.2, or nothing. `client_random`: of the connection."""
         found = [line.secret for line in self._lines_of(session) if not line.name] if session else []
-        return found[-1] if found else b""
+        if not found:
+            return b""
+        self._sessions[client_random] = session
+        if len(self._sessions) > _TAKEN:
+            del self._sessions[next(iter(self._sessions))]
+        return found[-1]
 
     def begin_run(self) -> None:
         """Another run over captures begins: no connection has taken secrets, and no trial has cost anything."""
@@ -133,15 +141,25 @@ class KeyLog:
         return (secret for secret in self._traffic if secret.client_random not in self._taken)
 
     def lines_for(self, client_randoms: Iterable[bytes]) -> bytes:
-        """The lines of these client randoms, as a key log."""
+        """The lines of these client randoms, as a key log. A secret of a session id is one of the client random of the
+        connection that used it."""
         found = []
         for client_random in client_randoms:
-            secrets = self.secrets(client_random)
-            for label, name in LABELS.items() if secrets is not None else ():
-                secret: bytes = getattr(secrets, name)
+            secrets = self.secrets(client_random) or Secrets(client_random)
+            known = {label: getattr(secrets, name) for label, name in LABELS.items()}
+            session = self._sessions.get(client_random)
+            if session and not secrets.master:
+                known[b"CLIENT_RANDOM"] = self.master_of_session(session, client_random)
+            for label, secret in known.items():
                 if secret:
                     found.append(b"%s %s %s\n" % (label, client_random.hex().encode(), secret.hex().encode()))
         return b"".join(found)
+
+    def session_lines(self, most: int) -> bytes:
+        """The latest lines with secrets of session ids, as a key log."""
+        lines = islice((line for line in self._latest_lines() if not line.name), most)
+        texts = [f"RSA Session-ID:{line.owner.hex()} Master-Key:{line.secret.hex()}\n" for line in lines]
+        return "".join(reversed(texts)).encode()
 
     @property
     def problem_lines(self) -> int:
@@ -307,7 +325,12 @@ class KeyLog:
 
     def _latest_traffic(self) -> Iterator[TrafficSecret]:
         """The latest traffic secrets, found from the end of what was scanned."""
-        found = 0
+        lines = (line for line in self._latest_lines() if line.name in _TRAFFIC_NAMES)
+        for line in islice(lines, _TRAFFIC):
+            yield TrafficSecret(line.owner, line.name == "server_traffic", line.secret)
+
+    def _latest_lines(self) -> Iterator[KeyLine]:
+        """The latest lines, found from the end of what was scanned. How far back is bounded."""
         end = self._end
         oldest = max(0, end - _BACK)
         for start, source, at in reversed(self._extents):
@@ -319,13 +342,10 @@ class KeyLog:
                     break
                 end = first + cut
                 places = find_lines(data, cut, len(data), 0, self._seed, np.zeros(3, np.int64))
-                for offset in (places[::-1] & _OFFSET_MASK).tolist():
+                for offset in np.sort(places & _OFFSET_MASK)[::-1].tolist():
                     line = _first_line(bytes(data[offset : offset + LONGEST]))
-                    if line is not None and line.name in _TRAFFIC_NAMES:
-                        yield TrafficSecret(line.owner, line.name == "server_traffic", line.secret)
-                        found += 1
-                        if found == _TRAFFIC:
-                            return
+                    if line is not None:
+                        yield line
             end = start
 
 

@@ -155,7 +155,11 @@ class Session:
         hello, key_log = self._server_hello, self._key_log
         if self._look_up() is not None:
             return True
-        return key_log is not None and hello is not None and bool(key_log.master_of_session(hello.session))
+        return (
+            key_log is not None
+            and hello is not None
+            and bool(key_log.master_of_session(hello.session, self.facts.client_random))
+        )
 
     # ---------------------------------------------------------------- splits
 
@@ -198,7 +202,9 @@ class Session:
         if self._key_log is None:
             return b""
         secrets = self._key_log.secrets(origin.client_random)
-        return (secrets.master if secrets else b"") or self._key_log.master_of_session(origin.session)
+        return (secrets.master if secrets else b"") or self._key_log.master_of_session(
+            origin.session, origin.client_random
+        )
 
     # ---------------------------------------------------------------- unusual records
 

@@ -136,11 +136,10 @@ def heading_facts(table: ReportTable, utc: bool) -> list[tuple[str, str]]:
             ("kafka_connections", "Kafka"),
             ("tls_connections", "TLS"),
             ("foreign_connections", "other"),
+            ("decrypted_connections", "decrypted"),
         )
         if h[name]
     ]
-    if h["decrypted_connections"]:
-        kinds.insert(1, f"of these {as_number(h['decrypted_connections']):,} over TLS")
     known = f" ({', '.join(kinds)})" if kinds else ""
     shares = [
         f", {units.share(as_number(h[f'{name}_share']))} {name}"
@@ -149,7 +148,7 @@ def heading_facts(table: ReportTable, utc: bool) -> list[tuple[str, str]]:
     ]
     facts.append(("connections", f"{as_number(h['connections']):,}{known}{''.join(shares)}"))
     if h["decrypted_share"]:
-        facts.append(("encryption", str(h["encryption"]).partition(", as ")[0]))  # a warning has the reasons
+        facts.append(("encryption", str(h["encryption"])))
     if h["filters"]:
         facts.append(("only", str(h["filters"])))
     people = as_number(h["client_count"])

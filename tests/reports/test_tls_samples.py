@@ -77,7 +77,7 @@ def test_failures_are_those_that_the_clients_had(recordings: Path) -> None:
 @pytest.mark.parametrize("name", ["broker", "failures"])
 def test_any_number_of_processes(recordings: Path, tmp_path: Path, name: str, has_keys: bool) -> None:
     path = unpacked(recordings, name, tmp_path)
-    key_log = keys(recordings, "broker.python" if name == "broker" else name, has_keys)
+    key_log = keys(recordings, name, has_keys)
     objects = []
     for processes in (1, 2, 4):
         reading = ReadOptions(selection=EVERYTHING, wanted=WANTED, key_log=key_log)

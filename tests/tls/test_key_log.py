@@ -81,9 +81,13 @@ def test_lines(tmp_path: Path, data: bytes, is_found: bool) -> None:
 def test_session_ids_of_tls_1_2() -> None:
     log = KeyLog()
     log.add(f"RSA Session-ID:{OTHER.hex()} Master-Key:{MASTER.hex()}\nRSA 0011 {MASTER.hex()}\n".encode())
-    assert log.master_of_session(OTHER) == MASTER
-    assert log.master_of_session(RANDOM) == b""
-    assert log.master_of_session(b"") == b""
+    assert log.lines_for([RANDOM]) == b""
+    assert log.master_of_session(OTHER, RANDOM) == MASTER
+    assert log.master_of_session(RANDOM, RANDOM) == b""
+    assert log.master_of_session(b"", RANDOM) == b""
+    assert log.lines_for([RANDOM]) == b"CLIENT_RANDOM %s %s\n" % (RANDOM.hex().encode(), MASTER.hex().encode())
+    assert log.session_lines(5) == f"RSA Session-ID:{OTHER.hex()} Master-Key:{MASTER.hex()}\n".encode()
+    assert log.session_lines(0) == b""
     assert log.secrets(OTHER) is None
     assert not log.problem_lines
 
