@@ -8,10 +8,8 @@ before a long run whether a file can be written.
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import sys
-import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import BinaryIO, cast
@@ -66,6 +64,8 @@ def check_output(output: str | UnnamedFile, captures: Sequence[str], overwrite: 
 
 def _check_folder(place: str, path: str) -> None:
     """OSError if no file can be created beside `place`. `path`: its name in messages."""
+    import tempfile  # imported late: most runs write no file
+
     folder = os.path.dirname(place) or "."
     if not os.path.isdir(folder):
         raise FileNotFoundError(2, "no such folder", folder)
@@ -107,6 +107,8 @@ class UnnamedFile:
     """
 
     def __init__(self, folder: str | None) -> None:
+        import tempfile  # imported late: most runs write no file
+
         unnamed = tempfile.TemporaryFile(buffering=1 << 20, dir=folder)  # noqa: SIM115 - closed by `__exit__`
         self.file: BinaryIO = cast(BinaryIO, unnamed)
         self.path = f"/proc/{os.getpid()}/fd/{self.file.fileno()}"
@@ -141,6 +143,8 @@ class OutputFile:
     context without that removes it. `is_private`: only its user may read it."""
 
     def __init__(self, output: str, overwrite: bool = False, is_private: bool = True) -> None:
+        import tempfile  # imported late: most runs write no file
+
         self._output, self._overwrite = output, overwrite
         handle, self.path = tempfile.mkstemp(".part", ".kafkatap-", folder_of(output))  # 0600
         if not is_private:
@@ -161,6 +165,8 @@ class OutputFile:
         self.file.flush()
         if self._output == STANDARD_OUTPUT:
             self.file.seek(0)
+            import shutil  # imported late: most runs write no file
+
             shutil.copyfileobj(self.file, sys.stdout.buffer, 1 << 20)
             sys.stdout.buffer.flush()
             return

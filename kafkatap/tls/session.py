@@ -165,6 +165,8 @@ class Session:
 
     def state(self) -> bytes:
         """What `resumed` needs to continue: no secrets, and equal for sessions that read all later records alike."""
+        import json  # only splits need it
+
         parts = [
             pack_facts(self.facts),
             [[m.held.hex(), m.skip, m.is_lost] for m in self._messages],
@@ -179,6 +181,8 @@ class Session:
     @classmethod
     def resumed(cls, state: bytes, key_log: KeyLog | None) -> Session:
         """A session that continues where `state` was."""
+        import json
+
         session = cls(key_log)
         facts, messages, hello, server_hello, done, state_12, state_13 = json.loads(state)
         session.facts = facts = unpack_facts(facts)

@@ -174,7 +174,7 @@ def test_help_and_unknown_keys(terminal: Pane) -> None:
     terminal.press("x", "F5", "é", "?")
     terminal.until_shown("Keys", "1 2 3 4")
     terminal.press("NPage", "NPage", "NPage")
-    terminal.until_shown("Head", "which cannot be read")
+    terminal.until_shown("Head", "TLS, and was not decrypted")
     terminal.press("Home")
     terminal.until_shown("Keys")
     terminal.press("Escape")
