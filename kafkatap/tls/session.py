@@ -165,7 +165,6 @@ class Session:
 
     def state(self) -> bytes:
         """What `resumed` needs to continue: no secrets, and equal for sessions that read all later records alike."""
-        import json  # only splits need it
 
         parts = [
             pack_facts(self.facts),
@@ -181,7 +180,6 @@ class Session:
     @classmethod
     def resumed(cls, state: bytes, key_log: KeyLog | None) -> Session:
         """A session that continues where `state` was."""
-        import json
 
         session = cls(key_log)
         facts, messages, hello, server_hello, done, state_12, state_13 = json.loads(state)
