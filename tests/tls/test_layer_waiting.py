@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,29 @@ def test_small_records_that_wait(over: OverTls, tmp_path: Path, monkeypatch: pyt
     assert not seen.exchanges
     assert queued
     assert max(queued) <= 100
+
+
+def test_handshake_secrets_come_before_the_others(over: OverTls, tmp_path: Path) -> None:
+    """With a key log that grows, records with data wait for their own secrets."""
+    talk = small_talk(3)
+    over.key_log.unlink(missing_ok=True)
+    segments = over.replayed(talk.segments)
+    lines = [line for line in over.key_log.read_bytes().splitlines(True) if not line.startswith(b"#")]
+    early = [line for line in lines if b"HANDSHAKE" in line]
+    growing = tmp_path / "keys.log"
+    growing.write_bytes(b"".join(early))
+    key_log = KeyLog([str(growing)])
+    key_log.is_growing = True
+    half = len(segments) - 6
+    packets = encode(segments)
+    engine = Engine(True, key_log=key_log)
+
+    def runs() -> Iterator[int]:
+        for n in range(len(packets)):
+            if n == half:
+                growing.write_bytes(b"".join(early + [line for line in lines if line not in early]))
+            yield 1
+
+    data = pcap_bytes(packets, ETHERNET, nanoseconds=True)
+    seen = decode_capture(data, runs=runs(), engine=engine)  # type: ignore[arg-type]
+    assert len(seen.exchanges) == len(talk.wanted)
