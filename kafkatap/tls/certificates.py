@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -29,22 +30,33 @@ def read_certificate(encoded: bytes) -> CertificateNames:
     # The library raises many kinds of errors for broken certificates, and warns of unusual ones.
     import warnings
 
-    with warnings.catch_warnings(), suppress(Exception):
+    with warnings.catch_warnings(), _unreadable():
         warnings.simplefilter("ignore")
         from cryptography import x509
 
         certificate = x509.load_der_x509_certificate(encoded)
-        with suppress(Exception):
+        with _unreadable():
             end = _nanoseconds(certificate.not_valid_after_utc)
-        with suppress(Exception):
+        with _unreadable():
             subject = certificate.subject.rfc4514_string()[:_LONGEST_NAME]
-        with suppress(Exception):
+        with _unreadable():
             common = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
             host = str(common[0].value)[:_LONGEST_NAME]
-        with suppress(Exception):
+        with _unreadable():
             names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
             host = names.get_values_for_type(x509.DNSName)[0][:_LONGEST_NAME]
     return CertificateNames(host, subject, end)
+
+
+@contextmanager
+def _unreadable() -> Iterator[None]:
+    """Suppress every error of the library. Its panics are no subclass of Exception."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException:
+        pass
 
 
 def _nanoseconds(time: datetime) -> int:

@@ -29,6 +29,7 @@ from .record_tables import (
     FLOW,
     HOLDING,
     LINK,
+    QUEUED_BYTES,
     RECORD_ROOM,
     ROW,
     ROW_BEGIN,
@@ -57,6 +58,8 @@ GATHERED_BYTES = 64 << 20
 HOLD_NS = 3_000_000_000
 HOLD_BYTES = 256 << 10
 HOLD_ALL = 64 << 20
+#: Records of a connection that wait for secrets at most.
+_MOST_QUEUED = 4_096
 #: Rows of the kernel at once.
 _ROWS = 4_096
 #: What becomes of the chunks of a tracked connection.
@@ -273,7 +276,9 @@ class TlsLayer:
 
     def _open_held(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
         """Open a record of a connection that waits: it is in the clear, or secrets are known."""
+        waiting = tracked.waiting_bytes
         if tracked.open_held(row, record, self._made):
+            self._held_bytes -= waiting
             self._begin_decryption(tracked)
         elif tracked.is_hopeless:
             tracked.reason = D_WRONG_KEY if tracked.failures else 0
@@ -288,6 +293,10 @@ class TlsLayer:
             self._open_held(tracked, row, record)
         elif key_log.is_growing:
             tracked.queue.append((row, bytes(record)))
+            self._held_bytes += QUEUED_BYTES
+            if len(tracked.queue) > _MOST_QUEUED or self._held_bytes > HOLD_ALL:
+                tracked.reason = D_NO_KEY
+                self._give_up(tracked)
         else:
             tracked.reason = D_NO_KEY
             self._give_up(tracked)
@@ -307,7 +316,6 @@ class TlsLayer:
             self._give_up(tracked)
 
     def _begin_decryption(self, tracked: Tracked) -> None:
-        self._held_bytes = max(0, self._held_bytes - tracked.held_bytes)
         self._fates[tracked.slot] = _DROP
         self._holding.pop(tracked.slot, None)
 
@@ -319,7 +327,7 @@ class TlsLayer:
     def _give_up(self, tracked: Tracked) -> None:
         """The chunks of a connection pass as they are: those that waited, before all chunks of this part, and all later
         ones."""
-        self._held_bytes -= tracked.held_bytes
+        self._held_bytes -= tracked.waiting_bytes
         for rows, data in tracked.release():
             self._made.add_copies(0, rows, data)
         self._emit_turns(tracked)
@@ -410,6 +418,7 @@ class TlsLayer:
             if tracked.queue and tracked.session.has_secrets():
                 tracked.has_secrets = True
                 queue, tracked.queue = tracked.queue, []
+                self._held_bytes -= len(queue) * QUEUED_BYTES
                 for row, record in queue:
                     row = (*row[:8], 0, *row[9:])  # before all chunks of this part
                     if tracked.mode == DECRYPTED:

@@ -37,6 +37,8 @@ FLOW_HEADER, FLOW_SEARCH, FLOW_PROXY, FLOW_STOPPED = range(4)
 #: Which records are emitted: none; the first ones, which may be of the handshake; all.
 EMIT_NONE, EMIT_HANDSHAKE, EMIT_ALL = range(3)
 
+#: What a record that waits for secrets takes, besides its bytes.
+QUEUED_BYTES = 1_024
 #: The longest record with its header (RFC 5246, 6.2.3: 2^14 + 2,048 bytes), and the room for one.
 RECORD_HEADER = 5
 LONGEST_RECORD = RECORD_HEADER + 16_384 + 2_048

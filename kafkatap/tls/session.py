@@ -151,10 +151,15 @@ class Session:
         return self._look_up() is not None
 
     def has_secrets(self) -> bool:
-        """Whether the key log has secrets of this connection now, by its client random or its session id."""
+        """Whether the key log has secrets of this connection now, by its client random or its session id.
+
+        If the key log grows, those of the data must be among them: others are written before.
+        """
         hello, key_log = self._server_hello, self._key_log
-        if self._look_up() is not None:
-            return True
+        found = self._look_up()
+        if found is not None:
+            has_data = found.master or (found.client_traffic and found.server_traffic)
+            return bool(has_data) or key_log is None or not key_log.is_growing
         return (
             key_log is not None
             and hello is not None

@@ -26,7 +26,7 @@ from kafkatap.reports.batch import (
 )
 
 from .chunk_rows import ChunkRows
-from .record_tables import APPLICATION_DATA, CHANGE_CIPHER_SPEC, DECRYPTED, HOLDING, OBSERVED
+from .record_tables import APPLICATION_DATA, CHANGE_CIPHER_SPEC, DECRYPTED, HOLDING, OBSERVED, QUEUED_BYTES
 
 if TYPE_CHECKING:
     from .facts import TlsFacts
@@ -107,6 +107,11 @@ class Tracked:
         if not facts.client_random:
             return D_NO_HANDSHAKE
         return D_WRONG_KEY if self.failures else D_NO_KEY
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What the chunks and records that wait take."""
+        return self.held_bytes + len(self.queue) * QUEUED_BYTES
 
     @property
     def is_unfinished(self) -> bool:
