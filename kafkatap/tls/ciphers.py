@@ -41,13 +41,11 @@ _HASHES: dict[str, Callable[[], hashes.HashAlgorithm]] = {
 
 
 class RecordCipher(Protocol):
-    """`number` is that of the next record; `nonce` is part of the state
-    of some. `at` is the offset of ciphertext in a record, `overhead` what a record has
-    beside the plain bytes, or -1 if that varies."""
+    """`number` is that of the next record, `at` the offset of ciphertext in a record, `overhead` what a record has beside
+    the plain bytes, or -1 if that varies."""
 
     suite: Suite
     number: int
-    nonce: int
     kind: int
     length: int
     at: int
@@ -81,7 +79,7 @@ class AeadCipher13:
     """TLS 1.3: the content type and padding are encrypted with the data."""
 
     __slots__ = (
-        "_around", "_decrypt_into", "_iv", "at", "has_padding", "kind", "length", "nonce", "number", "overhead",
+        "_around", "_decrypt_into", "_iv", "at", "has_padding", "kind", "length", "number", "overhead",
         "suite",
     )  # fmt: skip
 
@@ -90,7 +88,7 @@ class AeadCipher13:
         self._iv = int.from_bytes(keys.iv, "big")
         self._around = 5 + suite.tag_length
         self.suite = suite
-        self.number = self.nonce = self.kind = self.length = 0
+        self.number = self.kind = self.length = 0
         self.at = 5
         self.overhead = self._around + 1
         self.has_padding = False
@@ -165,7 +163,7 @@ class ChaChaCipher12:
     """TLS 1.2 with ChaCha20-Poly1305 (RFC 7905): the nonce is the IV xor the record number."""
 
     __slots__ = (
-        "_decrypt_into", "_iv", "at", "kind", "length", "nonce", "number", "overhead",
+        "_decrypt_into", "_iv", "at", "kind", "length", "number", "overhead",
         "suite",
     )  # fmt: skip
 
@@ -173,7 +171,7 @@ class ChaChaCipher12:
         self._decrypt_into = _aead(suite, keys.key).decrypt_into
         self._iv = int.from_bytes(keys.iv, "big")
         self.suite = suite
-        self.number = self.nonce = self.kind = self.length = 0
+        self.number = self.kind = self.length = 0
         self.at = 5
         self.overhead = 21
 
@@ -201,21 +199,20 @@ class ChaChaCipher12:
 class AeadCipher12:
     """TLS 1.2 with AES-GCM or AES-CCM: 8 bytes of the nonce are in the record, its number is in what the tag covers.
 
-    Senders count these bytes up, from 0 or from a random number. So the step from the latest record to this one is
-    the first one to try after a loss.
+    Java counts these bytes as the records, so they are the first number to try after a loss. OpenSSL counts them up
+    from a random number: then the next numbers are tried.
     """
 
     __slots__ = (
-        "_decrypt_into", "_salt", "at", "kind", "length", "nonce", "number", "overhead",
+        "_decrypt_into", "_salt", "at", "kind", "length", "number", "overhead",
         "suite",
     )  # fmt: skip
 
     def __init__(self, suite: Suite, keys: DirectionKeys) -> None:
         self._decrypt_into = _aead(suite, keys.key).decrypt_into
         self._salt = keys.iv
-        self.nonce = -1  # what the latest record's would be if its number were 0
         self.suite = suite
-        self.number = self.nonce = self.kind = self.length = 0
+        self.number = self.kind = self.length = 0
         self.at = 13
         self.overhead = 13 + suite.tag_length
 
@@ -230,8 +227,6 @@ class AeadCipher12:
             self._decrypt_into(self._salt + explicit, record[13:], head, out[:size])
         except _ERRORS:
             return FAILED
-        if self.nonce < 0:
-            self.nonce = (int.from_bytes(explicit, "big") - number) % (1 << 64)
         self.number = number + 1
         if record[0] == DATA:
             return size
@@ -240,14 +235,12 @@ class AeadCipher12:
         return OTHER
 
     def find(self, record: memoryview, out: memoryview, count: int) -> int:
-        explicit = int.from_bytes(record[5:13], "big")
-        before = self.number
-        for number in {(explicit - max(self.nonce, 0)) % (1 << 64), explicit}:
-            if before <= number < _LAST_NUMBER:
-                self.number = number
-                found = self.open(record, out)
-                if found != FAILED:
-                    return found
+        number, before = int.from_bytes(record[5:13], "big"), self.number
+        if before <= number < _LAST_NUMBER:
+            self.number = number
+            found = self.open(record, out)
+            if found != FAILED:
+                return found
         self.number = before
         return _try_numbers(self, record, out, count)
 
@@ -260,7 +253,7 @@ class CbcCipher:
     """
 
     __slots__ = (
-        "_decryptor", "_mac", "_mac_length", "_plain", "_scratch", "at", "kind", "length", "nonce", "number",
+        "_decryptor", "_mac", "_mac_length", "_plain", "_scratch", "at", "kind", "length", "number",
         "overhead", "suite",
     )  # fmt: skip
 
@@ -271,7 +264,7 @@ class CbcCipher:
         self._scratch = bytearray()
         self._plain = memoryview(b"")
         self.suite = suite
-        self.number = self.nonce = self.kind = self.length = 0
+        self.number = self.kind = self.length = 0
         self.at = 21
         self.overhead = -1
 

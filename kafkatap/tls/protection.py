@@ -78,14 +78,14 @@ class Protection:
 
 
 def _cipher_state(cipher: RecordCipher | None) -> list[int]:
-    return [] if cipher is None else [cipher.suite.number, cipher.number, cipher.overhead, cipher.nonce]
+    return [] if cipher is None else [cipher.suite.number, cipher.number, cipher.overhead]
 
 
 def _resumed_cipher(cipher: RecordCipher | None, state: list[int]) -> RecordCipher | None:
     """A new cipher with the number that it had; None if there was none, or its secret is gone."""
     if cipher is None or not state or cipher.suite.number != state[0]:
         return None
-    _, cipher.number, cipher.overhead, cipher.nonce = state
+    _, cipher.number, cipher.overhead = state
     return cipher
 
 
