@@ -41,8 +41,8 @@ _HASHES: dict[str, Callable[[], hashes.HashAlgorithm]] = {
 
 
 class RecordCipher(Protocol):
-    """`number` is that of the next record, `at` the offset of ciphertext in a record, `overhead` what a record has beside
-    the plain bytes, or -1 if that varies."""
+    """`number` is that of the next record, `at` the offset of ciphertext in a record, `overhead` what a record has
+    beside the plain bytes, or -1 if that varies."""
 
     suite: Suite
     number: int
