@@ -154,6 +154,21 @@ def _put_stream(t, out, at, stream):  # type: ignore[no-untyped-def]
     at = put_int(out, at, stream.first if stream.passed else np.int64(0))
     at = put_int(out, at, stream.packet_first if stream.passed else np.int64(0))
     at = put_int(out, at, np.int64(stream.seq_first) if stream.passed else np.int64(0))
+    at = put_int(out, at, stream.last if stream.passed else np.int64(0))
+    for_frame = np.int64(1 if stream.passed else 0)
+    at = put_int(out, at, for_frame * stream.quiet_ns)
+    at = put_int(out, at, for_frame * stream.quiet_loss_ns)
+    at = put_int(out, at, for_frame * stream.quiet_receiver_ns)
+    at = put_int(out, at, for_frame * stream.quiet_sender_ns)
+    at = put_int(out, at, for_frame * stream.quiet_nagle_ns)
+    at = put_int(out, at, for_frame * stream.quiet_unknown_ns)
+    at = put_int(out, at, for_frame * stream.quiet_late_ns)
+    at = put_int(out, at, stream.loss_ns)
+    at = put_int(out, at, stream.receiver_ns)
+    at = put_int(out, at, stream.sender_ns)
+    at = put_int(out, at, stream.nagle_ns)
+    at = put_int(out, at, stream.unknown_ns)
+    at = put_int(out, at, stream.late_ns)
     at = put_int(out, at, stream.retry if stream.mode != STREAM_IN_SYNC else np.int64(-1))
     number = np.int64(stream.segments_first)
     while number >= 0:
@@ -194,10 +209,33 @@ def _put_request(t, out, at, slot, losses):  # type: ignore[no-untyped-def]
     at = _put_text(t, out, at, np.int64(x.client_software_version))
     at = _put_text(t, out, at, np.int64(x.request_problem))
     at = _put_text(t, out, at, np.int64(link.name))
+    at = put_int(out, at, x.loss_ns)
+    at = put_int(out, at, x.receiver_ns)
+    at = put_int(out, at, x.sender_ns)
+    at = put_int(out, at, x.nagle_ns)
+    at = put_int(out, at, x.unexplained_ns)
+    at = put_int(out, at, link.reached)
+    at = put_int(out, at, link.request_whole)
+    at = put_int(out, at, link.request_receiver_ns)
+    at = put_int(out, at, np.int64(link.request_end))
+    at = put_int(out, at, np.int64(link.wait_ms))
     at = put_int(out, at, np.int64(link.no_reply))
     at = put_int(out, at, np.int64(link.token))
     at = put_int(out, at, np.int64(link.passed))
     return put_int(out, at, np.int64(1 if losses != link.losses else 0))
+
+
+@helper
+def _is_mute(t, c):  # type: ignore[no-untyped-def]
+    """Whether a mute window of a connection is not over for the requests that have begun."""
+    row = t.connections[c]
+    first = np.int64(row.waiting_first)
+    if row.mute_end > row.previous_response or (first >= 0 and t.exchanges[first].request_first < row.mute_end):
+        return True
+    if row.client < 0:
+        return False
+    stream = t.streams[2 * c + np.int64(row.client)]
+    return stream.passed > 0 and stream.first < row.mute_end
 
 
 @helper
@@ -214,9 +252,12 @@ def _put_connection(t, out, at, c):  # type: ignore[no-untyped-def]
     if row.protocol == PROTOCOL_TLS or row.protocol == PROTOCOL_FOREIGN:
         return at
     at = put_int(out, at, np.int64(row.raw_sasl))
+    at = put_int(out, at, np.int64(row.rebalance_ms))
     at = put_int(out, at, np.int64(row.answers_at_once))
     at = put_int(out, at, row.previous_response)
-    at = put_int(out, at, row.mute_end if row.mute_end > row.previous_response else np.int64(-1))  # else it is over
+    is_mute = _is_mute(t, c)
+    at = put_int(out, at, row.mute_end if is_mute else np.int64(-1))
+    at = put_int(out, at, row.mute_begin if is_mute else np.int64(-1))
     at = _put_ahead(t, out, at, row)
     at = put_int(out, at, np.int64(row.tls_records) if row.protocol == PROTOCOL_UNKNOWN else np.int64(-1))
     at = _put_text(t, out, at, np.int64(row.client_id))

@@ -22,11 +22,12 @@ from kafkatap.kernels.writers import written
 from . import expiry
 from .decoding import BodyDecoder, choose_programs
 from .drain import DRAINED, NEEDS_INSPECTION, drain_frames
-from .dtypes import EXCHANGE, EXCHANGE_STRINGS, MAX_FRAME, RESULT
+from .dtypes import EXCHANGE, EXCHANGE_STRINGS, IN_FLIGHT, LATE_NS, MAX_FRAME, NO_TIME, RESULT
 from .framing.buffers import FREE_KEPT, BufferPool
 from .framing.chunks import read_chunks
-from .framing.connections import CONNECTION, STREAM
+from .framing.connections import CONNECTION, CONNECTION_SUMS, STREAM, STREAM_SUMS
 from .framing.tables import (
+    CLOSED_BY_BIT,
     FRAME_COUNTS,
     FRAMING_STATE,
     FULL_DEFERRED,
@@ -74,7 +75,9 @@ class Finished(NamedTuple):
     results: Array  # RESULT
     topics: Array  # EXCHANGE_TOPIC; empty if not every body is decoded with its details
     marks: Array | None  # uint64, by exchange: bits that inspectors set; None without inspectors
-    provisional: Array | None = None  # uint8, by exchange: 1 + the outcome of its provisional row, 0; None without any
+    provisional: Array | None = (
+        None  # uint8, by exchange: 1 + the outcome of its provisional row, 0 (LINK); None without any
+    )
     facts: Array | None = None  # FACT, in order of their exchanges; None without a collector of facts
     #: EXCHANGE and FACT rows of bare SASL tokens, if there are any and a collector of facts wants them.
     tokens: tuple[Array, Array] | None = None
@@ -88,6 +91,7 @@ class Dissector:
     message is malformed. `inspectors` see the messages of each drain. `apis`: of other APIs than these only `head` is
     decoded (in the first `head_kept` bytes of the frame), which suffices for right rows of these. `max_frame`: of a
     larger frame (with its size field) only the first 64 KiB are decoded; its status is then `too_large`.
+    `late`: ns; a request that has waited for less when the capture ends is in flight.
 
     The ends of connections mean nothing here: `ends` passes them on to exchanges.
 
@@ -105,6 +109,7 @@ class Dissector:
         head: Programs | None = None,
         max_frame: int = MAX_FRAME,
         head_kept: int = HEAD_KEPT,
+        late: int = LATE_NS,
     ) -> None:
         self.programs = programs
         self.strings = StringTable()
@@ -125,6 +130,7 @@ class Dissector:
         self._state[0].max_frame = max_frame
         self._state[0].head_kept = head_kept
         self._state[0].next_exchange = 1
+        self._state[0].late = late
         self._counts: Array = np.zeros(1, FRAME_COUNTS)
         self._has_provisional = False
         self._bound: _BoundKernels | None = None
@@ -309,6 +315,10 @@ class Dissector:
         streams = (2 * connections[:, None] + (0, 1)).reshape(-1)
         for name in ("frame_bytes", "token_bytes", "skipped_bytes", "proxy_bytes"):
             self.streams[name][streams] = 0
+        for name in STREAM_SUMS:
+            self.streams[name][streams] = 0
+        for name in CONNECTION_SUMS:
+            self.connections[name][connections] = 0
 
     # Chunks.
 
@@ -394,9 +404,10 @@ class Dissector:
             connection = expiry.expire(self._tables(), before, connection)
             yield self.drain(block, block)
 
-    def provisional(self, before: int, closed: Array) -> Finished:
+    def provisional(self, before: int, closed: Array, closers: Array, closed_at: Array) -> Finished:
         """Provisional rows of requests that will most likely end without an answer (`expiry`): with acks=0 that came
-        before a time, and all of `closed` connections (uint8, by number). Each comes once."""
+        before a time, and all of `closed` connections (uint8, by number). Each comes once. `closers` and
+        `closed_at`: by connection, the direction that closed it, and when."""
         slots = []
         found: Array = np.zeros(4_096, np.int32)
         while True:
@@ -408,6 +419,12 @@ class Dissector:
         rows = taken(self.exchanges, chosen)
         rows["outcome"] = self.links["provisional"][chosen] - 1
         connections = self.links["connection"][chosen]
+        by_broker = closers[connections] != self.connections["client"][connections]
+        is_closed = (closed[connections] != 0) & (rows["acks"] != 0)
+        rows["closed_by"] = np.where(is_closed, by_broker, -1)
+        sent = np.where(rows["request_last"] != NO_TIME, rows["request_last"], rows["request_first"])
+        rows["waited_ns"] = np.where(is_closed & (sent != NO_TIME), np.maximum(closed_at[connections] - sent, 0), -1)
+        self.links["provisional"][chosen] += CLOSED_BY_BIT * (rows["closed_by"] + 1).astype(np.uint8)
         ends = self.ends.reshape(-1, 4)[2 * connections + (self.connections["client"][connections] == 1)]
         for column, name in enumerate(("client_ip", "client_port", "broker_ip", "broker_port")):
             rows[name] = ends[:, column]
@@ -416,6 +433,24 @@ class Dissector:
             rows, np.zeros(0, RESULT), self._decoder.topics_of(rows["exchange"], self.links["topics"][chosen]),
             self._exchanges["marks"][chosen] if self.inspectors else None,
         )  # fmt: skip
+
+    def waiting_rows(self, before: int, closed: Array) -> Array:
+        """The oldest waiting request of each connection that is not `closed` (uint8, by number), if it came before a
+        time: EXCHANGE rows of the outcome in_flight."""
+        count = min(len(closed), len(self.connections))
+        known = self.connections[:count]
+        numbers = np.flatnonzero((known["is_open"] != 0) & (known["waiting_first"] >= 0) & (closed[:count] == 0))
+        slots = known["waiting_first"][numbers].astype(np.int64)
+        links = taken(self.links, slots)
+        rows = taken(self.exchanges, slots)
+        sent = rows["request_last"]
+        chosen = np.flatnonzero((links["no_reply"] == 0) & (links["token"] == 0) & (sent != NO_TIME) & (sent < before))
+        rows, numbers = taken(rows, chosen), numbers[chosen]
+        rows["outcome"] = IN_FLIGHT
+        ends = self.ends.reshape(-1, 4)[2 * numbers + (self.connections["client"][numbers] == 1)]
+        for column, name in enumerate(("client_ip", "client_port", "broker_ip", "broker_port")):
+            rows[name] = ends[:, column]
+        return rows
 
     def count_waiting(self, closed: Array) -> int:
         """Count the requests that expect a response, of connections that are not `closed` (uint8, by number)."""

@@ -19,6 +19,7 @@ from .exchanges import BODIES_STATE, TOPIC_NAME, Bodies, collect_fields
 from .framing.buffers import release_buffers
 from .framing.connections import AT_ONCE_UNKNOWN
 from .framing.tables import Tables
+from .framing.waiting import decide_in_flight
 from .programs.machine import JOB, ROWS, run_jobs
 from .results import Results, collect_results, release_partitions, write_topics
 from .times import charge_times
@@ -160,9 +161,11 @@ def _finish_exchanges(t, d, rows, marks, provisional):  # type: ignore[no-untype
         release_partitions(d.results, link)
         if link.answers_at_once >= 0 and connection.answers_at_once == AT_ONCE_UNKNOWN:
             connection.answers_at_once = link.answers_at_once
+        if link.waited_until != 0:
+            decide_in_flight(t, slot)
         if link.token == 0:
             x = t.exchanges[slot]
-            charge_times(x, connection)
+            charge_times(x, connection, link)
             _set_ends(x, d.ends, np.int64(link.connection), np.int64(connection.client))
             rows[made] = x
             if made < marks.shape[0]:

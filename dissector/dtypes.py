@@ -12,8 +12,16 @@ NO_TIME = -(2**63)
 NO_INT32 = -(2**31)
 NO_INT16 = -(2**15)
 
-OUTCOMES = ("answered", "no_reply_expected", "unanswered", "response_lost", "orphan_response")
-ANSWERED, NO_REPLY_EXPECTED, UNANSWERED, RESPONSE_LOST, ORPHAN_RESPONSE = range(5)
+#: Outcomes of requests, and at last that of a response without one: those below ORPHAN_RESPONSE are requests.
+OUTCOMES = ("answered", "no_reply_expected", "in_flight", "unanswered", "response_lost", "orphan_response")
+ANSWERED, NO_REPLY_EXPECTED, IN_FLIGHT, UNANSWERED, RESPONSE_LOST, ORPHAN_RESPONSE = range(6)
+
+#: Who closed the connection of a request without a response (`closed_by`).
+CLOSED_BY = ("client", "broker")
+CLOSED_BY_CLIENT, CLOSED_BY_BROKER = range(2)
+
+#: A request is late after this, ns: the default of request.timeout.ms.
+LATE_NS = 30_000_000_000
 
 STATUSES = (
     "ok", "trailing_bytes", "malformed", "incomplete", "unknown_api", "unknown_version", "not_decoded", "too_large",
@@ -45,11 +53,23 @@ EXCHANGE = record_dtype(
     ("response_bytes", "i8"),
     # Durations in ns, 0 where they do not apply; broker + hol_wait + throttle_wait = response_first - request_last.
     ("broker_ns", "i8"),  # the broker's own time (for a throttled answer of a broker before 2.0 less its throttling)
+    ("waiting_ns", "i8"),  # of it, waiting for data (FETCHES: at most max_wait_ms) or group members
     ("hol_wait_ns", "i8"),  # waiting behind an earlier request of the same connection
     ("hol_throttle_wait_ns", "i8"),  # of it, while the requests ahead were delayed by a quota
     ("hol_poll_wait_ns", "i8"),  # of it, while the requests ahead waited at the broker (APIs of WAITS)
     ("throttle_wait_ns", "i8"),  # waiting because of a quota, as it was on the wire
-    ("total_ns", "i8"),  # request_first to response_last
+    (
+        "waited_ns",
+        "i8",
+    ),  # without a response: from the request's last byte to the end of its connection or the capture; -1
+    # Of the transfers of request and response. With the times above they are total_ns (`time_parts`).
+    ("loss_ns", "i8"),  # until a lost segment was sent again and acknowledged
+    ("receiver_ns", "i8"),  # the receiver's window was full or closed
+    ("sender_ns", "i8"),  # the sender had room in the window, and did not send
+    ("nagle_ns", "i8"),  # of it, Nagle's algorithm waited for a delayed ACK
+    ("path_ns", "i8"),  # round trips, bandwidth, congestion window
+    ("unexplained_ns", "i8"),  # in no other part
+    ("total_ns", "i8"),  # request_first to response_last, or until missing bytes before it had come
     ("client_ip", "i4"),
     ("broker_ip", "i4"),
     ("client_port", "i4"),
@@ -69,6 +89,7 @@ EXCHANGE = record_dtype(
     ("api_version", "i2"),
     ("acks", "i2"),  # NO_INT16 where the request has none
     ("outcome", "u1"),
+    ("closed_by", "i1"),  # CLOSED_BY_*, of a request without a response; -1: neither end did, as far as was captured
     ("request_status", "u1"),
     ("response_status", "u1"),
     ("long_poll", "u1"),  # 1: a Fetch that waited out its max_wait_ms (broker_ns holds that wait)

@@ -20,6 +20,8 @@ from .framing.cursor import Cursor
 from .framing.tables import LINK, SOURCE_BLOCK, SOURCE_HELD
 from .programs.machine import JOB, TAPE
 from .programs.roles import (
+    NAMING_REQUESTS,
+    NAMING_RESPONSES,
     R_ACKS,
     R_API_KEY,
     R_ERROR_CODE,
@@ -34,19 +36,20 @@ from .programs.roles import (
     R_TOPIC_ID,
     R_TOPIC_NAME,
     R_TRANSACTIONAL_ID,
+    R_WAIT_MS,
 )
 from .strings import Strings, intern
 
 Array = np.ndarray[Any, Any]
 
-PRODUCE, FETCH, METADATA, CREATE_TOPICS = 0, 1, 3, 19
-#: APIs whose bodies matter for the exchanges of all others: Metadata and CreateTopics (names of topic ids),
-#: SaslHandshake, ApiVersions (client software, what the broker supports).
-NEEDED_BY_ALL = frozenset((METADATA, CREATE_TOPICS, 17, 18))
+PRODUCE, FETCH, JOIN_GROUP, SYNC_GROUP = 0, 1, 11, 14
+#: APIs whose bodies matter for the exchanges of all others: those that name topic ids, and SaslHandshake, ApiVersions
+#: (client software, what the broker supports).
+NEEDED_BY_ALL = frozenset((*NAMING_REQUESTS, *NAMING_RESPONSES, 17, 18))
 #: The first versions of Produce and Fetch that only brokers with KIP-219 support.
 PRODUCE_219, FETCH_219 = 6, 8
 
-#: A topic's id and its name, as a Metadata or CreateTopics response has them.
+#: A topic's id and its name, as one of `roles.TOPIC_NAMES` has them.
 TOPIC_NAME = record_dtype(("topic_id", "i4"), ("topic", "i4"))
 #: What is known of a drain's bodies. `failed` and `topic_names` are how many rows `collect_fields` has made, `problems`
 #: how many bodies are malformed or have trailing bytes. `max_frame`: as in FRAMING_STATE.
@@ -110,6 +113,9 @@ def _collect_request(b, job):  # type: ignore[no-untyped-def]
     x.client_software_version = connection.software_version
     if job.program >= 0:
         x.request_status = _status_of(b, job, x.request_bytes)
+    if x.api_key == SYNC_GROUP:
+        link.wait_ms = connection.rebalance_ms
+        connection.rebalance_ms = 0
     for r in range(job.tape_first, job.tape_first + np.int64(job.tape_count)):
         row = b.tape[r]
         role = np.int64(b.roles[row.field])
@@ -117,6 +123,9 @@ def _collect_request(b, job):  # type: ignore[no-untyped-def]
             x.acks = row.value
         elif role == R_MAX_WAIT_MS:
             x.max_wait_ms = row.value
+            link.wait_ms = max(row.value, 0)
+        elif role == R_WAIT_MS:
+            link.wait_ms = max(row.value, 0)
         elif role == R_MIN_BYTES:
             x.min_bytes = row.value
         elif role == R_GROUP_ID or role == R_TRANSACTIONAL_ID:
@@ -130,11 +139,15 @@ def _collect_request(b, job):  # type: ignore[no-untyped-def]
             x.client_software_version = connection.software_version
         elif role == R_SASL_MECHANISM:
             connection.mechanism = intern_row(b, job, row)
+    if x.api_key == JOIN_GROUP:
+        connection.rebalance_ms = link.wait_ms
+    if job.program >= 0 and x.api_key in NAMING_REQUESTS:
+        _collect_topic_names(b, job)
 
 
 @helper
 def _collect_topic_names(b, job):  # type: ignore[no-untyped-def]
-    """Note the topic ids of a Metadata or CreateTopics response with their names."""
+    """Note the topic ids of a message of `roles.TOPIC_NAMES` with their names."""
     state = b.state[0]
     topic_id = np.int64(-1)
     topic = np.int64(-1)
@@ -186,7 +199,7 @@ def _collect_response(b, j):  # type: ignore[no-untyped-def]
                 produce = row.value
             elif key == FETCH:
                 fetch = row.value
-    if x.api_key == METADATA or x.api_key == CREATE_TOPICS:
+    if x.api_key in NAMING_RESPONSES:
         _collect_topic_names(b, job)
     if produce >= 0 and fetch >= 0:
         b.links[slot].answers_at_once = 1 if produce >= PRODUCE_219 and fetch >= FETCH_219 else 0

@@ -12,6 +12,14 @@ response's own time. The versions that a broker offers or answers show which one
   response came early, the broker holds responses back.
 
 A head-of-line wait is charged to the cause that the request ahead had at that time: a quota, data, or the broker.
+
+The transfers of request and response are split by what kept the sender from sending (`stalls` of reassembly, which
+arrive as `framing.silences`): loss, the receiver's window, the sender. While data flows, or a round trip is awaited, it
+is the path's time. Two more parts of the time between both are losses: until the request reached the broker, if it had
+to be sent again, and while the first byte of the response was missing, but bytes behind it came.
+
+A muted broker does not read, so the window of a large request closes. What a request waited for the window during a
+mute is throttle wait.
 """
 
 from __future__ import annotations
@@ -69,9 +77,8 @@ def _note_ahead(connection, x, late, mute):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _set_hol_wait(x, connection):  # type: ignore[no-untyped-def]
-    """Set the head-of-line wait of an exchange. Return when it ended."""
-    start = x.request_last
+def _set_hol_wait(x, connection, start):  # type: ignore[no-untyped-def]
+    """Set the head-of-line wait of an exchange whose request arrived at `start`. Return when it ended."""
     if connection.previous_response > start:
         x.hol_wait_ns = max(np.int64(0), min(connection.previous_response, x.response_first) - start)
         start += x.hol_wait_ns
@@ -116,10 +123,52 @@ def _is_long_poll(x, broker_ns):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _set_times(x, connection):  # type: ignore[no-untyped-def]
+def _waiting(x, broker_ns):  # type: ignore[no-untyped-def]
+    """How much of the broker time the request waited for data or members."""
+    if x.api_key not in WAITS:
+        return np.int64(0)
+    if x.api_key in FETCHES and x.max_wait_ms >= 0:
+        return min(broker_ns, np.int64(x.max_wait_ms) * 1_000_000)
+    return broker_ns
+
+
+@helper
+def _muted_transfer(x, connection, waited):  # type: ignore[no-untyped-def]
+    """How much of the time that a request `waited` for the window passed while the connection was muted."""
+    if connection.mute_end == NO_TIME:
+        return np.int64(0)
+    begin = max(x.request_first, connection.mute_begin)
+    return max(np.int64(0), min(waited, min(connection.mute_end, x.request_last) - begin))
+
+
+@helper
+def _begin_mute(x, connection, throttled):  # type: ignore[no-untyped-def]
+    """The broker mutes the connection for `throttled` ns. A request that it began to send in the window before is in
+    the same run of windows: the broker reads it between both, and answers it."""
+    if connection.mute_end == NO_TIME or x.request_first > connection.mute_end:
+        connection.mute_begin = x.response_first
+    connection.mute_end = max(connection.mute_end, x.response_first + throttled)
+
+
+@helper
+def _request_whole(x, link):  # type: ignore[no-untyped-def]
+    """When the last missing byte of a request came. A retransmission may come later than the last byte."""
+    if link.request_whole == NO_TIME or x.response_first == NO_TIME:
+        return np.int64(x.request_last)
+    return max(np.int64(x.request_last), min(np.int64(link.request_whole), np.int64(x.response_first)))
+
+
+@helper
+def _set_times(x, connection, link):  # type: ignore[no-untyped-def]
     """Set the times between a request's last byte and its response's first one. Return the two parts of the throttle
     wait: the response held back, the request not read."""
-    start = _set_hol_wait(x, connection)
+    muted = _muted_transfer(x, connection, link.request_receiver_ns)
+    whole = _request_whole(x, link)
+    arrived = whole
+    if link.reached != NO_TIME:
+        arrived = max(arrived, min(link.reached, x.response_first))
+    x.loss_ns += arrived - whole
+    start = _set_hol_wait(x, connection, arrived)
     mute = np.int64(0)
     late = np.int64(0)
     if connection.mute_end > start:
@@ -127,31 +176,81 @@ def _set_times(x, connection):  # type: ignore[no-untyped-def]
     if connection.mute_end > start:
         mute = max(np.int64(0), min(connection.mute_end, x.response_first) - start)
     broker = max(np.int64(0), x.response_first - start - mute)
+    missing = min(broker, link.late_ns)
+    x.loss_ns += missing
+    broker -= missing
     if x.throttle_time_ms > 0:
         throttled = np.int64(x.throttle_time_ms) * 1_000_000
         _note_kip219(x, connection, x.response_first - start, throttled)
         if connection.answers_at_once >= AT_ONCE:
-            connection.mute_end = max(connection.mute_end, x.response_first + throttled)
+            _begin_mute(x, connection, throttled)
         else:
             late = min(throttled, broker)
             broker -= late
     x.broker_ns = broker
-    x.throttle_wait_ns = mute + late
-    # If the clock stepped back in between, the parts may be longer than the whole.
-    x.total_ns = max(x.total_ns, x.hol_wait_ns + x.throttle_wait_ns + broker)
+    x.waiting_ns = _waiting(x, broker)
+    x.receiver_ns -= muted
+    x.throttle_wait_ns = mute + late + muted
+    connection.wait_loss_sum_ns += arrived - whole + missing
+    connection.muted_sum_ns += muted
     x.long_poll = 1 if _is_long_poll(x, broker) else 0
     return late, mute
 
 
 @helper
-def charge_times(x, connection):  # type: ignore[no-untyped-def]
-    """Set the times of a finished exchange. Those of a connection come in order."""
+def _set_path(x, link, stalled):  # type: ignore[no-untyped-def]
+    """Set the path's time: the transfers without `stalled` ns. What the clock's steps leave is unexplained."""
+    transfers = np.int64(0)
+    if x.request_first != NO_TIME:
+        transfers += max(np.int64(0), _request_whole(x, link) - x.request_first)
+    if x.response_last != NO_TIME:
+        transfers += max(np.int64(0), max(x.response_last, link.response_whole) - x.response_first)
+    x.path_ns = max(np.int64(0), transfers - stalled)
+    known = x.broker_ns + x.hol_wait_ns + x.throttle_wait_ns + x.loss_ns + x.receiver_ns + x.sender_ns + x.path_ns
+    x.unexplained_ns = max(x.unexplained_ns, x.total_ns - known)
+    # If the clock stepped back in between, the parts may be longer than the whole.
+    x.total_ns = known + x.unexplained_ns
+
+
+@helper
+def _clear_parts(x):  # type: ignore[no-untyped-def]
+    """An exchange without an answer, or without times, has no parts."""
+    x.loss_ns = 0
+    x.receiver_ns = 0
+    x.sender_ns = 0
+    x.nagle_ns = 0
+    x.unexplained_ns = 0
+
+
+@helper
+def _add_up(x, connection):  # type: ignore[no-untyped-def]
+    """Add an exchange to the sums of its connection."""
+    connection.exchanges += 1
+    if x.outcome == ANSWERED:
+        connection.total_sum_ns += x.total_ns
+        connection.hol_wait_sum_ns += x.hol_wait_ns
+        connection.throttle_wait_sum_ns += x.throttle_wait_ns
+        if x.api_key not in WAITS:
+            connection.broker_sum_ns += x.broker_ns
+
+
+@helper
+def charge_times(x, connection, link):  # type: ignore[no-untyped-def]
+    """Set the times of a finished exchange. Those of a connection come in order. `link`: its LINK."""
     late = np.int64(0)
     mute = np.int64(0)
     if x.outcome == ANSWERED:
         if x.request_first != NO_TIME and x.response_last != NO_TIME:
-            x.total_ns = max(np.int64(0), x.response_last - x.request_first)
+            x.total_ns = max(np.int64(0), max(x.response_last, link.response_whole) - x.request_first)
         if x.request_last != NO_TIME and x.response_first != NO_TIME:
-            late, mute = _set_times(x, connection)
+            stalled = x.loss_ns + x.receiver_ns + x.sender_ns + x.unexplained_ns
+            late, mute = _set_times(x, connection, link)
+            _set_path(x, link, stalled)
+        else:
+            _clear_parts(x)
+            x.unexplained_ns = x.total_ns
+    else:
+        _clear_parts(x)
+    _add_up(x, connection)
     if x.response_first != NO_TIME:
         _note_ahead(connection, x, late, mute)

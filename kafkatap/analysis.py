@@ -232,7 +232,7 @@ class Analysis:
         """
         from kafkatap.reports.build import build_report
         from kafkatap.reports.counting.counts import ReportCounts
-        from kafkatap.reports.questions.registry import check_sections, needs_of
+        from kafkatap.reports.questions.registry import check_sections, counted_sections, needs_of
         from kafkatap.reports.sections.latency import check_by
 
         check_by(by)
@@ -244,11 +244,15 @@ class Analysis:
         selection = self.selection
         if filter is not None:
             selection = Selection.of(filter=filter, definitions=self._definitions)
-        run = self._run(all_results=by == "topic", selection=selection, **needs_of(sections)._asdict())
+        late = (options or {}).get("late")
+        run = self._run(all_results=by == "topic", selection=selection, late=late, **needs_of(sections)._asdict())
         counts = ReportCounts(by_topic=by == "topic", by_connection=by == "connection", fine=curves)
         over_facts = None
-        if sections or log_join is not None:
-            over_facts = run.engine.section_counts(["broker-times"] if sections is None else sections)
+        counted = counted_sections(sections)
+        if log_join is not None and sections is None:
+            counted = ("broker-times", *counted)
+        if counted:
+            over_facts = run.engine.section_counts(counted)
             run.engine.on_connections(over_facts.add_connections)
             if log_join is not None:
                 run.engine.on_connections(log_join.also(over_facts.add_connections))

@@ -22,7 +22,6 @@ from kafkatap.reassembly.dtypes import (
     OPENING_HINT,
     OPENING_UNKNOWN,
     ROW_OPEN,
-    STALL,
 )
 
 from .captures.readahead import AHEAD
@@ -31,7 +30,7 @@ Array = np.ndarray[Any, Any]
 _NO_BYTES = np.zeros(1, np.uint8)
 _NO_CONNECTIONS = np.zeros(0, np.int64)
 _NO_FLOWS, _NO_ROWS, _NO_DIRECTIONS = np.zeros(0, FLOW), np.zeros(0, CONNECTION), np.zeros(0, DIRECTION)
-_NO_MEASURES, _NO_STALLS = np.zeros(0, MEASURE), np.zeros(0, STALL)
+_NO_MEASURES = np.zeros(0, MEASURE)
 
 #: Blocks between two searches for connections that are over. This many changes of connections cause an earlier one.
 REAP_EVERY = 16
@@ -59,7 +58,6 @@ class Assembled(NamedTuple):
     last: int | None = None
     ended_early: int = 0  # connections that ended only because so many others are newer
     ended_measures: Array = _NO_MEASURES  # MEASURE, two for each connection, of a run that measures
-    stalls: Array = _NO_STALLS  # STALL, that ended with these packets
     secrets: bytes = b""  # TLS key logs that the captures had before these packets
 
     def __repr__(self) -> str:
@@ -77,6 +75,7 @@ class Assembly:
         self.assembler = assembler or Assembler(turns=AHEAD)
         self._begun = 0  # connections that began in the parts so far
         self.latest = 0  # the latest time of all packets, ns since the epoch
+        self.capture_end: int | None = None  # ns since the epoch; None: the input ends with the latest packet
         self._ports = np.array(ports, np.int32)
         self._blocks = 0
         self._reaped_at = 0  # `Assembler.begun_and_closed` at the last search for connections that are over
@@ -159,6 +158,12 @@ class Assembly:
         closed: Array = (self.assembler.connections["closed_at"] != 0).view(np.uint8)
         return closed
 
+    def closings(self) -> tuple[Array, Array]:
+        """Which direction closed each connection, by number, and when: the first FIN, or else the RST; -1 for none."""
+        rows = self.assembler.connections
+        has_fin = rows["fin_by"] >= 0
+        return np.where(has_fin, rows["fin_by"], rows["reset_by"]), np.where(has_fin, rows["fin_at"], rows["closed_at"])
+
     def as_ended(self) -> Assembled:
         """All connections that did not end so far, as if they ended now. They go on."""
         assembler = self.assembler
@@ -177,7 +182,8 @@ class Assembly:
         return taken(self.assembler.measures, (2 * connections[:, None] + (0, 1)).reshape(-1))
 
     def _end(self, buffer: Array, everything: bool, idle: int = 0) -> Iterator[Assembled]:
-        for chunks, ended in self.assembler.finish(self.latest, everything, idle):
+        now = self.latest if self.capture_end is None or not everything else self.capture_end
+        for chunks, ended in self.assembler.finish(now, everything, idle):
             part = self._part(buffer, chunks, ended.astype(np.int64))
             yield part._replace(ended_early=self.assembler.count_crowded_out(part.ended_rows)) if len(ended) else part
             if len(ended):
@@ -209,7 +215,7 @@ class Assembly:
             directions = taken(assembler.directions, (2 * ended[:, None] + (0, 1)).reshape(-1))
         return Assembled(
             block, assembler.pool, table, count, len(assembler.connections), started, flows, ended, rows, directions,
-            packets, first, last, 0, measures, assembler.take_stalls() if assembler.is_measured else _NO_STALLS,
+            packets, first, last, 0, measures,
         )  # fmt: skip
 
     def _orient_by_port(self, chunks: Array, started: Array, flows: Array) -> None:

@@ -82,19 +82,20 @@ class EndedConnections:
 
     def add(
         self, part: Assembled, known: Array, streams: Array, ends: Array, proxies: Array,
-        transfers: Array | None = None, tls: Array | None = None, has_keys: bool = False,
+        tls: Array | None = None, has_keys: bool = False,
     ) -> None:  # fmt: skip
         """Add the connections that ended with a part.
 
         `known`: the dissector's CONNECTION rows of them. `streams`: STREAM (2n,), two for each. `ends`: int32 (n, 4),
         address number and port of the client, then of the broker. `proxies`: int32 (n, 2), those of a proxy, -1.
-        `transfers`: their sums of `Transfers`, of a run that measures. `tls`: TLS_ROW, one for each; None if the TLS
+        `tls`: TLS_ROW, one for each; None if the TLS
         layer found none among them. `has_keys`: the run has a key log.
         """
         rows = self._made(part, known, ends)
         _add_tls(rows, tls, has_keys)
-        if transfers is not None:
-            _add_measures(rows, part, known, transfers)
+        _add_sums(rows, known, streams)
+        if len(part.ended_measures):
+            _add_measures(rows, part, known)
         rows["proxy_ip"], rows["proxy_port"] = proxies.T
         if self.on_ended is not None:
             self.on_ended(rows)
@@ -128,8 +129,16 @@ class EndedConnections:
             for name in _OF_DIRECTION:
                 rows[prefix + name] = sent[name]
             rows[prefix + "duplicates"] = sent["duplicate_packets"]
+            rows[prefix + "spurious_retransmissions"] = sent["spurious_packets"]
             rows[prefix + "window_scale"] = sent["shift"]
+            rows[prefix + "unacknowledged_bytes"] = np.maximum(
+                np.maximum(sent["next"], sent["sent"]) - sent["acked"], 0
+            )
             rows[prefix + "bytes"] = sent["bytes"] - sent["retransmitted_bytes"] - sent["stray_bytes"]
+        mine = part.ended_directions[first + client]
+        is_lost = mine["copy_end"] != 0
+        rows["client_lost_bytes"] = np.where(is_lost, np.maximum(mine["next"] - mine["copy_from"], 0), 0)
+        rows["client_lost_at"] = np.where(is_lost, mine["copy_at"], 0)
         _add_ending(rows, part, client)
         return rows
 
@@ -170,6 +179,7 @@ def _add_ending(rows: Array, part: Assembled, client: Array) -> None:
     by = np.where(fin >= 0, fin, reset)
     rows["closed_by"] = np.where(by >= 0, by != client, -1)
     rows["closed_with"] = np.where(fin >= 0, WITH_FIN, np.where(reset >= 0, WITH_RST, NOT_CLOSED))
+    rows["closed_at"] = np.where(fin >= 0, ended["fin_at"], np.where(reset >= 0, ended["closed_at"], -1))
     rows["reset_by"] = np.where(reset >= 0, reset != client, -1)
     has_syn, has_answer = ended["syn_at"] != 0, ended["syn_ack_at"] != 0
     is_complete = (ended["handshake_rtt_ns"] >= 0) | (has_answer & (rows["client_bytes"] > 0))
@@ -179,6 +189,21 @@ def _add_ending(rows: Array, part: Assembled, client: Array) -> None:
         [H_COMPLETE, H_REFUSED, H_UNFINISHED, H_UNANSWERED],
         H_NOT_CAPTURED,
     )
+
+
+def _add_sums(rows: Array, known: Array, streams: Array) -> None:
+    """Write the sums over the exchanges of connections, and over their messages. What a mute cost requests is throttle
+    wait."""
+    client, first = np.maximum(known["client"], 0), 2 * np.arange(len(known))
+    for message, direction in (("request", client), ("response", 1 - client)):
+        sent = streams[first + direction]
+        for name in ("transfer", "loss", "receiver", "sender", "unexplained"):
+            rows[f"{message}_{name}_ns"] = sent[f"{name}_sum_ns"]
+    for name in ("request_transfer_ns", "request_receiver_ns"):
+        rows[name] -= known["muted_sum_ns"]
+    rows["exchanges"] = known["exchanges"]
+    for name in ("total", "hol_wait", "throttle_wait", "broker", "wait_loss"):
+        rows[f"{name}_ns"] = known[f"{name}_sum_ns"]
 
 
 #: Columns of MEASURE under other names in CONNECTION_ROW.
@@ -191,7 +216,7 @@ _RENAMED = {
 }
 
 
-def _add_measures(rows: Array, part: Assembled, known: Array, transfers: Array) -> None:
+def _add_measures(rows: Array, part: Assembled, known: Array) -> None:
     """Write what was measured of connections. Round trips to an end are those of the data of the other one."""
     rows["is_measured"] = 1
     client, first = np.maximum(known["client"], 0), 2 * np.arange(len(known))
@@ -207,8 +232,6 @@ def _add_measures(rows: Array, part: Assembled, known: Array, transfers: Array) 
         still_closed = (since != 0) & (part.ended_measures["serial"][mine] == of[mine])
         until = np.maximum(part.ended_rows["last"] - since, 0)
         rows[f"{end}_zero_window_ns"] += np.where(still_closed, until, 0)
-    for name in transfers.dtype.names or ():
-        rows[name] = transfers[name]
 
 
 def set_ends(rows: Array, ends: Array) -> None:

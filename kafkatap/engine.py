@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from kafkatap.dissector.dissector import Dissector, Finished
-from kafkatap.dissector.dtypes import MAX_FRAME, RESULT
+from kafkatap.dissector.dtypes import LATE_NS, MAX_FRAME, RESULT
 from kafkatap.dissector.framing.connections import PROTOCOL_TLS
 from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.programs import loading
@@ -27,8 +27,9 @@ from kafkatap.dissector.programs.program import Programs
 from kafkatap.kernels import store
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.assembler import Assembler
-from kafkatap.reassembly.dtypes import CHUNK_START, ROW_OPEN
+from kafkatap.reassembly.dtypes import ROW_OPEN
 from kafkatap.reports.batch import Batch, Context, FileInfo
+from kafkatap.reports.packet_places import PacketPlaces
 
 from .assembly import Assembled, Assembly
 from .ended_connections import EndedConnections
@@ -36,7 +37,7 @@ from .endpoints import Endpoints
 from .kernel_modules import KERNEL_MODULES
 from .limits import Limits
 from .tls.layer import TlsLayer
-from .transfers import Transfers
+from .watched_packets import WatchedPackets
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
@@ -72,13 +73,14 @@ def engine_for(
     facts: Iterable[int] = (),
     measures: bool = False,
     key_log: KeyLog | None = None,
+    late: int | None = None,
 ) -> Engine:
     """An engine that decodes what a selection compares. Of APIs that cannot match it decodes only what others need."""
     needed = selection.engine_options
     return Engine(
         all_results or needed.all_results, ports, needed.inspectors, definitions, needed.apis, tables=tables,
         max_frame=max_frame, problems=tables or needed.problems, limits=limits, measures=measures,
-        facts=facts, key_log=key_log,
+        facts=facts, key_log=key_log, late=late,
     )  # fmt: skip
 
 
@@ -126,9 +128,10 @@ class Engine:
     right in all columns; of other bodies the engine reads no more than these need. `tables`: keep a row of each
     connection and the topics of requests; otherwise connections are only counted. `max_frame`: as of `Dissector`, bytes
     (None: MAX_FRAME). `limits`: what is kept at most (None: the usual). `problems`: find the field at which a message
-    is malformed. `measures`: also measure windows, round trips and stalls of connections, which takes longer.
+    is malformed. `measures`: also measure windows and round trips of connections, which takes longer.
     `facts`: the kinds of facts to collect, by number (`dissector.programs.fact_kinds`). `key_log`: the secrets of TLS
-    connections to decrypt.
+    connections to decrypt. `late`: a request that has waited for less ns when the capture ends is in flight (None:
+    LATE_NS).
     """
 
     def __init__(
@@ -146,6 +149,7 @@ class Engine:
         facts: Iterable[int] = (),
         measures: bool = False,
         key_log: KeyLog | None = None,
+        late: int | None = None,
     ) -> None:
         store.use(KERNEL_MODULES)
         self.assembly = Assembly(assembler, ports)
@@ -155,7 +159,6 @@ class Engine:
             key_log.begin_run()
         if measures:
             self.assembler.measure()
-        self._transfers = Transfers() if measures else None
         self.limits = limits or Limits()
         if limits is not None:
             self.assembler.bound(limits.bounds())
@@ -163,7 +166,15 @@ class Engine:
         head = None if apis is None else programs_for("head", definitions)
         load_whole = partial(programs_for, "everything", definitions) if problems else None
         self.dissector = Dissector(
-            programs, details, load_whole, all_results, inspectors, apis, head, max_frame or MAX_FRAME
+            programs,
+            details,
+            load_whole,
+            all_results,
+            inspectors,
+            apis,
+            head,
+            max_frame or MAX_FRAME,
+            late=late or LATE_NS,
         )
         self.dissector.strings.limit(self.limits.names)
         if facts:
@@ -172,6 +183,9 @@ class Engine:
         self._endpoints = Endpoints(self.dissector, self.limits.names)
         self.addresses = self._endpoints.addresses
         self.strings = Strings(self.dissector)
+        #: Where the packets lie that filters name; a selection says which those are.
+        self.packet_places = PacketPlaces()
+        self._watched = WatchedPackets(self.packet_places)
         self.packets = 0
         self.first: int | None = None
         self.last: int | None = None
@@ -223,8 +237,6 @@ class Engine:
             from .tls.hand_over import discount  # only splits need it
 
             discount(self.tls)
-        if self._transfers is not None:
-            self._transfers.discount()
 
     def dissect(self, part: Assembled) -> Iterator[Batch]:
         """The second half: the exchanges that a part finishes."""
@@ -236,20 +248,26 @@ class Engine:
             self.last = part.last if self.last is None else max(self.last, part.last)
         if len(part.started):
             self._begin(part)
-        if self._transfers is not None:
-            self._transfers.add_stalls(part.stalls)
         dissector = self.dissector
+        watched = self._watched if self._watched.is_needed else None
+        if watched is not None:
+            watched.note(part)
         part = self.tls.read(part, self.last or 0)
         if self.tls.oriented:
             self._orient()
         if part.chunk_count:
-            for finished in dissector.feed(part.block, part.held, part.table, part.chunk_count, part.connections):
+            whole = (part.block, part.held, part.table, part.chunk_count, part.connections)
+            for finished in (
+                dissector.feed(*whole) if watched is None else watched.feed(part, dissector, self.tls.tracked)
+            ):
                 yield from self._batches(finished)
         yield from self._batches(dissector.drain(part.block, part.held), self._take_estimates())
         if dissector.open_exchanges > self.limits.waiting:
             yield from self._give_up_oldest(part)
         for finished in dissector.limit_held(self.limits.held, part.block, part.held):
             yield from self._batches(finished)
+        if watched is not None:
+            watched.forget(part.ended)
         if len(part.ended):
             self._end(part)
 
@@ -297,10 +315,6 @@ class Engine:
     def _begin(self, part: Assembled) -> None:
         """Note the ends of connections that begin in a part, before their bytes come."""
         self._endpoints.begin(part.connections, part.started, part.started_flows)
-        if self._transfers is not None:
-            starts = part.chunks["kind"] == CHUNK_START
-            keys = part.chunks["length"][starts]
-            self._transfers.begin(part.started, keys, part.connections)
 
     def _take_estimates(self) -> Array | None:
         """The response times that were estimated since the last call: ESTIMATE, or None."""
@@ -315,12 +329,9 @@ class Engine:
     def _batches(self, finished: Finished, estimates: Array | None = None) -> Iterator[Batch]:
         if len(finished.exchanges) or estimates is not None:
             topics = finished.topics if self.dissector.all_results else None
-            transfers = None
-            if self._transfers is not None:
-                transfers = self._transfers.split(finished.exchanges, self.dissector.connections["client"])
             yield Batch(
                 finished.exchanges, finished.results, finished.marks, topics, finished.provisional, finished.facts,
-                transfers, estimates, _tokens_of(finished),
+                estimates, _tokens_of(finished),
             )  # fmt: skip
         elif finished.tokens is not None:
             yield Batch(
@@ -335,21 +346,18 @@ class Engine:
         self._add_ended(self._ended, part)
         if self.tls.tracked:
             self.tls.forget(part.ended)
-        if self._transfers is not None:
-            self._transfers.end(part.ended, self.dissector.connections["key"][part.ended])
 
     def _add_ended(self, ended: EndedConnections, part: Assembled) -> None:
         numbers = part.ended
         both = (2 * numbers[:, None] + (0, 1)).reshape(-1)
         known, streams = self.dissector.connections[numbers], taken(self.dissector.streams, both)
-        transfers = None if self._transfers is None else self._transfers.sums_of(numbers)
         tls = None
         if self.tls.tracked:
             from .tls.columns import tls_rows  # only captures with TLS need it
 
             tls = tls_rows(self.tls, numbers, self.dissector.strings.number_of)
         ended.add(
-            part, known, streams, self.endpoints(numbers), self._endpoints.proxies(numbers), transfers, tls,
+            part, known, streams, self.endpoints(numbers), self._endpoints.proxies(numbers), tls,
             self.key_log is not None,
         )  # fmt: skip
 
@@ -410,11 +418,23 @@ class Engine:
         These are acks=0 requests from before a time (ns since the epoch), and requests of closed connections. Their
         final rows come later in `Batch`es, whose `provisional` marks them.
         """
-        found = self.dissector.provisional(before, self.assembly.is_closed())
+        found = self.dissector.provisional(before, self.assembly.is_closed(), *self.assembly.closings())
         if not len(found.exchanges):
             return None
         topics = found.topics if self.dissector.all_results else None
         return Batch(found.exchanges, found.results, found.marks, topics)
+
+    def open_rows(self) -> Array:
+        """CONNECTION_ROW of the connections that did not end so far, as they are now. They go on."""
+        made = EndedConnections(True)
+        self._add_ended(made, self.assembly.as_ended())
+        return made.rows
+
+    def waiting_rows(self, before: int) -> Batch | None:
+        """The oldest request that waits on each open connection, if it came before a time (ns since the epoch), as a
+        row of the outcome in_flight. The final rows come later."""
+        rows = self.dissector.waiting_rows(before, self.assembly.is_closed())
+        return Batch(rows, np.zeros(0, RESULT)) if len(rows) else None
 
     @property
     def latest(self) -> int:
@@ -515,6 +535,7 @@ class Engine:
         requests = {
             "answered": int(frames.answered),
             "no_reply_expected": int(frames.no_reply_expected),
+            "in_flight": int(frames.in_flight),
             "unanswered": int(frames.unanswered),
             "response_lost": int(frames.response_lost),
             "sasl_tokens": int(frames.request_tokens),

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kafkatap.reports.expressions import Condition, Expression
     from kafkatap.reports.expressions.meaning import Node
     from kafkatap.reports.literals import Moment
+    from kafkatap.reports.packet_places import PacketPlaces
 
     Messages = Mapping[tuple[int, int], MessageLayout]
 
@@ -45,6 +46,8 @@ class RunNames(Names, Protocol):
 
     @property
     def first(self) -> int | None: ...
+    @property
+    def packet_places(self) -> PacketPlaces | None: ...
 
 
 class TimeWindow(NamedTuple):
@@ -94,6 +97,7 @@ class Selection(NamedTuple):
         topics: Sequence[str] = (),
         brokers: Sequence[str] = (),
         apis: Sequence[str] = (),
+        groups: Sequence[str] = (),
         start: Moment | None = None,
         end: Moment | None = None,
         definitions: Definitions | None = None,
@@ -103,10 +107,12 @@ class Selection(NamedTuple):
 
         `filter`: an expression (docs/filters.md), in which times without a zone are local, or with `utc` UTC.
         `clients`, `topics`: names with the wildcards * and ?. `brokers`: ADDRESS, ADDRESS:PORT or :PORT. `apis`: names
-        or keys. ValueError (of which `ExpressionError` is one) where an option is wrong, with the place.
+        or keys. `groups`: consumer groups, as in `group == NAME`.
+        ValueError (of which `ExpressionError` is one) where an option is wrong, with the place.
         """
         messages = None if definitions is None else definitions.messages
         nodes = _nodes(clients, topics, brokers, apis)
+        nodes += _group_nodes(groups, messages)
         if filter is not None:
             from kafkatap.reports.expressions import parse_expression
 
@@ -118,6 +124,7 @@ class Selection(NamedTuple):
             [("from", None if start is None else start.text), ("to", None if end is None else end.text)]
             + [("client", c) for c in clients] + [("topic", t) for t in topics]
             + [("broker", b) for b in brokers] + ([("api", ",".join(apis))] if apis else [])
+            + [("group", g) for g in groups]
             + [("filter", filter)]
         )  # fmt: skip
         return cls(_all_of(nodes, text or "", messages), window, text)
@@ -183,6 +190,9 @@ class Selector:
     def __init__(self, selection: Selection, names: RunNames) -> None:
         self.selection = selection
         self._names = names
+        condition = selection.condition()
+        if condition is not None and names.packet_places is not None and names.first is None:
+            names.packet_places.want(condition.packets)
         self._condition: Condition | None = None
         self._span: tuple[int, int] | None = None
         self._is_ready = False
@@ -255,8 +265,14 @@ class Selector:
             assert first is not None, "a batch comes after the first packet"
             selection = selection.at(first)
         self._condition = selection.condition()
+        if self._condition is not None:
+            self._condition.packet_places = self._names.packet_places
         self._span = None if selection.window is None else selection.window.span(0)
         self._is_ready = True
+
+
+#: A filter that is a group alone.
+_LONE_GROUP = re.compile(r"""\s*group\s*==\s*(?:"([^"\\]+)"|'([^'\\]+)'|([\w.]+))\s*""")
 
 
 def selection_of(options: argparse.Namespace, definitions: Definitions | None = None) -> Selection:
@@ -265,17 +281,27 @@ def selection_of(options: argparse.Namespace, definitions: Definitions | None = 
     ValueError (of which `ExpressionError` is one) where an option is wrong.
     """
     utc = bool(getattr(options, "utc", False))
+    alone = _LONE_GROUP.fullmatch(options.filter or "")
+    if alone is not None and getattr(options, "sections", None) == ["groups"] and not options.group:
+        options.group, options.filter = [next(filter(None, alone.groups()))], None
     return Selection.of(
         filter=options.filter,
         clients=options.client or (),
         topics=options.topic or (),
         brokers=options.broker or (),
         apis=[name for names in options.api or () for name in names],
+        groups=[] if shows_groups(options) else getattr(options, "group", None) or (),
         start=_moment(getattr(options, "start", None), utc),
         end=_moment(getattr(options, "end", None), utc),
         definitions=definitions,
         utc=utc,
     )
+
+
+def shows_groups(options: argparse.Namespace) -> bool:
+    """Whether --group leaves out rows and not exchanges: a report of the section `groups` alone. The Fetch requests of
+    a group name no group, and its lag is from them."""
+    return bool(getattr(options, "group", None)) and getattr(options, "sections", None) == ["groups"]
 
 
 def _moment(text: str | None, utc: bool) -> Moment | None:
@@ -290,6 +316,8 @@ def incident_selection(
     options: argparse.Namespace, shown: Selection, definitions: Definitions | None = None
 ) -> Selection | None:
     """The selection of --on, in a run that selects `shown` too; ValueError as for `selection_of`."""
+    if options.write_pcap is None and getattr(options, "on_events", False):
+        raise ValueError("--on-events says when packets are written: it needs --write-pcap FILE")
     if options.on is None:
         return None
     if options.write_pcap is None:
@@ -318,6 +346,17 @@ def _nodes(
     if brokers:
         found.append(("broker", MatchedTexts(frozenset(map(canonical_broker, brokers)))))
     return [ColumnAtom(NAMES[name], test) for name, test in found]
+
+
+def _group_nodes(groups: Sequence[str], messages: Messages | None) -> list[Node]:
+    """A node that holds for the messages that name one of some groups."""
+    if not groups:
+        return []
+    from kafkatap.reports.expressions.field_paths import fields_with_role
+    from kafkatap.reports.expressions.meaning import FieldAtom
+    from kafkatap.reports.expressions.verdicts import MatchedTexts
+
+    return [FieldAtom(fields_with_role("group_id", messages).places(), MatchedTexts(frozenset(groups)))]
 
 
 def _all_of(nodes: list[Node], text: str, messages: Messages | None) -> Expression | None:

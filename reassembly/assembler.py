@@ -32,7 +32,6 @@ from .dtypes import (
     ROW_FREE,
     ROW_OPEN,
     SEGMENT,
-    STALL,
     Bounds,
 )
 from .flows import FlowTable, flow_keys
@@ -49,7 +48,6 @@ from .stream_tables import (
     HELD_FULL,
     LISTENERS_FULL,
     POOL_FULL,
-    STALLS_FULL,
     STREAMS_STATE,
     StreamTables,
 )
@@ -66,9 +64,9 @@ _EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
 #: Places of fields among the int64s of PACKETS_STATE and of STREAMS_STATE. numpy takes a microsecond for a field of a
 #: record, and `read` comes a hundred times a second in live capture.
 _READ, _FIRST, _LAST = (packet_counts.PACKETS_STATE.fields[name][1] // 8 for name in ("read", "first", "last"))  # type: ignore[index]
-_CHUNKS, _NEXT_SERIAL, _CLOSED, _POOL_USED, _HELD_BYTES, _STALLS = (
+_CHUNKS, _NEXT_SERIAL, _CLOSED, _POOL_USED, _HELD_BYTES = (
     STREAMS_STATE.fields[name][1] // 8  # type: ignore[index]
-    for name in ("chunks", "next_serial", "closed", "pool_used", "held_bytes", "stalls")
+    for name in ("chunks", "next_serial", "closed", "pool_used", "held_bytes")
 )
 
 
@@ -112,7 +110,6 @@ class Assembler:
         self.duplicates = np.zeros(1, np.int64)  # packets, by capture point
         self._ended = np.zeros(4_096, np.int32)
         self._measures = np.zeros(1, MEASURE)
-        self._stalls = np.zeros(3, STALL)
 
     def bound(self, bounds: Bounds) -> None:
         """Keep no more than `bounds` from now on."""
@@ -134,10 +131,9 @@ class Assembler:
             self._begin_progress()
 
     def measure(self) -> None:
-        """Also measure windows, round trips and stalls (`measures`). Call it before the first packet."""
+        """Also measure windows and round trips (`measures`). Call it before the first packet."""
         self._packet_tables = None
         self._state["measures"] = 1
-        self._stalls = np.zeros(4_096, STALL)
         self._grow_measures()
 
     # Packets in, chunks out.
@@ -222,12 +218,6 @@ class Assembler:
             self._tables_of_chunks = [*self._tables_of_chunks[1:], self._tables_of_chunks[0]]
             self._packet_tables = None
         return taken
-
-    def take_stalls(self) -> Array:
-        """Return copies of the STALL rows since the last call."""
-        made = self._numbers.item(_STALLS)
-        self._numbers[_STALLS] = 0
-        return self._stalls[:made].copy()
 
     def release(self, ended: Array) -> None:
         """Free the rows of ended connections. Their numbers are used again."""
@@ -358,9 +348,9 @@ class Assembler:
         resume_connection(self._tables, connection, known)
 
     def expect(self, connection: int, known: Resumption) -> None:
-        """Measure a connection, of which only the first packet was read, with what an earlier run showed of it."""
-        if self.is_measured:
-            expect_connection(self._tables, connection, known)
+        """Judge the stalls of a connection, of which only the first packet was read, with what an earlier run showed of
+        it."""
+        expect_connection(self._tables, connection, known)
 
     def ignore(self, connections: Array) -> None:
         """Read no more of these connections (int64 numbers) that are quiet: the next SYN on their 4-tuple begins anew.
@@ -387,7 +377,6 @@ class Assembler:
             for name in MEASURE_COUNTERS:
                 self._measures[name][2 * rows] = 0
                 self._measures[name][2 * rows + 1] = 0
-            self.take_stalls()
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
@@ -460,7 +449,6 @@ class Assembler:
             progress=self._progress,
             duplicates=self.duplicates,
             measures=self._measures,
-            stalls=self._stalls,
             chunks=self.chunks,
         )
 
@@ -475,8 +463,6 @@ class Assembler:
             self._connections.grow()
             self._grow_progress()
             self._grow_measures()
-        elif stopped == STALLS_FULL:
-            self._stalls = grown(self._stalls)
         elif stopped == LISTENERS_FULL:
             self._listeners.grow()
         elif stopped == FLOWS_FULL:

@@ -84,24 +84,49 @@ def _put_stream(t, out, at, number, opened):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _put_stall(t, out, at, number):  # type: ignore[no-untyped-def]
+    """Write what the next stalls of direction `number` depend on. If all of its data is acknowledged, they matter
+    inside of messages only, whose bytes both runs read."""
+    stream = t.directions[number]
+    following = np.int64(stream.next)
+    at = put_int(out, at, np.int64(stream.window))
+    at = put_int(out, at, np.int64(stream.shift))
+    at = put_int(out, at, np.int64(stream.mss))
+    sent = max(stream.sent, following)
+    if stream.last_data == 0 or sent <= stream.acked:
+        return put_int(out, at, np.int64(-1))
+    at = put_int(out, at, sent - following)
+    at = put_int(out, at, stream.last_data)
+    at = put_int(out, at, stream.freed_at if stream.freed_at > stream.last_data else np.int64(0))
+    at = put_int(out, at, following - max(stream.acked_then, np.int64(0)))
+    at = put_int(out, at, np.int64(stream.last_wire))
+    at = put_int(out, at, np.int64(stream.is_limited))
+    at = put_int(out, at, np.int64(stream.is_pushed))
+    at = put_int(out, at, stream.recovery - following if stream.recovery > stream.acked else np.int64(0))
+    at = put_int(out, at, stream.lost_ns)
+    at = put_int(out, at, stream.awaited_ns)
+    if stream.copy_end == 0:
+        return put_int(out, at, np.int64(-1))
+    at = put_int(out, at, stream.copy_from - following)
+    at = put_int(out, at, stream.copy_end - following)
+    at = put_int(out, at, stream.copy_at)
+    at = put_int(out, at, stream.copy_stamp)
+    return put_int(out, at, np.int64(stream.copies))
+
+
+@helper
 def _put_measures(t, out, at, number):  # type: ignore[no-untyped-def]
     """Write what later measures of direction `number` depend on. Times of data matter while it is not acknowledged."""
     m, stream = t.measures[number], t.directions[number]
     if m.serial != t.connections[number >> 1].serial + 1:
         return put_int(out, at, np.int64(-1))
-    at = put_int(out, at, np.int64(stream.shift))
-    at = put_int(out, at, np.int64(stream.mss))
     following = np.int64(stream.next)
     in_flight = m.sent > stream.acked and m.last_data != 0
     at = put_int(out, at, m.sent - following if m.last_data != 0 else np.int64(0))
     at = put_int(out, at, m.sent - stream.acked if in_flight else np.int64(0))
     at = put_int(out, at, m.last_data if in_flight else np.int64(0))
-    at = put_int(out, at, m.zero_until if in_flight else np.int64(0))
-    at = put_int(out, at, m.recovery - following if m.recovery > stream.acked else np.int64(0))
     at = put_int(out, at, m.timed_at if m.timed_end >= 0 else np.int64(0))
     at = put_int(out, at, m.timed_end - following if m.timed_end >= 0 else np.int64(0))
-    at = put_int(out, at, m.loss_begin if m.loss_end != 0 else np.int64(0))
-    at = put_int(out, at, m.loss_end)
     return put_int(out, at, m.zero_since)
 
 
@@ -119,6 +144,8 @@ def write_states(t, numbers, earlier, first, out, ends):  # type: ignore[no-unty
         row = t.connections[c]
         captured = row.syn_at != 0 or row.syn_ack_at != 0
         end = put_int(out, at, row.closed_at)
+        end = put_int(out, end, np.int64(row.fin_by))
+        end = put_int(out, end, row.fin_at)
         if earlier[i] == 0:
             end = put_int(out, end, row.handshake_rtt_ns)
             open_handshake = captured and row.handshake_rtt_ns < 0
@@ -127,6 +154,7 @@ def write_states(t, numbers, earlier, first, out, ends):  # type: ignore[no-unty
             end = put_int(out, end, np.int64(row.client) if open_handshake else np.int64(-1))
         for number in range(2 * c, 2 * c + 2):
             end = _put_stream(t, out, end, number, captured)
+            end = _put_stall(t, out, end, number)
             if t.state[0].measures != 0:
                 end = _put_measures(t, out, end, number)
         ends[i] = end
@@ -161,6 +189,12 @@ def resume_connection(t: StreamTables, c: int, known: Resumption) -> None:
         stream.next += more
         stream.acked += more
         stream.fin += more if stream.fin >= 0 else 0
+        stream.sent += more
+        stream.acked_then += more
+        stream.recovery += more if stream.recovery > 0 else 0
+        if stream.copy_end:
+            stream.copy_from += more
+            stream.copy_end += more
         if t.state[0].measures:
             _move_measures(t.measures[number], more)
         for i in _held_rows(t, number):
@@ -171,13 +205,13 @@ def resume_connection(t: StreamTables, c: int, known: Resumption) -> None:
 
 def _move_measures(measure: Any, more: int) -> None:
     """Count the offsets of a MEASURE row from `more` bytes earlier."""
-    for name in ("sent", "acked", "recovery"):
-        setattr(measure, name, getattr(measure, name) + more)
+    measure.sent += more
     measure.timed_end += more if measure.timed_end >= 0 else 0
 
 
 def expect_connection(t: StreamTables, c: int, known: Resumption) -> None:
-    """Measure connection `c`, of which a first packet was read, with what an earlier capture showed of its handshake.
+    """Judge the stalls of connection `c`, of which a first packet was read, with what an earlier capture showed of its
+    handshake.
 
     `resume_connection` follows. Streams do not depend on it.
     """
@@ -185,11 +219,11 @@ def expect_connection(t: StreamTables, c: int, known: Resumption) -> None:
     if rtt >= 0 and known.handshake.syn_at and known.handshake.syn_ack_at:
         to_server, client = min(max(0, to_server), rtt), known.handshake.client
     for direction, options in enumerate(known.options):
-        stream, measure = t.directions[2 * c + direction], t.measures[2 * c + direction]
+        stream = t.directions[2 * c + direction]
         if stream.shift == SHIFT_UNKNOWN:
             stream.shift, stream.mss, stream.sack_permitted, stream.timestamps = options
         if client >= 0:
-            measure.lag = rtt - to_server if direction == client else to_server
+            stream.lag = rtt - to_server if direction == client else to_server
 
 
 def _held_rows(t: StreamTables, number: int) -> list[int]:

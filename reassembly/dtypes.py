@@ -100,6 +100,7 @@ CONNECTION = record_dtype(
     ("first", "i8"),
     ("last", "i8"),
     ("closed_at", "i8"),
+    ("fin_at", "i8"),  # time of the first FIN; 0: none came
     ("syn_at", "i8"),
     ("syn_ack_at", "i8"),
     ("handshake_rtt_ns", "i8"),
@@ -122,6 +123,12 @@ DIRECTION = record_dtype(
     ("base_seq", "i8"),  # sequence number of stream offset 0
     ("next", "i8"),  # first stream offset that no chunk has covered yet
     ("acked", "i8"),  # highest offset that the other end acknowledged
+    # What the next stall depends on (`stalls`), ns and offsets.
+    ("last_data", "i8"),  # the time of the last data segment; 0: none
+    ("freed_at", "i8"),  # when the other end last acknowledged more, or opened its window further; 0
+    ("acked_then", "i8"),  # `acked` at the last data segment
+    ("window", "i4"),  # the last one that its sender advertised, not scaled; -1: none
+    ("last_wire", "i4"),  # payload of the last data segment
     ("fin", "i8"),  # offset after the last byte, once a FIN was captured; -1
     ("held_since", "i8"),  # when the first held segment came
     ("recent", "i8"),  # its latest row of RECENT_PACKET, counted from 1; 0: none
@@ -136,6 +143,19 @@ DIRECTION = record_dtype(
     ("stray_bytes", "i8"),  # payload far outside of the window
     ("duplicate_packets", "i8"),  # copies of packets: they count nowhere else in this row
     ("duplicate_bytes", "i8"),  # their payload
+    ("spurious_packets", "i8"),  # retransmissions of which the other end had the bytes
+    # Stalls beyond the usual kind.
+    ("sent", "i8"),  # the end of the highest byte sent, if that is beyond `next`
+    ("recovery", "i8"),  # what was sent at the last retransmission
+    ("lost_ns", "i8"),  # silences that ended with retransmissions, since the last new data
+    ("awaited_ns", "i8"),  # those of them that were spurious
+    ("copy_from", "i8"),  # the range of retransmitted bytes that were captured before; empty if `copy_end` is 0
+    ("copy_end", "i8"),
+    ("copy_at", "i8"),  # the last of these retransmissions
+    ("copy_stamp", "i8"),  # the time stamp of the first one; -1: none
+    ("lag", "i8"),  # the round trip from the capture point to its sender, if an earlier run saw the handshake; -1
+    ("copies", "i4"),  # how many these are
+    ("spurious_due", "i4"),  # spurious retransmissions that no D-SACK has reported
     ("held", "i4"),  # first held segment, in order of offset; -1
     ("held_last", "i4"),  # the last of them
     ("held_count", "i4"),
@@ -149,6 +169,8 @@ DIRECTION = record_dtype(
     ("sack_permitted", "u1"),  # options of its SYN
     ("timestamps", "u1"),
     ("mss", "i4"),  # 0: none
+    ("is_limited", "u1"),  # 1: the last data segment filled the window
+    ("is_pushed", "u1"),  # 1: it ended a write (PSH)
 )
 #: `DIRECTION.shift` if the SYN had no such option, and if its options were not captured.
 NOT_SCALED, SHIFT_UNKNOWN = -2, -1
@@ -156,7 +178,7 @@ NOT_SCALED, SHIFT_UNKNOWN = -2, -1
 CONNECTION_COUNTERS = ("packets",)
 DIRECTION_COUNTERS = (
     "packets", "bytes", "retransmitted_packets", "retransmitted_bytes", "out_of_order", "gap_bytes", "cut_bytes",
-    "stray_bytes", "duplicate_packets", "duplicate_bytes", "gaps", "zero_windows",
+    "stray_bytes", "duplicate_packets", "duplicate_bytes", "spurious_packets", "gaps", "zero_windows",
 )  # fmt: skip
 
 #: What a run measures of a direction, if it measures (`measures`): its sender's windows, and how its data was sent.
@@ -164,18 +186,10 @@ DIRECTION_COUNTERS = (
 MEASURE = record_dtype(
     ("serial", "i8"),  # of its connection, plus 1
     ("sent", "i8"),  # the end of the highest byte sent
-    ("acked", "i8"),  # what was acknowledged of it at the last data segment
     ("timed_end", "i8"),  # the end of the segment whose acknowledgement is timed; -1: none
     ("timed_at", "i8"),
-    ("lag", "i8"),  # the round trip from the capture point to its sender, if an earlier run saw the handshake; -1
     ("last_data", "i8"),  # the time of the last data segment; 0: none
-    ("new_data", "i8"),  # the time of the last one that was no retransmission
-    ("recovery", "i8"),  # what was sent at the last retransmission
-    ("loss_begin", "i8"),  # the last stall by a loss, until new data is sent; 0: none
-    ("loss_end", "i8"),
-    ("free_at", "i8"),  # since when all is acknowledged and the window open; 0: not so
     ("zero_since", "i8"),  # since when its own window is closed; 0: it is open
-    ("zero_until", "i8"),  # when its own window opened last
     ("window_max", "i8"),  # the largest window that it advertised, bytes
     ("in_flight_max", "i8"),  # the most bytes that were sent and not acknowledged
     ("zero_window_ns", "i8"),  # how long its own window was closed
@@ -194,17 +208,6 @@ MEASURE_COUNTERS = (
     "window_max", "in_flight_max", "zero_window_ns", "rtt_count", "rtt_sum", "rtt_min", "rtt_max",
     "retransmission_wait_sum", "retransmission_wait_max", "retransmissions", "retransmission_timeouts",
 )  # fmt: skip
-#: A time in which a direction sent no data, and why (`measures`), ns. If `begin` is after `end`, the row takes back an
-#: earlier one that was as long and had the same end.
-STALL = record_dtype(
-    ("begin", "i8"),
-    ("end", "i8"),
-    ("new_data", "i8"),  # the time of the last segment before it that was no retransmission
-    ("connection", "i4"),
-    ("direction", "u1"),
-    ("cause", "u1"),  # RECEIVER_LIMITED, …
-)
-RECEIVER_LIMITED, LOSS, SENDER_IDLE = range(3)
 
 #: What distinguishes a TCP packet from others of its direction: fields as in SEGMENT. `previous`: the row of the packet
 #: before it of the same direction, counted as `DIRECTION.recent`.
@@ -252,7 +255,9 @@ HELD = record_dtype(
 #: * DATA: `length` bytes on the wire, from sequence number `seq` on. The first `captured` of them lie at `at` in the
 #:   block or in the held pool.
 #: * GAP: `length` bytes that no packet carried.
-#: * END. `opening`: the directions without any packet.
+#: * END. `opening`: the directions without any packet, and who closed it (ENDED_BY). `at`: when the input ended, ns
+#:   since the epoch, if the connection was open until then; else 0. `length`: when it was closed; 0: it was not.
+#: * STALL: before the DATA that ends a silence of a direction, why it was silent for `length` ns (`stalls`).
 CHUNK = record_dtype(
     ("at", "i8"),
     ("ts", "i8"),
@@ -264,10 +269,17 @@ CHUNK = record_dtype(
     ("direction", "u1"),
     ("kind", "u1"),  # CHUNK_DATA, …
     ("source", "u1"),  # FROM_BLOCK, FROM_HELD
-    ("opening", "u1"),  # of a START: OPENING_UNKNOWN, …; of an END: the directions without any packet, as bits
+    ("opening", "u1"),  # of a START: OPENING_UNKNOWN, …; of an END: bits, see above
 )
-CHUNK_DATA, CHUNK_GAP, CHUNK_START, CHUNK_END = range(4)
+CHUNK_DATA, CHUNK_GAP, CHUNK_START, CHUNK_END, CHUNK_STALL = range(5)
+#: `opening` of a STALL (`stalls`).
+(
+    STALL_LOSS, STALL_RECEIVER, STALL_SENDER, STALL_NAGLE, STALL_PATH, STALL_UNKNOWN, STALL_LATE, STALL_RESENT,
+    STALL_RETRACTED,
+) = range(9)  # fmt: skip
 FROM_BLOCK, FROM_HELD = 0, 1
 #: How the client of a connection is known: not at all; by its SYN or SYN-ACK, so the streams' first bytes follow; by a
 #: hint, because the other end is known to listen. OPENING_RESUMED is set by a run that continues an earlier one.
 OPENING_UNKNOWN, OPENING_SYN, OPENING_HINT, OPENING_RESUMED = range(4)
+#: Bits in `opening` of an END, by the direction of the first FIN, or else of the RST.
+ENDED_BY = (4, 8)

@@ -21,7 +21,6 @@ from .dtypes import (
     MEASURE,
     PROGRESS,
     RECENT_PACKET,
-    STALL,
 )
 from .listeners import ListenerArrays, listeners_full
 
@@ -46,13 +45,14 @@ STREAMS_STATE = record_dtype(
     ("recent", "i8"),  # how many rows of RECENT_PACKET were written
     ("points", "i8"),  # how many capture points there are
     ("measures", "i8"),  # 1: the run measures
-    ("stalls", "i8"),  # rows of the stalls that are ready
 )
 #: Why a kernel stopped: everything was read, or a table is full.
 (
-    ASSEMBLED, CHUNKS_FULL, CONNECTIONS_FULL, HELD_FULL, POOL_FULL, LISTENERS_FULL, FLOWS_FULL, STALLS_FULL,
-) = range(8)  # fmt: skip
+    ASSEMBLED, CHUNKS_FULL, CONNECTIONS_FULL, HELD_FULL, POOL_FULL, LISTENERS_FULL, FLOWS_FULL,
+) = range(7)  # fmt: skip
 
+#: STALL chunks of one segment, at most.
+STALLS_ROOM = 8
 #: A segment farther than this from the expected byte is not of this connection (windows end at 1 GiB).
 FAR = 1 << 30
 
@@ -73,15 +73,14 @@ class StreamTables(NamedTuple):
     progress: Annotated[Array, PROGRESS]  # POINTS_KEPT rows for each direction, if there are several points
     duplicates: Annotated[Array, np.int64]  # packets, by capture point
     measures: Annotated[Array, MEASURE]  # a row for each direction, if the run measures
-    stalls: Annotated[Array, STALL]
     chunks: Annotated[Array, CHUNK]
 
 
 @inlined
 def chunks_full(t):  # type: ignore[no-untyped-def]
     """Return whether the chunks of one segment may not fit: all that is held, each behind a gap of its own direction
-    and one of the other, a start, an end, and gaps at the end."""
-    return t.state[0].chunks + 3 * rows_in_use(t.free_held) + 12 > t.chunks.shape[0]
+    and one of the other, a start, an end, gaps at the end, and stalls."""
+    return t.state[0].chunks + 3 * rows_in_use(t.free_held) + 12 + STALLS_ROOM > t.chunks.shape[0]
 
 
 @inlined
@@ -97,8 +96,6 @@ def full_table(t, wire):  # type: ignore[no-untyped-def]
         return CONNECTIONS_FULL
     if listeners_full(t.listeners):
         return LISTENERS_FULL
-    if t.state[0].stalls + 3 > t.stalls.shape[0]:
-        return STALLS_FULL
     return ASSEMBLED
 
 

@@ -25,6 +25,7 @@ from .connection_rules import CLOSED_NS, close_connection, connection_of, is_ove
 from .dtypes import (
     ACK,
     CHUNK_END,
+    ENDED_BY,
     FIN,
     FROM_HELD,
     IGNORED,
@@ -52,10 +53,20 @@ from .held_segments import (
 from .listeners import add_listener
 from .measures import measure_segment
 from .recent_packets import count_duplicate, is_copy, note_packet
+from .stalls import (
+    may_have_stalled,
+    note_data,
+    note_duplicate_report,
+    note_sent,
+    note_stall,
+    note_window,
+    resolve_copies,
+)
 from .stream_tables import (
     ASSEMBLED,
     CHUNKS_FULL,
     FAR,
+    STALLS_ROOM,
     StreamTables,
     add_chunk,
     add_data,
@@ -107,15 +118,21 @@ def _note_start(t, buf, c, stream, segment):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _acknowledge(t, c, number, segment):  # type: ignore[no-untyped-def]
+def _acknowledge(t, buf, c, number, segment):  # type: ignore[no-untyped-def]
     """Note what a segment of direction `number` acknowledges of the other one."""
     row = t.connections[c]
     if row.handshake_rtt_ns < 0 and row.syn_at != 0 and row.syn_ack_at != 0 and segment.direction == row.client:
         # SYN to SYN-ACK plus SYN-ACK to ACK: the whole round trip, wherever the capture was made
         row.handshake_rtt_ns = max(np.int64(0), segment.ts - row.syn_at)
     other = t.directions[number ^ 1]
+    if segment.tcp_flags & SYN == 0:
+        note_window(t.directions[number], other, segment)
     if other.started:
         _note_acked(other, segment)
+        if other.copy_end != 0:
+            resolve_copies(t, buf, number ^ 1, segment)
+        if other.last_data != 0:
+            note_duplicate_report(t, buf, number ^ 1, segment)
 
 
 @inlined
@@ -130,6 +147,7 @@ def _note_acked(other, segment):  # type: ignore[no-untyped-def]
     acked = other.next + distance(other, segment.ack)
     if acked > other.acked and acked - other.next < FAR:
         other.acked = acked
+        other.freed_at = segment.ts
 
 
 @inlined
@@ -166,6 +184,7 @@ def _add_payload(t, buf, c, number, segment):  # type: ignore[no-untyped-def]
     if offset - stream.next > FAR or stream.next - offset > FAR:
         stream.stray_bytes += wire
         return
+    note_data(t, buf, number, segment, offset)
     if offset + wire <= stream.next:
         stream.retransmitted_bytes += wire
         if wire > 1 or offset + 1 < stream.next:  # else a keep-alive
@@ -195,6 +214,7 @@ def _note_close(t, c, number, segment):  # type: ignore[no-untyped-def]
     flags = segment.tcp_flags
     if flags & FIN and row.fin_by < 0:
         row.fin_by = segment.direction
+        row.fin_at = segment.ts
     if flags & FIN and stream.started:
         stream.fin = stream.next + distance(stream, _payload_seq(segment)) + segment.wire
     both_ended = stream.fin >= 0 and t.directions[number ^ 1].fin >= 0
@@ -247,7 +267,7 @@ def assemble_segment(t, buf, segment):  # type: ignore[no-untyped-def]
     _note_flags(row, stream, segment)
     _note_start(t, buf, c, stream, segment)
     if segment.tcp_flags & (ACK | RST) == ACK:
-        _acknowledge(t, c, number, segment)
+        _acknowledge(t, buf, c, number, segment)
     if segment.wire > 0:
         _add_payload(t, buf, c, number, segment)
     if t.directions[2 * c].held >= 0 or t.directions[2 * c + 1].held >= 0:
@@ -258,22 +278,23 @@ def assemble_segment(t, buf, segment):  # type: ignore[no-untyped-def]
         move_to_duplicates(t, number, segment, old_bytes, old_packets)
         note_progress(t, number, segment)
     if t.state[0].measures != 0:
-        measure_segment(t, buf, c, number, segment)
+        measure_segment(t, c, number, segment)
     row.is_quiet = _is_quiet(t, c)
 
 
 @inlined
 def _is_quiet(t, c):  # type: ignore[no-untyped-def]
     """Return whether `assemble_usual` may add segments to connection `c`: it is open, its start is known, it holds
-    nothing, and nothing is measured."""
+    nothing, no retransmission waits for its acknowledgement, and nothing is measured."""
     row = t.connections[c]
     a, b = t.directions[2 * c], t.directions[2 * c + 1]
     is_open = row.closed_at == 0 and (a.fin < 0 or b.fin < 0) and row.previous < 0 and a.held < 0 and b.held < 0
+    has_no_copies = a.copy_end == 0 and b.copy_end == 0
     handshake_known = row.handshake_rtt_ns >= 0 or row.syn_at == 0 or row.syn_ack_at == 0
     is_known = handshake_known and row.only_syn == 0 and a.started != 0 and b.started != 0
     one_point = t.state[0].points <= 1
     is_counted_only = t.state[0].measures == 0
-    return np.int64(1 if is_open and is_known and one_point and is_counted_only else 0)
+    return np.int64(1 if is_open and is_known and has_no_copies and one_point and is_counted_only else 0)
 
 
 @inlined
@@ -301,7 +322,7 @@ def assemble_usual(t, segment):  # type: ignore[no-untyped-def]
     if c < 0 or segment.tcp_flags & (ACK | SYN | FIN | RST) != ACK or segment.window == 0:
         return False
     row = t.connections[c]
-    if row.is_quiet == 0 or is_over(t, c) or state.chunks >= t.chunks.shape[0]:
+    if row.is_quiet == 0 or is_over(t, c) or state.chunks + STALLS_ROOM >= t.chunks.shape[0]:
         return False
     number = 2 * c + segment.direction
     stream = t.directions[number]
@@ -317,7 +338,11 @@ def assemble_usual(t, segment):  # type: ignore[no-untyped-def]
     note_packet(t, stream, segment)
     _count_segment(t, row, stream, segment)
     _note_acked(other, segment)
+    note_window(stream, other, segment)
     if segment.wire > 0:
+        if may_have_stalled(stream, segment.ts):
+            note_stall(t, number, segment)
+        note_sent(stream, other, segment, stream.next + segment.wire)
         payload = Payload(stream.next, segment.at, segment.ts, segment.packet, segment.captured, segment.wire)
         add_data(t, number, segment.source, payload)
     return True
@@ -354,6 +379,14 @@ def assemble(buf, segments, first, count, t):  # type: ignore[no-untyped-def]
 def _unseen_directions(t, c):  # type: ignore[no-untyped-def]
     """Return the directions of which no packet was captured, as bits."""
     return (t.directions[2 * c].started == 0) + 2 * (t.directions[2 * c + 1].started == 0)
+
+
+@helper
+def _closed_by(row):  # type: ignore[no-untyped-def]
+    """Return the bit of ENDED_BY for the direction of a connection's first FIN, or else of its RST; 0 if it is open."""
+    if row.fin_by >= 0:
+        return ENDED_BY[row.fin_by]
+    return ENDED_BY[row.reset_by] if row.reset_by >= 0 else 0
 
 
 @helper
@@ -406,7 +439,11 @@ def finish(now, everything, idle, t, ended):  # type: ignore[no-untyped-def]
         for number in range(2 * c, 2 * c + 2):
             _skip_tail(t, number)
         chunk = add_chunk(t, CHUNK_END, 2 * c, row.last, 0)
-        chunk.opening = _unseen_directions(t, c)
+        chunk.opening = _unseen_directions(t, c) + _closed_by(row)
+        if chunk.opening >= ENDED_BY[0]:
+            chunk.length = row.fin_at if row.fin_by >= 0 else row.closed_at
+        if everything != 0 and chunk.opening < ENDED_BY[0] and t.flows[row.flow].connection == c:
+            chunk.at = now
         row.used = ROW_ENDED
         ended[made] = c
         made += 1

@@ -1,12 +1,16 @@
 """Tables of reports for Arrow and pandas, with the columns of JSON.
 
 A column's type depends on its kind alone, never on its values, so tables of several reports can be appended. Durations
-are integers, as in docs/tables.md; times are timestamps in UTC. Texts are unescaped.
+are integers, as in docs/tables.md; times are timestamps in UTC. Texts are unescaped. The numbers of findings, whose
+names differ, are JSON.
 """
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
+
+from .plain_values import plain_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,11 +45,10 @@ def data_frame(table: ReportTable, **options: Any) -> pd.DataFrame:
 
 
 def _values(table: ReportTable, place: int) -> list[Any]:
-    kind, values = table.columns[place].kind, [row[place] for row in table.rows]
-    if kind == "versions":
-        return [value and [{"api": v[0], "versions": list(v[1])} for v in value] for value in values]  # type: ignore[union-attr]
-    if kind == "texts":
-        return [None if value is None else list(value) for value in values]  # type: ignore[arg-type]
+    column = table.columns[place]
+    values = [plain_value(column, row[place]) for row in table.rows]
+    if column.kind == "numbers":
+        return [None if value is None else json.dumps(value) for value in values]
     return values
 
 
@@ -53,7 +56,9 @@ def _type(column: Column) -> Any:
     import pyarrow as pa
 
     versions = pa.list_(pa.struct([("api", pa.string()), ("versions", pa.list_(pa.int16()))]))
+    parties = pa.list_(pa.struct([("kind", pa.string()), ("name", pa.string())]))
     types = {
+        "numbers": pa.string(), "parties": parties, "packets": pa.list_(pa.int64()),
         "text": pa.string(), "texts": pa.list_(pa.string()), "versions": versions, "share": pa.float64(),
         "number": pa.float64(), "time": pa.timestamp("ns", "UTC"), "flag": pa.bool_(),
     }  # fmt: skip

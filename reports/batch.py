@@ -58,19 +58,14 @@ _OPTIONS = (
     ("sack_permitted", "u1"),
     ("timestamps", "u1"),
 )
-#: What the transfer times of an exchange, or of all exchanges of a connection, were spent on; the rest is the path's.
-#: `wait_loss_ns`: of the wait for the response, while the request was lost.
-TRANSFER = record_dtype(
-    ("request_transfer_ns", "i8"),
-    ("request_receiver_limited_ns", "i8"),
-    ("request_loss_ns", "i8"),
-    ("request_sender_idle_ns", "i8"),
-    ("response_transfer_ns", "i8"),
-    ("response_receiver_limited_ns", "i8"),
-    ("response_loss_ns", "i8"),
-    ("response_sender_idle_ns", "i8"),
-    ("wait_loss_ns", "i8"),
-)
+#: Sums over the messages of a connection, ns: from first to last byte, and parts of that. The rest is the path's.
+#: `wait_loss_ns`: of the time between request and response, while one of them was lost.
+TRANSFER_SUMS = (
+    *(f"{message}_{name}_ns" for message in ("request", "response") for name in (
+        "transfer", "loss", "receiver", "sender", "unexplained",
+    )),
+    "wait_loss_ns",
+)  # fmt: skip
 #: Other sums over the exchanges of a connection: their number, and the times of answered ones. `broker_ns`: without
 #: APIs that wait at the broker (`dissector.dtypes.WAITS`).
 EXCHANGE_SUMS = ("exchanges", "total_ns", "hol_wait_ns", "throttle_wait_ns", "broker_ns")
@@ -145,6 +140,7 @@ CONNECTION_ROW = record_dtype(
     ("connection", "i8"),
     ("first", "i8"),  # ns since the epoch
     ("last", "i8"),
+    ("closed_at", "i8"),  # when the first FIN or RST came; -1: none did
     ("handshake_rtt_ns", "i8"),  # from the SYN to the ACK of the SYN-ACK; -1: unknown
     ("packets", "i8"),
     ("first_packet", "i8"),  # its number
@@ -156,12 +152,18 @@ CONNECTION_ROW = record_dtype(
     ("broker_retransmitted_bytes", "i8"),
     ("client_retransmitted_packets", "i8"),
     ("broker_retransmitted_packets", "i8"),
+    ("client_spurious_retransmissions", "i8"),  # of them, those that the broker did not need
+    ("broker_spurious_retransmissions", "i8"),
+    ("client_lost_bytes", "i8"),  # its last bytes, if it sent the first of them again and nothing acknowledged it
+    ("client_lost_at", "i8"),  # when it sent them last, ns since the epoch
     ("client_out_of_order", "i8"),
     ("broker_out_of_order", "i8"),
     ("client_duplicates", "i8"),  # its packets that were captured twice; nothing else counts these
     ("broker_duplicates", "i8"),
     ("client_gap_bytes", "i8"),
     ("broker_gap_bytes", "i8"),
+    ("client_unacknowledged_bytes", "i8"),  # sent, and not acknowledged when the connection ended
+    ("broker_unacknowledged_bytes", "i8"),
     ("client_gaps", "i4"),
     ("broker_gaps", "i4"),
     ("client_zero_windows", "i4"),
@@ -184,19 +186,16 @@ CONNECTION_ROW = record_dtype(
     ("reset_by", "i1"),  # the end whose RST closed it; -1
     *((f"{end}_{name}", kind) for end in ("client", "broker") for name, kind in _OPTIONS),
     *_TLS,
+    *((name, "i8") for name in (*TRANSFER_SUMS, *EXCHANGE_SUMS)),
     ("is_measured", "u1"),  # the columns after this one are known
     *((f"{end}_{name}", kind) for end in ("client", "broker") for name, kind in _MEASURED),
-    *((name, "i8") for name in TRANSFER.names or ()),
-    *((name, "i8") for name in EXCHANGE_SUMS),
 )
 MEASURED_COLUMNS = tuple(name for name, _ in _MEASURED)
 OPTION_COLUMNS = tuple(name for name, _ in _OPTIONS)
 #: Columns of CONNECTION_ROW that are known only if `is_measured`.
-ALL_MEASURED = (
-    *(f"{end}_{name}" for end in ("client", "broker") for name in MEASURED_COLUMNS),
-    *(TRANSFER.names or ()),
-    *EXCHANGE_SUMS,
-)  # fmt: skip
+ALL_MEASURED = tuple(f"{end}_{name}" for end in ("client", "broker") for name in MEASURED_COLUMNS)
+#: Sums of CONNECTION_ROW over its exchanges.
+ALL_SUMS = (*TRANSFER_SUMS, *EXCHANGE_SUMS)
 
 
 def decryptions(rows: Array) -> Array:
@@ -227,9 +226,8 @@ class Batch(NamedTuple):
     `results` has only non-zero error codes.
     `marks`: uint64, one for each exchange: matches that inspectors found in the messages, or None.
     `topics`: EXCHANGE_TOPIC records, the topics of the requests, or None in a run without topics.
-    `transfers`: TRANSFER, one for each exchange, of a run that measures; or None.
-    `provisional`: uint8, one for each exchange, or None. 0: the exchange had no provisional row. Otherwise 1 + the
-    outcome in that row.
+    `provisional`: uint8, one for each exchange, or None. 0: the exchange had no provisional row. Otherwise that of
+    its LINK: the outcome in that row, and who closed the connection.
     `facts`: FACT rows in order of their exchanges, or None in a run that collects none.
     `estimates`: ESTIMATE rows, of encrypted connections; they belong to no exchange. None without any.
     `tokens`: bare SASL tokens of clients and their answers as a batch of their own, with facts; they are no exchanges.
@@ -242,7 +240,6 @@ class Batch(NamedTuple):
     topics: Array | None = None
     provisional: Array | None = None
     facts: Array | None = None
-    transfers: Array | None = None
     estimates: Array | None = None
     tokens: Batch | None = None
 
@@ -262,7 +259,6 @@ class Batch(NamedTuple):
             topics,
             None if self.provisional is None else self.provisional[mask],
             facts,
-            None if self.transfers is None else taken(self.transfers, np.flatnonzero(mask)),
             self.estimates,
             self.tokens,
         )
@@ -364,6 +360,11 @@ class Context(NamedTuple):
     not_captured: int = 0  # bytes of TCP payload that the snap length cut off
     interrupted: bool = False  # the user interrupted the reading
     counted: ConnectionTotals | None = None
+    options: tuple[tuple[str, str], ...] = ()  # those of `sections.commands.KEPT` that the user set, with their values
+
+    @property
+    def packet_places(self) -> None:
+        """Only a run has them."""
 
     def __repr__(self) -> str:
         files = f"{len(self.files):,} file{'' if len(self.files) == 1 else 's'}"

@@ -13,8 +13,8 @@ from .counting.counts import ReportCounts
 from .counting.heat_map import heat_map
 from .counting.histogram import middle
 from .counting.rollup import api_label
-from .model import Curve, Curves, Report, ReportTable
-from .questions.registry import USUAL
+from .model import Curve, Curves, Mark, Report, ReportTable
+from .questions.registry import USUAL, load_sections
 from .sections.clients import clients
 from .sections.error_codes import error_totals, errors
 from .sections.heading import files, heading
@@ -27,6 +27,8 @@ from .sections.throttle import throttle
 from .sections.timeline import timeline
 
 if TYPE_CHECKING:
+    from .findings import Finding
+    from .questions.section import SectionInput
     from .questions.section_counts import SectionCounts
 
 
@@ -55,7 +57,7 @@ def build_report(
     undecoded = not_decoded(counts, context)
     people = clients(counts, context)
     usual: dict[str, Callable[[], tuple[ReportTable, ...]]] = {
-        "summary": lambda: (summary(counts, context, Tables(detail, people, undecoded), selected),),
+        "summary": lambda: (summary(counts, context, Tables(detail, people, undecoded), selected, found),),
         "latency": lambda: (latency(counts, context, by),),
         "throttle": lambda: (throttle(counts, context),),
         "errors": lambda: (error_totals(detail), detail),
@@ -64,9 +66,19 @@ def build_report(
         "not-decoded": lambda: (undecoded,),
         "files": lambda: (files(context),),
     }
-    tables = [table for name in (USUAL if sections is None else sections) if name in usual for table in usual[name]()]
+    found: dict[str, Sequence[Finding]] = {}
+    more: list[ReportTable] = []
+    given = None
     if over_facts is not None:
-        tables += section_tables(over_facts, counts, context, options or {}, selected is not None)
+        from .questions.section import SectionInput
+
+        over_facts.finish()
+        given = SectionInput(over_facts, counts, context, options or {})
+        more = section_tables(given, sections, selected is not None)
+        found = {s.name: given.once(s.findings) for s in over_facts.sections if s.findings is not None}
+    tables = [table for name in (USUAL if sections is None else sections) if name in usual for table in usual[name]()]
+    tables += more
+    tables = _with_timeline_by(tables, given, by, timeline_rows)
     return Report(
         heading=heading(counts, context, len(people.rows), selected),
         tables=tuple(tables),
@@ -77,20 +89,41 @@ def build_report(
             *never_answered_warnings(counts),
             *not_decoded_warnings(undecoded),
         ),
-        curves=Curves(latency_curves(counts, context, by), heat_map(counts)) if curves else Curves(),
+        options=context.options,
+        curves=Curves(latency_curves(counts, context, by), heat_map(counts), _marks(found.get("events", ())))
+        if curves
+        else Curves(),
     )
 
 
-def section_tables(
-    over_facts: SectionCounts, counts: ReportCounts, context: Context, options: Mapping[str, Any], is_selected: bool
-) -> list[ReportTable]:
-    """The tables of the sections over facts. `is_selected`: exchanges were left out."""
-    from .questions.section import SectionInput
+def _with_timeline_by(
+    tables: list[ReportTable], given: SectionInput | None, by: str, rows: int
+) -> list[ReportTable]:  # fmt: skip
+    """The tables, with the timeline of each broker or client after the timeline, if the report is by these."""
+    from .sections.timeline_by import BY, timeline_by
 
-    over_facts.finish()
-    given = SectionInput(over_facts, counts, context, options)
+    at = next((n for n, table in enumerate(tables) if table.name == "timeline"), None)
+    if at is None or given is None or by not in BY or "events" not in (s.name for s in given.sections.sections):
+        return tables
+    return [*tables[: at + 1], timeline_by(given, by, rows), *tables[at + 1 :]]
+
+
+def _marks(events: Sequence[Finding]) -> tuple[Mark, ...]:
+    """The events that charts show: those that follow from no other one, and the returns of brokers."""
+    from .findings import NOTE
+
+    chosen = (e for e in events if e.severity != NOTE or e.id == "broker_returned")
+    return tuple(Mark(e.begin or 0, e.end, e.label, e.text) for e in chosen if e.cause is None or e.severity == NOTE)
+
+
+def section_tables(given: SectionInput, wanted: Sequence[str] | None, is_selected: bool) -> list[ReportTable]:
+    """The tables of the sections over facts. `wanted`: names of sections; None: of all that were counted.
+    `is_selected`: exchanges were left out."""
     found: list[ReportTable] = []
-    for section in over_facts.sections:
+    shown = given.sections.sections if wanted is None else load_sections(wanted)
+    for section in given.sections.sections:
+        if section not in shown:
+            continue
         made = list(section.tables(given))
         if is_selected and section.under_selection:
             made[0] = made[0].replace(notes=(*made[0].notes, section.under_selection))

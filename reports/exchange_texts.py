@@ -5,7 +5,7 @@ Client ids are other people's text: they are escaped and cut.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kafkatap.dissector import dtypes as r
 from kafkatap.dissector.kafka.error_codes import error_name
@@ -17,14 +17,17 @@ from .counting.rollup import api_label
 LONGEST_NAME, MOST_CODES = 100, 5
 _OUTCOMES = {
     r.NO_REPLY_EXPECTED: "no response expected (acks=0)",
+    r.IN_FLIGHT: "in flight when the capture ended",
     r.UNANSWERED: "no response",
     r.RESPONSE_LOST: "response not captured",
     r.ORPHAN_RESPONSE: "response without its request",
 }
 
 
-def outcome_text(outcome: int) -> str:
-    """Why a request has no response, or a response no request."""
+def outcome_text(outcome: int, closed_by: int = -1) -> str:
+    """Why a request has no response, or a response no request. `closed_by`: as of EXCHANGE."""
+    if outcome == r.UNANSWERED and closed_by >= 0:
+        return f"the {r.CLOSED_BY[closed_by]} closed the connection before the response"
     return _OUTCOMES.get(outcome, r.OUTCOMES[outcome])
 
 
@@ -36,6 +39,25 @@ def exchange_name(api_key: int, api_version: int, client: str | None) -> str:
 def client_text(client: str | None) -> str:
     """` of client "billing"`, "" without a client id."""
     return "" if client is None else f' of client "{units.cut(units.safe(client), LONGEST_NAME)}"'
+
+
+#: Parts of the total time whose names alone say too little in a sentence.
+_LABELS = {
+    "HOL": "head-of-line wait", "throttle": "throttle wait", "waiting": "wait for data or members",
+    "broker": "broker time", "loss": "loss", "receiver": "full receive window", "sender": "idle sender",
+    "path": "transfer", "unexplained": "unexplained",
+}  # fmt: skip
+
+
+def part_label(name: str) -> str:
+    """What a sentence calls a part of the total time (`dissector.time_parts`)."""
+    return _LABELS[name]
+
+
+def parts_text(parts: Mapping[str, int]) -> str:
+    """` (head-of-line wait 1.20 s, broker time 4.10 ms)`: the parts of a total time, "" for none."""
+    shown = [f"{part_label(name)} {units.duration(ns)}" for name, ns in parts.items() if ns > 0]
+    return f" ({', '.join(shown)})" if shown else ""
 
 
 def codes_text(counts: Iterable[tuple[int, int]]) -> str:

@@ -1,8 +1,8 @@
 """A report before rendering: tables of plain values, and columns that describe the values.
 
-A value is an int, float, str, bool, None (no value), or a tuple of texts or versions. Texts are unescaped: each
-renderer escapes them for its output. Rows are complete and sorted by importance. Only renderers leave out rows or
-columns.
+A value is an int, float, str, bool, None (no value), or a tuple of texts, versions, packets or pairs. Texts are
+unescaped: each renderer escapes them for its output. Rows are complete and sorted by importance. Only renderers leave
+out rows or columns.
 """
 
 from __future__ import annotations
@@ -16,14 +16,20 @@ if TYPE_CHECKING:
 
 #: An API's name, and versions of it, ascending.
 Versions = tuple[str, tuple[int, ...]]
-Value = int | float | str | bool | None | tuple[str, ...] | tuple[Versions, ...]
+Scalar = int | float | str | bool | None
+Value = Scalar | tuple[str, ...] | tuple[int, ...] | tuple[Versions, ...] | tuple[tuple[str, Scalar], ...]
 
 #: A distribution: label, count, ascending broker times in ns, and the share of exchanges at or below each time.
 Curve = tuple[str, int, list[int], list[float]]
 
 #: Kinds of column values: text; texts (several); versions (of APIs); count; ns and ms (durations); bytes; share (0 to
-#: 1); number (a float); time (ns since the epoch); packet (its number); flag (true or false).
-KINDS = ("text", "texts", "versions", "count", "ns", "ms", "bytes", "share", "number", "time", "packet", "flag")
+#: 1); number (a float); time (ns since the epoch); packet (its number); flag (true or false). Of findings:
+#: numbers (pairs of a name, with its unit at the end, and a number or text); parties (pairs of a kind and a name);
+#: packets (several).
+KINDS = (
+    "text", "texts", "versions", "count", "ns", "ms", "bytes", "share", "number", "time", "packet", "flag", "numbers",
+    "parties", "packets",
+)  # fmt: skip
 
 
 def as_number(value: Value) -> int | float:
@@ -134,10 +140,10 @@ class ReportTable:
 class Report(Mapping[str, ReportTable]):
     """A whole report: a mapping of its tables by name, the heading first and the ledger last.
 
-    `warnings`: sentences on what was lost, damaged or not decoded.
+    `warnings`: sentences on what was lost, damaged or not decoded. `options`: as of `Context`, for commands.
     """
 
-    __slots__ = ("curves", "heading", "ledger", "tables", "warnings")
+    __slots__ = ("curves", "heading", "ledger", "options", "tables", "warnings")
 
     def __init__(
         self,
@@ -146,8 +152,10 @@ class Report(Mapping[str, ReportTable]):
         ledger: ReportTable,
         warnings: tuple[str, ...],
         curves: Curves,
+        options: tuple[tuple[str, str], ...] = (),
     ) -> None:
         self.heading: Final = heading
+        self.options: Final = options
         self.tables: Final = tables
         self.ledger: Final = ledger
         self.warnings: Final = warnings
@@ -207,12 +215,23 @@ class HeatMap(NamedTuple):
         return f"<HeatMap of {sum(count for *_, count in self.cells):,} exchanges>"
 
 
+class Mark(NamedTuple):
+    """An event in charts over time. `begin`, `end`: ns since the epoch; `end` None: it lasts, or took no time. `text`:
+    unescaped."""
+
+    begin: int
+    end: int | None
+    label: str
+    text: str
+
+
 class Curves(NamedTuple):
     """Data for plots. `latency`: a curve for each row of the latency table, the most frequent first. `heat`: broker
-    time over time."""
+    time over time. `marks`: events, in order of time."""
 
     latency: tuple[Curve, ...] = ()
     heat: HeatMap | None = None
+    marks: tuple[Mark, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Curves of {', '.join(label for label, *_ in self.latency) or 'nothing'}>"

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from kafkatap.dissector import dtypes as r
+from kafkatap.dissector.time_parts import DURATIONS
 from kafkatap.kernels.arrays import taken
 
 from .arrow_arrays import arrow_indices, arrow_numbers, arrow_texts
 from .batch import (
     ALL_MEASURED,
+    ALL_SUMS,
     CLOSERS,
     HANDSHAKES,
     NOT_CLOSED,
@@ -72,12 +74,7 @@ EXCHANGES = _columns(
     f"request_last {TIME}?",
     f"response_first {TIME}?",
     f"response_last {TIME}?",
-    "broker_ns int64?",
-    "hol_wait_ns int64?",
-    "hol_throttle_wait_ns int64?",
-    "hol_poll_wait_ns int64?",
-    "throttle_wait_ns int64?",
-    "total_ns int64?",
+    *(f"{name} int64?" for name in DURATIONS),
     "request_packet_first int64?",
     "request_packet_last int64?",
     "response_packet_first int64?",
@@ -85,6 +82,8 @@ EXCHANGES = _columns(
     "request_bytes int64?",
     "response_bytes int64?",
     "outcome string",
+    "closed_by string?",
+    "waited_ns int64?",
     "long_poll bool",
     "throttle_time_ms int32?",
     f"errors {LIST_ERRORS}",
@@ -117,6 +116,7 @@ _BOTH_WAYS = [
         ("bytes", "int64"),
         ("retransmitted_bytes", "int64"),
         ("retransmitted_packets", "int64"),
+        ("spurious_retransmissions", "int64"),
         ("out_of_order", "int64"),
         ("gaps", "int32"),
         ("gap_bytes", "int64"),
@@ -149,9 +149,11 @@ CONNECTIONS = _columns(
     "handshake string",
     "closed_by string?",
     "closed_with string?",
+    f"closed_at {TIME}?",
     "reset_by string?",
     *(f"{end}_{name} {kind}" for end in _ENDS for name, kind in _OPTIONS),
     *(f"{name} {kind.replace('TIME', TIME)}" for name, kind in TLS_SPECS),
+    *(f"{name} int64" for name in ALL_SUMS),
     *(f"{name} int64?" for name in ALL_MEASURED),
 )
 FILES = _columns(
@@ -311,6 +313,8 @@ def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Co
         "api_name": words(names, inverse, orphan),
         "api_version": masked(e["api_version"], "int16", orphan),
         "outcome": words(r.OUTCOMES, e["outcome"]),
+        "waited_ns": masked(e["waited_ns"], "int64", e["waited_ns"] < 0),
+        "closed_by": words(r.CLOSED_BY, np.maximum(e["closed_by"], 0), e["closed_by"] < 0),
         "long_poll": masked(e["long_poll"] != 0, "bool"),
         "throttle_time_ms": masked(e["throttle_time_ms"], "int32", e["throttle_time_ms"] == r.NO_INT32),
         "request_status": words(r.STATUSES, e["request_status"], orphan),
@@ -323,9 +327,7 @@ def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Co
         columns[name] = texts.string(e[name])
     for name in ("request_first", "request_last", "response_first", "response_last"):
         columns[name] = masked(e[name], TIME, e[name] == r.NO_TIME)
-    for name in (
-        "broker_ns", "hol_wait_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns", "total_ns",
-    ):  # fmt: skip
+    for name in DURATIONS:
         columns[name] = masked(e[name], "int64", untimed)
     for name in ("request_packet_first", "request_packet_last", "response_packet_first", "response_packet_last"):
         columns[name] = masked(e[name], "int64", e[name] == 0)
@@ -430,7 +432,9 @@ def connections_table(connections: Array, context: Context) -> Any:
         "handshake": words(HANDSHAKES, c["handshake"]),
         "closed_by": words(_ENDS, c["closed_by"], c["closed_by"] < 0),
         "closed_with": words(CLOSERS, c["closed_with"], c["closed_with"] == NOT_CLOSED),
+        "closed_at": masked(c["closed_at"], TIME, c["closed_at"] < 0),
         "reset_by": words(_ENDS, c["reset_by"], c["reset_by"] < 0),
+        **{name: c[name] for name in ALL_SUMS},
         **{name: masked(c[name], "int64", c["is_measured"] == 0) for name in ALL_MEASURED},
     }
     for end in _ENDS:

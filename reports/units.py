@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import unicodedata
 from collections.abc import Iterable
+from typing import Any
 
 SECOND = 1_000_000_000
 
@@ -49,10 +50,17 @@ def size(n: int) -> str:
     return f"{value:.{digits}f} {unit}"
 
 
-def joined(values: tuple[str, ...] | tuple[tuple[str, tuple[int, ...]], ...]) -> str:
-    """Join texts, as in `Ethernet, raw IP`, or versions of APIs, as in `Fetch 4, 11-12; Metadata 9`."""
-    texts = [v if isinstance(v, str) else f"{v[0]} {', '.join(ranges(v[1]))}" for v in values]
-    return (", " if all(isinstance(v, str) for v in values) else "; ").join(texts)
+def joined(values: tuple[Any, ...]) -> str:
+    """Join texts or numbers, as in `Ethernet, raw IP`; versions of APIs, as in `Fetch 4, 11-12; Metadata 9`; or pairs,
+    as in `client=billing; topic=orders`."""
+    return ("; " if any(isinstance(v, tuple) for v in values) else ", ").join(map(_joinable, values))
+
+
+def _joinable(value: Any) -> str:
+    if not isinstance(value, tuple):
+        return str(value)
+    name, of = value
+    return f"{name} {', '.join(ranges(of))}" if isinstance(of, tuple) else f"{name}={of}"
 
 
 def ranges(numbers: Iterable[int]) -> list[str]:

@@ -17,7 +17,7 @@ import pytest
 
 from kafkatap import analyze
 from tests.support.captures import PcapRecords
-from tests.support.truth import compare_exchanges, exchanges_frame, match_exchanges, read_truth
+from tests.support.truth import WITHOUT_RESPONSE, compare_exchanges, exchanges_frame, match_exchanges, read_truth
 
 #: (capture, cuts that a capture is begun at)
 BEGUN = (("apache-4.3-broker1", 6), ("apache-2.8", 8), ("apache-0.10.2", 8), ("apache-0.8.2", 8), ("diverse", 8))
@@ -92,8 +92,8 @@ def test_lost_packets_cost_only_their_own_exchanges(corpus: Path, tmp_path: Path
         rows, found = match_exchanges(ours, wanted)
         same = found >= 0
         # Where a part of that stream is lost, an answer that never came may as well be a lost one.
-        rows["outcome"] = rows["outcome"].replace("response_lost", "unanswered")
-        wanted["outcome"] = wanted["outcome"].replace("response_lost", "unanswered")
+        rows["outcome"] = rows["outcome"].replace(WITHOUT_RESPONSE, "unanswered")
+        wanted["outcome"] = wanted["outcome"].replace(WITHOUT_RESPONSE, "unanswered")
         for column in ("request_last", "response_first", "response_last", "response_bytes", "outcome", "errors"):
             same[same] &= (rows[column].to_numpy()[found[same]] == wanted[column].to_numpy()[same]).astype(bool)
         assert kept.sum() > 0.9 * len(frame)

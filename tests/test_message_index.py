@@ -122,7 +122,7 @@ def test_outcomes_are_known_of_requests(tmp_path: Path) -> None:
     talk.request(METADATA, 1, 2)
     messages = messages_of(write(tmp_path, talk.segments))
     assert [(m.column("correlation_id"), m.is_response, m.outcome) for m in messages] == [
-        (1, False, "answered"), (1, True, "answered"), (2, False, "unanswered")]  # fmt: skip
+        (1, False, "answered"), (1, True, "answered"), (2, False, "in_flight")]  # fmt: skip
 
 
 def test_what_lies_in_an_envelope_is_known_of_its_response(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.support.kerberos import missing_kdc
 from tests.support.recording import cannot_record
 
 FOLDER = Path(__file__).resolve().parent.parent / "samples" / "questions"
-SCRIPTS = ("auth", "groups", "rebalances", "retries", "sasl", "timeouts", "transactions")
+SCRIPTS = ("auth", "expulsions", "groups", "patience", "rebalances", "retries", "sasl", "timeouts", "transactions")
 LARGEST = 300 * 1024
 
 

@@ -5,7 +5,7 @@ It decodes the messages of the wanted APIs once more, with the programs of the p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from ..programs.fact_kinds import (
     columns_of,
 )
 from ..programs.machine import TAPE
-from ..programs.program import KEYS, Programs
+from ..programs.program import DENSE, KEYS, VERSIONS, Programs
 from ..programs.tape import decode_jobs
 from ..strings import StringTable
 from .fact_rows import FACT, FACT_STRINGS, FACTS_STATE, FactTables, collect_facts
@@ -69,7 +69,7 @@ class FactCollector:
         self._wanted: Array = np.isin(np.arange(len(KINDS)), sorted(wanted)).astype(np.uint8)
         roles = programs.roles
         self._is_text = (roles >= TO_TEXT) & (roles <= TO_TOPIC_ID)
-        self._as_facts: tuple[Programs, Array] | None = None
+        self._as_facts: tuple[Programs, Array, Array] | None = None
         self._tape: Array = untouched(1 << 14, TAPE)
         self._contexts: Array = np.zeros(4 << 10, np.int64)
         self._state: Array = np.zeros(1, FACTS_STATE)
@@ -77,22 +77,28 @@ class FactCollector:
         self._facts: Array = untouched(1 << 14, FACT)
         self._samples: Array = untouched(len(self._facts), np.int64)
         self._count = 0
+        self._bound_to: tuple[object, ...] = (None,) * 4
+        self._bound: Callable[..., int]
 
     def look(self, frames: Frames) -> None:
         """Make the facts of these messages."""
-        slots = frames.jobs["frame"] >> 1
+        programs, may_have_facts = self._programs_by(frames.programs)
+        jobs = taken(frames.jobs, np.flatnonzero(may_have_facts[frames.jobs["program"]]))
+        if not len(jobs):
+            return
+        slots = jobs["frame"] >> 1
         keys = frames.rows["api_key"][slots].astype(np.int64)
-        place = (frames.jobs["frame"] & 1) * KEYS + keys
+        place = (jobs["frame"] & 1) * KEYS + keys
         place[(keys < 0) | (keys >= KEYS)] = 2 * KEYS
         is_bare = frames.links["token"][slots] == 1
         if self.has_tokens and is_bare.any():
-            tokens = taken(frames.jobs, np.flatnonzero(is_bare))
+            tokens = taken(jobs, np.flatnonzero(is_bare))
             self._append(token_facts(tokens, frames, self._strings, self._of_tokens))
         chosen = np.flatnonzero(self._messages[place] & ~is_bare)
         if not len(chosen):
             return
-        jobs = taken(frames.jobs, chosen)
-        jobs["program"] = self._programs_by(frames.programs)[jobs["program"]]
+        jobs = taken(jobs, chosen)
+        jobs["program"] = programs[jobs["program"]]
         tape = decode_jobs(self._programs, jobs, frames.buffers, self._tape)
         if len(tape) > len(self._tape):
             self._tape = untouched(2 * len(tape), TAPE)
@@ -100,10 +106,17 @@ class FactCollector:
         if self._of_tokens:
             self._append(token_facts(jobs, frames, self._strings, self._of_tokens))
 
-    def _programs_by(self, others: Programs) -> Array:
+    def _programs_by(self, others: Programs) -> tuple[Array, Array]:
+        """By programs of another profile: the programs of facts, int32; and whether their messages may have facts,
+        bool, as several messages may share a program. Both have an item more, for program -1: a bare token has it."""
         if self._as_facts is None or self._as_facts[0] is not others:
-            self._as_facts = others, self._programs.by_program_of(others)
-        return self._as_facts[1]
+            wanted = np.ones(len(others.index), bool)
+            wanted[:DENSE] = np.repeat(self._messages[: 2 * KEYS], VERSIONS)
+            may_have_facts = np.zeros(len(others.code) + 1, bool)
+            may_have_facts[others.index[wanted & (others.index >= 0)]] = True
+            may_have_facts[-1] = bool(self._of_tokens)
+            self._as_facts = others, self._programs.by_program_of(others), may_have_facts
+        return self._as_facts[1:]
 
     def _collect(self, jobs: Array, tape: Array, frames: Frames) -> None:
         """Add the facts of jobs, whose fields are on the tape."""
@@ -114,12 +127,7 @@ class FactCollector:
         self._strings.reserve(len(texts) + 1, int(np.maximum(texts, 0).sum(dtype=np.int64)) + 16)
         self._state[0] = (self._count, 0, 0)
         while True:
-            tables = FactTables(
-                self._programs.roles, _TOPS, _ITEMS, _WIDTHS, self._wanted, self._contexts, self._facts,
-                self._facts.view(np.int64), self._facts.view(np.int32), self._samples, self._strings.arrays,
-                self._state,
-            )  # fmt: skip
-            needed = collect_facts(jobs, tape, frames.rows, *frames.buffers, tables)
+            needed = self._kernel()(jobs, tape, frames.rows, *frames.buffers)
             self._count = int(self._state[0].facts)
             if not needed:
                 break
@@ -128,6 +136,18 @@ class FactCollector:
         samples = self._samples[: int(self._state[0].samples)]
         if len(samples):
             fill_samples(self._facts, samples, frames.buffers)
+
+    def _kernel(self) -> Callable[..., int]:
+        """The kernel with the tables of now."""
+        arrays = (self._contexts, self._facts, self._samples, self._strings.arrays)
+        if any(mine is not other for mine, other in zip(arrays, self._bound_to, strict=True)):
+            self._bound = collect_facts.bound(FactTables(
+                self._programs.roles, _TOPS, _ITEMS, _WIDTHS, self._wanted, self._contexts, self._facts,
+                self._facts.view(np.int64), self._facts.view(np.int32), self._samples, self._strings.arrays,
+                self._state,
+            ))  # fmt: skip
+            self._bound_to = arrays
+        return self._bound
 
     def _append(self, facts: Array) -> None:
         end = self._count + len(facts)
@@ -140,8 +160,11 @@ class FactCollector:
     def take(self, exchanges: Array) -> Array:
         """Remove and return the facts of finished exchanges (their numbers, int64), in order of these."""
         rows = self._facts[: self._count]
-        numbers = rows["exchange"]
-        is_finished = np.isin(numbers, exchanges)
+        if not len(rows) or not len(exchanges):
+            return rows[:0].copy()
+        numbers, ordered = rows["exchange"], np.sort(exchanges)  # `np.isin` costs more
+        at = np.minimum(np.searchsorted(ordered, numbers), len(ordered) - 1)
+        is_finished = ordered[at] == numbers
         finished, left = np.flatnonzero(is_finished), np.flatnonzero(~is_finished)
         of_finished = numbers[finished]
         if (of_finished[1:] < of_finished[:-1]).any():

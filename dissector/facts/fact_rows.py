@@ -14,8 +14,8 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.readers import be16, be32, be64
 
-from ..dtypes import EXCHANGE, INCOMPLETE, NO_INT32, OK, TRAILING_BYTES
-from ..exchanges import FETCH, PRODUCE
+from ..dtypes import EXCHANGE, FETCHES, INCOMPLETE, NO_INT32, OK, TRAILING_BYTES
+from ..exchanges import PRODUCE
 from ..framing.tables import SOURCE_BLOCK, SOURCE_HELD
 from ..programs.fact_kinds import (
     BATCH,
@@ -32,12 +32,12 @@ from ..programs.fact_kinds import (
     TO_TOPIC,
     TO_TOPIC_ID,
 )
-from ..programs.fields import SHARE_FETCH
 from ..programs.machine import JOB, TAPE
 from ..programs.program import KEYS
 from ..strings import Strings, intern
 
 Array = np.ndarray[Any, Any]
+FETCH, SHARE_FETCH = FETCHES
 
 #: One fact. `columns_of` of `fact_kinds` names its columns v0 to v9 (NO_NUMBER: absent) and s0 to s3 (numbers of
 #: strings, -1: null or absent).
@@ -280,8 +280,8 @@ def _read_row(t, buf, job, tape, k, x):  # type: ignore[no-untyped-def]
         _set_number(t, row.value, above, place)
 
 
-@kernel(JOB, TAPE, EXCHANGE, np.uint8, np.uint8, np.uint8, FactTables)
-def collect_facts(jobs, tape, exchanges, block, held, pool, t):  # type: ignore[no-untyped-def]
+@kernel(FactTables, JOB, TAPE, EXCHANGE, np.uint8, np.uint8, np.uint8)
+def collect_facts(t, jobs, tape, exchanges, block, held, pool):  # type: ignore[no-untyped-def]
     """Add the facts of jobs[state.done:]. Return the rows that the next job needs, or 0 if all jobs are read.
 
     The caller has made room for all strings, and for the contexts of the longest job.

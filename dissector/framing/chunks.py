@@ -15,7 +15,7 @@ from kafkatap.kernels.decorator import helper, inlined
 from kafkatap.kernels.hints import prefetch
 from kafkatap.kernels.table import release_row, rows_left
 
-from ..dtypes import NO_TIME
+from ..dtypes import CLOSED_BY_BROKER, CLOSED_BY_CLIENT, NO_TIME
 from .buffers import add_segment, append, defer_buffer, defer_place, skip_buffer
 from .connections import (
     DOUBT_NONE,
@@ -37,11 +37,14 @@ from .detection import detect_protocol, looks_like_tls, note_source, set_not_kaf
 from .evidence import ACCEPT, WAIT
 from .frames import ChunkPart, drop_contradicted_frame, read_frames
 from .resync import find_frame, judge_answer
+from .silences import charge_silence, note_stall
 from .tables import (
     CHUNK,
     CHUNK_END,
     CHUNK_GAP,
+    CHUNK_STALL,
     CHUNK_START,
+    ENDED_BY,
     FULL_DEFERRED,
     FULL_EXCHANGES,
     FULL_FINISHED,
@@ -58,7 +61,7 @@ from .tables import (
     SOURCE_POOL,
     Tables,
 )
-from .waiting import give_up
+from .waiting import give_up, note_end
 
 #: So many chunks ahead, bytes and rows are loaded into the cache.
 CHUNKS_AHEAD = 3
@@ -119,6 +122,10 @@ def _read_part(t, c, d, stream, part):  # type: ignore[no-untyped-def]
 
     Return whether bytes are missing behind it."""
     taken = np.int64(0)
+    if part.is_gap == 0:
+        if stream.quiet_ns != 0 and part.source != SOURCE_POOL:
+            charge_silence(stream, part.ts)
+        stream.last = max(stream.last, part.ts) if stream.passed > 0 else part.ts
     if stream.mode == STREAM_IN_SYNC:
         if stream.doubt != DOUBT_NONE and stream.passed > 0 and part.starts_chunk and part.is_gap == 0:
             drop_contradicted_frame(t, c, d, stream, part)
@@ -247,14 +254,14 @@ def _start_connection(t, c, chunk):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _finish_stream(t, c, d):  # type: ignore[no-untyped-def]
-    """End a stream: its last bytes are no whole frame."""
+def _finish_stream(t, c, d, is_closed):  # type: ignore[no-untyped-def]
+    """End a stream: its last bytes are no whole frame. `is_closed`: a FIN or RST cut them off, and not the capture."""
     stream = t.streams[2 * c + d]
     if stream.mode != STREAM_IN_SYNC:
         skip_buffer(t, stream)
     elif stream.passed > 0:
         t.counts[0].unfinished += 1
-        if t.connections[c].client >= 0 and d != np.int64(t.connections[c].client):
+        if not is_closed and t.connections[c].client >= 0 and d != np.int64(t.connections[c].client):
             stream.losses += 1  # the response had begun when its capture ended
         stream.skipped_bytes += stream.seen
         defer_buffer(t, stream)
@@ -274,11 +281,14 @@ def _is_not_kafka(connection):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _end_connection(t, c, unseen):  # type: ignore[no-untyped-def]
-    """End a connection. Requests are read first, as they may confirm a response.
+def _end_connection(t, c, chunk):  # type: ignore[no-untyped-def]
+    """End a connection with an END chunk. Requests are read first, as they may confirm a response.
 
-    `unseen`: the directions of which no packet was captured, as bits. Responses there are lost.
+    Responses in a direction of which no packet was captured are lost.
     """
+    closed_0 = chunk.opening & ENDED_BY[0]
+    closed_1 = chunk.opening & ENDED_BY[1]
+    is_closed = closed_0 != 0 or closed_1 != 0
     connection = t.connections[c]
     nothing = _no_bytes(t)
     for turn in range(2):
@@ -287,10 +297,16 @@ def _end_connection(t, c, unseen):  # type: ignore[no-untyped-def]
     d = _first_direction(connection)
     if connection.protocol == PROTOCOL_KAFKA and t.streams[2 * c + d].mode == STREAM_AT_START:
         _read_stream(t, c, d, nothing, True)
+    client = np.int64(connection.client)
+    if client >= 0 and chunk.opening >> (1 - client) & 1:
+        t.streams[2 * c + 1 - client].losses += 1
+    if is_closed and client >= 0:
+        by = np.int64(0) if closed_0 != 0 else np.int64(1)
+        note_end(t, c, chunk.length, np.int64(CLOSED_BY_CLIENT if by == client else CLOSED_BY_BROKER))
+    elif chunk.at != 0:
+        note_end(t, c, chunk.at, np.int64(-1))
     for d in range(2):
-        _finish_stream(t, c, np.int64(d))
-    if connection.client >= 0 and unseen >> (1 - connection.client) & 1:
-        t.streams[2 * c + 1 - np.int64(connection.client)].losses += 1
+        _finish_stream(t, c, np.int64(d), is_closed)
     give_up(t, c, np.int64(-1))
     if connection.protocol == PROTOCOL_KAFKA and connection.requests == 0:
         connection.protocol = PROTOCOL_UNKNOWN  # a frame was in doubt, and it never ended
@@ -412,12 +428,14 @@ def read_chunks(t, block, held, chunks, first, count):  # type: ignore[no-untype
             _prefetch_chunk(t, block, held, chunks[i + CHUNKS_AHEAD])
         if chunk.kind == CHUNK_START:
             _start_connection(t, c, chunk)
+        elif chunk.kind == CHUNK_STALL:
+            note_stall(t, c, chunk)
         else:
             state.full = _missing_room(t, c, chunk)
             if state.full != FULL_NONE:
                 break
             if chunk.kind == CHUNK_END:
-                _end_connection(t, c, np.int64(chunk.opening))
+                _end_connection(t, c, chunk)
             else:
                 _read_chunk(t, block, held, c, chunk)
         i += 1

@@ -63,6 +63,15 @@ CONNECTION = record_dtype(
     ("ahead_hol_wait", "i8"),
     ("ahead_hol_throttle_wait", "i8"),  # two parts of that
     ("ahead_hol_poll_wait", "i8"),
+    ("mute_begin", "i8"),  # when the windows that end then began, one after the other
+    # Sums over its exchanges: their number, and the times of answered ones, ns.
+    ("exchanges", "i8"),
+    ("total_sum_ns", "i8"),
+    ("hol_wait_sum_ns", "i8"),
+    ("throttle_wait_sum_ns", "i8"),
+    ("broker_sum_ns", "i8"),  # without APIs that wait at the broker (WAITS)
+    ("wait_loss_sum_ns", "i8"),  # of the time between request and response, while one of them was lost
+    ("muted_sum_ns", "i8"),  # of the throttle wait, while requests were sent
     ("requests", "i8"),
     ("head", "i8"),  # the packet that completed the first answered exchange, or showed that it is TLS or foreign; 0
     ("not_kafka_since", "i8"),  # the packet of chunk NOT_KAFKA_AFTER (or a later one) without Kafka; 0
@@ -77,6 +86,7 @@ CONNECTION = record_dtype(
     ("mechanism", "i4"),  # of SASL
     ("advertised", "i4"),  # the APIs beyond Kafka's own that its broker lists (`advertised`)
     ("tls_records", "i4"),
+    ("rebalance_ms", "i4"),  # of its latest JoinGroup request, until the SyncGroup request after it; 0
     ("unknown_chunks", "i4"),  # chunks without Kafka; counted until it is Kafka
     ("source_port", "i4"),  # ... and its port; -1 for none
     ("client", "i1"),  # the direction that sends requests, -1 unknown
@@ -87,6 +97,13 @@ CONNECTION = record_dtype(
     ("is_open", "u1"),
     ("is_source_new", "u1"),  # 1: the connection's ends do not have it yet
 )
+
+#: What connections and streams add up for tables: no message depends on it.
+CONNECTION_SUMS = (
+    "exchanges", "total_sum_ns", "hol_wait_sum_ns", "throttle_wait_sum_ns", "broker_sum_ns", "wait_loss_sum_ns",
+    "muted_sum_ns",
+)  # fmt: skip
+STREAM_SUMS = ("transfer_sum_ns", "loss_sum_ns", "receiver_sum_ns", "sender_sum_ns", "unexplained_sum_ns")
 
 #: One direction. In sync, its buffer holds the captured bytes of the current frame from the first one on. During a
 #: resync, it holds all bytes in which a frame may still start.
@@ -100,8 +117,30 @@ STREAM = record_dtype(
     ("first", "i8"),  # time and packet of its first byte
     ("packet_first", "i8"),
     ("seq_first", "i8"),  # sequence number of its first byte
+    ("last", "i8"),  # time of the last bytes
+    # The stalls since then, by cause, ns.
+    ("quiet_ns", "i8"),  # all of them
+    ("quiet_loss_ns", "i8"),
+    ("quiet_receiver_ns", "i8"),
+    ("quiet_sender_ns", "i8"),
+    ("quiet_nagle_ns", "i8"),  # of it
+    ("quiet_unknown_ns", "i8"),
+    ("quiet_late_ns", "i8"),
+    # Those within the current frame.
+    ("loss_ns", "i8"),
+    ("receiver_ns", "i8"),
+    ("sender_ns", "i8"),
+    ("nagle_ns", "i8"),
+    ("unknown_ns", "i8"),
+    ("late_ns", "i8"),  # its first byte was missing so long while bytes behind it came
     ("retry", "i8"),  # the used bytes at which a candidate that waits for more is worth another look
     ("losses", "i8"),  # gaps and losses of sync so far
+    # Sums over its frames, ns: from first to last byte, and the stalls within.
+    ("transfer_sum_ns", "i8"),
+    ("loss_sum_ns", "i8"),
+    ("receiver_sum_ns", "i8"),
+    ("sender_sum_ns", "i8"),
+    ("unexplained_sum_ns", "i8"),
     ("frame_bytes", "i8"),
     ("token_bytes", "i8"),
     ("skipped_bytes", "i8"),
@@ -123,6 +162,24 @@ def forget_frame(stream):  # type: ignore[no-untyped-def]
     stream.passed = 0
     stream.seen = 0
     stream.is_broken = 0
+    stream.loss_ns = 0
+    stream.receiver_ns = 0
+    stream.sender_ns = 0
+    stream.nagle_ns = 0
+    stream.unknown_ns = 0
+    stream.late_ns = 0
+
+
+@helper
+def forget_silence(stream):  # type: ignore[no-untyped-def]
+    """Forget the stalls since the last bytes of a stream."""
+    stream.quiet_ns = 0
+    stream.quiet_loss_ns = 0
+    stream.quiet_receiver_ns = 0
+    stream.quiet_sender_ns = 0
+    stream.quiet_nagle_ns = 0
+    stream.quiet_unknown_ns = 0
+    stream.quiet_late_ns = 0
 
 
 @helper
@@ -132,6 +189,14 @@ def clear_connection(connection, serial, key):  # type: ignore[no-untyped-def]
     connection.key = key
     connection.previous_response = NO_TIME
     connection.mute_end = NO_TIME
+    connection.mute_begin = NO_TIME
+    connection.exchanges = 0
+    connection.total_sum_ns = 0
+    connection.hol_wait_sum_ns = 0
+    connection.throttle_wait_sum_ns = 0
+    connection.broker_sum_ns = 0
+    connection.wait_loss_sum_ns = 0
+    connection.muted_sum_ns = 0
     connection.requests = 0
     connection.head = 0
     connection.not_kafka_since = 0
@@ -140,6 +205,7 @@ def clear_connection(connection, serial, key):  # type: ignore[no-untyped-def]
     connection.waiting_count = 0
     connection.tls_records = 0
     connection.unknown_chunks = 0
+    connection.rebalance_ms = 0
     connection.raw_sasl = 0
     connection.is_open = 1
 
@@ -165,6 +231,8 @@ def clear_facts(connection, client):  # type: ignore[no-untyped-def]
 def clear_stream(stream, mode):  # type: ignore[no-untyped-def]
     """Begin a stream."""
     forget_frame(stream)
+    forget_silence(stream)
+    stream.last = NO_TIME
     stream.buffer = 0
     stream.used = 0
     stream.first = NO_TIME
@@ -172,6 +240,11 @@ def clear_stream(stream, mode):  # type: ignore[no-untyped-def]
     stream.seq_first = 0
     stream.retry = 0
     stream.losses = 0
+    stream.transfer_sum_ns = 0
+    stream.loss_sum_ns = 0
+    stream.receiver_sum_ns = 0
+    stream.sender_sum_ns = 0
+    stream.unexplained_sum_ns = 0
     stream.frame_bytes = 0
     stream.token_bytes = 0
     stream.skipped_bytes = 0

@@ -84,10 +84,18 @@ def _clear_exchange(x):  # type: ignore[no-untyped-def]
     x.request_bytes = -1
     x.response_bytes = -1
     x.broker_ns = 0
+    x.waiting_ns = 0
     x.hol_wait_ns = 0
     x.hol_throttle_wait_ns = 0
     x.hol_poll_wait_ns = 0
     x.throttle_wait_ns = 0
+    x.waited_ns = -1
+    x.loss_ns = 0
+    x.receiver_ns = 0
+    x.sender_ns = 0
+    x.nagle_ns = 0
+    x.path_ns = 0
+    x.unexplained_ns = 0
     x.total_ns = 0
     x.client_id = -1
     x.client_software = -1
@@ -104,6 +112,7 @@ def _clear_exchange(x):  # type: ignore[no-untyped-def]
     x.api_version = -1
     x.acks = NO_INT16
     x.outcome = UNANSWERED
+    x.closed_by = -1
     x.request_status = NOT_DECODED
     x.response_status = NOT_DECODED
     x.long_poll = 0
@@ -138,9 +147,18 @@ def _new_exchange(t, c, frame, is_response):  # type: ignore[no-untyped-def]
     link.name = -1
     link.partitions = -1
     link.topics = -1
+    link.wait_ms = 0
+    link.waited_until = 0
+    link.may_come = 0
     link.no_reply = 0
     link.token = 0
     link.answers_at_once = -1
+    link.reached = NO_TIME
+    link.request_whole = NO_TIME
+    link.response_whole = NO_TIME
+    link.late_ns = 0
+    link.request_receiver_ns = 0
+    link.request_end = 0
     link.provisional = 0
     link.passed = 0
     link.losses = t.streams[2 * c + 1 - np.int64(connection.client)].losses if connection.client >= 0 else 0
@@ -199,6 +217,16 @@ def _note_response(x, frame):  # type: ignore[no-untyped-def]
     x.response_bytes = frame.limit - frame.at - 4
 
 
+@helper
+def _note_stalls(x, stream):  # type: ignore[no-untyped-def]
+    """Add the stalls within a frame, the current one of a stream, to its exchange."""
+    x.loss_ns += stream.loss_ns
+    x.receiver_ns += stream.receiver_ns
+    x.sender_ns += stream.sender_ns
+    x.nagle_ns += stream.nagle_ns
+    x.unexplained_ns += stream.unknown_ns
+
+
 @inlined
 def _read_client_id(t, connection, x, frame):  # type: ignore[no-untyped-def]
     """Note the client_id of a request. Return where its body starts, or -1 if the client_id goes beyond its end."""
@@ -229,6 +257,12 @@ def read_request(t, c, frame):  # type: ignore[no-untyped-def]
     add_waiting(t, connection, slot)
     x = t.exchanges[slot]
     _note_request(x, frame)
+    requests = t.streams[2 * c + np.int64(connection.client)]
+    _note_stalls(x, requests)
+    if requests.last > frame.last:
+        t.links[slot].request_whole = requests.last
+    t.links[slot].request_receiver_ns = requests.receiver_ns
+    t.links[slot].request_end = (frame.seq + frame.limit - frame.at) & 0xFFFFFFFF
     if is_token:
         t.links[slot].token = 1
         x.client_id = connection.client_id
@@ -327,6 +361,11 @@ def read_response(t, c, frame):  # type: ignore[no-untyped-def]
     finish_exchange(t, slot)
     x = t.exchanges[slot]
     _note_response(x, frame)
+    responses = t.streams[2 * c + 1 - np.int64(connection.client)]
+    _note_stalls(x, responses)
+    if responses.last > frame.last:
+        t.links[slot].response_whole = responses.last
+    t.links[slot].late_ns = responses.late_ns
     if is_token:
         counts.response_tokens += 1
         x.outcome = ANSWERED

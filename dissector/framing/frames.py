@@ -36,6 +36,7 @@ from .headers import (
 )
 from .program_index import REQUEST, RESPONSE, is_head_only, program_of
 from .resync import contradicts
+from .silences import add_up_frame
 from .tables import HEAD_KEPT, SOURCE_POOL
 from .waiting import DEPTH, find_waiting
 
@@ -264,6 +265,7 @@ def read_frames(t, c, d, stream, part):  # type: ignore[no-untyped-def]
             break
         if stream.passed == stream.frame_size:
             stream.frame_bytes += stream.seen
+            add_up_frame(stream, part.ts)
             _finish_frame(t, c, d, stream, frame)
             defer_buffer(t, stream)
             forget_frame(stream)

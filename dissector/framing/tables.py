@@ -19,7 +19,9 @@ Array = np.ndarray[Any, Any]
 #: first `captured` lie at `at` in the block or in the held bytes (`source`); a GAP of `length` bytes that no packet
 #: carried; START and END of a connection. `seq` is the sequence number of the first byte of DATA. A START has the
 #: connection's serial in `at` and its key in `length`.
-#: `opening` of a START is one of OPENING_*; of an END it has a bit for each direction of which no packet was captured.
+#: `opening` of a START is one of OPENING_*; of an END it has a bit for each direction of which no packet was captured,
+#: and further ones (ENDED_BY) for the direction that closed the connection. `at` of an END is the time at which the
+#: capture ended, ns since the epoch, if the connection was open until then; else 0. `length`: when it was closed; 0.
 CHUNK = record_dtype(
     ("at", "i8"),
     ("ts", "i8"),
@@ -33,10 +35,18 @@ CHUNK = record_dtype(
     ("source", "u1"),
     ("opening", "u1"),
 )
-CHUNK_DATA, CHUNK_GAP, CHUNK_START, CHUNK_END = range(4)
+CHUNK_DATA, CHUNK_GAP, CHUNK_START, CHUNK_END, CHUNK_STALL = range(5)
+#: `opening` of a STALL: why a direction was silent for `length` ns before its next DATA. LATE: bytes behind those came
+#: so long before. RESENT: the bytes from `seq` on reached the other end at `ts` only; RETRACTED: they did so before.
+(
+    STALL_LOSS, STALL_RECEIVER, STALL_SENDER, STALL_NAGLE, STALL_PATH, STALL_UNKNOWN, STALL_LATE, STALL_RESENT,
+    STALL_RETRACTED,
+) = range(9)  # fmt: skip
 #: How a connection begins: in its middle; with a SYN from the client, whose `direction` is noted; in its middle, and
 #: `direction` is the client's by a hint; in its middle, and its row holds what is known of it (`Dissector.resume`).
 OPENING_UNKNOWN, OPENING_SYN, OPENING_HINT, OPENING_RESUMED = range(4)
+#: The bits in `opening` of an END: direction 0 closed the connection with its FIN or RST, or direction 1 did.
+ENDED_BY = (4, 8)
 
 #: Where a frame's bytes lie: the block, reassembly's held bytes, or the pool of stream buffers.
 SOURCE_BLOCK, SOURCE_HELD, SOURCE_POOL = range(3)
@@ -53,18 +63,30 @@ SEGMENT = record_dtype(
     ("starts_chunk", "u1"),  # its first byte is the chunk's
 )
 
+#: In `provisional` of a LINK, the factor of `closed_by`.
+CLOSED_BY_BIT = 16
 #: Beside each open exchange: its connection and the request that waits behind it.
 LINK = record_dtype(
     ("losses", "i8"),  # the response stream's losses when the request came
+    ("reached", "i8"),  # when the request reached the broker, if it had to be sent again; NO_TIME
+    # When each was whole: its last byte came, and all before it. NO_TIME if the last byte came last.
+    ("request_whole", "i8"),
+    ("response_whole", "i8"),
+    ("late_ns", "i8"),  # how long the response's first byte was missing while bytes behind it came
+    ("request_receiver_ns", "i8"),  # how long the broker's window was full while the request was sent
+    ("request_end", "u4"),  # sequence number behind the request
+    ("waited_until", "i8"),  # without a response: when its connection was closed, or the capture ended, ns; 0: neither
     ("connection", "i4"),
     ("next", "i4"),
     ("name", "i4"),  # group or transactional id of the request; -1
     ("partitions", "i4"),  # the partitions of a Produce request; -1
     ("topics", "i4"),  # the topics of a request, if all bodies are read with their details; -1
+    ("wait_ms", "i4"),  # the longest time that the broker may hold the request, by its body; 0
+    ("may_come", "u1"),  # 1: its connection was open when the capture ended, and the response is not known to be lost
     ("no_reply", "u1"),  # 1: acks=0
     ("token", "u1"),  # 1: a bare SASL token
     ("answers_at_once", "i1"),  # as in CONNECTION, by the versions in an ApiVersions response
-    ("provisional", "u1"),  # 1 + the outcome of its provisional row; 0 without one
+    ("provisional", "u1"),  # 1 + the outcome of its provisional row + CLOSED_BY_BIT * (1 + its closed_by); 0: none
     ("passed", "u1"),  # 1: a later request was answered before this one
 )
 
@@ -83,6 +105,7 @@ FRAMING_STATE = record_dtype(
     ("most_kept", "i8"),  # of any frame no more leading bytes are kept
     ("new_sources", "i8"),  # connections with `is_source_new`
     ("heads_from", "i8"),  # no packet before this time is the `head` of a connection, ns
+    ("late", "i8"),  # a request in flight when the capture ends has waited less than this, ns, or than its wait_ms more
 )
 #: The head of a frame, bytes.
 HEAD_KEPT = 1 << 16
@@ -97,6 +120,7 @@ FRAME_COUNTS = record_dtype(
     ("responses_headerless", "i8"),
     ("answered", "i8"),
     ("no_reply_expected", "i8"),
+    ("in_flight", "i8"),
     ("unanswered", "i8"),
     ("response_lost", "i8"),
     ("orphan_responses", "i8"),

@@ -11,7 +11,7 @@ import numpy as np
 
 from kafkatap.kernels.decorator import helper, inlined
 
-from ..dtypes import NO_REPLY_EXPECTED, RESPONSE_LOST, UNANSWERED
+from ..dtypes import IN_FLIGHT, NO_REPLY_EXPECTED, NO_TIME, RESPONSE_LOST, UNANSWERED
 
 #: How many waiting requests are compared with a response's correlation_id.
 DEPTH = 1_024
@@ -98,6 +98,43 @@ def _finish_without_answer(t, c, slot):  # type: ignore[no-untyped-def]
         else:
             counts.unanswered += 1
     finish_exchange(t, slot)
+
+
+@helper
+def note_end(t, c, until, closer):  # type: ignore[no-untyped-def]
+    """Note of the waiting requests until when they waited, ns, and who closed their connection then (CLOSED_BY_*; -1:
+    nobody did when the capture ended, so their responses may still come)."""
+    connection = t.connections[c]
+    slot = np.int64(connection.waiting_first)
+    while slot >= 0:
+        link = t.links[slot]
+        if link.no_reply == 0:
+            link.waited_until = until
+            t.exchanges[slot].closed_by = closer
+            if closer < 0 and outcome_without_answer(link, connection, t.streams, c) == UNANSWERED:
+                link.may_come = 1
+        slot = np.int64(link.next)
+
+
+@helper
+def decide_in_flight(t, slot):  # type: ignore[no-untyped-def]
+    """Set how long a request without a response waited, and decide whether it is in flight. Its body is decoded: it
+    says how long the broker may hold the request."""
+    x = t.exchanges[slot]
+    link = t.links[slot]
+    sent = x.request_last if x.request_last != NO_TIME else x.request_first
+    if link.token or sent == NO_TIME:
+        return
+    x.waited_ns = max(np.int64(0), link.waited_until - sent)
+    if link.may_come == 0 or x.waited_ns >= t.state[0].late + np.int64(link.wait_ms) * 1_000_000:
+        return
+    counts = t.counts[0]
+    if x.outcome == RESPONSE_LOST:
+        counts.response_lost -= 1
+    else:
+        counts.unanswered -= 1
+    counts.in_flight += 1
+    x.outcome = IN_FLIGHT
 
 
 @helper

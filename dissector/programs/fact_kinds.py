@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ..layouts.schema import REQUEST, RESPONSE
+#: Directions of messages, as in `layouts.schema`, which costs more to import.
+REQUEST, RESPONSE = range(2)
 
 #: Columns of a FACT row for numbers and for strings.
 NUMBERS, TEXTS = 10, 4
@@ -58,6 +59,7 @@ _PRODUCER = {"producer_id": "ProducerId", "producer_epoch": "ProducerEpoch"}
 _MEMBER = {"group": "GroupId", "member": "MemberId"}
 _COMMITS = {"offset": "CommittedOffset"}
 _HEARTBEAT = {"member_epoch": "MemberEpoch"}
+_HEARTBEAT_ANSWER = {**_HEARTBEAT, "interval_ms": "HeartbeatIntervalMs"}
 
 #: The columns of rows that are made from headers of record batches, in the order of FACT's numbers. `attributes`: its
 #: 16 bits, with the magic above them. Of message sets (magic 0 and 1) a row is a whole set, its sum.
@@ -91,9 +93,18 @@ KINDS = (
     FactKind("metadata topic", 3, REQUEST, "Topics"),
     FactKind("metadata broker", 3, RESPONSE, "Brokers", {"node": "NodeId", "port": "Port"},
              {"host": "Host", "rack": "Rack"}),
-    FactKind("metadata partition", 3, RESPONSE, "Topics.Partitions", {"leader": "LeaderId"}, error="ErrorCode"),
+    FactKind("metadata partition", 3, RESPONSE, "Topics.Partitions",
+             {"leader": "LeaderId", "leader_epoch": "LeaderEpoch"}, error="ErrorCode"),
     FactKind("in-sync replica", 3, RESPONSE, "Topics.Partitions.IsrNodes", items="number"),
     FactKind("replica", 3, RESPONSE, "Topics.Partitions.ReplicaNodes", items="number"),
+    FactKind("leader state", 4, REQUEST, "TopicStates.PartitionStates",
+             {"leader": "Leader", "leader_epoch": "LeaderEpoch"}),
+    FactKind("updated partition", 6, REQUEST, "TopicStates.PartitionStates",
+             {"leader": "Leader", "leader_epoch": "LeaderEpoch"}),
+    FactKind("live broker", 6, REQUEST, "LiveBrokers", {"node": "Id"}),
+    FactKind("live broker endpoint", 6, REQUEST, "LiveBrokers.Endpoints", {"port": "Port"}, {"host": "Host"}),
+    FactKind("controlled shutdown", 7, REQUEST, numbers={"node": "BrokerId"}),
+    FactKind("controlled shutdown answer", 7, RESPONSE, error="ErrorCode"),
     FactKind("commit", 8, REQUEST, numbers={"generation": "GenerationIdOrMemberEpoch"},
              texts={**_MEMBER, "instance": "GroupInstanceId"}),
     FactKind("commit partition", 8, REQUEST, "Topics.Partitions", _COMMITS),
@@ -136,6 +147,8 @@ KINDS = (
     FactKind("versions", 18, RESPONSE, error="ErrorCode"),
     FactKind("version range", 18, RESPONSE, "ApiKeys",
              {"api_key": "ApiKey", "min_version": "MinVersion", "max_version": "MaxVersion"}),
+    FactKind("created topic", 19, RESPONSE, "Topics", error="ErrorCode"),
+    FactKind("deleted topic", 20, RESPONSE, "Responses", error="ErrorCode"),
     FactKind("init producer", 22, REQUEST, numbers={"timeout_ms": "TransactionTimeoutMs", **_PRODUCER},
              texts={"transactional_id": "TransactionalId"}),
     FactKind("producer", 22, RESPONSE, numbers=_PRODUCER, error="ErrorCode"),
@@ -169,17 +182,22 @@ KINDS = (
     FactKind("sasl token", 36, REQUEST),
     FactKind("sasl answer", 36, RESPONSE, numbers={"lifetime_ms": "SessionLifetimeMs"},
              texts={"message": "ErrorMessage"}, error="ErrorCode"),
+    FactKind("broker registration", 62, REQUEST, numbers={"node": "BrokerId"}),
+    FactKind("broker registration answer", 62, RESPONSE, error="ErrorCode"),
+    FactKind("broker listener", 62, REQUEST, "Listeners", {"port": "Port"}, {"host": "Host"}),
+    FactKind("broker heartbeat", 63, REQUEST, numbers={"node": "BrokerId", "wants_shutdown": "WantShutDown"}),
+    FactKind("broker heartbeat answer", 63, RESPONSE, numbers={"is_fenced": "IsFenced"}, error="ErrorCode"),
     FactKind("consumer heartbeat", 68, REQUEST, numbers={**_HEARTBEAT, "rebalance_timeout_ms": "RebalanceTimeoutMs"},
              texts={**_MEMBER, "instance": "InstanceId", "rack": "RackId"}),
     FactKind("consumer subscription", 68, REQUEST, "SubscribedTopicNames", items="text"),
     FactKind("consumer owned partition", 68, REQUEST, "TopicPartitions.Partitions", items="number"),
-    FactKind("consumer heartbeat answer", 68, RESPONSE, numbers=_HEARTBEAT, texts={"member": "MemberId"},
+    FactKind("consumer heartbeat answer", 68, RESPONSE, numbers=_HEARTBEAT_ANSWER, texts={"member": "MemberId"},
              error="ErrorCode"),
     FactKind("consumer assigned topic", 68, RESPONSE, "Assignment.TopicPartitions"),
     FactKind("consumer assigned partition", 68, RESPONSE, "Assignment.TopicPartitions.Partitions", items="number"),
     FactKind("share heartbeat", 76, REQUEST, numbers=_HEARTBEAT, texts={**_MEMBER, "rack": "RackId"}),
     FactKind("share subscription", 76, REQUEST, "SubscribedTopicNames", items="text"),
-    FactKind("share heartbeat answer", 76, RESPONSE, numbers=_HEARTBEAT, texts={"member": "MemberId"},
+    FactKind("share heartbeat answer", 76, RESPONSE, numbers=_HEARTBEAT_ANSWER, texts={"member": "MemberId"},
              error="ErrorCode"),
     FactKind("share assigned partition", 76, RESPONSE, "Assignment.TopicPartitions.Partitions", items="number"),
     FactKind("share fetch", 78, REQUEST, numbers={"session_epoch": "ShareSessionEpoch", "max_bytes": "MaxBytes"},
@@ -189,7 +207,7 @@ KINDS = (
     FactKind("share fetched partition", 78, RESPONSE, "Responses.Partitions", error="ErrorCode"),
     FactKind("streams heartbeat", 88, REQUEST, numbers={**_HEARTBEAT, "shutdown": "ShutdownApplication"},
              texts={**_MEMBER, "instance": "InstanceId", "process": "ProcessId"}),
-    FactKind("streams heartbeat answer", 88, RESPONSE, numbers=_HEARTBEAT, texts={"member": "MemberId"},
+    FactKind("streams heartbeat answer", 88, RESPONSE, numbers=_HEARTBEAT_ANSWER, texts={"member": "MemberId"},
              error="ErrorCode"),
     FactKind("batch", 0, REQUEST),
     FactKind("fetched batch", 1, RESPONSE),

@@ -30,6 +30,7 @@ from .roles import (
     R_SOFTWARE_NAME,
     R_SOFTWARE_VERSION,
     R_THROTTLE_TIME_MS,
+    R_WAIT_MS,
     ROLE_NAMES,
 )
 
@@ -39,15 +40,24 @@ from .roles import (
 KINDS = ("value", "element", "count", "struct", "tag")
 K_VALUE, K_ELEMENT, K_COUNT, K_STRUCT, K_TAG = range(5)
 
-PRODUCE, FETCH, SASL_HANDSHAKE, API_VERSIONS, SHARE_FETCH = 0, 1, 17, 18, 78
+PRODUCE, FETCH, JOIN_GROUP, SASL_HANDSHAKE, API_VERSIONS, SHARE_FETCH = 0, 1, 11, 17, 18, 78
 #: Last name of the id of unknown tags. The header's tag section has an id of its own.
 TAGS = "unknown tags"
 HEADER_TAGS = "header tags"
+
+#: How long a broker may hold a request before it answers, beside MaxWaitMs, by api_key: Produce (acks=all) and
+#: JoinGroup wait for others, the admin APIs for the controller's work.
+WAITS_OF_BODIES = {
+    PRODUCE: "TimeoutMs", 2: "TimeoutMs", JOIN_GROUP: "RebalanceTimeoutMs", 19: "timeoutMs", 20: "TimeoutMs",
+    21: "TimeoutMs", 37: "TimeoutMs", 43: "TimeoutMs", 45: "TimeoutMs", 46: "TimeoutMs", 57: "timeoutMs",
+    80: "TimeoutMs",
+}  # fmt: skip
 
 #: Roles of single fields: (api_key, direction, path).
 _AT = {
     (PRODUCE, REQUEST, "Acks"): R_ACKS,
     (PRODUCE, RESPONSE, "Responses.PartitionResponses.BaseOffset"): R_BASE_OFFSET,
+    **{(key, REQUEST, path): R_WAIT_MS for key, path in WAITS_OF_BODIES.items()},
     (FETCH, REQUEST, "MaxWaitMs"): R_MAX_WAIT_MS,
     (FETCH, REQUEST, "MinBytes"): R_MIN_BYTES,
     (SHARE_FETCH, REQUEST, "MaxWaitMs"): R_MAX_WAIT_MS,

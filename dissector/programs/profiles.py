@@ -9,7 +9,7 @@ from ..layouts.catalog import built_in_names
 from ..layouts.schema import REQUEST, RESPONSE
 from .fact_fields import place_of
 from .fact_kinds import TO_NOWHERE
-from .fields import FETCH, K_COUNT, K_VALUE, PRODUCE, SHARE_FETCH, FieldInfo
+from .fields import FETCH, JOIN_GROUP, K_COUNT, K_VALUE, PRODUCE, SHARE_FETCH, FieldInfo
 from .program import Programs
 from .roles import (
     R_ACKS,
@@ -34,6 +34,8 @@ from .roles import (
     R_TOPIC_ID,
     R_TOPIC_NAME,
     R_TRANSACTIONAL_ID,
+    R_WAIT_MS,
+    TOPIC_NAMES,
 )
 
 
@@ -54,15 +56,15 @@ class Profile:
 
 
 _ONE_OF_A_BODY = frozenset(
-    (R_ACKS, R_MAX_WAIT_MS, R_MIN_BYTES, R_SOFTWARE_NAME, R_SOFTWARE_VERSION, R_SASL_MECHANISM, R_THROTTLE_TIME_MS,
-     R_ERROR_CODE, R_API_KEY, R_MAX_VERSION)
+    (R_ACKS, R_MAX_WAIT_MS, R_WAIT_MS, R_MIN_BYTES, R_SOFTWARE_NAME, R_SOFTWARE_VERSION, R_SASL_MECHANISM,
+     R_THROTTLE_TIME_MS, R_ERROR_CODE, R_API_KEY, R_MAX_VERSION)
 )  # fmt: skip
 _PLACES = frozenset(
     (R_TOPIC_NAME, R_TOPIC_ID, R_PARTITION, R_GROUP_ID, R_TRANSACTIONAL_ID, R_RESOURCE_NAME, R_ENTITY_NAME, R_RECORDS,
      R_BASE_OFFSET, R_HIGH_WATERMARK, R_OFFSET_OTHER, R_MEMBER_ID)
 )  # fmt: skip
-#: Responses with topic ids beside their names, by api_key: the first such version, and the path of the topics.
-_TOPIC_NAMES = {3: (10, "Topics."), 19: (7, "Topics.")}
+#: Requests that begin with the time for which a broker may hold them.
+_WAITS = frozenset((PRODUCE, FETCH, SHARE_FETCH, JOIN_GROUP))
 #: Kafka's messages with the records of topics: (api_key, direction).
 CARRY_RECORDS = frozenset(((PRODUCE, REQUEST), (FETCH, RESPONSE), (SHARE_FETCH, RESPONSE)))
 
@@ -70,14 +72,14 @@ CARRY_RECORDS = frozenset(((PRODUCE, REQUEST), (FETCH, RESPONSE), (SHARE_FETCH, 
 def _in_summary(field: FieldInfo, version: int) -> bool:
     if field.role in _ONE_OF_A_BODY:
         return True
+    if field.role in (R_TOPIC_NAME, R_TOPIC_ID):
+        first, path = TOPIC_NAMES.get((field.api_key, field.direction), (0, ""))
+        return bool(path) and version >= first and field.path.startswith(path)
     if field.direction == REQUEST:
         # Results are made of a response when it turns out to hold errors: what its request named is needed then.
         top = field.element < 0 and field.type == "string"
         return top and field.role in (R_GROUP_ID, R_TRANSACTIONAL_ID) and field.api_key != PRODUCE
-    if field.role not in (R_TOPIC_NAME, R_TOPIC_ID) or field.api_key not in _TOPIC_NAMES:
-        return False
-    first, path = _TOPIC_NAMES[field.api_key]
-    return version >= first and field.path.startswith(path)
+    return False
 
 
 def _in_results(field: FieldInfo, version: int) -> bool:
@@ -126,8 +128,16 @@ SUMMARY = Profile("summary", _in_summary, zero_errors=False)
 RESULTS = Profile("results", _in_results)
 LINE = Profile("line", _in_line, zero_errors=False)
 NODES = Profile("nodes", _in_nodes)
-#: The throttle time alone: it matters for the other exchanges of the connection.
-HEAD = Profile("head", lambda f, version: f.role == R_THROTTLE_TIME_MS and f.direction == RESPONSE, head=True)
+
+
+def _in_head(field: FieldInfo, version: int) -> bool:
+    if field.direction == RESPONSE:
+        return field.role == R_THROTTLE_TIME_MS
+    return field.role in (R_MAX_WAIT_MS, R_MIN_BYTES, R_WAIT_MS) and field.api_key in _WAITS
+
+
+#: What matters for the other exchanges of the connection: the throttle time, and how long requests may wait.
+HEAD = Profile("head", _in_head, head=True)
 EVERYTHING = Profile("everything", lambda field, version: True)
 #: No rows: only the status of a body.
 NOTHING = Profile("nothing", lambda field, version: False)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from kafkatap.kernels.arrays import grown
 
 from ..dtypes import OK, TRAILING_BYTES
-from .error_paths import PathTemplates, error_text, path_templates
 from .machine import JOB, ROWS, SCRATCH_SIZE, TAPE, decode_frames
 from .program import Programs
+
+if TYPE_CHECKING:
+    from .error_paths import PathTemplates
 
 Array = np.ndarray[Any, Any]
 
@@ -41,8 +42,7 @@ def as_array(data: bytes) -> Array:
     return np.frombuffer(bytearray(data), np.uint8)
 
 
-@dataclass(slots=True)
-class DecodedBody:
+class DecodedBody(NamedTuple):
     """The body at data[first:captured] of a frame that ends at `limit`: its status, and columns of its tape.
 
     Behind the last row there is a row of no field (-1). `problem` says where and why decoding failed, else "".
@@ -72,6 +72,8 @@ class BodyReader:
 
     @cached_property
     def _templates(self) -> PathTemplates:
+        from .error_paths import path_templates
+
         return path_templates(self.programs.fields)
 
     def read(self, buffer: Array, program: int, first: int, captured: int, limit: int) -> DecodedBody:
@@ -87,8 +89,14 @@ class BodyReader:
         fields, stops = rows["field"].tolist(), rows["stop"] + first
         fields.append(-1)
         status = int(self._status[0])
-        problem = "" if status in (OK, TRAILING_BYTES) else error_text(status, scratch, self._templates)
+        problem = "" if status in (OK, TRAILING_BYTES) else self._problem(status)
         return DecodedBody(
             first, captured, limit, status, problem,
             rows["value"].tolist(), rows["length"].tolist(), fields, stops.tolist(),
         )  # fmt: skip
+
+    def _problem(self, status: int) -> str:
+        """Where and why the last run failed."""
+        from .error_paths import error_text  # decoding alone needs neither the texts nor the layouts
+
+        return error_text(status, self._scratch, self._templates)

@@ -89,8 +89,8 @@ def add_sections(group: argparse._ArgumentGroup) -> None:
                        "with the questions that they answer (default: those that need no more decoding)")  # fmt: skip
     add_release(group, "--upgrade-to", "upgrade: the release of Kafka that brokers are to have")
     group.add_argument("--late", type=parse_lateness, metavar="DURATION",
-                       help="timeouts: a response is late after DURATION, such as 5s (default: 30s; at least "
-                       "1s)")  # fmt: skip
+                       help="a response is late after DURATION, such as 5s: of a request that waited for less when the "
+                       "capture ended, it may still come (default: 30s; at least 1s)")  # fmt: skip
     group.add_argument("--quota", type=parse_rate, metavar="BYTES/s",
                        help="throttle: when would this quota throttle each client? Such as 20000 or 1m/s")  # fmt: skip
     group.add_argument("--window", type=parse_window, metavar="NUMxTIME",
@@ -137,6 +137,13 @@ def add_selection(group: argparse._ArgumentGroup, times: bool = True) -> None:
                        "repeated")  # fmt: skip
     group.add_argument("--api", action="append", type=parse_apis, metavar="NAMES",
                        help="only these APIs, by name or key: Fetch,Produce or 0,1; may be repeated")  # fmt: skip
+    _add_group(group)
+
+
+def _add_group(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--group", action="append", metavar="NAME",
+                       help="only exchanges that name this consumer group; with --sections groups alone: only this "
+                       "group, with its lag, which is from requests that name no group; may be repeated")  # fmt: skip
 
 
 def add_definitions(group: argparse._ArgumentGroup) -> None:

@@ -99,12 +99,6 @@ def chosen_key_log(options: argparse.Namespace, is_growing: bool = False) -> Key
     return key_log
 
 
-def shown_inputs(options: argparse.Namespace) -> list[str]:
-    """The captures as commands name them that show more of a report: after the key logs that decrypt them."""
-    logs = [word for path in options.keylog or () for word in ("--keylog", path)]
-    return [*logs, *options.captures]
-
-
 def parse_size(text: str) -> int:
     """`64m`, `512k`, `1.5GiB` in bytes, above 0."""
     from kafkatap.reports.literals import read_size
@@ -233,11 +227,18 @@ def parse_window(text: str) -> tuple[int, int]:
     return int(num), ns // 1_000_000_000
 
 
-def read_zones(path: str) -> list[tuple[str, str]]:
+class Zones(list[tuple[str, str]]):
+    """Networks and their zones, and the file that they come from."""
+
+    path = ""
+
+
+def read_zones(path: str) -> Zones:
     """Networks and their zones from a file: a line has both, blanks between. # begins a comment."""
     from ipaddress import ip_network
 
-    found = []
+    found = Zones()
+    found.path = path
     try:
         with open(path, encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
@@ -258,12 +259,17 @@ def read_zones(path: str) -> list[tuple[str, str]]:
 
 def section_options(options: argparse.Namespace) -> dict[str, Any]:
     """What the user set for single sections, by the names of the options."""
-    return {name: getattr(options, name) for name in SECTION_OPTIONS if getattr(options, name, None) is not None}
+    found = {name: getattr(options, name) for name in SECTION_OPTIONS if getattr(options, name, None) is not None}
+    from ..selection import shows_groups
+
+    if shows_groups(options):
+        found["group"] = tuple(options.group)
+    return found
 
 
 def check_section_options(options: argparse.Namespace) -> None:
-    """Raise ValueError if an option is set whose section is not wanted."""
-    for name in section_options(options):
+    """Raise ValueError if an option is set whose section is not wanted. --late also decides what is in flight."""
+    for name in section_options(options).keys() - {"late", "group"}:
         adds_its_section = name == "request_log" and options.sections is None
         if SECTION_OPTIONS[name] not in (options.sections or ()) and not adds_its_section:
             option, section = name.replace("_", "-"), SECTION_OPTIONS[name]

@@ -8,6 +8,7 @@ from typing import Any
 
 from kafkatap.reports.comparison.comparison import Compared, compare_sides
 from kafkatap.reports.comparison.judging import Demands
+from kafkatap.reports.comparison.side_events import EVENT_SECTIONS
 from kafkatap.reports.literals import read_moment
 from kafkatap.reports.model import ReportTable
 
@@ -83,9 +84,12 @@ def compare(
         raise ValueError("an analysis has its selection already: use the arguments of analyze")
     analyses = [one if isinstance(one, Analysis) else analyze(one, **chosen) for one in named]
     moment = None if split is None else read_moment(split)
+    from kafkatap.reports.questions.registry import needs_of
+
     sides, texts = [], []
+    needs = needs_of(EVENT_SECTIONS)._asdict()
     for analysis in analyses:
-        run = analysis._run(all_results=True, selection=analysis.selection)
+        run = analysis._run(all_results=True, selection=analysis.selection, **needs)
         sides += read_sides(run, analysis.selection, moment)
         analysis._check(run)
         texts.append(analysis.selection.text)

@@ -5,13 +5,20 @@ A run's exchanges are counted as they are finished, so the memory is that of the
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from kafkatap.reports import units
 from kafkatap.reports.batch import Batch, Context
 from kafkatap.reports.comparison.leaves import Side
 from kafkatap.reports.comparison.quality import has_one_direction
 from kafkatap.reports.comparison.side_counts import SideCounts
+from kafkatap.reports.comparison.side_events import EVENT_SECTIONS, events_of_side
+from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.expressions.exchange_columns import began_at
+from kafkatap.reports.findings import Finding
 from kafkatap.reports.literals import Moment
+from kafkatap.reports.questions.section import SectionInput
+from kafkatap.reports.questions.section_counts import SectionCounts
 
 from ..run import Run
 from ..selection import EARLIEST, LATEST, Selection
@@ -27,18 +34,22 @@ class EmptySideError(ValueError):
 def read_sides(run: Run, selection: Selection, split: Moment | None = None, utc: bool = False) -> list[Side]:
     """Read the captures of a run: one side, or with `split` the sides before and after that moment.
 
-    An exchange belongs to the side in which its request begins. EmptySideError if a side has no part of the
-    capture; `utc`: its times are in UTC.
+    An exchange belongs to the side in which its request begins. The events of brokers are those of all exchanges; there
+    are none if some are selected other than by time, as what others did is not known then. EmptySideError if a side
+    has no part of the capture; `utc`: its times are in UTC.
     """
     engine = run.engine
     counts = [SideCounts() for _ in range(1 if split is None else 2)]
     at: int | None = None
+    sections = engine.section_counts(EVENT_SECTIONS) if selection.expression is None else None
+    if sections is not None:
+        engine.on_connections(sections.add_connections)
 
     def text(number: int) -> str | None:
         value = engine.strings[number] if number >= 0 else None
         return None if value is None else value.decode("utf-8", "replace")
 
-    for number, batch in enumerate(selection.apply(run.batches(), engine)):
+    for number, batch in enumerate(selection.apply(_noted(run.batches(), sections), engine)):
         if at is None and split is not None and engine.first is not None:
             at = split.at(engine.first)
         for own, part in zip(counts, _parts(batch, at), strict=False):
@@ -53,12 +64,29 @@ def read_sides(run: Run, selection: Selection, split: Moment | None = None, utc:
         if selection.expression is None:  # it selects exchanges, not connections
             own.add_connections(rows, start, end, not has_one_direction(rows))
         own.fold(context.text)
-    return [_side(own, context, *span) for own, span in zip(counts, spans, strict=True)]
+    events = () if sections is None else _events(sections, context)
+    return [_side(own, context, events, *span) for own, span in zip(counts, spans, strict=True)]
 
 
-def _side(counts: SideCounts, context: Context, start: int, end: int) -> Side:
+def _side(counts: SideCounts, context: Context, events: Iterable[Finding], start: int, end: int) -> Side:
     first = max(start, context.first or 0)
-    return Side(counts, context, first, max(first, min(end, context.last or 0)))
+    last = max(first, min(end, context.last or 0))
+    return Side(counts, context, first, last, events_of_side(events, first, last))
+
+
+def _noted(batches: Iterable[Batch], sections: SectionCounts | None) -> Iterator[Batch]:
+    """The batches, of which the sections count all exchanges."""
+    for batch in batches:
+        if sections is not None:
+            sections.add(batch)
+        yield batch
+
+
+def _events(sections: SectionCounts, context: Context) -> list[Finding]:
+    """All findings of the sections."""
+    sections.finish()
+    given = SectionInput(sections, ReportCounts(), context, {})
+    return [found for section in sections.sections if section.findings is not None for found in section.findings(given)]
 
 
 def _parts(batch: Batch, at: int | None) -> list[Batch]:

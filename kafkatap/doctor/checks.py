@@ -40,6 +40,7 @@ CHECKS = (
     Check("starts", "connections that began before the capture", (stream_checks.starts,)),
     Check("network", "retransmissions", (stream_checks.network,)),
     Check("place", "captures far from the brokers", (stream_checks.place,)),
+    Check("ports", "ports of brokers of which the capture has nothing", (content_checks.listeners,)),
     Check("brokers", "only one broker of a cluster", (content_checks.brokers,)),
     Check("proxies", "clients hidden behind a load balancer", (content_checks.proxies,)),
     Check("length", "captures too short for percentiles", (content_checks.length,)),

@@ -111,9 +111,9 @@ def handshakes(seen: Observed) -> Iterator[Finding]:
         "certificate": ("clients refuse a certificate that has expired", "renew the certificate of the broker"),
     }
     for one in tls_findings(seen.context):
-        if one.finding in effects:
-            what = f"the certificate {one.text}" if one.finding == "certificate" else one.text
-            yield Finding("handshakes", NOTE, what, "alerts and certificates of TLS", *effects[one.finding])
+        if one.id in effects:
+            what = f"the certificate {one.text}" if one.id == "certificate" else one.text
+            yield Finding("handshakes", NOTE, what, "alerts and certificates of TLS", *effects[one.id])
 
 
 def other_traffic(seen: Observed) -> Iterator[Finding]:
@@ -145,6 +145,36 @@ def length(seen: Observed) -> Iterator[Finding]:
         f"{counted(answered, 'answered request')} in {units.duration(span)}",
         "percentiles beyond p90 rest on a few requests, and rates and rebalances of minutes do not show",
         "capture for at least a minute under the usual load",
+    )  # fmt: skip
+
+
+def listeners(seen: Observed) -> Iterator[Finding]:
+    """Ports of captured hosts that Metadata names, and of which the capture has nothing: a filter on the wrong port."""
+    context = seen.context
+    rows = context.connections
+    ends = set(zip(rows["broker_ip"].tolist(), rows["broker_port"].tolist(), strict=True))
+    captured = {(context.address(ip), port) for ip, port in ends}
+    kafka = rows[rows["protocol"] == P_KAFKA]
+    is_broker = np.isin(kafka["client_ip"], np.unique(kafka["broker_ip"])) & (kafka["client_ip"] != kafka["broker_ip"])
+    kafka = kafka[~is_broker]  # brokers are clients of others, whose hosts were not captured
+    hosts = {context.address(ip) for ip in np.unique(kafka["broker_ip"]).tolist()}
+    named = {place for places in seen.places.values() for place in places if place[0] in hosts}
+    missing = sorted(named - captured)
+    if not missing:
+        return
+    used = sorted({(context.address(ip), port) for ip, port in zip(
+        kafka["broker_ip"].tolist(), kafka["broker_port"].tolist(), strict=True)})  # fmt: skip
+    shown = some([endpoint(host, port) for host, port in missing])
+    is_all = not named & captured
+    seen_there = some([endpoint(host, port) for host, port in used])
+    ports = " or tcp port ".join(str(port) for _, port in missing[:3])
+    yield Finding(
+        "ports", WARNING if is_all else NOTE,
+        f"the capture has nothing of {shown}, {'where Metadata sends clients' if is_all else 'which Metadata names'}",
+        f"of the captured hosts it has {seen_there}"
+        + (", which no broker advertises: clients only begin there" if is_all else ""),
+        "most requests of these clients are missing" if is_all else "what clients ask there is missing, if they use it",
+        f"capture these ports too: 'tcp port {ports}'",
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kafkatap.dissector.dtypes import ORPHAN_RESPONSE
 from kafkatap.reassembly.link_types import READ, link_name
 from kafkatap.reports import units
 
@@ -106,10 +107,21 @@ def snap_length(seen: Observed) -> Iterator[Finding]:
 def _effect_of_cuts(seen: Observed) -> str:
     """What reports of cut messages lack, and what they get wrong."""
     unknown = seen.counts.total("unknown_waits")
-    effect = (
-        "client ids, error codes, topics and records in the missing bytes are unknown; numbers of requests, sizes and "
-        "total times are right"
+    effect = "client ids, error codes, topics and records in the missing bytes are unknown; "
+    orphans, outside = (
+        int(seen.exchanges.outcomes[ORPHAN_RESPONSE]),
+        seen.context.ledger["payload bytes"].get("skipped", 0),
     )
+    if orphans or outside:
+        effect += (
+            f"messages that begin behind the cut of a packet are not counted, as with pipelined requests: "
+            f"{counted(orphans, 'response')} without its request, {units.size(outside)} in no message; sizes and total "
+            "times of the others are right"
+        )
+    else:
+        effect += (
+            "numbers of requests, sizes and total times are right, as every message begins in a packet's kept bytes"
+        )
     if unknown:
         effect += (
             f"; throttle time, errors or long poll of {counted(unknown, 'answered exchange')} are unknown: "
@@ -280,8 +292,22 @@ def order(seen: Observed) -> Iterator[Finding]:
     are_interfaces = max((len(h.interfaces) for h in seen.heads.values()), default=0) > 1
     for checks in seen.packets.captures.values():
         point = seen.packets.points.get(checks.report.path, 0)
-        if checks.very_late and point not in stepped:
+        if checks.very_late and point not in stepped and checks.backs and not are_interfaces:  # which come in bursts
+            yield _parts(checks)
+        elif checks.very_late and point not in stepped:
             yield _late(checks, seen.late_segments.get(point, 0), are_interfaces)
+
+
+def _parts(checks: CaptureChecks) -> Finding:
+    """A file whose parts are in the wrong order, as of a ring that wrapped: within each, packets are in order."""
+    return Finding(
+        "order", ERROR, f"parts of {checks.report.path} are in the wrong order",
+        f"{counted(checks.backs, 'time')} the packets go on up to {units.duration(checks.latest_ns)} earlier, while "
+        f"the senders' clocks agree with the times; {counted(checks.very_late, 'packet')} come after later ones",
+        "connections that span the parts are torn: requests are missing, and bytes count as retransmitted or as gaps",
+        "read the files of the ring themselves, in any order: kafkatap sorts them by time (so does mergecap, without "
+        "-a); or sort the file: reordercap IN OUT",
+    )  # fmt: skip
 
 
 def _late(checks: CaptureChecks, within: int, are_interfaces: bool) -> Finding:

@@ -118,8 +118,9 @@ class ExchangeFacts:
 
 class Observed(NamedTuple):
     """All that the checks read. `heads`: by path. `streams`: STREAM. `nodes`: "host:port" by node id, as Metadata
-    responses name brokers. `steps`: of clocks, those in packet times too where nothing else shows a clock.
-    `differences`: of the clocks of capture points, as `ClockSteps.differences`. `late_segments`: `ClockSteps.late`."""
+    responses name brokers. `places`: all their hosts and ports. `steps`: of clocks, those in packet times too where
+    nothing else shows a clock. `differences`: of the clocks of capture points, as `ClockSteps.differences`.
+    `late_segments`: `ClockSteps.late`."""
 
     context: Context
     counts: ReportCounts
@@ -128,6 +129,7 @@ class Observed(NamedTuple):
     streams: Array
     exchanges: ExchangeFacts
     nodes: dict[int, str]
+    places: dict[int, set[tuple[str, int]]]
     steps: list[ClockStep]
     differences: list[tuple[int, int, int, int]]
     late_segments: dict[int, int]
@@ -172,6 +174,6 @@ def read_captures(
     steps = clocks.steps(assembler.flows) + [s for s in packets.steps_back if not clocks.is_known(s.point)]
     heads = {path: read_head(path) for path in captures}
     return Observed(
-        run.context(), counts, heads, packets, streams.rows, exchanges, dict(nodes.names),
+        run.context(), counts, heads, packets, streams.rows, exchanges, dict(nodes.names), nodes.places,
         sorted(steps, key=lambda s: s.before), clocks.differences(), clocks.late, run,
     )  # fmt: skip

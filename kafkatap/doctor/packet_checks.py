@@ -34,14 +34,15 @@ class CaptureChecks:
 
     `cut`: packets with fewer bytes than on the wire. `longest_kept`: the most captured bytes of a cut packet.
     `coarsest`: the coarsest resolution of COARSE_NS in which all times are whole, or None. `late`: packets with a time
-    before that of an earlier one, `latest_ns`: by how much at most. `very_late`: those beyond PATIENCE_NS.
+    before that of an earlier one, `latest_ns`: by how much at most. `very_late`: those beyond PATIENCE_NS. `backs`: how
+    often the times of a long run of packets (STEP_PACKETS) lie before those ahead of it.
     """
 
     def __init__(self, report: FileReport) -> None:
         self.report = report
         self.packets = self.cut = self.cut_bytes = self.longest_kept = self.longest = 0
         self.late = self.very_late = self.latest_ns = 0
-        self.wire_bytes = 0
+        self.wire_bytes = self.backs = 0
         self._resolutions = list(COARSE_NS)
         self._latest = -(1 << 62)
         self._distinct: set[int] = set()
@@ -65,7 +66,9 @@ class CaptureChecks:
         self.very_late += int((lateness > PATIENCE_NS).sum())
         self.latest_ns = max(self.latest_ns, int(lateness.max()))
         self._latest = max(self._latest, int(times.max()))
-        return self._steps_back(rows, point)
+        found = self._steps_back(rows, point)
+        self.backs += len(found)
+        return found
 
     def _steps_back(self, rows: Array, point: int) -> list[ClockStep]:
         times = rows["ts"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, RESPONSE_LOST
 from kafkatap.reports import units
 from kafkatap.reports.batch import H_NOT_CAPTURED, P_KAFKA, P_TLS, Context, endpoint
 from kafkatap.reports.counting.connection_counts import is_one_sided
@@ -48,7 +49,7 @@ def gaps(seen: Observed) -> Iterator[Finding]:
     names = [
         f"{ends(seen.context, rows[i])} {units.size(int(missing[i]))}, {_direction(rows[i])}" for i in worst
     ]  # fmt: skip
-    lost, orphans = seen.exchanges.outcomes.tolist()[3:5]
+    lost, orphans = seen.exchanges.outcomes[[RESPONSE_LOST, ORPHAN_RESPONSE]].tolist()
     skipped = seen.context.ledger["payload bytes"].get("skipped", 0)
     late = " or wrote it too late" if any(seen.late_segments.values()) else ""
     yield Finding(
@@ -88,7 +89,7 @@ def directions(seen: Observed) -> Iterator[Finding]:
         sides.append(f"{only_client:,} with packets to one end only, the supposed broker")
     if count - only_client:
         sides.append(f"{count - only_client:,} with packets from the supposed broker only")
-    lost, orphans = seen.exchanges.outcomes.tolist()[3:5]
+    lost, orphans = seen.exchanges.outcomes[[RESPONSE_LOST, ORPHAN_RESPONSE]].tolist()
     yield Finding(
         "directions", ERROR if count >= ONE_SIDED_BADLY * of else WARNING,
         f"{counted(count, 'connection')} captured in one direction only",
@@ -117,7 +118,10 @@ def starts(seen: Observed) -> Iterator[Finding]:
 
 
 def network(seen: Observed) -> Iterator[Finding]:
-    """Retransmissions: the network's losses, which are no fault of the capture."""
+    """Retransmissions: the network's losses, which are no fault of the capture. Where segments are late in the capture,
+    they only seem to be sent again."""
+    if any(seen.late_segments.values()):
+        return
     rows = seen.context.connections
     resent = int(sum(rows[f"{end}_retransmitted_bytes"].sum() for end in _BOTH))
     payload = int((rows["client_bytes"] + rows["broker_bytes"]).sum())

@@ -11,16 +11,24 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from kafkatap.dissector import dtypes as r
+from kafkatap.dissector.time_parts import DURATIONS, parts_of
 from kafkatap.engine import Engine
 from kafkatap.reports import units
 from kafkatap.reports.batch import Array
-from kafkatap.reports.exchange_texts import client_text, codes_text, exchange_name, outcome_text, status_text
+from kafkatap.reports.exchange_texts import (
+    client_text,
+    codes_text,
+    exchange_name,
+    outcome_text,
+    parts_text,
+    status_text,
+)
 
-_WAITS = (("hol_wait_ns", "head-of-line wait"), ("throttle_wait_ns", "throttle wait"), ("broker_ns", "broker time"))
 _PACKETS = ("request_packet_first", "request_packet_last", "response_packet_first", "response_packet_last")
 _FIELDS = [
-    *_PACKETS, "exchange", "key", "outcome", "api_key", "api_version", "client_id", "total_ns", "throttle_time_ms",
-    "request_status", "response_status", *(name for name, _ in _WAITS),
+    *_PACKETS, "exchange", "key", "outcome", "closed_by", "api_key", "api_version", "client_id", "total_ns",
+    "throttle_time_ms",
+    "request_status", "response_status", *(name for name in DURATIONS if name != "total_ns"),
 ]  # fmt: skip
 #: The fields of an exchange that this module reads, by name: numpy takes long for a field of a single row.
 Values = Mapping[str, int]
@@ -46,9 +54,8 @@ def comment_on(x: Values, codes: Sequence[int], engine: Engine) -> str:
     """The comment on an exchange, with the non-zero error codes of its response."""
     text = f"kafkatap: {_name(x, engine)}, exchange {x['key']}: "
     if x["outcome"] != r.ANSWERED:
-        return text + outcome_text(x["outcome"])
-    parts = [f"{label} {units.duration(x[name])}" for name, label in _WAITS if x[name] > 0]
-    text += units.duration(x["total_ns"]) + (f" ({', '.join(parts)})" if parts else "")
+        return text + outcome_text(x["outcome"], x["closed_by"])
+    text += units.duration(x["total_ns"]) + parts_text(parts_of(x))
     text += f"; {codes_text(sorted(Counter(codes).items()))}" if codes else ""
     if x["throttle_time_ms"] > 0:
         text += f"; throttle_time_ms {x['throttle_time_ms']}"

@@ -13,20 +13,14 @@ from typing import Any
 import numpy as np
 
 from kafkatap.dissector import dtypes as r
+from kafkatap.dissector.time_parts import parts_of
 from kafkatap.reports import units
 from kafkatap.reports.batch import Array, Context, endpoint
-from kafkatap.reports.exchange_texts import codes_text, exchange_name, outcome_text, status_text
+from kafkatap.reports.exchange_texts import codes_text, exchange_name, outcome_text, part_label, parts_text, status_text
 
 #: A part of the total time that is at least this large is named as the cause.
 CAUSE_SHARE = 0.5
 
-_PARTS = (
-    ("request_transfer", "transfer of the request"),
-    ("hol_wait_ns", "head-of-line wait"),
-    ("throttle_wait_ns", "throttle wait"),
-    ("broker_ns", "broker time"),
-    ("response_transfer", "transfer of the response"),
-)
 #: An EXCHANGE as Python's numbers: a field of numpy's records takes a microsecond.
 _Exchange = namedtuple("_Exchange", r.EXCHANGE.names or ())  # type: ignore[misc]
 
@@ -76,11 +70,10 @@ class Findings:
         x = _exchange(self._rows[row])
         text = f"kafkatap: request {self._name(x)}, {self._ends(x)}, exchange {x.key}: "
         if x.outcome != r.ANSWERED:
-            return text + outcome_text(x.outcome) + self._status(x, "request")
-        parts = _parts(x)
-        shown = [f"{label} {units.duration(parts[name])}" for name, label in _PARTS if parts[name] > 0]
-        text += f"answered after {units.duration(x.total_ns)}"
-        return text + (f" ({', '.join(shown)})" if shown else "") + _cause(x, parts) + self._status(x, "request")
+            return text + outcome_text(x.outcome, x.closed_by) + self._status(x, "request")
+        parts = parts_of(x._asdict())
+        text += f"answered after {units.duration(x.total_ns)}{parts_text(parts)}"
+        return text + _cause(x.total_ns, parts) + self._status(x, "request")
 
     def _response(self, row: int, request: int) -> str:
         x = _exchange(self._rows[row])
@@ -135,21 +128,7 @@ def _exchange(row: Array) -> Any:
     return _Exchange._make(row.tolist())
 
 
-def _parts(x: Any) -> dict[str, int]:
-    """The parts of an exchange's total time, ns."""
-    parts = {name: getattr(x, name) for name in ("hol_wait_ns", "throttle_wait_ns", "broker_ns")}
-    for message in ("request", "response"):
-        first, last = getattr(x, f"{message}_first"), getattr(x, f"{message}_last")
-        parts[f"{message}_transfer"] = max(0, last - first) if r.NO_TIME not in (first, last) else 0
-    return parts
-
-
-def _cause(x: Any, parts: dict[str, int]) -> str:
+def _cause(total: int, parts: dict[str, int]) -> str:
     """The verdict: which part most of the time was."""
-    total = x.total_ns
-    name, label = max(_PARTS, key=lambda part: parts[part[0]])
-    if total <= 0 or parts[name] < CAUSE_SHARE * total:
-        return ""
-    if name == "broker_ns" and x.long_poll:
-        label = "broker time, as the Fetch waited for data until its max_wait_ms"
-    return f"; mostly {label}"
+    name = max(parts, key=lambda part: parts[part])
+    return f"; mostly {part_label(name)}" if total > 0 and parts[name] >= CAUSE_SHARE * total else ""

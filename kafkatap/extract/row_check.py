@@ -1,7 +1,7 @@
 """Are the rows of the extracted capture those of the original?
 
 The extracted capture is read as a report reads it. A selected exchange has to be there with the same key and the same
-columns, except for packet numbers. Its topic ids have to have their names.
+columns, except for packet numbers, and for what is in flight at the end. Its topic ids have to have their names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from zlib import crc32
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import EXCHANGE, EXCHANGE_STRINGS
+from kafkatap.dissector.dtypes import EXCHANGE, EXCHANGE_STRINGS, IN_FLIGHT, UNANSWERED
 from kafkatap.reports.batch import Names
 
 from ..engine import Engine
@@ -77,6 +77,7 @@ def _comparable(rows: Array, names: Names) -> Array:
     """Rows without numbers of packets and exchanges, with digests of texts in place of their numbers."""
     made = rows.copy()
     made["exchange"] = 0
+    made["outcome"][made["outcome"] == IN_FLIGHT] = UNANSWERED  # the extracted capture ends earlier
     for name in _PACKETS:
         made[name] = 0
     for name in EXCHANGE_STRINGS:

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from kafkatap.dissector.inspection import Array, Frames
-from kafkatap.dissector.programs.roles import R_TOPIC_ID, R_TOPIC_NAME
+from kafkatap.dissector.programs.roles import NAMING_REQUESTS, NAMING_RESPONSES, R_TOPIC_ID, R_TOPIC_NAME
 
-#: APIs whose responses name topic ids: Metadata, CreateTopics.
-NAMING_APIS = (3, 19)
+#: APIs whose requests or responses name topic ids.
+NAMING_APIS = (*NAMING_REQUESTS, *NAMING_RESPONSES)
 #: Pairs of a connection and a topic id that are kept.
 MOST_OWN = 200_000
 _ID_BYTES = np.arange(16)
@@ -29,8 +29,9 @@ class TopicNaming:
     def look(self, frames: Frames) -> None:
         jobs = frames.jobs
         slots = jobs["frame"] >> 1
-        are_responses = (jobs["frame"] & 1).astype(bool) & (jobs["program"] >= 0)
-        numbers = np.flatnonzero(are_responses & np.isin(frames.rows["api_key"][slots], NAMING_APIS))
+        api, is_response = frames.rows["api_key"][slots], (jobs["frame"] & 1).astype(bool)
+        is_naming = np.where(is_response, np.isin(api, NAMING_RESPONSES), np.isin(api, NAMING_REQUESTS))
+        numbers = np.flatnonzero(is_naming & (jobs["program"] >= 0))
         if not len(numbers):
             return
         roles = np.asarray(frames.programs.roles)
@@ -60,7 +61,7 @@ class TopicNaming:
 
 
 def _named(rows: Array, roles: Array, buffer: Array) -> list[bytes]:
-    """The topic ids of a response (TAPE rows) that have a name beside them."""
+    """The topic ids of a message (TAPE rows) that have a name beside them."""
     names = rows[(roles == R_TOPIC_NAME) & (rows["length"] > 0)]
     ids = rows[roles == R_TOPIC_ID]
     ids = ids[np.isin(ids["parent"], names["parent"])]

@@ -22,6 +22,7 @@ from ..engine import Engine
 from ..selection import EVERYTHING, Selection, Selector
 from .broker_health import BrokerHealth, added
 from .count_windows import KEPT, Windows
+from .event_watch import EventWatch
 from .governor import HEAD_BYTES, HEADERS, Governor
 from .memory_limits import MemoryLimits, NamedCounts, fold_small_rows, forget_names
 from .process_memory import resident
@@ -109,6 +110,8 @@ class Monitor:
         self._second = now // SECOND
         self.health = BrokerHealth()
         engine.watcher = self.health.add_ended
+        is_watched = self.sections is not None and any(s.name == "events" for s in self.sections.sections)
+        self.events = EventWatch(engine, now) if is_watched else None
         self._base = _Base()
         self._counted_from = 0  # the first exchange whose provisional row may be counted
         self._last = (0, 0, 0)  # packets, payload bytes and drops at the end of the last second
@@ -180,6 +183,8 @@ class Monitor:
                 for sink in self.sinks:
                     sink.add_batch(batch, self.engine)
                 self._slice.add(without_confirmed(batch))
+                if self.events is not None:
+                    self.events.add(without_confirmed(batch))
             for wrong in revoked_rows(whole, self._counted_from):
                 counts = self._counts()
                 for batch in self._selected(wrong):
@@ -195,6 +200,8 @@ class Monitor:
             for sink in self.sinks:
                 sink.add_provisional(batch, self.engine)
             self._slice.add(batch)
+            if self.events is not None:
+                self.events.add(batch)
 
     def _selected(self, batch: Batch) -> Iterable[Batch]:
         """The selected exchanges of a batch. They are judged at once, by the names that are known now."""
@@ -207,6 +214,10 @@ class Monitor:
         self._add(self.engine.sweep(self.limits.idle_now(self.engine), self.limits.patience_now(self.engine)))
         self._add_provisional(now)
         self._keep_connections()
+        if self.events is not None:
+            for finding in self.events.end_second(self.engine, now):
+                for sink in self.sinks:
+                    sink.add_event(finding)
         self._publish_slice(now)
         self.windows.add(self._slice)
         self.health.skip(missed)
@@ -270,6 +281,8 @@ class Monitor:
             return
         for sink in self.sinks:
             sink.resolve_names(self.engine)
+        if self.events is not None:
+            self.events.restart(self.engine)
         self.windows.replace(lambda counts: fold_small_rows(counts, self.limits, self.engine))
         kept = list(self._ended)
         every: list[NamedCounts] = [*self.windows.every(), *([] if self.sections is None else [self.sections])]
@@ -287,6 +300,8 @@ class Monitor:
             sink.add_connections(rows, self.engine)
         if self.sections is not None:
             self.sections.add_connections(rows)
+        if self.events is not None:
+            self.events.add_connections(rows)
         self._ended.append(rows)
         self._ended_rows += len(rows)
         while self._ended_rows > self.limits.ended and len(self._ended) > 1:

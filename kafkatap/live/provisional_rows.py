@@ -11,13 +11,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from kafkatap.dissector.dtypes import NO_INT32, NO_TIME, NOT_DECODED, RESULT
+from kafkatap.dissector.framing.tables import CLOSED_BY_BIT
+from kafkatap.dissector.time_parts import DURATIONS
 from kafkatap.reports.batch import Array, Batch
 
 #: The values of a row without a response.
 _NO_RESPONSE = {
     "response_first": NO_TIME, "response_last": NO_TIME, "response_packet_first": 0, "response_packet_last": 0,
-    "response_bytes": -1, "broker_ns": 0, "hol_wait_ns": 0, "throttle_wait_ns": 0, "total_ns": 0,
-    "hol_throttle_wait_ns": 0, "hol_poll_wait_ns": 0,
+    "response_bytes": -1, **dict.fromkeys(DURATIONS, 0),
     "throttle_time_ms": NO_INT32, "response_status": NOT_DECODED, "long_poll": 0,
 }  # fmt: skip
 
@@ -26,7 +27,8 @@ def confirmed(batch: Batch) -> Array:
     """Which exchanges ended with the outcome of their provisional rows: bool (n,)."""
     if batch.provisional is None:
         return np.zeros(len(batch.exchanges), bool)
-    fits: Array = batch.provisional == batch.exchanges["outcome"] + 1
+    x = batch.exchanges
+    fits: Array = batch.provisional == x["outcome"] + 1 + CLOSED_BY_BIT * (x["closed_by"] + 1)
     return fits
 
 
@@ -53,7 +55,8 @@ def revoked_rows(batch: Batch, first: int) -> Iterator[Batch]:
         return
     found = batch.picked(wrong)
     rows = found.exchanges
-    rows["outcome"] = batch.provisional[wrong] - 1
+    rows["outcome"] = batch.provisional[wrong] % CLOSED_BY_BIT - 1
+    rows["closed_by"] = (batch.provisional[wrong] // CLOSED_BY_BIT).astype(np.int8) - 1
     for name, value in _NO_RESPONSE.items():
         rows[name] = value
     yield found._replace(results=np.zeros(0, RESULT), estimates=None)

@@ -9,13 +9,15 @@ from kafkatap.reports.batch import Array, Batch, Context
 
 if TYPE_CHECKING:
     from kafkatap.reports.counting.counts import ReportCounts
+    from kafkatap.reports.findings import Finding
 
     from ..engine import Engine
 
 
 class Sink:
     """The monitor's loop calls these methods: `add_packets`, then `add_batch` for what they finished; once a second
-    `add_provisional`, `add_health` and `end_second`. None may block for long, because packets wait meanwhile.
+    `add_provisional`, `add_event`, `add_health` and `end_second`. None may block for long, because packets wait
+    meanwhile.
 
     Rows contain numbers of strings and addresses of `engine`. They are valid until `resolve_names` is called.
     """
@@ -35,6 +37,9 @@ class Sink:
 
     def add_health(self, rows: Mapping[str, Array]) -> None:
         """Read the connection counts of the last second: `broker_health.VALUES` by broker."""
+
+    def add_event(self, finding: Finding) -> None:
+        """Read an event (`event_watch`), once, within a second or two of the packets that show it."""
 
     def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         """Read the sealed counts of the last second's exchanges. `now`: ns since the epoch."""

@@ -32,6 +32,14 @@ class NodeNames:
         self._seen: dict[int, set[tuple[bytes, int]]] = {}
         self.names: dict[int, str] = {}
 
+    @property
+    def places(self) -> dict[int, set[tuple[str, int]]]:
+        """All hosts and ports by node id."""
+        return {
+            node: {(host.decode("utf-8", "replace"), port) for host, port in places}
+            for node, places in self._seen.items()
+        }
+
     def look(self, frames: Frames) -> None:
         jobs = frames.jobs
         are_responses = (jobs["frame"] & 1).astype(bool) & (jobs["program"] >= 0)

@@ -34,6 +34,7 @@ _NEVER = frozenset(
     ("ErrorMessage", "ThrottleTimeMs", "ClusterId", "SessionEpoch", "ReplicaEpoch", "CurrentLeaderEpoch")
 )
 _OUTCOMES = {
+    "in_flight": ("in flight when the capture ended", "dim"),
     "unanswered": ("no response", "red"),
     "response_lost": ("response not captured", "yellow"),
     "no_reply_expected": ("no response expected", "dim"),

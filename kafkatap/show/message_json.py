@@ -7,6 +7,7 @@ from typing import Any
 
 from kafkatap.dissector.dtypes import NO_INT32
 from kafkatap.dissector.kafka.error_codes import error_name
+from kafkatap.dissector.time_parts import DURATIONS
 from kafkatap.dissector.tree.summary import NamedPlace
 from kafkatap.reports.batch import uuid_text
 from kafkatap.reports.units import iso
@@ -14,9 +15,6 @@ from kafkatap.reports.units import iso
 from ..passes.message import Message
 from .tree_json import tree_json
 from .viewing import MessageViewer
-
-#: Columns of an exchange that only a response has, by their names in the tables.
-_OF_RESPONSE = ("broker_ns", "hol_wait_ns", "throttle_wait_ns", "total_ns")
 
 
 def message_json(message: Message, topics: Mapping[bytes, str], viewer: MessageViewer | None = None) -> dict[str, Any]:
@@ -49,7 +47,7 @@ def message_json(message: Message, topics: Mapping[bytes, str], viewer: MessageV
     if facts.records is not None:
         found["records"] = {"count": message.records, "bytes": sum(length for _, length in facts.records)}
     if message.is_response and message.outcome == "answered":
-        found.update((name, message.column(name)) for name in _OF_RESPONSE)
+        found.update((name, message.column(name)) for name in DURATIONS)
         found["long_poll"] = bool(message.column("long_poll"))
         throttle = message.column("throttle_time_ms")
         found["throttle_time_ms"] = None if throttle == NO_INT32 else throttle

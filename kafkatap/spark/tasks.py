@@ -105,7 +105,7 @@ class DecodeTask:
                 definitions=self.options.definitions,
                 apis=needed.apis if with_rows or self.counting else frozenset(),
                 max_frame=self.options.max_frame, limits=self.options.limits, secrets=mine.secrets,
-                key_log=key_log_of(load(self.key_lines)),
+                key_log=key_log_of(load(self.key_lines)), late=self.options.late,
                 **needs_of(self.options.sections if self.counting else ())._asdict(),
             )  # fmt: skip
             if self.table is not None:

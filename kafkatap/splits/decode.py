@@ -106,6 +106,7 @@ class SplitRun:
             ports=ports, definitions=definitions, apis=apis, **engine_options,
         )  # fmt: skip
         self.engine = self._split.engine
+        self.engine.assembly.capture_end = task.capture_end
         self._learn(self._secrets.before)
         for topic_id, name in topic_names.items():
             self.engine.dissector.name_topic(topic_id, name)

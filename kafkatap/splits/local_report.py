@@ -149,7 +149,7 @@ class _Task:
             all_results=with_rows or options.by_topic or needed.all_results, inspectors=needed.inspectors,
             ports=options.ports, definitions=options.definitions, apis=needed.apis,
             problems=with_rows or needed.problems, max_frame=options.max_frame, limits=options.limits,
-            secrets=mine.split.secrets, key_log=key_log_of(mine.key_lines),
+            secrets=mine.split.secrets, key_log=key_log_of(mine.key_lines), late=options.late,
             **needs_of(options.sections)._asdict(),
         )  # fmt: skip
         reader = source.open(mine.split.task.bases)

@@ -10,6 +10,7 @@ import numpy as np
 from kafkatap.kernels.arrays import taken
 from kafkatap.reports.batch import (
     ALL_MEASURED,
+    ALL_SUMS,
     D_DECRYPTED,
     D_FAILED_HANDSHAKE,
     D_NO_HANDSHAKE,
@@ -40,7 +41,7 @@ _NAMES = tuple(column.name for column in TABLES["connections"])
 #: Columns of the latest row: it includes what earlier rows had, and later requests may name no client.
 _LATEST = ("connection", _LAST, "client_id", "client_software", "client_software_version", "sasl_mechanism")
 #: Columns of the first row that has them, and those of the latest row that has them.
-_FIRST_KNOWN = ("closed_by", "closed_with")
+_FIRST_KNOWN = ("closed_by", "closed_with", "closed_at")
 _LATEST_KNOWN = (_RTT, "reset_by", *(f"{end}_{name}" for end in ("client", "broker") for name in OPTION_COLUMNS))
 _MAXIMA = tuple(f"{end}_{name}" for end in ("client", "broker") for name in (
     "window_max", "in_flight_max", "rtt_max_ns", "retransmission_wait_max_ns",
@@ -85,8 +86,9 @@ _ROW_SUMS = (
     "packets",
     *(f"{end}_{name}" for end in ("client", "broker") for name in (
         "bytes", "retransmitted_bytes", "retransmitted_packets", "out_of_order", "gap_bytes", "gaps", "zero_windows",
-        "duplicates", "packets",
+        "duplicates", "packets", "spurious_retransmissions",
     )),
+    *ALL_SUMS,
     *(name for name in ALL_MEASURED if name not in _MAXIMA + _MINIMA),
     *_TLS_SUMS,
 )  # fmt: skip

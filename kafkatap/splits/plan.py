@@ -50,7 +50,7 @@ class SplitTask:
     rows of the ends that earlier files showed to listen; `later_listeners`: by file, those that files of other splits
     show after this split began. `points`: POINT_RANGE of all files, if it decodes flows captured at both ends.
     `datagrams`: those that wait for fragments at its start; `handed_over`: packets that wait at its end, which the
-    next split counts.
+    next split counts. `capture_end`: the time of the last packet of all splits, ns since the epoch.
     """
 
     split: int
@@ -63,6 +63,7 @@ class SplitTask:
     points: Array = field(default_factory=lambda: np.zeros(0, POINT_RANGE))
     datagrams: list[SavedDatagram] = field(default_factory=list)
     handed_over: int = 0
+    capture_end: int | None = None
 
     @property
     def heads(self) -> dict[bytes, int]:
@@ -200,6 +201,9 @@ def make_plan(
         listeners.add(survey.listeners[place], split)
     for split, task in of_split.items():
         task.bases = tuple(bases[split])
+    capture_end = _capture_end(surveys, checkpoint)
+    for task in tasks:
+        task.capture_end = capture_end
     _hand_over_datagrams(list(of_split.values()), surveys)
     names.update(corrections.names)
     parts = [Part(t.split, surveys[t.split], files[t.split][0], t.bases) for t in of_split.values()]
@@ -215,6 +219,14 @@ def make_plan(
         tasks[0].shared.flows, tasks[0].shared.strings = _resumed_flows(checkpoint, tasks[0], keep_open)
     resumed = None if checkpoint is None else len(surveys)
     return Plan(tasks, names, both_ends, resumed, base, listeners.all)
+
+
+def _capture_end(surveys: Sequence[SplitSurvey], checkpoint: Checkpoint | None) -> int | None:
+    """The time of the last packet: of the surveys, or else of the captures before a checkpoint."""
+    times = [read.report.last for survey in surveys for read in survey.files if read.report.last is not None]
+    if times:
+        return max(times)
+    return None if checkpoint is None else checkpoint.sums.last
 
 
 def _hand_over_datagrams(tasks: Sequence[SplitTask], surveys: Sequence[SplitSurvey]) -> None:

@@ -31,6 +31,7 @@ from kafkatap.reports.counting.connection_counts import count_connections
 from kafkatap.reports.counting.connection_rows import connection_counts_of_rows, rows_of_connections
 from kafkatap.reports.counting.count_rows import ADDED_BY, COLUMNS, KEYS, NameTable, counts_of_rows
 from kafkatap.reports.model import Report
+from kafkatap.reports.questions.registry import counted_sections
 from kafkatap.reports.sections.ledger import WORDS
 from kafkatap.reports.tables import CONNECTIONS, FILES, LEDGER, arrow_schema
 from kafkatap.reports.tls_columns import TLS_RENAMED, TLS_ZERO_IF_NULL, is_tls_word, tls_number
@@ -130,27 +131,30 @@ def report_of(
     curves: bool = False,
     selected: str | None = None,
     wanted: Sequence[str] | None = None,
-    sections: Iterable[SplitSections] = (),
+    sections: Iterable[SplitSections] | None = None,
     section_options: Mapping[str, Any] | None = None,
     shared: pa.Table | None = None,
+    kept: tuple[tuple[str, str], ...] = (),
     **known: Any,
 ) -> Report:
     """The reports of rows of counts and of tables, equal to those of one process over all captures.
 
     `by`: api, client, broker, connection, version, or topic (then the rows are of counts by topic); `interval`: ns of
     the timeline, if one is set; `curves`, `selected`: as of `build_report`; `wanted`: the names of sections, and
-    `section_options`: what the user set for these. `sections`: the counts of each split for those over facts, and
-    `shared`: rows of connections that splits share. `known`: what `context_of_tables` takes.
+    `section_options`: what the user set for these. `sections`: the counts of each split for those over facts, if they
+    were counted, and `shared`: rows of connections that splits share. `known`: what `context_of_tables` takes.
+    `kept`: as `Context.options`.
     """
     counts, names = counts_of_rows(rows, by_topic=by == "topic", interval=interval)
     over_facts = None
-    if wanted is not None:
-        over_facts = total_sections(tuple(wanted), names, None)
+    counted = counted_sections(wanted)
+    if counted and sections is not None:
+        over_facts = total_sections(counted, names, None)
         for found in sections:
             add_split(over_facts, found, names)
         if shared is not None:
             over_facts.add_connections(connection_rows(shared, names))
-    context = context_of_tables(connections, files, ledger, names, **known)
+    context = context_of_tables(connections, files, ledger, names, **known)._replace(options=kept)
     return build_report(
         counts, context, by=by, curves=curves, selected=selected, sections=wanted, over_facts=over_facts,
         options=section_options,
@@ -230,7 +234,7 @@ def connection_rows(table: pa.Table, names: NameTable) -> Array:
             numbers = [names.string(text.encode()) for text in texts]
         missing = NOT_CLOSED if target == "closed_with" else 0 if target in TLS_ZERO_IF_NULL else -1
         rows[target] = np.array([*numbers, missing])[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
-    rows["is_measured"] = table["exchanges"].is_valid().to_numpy()
+    rows["is_measured"] = table[ALL_MEASURED[0]].is_valid().to_numpy()
     return rows
 
 

@@ -11,6 +11,8 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kafkatap.reports.questions.registry import counted_sections
+
 from ..selection import EVERYTHING, Selection
 from .located_split import LocatedSplit
 from .plan import Plan, SplitTask
@@ -38,7 +40,8 @@ class ReadOptions:
     `selection`: the exchanges that become rows and counts; tasks need absolute times in it. `max_frame`, `limits`: as
     of `Engine`; each process has the limits for itself. `wanted`: the sections of the report (None: the usual ones),
     and `section_options`: what the user set for them. `fine`: as of `ReportCounts`. `key_log`: the secrets of TLS
-    connections to decrypt; tasks get only the lines that they need, beside their inputs."""
+    connections to decrypt; tasks get only the lines that they need, beside their inputs.
+    `kept`: as `Context.options`."""
 
     ports: tuple[int, ...] = ()
     definitions: Definitions | None = None
@@ -52,11 +55,17 @@ class ReadOptions:
     section_options: Mapping[str, Any] = field(default_factory=dict)
     fine: bool = False
     key_log: KeyLog | None = field(default=None, repr=False)
+    kept: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def late(self) -> int | None:
+        """As of `Engine`."""
+        return self.section_options.get("late")
 
     @property
     def sections(self) -> tuple[str, ...]:
-        """The wanted sections, or none."""
-        return self.wanted or ()
+        """The sections whose counts the report needs."""
+        return counted_sections(self.wanted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from kafkatap.reassembly.dtypes import (
     CHUNK,
     CHUNK_END,
     CHUNK_GAP,
+    CHUNK_STALL,
     CHUNK_START,
     FROM_BLOCK,
     OPENING_RESUMED,
@@ -532,7 +533,7 @@ def walk_chunks(t, block, held, chunks, count, emit, room):  # type: ignore[no-u
             i += 1
             continue
         link = t.links[c]
-        if link.state == LINK_PLAIN:
+        if link.state == LINK_PLAIN or chunk.kind == CHUNK_STALL:
             t.owners[i] = -1
             i += 1
             continue

@@ -13,10 +13,12 @@ from ..counting.rollup import api_label
 from ..encryption import decrypted_share
 from ..model import Column, ReportTable, Value
 from . import wording
+from .joined import joined
 from .judging import Change, Demands, judge
-from .leaves import Forms, Side, blocks_of
+from .leaves import Forms, Key, Side, blocks_of
 from .presence import ENTITIES, Presence, find_presence
 from .quality import Quality, both, encrypted_brokers, incomplete, qualities
+from .side_events import with_events
 from .statistics import false_discovery
 from .stories import BETTER, DIFFERENT, WORSE, Story, tell
 
@@ -60,6 +62,9 @@ FINDINGS = (
     Column("impact", "impact", "number", "how much it matters, for the order; 1: as much as all waiting together", 9),
     Column("command_before", "more before", "text", "command that shows more of the side before", 9),
     Column("command_after", "more after", "text", "command that shows more of the side after", 9),
+    Column("event", "event", "text", "an event of a broker that one side lacks: its id in the section events", 9),
+    Column("begin", "begin", "time", "when the event began", 9),
+    Column("end", "end", "time", "when the event was over; empty: it lasts", 9),
 )
 CHANGES = (
     Column("number", "#", "count", "number of the finding that it belongs to"),
@@ -67,8 +72,9 @@ CHANGES = (
     Column("client_id", "client", "text", "client_id, if it is one", 9),
     Column("api", "API", "text", "API, if it is one", 9),
     Column("broker", "broker", "text", "broker, if it is one", 9),
-    Column("measure", "measure", "text", "total, broker, hol_wait, throttle_wait, network (ns); size (bytes); records; "
-           "throttled, unanswered, error N, retransmitted (shares); rate, refused (by second); rtt (ns)", 9),
+    Column("measure", "measure", "text", "total, broker, HOL, throttle, loss, receiver, sender, path (ns); "
+           "size (bytes); records; throttled, unanswered, error N, retransmitted (shares); rate, refused (by second); "
+           "rtt (ns)", 9),
     Column("test", "test", "text", "ranks, slowest, means, shares or rates (docs/compare.md)", 9),
     Column("what", "what", "text", "the measure in words"),
     Column("before", "before", "number", "its value before, in the unit of the measure", 9),
@@ -153,7 +159,9 @@ def compare_sides(
     judged = judge(forms, demands, quality)
     rates = false_discovery(np.array([one.p for one in presence]))
     presence = [one._replace(q=float(q)) for one, q in zip(presence, rates, strict=True)]
-    stories = tell(judged, presence, demands)
+    stories = joined(tell(judged, presence, demands), judged, demands)
+    if not is_empty:
+        stories = with_events(stories, sides, judged, quality)
     lengths = before.counts.length, after.counts.length
     kinds = [story.kind for story in stories]
     tables = (
@@ -212,12 +220,17 @@ def _finding_row(
     lengths: tuple[int, int],
     quality: Quality,
 ) -> tuple[Value, ...]:
-    key = story.presence.key if story.presence is not None else story.changes[0].cell.key
+    event = story.event
+    if event is not None:
+        key = Key(broker=event.party("broker"))
+    else:
+        key = story.presence.key if story.presence is not None else story.changes[0].cell.key
     where, time_shares = wording.verdict(story) if quality.allows("broker") else (None, None)
     return (
         n, story.kind, wording.title(story), key.client, None if key.api is None else api_label(key.api), key.broker,
         where, time_shares, wording.sureness(story.q), wording.evidence(story, lengths), story.q,
         round(story.impact, 6), wording.more(story, sides[0], selected[0]), wording.more(story, sides[1], selected[1]),
+        *((None, None, None) if event is None else (event.id, event.begin, event.end)),
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from kafkatap.dissector.dtypes import WAITS
 from ..batch import Array
 from .cells import CONNECTION_KINDS, KINDS, TOPIC_KINDS, Cell, cells_of
 from .leaves import Forms, Leaves
-from .measures import MEANS, RANKS, RATES, SHARES, TAIL, Measure, of_exchanges, ranked
+from .measures import MEANS, RANKS, RATES, SHARES, TAIL, WAITING, Measure, of_exchanges, ranked
 from .quality import Quality
 from .statistics import Difference, false_discovery
 
@@ -26,7 +26,6 @@ FEWEST = 20
 #: A change with a larger p is none, so its values are not worked out.
 _PERHAPS = 0.05
 TIMES = ("total", "broker")
-WAITING = ("hol_wait", "throttle_wait", "network")
 SIZES = ("size", "records")
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..batch import Array, Context, endpoint
+from ..findings import Finding
 from ..questions.count_forms import OTHER, FormCounts
 from .names import OTHERS, masked
 from .side_counts import SideCounts
@@ -24,12 +25,14 @@ MOST_LEAVES = 20_000
 
 
 class Side(NamedTuple):
-    """One side: its counts, what their numbers mean, and from when to when it was captured, ns."""
+    """One side: its counts, what their numbers mean, and from when to when it was captured, ns. `events`: what happened
+    to brokers."""
 
     counts: SideCounts
     context: Context
     first: int
     last: int
+    events: tuple[Finding, ...] = ()
 
     @property
     def seconds(self) -> float:

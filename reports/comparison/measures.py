@@ -2,7 +2,7 @@
 
 name             of what                                             judged by
 total, broker    time of answered exchanges                          ranks, and the share of the slowest values
-hol wait, ...    waits, and the rest of the total time               means
+HOL, ...         the other parts of the total time                   means
 size, records    bytes and records of a request, response or batch   ranks
 shares           throttled, unanswered, failed by error code         shares
 rate             requests in a second                                rates
@@ -15,12 +15,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kafkatap.dissector.time_parts import DURATIONS, parts_of
+
 from ..batch import Array
 from ..counting.histogram import middle
 from .leaves import Leaves, Values
 from .statistics import Difference, difference, exact_p, rank, rank_variance, share_variance, weights_of
 
 RANKS, TAIL, MEANS, SHARES, RATES = "ranks", "slowest", "means", "shares", "rates"
+#: Parts of the total time that are compared by their means. Broker time has ranks.
+WAITING = ("HOL", "throttle", "loss", "receiver", "sender", "path")
 #: The slowest values: those above this part of the values of both sides together.
 SLOWEST = 0.95
 #: Counts of events below which a share is also judged by Fisher's exact test.
@@ -133,17 +137,9 @@ def ranked(leaves: Leaves, metric: str, is_timed: bool = True, with_tail: bool =
 
 
 def parts_of_time(value: Mapping[str, tuple[Array, Array]]) -> dict[str, tuple[Array, Array]]:
-    """The sums that the total time consists of, by name. A wait behind a throttled request is throttling too."""
-    found: dict[str, list[Array]] = {}
-    for side in (0, 1):
-        total, broker, hol, behind, throttle = (
-            value[f"{name}_ns"][side] for name in ("total", "broker", "hol_wait", "hol_throttle_wait", "throttle_wait")
-        )
-        own = {"broker": broker, "hol_wait": hol - behind, "throttle_wait": throttle + behind}
-        own["network"] = np.maximum(total - broker - hol - throttle, 0)
-        for name, part in own.items():
-            found.setdefault(name, []).append(part)
-    return {name: (parts[0], parts[1]) for name, parts in found.items()}
+    """The parts of the total time (`dissector.time_parts`) by name, of both sides."""
+    a, b = (parts_of({name: value[name][side] for name in DURATIONS}) for side in (0, 1))
+    return {name: (a[name], b[name]) for name in a}
 
 
 def of_exchanges(leaves: Leaves) -> list[Measure]:
@@ -155,7 +151,7 @@ def of_exchanges(leaves: Leaves) -> list[Measure]:
         measures += ranked(leaves, "broker", with_tail=True)
         measures += [*ranked(leaves, "size"), *ranked(leaves, "records")]
         for name, part in parts_of_time(value).items():
-            if name != "broker":
+            if name in WAITING:
                 measures.append(Measure(name, MEANS, part, answered))
         measures.append(Measure("throttled", SHARES, value["throttled"], value["throttle_known"]))
     measures.append(Measure("unanswered", SHARES, value["unanswered"], value["expecting"]))

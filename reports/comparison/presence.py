@@ -75,7 +75,27 @@ def find_presence(forms: Forms, hidden: Collection[str] = ()) -> list[Presence]:
             part = what.lower()
             if one.what == what and part in named and getattr(one.key, part) is not None:
                 named[part].add(getattr(one.key, part))
-    return found
+    return found + ([] if "error code" in hidden else _codes_of_apis(forms["errors"], found))
+
+
+def _codes_of_apis(errors: Leaves, found: list[Presence]) -> list[Presence]:
+    """Error codes that both sides have, in APIs where only one side has them."""
+    if not len(errors):
+        return []
+    a, b = errors.value(next(iter(errors.sides[0].counts.forms[errors.form].form.values)))
+    whole = a.sum(), b.sum()
+    known = {one.key.code for one in found if one.what == "error code"}
+    groups: dict[tuple[int | None, int | None], list[int]] = {}
+    for number, key in enumerate(errors.keys):
+        if key.code not in known:
+            groups.setdefault((key.api, key.code), []).append(number)
+    made = []
+    for members in groups.values():
+        totals = a[:, members].sum(), b[:, members].sum()
+        if (totals[0] > 0) != (totals[1] > 0):
+            key = _common([errors.keys[n] for n in members])
+            made.append(_presence("error code", key, (a[:, members], b[:, members]), totals, whole))
+    return made
 
 
 def _common(keys: list[Key]) -> Key:

@@ -16,6 +16,7 @@ from ..batch import P_TLS, P_UNKNOWN, Array, Context, endpoint
 from ..counting.connection_counts import is_one_sided
 from ..sections.commands import command, with_captures
 from .leaves import Side
+from .measures import WAITING
 
 #: The share that is missing from which on a comparison is left out: small ones hide only rare events.
 _FEW, _MANY = 0.002, 0.05
@@ -28,8 +29,8 @@ _FEWEST = 20
 
 #: What is left out, in words. `topics`: comparisons of topics. `client rate`: rates of single clients.
 _WORDS = {
-    "error": "error codes", "throttled": "throttling", "throttle_wait": "throttling", "records": "records",
-    "topics": "topics", "total": "times", "broker": "broker times", "hol_wait": "waits", "network": "waits",
+    "error": "error codes", "throttled": "throttling", "throttle": "throttling", "records": "records",
+    "topics": "topics", "total": "times", "broker": "broker times", **dict.fromkeys(WAITING[:1] + WAITING[2:], "waits"),
     "rtt": "round trips", "unanswered": "requests without a response", "refused": "refused connections",
     "retransmitted": "retransmissions", "size": "sizes", "rate": "rates", "client rate": "rates of clients",
 }  # fmt: skip
@@ -38,8 +39,8 @@ _ENTITY_WORDS = {
     "broker": "brokers", "client": "clients", "topic": "topics", "API": "APIs", "version": "versions",
     "error code": "error codes",
 }  # fmt: skip
-_TIMES = ("total", "broker", "hol_wait", "throttle_wait", "network", "rtt")
-_WAITS = ("throttle_wait", "broker", "hol_wait", "network")
+_TIMES = ("total", "broker", *WAITING, "rtt")
+_WAITS = ("broker", *WAITING)
 _ALL = tuple(_ENTITY_WORDS)
 
 

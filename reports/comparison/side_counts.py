@@ -15,6 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, INCOMPLETE, ORPHAN_RESPONSE, UNANSWERED
+from kafkatap.dissector.time_parts import DURATIONS
 
 from ..batch import H_COMPLETE, H_REFUSED, H_UNANSWERED, P_KAFKA, Array, Batch, as_results, rows_of
 from ..counting.count_table import SUM
@@ -35,8 +36,8 @@ _WHO = {"block": NUMBER, "api_key": NUMBER, "client_id": TEXT}
 _AT = {"broker_ip": ADDRESS, "broker_port": NUMBER}
 _TIMES = ("total", "broker")
 _VALUES = (
-    "requests", "answered", "expecting", "unanswered", "failed", "throttled", "throttle_known", "total_ns",
-    "broker_ns", "hol_wait_ns", "hol_throttle_wait_ns", "throttle_wait_ns", "bytes", "records",
+    "requests", "answered", "expecting", "unanswered", "failed", "throttled", "throttle_known", *DURATIONS, "bytes",
+    "records",
 )  # fmt: skip
 
 #: `expecting`: requests that expect a response, and whose response was not lost in the capture. `bytes`: of Produce
@@ -299,5 +300,4 @@ def _values(rows: Array, results: Array, owner: Array, carried: Array) -> dict[s
         "throttle_known": throttle >= 0,
         "bytes": np.maximum(size, 0),
         "records": records,
-    } | {name: np.where(answered, np.maximum(rows[name], 0), 0)
-         for name in ("total_ns", "broker_ns", "hol_wait_ns", "hol_throttle_wait_ns", "throttle_wait_ns")}  # fmt: skip
+    } | {name: np.where(answered, np.maximum(rows[name], 0), 0) for name in DURATIONS}

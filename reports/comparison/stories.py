@@ -15,14 +15,18 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import WAITS
+from kafkatap.dissector.time_parts import DURATIONS, TIME_PARTS
 
 from ..batch import Array
+from ..findings import Finding
 from .cells import Within
-from .judging import FEWEST, SIZES, TIMES, WAITING, Change, Demands, Judged, compare
+from .judging import FEWEST, SIZES, TIMES, Change, Demands, Judged, compare
 from .leaves import Leaves
-from .measures import RANKS, TAIL, Measure, parts_of_time
+from .measures import RANKS, TAIL, WAITING, Measure, parts_of_time
 from .presence import Presence
 
+#: The parts of the total time.
+PARTS = tuple(part.name for part in TIME_PARTS)
 WORSE, BETTER, DIFFERENT = "worse", "better", "different"
 #: Cells inside that must have changed the same way: by number, and by exchanges.
 _MOST, _MOST_WEIGHT = 0.6, 0.7
@@ -38,7 +42,8 @@ _MUCH = 0.05
 class Story(NamedTuple):
     """A finding. `kind`: WORSE, BETTER or DIFFERENT. `changes`: the most important first. `presence`: a broker or error
     code that appeared or disappeared. `impact`: for the order. `q`: of the surest change. `times`: the mean total time
-    of A and B, ns, and its parts: broker, head-of-line, throttle, network. `topic`: the only topic with the change."""
+    of A and B, ns, and its PARTS. `topic`: the only topic with the change. `clients`: those of a story of several
+    (`joined`). `event`: of a broker that only this side has (`side_events`), with what followed as `changes`."""
 
     kind: str
     changes: tuple[Change, ...]
@@ -47,6 +52,8 @@ class Story(NamedTuple):
     presence: Presence | None = None
     times: tuple[tuple[float, float], ...] = ()
     topic: str | None = None
+    clients: tuple[str, ...] = ()
+    event: Finding | None = None
 
 
 class Scale(NamedTuple):
@@ -70,13 +77,15 @@ def tell(judged: Judged, presence: Sequence[Presence], demands: Demands) -> list
         stories += [_on_topic(_story(group, scale), judged, demands) for group in _groups(spoken, scale)]
         stories += _topic_stories(judged, spoken, scale, demands)
     stories += _other_stories(judged, demands)
-    codes = {c.measure.name for story in stories for c in story.changes}
-    stories += [
-        _gone(one) for one in presence
-        if one.q <= demands.rate and _matters(one) and f"error {one.key.code}" not in codes
-    ]  # fmt: skip
+    codes = [(c.measure.name, c.cell.key.api) for story in stories for c in story.changes]
+    stories += [_gone(one) for one in presence if one.q <= demands.rate and _matters(one) and not _is_told(one, codes)]
+    return in_order(stories)
+
+
+def in_order(stories: Sequence[Story]) -> list[Story]:
+    """The stories of what got worse first, each kind with its events first, then with the largest impact first."""
     order = {WORSE: 0, BETTER: 1, DIFFERENT: 2}
-    return sorted(stories, key=lambda story: (order[story.kind], -story.impact))
+    return sorted(stories, key=lambda story: (order[story.kind], story.event is None, -story.impact))
 
 
 def _speakers(judged: Judged, within: Within, demands: Demands) -> list[Change]:
@@ -156,8 +165,7 @@ def _covering(changes: list[Change], leaves: Leaves, demands: Demands) -> list[C
 
 
 def _scale(leaves: Leaves) -> Scale:
-    names = ("requests", "answered", "total_ns", "broker_ns", "hol_wait_ns", "hol_throttle_wait_ns", "throttle_wait_ns")
-    value = {name: leaves.value(name) for name in names}
+    value = {name: leaves.value(name) for name in ("requests", "answered", *DURATIONS)}
     seconds = [max(float(s.sum()), 1e-9) for s in leaves.seconds]
     waits = np.array([key.api in WAITS for key in leaves.keys], bool)
     waiting = max(float(value["total_ns"][s][:, ~waits].sum()) / seconds[s] for s in (0, 1))
@@ -208,7 +216,7 @@ def valuation(change: Change) -> str:
     key = change.cell.key
     if name in SIZES or name in ("rate", "opened"):
         return DIFFERENT
-    if name in (*TIMES, "network") and key.api in WAITS:
+    if name in (*TIMES, *WAITING[2:]) and key.api in WAITS:
         return DIFFERENT
     return WORSE if change.direction > 0 else BETTER
 
@@ -229,7 +237,9 @@ def _impact(change: Change, scale: Scale) -> float:
 
 
 #: The order of changes in a story: causes before consequences.
-_FIRST = ("throttle_wait", "throttled", "unanswered", "error", "size", "total", "broker", "hol_wait", "network", "rate")
+_FIRST = (
+    "throttle", "throttled", "unanswered", "error", "size", "total", "broker", "HOL", *WAITING[2:], "rate",
+)  # fmt: skip
 
 
 def _place(change: Change) -> int:
@@ -253,7 +263,7 @@ def _story(group: list[Change], scale: Scale) -> Story:
     means = []
     rates = scale.rates[largest].mean(axis=1)
     weight = rates / max(float(rates.sum()), 1e-9)
-    for name in ("total", "broker", "hol_wait", "throttle_wait", "network"):
+    for name in ("total", *PARTS):
         a, b = scale.means[name]
         means.append((float(a[largest] @ weight), float(b[largest] @ weight)))
     load = {"rate": _FIRST.index("size")} if kind == DIFFERENT else {}
@@ -331,6 +341,13 @@ def _other_stories(judged: Judged, demands: Demands) -> list[Story]:
                 impact = min(abs(change.b - change.a), 1.0) if name == "retransmitted" else 0.1
                 found.append(Story(valuation(change), (change,), impact, change.q))
     return found
+
+
+def _is_told(one: Presence, codes: Sequence[tuple[str, int | None]]) -> bool:
+    """Whether a story has an error code already. `codes`: measures of stories, with their APIs."""
+    return any(
+        name == f"error {one.key.code}" and (one.key.api is None or api in (None, one.key.api)) for name, api in codes
+    )
 
 
 def _matters(one: Presence) -> bool:

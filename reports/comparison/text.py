@@ -45,7 +45,7 @@ def render_comparison(
         own = [row for row in findings if row["kind"] == kind]
         for row in own[: top or None]:
             yield []
-            yield from _finding(row, changes.get(int(as_number(row["number"])), []), width, captures)
+            yield from _finding(row, changes.get(int(as_number(row["number"])), []), width, captures, utc)
         if top and len(own) > top:
             yield []
             yield [(f"… and {len(own) - top:,} more findings of this kind (--top 0 shows all)", "dim")]
@@ -77,11 +77,13 @@ def side_text(row: Row, utc: bool) -> str:
 
 
 def _finding(
-    row: Row, changes: list[Row], width: int | None, captures: tuple[Sequence[str], Sequence[str]]
-) -> Iterator[Line]:
+    row: Row, changes: list[Row], width: int | None, captures: tuple[Sequence[str], Sequence[str]], utc: bool
+) -> Iterator[Line]:  # fmt: skip
     kind = str(row["kind"])
     yield from _labelled(_HEADS[kind], _STYLES[kind], units.safe(str(row["finding"])), width, "bold")
-    main = changes[0]["on"] if changes else None
+    if row["begin"] is not None:
+        yield from _labelled("when", "dim", _span_text(row, utc), width)
+    main = changes[0]["on"] if changes and row["event"] is None else None
     for change in changes:
         on = "" if change["on"] == main else f" ({change['on']})"
         text = units.safe(f"{change['what']}: {change['change']}{on}")
@@ -92,6 +94,11 @@ def _finding(
     for side, name in enumerate(("before", "after")):
         command = with_captures(str(row[f"command_{name}"]), captures[side])
         yield [(f"{name:<{_LABEL}}", "dim"), (command, "dim")]
+
+
+def _span_text(row: Row, utc: bool) -> str:
+    begin = units.clock(int(as_number(row["begin"])), utc, 1, True)
+    return f"{begin} to {units.clock(int(as_number(row['end'])), utc, 1)}" if row["end"] is not None else f"{begin} on"
 
 
 def _presence(compared: Compared, width: int | None, verbose: bool) -> Iterator[Line]:

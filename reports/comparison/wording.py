@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from kafkatap.dissector.dtypes import FETCHES, WAITS
 from kafkatap.dissector.kafka.error_codes import error_name
 
 from .. import units
 from ..counting.rollup import api_label
+from ..findings import Finding
 from ..sections.commands import command, is_showable
 from .judging import SIZES, TIMES, Change
 from .leaves import Key, Side
 from .measures import MEANS, RANKS, RATES, SHARES, TAIL
 from .names import OTHERS
 from .presence import Presence
-from .stories import DIFFERENT, Story, valuation
+from .stories import DIFFERENT, PARTS, Story, valuation
 
 ARROW = "→"
-_WAITS_FOR = {"hol_wait": "head-of-line wait", "throttle_wait": "throttle wait", "network": "network time"}
+_WAITS_FOR = {
+    "HOL": "head-of-line wait", "throttle": "throttle wait", "loss": "time of loss",
+    "receiver": "time with a full receive window", "sender": "time of idle senders", "path": "transfer time",
+}  # fmt: skip
+#: Parts that added less than this share of a change are not named.
+_MUCH = 0.05
 _WHERE = {
-    "broker": "broker",
-    "hol_wait": "head-of-line",
-    "throttle_wait": "throttle",
-    "throttled": "throttle",
-    "network": "network",
-}
-_PARTS = ("broker", "head-of-line", "throttle", "network")
+    "broker": "broker", "HOL": "head-of-line", "throttle": "throttle", "throttled": "throttle", "loss": "network",
+    "path": "network", "receiver": "receiver", "sender": "sender",
+}  # fmt: skip
+#: Clients that a finding names; the others are counted.
+_NAMED = 3
 
 
 def scope(key: Key) -> str:
@@ -49,6 +54,9 @@ def scope_of(change: Change) -> str:
     if "client" in kind and key.client is None:
         named = scope(key)
         return f"clients without an id{', ' + named if named else ''}"
+    if "clients" in kind:
+        named = scope(key)
+        return f"these clients{', ' + named if named else ''}"
     if not kind:
         return "all clients"
     named = scope(key)
@@ -70,8 +78,21 @@ def _more(change: Change, more: str, fewer: str) -> str:
     return f"{100 * (1 - ratio):.0f} % {fewer}"
 
 
+def many_clients(clients: Sequence[str]) -> str:
+    """`26 clients (a, b, c and 23 more)`."""
+    rest = len(clients) - _NAMED
+    named = ", ".join(clients[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
+    return f"{len(clients):,} clients ({named})"
+
+
 def title(story: Story) -> str:
     """`client metrics, Produce: throttled by a quota`."""
+    if story.event is not None:
+        return story.event.text
+    if story.clients:
+        first = story.changes[0]
+        named = scope(first.cell.key)
+        return f"{many_clients(story.clients)}{', ' + named if named else ''}: {_title(first)}"
     if story.presence is not None:
         return presence_title(story.presence)
     first = story.changes[0]
@@ -85,7 +106,7 @@ def title(story: Story) -> str:
 def _title(change: Change) -> str:
     name, up = change.measure.name, change.direction > 0
     api = change.cell.key.api
-    if name in ("throttle_wait", "throttled"):
+    if name in ("throttle", "throttled"):
         if up:
             return "throttled by a quota" if change.a == 0 else "throttled more"
         return "no longer throttled" if change.b == 0 else "throttled less"
@@ -195,37 +216,44 @@ def _times(ratio: float) -> str:
 
 
 def verdict(story: Story) -> tuple[str | None, str | None]:
-    """Where the time went: broker, head-of-line, throttle or network, and a sentence."""
+    """Where the time went, and a sentence."""
+    if story.event is not None:
+        return None, None
     timed = [c for c in story.changes if c.measure.name in (*TIMES, *_WAITS_FOR, "throttled")]
     if not timed:
         return None, None
-    whole = [c for c in timed if c.measure.name in ("total", "throttled", "throttle_wait")]
+    whole = [c for c in timed if c.measure.name in ("total", "throttled", "throttle")]
     if not story.times:
         return _WHERE.get(timed[0].measure.name), None
     (ta, tb), *rest = story.times
     added = tb - ta
     if not whole or abs(added) < 1_000 or (added > 0) != (whole[0].direction > 0):
         return _WHERE.get(timed[0].measure.name), None
-    parts = sorted(((b - a) / added, name, b - a) for (a, b), name in zip(rest, _PARTS, strict=True))[::-1]
+    parts = sorted(((b - a) / added, name, b - a) for (a, b), name in zip(rest, PARTS, strict=True))[::-1]
     listed = ", ".join(
         f"{name} {'+' if part > 0 else ''}{units.duration(round(part))}"
         for share, name, part in parts
-        if abs(share) >= 0.05
+        if abs(share) >= _MUCH
     )
-    if timed[0].cell.key.api in WAITS and parts[0][1] == "broker":
-        listed = listed.replace("broker", "waiting at the broker", 1)
     how = "added to" if added > 0 else "saved of"
-    where = None if timed[0].cell.key.api in WAITS and parts[0][1] == "broker" else parts[0][1]
-    return where, f"{units.duration(round(abs(added)))} {how} a request on average: {listed}"
+    # Behind throttled requests most of the time is head-of-line wait: the cause is the quota.
+    is_throttled = whole[0].direction > 0 and whole[0].measure.name in ("throttle", "throttled")
+    return "throttle" if is_throttled else _WHERE.get(
+        parts[0][1]
+    ), f"{units.duration(round(abs(added)))} {how} a request on average: {listed}"
 
 
 def sureness(q: float) -> str:
-    """How sure a finding is, in words."""
+    """How sure a finding is, in words. An event, which is no matter of chance, has q = 0."""
     return "almost certain" if q <= 1e-6 else "very sure" if q <= 1e-3 else "sure"
 
 
 def evidence(story: Story, lengths: tuple[int, int]) -> str:
     """How sure a finding is, with its numbers. `lengths`: of the blocks of both sides, ns."""
+    if story.event is not None:
+        packets = story.event.packets
+        first = f" from packet {packets[0]:,} on" if packets else ""
+        return f"{sureness(story.q)}: packets show it{first}, and no such event is on the other side"
     if story.presence is not None:
         one = story.presence
         seen, not_seen = ("after", "before") if one.appeared else ("before", "after")
@@ -268,6 +296,8 @@ def _tried(one: Presence, when: str) -> str:
 
 def more(story: Story, side: Side, selected: str | None) -> str:
     """The command that shows more of a side."""
+    if story.event is not None:
+        return _more_of_event(story.event, side, selected)
     key = story.changes[0].cell.key if story.presence is None else story.presence.key
     options = (
         ("sections", _sections(story)),
@@ -278,12 +308,19 @@ def more(story: Story, side: Side, selected: str | None) -> str:
     return command(side.context, selected, options)
 
 
+def _more_of_event(event: Finding, side: Side, selected: str | None) -> str:
+    """The command of an event on its side; the events of the other one."""
+    if event in side.events:
+        return command(side.context, None, event.options, event.command)
+    return command(side.context, selected, (("sections", "events"), ("broker", event.party("broker"))))
+
+
 def _sections(story: Story) -> str:
     if story.presence is not None:
         return "connections" if story.presence.what == "broker" else "errors"
     names = {c.measure.name.split()[0] for c in story.changes}
     found = []
-    if names & {"throttle_wait", "throttled"}:
+    if names & {"throttle", "throttled"}:
         found.append("throttle")
     if names & {"error", "unanswered"}:
         found.append("errors")

@@ -26,6 +26,7 @@ VALUES = {
     "bytes": SUM,  # TCP payload without retransmissions
     "retransmitted_bytes": SUM,
     "retransmitted_packets": SUM,
+    "spurious_retransmissions": SUM,  # of them, those that the other end did not need
     "client_zero_windows": SUM,
     "gap_bytes": SUM,
     "connections_with_gaps": SUM,  # connections with gaps
@@ -46,7 +47,7 @@ TLS_VALUES = {
 }
 _NO_CERTIFICATE = {"broker_ip": -1, "tls_server_certificate": -1, "tls_server_certificate_end": 0}
 _NO_CONNECTION = {"tls_decryption": D_NOT_TLS, "client_ip": -1, "tls_alert": -1, "tls_alert_by": -1}
-_BOTH_DIRECTIONS = ("bytes", "retransmitted_bytes", "retransmitted_packets", "gap_bytes")
+_BOTH_DIRECTIONS = ("bytes", "retransmitted_bytes", "retransmitted_packets", "spurious_retransmissions", "gap_bytes")
 
 
 class ConnectionCounts:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, OUTCOMES
+
 from ..batch import Array
 from .count_table import MAX, MIN, SUM, CountTable
 from .histogram import P50, P90, P99, P999, Histograms, percentiles
@@ -53,7 +55,7 @@ class Rolled:
     def exchanges(self) -> Array:
         """The number of requests of each row, with or without a response."""
         v = self.values
-        total: Array = v["answered"] + v["no_reply_expected"] + v["unanswered"] + v["response_lost"]
+        total: Array = sum((v[name] for name in OUTCOMES[:ORPHAN_RESPONSE]), np.zeros(len(self), np.int64))
         return total
 
 

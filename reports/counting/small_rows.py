@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from kafkatap.dissector.dtypes import OUTCOMES
+
 from ..batch import Array
 from . import tally
 from .counts import ReportCounts
@@ -24,7 +26,7 @@ _FOLDED: _Folds = {
 #: ... and if there are still too many rows, because of many brokers and versions.
 _FURTHER: _Folds = {tally.GROUP_KEY: {**_FOLDED[tally.GROUP_KEY], "broker_ip": -1, "broker_port": 0, "api_version": -1}}
 #: The first values of groups and topics: exchanges by outcome.
-_OUTCOMES = 5
+_OUTCOMES = len(OUTCOMES)
 
 
 def add_up_small_rows(

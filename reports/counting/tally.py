@@ -14,6 +14,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import (
+    CLOSED_BY_BROKER,
+    CLOSED_BY_CLIENT,
     EXCHANGE,
     FETCHES,
     INCOMPLETE,
@@ -46,6 +48,7 @@ ERROR_KEY = (
 GROUP_VALUES = {
     "answered": SUM,
     "no_reply_expected": SUM,
+    "in_flight": SUM,
     "unanswered": SUM,
     "response_lost": SUM,
     "orphan_response": SUM,
@@ -67,18 +70,31 @@ GROUP_VALUES = {
     "throttle_waits": SUM,  # exchanges with a throttle wait
     "throttle_wait_ns": SUM,
     "throttle_wait_max": MAX,
+    "waiting_ns": SUM,  # part of broker_ns: for data or for other members
+    "loss_ns": SUM,
+    "receiver_ns": SUM,
+    "sender_ns": SUM,
+    "nagle_ns": SUM,  # part of sender_ns
+    "path_ns": SUM,
+    "unexplained_ns": SUM,
+    "client_ns": SUM,  # part of receiver_ns and sender_ns: at the client's end
     "failed_exchanges": SUM,  # exchanges with at least one non-zero error code
+    "failed_ns": SUM,  # their total_ns, without waits for data and members
     "error_codes": SUM,  # non-zero error codes
     "unknown_waits": SUM,  # answered exchanges of which throttle_time_ms or max_wait_ms was not captured
+    "client_closed": SUM,  # requests without a response whose client closed the connection ...
+    "broker_closed": SUM,  # ... or whose broker did
     "first": MIN,
     "last": MAX,
 }
 (
-    V_ANSWERED, _V_NO_REPLY, _V_UNANSWERED, _V_LOST, _V_ORPHAN,
+    V_ANSWERED, _V_NO_REPLY, _V_IN_FLIGHT, _V_UNANSWERED, _V_LOST, _V_ORPHAN,
     V_REQUEST_BYTES, V_RESPONSE_BYTES, V_THROTTLE_KNOWN, V_THROTTLED, V_THROTTLE_TIME, V_THROTTLE_TIME_MAX,
     V_BROKER, V_BROKER_MAX, V_TOTAL, V_TOTAL_MAX, V_HOL_WAITS, V_HOL_WAIT, V_HOL_WAIT_MAX,
     V_HOL_THROTTLE_WAIT, V_HOL_POLL_WAIT, V_THROTTLE_WAITS, V_THROTTLE_WAIT, V_THROTTLE_WAIT_MAX,
-    V_FAILED, V_ERROR_CODES, V_UNKNOWN_WAITS, V_FIRST, V_LAST,
+    V_WAITING, V_LOSS, V_RECEIVER, V_SENDER, V_NAGLE, V_PATH, V_UNEXPLAINED, V_CLIENT,
+    V_FAILED, V_FAILED_TIME, V_ERROR_CODES, V_UNKNOWN_WAITS, V_CLIENT_CLOSED, V_BROKER_CLOSED,
+    V_FIRST, V_LAST,
 ) = range(len(GROUP_VALUES))  # fmt: skip
 GROUP_COLUMNS = len(GROUP_VALUES)
 
@@ -173,11 +189,33 @@ def has_unknown_waits(e):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _tally_transfers(e, v, values):  # type: ignore[no-untyped-def]
+    """Add the parts of an exchange's transfers to the values of a row, which begin at `v`.
+
+    The client's end is the sender of the request, and the receiver of the response. Where both have time, that of the
+    longer message counts.
+    """
+    values[v + V_LOSS] += e.loss_ns
+    values[v + V_RECEIVER] += e.receiver_ns
+    values[v + V_SENDER] += e.sender_ns
+    values[v + V_NAGLE] += e.nagle_ns
+    values[v + V_PATH] += e.path_ns
+    values[v + V_UNEXPLAINED] += e.unexplained_ns
+    if e.receiver_ns > 0 or e.sender_ns > 0:
+        is_response = e.response_last - e.response_first > e.request_last - e.request_first
+        values[v + V_CLIENT] += e.receiver_ns if is_response else e.sender_ns
+
+
+@helper
 def _tally(e, at, row, table):  # type: ignore[no-untyped-def]
     """Add an exchange to the values and histograms of a group or topic."""
     values = table.values
     v = row * GROUP_COLUMNS
     values[v + e.outcome] += 1
+    if e.closed_by == CLOSED_BY_CLIENT:
+        values[v + V_CLIENT_CLOSED] += 1
+    elif e.closed_by == CLOSED_BY_BROKER:
+        values[v + V_BROKER_CLOSED] += 1
     if e.request_bytes > 0:
         values[v + V_REQUEST_BYTES] += e.request_bytes
     if e.response_bytes > 0:
@@ -219,6 +257,9 @@ def _tally(e, at, row, table):  # type: ignore[no-untyped-def]
             values[v + V_THROTTLE_WAIT] += wait
             values[v + V_THROTTLE_WAIT_MAX] = max(values[v + V_THROTTLE_WAIT_MAX], wait)
             _add_bucket(table, row, M_THROTTLE_WAIT, wait)
+        values[v + V_WAITING] += e.waiting_ns
+        if total > broker + hol_wait + wait:
+            _tally_transfers(e, v, values)
 
 
 @helper
@@ -343,6 +384,8 @@ def _add_error(t, e, r, at_row):  # type: ignore[no-untyped-def]
     t.timeline.values[v + T_ERROR_CODES] += 1
     if t.state[0].failed != at_row:
         t.groups.values[g + V_FAILED] += 1
+        if e.outcome == 0:
+            t.groups.values[g + V_FAILED_TIME] += e.total_ns - e.waiting_ns
         t.timeline.values[v + T_FAILED] += 1
         t.state[0].failed = at_row
     probe = t.probe

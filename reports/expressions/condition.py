@@ -17,6 +17,7 @@ from kafkatap.dissector.layouts.catalog import api_name, api_names
 from kafkatap.dissector.probes import MOST, Probe, Probes
 
 from ..batch import Array, Batch, Names, rows_of, uuid_text
+from ..packet_places import PacketPlaces
 from .exchange_columns import Spelling
 from .expression_error import ExpressionError
 from .meaning import ColumnAtom, Either, Every, Expression, FieldAtom, Node, Not, atoms_of
@@ -38,6 +39,8 @@ class Condition:
         self._atoms = tuple(dict.fromkeys(atoms_of(expression.root)))
         fields = [atom for atom in self._atoms if isinstance(atom, FieldAtom)]
         self._first = first
+        #: Where the run read the packets that `packet == N` names; None: compare with the first and last packets.
+        self.packet_places: PacketPlaces | None = None
         self.marks: int = first + len(fields)  # number of bits in use
         if self.marks > MOST:
             raise ExpressionError(f"these are more than {MOST} comparisons on decoded fields", expression.text, 0)
@@ -84,6 +87,11 @@ class Condition:
         if names is not self._names:
             self._names, self._verdicts = names, {}
         found = np.zeros(len(rows), bool)
+        packets = packets_of(atom)
+        if packets and self.packet_places is not None:
+            for packet in packets:
+                found |= self.packet_places.holds(rows, packet)
+            return found
         for part, (reading, spelling) in enumerate(atom.name.parts):
             for values in reading(rows, names):
                 found |= self._on_values(atom, part, spelling, values, names)
@@ -100,6 +108,11 @@ class Condition:
         verdicts = self._verdicts.setdefault((atom, part), Verdicts(atom.test))
         given[given] = verdicts.on(values.low[given], lambda number: spell(names, number))
         return given
+
+    @property
+    def packets(self) -> tuple[int, ...]:
+        """The numbers of packets whose exchanges are selected: a run has to note the places of these packets."""
+        return tuple(packet for atom in self._atoms for packet in packets_of(atom))
 
     def forget(self) -> None:
         """Forget all verdicts, because the numbers of names have changed."""
@@ -200,6 +213,16 @@ def _possible(node: Node, keys: Array) -> tuple[Array, Array]:
     else:
         verdict = open_
     return verdict, ~verdict
+
+
+def packets_of(atom: Atom) -> tuple[int, ...]:
+    """The packets that `packet == N` names; () for another atom."""
+    if isinstance(atom, FieldAtom) or atom.name.name != "packet":
+        return ()
+    test = atom.test
+    if not isinstance(test, Numbers) or test.op != "==":
+        return ()
+    return tuple(int(n) for n in test.values if isinstance(n, (int, float)) and n == int(n))
 
 
 def _probe(atom: FieldAtom) -> Probe:

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kafkatap.dissector import dtypes as r
+from kafkatap.dissector.time_parts import DURATIONS
 
 from ..addresses import canonical_address, canonical_broker
 from . import exchange_columns as c
@@ -87,7 +88,8 @@ def _exchange_names() -> list[Name]:
              ((partial(c.optional, "throttle_time_ms", r.NO_INT32), None),), unit=MS),
         Name("size", "size", "size of the request or the response",
              ((partial(c.natural, "request_bytes"), None), (partial(c.natural, "response_bytes"), None))),
-        Name("packet", "number", "any packet of the request or the response", ((c.packets, None),)),
+        Name("packet", "number", "with ==: the exchanges with bytes in that packet; else any packet of a message",
+             ((c.packets, None),)),
         Name("time", "time", "time of the request's first byte", ((c.began, None),)),
         Name("exchange", "number", "key of the exchange", ((partial(c.plain, "key"), None),)),
     ]  # fmt: skip
@@ -113,15 +115,17 @@ def _exchange_names() -> list[Name]:
             found.append(Name(name, "number", f"packet of the {end}'s {part} byte",
                               ((partial(c.optional, name, 0), None),)))  # fmt: skip
         found.append(Name(f"{end}_bytes", "size", f"size of the {end}", ((partial(c.natural, f"{end}_bytes"), None),)))
-    for name in (
-        "broker_ns", "hol_wait_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns", "total_ns",
-    ):  # fmt: skip
+    for name in DURATIONS:
         found.append(Name(name, "duration", "the column of the table exchanges; in ns without a unit",
                           ((partial(c.of_answer, name), None),)))  # fmt: skip
     status = _words(r.STATUSES)
     found += [
         Name("outcome", "word", "outcome of the request",
              ((partial(c.plain, "outcome"), partial(c.word_text, r.OUTCOMES)),), words=_words(r.OUTCOMES)),
+        Name("waited", "duration", "without a response: how long it waited, until its connection or the capture ended",
+             ((partial(c.natural, "waited_ns"), None),)),
+        Name("closed_by", "word", "of a request without a response, the end that closed its connection",
+             ((partial(c.optional, "closed_by", -1), partial(c.word_text, r.CLOSED_BY)),), words=_words(r.CLOSED_BY)),
         Name("request_status", "word", "result of decoding the request",
              ((partial(c.of_request, "request_status"), partial(c.word_text, r.STATUSES)),), words=status),
         Name("response_status", "word", "result of decoding the response",
@@ -172,6 +176,7 @@ def _result_names() -> list[Name]:
 
 #: Aliases of names.
 ALIASES = {
+    "waited_ns": "waited",
     "api_name": "api", "api_key": "api", "api_version": "version", "software": "client_software",
     "software_version": "client_software_version", "total": "latency", "total_time": "latency",
     "throttle_time_ms": "throttle", "errors": "error", "topics": "topic",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import ANSWERED, NO_REPLY_EXPECTED, UNANSWERED
+from kafkatap.dissector.dtypes import ANSWERED, IN_FLIGHT, NO_REPLY_EXPECTED, UNANSWERED
 
 from ..batch import Array
 from ..counting.count_table import EMPTY, MAX, MIN, SUM
@@ -29,9 +29,9 @@ _KEYS = {
     "epoch_sequence": NUMBER, "crc": NUMBER,
 }  # fmt: skip
 _VALUES = {
-    "copies": SUM, "answered": SUM, "unanswered": SUM, "failed": SUM, "min_offset": MIN, "max_offset": MAX,
-    "first": MIN, "last": MAX, "first_end": MIN, "min_connection": MIN, "max_connection": MAX, "error_code": MAX,
-    "records": MAX,
+    "copies": SUM, "answered": SUM, "in_flight": SUM, "unanswered": SUM, "failed": SUM, "min_offset": MIN,
+    "max_offset": MAX, "first": MIN, "last": MAX, "first_end": MIN, "min_connection": MIN, "max_connection": MAX,
+    "error_code": MAX, "records": MAX,
 }  # fmt: skip
 #: Copies that are in flight at the same time, and begin within this, are not retries: a proxy passed the request on,
 #: and both of its connections were captured. Clients wait 100 ms before they retry.
@@ -84,7 +84,8 @@ def count_batches(gathered: Gathered, tally: Tally, form: CountForm) -> None:
     has_offset = is_answered & (offset >= 0)
     end = np.where(outcome == ANSWERED, rows["response_last"], EMPTY[MIN])
     tally.add(form.name, batch_key(gathered, batches), {
-        "copies": 1, "answered": is_answered, "unanswered": outcome == UNANSWERED, "failed": error != 0,
+        "copies": 1, "answered": is_answered, "in_flight": outcome == IN_FLIGHT,
+        "unanswered": outcome == UNANSWERED, "failed": error != 0,
         "min_offset": np.where(has_offset, offset, EMPTY[MIN]), "max_offset": np.where(has_offset, offset, EMPTY[MAX]),
         "first": rows["request_first"], "last": rows["request_first"], "first_end": end,
         "min_connection": rows["connection"], "max_connection": rows["connection"], "error_code": error,
@@ -121,11 +122,12 @@ def what_became(values: dict[str, Array], keys: dict[str, Array]) -> tuple[Array
     """The rows of the form with something to report (their indexes), and what became of each batch."""
     v, is_idempotent = values, keys["producer_id"] >= 0
     several = v["copies"] > 1
-    in_flight = (v["last"] <= v["first_end"]) & (v["last"] - v["first"] < _SAME_REQUEST_NS)
+    at_once = (v["last"] <= v["first_end"]) & (v["last"] - v["first"] < _SAME_REQUEST_NS)
     is_other_batch = ~is_idempotent & (v["min_connection"] == v["max_connection"])
-    is_harmless = (v["answered"] == v["copies"]) & (~several | in_flight | is_other_batch)
+    is_harmless = (v["answered"] == v["copies"]) & (~several | at_once | is_other_batch)
     is_unknown = (v["answered"] + v["unanswered"] + v["failed"] == 0) | (keys["crc"] < 0)  # its answer was not captured
-    chosen = np.flatnonzero(~is_harmless & ~is_unknown)
+    is_open = (v["answered"] == 0) & (v["in_flight"] > 0)  # a copy may still be acknowledged
+    chosen = np.flatnonzero(~is_harmless & ~is_unknown & ~is_open)
     found = []
     for row in chosen.tolist():
         answered, error = int(v["answered"][row]), int(v["error_code"][row])

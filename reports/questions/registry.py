@@ -34,16 +34,23 @@ OVER_FACTS: dict[str, tuple[str, ...]] = {
     "replication": ("replication",),
     "throttle": ("quotas",),
     "zones": ("zones",),
+    "events": ("events",),
     "slowest": ("slowest",),
     "broker-times": ("broker_times",),
+    "advice": ("advice", "advice_on_request"),
 }
+#: What each report with first lines counts, as these are made of the findings of sections. Their facts are of rare APIs
+#: only, so that they cost little. It is no name of --sections: `load_sections` makes these modules of it.
+_FIRST_LINES = "first-lines"
+_OF_FIRST_LINES = tuple(name for name in ("events", "advice") if name in OVER_FACTS)
+FIRST = (_FIRST_LINES,)
 
 
 def section_list() -> str:
     """A line for each section with its question, for --sections help."""
     lines = []
     for name in section_names():
-        questions = [section.question for section in load_sections([name])]
+        questions = [section.question for section in load_sections([name]) if section.question]
         if name in USUAL:
             questions.insert(0, USUAL[name])
         lines.append(f"{name:<14} {' '.join(questions)}\n")
@@ -68,10 +75,19 @@ def check_sections(names: Iterable[str]) -> None:
 
 
 def load_sections(names: Iterable[str]) -> tuple[Section, ...]:
-    """The sections over facts of these names: of `--sections`, or of single sections."""
-    modules = [module for name in names for module in OVER_FACTS.get(name, ())]
+    """The sections over facts of these names: of `--sections`, or FIRST."""
+    by_name = OVER_FACTS | {_FIRST_LINES: _OF_FIRST_LINES}
+    modules = [module for name in names for module in by_name.get(name, ())]
     found = [import_module(f"..sections.{module}", __package__).SECTION for module in dict.fromkeys(modules)]
     return tuple(found)
+
+
+def counted_sections(names: Iterable[str] | None) -> tuple[str, ...]:
+    """The sections whose counts a report of these sections needs. None: the usual ones."""
+    if names is None:
+        return FIRST
+    wanted = tuple(names)
+    return tuple(dict.fromkeys((*wanted, *FIRST))) if "summary" in wanted else wanted
 
 
 class Needs(NamedTuple):
@@ -82,8 +98,8 @@ class Needs(NamedTuple):
 
 
 def needs_of(names: Iterable[str] | None) -> Needs:
-    """What the sections of these names need. None: the usual ones, which need nothing."""
-    sections = load_sections(names or ())
+    """What a report of these sections needs. None: the usual ones."""
+    sections = load_sections(counted_sections(names))
     if not sections:
         return Needs()
     from kafkatap.dissector.programs.fact_kinds import NUMBER_OF

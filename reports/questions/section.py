@@ -8,9 +8,10 @@ from both. So a result is the same for any number of processes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..batch import Array, Context
+from ..findings import Finding
 from ..model import Column, ReportTable
 from .count_forms import CountForm
 from .gathered import Gathered
@@ -18,6 +19,8 @@ from .gathered import Gathered
 if TYPE_CHECKING:
     from ..counting.counts import ReportCounts
     from .section_counts import SectionCounts, Tally
+
+_Made = TypeVar("_Made")
 
 
 class Section(NamedTuple):
@@ -27,7 +30,8 @@ class Section(NamedTuple):
     `read(gathered, tally)` reads exchanges, facts and estimates. It must not depend on which exchanges are gathered
     together. `read_connections(rows, tally)` reads CONNECTION_ROW of connections that ended, each once. `tables(input)`
     makes the tables. `measures`: the run has to measure TCP (`reassembly.measures`).
-    `under_selection`: a note on its first table if exchanges are selected.
+    `under_selection`: a note on its first table if exchanges are selected. `findings(input)`: what the first lines of
+    the report say of it.
     """
 
     name: str
@@ -40,22 +44,33 @@ class Section(NamedTuple):
     read_connections: Callable[[Array, Tally], None] | None = None
     measures: bool = False
     under_selection: str = ""
+    findings: Callable[[SectionInput], Sequence[Finding]] | None = None
 
 
 #: `under_selection` of sections that rebuild states from what they read.
 READ_SELECTED = "Only the selected exchanges were read: what others did is not known here."
 
 
-class SectionInput(NamedTuple):
+class SectionInput:
     """What a section's tables are made of. `options`: by name, what the user set for sections (`--quota`).
 
     `sections`: the counts of all wanted sections. A section may read those of another one only if it is wanted too.
     """
 
-    sections: SectionCounts
-    counts: ReportCounts
-    context: Context
-    options: Mapping[str, Any]
+    __slots__ = ("_made", "context", "counts", "options", "sections")
+
+    def __init__(
+        self, sections: SectionCounts, counts: ReportCounts, context: Context, options: Mapping[str, Any]
+    ) -> None:
+        self.sections, self.counts, self.context, self.options = sections, counts, context, options
+        self._made: dict[Callable[[SectionInput], Any], Any] = {}
+
+    def once(self, make: Callable[[SectionInput], _Made]) -> _Made:
+        """What a function makes of this input: made when it is first asked for, and shared. Nobody changes it."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        found: _Made = self._made[make]
+        return found
 
     def keys(self, form: str) -> dict[str, Array]:
         """The key columns of a form: int64 (rows,) each."""

@@ -19,8 +19,8 @@ from .event_rows import EVENT, EVENT_ADDRESSES, EVENT_TEXTS, in_order
 from .gathered import Gathered
 from .registry import load_sections
 
-#: Exchanges, and facts, that are gathered before they are counted.
-_EXCHANGES, _FACTS = 1 << 16, 1 << 18
+#: Exchanges, and facts, that are gathered before they are counted: few enough that they stay in the caches.
+_EXCHANGES, _FACTS = 1 << 13, 1 << 18
 #: Events of a section that are kept: the latest.
 EVENTS = 1_000_000
 
@@ -128,6 +128,10 @@ class SectionCounts:
         found = in_order(joined(self._events[section], EVENT))[-EVENTS:]
         self._events[section] = [found]
         return found
+
+    def forget_events(self, section: str, before: int) -> None:
+        """Drop the events of a section from before a time, ns since the epoch."""
+        self._events[section] = [part[part["time"] >= before] for part in self._events[section]]
 
     def merge(self, other: SectionCounts) -> None:
         """Add other counts and events of the same sections. The same numbers mean the same names (`renumber`)."""

@@ -51,6 +51,7 @@ def latency_heat_map(plot: Plot) -> bool:
     time_axis(
         axes, first, max(at(last), first + timedelta(seconds=1e-3)), plot.utc, f", {units.step(heat.interval)} each"
     )
+    plot.marks(axes)
     total = sum(count for *_, count in heat.cells)
     plot.set_head(axes, f"Broker time over time, {heat.what}", total, "exchanges")
     _add_scale(axes, steps)

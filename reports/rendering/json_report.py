@@ -10,8 +10,9 @@ from typing import Any, TextIO
 
 from .. import units
 from ..model import Column, Report, ReportTable, Value
+from ..plain_values import plain_value
 from ..questions.registry import OVER_FACTS, load_sections
-from ..sections import clients, heading, latency, ledger, not_decoded, summary, throttle, timeline
+from ..sections import clients, heading, latency, ledger, not_decoded, summary, throttle, timeline, timeline_by
 from ..sections import error_codes as errors
 
 SCHEMA_VERSION = 3
@@ -25,6 +26,7 @@ REPORTS: dict[str, tuple[Column, ...]] = {
     "errors": errors.COLUMNS,
     "clients": clients.COLUMNS,
     "timeline": timeline.COLUMNS,
+    "timeline_by": timeline_by.COLUMNS,
     "not_decoded": not_decoded.COLUMNS,
     "files": heading.FILE_COLUMNS,
     "ledger": ledger.COLUMNS,
@@ -39,6 +41,7 @@ def report_object(report: Report, version: str) -> dict[str, Any]:
         "kafkatap": version,
         "capture": _rows(report.heading)[0],
         "warnings": list(report.warnings),
+        "notes": {t.name: list(t.notes) for t in tables if t.notes},
         "reports": {t.name: _rows(t) for t in tables},
     }
 
@@ -49,11 +52,9 @@ def _rows(table: ReportTable) -> list[dict[str, Any]]:
 
 def json_value(column: Column, value: Value) -> Any:
     """A value of a column as JSON has it."""
-    if column.kind == "versions" and isinstance(value, tuple):
-        return [{"api": v[0], "versions": list(v[1])} for v in value]
-    if isinstance(value, tuple):
-        return list(value)
-    return units.iso(value) if column.kind == "time" and isinstance(value, int) else value
+    if column.kind == "time" and isinstance(value, int):
+        return units.iso(value)
+    return plain_value(column, value)
 
 
 def write_json(report: Report, file: TextIO, version: str) -> None:
@@ -88,7 +89,7 @@ def schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "kafkatap report",
         "type": "object",
-        "required": ["schema_version", "kafkatap", "capture", "warnings", "reports"],
+        "required": ["schema_version", "kafkatap", "capture", "warnings", "notes", "reports"],
         "properties": {
             "schema_version": {"const": SCHEMA_VERSION},
             "kafkatap": {"type": "string", "description": "version of kafkatap that wrote this"},
@@ -97,6 +98,11 @@ def schema() -> dict[str, Any]:
                 "type": "array",
                 "items": {"type": "string"},
                 "description": "what was lost, damaged or not decoded, one sentence each",
+            },
+            "notes": {
+                "type": "object",
+                "additionalProperties": {"type": "array", "items": {"type": "string"}},
+                "description": "by table, sentences on how to read it, also if it has more than the selected exchanges",
             },
             "reports": {
                 "type": "object",
@@ -130,13 +136,26 @@ _VERSIONS = {
         "versions": {"type": "array", "items": {"type": "integer"}, "description": "versions of it, ascending"},
     },
 }
+_PARTY = {
+    "type": "object",
+    "required": ["kind", "name"],
+    "properties": {
+        "kind": {"type": "string", "description": "client, broker, connection, group, topic, partition, ..."},
+        "name": {"type": ["string", "null"], "description": "its name; of a broker its address and port"},
+    },
+}
+_ITEMS: dict[str, dict[str, Any]] = {
+    "texts": {"type": "string"}, "versions": _VERSIONS, "parties": _PARTY, "packets": {"type": "integer"},
+}  # fmt: skip
 
 
 def column_schema(column: Column) -> dict[str, Any]:
     """The JSON Schema of the values of a column."""
-    if column.kind in ("texts", "versions"):
-        items = _VERSIONS if column.kind == "versions" else {"type": "string"}
-        return {"type": "array", "items": items, "description": column.note}
+    if column.kind in _ITEMS:
+        return {"type": "array", "items": _ITEMS[column.kind], "description": column.note}
+    if column.kind == "numbers":
+        values = {"type": ["number", "string", "boolean", "null"]}
+        return {"type": "object", "additionalProperties": values, "description": column.note}
     found: dict[str, Any] = {"type": [_TYPES.get(column.kind, "integer"), "null"], "description": column.note}
     if column.kind == "time":
         found["format"] = "date-time"

@@ -28,6 +28,8 @@ MEANING = {
 HEAT = ("#deebf5", "#c3dcee", "#9ec8e3", "#6fadd5", "#448fc3", "#2270ac", "#0f5291", "#08336b")
 INK, SOFT, LINE = "#1d2024", "#636a73", "#e3e5e8"
 _DAY = 86400.0
+#: Events in a chart at most: the first ones.
+MARKS = 40
 SETTINGS = {
     "font.size": 10,
     "figure.titlesize": 12,
@@ -102,6 +104,24 @@ class Plot:
             autolim=False,
         )
         self.tips[gid] = list(tips)
+
+    def marks(self, *axes: Any) -> None:
+        """Mark events on charts over time, whose limits are set: a line where each begins, a band until it ends."""
+        from matplotlib.dates import date2num
+
+        low, high = axes[0].get_xlim()
+        found = [(float(date2num(at(mark.begin))), mark) for mark in self.report.curves.marks[:MARKS]]
+        for number, (begin, mark) in enumerate(found):
+            end = begin if mark.end is None else float(date2num(at(mark.end)))
+            if end < low or begin > high:
+                continue
+            told = f"{clock(at(mark.begin), self.utc)} {mark.label}: {label(mark.text, 300)}"
+            for place, each in enumerate(axes):
+                gid = f"event-{number}-{place}"
+                each.axvspan(max(begin, low), min(end, high), color=MEANING["bad"], alpha=0.12, linewidth=0, zorder=0.5)
+                each.axvline(begin, color=MEANING["bad"], linestyle=(0, (4, 3)), linewidth=1.3, zorder=6, gid=gid)
+                self.titles[gid] = told
+        axes[0].set_xlim(low, high)
 
 
 def table_of(report: Report, name: str) -> ReportTable | None:

@@ -199,6 +199,7 @@ def _latency_over_time(plot: Plot) -> bool:
     title = f"Broker time over time, {WITHOUT_WAITS if WITHOUT_WAITS in notes else 'without long polls'}"
     plot.set_head(axes, title, sum(int(as_number(n)) for n in timed), "exchanges")
     _timeline_axis(plot, axes)
+    plot.marks(axes)
     left_out = any(small and v is not None for small, v in zip(few, p50, strict=True))
     note = f"no 99th percentile of fewer than {ENOUGH_FOR_P99} exchanges" if left_out else None
     axes.legend(loc="upper left", ncols=3, bbox_to_anchor=(0, -0.14), title=note, alignment="left")
@@ -229,6 +230,7 @@ def _panels(plot: Plot, title: str, what: str, panels: tuple[tuple[str, str, flo
         plot.bands(axes, starts, step, tips, name)
     plot.set_head(all_axes[0], title, sum(int(as_number(v)) for v in columns[0]), what)
     _timeline_axis(plot, all_axes[-1])
+    plot.marks(*all_axes)
     return True
 
 

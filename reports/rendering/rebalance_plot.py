@@ -59,6 +59,7 @@ def rebalances(plot: Plot) -> bool:
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     time_axis(axes, first, last, plot.utc)
+    plot.marks(axes)
     more = f" (the {GROUPS} groups with most of them, of {len(counts):,})" if len(counts) > GROUPS else ""
     plot.set_head(axes, f"Rebalances{more}", sum(counts.values()), "rebalances")
     from matplotlib.patches import Patch

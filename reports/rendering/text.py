@@ -13,6 +13,7 @@ from typing import TextIO
 from .. import units
 from ..model import Report, ReportTable, Value, as_number
 from ..sections.commands import with_captures
+from .first_lines import finding_text, first_lines
 from .text_tables import PLAIN_WIDTH, Line, Span, cell_text, render_table, wrapped
 
 __all__ = ["PLAIN_WIDTH", "Line", "Span", "render_table", "render_text", "write_lines", "write_text"]
@@ -32,13 +33,13 @@ def render_text(
 ) -> Iterator[Line]:
     """The lines of a report, without line ends.
 
-    `top`: the number of rows of a table, 0 for all. `width`: as in `render_table`. `whole_ledger`: the ledger as a
-    table instead of one line. `captures`: their names in the commands of the summary.
+    `top`: the number of rows of a table, 0 for all. `width`: as in `render_table`. `whole_ledger`: all findings, and
+    the ledger as a table instead of one line. `captures`: their names in the commands of the summary.
     """
     tables = [table for table in report.tables if table.name != "summary"]
     for table in report.tables:
         if table.name == "summary":
-            yield from _summary(table, width, captures)
+            yield from _summary(table, report.heading, width, captures, utc, whole_ledger)
             yield []
     yield from _heading(report.heading, width, utc)
     first = _values(report.heading)["first"]
@@ -63,27 +64,32 @@ def _values(table: ReportTable) -> dict[str, Value]:
     return dict(zip((c.name for c in table.columns), table.rows[0], strict=True))
 
 
-def _summary(table: ReportTable, width: int | None, captures: Sequence[str]) -> Iterator[Line]:
+def _summary(
+    table: ReportTable, heading: ReportTable, width: int | None, captures: Sequence[str], utc: bool, whole: bool
+) -> Iterator[Line]:
     """A line for each finding, and the command that shows more at its end, or below it if the line is too short."""
-    at = {c.name: i for i, c in enumerate(table.columns)}
+    shown, left = first_lines(table, whole)
     rows = [
-        (row[at["label"]], units.safe(str(row[at["text"]])), with_captures(str(row[at["command"]] or ""), captures))
-        for row in table.rows
+        (str(row["label"]), finding_text(row, heading, utc), with_captures(str(row["command"] or ""), captures))
+        for row in shown
     ]
+    label_width = max(_LABEL, *(len(label) + 2 for label, _, _ in rows))
     longest = max((units.cells(text) for _, text, _ in rows), default=0)
     commands = max((units.cells(command) for _, _, command in rows), default=0)
-    beside = width is None or _LABEL + longest + 2 + commands <= width
+    beside = width is None or label_width + longest + 2 + commands <= width
     for label, text, command in rows:
         style = "bold green" if label == "all well" else "bold yellow"
-        lines = [text] if width is None else _wrapped_text(text, max(width - _LABEL, 20))
-        line: Line = [(f"{label!s:<{_LABEL}}", style), (lines[0], "")]
+        lines = [text] if width is None else _wrapped_text(text, max(width - label_width, 20))
+        line: Line = [(f"{label:<{label_width}}", style), (lines[0], "")]
         if command and beside:
             line += [(" " * (max(min(longest, _ALIGNED) - units.cells(text), 0) + 2), ""), (command, "dim")]
         yield line
         for rest in lines[1:]:
-            yield [(" " * _LABEL + rest, "")]
+            yield [(" " * label_width + rest, "")]
         if command and not beside:
-            yield [(" " * _LABEL + command, "dim")]
+            yield [(" " * label_width + command, "dim")]
+    if left:
+        yield [(f"… and {left:,} more finding{'' if left == 1 else 's'} (-v shows all)", "dim")]
 
 
 def _wrapped_text(text: str, width: int) -> list[str]:
@@ -157,6 +163,8 @@ def heading_facts(table: ReportTable, utc: bool) -> list[tuple[str, str]]:
         codes = as_number(h["error_codes"])
         failed = f", {as_number(h['failed_exchanges']):,} failed with {codes:,} error code{'' if codes == 1 else 's'}"
         failed += " in total"
+    if h["in_flight"]:
+        failed += f", {as_number(h['in_flight']):,} in flight at the end"
     facts.append(("requests", f"{as_number(h['requests']):,} by {people:,} client{'' if people == 1 else 's'}{failed}"))
     if h["brokers"]:
         facts.append(("brokers", f"{h['broker_count']}: {cell_text(h['brokers'])}"))

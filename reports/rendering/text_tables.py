@@ -28,7 +28,9 @@ _FIRM = frozenset((
 ))  # fmt: skip
 #: Columns with sentences. They are wrapped onto several lines, not cut: at most SENTENCE wide, and no less than
 #: HALF_A_SENTENCE before other columns are dropped.
-SENTENCES = frozenset(("finding", "fix", "what", "message", "evidence", "example", "reason"))
+SENTENCES = frozenset(
+    ("finding", "fix", "what", "message", "evidence", "example", "reason", "text", "setting", "remedy")
+)
 SENTENCE, HALF_A_SENTENCE, LEAST_OF_A_SENTENCE = 60, 32, 20
 #: Columns that are shown whatever the width. Others are dropped from the right if even short texts do not fit.
 FEWEST = 2
@@ -37,7 +39,7 @@ FOR_PROGRAMS = 9
 _GAP = "  "
 #: A space at which no line is broken.
 _KEPT = "\xa0"
-_TEXTS = frozenset(("text", "texts", "versions"))
+_TEXTS = frozenset(("text", "texts", "versions", "numbers", "parties", "packets"))
 RIGHT = frozenset(("count", "ns", "ms", "bytes", "share", "packet", "number"))
 _VERDICTS = {
     "network": "magenta", "broker": "red", "client": "yellow", "head-of-line": "yellow", "throttled": "cyan",
@@ -84,7 +86,13 @@ def render_table(
         rest = f"… and {left:,} more {'row' if left == 1 else 'rows'}{fewer} (--top {len(table.rows)} shows all)"
         yield [(rest, "dim")]
     names = {table.columns[i].name for i in shown}
-    notes = (*table.notes, table.order, *(text for name, text in table.column_notes if name in names))
+    packets = [table.columns[i].note for i in shown if table.columns[i].note.startswith("packet: ")]
+    notes = (
+        *table.notes,
+        "; ".join([*dict.fromkeys(packets)]),
+        table.order,
+        *(text for name, text in table.column_notes if name in names),
+    )
     for note in filter(None, notes):
         yield from wrapped(note, width, "dim")
 

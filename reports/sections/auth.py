@@ -28,6 +28,7 @@ from kafkatap.dissector.dtypes import ANSWERED, RESPONSE_LOST, UNANSWERED
 
 from ..batch import D_NOT_TLS, H_COMPLETE, P_KAFKA, Array, Context, decryptions, endpoint
 from ..counting.count_table import MAX, MIN, SUM
+from ..counting.percentiles import percentile
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Value
 from ..questions.count_forms import ADDRESS, NUMBER, TEXT, CountForm
@@ -45,7 +46,6 @@ from .auth_attempts import (
     sasl_events,
 )
 from .auth_tls import TLS, count_tls, failed_tls
-from .percentiles import percentile
 
 COLUMNS = (
     Column("client_ip", "address", "text", "IP address of the client"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import ANSWERED, NO_TIME
+from kafkatap.dissector.dtypes import ANSWERED, IN_FLIGHT, NO_TIME
 from kafkatap.dissector.facts.fact_rows import NO_NUMBER
 from kafkatap.dissector.facts.sasl_messages import MESSAGES, mechanism_of
 from kafkatap.dissector.kafka.error_codes import error_name
@@ -162,6 +162,8 @@ def _add(current: Attempt, event: Array) -> None:
     is_answered = event["outcome"] == ANSWERED
     error = int(event["error_code"])
     current.failure = None
+    if event["outcome"] == IN_FLIGHT:  # it has not failed yet
+        return
     if not is_answered:
         current.failure = "unanswered"
     elif error:

@@ -22,12 +22,12 @@ import numpy as np
 
 from .. import units
 from ..batch import Array, Context
+from ..counting.percentiles import percentile
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Value
 from ..questions.gathered import Gathered
 from ..questions.section import Section, SectionInput
 from ..questions.section_counts import Tally
-from .percentiles import percentile
 
 PARTS = ("request_queue", "local", "remote", "throttle", "response_queue", "send")
 _TITLES = {

@@ -4,20 +4,18 @@ A client names its software in ApiVersions (KIP-511). Earlier requests count wit
 and address. If there are several, or none, these requests have a row of their own. A connection counts with its last
 client_id. Two names are the same if they print the same.
 
-`verdict` applies these rules in order. "Slow" means that the 99th percentile of total time is at least 20 ms, without
-Fetch, which waits for data, and without JoinGroup and SyncGroup, which wait for other members. A client is also slow if
-the mean throttle wait and transfer of its Fetches is at least 20 ms.
+`verdict` is where most of the time of a slow client went. "Slow" means that the 99th percentile of total time is at
+least 20 ms, without Fetch, which waits for data, and without JoinGroup and SyncGroup, which wait for other members. A
+client is also slow if its Fetches take 20 ms on average besides these waits. The parts of the time are those of
+`time_shares`, without waits for data and members:
 
-1. throttled  slow, and throttling is more than half of the total time
-2. unknown    slow, and the throttle times of most exchanges were not captured (snap length, gaps)
-3. network    at least 1 % of the TCP payload was retransmitted, in at least RETRANSMITTED_PACKETS packets
-4. -          not slow
-5. the largest part of the summed total time:
-   throttled     throttle wait, and head-of-line wait behind throttled requests
-   broker        broker time (without Fetch, JoinGroup and SyncGroup), and head-of-line wait while the broker worked
-   head-of-line  head-of-line wait behind requests of the same connection that wait for data or for other members
-   client        transfer, if the client closed its receive window
-   network       transfer, otherwise
+head-of-line  behind earlier requests of the same connection
+throttled     a quota
+broker        the broker, and receiver and sender at its end
+network       loss and path
+client        receiver and sender at the client's end
+unknown       no part explains it, or the throttle times of most exchanges were not captured (snap length, gaps)
+-             the client is not slow
 
 The table has the share of each part, as evidence.
 """
@@ -29,10 +27,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import FETCHES, WAITS
+from kafkatap.dissector.dtypes import FETCHES, ORPHAN_RESPONSE, WAITS
 from kafkatap.dissector.kafka.releases import oldest_release_for, removed_in
 
-from .. import units
 from ..batch import Context
 from ..counting import tally
 from ..counting.connection_counts import KEY, VALUES, connection_totals
@@ -41,7 +38,7 @@ from ..counting.histogram import P50, P99
 from ..counting.rollup import api_label, group_columns, maybe, roll_up
 from ..model import Column, ReportTable, Value, Versions
 from . import time_shares
-from .time_shares import NAMES, UNKNOWN_WAIT, Spent, has_unknown_waits, spent
+from .time_shares import Spent, has_unknown_waits, spent
 
 COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests"),
@@ -98,28 +95,28 @@ COLUMNS = (
         9,
     ),
     *time_shares.COLUMNS,
-    time_shares.CLIENT_COLUMN,
+    Column(
+        "client_share", "client\nshare", "share", "share of the time: of receiver and sender, at the client's end", 9
+    ),
+    Column("nagle_share", "Nagle\nshare", "share", "share of the time: of sender, Nagle with delayed ACK", 9),
+    time_shares.HOL_BEHIND._replace(rank=9),
     Column(
         "verdict",
         "verdict",
         "text",
-        "where the time went: network, broker, client, throttled, head-of-line, or - (not slow); unknown: most "
-        "throttle times were not captured",
+        "where most of the time went: network, broker, client, throttled, head-of-line, unknown, or - (not slow)",
     ),
     Column(
         "evidence",
         "evidence",
         "text",
-        f"{time_shares.EVIDENCE}, or the retransmitted share; null: the client is not slow",
+        f"{time_shares.EVIDENCE}; null: the client is not slow",
     ),
 )
 
-RETRANSMITTED_SHARE = 0.01
-RETRANSMITTED_PACKETS = 5
+#: A person does not see less than about 20 ms, and healthy brokers answer in a few ms.
 SLOW_NS = 20_000_000
-#: The verdict for each part of `Spent`, if it is the largest.
 UNKNOWN = "unknown"
-_VERDICTS = ("broker", "head-of-line", "throttled", "network", "client")
 
 Software = tuple[str | None, str | None]
 Who = tuple[str | None, str | None, str | None, str | None]  #: client_id, client_ip, software, software_version
@@ -145,7 +142,7 @@ def clients(counts: ReportCounts, context: Context) -> ReportTable:
     names = texts_of([c[n] for n in ("client_id", "client_ip", "software", "software_version")], context)
     known = software_seen(names)
     who = [with_software(w, known) for w in names]
-    requests = counts.groups.value_rows()[:, :4].sum(axis=1)
+    requests = counts.groups.value_rows()[:, :ORPHAN_RESPONSE].sum(axis=1)
     people: list[tuple[int | str | None, ...] | None] = [w if n else None for w, n in zip(who, requests, strict=True)]
     rolled = roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, people)
     timed: list[tuple[int | str | None, ...] | None] = [
@@ -172,11 +169,12 @@ def clients(counts: ReportCounts, context: Context) -> ReportTable:
         f = fetch_row.get(key, -1)
         p50, p99 = (maybe(p) for p in percentiles[t]) if t >= 0 else (None, None)
         share = traffic.retransmitted_bytes / traffic.bytes if traffic.bytes else None
-        fetched = spent(fetches, f)
-        parts = _parts(traffic, spent(times, t), fetched)
-        slow_fetches = f >= 0 and fetched.throttle + fetched.transfer >= SLOW_NS * max(fetches.values["answered"][f], 1)
+        fetched = spent(fetches, f).without_waiting()
+        parts = spent(times, t).plus(fetched)
+        slow_fetches = f >= 0 and fetched.total >= SLOW_NS * max(fetches.values["answered"][f], 1)
         is_slow = (p99 is not None and p99 >= SLOW_NS) or slow_fetches
-        said = verdict(traffic, is_slow, parts, is_known=not has_unknown_waits(rolled, i))
+        is_known = not has_unknown_waits(rolled, i)
+        found = verdict(is_slow, parts, is_known)
         gone = {(k, n) for k, n in versions[key] if (removed_in(k, n) or "").startswith("4.0")}
         rows.append((
             key[0], key[1], software_text(key),
@@ -189,58 +187,44 @@ def clients(counts: ReportCounts, context: Context) -> ReportTable:
             )),
             p50, p99, traffic.rtt,
             traffic.retransmitted_packets, share, traffic.zero_windows,
-            sum(parts), *parts.shares(), said, _evidence(said, traffic, parts),
+            parts.total, *parts.shares(),
+            *(n / parts.total if parts.total else None for n in (parts.client, parts.nagle)),
+            parts.hol_in_words(), found, parts.in_words(is_known=is_known) if is_slow else None,
         ))  # fmt: skip
     notes: tuple[str, ...] = (
         "needs Kafka ≥: the oldest release that supports all API versions in use.",
         "total p99: without Fetch, JoinGroup and SyncGroup, which wait for data or for other members.",
-        "verdict: network (1 % or more was retransmitted), - (p99 below 20 ms), otherwise where most of the time went. "
-        "Head-of-line wait (HOL) counts as what the request ahead waited for; HOL: for data or other members.",
+        "verdict: where most of the time went, without waits for data and members; - (not slow): total p99 below "
+        "20 ms. network: loss and path. client: its program, or its end of TCP.",
     )
     if any(row[-2] == UNKNOWN for row in rows):
-        notes = (*notes, "verdict unknown: most of the client's responses are cut before their throttle time.")
+        notes = (*notes, "verdict unknown: responses are cut before their throttle time, or no part explains the time.")
     return ReportTable("clients", "Clients", COLUMNS, rows, notes, empty="no requests")
 
 
-def verdict(traffic: _Traffic, is_slow: bool, parts: Spent, is_known: bool = True) -> str:
-    """Apply the rules of the module docstring. `parts`: as `_parts` returns them. `is_known`: whether most throttle
-    times are."""
-    if is_slow and parts.throttle > sum(parts) - parts.throttle:
-        return "throttled"
-    if is_slow and not is_known:
-        return UNKNOWN
-    if _is_lossy(traffic):
-        return "network"
+def verdict(is_slow: bool, parts: Spent, is_known: bool = True) -> str:
+    """Where most of the time went, as the module docstring says. `parts`: without waits for data and members.
+    `is_known`: whether most throttle times are."""
     if not is_slow:
         return "-"
-    largest = max(parts)
-    return next(name for part, name in zip(parts, _VERDICTS, strict=True) if part == largest)
+    found = by_verdict(parts)
+    largest = max(found, key=lambda name: found[name])
+    if largest == "broker" and not is_known:
+        return UNKNOWN
+    return largest
 
 
-def _parts(traffic: _Traffic, prompt: Spent, fetches: Spent) -> Spent:
-    """Where the time went. `prompt`: exchanges that do not wait for data or members. Of `fetches` only the throttle
-    wait and the transfer count."""
-    both = prompt.plus(fetches._replace(broker=0, hol=0))
-    return both._replace(transfer=0, client=both.transfer) if traffic.zero_windows else both
-
-
-def _is_lossy(traffic: _Traffic) -> bool:
-    return (
-        traffic.retransmitted_packets >= RETRANSMITTED_PACKETS
-        and traffic.retransmitted_bytes >= RETRANSMITTED_SHARE * traffic.bytes
-    )
-
-
-def _evidence(said: str, traffic: _Traffic, parts: Spent) -> str | None:
-    """What a verdict is based on, in words. None if the client is not slow."""
-    if said == "-":
-        return None
-    lost = ""
-    if said == UNKNOWN:
-        return parts.in_words((UNKNOWN_WAIT, *NAMES[1:]))
-    if said == "network" and _is_lossy(traffic):
-        lost = f"retransmitted {units.share(traffic.retransmitted_bytes / traffic.bytes)}"
-    return lost or parts.in_words(NAMES)
+def by_verdict(parts: Spent) -> dict[str, int]:
+    """The parts, ns, by the verdict that they are evidence of."""
+    p = parts.parts
+    return {
+        "broker": p["broker"] + p["receiver"] + p["sender"] - parts.client,
+        "head-of-line": p["HOL"],
+        "throttled": p["throttle"],
+        "network": p["loss"] + p["path"],
+        "client": parts.client,
+        UNKNOWN: p["unexplained"],
+    }
 
 
 def by_api(pairs: set[tuple[int, int]]) -> tuple[Versions, ...]:

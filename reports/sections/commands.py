@@ -9,6 +9,19 @@ from ..batch import LIVE, Context
 
 #: The placeholder for the names of the captures at the end of a command: `with_captures` replaces it.
 CAPTURE = "CAPTURE"
+_READ = frozenset(("report", "show", "records", "extract", "compare", "doctor", "upgrade-check", "live"))
+_REPORTS = frozenset(("report", "live"))
+#: The options of a run that change what it finds, beside those of its selection, and the commands that have them.
+KEPT = {
+    "utc": _READ, "port": _READ, "definitions": _READ, "keylog": _READ, "max-frame": _READ, "max-held": _READ,
+    "max-connections": _READ, "max-waiting": _READ, "max-names": _READ,
+    "late": _REPORTS, "quota": _REPORTS, "window": _REPORTS, "zones": _REPORTS,
+    "upgrade-to": _REPORTS, "request-log": frozenset(("report",)),
+}  # fmt: skip
+#: Options that a command accepts only together with the section that reads them.
+OF_SECTIONS = {
+    "quota": "throttle", "window": "throttle", "zones": "zones", "upgrade-to": "upgrade", "request-log": "broker-times",
+}  # fmt: skip
 #: Captures whose names together are longer than this are not named.
 _LONGEST_NAMES = 100
 
@@ -18,18 +31,35 @@ def command(
 ) -> str:
     """`kafkatap report --by client --api Produce CAPTURE`.
 
-    `selected`: the selection of the report, which the command keeps. `options`: names of options and values, "" for an
-    option without one. An option without a value that a shell can show (None), or one that the selection has already,
-    is left out.
+    `selected`: the selection of the report, which the command keeps, as it does `context.options`. `options`: names of
+    options and values, "" for an option without one. An option without a value that a shell can show (None), or one
+    that the selection has already, is left out.
     """
     live = any(f.kind == LIVE for f in context.files)
     parts = ["kafkatap", "live" if live else name, *([selected] if selected else [])]
     for option, value in options:
         if value is not None and f"--{option} " not in f"{selected} ":
-            dashes = f"-{option}" if len(option) == 1 else f"--{option}"
-            word = units.shell_word(value) if value else ""
-            parts.append(f"{dashes}={word}" if value.startswith("-") else f"{dashes} {word}".rstrip())
+            parts.append(_written(option, value))
+    sections = ",".join(value or "" for option, value in options if option == "sections").split(",")
+    parts += kept_words(context.options, "live" if live else name, sections)
     return " ".join(parts if live else (*parts, CAPTURE))
+
+
+def kept_words(options: Sequence[tuple[str, str]], name: str, sections: Sequence[str] = ()) -> list[str]:
+    """The `options` of a run (KEPT) that the command `name` has too, as words for a shell. `sections`: those that it
+    names."""
+    return [
+        _written(option, value)
+        for option, value in options
+        if name.split()[0] in KEPT[option] and is_showable(value)
+        if option not in OF_SECTIONS or OF_SECTIONS[option] in sections
+    ]
+
+
+def _written(option: str, value: str) -> str:
+    dashes = f"-{option}" if len(option) == 1 else f"--{option}"
+    word = units.shell_word(value) if value else ""
+    return f"{dashes}={word}" if value.startswith("-") else f"{dashes} {word}".rstrip()
 
 
 def with_captures(text: str, captures: Sequence[str]) -> str:

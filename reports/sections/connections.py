@@ -3,8 +3,8 @@
 Both tables have all connections of the run, whatever exchanges are selected. A connection's times:
 
 * transfer: the time from the first to the last byte of its requests and responses. It is split into shares: limited by
-  the receiver's window, loss, an idle sender, and the path (`reassembly.measures`, `kafkatap.transfers`).
-* lost waits: the time in which a request was sent again, because it was lost behind the capture point.
+  the receiver's window, loss, the sender, and the path (`dissector.times`).
+* lost waits: the time between request and response in which one of both was lost.
 
 The sentences of `finding` are made from the same columns, by the rules of `_why_slow` and `_why_many`.
 """
@@ -72,7 +72,7 @@ ADDRESS_COLUMNS = (
     Column("exchanges", "exchanges", "count", "requests and responses on these connections", 2),
     Column("finding", "finding", "text", "what stands out"),
 )
-_CAUSES = ("receiver_limited", "loss", "sender_idle")
+_CAUSES = ("loss", "receiver", "sender", "unexplained")
 SLOW_COLUMNS = (
     Column("client_id", "client", "text", "client_id of the last request"),
     Column("client", "client's end", "text", "address and port of the client"),
@@ -83,11 +83,12 @@ SLOW_COLUMNS = (
     Column("hol_wait_sum_ns", "HOL\nwait", "ns", "head-of-line wait, summed", 5),
     Column("throttle_wait_sum_ns", "throttle\nwait", "ns", "throttle wait, summed", 5),
     Column("transfer_sum_ns", "transfer", "ns", "time from first to last byte of requests and responses, summed"),
-    Column("receiver_limited_share", "receiver\nlimited", "share", "share of it while the receive window was full"),
     Column("loss_share", "loss", "share", "share of it while lost data was missing"),
-    Column("sender_idle_share", "sender\nidle", "share", "share of it while all was acknowledged and none was sent"),
+    Column("receiver_share", "receiver", "share", "share of it while the receive window was full"),
+    Column("sender_share", "sender", "share", "share of it while the sender had room in the window, and did not send"),
+    Column("unexplained_share", "unex-\nplained", "share", "share of it of which the windows are not known", 5),
     Column("path_share", "path", "share", "the rest of it: round trips, congestion window, bandwidth"),
-    Column("wait_loss_sum_ns", "lost\nwaits", "ns", "waits for responses while the request was sent again, summed", 1),
+    Column("wait_loss_sum_ns", "lost\nwaits", "ns", "waits for responses while one of both was lost, summed", 1),
     Column("rtt_ns", "RTT", "ns", "round trip of the handshake"),
     Column("client_rtt_min_ns", "RTT to\nclient", "ns", "round trip from the capture point to the client, least", 3),
     Column("client_rtt_mean_ns", "mean", "ns", "the same, mean; delayed acknowledgements count in it", 4),
@@ -291,7 +292,7 @@ def _why_slow(v: dict[str, int]) -> str:
     is_slow = transfer >= NAMED_NS
     unscaled = [end for end in _ENDS if scales[end] == NO_SCALE]
     for message, end in limits.items():
-        limited, whole = v[f"{message}_receiver_limited_ns"], v[f"{message}_transfer_ns"]
+        limited, whole = v[f"{message}_receiver_ns"], v[f"{message}_transfer_ns"]
         if not is_slow or not whole or limited < NAMED_SHARE * transfer:
             continue
         window = v[f"{end}_window_max"]
@@ -314,7 +315,7 @@ def _why_slow(v: dict[str, int]) -> str:
         text = f"{repeated:,} retransmission{'s' * (repeated != 1)}, {timeouts:,} after a timeout"
         found.append(f"{text}, longest wait {_duration(longest)}")
     for message, sender in (("request", "client"), ("response", "broker")):
-        idle, whole = v[f"{message}_sender_idle_ns"], v[f"{message}_transfer_ns"]
+        idle, whole = v[f"{message}_sender_ns"], v[f"{message}_transfer_ns"]
         if is_slow and whole and idle >= NAMED_SHARE * transfer:
             found.append(f"the {sender} paused within {message}s: {units.share(idle / whole)} of their transfer")
     path = transfer - sum(v[f"{message}_{cause}_ns"] for message in limits for cause in _CAUSES)

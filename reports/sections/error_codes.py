@@ -21,7 +21,7 @@ COLUMNS = (
     Column("count", "codes", "count", "number of these error codes"),
     Column("first", "first", "time", "arrival of the first response with it", 1),
     Column("last", "last", "time", "arrival of the last response with it", 2),
-    Column("packet", "packet", "packet", "last packet of the first response with it"),
+    Column("packet", "packet", "packet", "packet: of the last byte of the first response with it"),
 )
 
 
@@ -35,7 +35,7 @@ TOTAL_COLUMNS = (
     Column("names", "topics,\ngroups", "count", "distinct topics, groups or other names that it refers to", 2),
     Column("first", "first", "time", "arrival of the first response with it"),
     Column("last", "last", "time", "arrival of the last response with it", 1),
-    Column("packet", "packet", "packet", "last packet of the first response with it"),
+    Column("packet", "packet", "packet", "packet: of the last byte of the first response with it"),
 )
 
 

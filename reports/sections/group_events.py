@@ -1,8 +1,9 @@
 """Group requests as events and counts: what the section `groups` reads in exchanges.
 
 Events (rare): each JoinGroup, SyncGroup and LeaveGroup; each heartbeat of a consumer, share or streams group that
-changes something; each heartbeat or commit that is answered REBALANCE_IN_PROGRESS. All other heartbeats, commits and
-fetches are counts, of which the latest values are kept.
+changes something; each heartbeat or commit that is answered REBALANCE_IN_PROGRESS; each request of a classic member
+that is answered UNKNOWN_MEMBER_ID. All other heartbeats, commits and fetches are counts, of which the latest values are
+kept.
 
 Columns of events: s0 group, s1 member, s2 instance, v7 the time of the request's first byte. Besides:
 
@@ -10,30 +11,35 @@ JOIN        v0 generation, v1 session timeout in ms, s3 reason, topic: the proto
 SYNC        v0 generation, s3 the assignment's bytes
 LEAVE       s3 reason
 REFUSED     v0 generation
-BEAT        v0 epoch of the request, v1 of the response, v2 whether it subscribes, v3 the type (CONSUMER, SHARE ..)
+EXPELLED    -
+BEAT        v0 epoch of the request, v1 of the response, v3 the type (CONSUMER, SHARE ..), v4 the interval of heartbeats
+            in ms that the response asks for
 ASSIGNED    a partition that a BEAT's response assigns
+TOPIC       s3 a topic that a BEAT's request subscribes to
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import ANSWERED, NO_TIME
+from kafkatap.dissector.dtypes import ANSWERED, INCOMPLETE, NO_TIME
 from kafkatap.dissector.facts.fact_rows import NO_NUMBER
 
 from ..batch import Array
-from ..counting.count_table import LATEST, MAX, MIN, SUM
+from ..counting.count_table import EMPTY, LATEST, MAX, MIN, SUM
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.event_rows import events_of, events_of_facts
 from ..questions.gathered import FactRows, Gathered
 from ..questions.section_counts import Tally
 
-JOIN, SYNC, LEAVE, REFUSED, BEAT, ASSIGNED = range(1, 7)
+JOIN, SYNC, LEAVE, REFUSED, BEAT, ASSIGNED, EXPELLED, TOPIC = range(1, 9)
 #: Types of groups, as in `v3` of BEAT.
 CLASSIC, CONSUMER, SHARE, STREAMS = range(4)
-REBALANCE_IN_PROGRESS = 27
+UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 25, 27
+#: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
+_MOVED = (15, 16)
 _MEMBER_ID_REQUIRED = 79
-_COMMIT, _HEARTBEAT, _TXN_COMMIT = 8, 12, 28
+_COMMIT, _JOIN_GROUP, _HEARTBEAT, _SYNC_GROUP, _TXN_COMMIT = 8, 11, 12, 14, 28
 #: API -> the type of groups that use it.
 _TYPES = {11: CLASSIC, 12: CLASSIC, 13: CLASSIC, 14: CLASSIC, 68: CONSUMER, 76: SHARE, 88: STREAMS}
 _BEATS = {CONSUMER: "consumer", SHARE: "share", STREAMS: "streams"}
@@ -65,6 +71,9 @@ FORMS = (
     ),
     CountForm(
         "groups.errors", {"group": TEXT, "api_key": NUMBER, "error_code": NUMBER}, {"codes": SUM}, {"group": OTHER}
+    ),
+    CountForm(
+        "groups.coordinators", {"group": TEXT}, {"requests": SUM, "answered_at": MAX, "moved_at": MAX}, {"group": OTHER}
     ),
     CountForm(
         "groups.committed",
@@ -171,6 +180,12 @@ def _read_members(gathered: Gathered, tally: Tally, group: Array) -> None:
             "last": times,
         },
     )
+    has_moved = np.zeros(len(group), bool)
+    has_moved[failed[np.isin(codes, _MOVED)]] = True
+    answered = (rows["outcome"] == ANSWERED) & (rows["response_status"] != INCOMPLETE)
+    last = {"answered_at": answered & ~has_moved[chosen], "moved_at": answered & has_moved[chosen]}
+    ends = {name: np.where(is_so, rows["response_last"], EMPTY[MAX]) for name, is_so in last.items()}
+    tally.add("groups.coordinators", {"group": group[chosen]}, {"requests": 1, **ends})
     if len(failed):
         keys = {"group": group[failed], "api_key": gathered.exchanges["api_key"][failed], "error_code": codes}
         tally.add("groups.errors", keys, {"codes": 1})
@@ -224,7 +239,7 @@ def _read_leaves(gathered: Gathered, tally: Tally) -> None:
 
 
 def _read_refusals(gathered: Gathered, tally: Tally, group: Array) -> None:
-    """Heartbeats and commits that are answered REBALANCE_IN_PROGRESS: this is how members hear of a rebalance."""
+    """How members hear of a rebalance, and that the group expelled them."""
     exchanges, codes = _errors(gathered)
     api = gathered.exchanges["api_key"][exchanges]
     at = np.unique(exchanges[(codes == REBALANCE_IN_PROGRESS) & np.isin(api, (_HEARTBEAT, _COMMIT))])
@@ -233,6 +248,12 @@ def _read_refusals(gathered: Gathered, tally: Tally, group: Array) -> None:
         generation = gathered.top("heartbeat", "generation", 0) + gathered.top("commit", "generation", 0)
         events["v0"] = generation[at]
         events["error_code"] = REBALANCE_IN_PROGRESS
+        tally.note(events)
+    is_of_member = np.isin(api, (_HEARTBEAT, _COMMIT, _SYNC_GROUP, _JOIN_GROUP))
+    at = np.unique(exchanges[(codes == UNKNOWN_MEMBER_ID) & is_of_member])
+    if len(at):
+        events = _filled(events_of(gathered, at, EXPELLED), gathered, at, s0=group[at], s1=_member(gathered)[at])
+        events["error_code"] = UNKNOWN_MEMBER_ID
         tally.note(events)
 
 
@@ -255,7 +276,8 @@ def _read_beats(gathered: Gathered, tally: Tally, kind: int, name: str) -> None:
     events = _filled(events_of(gathered, at, BEAT), gathered, at, s0=rows["group"], s1=member[at])
     if kind != SHARE:
         events["s2"] = rows["instance"]
-    events["v0"], events["v1"], events["v2"], events["v3"] = sent[is_change], epoch[is_change], subscribes[at], kind
+    events["v0"], events["v1"], events["v3"] = sent[is_change], epoch[is_change], kind
+    events["v4"] = gathered.top(f"{name} heartbeat answer", "interval_ms", 0)[at]
     events["error_code"] = code[is_change]
     tally.note(events)
     if kind != STREAMS:
@@ -263,6 +285,9 @@ def _read_beats(gathered: Gathered, tally: Tally, kind: int, name: str) -> None:
         given = events_of_facts(gathered, parts, ASSIGNED)
         given["partition"] = parts["item"]
         tally.note(_filled(given, gathered, parts.exchange, s0=group[parts.exchange], s1=member[parts.exchange]))
+        topics = gathered.facts(f"{name} subscription")
+        named = events_of(gathered, topics.exchange, TOPIC)
+        tally.note(_filled(named, gathered, topics.exchange, s0=group[topics.exchange], s3=topics["item"]))
 
 
 def _read_commits(gathered: Gathered, tally: Tally, group: Array) -> None:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from ..batch import Array, Context
 from ..counting.count_table import EMPTY, MAX
 from ..questions.section import SectionInput
-from .group_history import History
+from .group_rebalances import History
 from .group_requests import Partition
 
 ASSIGNMENT, CLIENT, SHARED, COMMITS = SURE = ("assignment", "client", "shared", "commits")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kafkatap.dissector.dtypes import ANSWERED, NO_TIME
 
 from ..batch import Array, Context
-from .group_events import ASSIGNED, BEAT, CLASSIC, JOIN, SYNC
+from .group_events import ASSIGNED, BEAT, CLASSIC, JOIN, SYNC, TOPIC
 
 Partition = tuple[str, int]
 #: The most partitions of an assignment that are read: a bound for damaged bytes.
@@ -33,14 +33,16 @@ class Event(NamedTuple):
     protocol: str | None
     error: int
     is_answered: bool
-    subscribes: bool
     type: int
     assignment: frozenset[Partition] | None
+    connection: int = 0
+    interval_ms: int = 0  # of the heartbeats that the coordinator wants
+    topics: frozenset[str] = frozenset()  # what a heartbeat subscribes to
 
 
 _COLUMNS = (
-    "kind", "v7", "time", "s0", "s1", "s2", "s3", "client_id", "client_ip", "topic", "v0", "v1", "v2", "v3", "exchange",
-    "error_code", "outcome",
+    "kind", "v7", "time", "s0", "s1", "s2", "s3", "client_id", "client_ip", "topic", "v0", "v1", "v3", "exchange",
+    "error_code", "outcome", "connection", "v4",
 )  # fmt: skip
 
 
@@ -49,9 +51,13 @@ def read_events(events: Array, context: Context) -> dict[str, list[Event]]:
     found: dict[str, list[Event]] = {}
     given = _assigned(events[events["kind"] == ASSIGNED], context)
     text, address = cache(context.text), cache(context.address)
-    others = events[events["kind"] != ASSIGNED]
+    subscribed: dict[int, set[str]] = {}
+    topics = events[events["kind"] == TOPIC]
+    for exchange, name in zip(topics["exchange"].tolist(), topics["s3"].tolist(), strict=True):
+        subscribed.setdefault(exchange, set()).add(text(name) or "")
+    others = events[(events["kind"] != ASSIGNED) & (events["kind"] != TOPIC)]
     for row in zip(*(others[name].tolist() for name in _COLUMNS), strict=True):
-        kind, sent, done, s0, s1, s2, s3, client, ip, topic, v0, v1, v2, v3, exchange, code, outcome = row
+        kind, sent, done, s0, s1, s2, s3, client, ip, topic, v0, v1, v3, exchange, code, outcome, link, v4 = row
         assignment = None
         if kind == SYNC and s3 >= 0:
             raw = context.strings[s3]
@@ -62,7 +68,8 @@ def read_events(events: Array, context: Context) -> dict[str, list[Event]]:
             kind, sent if sent != NO_TIME else done, done, text(s0) or "", text(s1) or "", text(s2), text(client),
             address(ip), v1 if kind == BEAT else v0, v0, v1 if kind == JOIN else 0,
             (text(s3) or None) if kind not in (SYNC, BEAT) else None, text(topic) if kind == JOIN else None, code,
-            outcome == ANSWERED, bool(v2), v3 if kind == BEAT else CLASSIC, assignment,
+            outcome == ANSWERED, v3 if kind == BEAT else CLASSIC, assignment, link,
+            max(v4, 0) if kind == BEAT else 0, frozenset(subscribed.get(exchange, ())),
         )  # fmt: skip
         found.setdefault(event.group, []).append(event)
     return found

@@ -16,8 +16,9 @@ from kafkatap.dissector.kafka.error_codes import error_name
 from ..model import Column, ReportTable, Value
 from ..questions.section import READ_SELECTED, Section, SectionInput
 from . import group_events
-from .group_history import History, Rebalance, Seen, history_of, longest
-from .group_lag import COMMITS, SURE, Client, PartitionLag, lag_of, read_offsets
+from .group_history import history_of
+from .group_lag import ASSIGNMENT, CLIENT, COMMITS, SURE, Client, PartitionLag, lag_of, read_offsets
+from .group_rebalances import History, Rebalance, Seen, longest
 from .group_requests import Event, read_events
 
 #: The names of the types CLASSIC, CONSUMER, SHARE, STREAMS of `group_events`.
@@ -29,6 +30,10 @@ _API_NAMES = {
 _HEARTBEATS = (12, 68, 76, 88)
 #: What follows the client's name in the member ids of clients, and ids without a name.
 _ID = re.compile(r"-?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$")
+
+_STALE = "the last answer of its coordinator here; later commits went to one that was not captured: they are not known"
+#: The default of session.timeout.ms and group.consumer.session.timeout.ms: members send heartbeats more often.
+_SESSION_MS = 45_000
 
 GROUPS = (
     Column("group", "group", "text", "group id"),
@@ -50,6 +55,7 @@ GROUPS = (
     Column("commits", "commits", "count", "OffsetCommit and TxnOffsetCommit requests"),
     Column("committed_lag", "lag of\ncommits", "count", "ends of the partitions less committed offsets"),
     Column("lag", "lag of\nreads", "count", "ends of the partitions less the offsets that members fetch"),
+    Column("stale_since", "stale\nsince", "time", _STALE),
     Column("clients", "clients", "texts", "client_ids of the members", 2),
     Column("protocol", "protocol", "text", "the assignor that a classic group chose", 4),
     Column("ever_members", "members ever", "count", "different member ids", 4),
@@ -61,7 +67,9 @@ REBALANCES = (
     Column("start", "start", "time", "when its cause was sent"),
     Column("group", "group", "text", "group id"),
     Column("number", "generation", "count", "the new generation, or epoch"),
-    Column("trigger", "cause", "text", "join, leave, rejoin, session timeout, subscription, or not captured"),
+    Column(
+        "trigger", "cause", "text", "join, leave, rejoin, session timeout, poll timeout, subscription, or not captured"
+    ),
     Column("who", "client", "text", "client_id of the member that caused it"),
     Column("reason", "reason", "text", "the reason that the client gives"),
     Column("others", "more\ncauses", "count", "other members that joined or left in it", 2),
@@ -97,6 +105,7 @@ LAG = (
     Column("most", "most in\na partition", "count", "the largest lag of a partition: of commits, or else of reads"),
     Column("most_in", "in", "count", "that partition", 1),
     Column("committed_at", "last commit", "time", "the last commit"),
+    Column("stale_since", "stale\nsince", "time", _STALE),
     Column("sure", "reads by", "text", _SURE),
     Column("readers", "readers", "texts", "client_ids that read for the group", 1),
     Column("commits", "commits", "count", "commits of partitions", 3),
@@ -125,7 +134,10 @@ ERRORS = (
 )
 
 
-_LAG_NOTE = "Lag covers the partitions that the group commits or reads, as far as they were captured."
+_LAG_NOTE = (
+    "Lag covers the partitions that the group commits or reads, as far as they were captured. stale since: the "
+    "coordinator moved away then, and later commits were not captured."
+)
 _ENDS_NOTE = "Ends of partitions: high watermarks of Fetch, appends of Produce, latest offsets of ListOffsets."
 _STOP_NOTE = (
     "longest stop: the longest time that a partition had no member. It includes the session timeout of a dead one."
@@ -151,6 +163,8 @@ class _Group:
     members: dict[str, _MemberRow] = field(default_factory=dict)
     errors: Counter[tuple[int, int]] = field(default_factory=Counter)  # (api_key, code)
     lag: list[PartitionLag] = field(default_factory=list)
+    answered_at: int = 0  # the last time that a coordinator answered, and that a broker said that it is none
+    moved_at: int = 0
 
     @property
     def clients(self) -> list[Client]:
@@ -159,6 +173,18 @@ class _Group:
     @property
     def type(self) -> str | None:
         return TYPES[max(self.types)] if self.types else None
+
+    @property
+    def stale_since(self) -> int | None:
+        """Since when its commits go to a coordinator that was not captured, ns: the broker said that it is none, or
+        its members read on without heartbeats for longer than a session may last."""
+        if self.moved_at > self.answered_at > 0:
+            return self.answered_at
+        timeouts = [m.timeout_ms for m in self.history.members.values() if m.left is None] if self.history else []
+        session = (max(timeouts, default=0) or _SESSION_MS) * 1_000_000
+        has_members = any(row.heartbeats and self.is_member_now(name) for name, row in self.members.items())
+        read_at = max((p.position_at or 0 for p in self.lag if p.sure in (ASSIGNMENT, CLIENT)), default=0)
+        return self.answered_at if has_members and read_at - self.answered_at > session else None
 
     @property
     def rebalances(self) -> list[Rebalance]:
@@ -191,11 +217,21 @@ def _groups(given: SectionInput) -> list[_Group]:
     for row in range(len(codes)):
         group = groups.setdefault(name := context.text(int(keys["group"][row])) or "", _Group(name))
         group.errors[int(keys["api_key"][row]), int(keys["error_code"][row])] += int(codes[row])
+    keys, values = given.keys("groups.coordinators"), given.values("groups.coordinators")
+    for row, number in enumerate(keys["group"].tolist()):
+        group = groups.setdefault(name := context.text(number) or "", _Group(name))
+        group.answered_at = max(group.answered_at, int(values["answered_at"][row]))
+        group.moved_at = max(group.moved_at, int(values["moved_at"][row]))
     events = read_events(given.events("groups"), context)
     for name in set(groups) & set(events):
         _add_history(groups[name], events[name])
     _add_lag(given, groups)
     return list(groups.values())
+
+
+def histories(given: SectionInput) -> dict[str, History]:
+    """The history of each group, by its name: for other sections."""
+    return {group.name: group.history for group in _groups(given) if group.history is not None}
 
 
 def _add_history(group: _Group, events: list[Event]) -> None:
@@ -217,16 +253,20 @@ def _add_lag(given: SectionInput, groups: dict[str, _Group]) -> None:
         group.lag = lag_of(group.name, group.history, group.clients, shared, offsets)
 
 
+_ONLY_NOTE = "--group leaves out rows here. Every exchange was read, so the lag is whole."
+
+
 def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     """Groups by rebalances and lag, rebalances in order of time, members, lag by topic and partition, errors."""
+    wanted = given.options.get("group")
     groups = sorted(
-        _groups(given), key=lambda g: (-len(g.rebalances), -(_sum(p.committed_lag for p in g.lag) or 0), g.name)
+        (group for group in _groups(given) if wanted is None or group.name in wanted),
+        key=lambda g: (-len(g.rebalances), -(_sum(p.committed_lag for p in g.lag) or 0), g.name),
     )
     none = "no commits or assignments"
+    notes = (_LAG_NOTE,) if wanted is None else (_LAG_NOTE, _ONLY_NOTE)
     return (
-        ReportTable(
-            "groups", "Groups", GROUPS, [_group_row(g) for g in groups], (_LAG_NOTE,), empty="no group requests"
-        ),
+        ReportTable("groups", "Groups", GROUPS, [_group_row(g) for g in groups], notes, empty="no group requests"),
         ReportTable("group_lag", "Lag by group and topic", LAG, _lag_rows(groups), (_ENDS_NOTE,), empty=none),
         ReportTable(
             "rebalances",
@@ -262,7 +302,7 @@ def _group_row(group: _Group) -> tuple[Value, ...]:
         longest(r.stop for r in group.rebalances), errors.total(),
         error_name(min(errors, key=lambda code: (-errors[code], code))) if errors else None,
         sum(row.commits for row in rows), _sum(p.committed_lag for p in group.lag), _sum(p.lag for p in group.lag),
-        tuple(sorted({client for _, client in group.clients if client is not None})),
+        group.stale_since, tuple(sorted({client for _, client in group.clients if client is not None})),
         group.history.protocol if group.history else None, sum(1 for name in group.members if name),
         sum(row.heartbeats for row in rows), min((row.first for row in rows), default=None),
         max((row.last for row in rows), default=None),
@@ -324,7 +364,7 @@ def _lag_rows(groups: Sequence[_Group]) -> list[tuple[Value, ...]]:
             found.append(
                 (
                     group.name, topic, len(parts), _sum(p.committed_lag for p in parts), _sum(p.lag for p in parts),
-                    most, None if where is None else -where, longest(p.committed_at for p in parts),
+                    most, None if where is None else -where, longest(p.committed_at for p in parts), group.stale_since,
                     max((p.sure for p in parts), key=SURE.index),
                     tuple(sorted(reader for reader in readers if reader is not None)), sum(p.commits for p in parts),
                 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kafkatap.dissector.dtypes import IN_FLIGHT, ORPHAN_RESPONSE
+
 from ..batch import D_DECRYPTED, LIVE, P_FOREIGN, P_KAFKA, P_TLS, Context, endpoint
 from ..counting import tally
 from ..counting.connection_counts import connection_totals
@@ -33,6 +35,13 @@ COLUMNS = (
     Column("encryption", "encryption", "text", "how much is TLS, how much was decrypted, and why the rest was not"),
     Column("filters", "only", "text", "selection of this report; requests, brokers and clients count within it"),
     Column("requests", "requests", "count", "Kafka requests"),
+    Column(
+        "in_flight",
+        "in flight at the end",
+        "count",
+        "requests whose response may still come after the capture: their "
+        "connection is open, and they have not waited for long (--late)",
+    ),
     Column("failed_exchanges", "failed", "count", "exchanges whose response has a non-zero error code"),
     Column("error_codes", "error codes", "count", "non-zero error codes in the responses"),
     Column("brokers", "brokers", "texts", "address and port of each broker, most requests first"),
@@ -44,7 +53,8 @@ COLUMNS = (
 def heading(counts: ReportCounts, context: Context, clients: int, selected: str | None = None) -> ReportTable:
     """One row. `clients`: how many the table of clients has. `selected`: the selection as the user wrote it."""
     c = group_columns(counts.groups, tally.GROUP_KEY)
-    requests = counts.groups.value_rows()[:, :4].sum(axis=1)
+    outcomes = counts.groups.value_rows()[:, :ORPHAN_RESPONSE]
+    requests, in_flight = outcomes.sum(axis=1), int(outcomes[:, IN_FLIGHT].sum())
     totals = counts.groups.value_rows()[:, [tally.V_FAILED, tally.V_ERROR_CODES]].sum(axis=0).tolist()
     used: dict[str, int] = {}
     for ip, port, n in zip(c["broker_ip"].tolist(), c["broker_port"].tolist(), requests.tolist(), strict=True):
@@ -64,7 +74,7 @@ def heading(counts: ReportCounts, context: Context, clients: int, selected: str 
         sum(drops) if drops else None, connections.total("connections"),
         *(connections.of_protocol(p) for p in (P_KAFKA, P_TLS)), encryption.connections.get(D_DECRYPTED, 0),
         connections.of_protocol(P_FOREIGN), encryption.encrypted, encryption.decrypted, encryption.in_words() or None,
-        selected, int(requests.sum()), *totals, tuple(brokers), len(brokers),
+        selected, int(requests.sum()), in_flight, *totals, tuple(brokers), len(brokers),
         clients,
     )  # fmt: skip
     return ReportTable("heading", "Capture", COLUMNS, [row], whole=True)

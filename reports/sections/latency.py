@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kafkatap.dissector.dtypes import FETCHES, WAITS
+from kafkatap.dissector.dtypes import FETCHES
 
 from ..batch import Array, Context, endpoint
 from ..counting import tally
@@ -18,7 +18,7 @@ from ..counting.counts import ReportCounts
 from ..counting.rollup import PARTS, Rolled, api_label, group_columns, maybe, roll_up
 from ..model import Column, ReportTable, Value
 from . import time_shares
-from .time_shares import names_of, spent
+from .time_shares import has_unknown_waits, spent
 
 BY = ("api", "client", "broker", "connection", "version", "topic")
 
@@ -67,6 +67,7 @@ _VALUES = (
     Column("throttle_wait_max_ns", "throttle\nwait max", "ns", "throttle wait, longest", 5),
     *time_shares.COLUMNS,
     Column("evidence", "time spent", "text", time_shares.EVIDENCE, 1),
+    time_shares.HOL_BEHIND,
     Column("answered", "answered", "count", "requests with a response", 9),
     Column("no_reply_expected", "no reply", "count", "requests that expect no response (acks=0)", 9),
     Column("unanswered", "unanswered", "count", "requests without a response, or whose response was lost", 4),
@@ -115,14 +116,14 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> ReportTa
             int(v["hol_wait_ns"][i]),
             int(v["throttle_waits"][i]), int(v["throttle_wait_ns"][i]),
             int(v["throttle_wait_max"][i]) if v["throttle_waits"][i] else None,
-            *parts.shares()[:-1], parts.in_words(names_of(rolled, i, waits=api_key in WAITS)),
+            *parts.shares(), parts.in_words(is_known=not has_unknown_waits(rolled, i)), parts.hol_in_words(),
             answered, int(v["no_reply_expected"][i]), int(v["unanswered"][i] + v["response_lost"][i]),
             api_key, bool(long_poll),
         ))  # fmt: skip
     title = "Latency by API" + (f" and {by}" if by != "api" else "")
     notes = [
         "total = head-of-line wait (HOL, behind earlier requests of the connection) + throttle wait + broker + "
-        "transfer.",
+        "transfers.",
     ]
     if any(row[-1] for row in rows):
         notes.append(
@@ -136,8 +137,8 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> ReportTa
         notes.append("An exchange with several topics counts for each of them.")
     p99_note = "HOL wait p99 covers only the requests that waited. HOL share is their share of the answered requests."
     time_note = (
-        "time spent: shares of the summed total time. A HOL wait counts as what the request ahead waited for; HOL: for "
-        "data or other members. waiting: of Fetch for data, of JoinGroup and SyncGroup for members."
+        "time spent: shares of the summed total time. waiting: of Fetch for data, of JoinGroup and SyncGroup for "
+        "members. loss, receiver, sender, path: of the transfers."
     )
     return ReportTable(
         "latency", title, latency_columns(by), rows, tuple(notes), empty="no requests",

@@ -53,6 +53,7 @@ WORDS = {
     "requests": {
         "answered": "answered",
         "no_reply_expected": "no reply expected (acks=0)",
+        "in_flight": "in flight when the capture ended",
         "unanswered": "unanswered",
         "response_lost": "response lost (gap, or end of capture)",
         "sasl_tokens": "SASL tokens without a Kafka header",
@@ -98,8 +99,8 @@ _UNKNOWN_WAITS = (
 _NAMED_FILES = 3
 #: The parts of the ledger that exchanges fall into, by outcome.
 _OUTCOME_PARTS = (
-    ("requests", "answered"), ("requests", "no_reply_expected"), ("requests", "unanswered"),
-    ("requests", "response_lost"), ("responses", "orphan"),
+    ("requests", "answered"), ("requests", "no_reply_expected"), ("requests", "in_flight"),
+    ("requests", "unanswered"), ("requests", "response_lost"), ("responses", "orphan"),
 )  # fmt: skip
 #: A warning for each part that is a loss.
 _SENTENCES = {

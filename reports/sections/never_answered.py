@@ -1,10 +1,8 @@
-"""API versions to which a broker never answers, though it answers others."""
+"""API versions after which a broker closes the connection, though it answers others."""
 
 from __future__ import annotations
 
-from collections import Counter
-
-from kafkatap.dissector.dtypes import ANSWERED, OUTCOMES, UNANSWERED
+from collections import Counter, defaultdict
 
 from ..counting import tally
 from ..counting.counts import ReportCounts
@@ -12,25 +10,31 @@ from ..counting.rollup import api_label, group_columns
 
 #: A sentence names at most this many versions and counts the rest.
 NAMED = 3
-#: ControlledShutdown: a broker that stops, too, leaves it unanswered.
+#: ControlledShutdown: a broker that stops, too, does not answer it.
 _EXPECTED = 7
 _KEY = ("broker_ip", "broker_port", "api_key", "api_version")
 
 
 def never_answered_warnings(counts: ReportCounts) -> tuple[str, ...]:
-    """A sentence on versions of which a broker leaves every request unanswered: it may not know them."""
+    """A sentence on versions to which a broker answers by closing the connection, and goes on answering other requests:
+    it may not know them. A request that is in flight, or that its client gave up, shows nothing."""
     c = group_columns(counts.groups, tally.GROUP_KEY)
-    values = counts.groups.value_rows()[:, : len(OUTCOMES)]
-    answered: Counter[tuple[int, ...]] = Counter()
-    unanswered: Counter[tuple[int, ...]] = Counter()
-    keys = zip(*(c[name].tolist() for name in _KEY), strict=True)
-    for key, row in zip(keys, values.tolist(), strict=True):
-        answered[key] += row[ANSWERED]
-        answered[key[:2]] += row[ANSWERED]
-        unanswered[key] += row[UNANSWERED]
+    v = dict(zip(tally.GROUP_VALUES, counts.groups.value_rows().T.tolist(), strict=True))
+    answered: set[tuple[int, ...]] = set()
+    latest: dict[tuple[int, ...], int] = defaultdict(int)  # the latest request to a broker whose API it answers
+    closed: Counter[tuple[int, ...]] = Counter()
+    last: dict[tuple[int, ...], int] = defaultdict(int)
+    keys = list(zip(*(c[name].tolist() for name in _KEY), strict=True))
+    for key, n, at, unanswered in zip(keys, v["answered"], v["last"], v["broker_closed"], strict=True):
+        if n:
+            answered.add(key)
+            latest[key[:2]] = max(latest[key[:2]], at)
+        if unanswered and key[2] != _EXPECTED:
+            closed[key] += unanswered
+            last[key] = max(last[key], at)
     found: Counter[tuple[int, ...]] = Counter()
-    for key, n in unanswered.items():
-        if n and key[2] != _EXPECTED and not answered[key] and answered[key[:2]]:
+    for key, n in closed.items():
+        if key not in answered and latest[key[:2]] > last[key]:
             found[key[2:]] += n
     if not found:
         return ()

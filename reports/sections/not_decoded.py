@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kafkatap.dissector.dtypes import ORPHAN_RESPONSE
 from kafkatap.dissector.layouts.vendors import vendor_of
 
 from ..batch import Context
@@ -38,7 +39,7 @@ def not_decoded(counts: ReportCounts, context: Context) -> ReportTable:
     if context.known_versions is None:
         return _table([])
     c = group_columns(counts.groups, tally.GROUP_KEY)
-    requests = counts.groups.value_rows()[:, :4].sum(axis=1)
+    requests = counts.groups.value_rows()[:, :ORPHAN_RESPONSE].sum(axis=1)
     found: dict[tuple[int, int], int] = {}
     for key, version, n in zip(c["api_key"].tolist(), c["api_version"].tolist(), requests.tolist(), strict=True):
         known = context.known_versions.get(key, ())

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from .. import units
 from ..model import Report, ReportTable, Value
-from .commands import CAPTURE, is_showable, with_captures
+from .commands import CAPTURE, is_showable, kept_words, with_captures
 
 Row = Mapping[str, Value]
 #: A condition of a filter expression; "" for none; None: the row cannot be selected.
@@ -223,6 +223,7 @@ class RowCommander:
     def __init__(self, report: Report, captures: Sequence[str] = ()) -> None:
         heading = dict(zip((c.name for c in report.heading.columns), report.heading.rows[0], strict=True))
         self._captures = captures
+        self._options = report.options
         self._is_live = bool(heading["interfaces"])
         self._words, self._filter = _without_filter(str(heading["filters"] or ""))
         self._interval = _interval(report)
@@ -261,7 +262,8 @@ class RowCommander:
             expression = f"({self._filter}) and {expression}"
         if len(expression) > _LONGEST:
             return ""
-        words = " ".join(filter(None, (self._words, f"--filter {units.shell_word(expression)}")))
+        kept = kept_words(self._options, name)
+        words = " ".join(filter(None, (self._words, f"--filter {units.shell_word(expression)}", *kept)))
         return with_captures(f"kafkatap {name} {words}{output} {CAPTURE}", self._captures)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, KIND_GROUP, KIND_RESOURCE, NO_TIME, WAITS
+from kafkatap.dissector.time_parts import TIME_PARTS
 
 from ..batch import Array, endpoint, rows_of
 from ..counting.count_table import MAX, MIN
@@ -23,6 +24,7 @@ from ..questions.section import Section, SectionInput
 from ..questions.section_counts import Tally
 from .error_codes import error_label
 
+_MEANING = {part.name: part.meaning for part in TIME_PARTS}
 _WHO = (
     Column("client_id", "client", "text", "client_id of the request"),
     Column("address", "address", "text", "address and port of the client", 3),
@@ -30,14 +32,18 @@ _WHO = (
 )
 _SPLIT = (
     Column("total_ns", "total", "ns", "total time: from the request's first byte to the response's last byte"),
-    Column("broker_ns", "broker", "ns", "broker time"),
-    Column("hol_wait_ns", "HOL\nwait", "ns", "head-of-line wait: the time behind earlier requests of the connection"),
-    Column("throttle_wait_ns", "throttle\nwait", "ns", "throttle wait"),
-    Column("transfer_ns", "transfer", "ns", "time from the first to the last byte of the request and of the response"),
+    Column("broker_ns", "broker", "ns", "broker time, with its wait for data or members"),
+    Column("waiting_ns", "waiting", "ns", f"of the broker time: {_MEANING['waiting']}", 3),
+    Column("hol_wait_ns", "HOL\nwait", "ns", _MEANING["HOL"]),
+    Column("throttle_wait_ns", "throttle\nwait", "ns", _MEANING["throttle"]),
+    *(
+        Column(f"{name}_ns", name, "ns", _MEANING[name], 1 if name != "unexplained" else 2)
+        for name in ("loss", "receiver", "sender", "path", "unexplained")
+    ),
 )
 _PACKETS = (
-    Column("packet", "packet", "packet", "packet with the request's first byte"),
-    Column("response_packet", "response\npacket", "packet", "packet with the response's last byte", 1),
+    Column("packet", "packet", "packet", "packet: of the request's first byte"),
+    Column("response_packet", "response\npacket", "packet", "packet: of the response's last byte", 1),
 )
 COLUMNS = (
     Column("api", "API", "text", "API of the request"),
@@ -69,7 +75,7 @@ _NONE: dict[str, int] = {
     "exchange": 0, "api_key": -1, "client_id": OTHER, "client_ip": -1, "client_port": -1, "broker_ip": -1,
     "broker_port": -1,
 }  # fmt: skip
-_TIMES = ("total_ns", "broker_ns", "hol_wait_ns", "throttle_wait_ns")
+_TIMES = tuple(column.name for column in _SPLIT)
 _SIZES = ("request_bytes", "response_bytes")
 _ENDS = ("request_packet_first", "response_packet_last")
 _SLOW = CountForm(
@@ -194,15 +200,15 @@ def _slow_table(given: SectionInput) -> ReportTable:
     found.sort(key=lambda row: (row["api_key"] in WAITS, -row["total_ns"], row["request_first"], row["exchange"]))
     rows: list[tuple[Value, ...]] = []
     for row in found:
-        waits = row["broker_ns"] + row["hol_wait_ns"] + row["throttle_wait_ns"]
         rows.append((
             api_label(row["api_key"]), *_who(given, row), row["request_first"], *(row[name] for name in _TIMES),
-            row["total_ns"] - waits, *(row[name] for name in _SIZES), *(row[name] for name in _ENDS),
+            *(row[name] for name in _SIZES), *(row[name] for name in _ENDS),
         ))  # fmt: skip
     notes = (
         f"The {_KEPT} slowest exchanges of each API by total time, without long polls. Fetch, JoinGroup and SyncGroup, "
         "which wait for data or for other members, come last.",
-        "total = broker + throttle wait + transfer + head-of-line wait (HOL, behind requests ahead on the connection).",
+        "total = HOL wait (head-of-line, behind requests ahead on the connection) + throttle wait + broker + loss + "
+        "receiver + sender + path + unexplained.",
     )
     return ReportTable("slowest", "Slowest exchanges", COLUMNS, rows, notes, empty="no answered request")
 

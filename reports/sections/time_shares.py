@@ -1,99 +1,95 @@
-"""Where the total time of exchanges went, as shares. They are the evidence of a verdict.
+"""Where the total time of exchanges went: sums of its parts (`dissector.time_parts`), as shares and in words.
 
-A head-of-line wait counts as what the request ahead waited for: a quota, the broker's work, or data and other members
-of a group. Only the last kind is left as head-of-line wait.
+Every section takes the parts of time from here. A head-of-line wait is a part of its own. What the requests ahead
+waited for meanwhile is in `HOL_BEHIND`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from kafkatap.dissector.time_parts import TIME_PARTS, parts_of
 
 from ..counting.rollup import Rolled
 from ..model import Column
 
-COLUMNS = (
-    Column(
-        "broker_share",
-        "broker\nshare",
-        "share",
-        "share of the time: broker time, and head-of-line wait while the broker worked on requests ahead",
-        9,
-    ),
-    Column(
-        "hol_share",
-        "HOL\nshare",
-        "share",
-        "share of the time: head-of-line wait behind requests that wait for data or other members",
-        9,
-    ),
-    Column(
-        "throttle_share",
-        "throttle\nshare",
-        "share",
-        "share of the time: throttle wait, and head-of-line wait behind throttled requests",
-        9,
-    ),
-    Column("transfer_share", "transfer\nshare", "share", "share of the time: transfer of requests and responses", 9),
-)
-CLIENT_COLUMN = Column(
-    "client_share",
-    "client\nshare",
-    "share",
-    "share of the time: transfer of a client that closed its receive window (it is not in transfer_share)",
-    9,
+#: The share of each part.
+COLUMNS = tuple(
+    Column(f"{part.name.lower()}_share", f"{part.name}\nshare", "share", f"share of the time: {part.meaning}", 9)
+    for part in TIME_PARTS
 )
 EVIDENCE = "the two largest parts of the time in words"
+HOL_BEHIND = Column(
+    "hol_behind", "HOL wait\nbehind", "text", "what the requests ahead waited for during head-of-line waits", 3
+)
 
+NAMES = tuple(part.name for part in TIME_PARTS)
+#: What broker time and waiting may be, if the throttle times of most exchanges are unknown.
+UNKNOWN_WAITS = {"broker": "broker or throttle", "waiting": "waiting or throttle"}
 #: Parts in words at most, and the least share of one.
 _MOST_PARTS, _LEAST_SHARE = 2, 0.01
 
 
 class Spent(NamedTuple):
-    """Parts of the summed total time of answered exchanges, ns. `hol`: behind requests that wait for data or members.
-    `client`: transfer that a closed receive window delayed."""
+    """Summed total time by its parts, ns: by name, in the order of TIME_PARTS.
 
-    broker: int = 0
-    hol: int = 0
-    throttle: int = 0
-    transfer: int = 0
+    Parts of parts, which are in no sum: `client` of receiver and sender, at the client's end; `nagle` of sender;
+    `hol_throttle`, `hol_waiting` of HOL: the requests ahead were throttled, or waited for data or members.
+    """
+
+    parts: Mapping[str, int]
     client: int = 0
+    nagle: int = 0
+    hol_throttle: int = 0
+    hol_waiting: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(self.parts.values())
 
     def plus(self, other: Spent) -> Spent:
         """Both together."""
-        return Spent(*(a + b for a, b in zip(self, other, strict=True)))
+        both = {name: ns + other.parts.get(name, 0) for name, ns in self.parts.items()}
+        return Spent(both, *(a + b for a, b in zip(self[1:], other[1:], strict=True)))
+
+    def without_waiting(self) -> Spent:
+        """Without waits for data and members, also those of requests ahead."""
+        parts = {**self.parts, "waiting": 0, "HOL": max(self.parts["HOL"] - self.hol_waiting, 0)}
+        return self._replace(parts=parts, hol_waiting=0)
 
     def shares(self) -> tuple[float | None, ...]:
         """Each part as a share of all parts, 0 to 1. None if there is no time."""
-        total = sum(self)
-        return tuple(part / total if total else None for part in self)
+        total = self.total
+        return tuple(part / total if total else None for part in self.parts.values())
 
-    def in_words(self, names: tuple[str, ...]) -> str | None:
-        """`broker 71 %, throttle 20 %`. `names`: one for each part. None if there is no time."""
-        total = sum(self)
-        if not total:
-            return None
-        parts = sorted(zip(self, names, strict=True), key=lambda part: -part[0])[:_MOST_PARTS]
-        return ", ".join(f"{name} {percent(ns / total)}" for ns, name in parts if ns >= _LEAST_SHARE * total)
+    def in_words(self, names: Mapping[str, str] = UNKNOWN_WAITS, *, is_known: bool = True) -> str | None:
+        """`broker 71 %, throttle 20 %`. `is_known`: whether most throttle times are. None if there is no time."""
+        return in_words({(name if is_known else names.get(name, name)): ns for name, ns in self.parts.items()})
+
+    def hol_in_words(self) -> str | None:
+        """What the requests ahead waited for: `throttle 60 %, broker 40 %`. None without a head-of-line wait."""
+        ahead = {"throttle": self.hol_throttle, "waiting": self.hol_waiting}
+        rest = self.parts["HOL"] - sum(ahead.values())
+        return in_words({**ahead, "broker": max(rest, 0)})
 
 
-#: Names of the parts in words. The broker time of WAITS is a wait for data or for other members.
-NAMES = ("broker", "HOL", "throttle", "transfer", "client")
-WAITING_NAMES = ("waiting", *NAMES[1:])
-#: What broker time may be, if the throttle times of most exchanges are unknown.
-UNKNOWN_WAIT = "broker or throttle"
+def in_words(parts: Mapping[str, int]) -> str | None:
+    """The largest parts of a time. None if there is none."""
+    total = sum(parts.values())
+    if not total:
+        return None
+    largest = sorted(parts.items(), key=lambda part: -part[1])[:_MOST_PARTS]
+    return ", ".join(f"{name} {percent(ns / total)}" for name, ns in largest if ns >= _LEAST_SHARE * total)
+
+
+NOTHING = Spent(dict.fromkeys(NAMES, 0))
 
 
 def has_unknown_waits(rolled: Rolled, row: int) -> bool:
     """Whether throttle time or long polls are unknown for most answered exchanges of a row of a rollup, because these
     bytes were not captured. -1: no row."""
     return row >= 0 and 2 * int(rolled.values["unknown_waits"][row]) > int(rolled.values["answered"][row])
-
-
-def names_of(rolled: Rolled, row: int, *, waits: bool = False) -> tuple[str, ...]:
-    """The names of the parts of a row of a rollup. `waits`: of APIs of WAITS."""
-    if has_unknown_waits(rolled, row):
-        return ("waiting or throttle" if waits else UNKNOWN_WAIT, *NAMES[1:])
-    return WAITING_NAMES if waits else NAMES
 
 
 def percent(share: float) -> str:
@@ -104,21 +100,9 @@ def percent(share: float) -> str:
 def spent(rolled: Rolled, row: int) -> Spent:
     """The parts of one row of a rollup. -1: no time."""
     if row < 0:
-        return Spent()
-    total, broker, hol, hol_throttle, hol_poll, throttle = (
-        int(rolled.values[name][row])
-        for name in (
-            "total_ns",
-            "broker_ns",
-            "hol_wait_ns",
-            "hol_throttle_wait_ns",
-            "hol_poll_wait_ns",
-            "throttle_wait_ns",
-        )
-    )
+        return NOTHING
+    values: dict[str, Any] = {name: int(column[row]) for name, column in rolled.values.items()}
     return Spent(
-        broker=broker + hol - hol_throttle - hol_poll,
-        hol=hol_poll,
-        throttle=throttle + hol_throttle,
-        transfer=total - broker - hol - throttle,
-    )
+        parts_of(values), values["client_ns"], values["nagle_ns"], values["hol_throttle_wait_ns"],
+        values["hol_poll_wait_ns"],
+    )  # fmt: skip

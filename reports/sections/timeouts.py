@@ -3,13 +3,19 @@
 A response is too late if the client has closed the connection meanwhile, so that its host answers with a RST, or if it
 took `--late` (30 s, the default of request.timeout.ms). The capture does not hold the client's own timeout.
 
-The cause is judged in this order:
+Requests in flight at the end of the capture are no timeouts. Nor are failed logins: requests that a broker refuses by
+closing the connection, as nothing but a handshake was answered on it, and logins that the client gives up at once (the
+section `auth` has them).
 
-1. quota    the broker throttles the client, and so reads no requests of it for a while
-2. network  the client's host sent data of the connection again, twice or more, although the broker's window was open
-3. broker   it closed the connection, or answered too late, or not at all until the client closed the connection
-4. client   it closed the connection within `_PATIENCE` of its request, or while JoinGroup waited for other members
-5. unknown  neither end closed the connection while it was captured
+Who closed the connection comes first, and how long the client waited. Then the largest share of the time decides:
+
+1. broker   it closed the connection without a response
+2. client   it closed the connection within `_PATIENCE` of the oldest request, or while JoinGroup waited for members
+3. network  of a late response: most of the time passed with lost segments of the request or response, or on the path;
+            of a request without one: its bytes were sent again and never acknowledged
+4. quota    most of the time passed as the broker throttled the client; or no response, and it throttles the client
+5. broker   most of the time was its own; or it acknowledged the request, and the client waited until it closed
+6. unknown  neither end closed the connection while it was captured
 
 A retry is the same record batch on any connection (`questions.batch_copies`); of other requests, a later one of the
 same client, address and API on another connection.
@@ -25,7 +31,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import ANSWERED, FETCHES, NO_INT32, RESPONSE_LOST, UNANSWERED, WAITS
+from kafkatap.dissector.dtypes import ANSWERED, FETCHES, LATE_NS, NO_INT32, RESPONSE_LOST, UNANSWERED, WAITS
+from kafkatap.dissector.time_parts import parts_of
 
 from ..batch import CLOSERS, NOT_CLOSED, P_KAFKA, WITH_RST, Array, endpoint
 from ..counting.count_table import MAX, SUM
@@ -47,23 +54,24 @@ COLUMNS = (
     Column("requests", "requests", "count", "requests without a response, or with one that came too late"),
     Column("fault", "fault", "text", "network, broker, quota, client or unknown"),
     Column("what", "what happened", "text", "what happened to them"),
-    Column("waited_ns", "longest\nwait", "ns", "the longest time from a request to its response, or to the last packet "
-                                               "of its connection"),
-    Column("retransmitted_packets", "sent\nagain", "count", "packets of the client that were sent again, most on one "
-                                                            "connection", 1),
+    Column("waited_ns", "longest\nwait", "ns", "the longest time from a request to its response, or to the end of its "
+                                               "connection, or of the capture"),
+    Column("loss_ns", "loss", "ns", "the longest time of such a request until a lost segment was sent again and "
+                                    "acknowledged, or until its last copy if it never was", 1),
     Column("retried", "retry\nanswered", "count", "requests with a retry on another connection that was answered"),
     Column("not_retried", "no retry\nanswered", "count", "requests without such a retry", 3),
     Column("first", "first", "time", "the first such request"),
     Column("last", "last", "time", "the last such request", 2),
-    Column("packet", "packet", "packet", "packet of the first such request", 2),
+    Column("packet", "packet", "packet", "packet: of the first byte of the first such request", 2),
 )  # fmt: skip
 
-DEFAULT_LATE_NS = 30_000_000_000
 #: Exchanges of at least this total time are candidates; a client that waits less than this does not wait.
 _PATIENCE = 1_000_000_000
 #: A RST of the client that follows a response within this means that the response was too late.
 _RESET_AFTER = 1_000_000_000
-_RETRANSMITTED = 2
+#: SaslHandshake, SaslAuthenticate; with ApiVersions all that is answered before a login.
+_LOGIN = (17, 36)
+_HANDSHAKE = (*_LOGIN, 18)
 #: A client that a broker told to wait this long is throttled.
 _THROTTLED_MS = 1000
 #: JoinGroup and SyncGroup, which wait for other members.
@@ -86,8 +94,8 @@ _CONNECTIONS = CountForm(
         "closed_by": MAX,
         "closed_with": MAX,
         "reset_by": MAX,
-        "retransmitted": MAX,
-        "zero_windows": MAX,
+        "lost_bytes": MAX,
+        "lost_at": MAX,
     },
     {"connection": 0},
     newest="last",
@@ -98,7 +106,9 @@ _FAULTS = ("network", "broker", "quota", "unknown", "client")
 
 
 def read(gathered: Gathered, tally: Tally) -> None:
-    """Note candidates: v0 request's time, v1 response's, v2 to v4 and partition its first batch, v5 max_wait_ms."""
+    """Note candidates: v0 request's time, v1 the response's, or until when it waited; v2 to v4 and partition its first
+    batch, v5 max_wait_ms; v6 the loss of an answered one, ns, or the size of another one; v7 whose most of its time
+    was, of `_FAULTS`."""
     rows = gathered.exchanges
     answered = rows["outcome"] == ANSWERED
     waited = rows["total_ns"].copy()
@@ -119,9 +129,14 @@ def read(gathered: Gathered, tally: Tally) -> None:
 def _events(gathered: Gathered, chosen: Array) -> Array:
     events = events_of(gathered, chosen, 1, at_request=True)
     rows = gathered.exchanges[chosen]
-    events["v0"], events["v1"] = rows["request_first"], rows["response_last"]
+    sent = np.maximum(rows["request_first"], rows["request_last"])  # NO_TIME is below any time
+    until = sent + np.maximum(rows["waited_ns"], 0)
+    events["v0"] = rows["request_first"]
+    events["v1"] = np.where(rows["outcome"] == ANSWERED, rows["response_last"], until)
     events["v4"] = -1
     events["v5"] = rows["max_wait_ms"]
+    events["v6"] = np.where(rows["outcome"] == ANSWERED, rows["loss_ns"], rows["request_bytes"] + 4)
+    events["v7"] = _largest(rows)
     batches = first_batches(gathered)
     at = np.searchsorted(batches.exchange, chosen)
     found = np.flatnonzero(at < len(batches))
@@ -135,16 +150,31 @@ def _events(gathered: Gathered, chosen: Array) -> Array:
     return events
 
 
+def _largest(rows: Array) -> Array:
+    """Whose the largest share of the time of each exchange was: int64 (n,), indexes of `_FAULTS`."""
+    parts, throttled = parts_of(rows), rows["hol_throttle_wait_ns"]
+    shares = {
+        "broker": parts["broker"] + parts["waiting"] + parts["HOL"] - throttled,
+        "network": parts["loss"] + parts["path"],
+        "quota": parts["throttle"] + throttled,
+        "client": parts["receiver"],
+        "unknown": parts["sender"] + parts["unexplained"],
+    }
+    names = list(shares)
+    largest = np.stack([shares[name] for name in names]).argmax(axis=0)
+    found: Array = np.array([_FAULTS.index(name) for name in names])[largest]
+    return found
+
+
 def read_connections(rows: Array, tally: Tally) -> None:
     """Keep how each connection ended."""
     rows = rows[rows["protocol"] == P_KAFKA]
     if len(rows):
-        again = rows["client_retransmitted_packets"]
-        is_suspect = (rows["reset_by"] >= 0) | (rows["closed_with"] == WITH_RST) | (again >= _RETRANSMITTED)
+        is_suspect = (rows["reset_by"] >= 0) | (rows["closed_with"] == WITH_RST) | (rows["client_lost_bytes"] > 0)
         tally.add(_CONNECTIONS.name, {"connection": rows["connection"]}, {
             "is_suspect": is_suspect, "last": rows["last"], "closed_by": rows["closed_by"],
-            "closed_with": rows["closed_with"], "reset_by": rows["reset_by"], "retransmitted": again,
-            "zero_windows": rows["broker_zero_windows"],
+            "closed_with": rows["closed_with"], "reset_by": rows["reset_by"],
+            "lost_bytes": rows["client_lost_bytes"], "lost_at": rows["client_lost_at"],
         })  # fmt: skip
 
 
@@ -155,20 +185,20 @@ class _Connection(NamedTuple):
     closed_by: int
     closed_with: int
     reset_by: int
-    retransmitted: int
-    zero_windows: int
+    lost_bytes: int
+    lost_at: int
 
 
 class _Case(NamedTuple):
     fault: str
     what: str
     waited: int
-    retransmitted: int
+    loss: int
 
 
 class _Row:
     def __init__(self) -> None:
-        self.requests = self.retried = self.waited = self.retransmitted = 0
+        self.requests = self.retried = self.waited = self.loss = 0
         self.first = self.last = self.packet = 0
         self.what = ""
 
@@ -177,40 +207,88 @@ class _Row:
             self.first, self.packet, self.what = at, packet, case.what
         self.requests += 1
         self.retried += is_retried
-        self.waited, self.retransmitted = max(self.waited, case.waited), max(self.retransmitted, case.retransmitted)
+        self.waited, self.loss = max(self.waited, case.waited), max(self.loss, case.loss)
         self.last = max(self.last, at)
 
 
-def _judged(event: dict[str, int], end: _Connection | None, last: int, late_ns: int, throttle_ms: int) -> _Case | None:
-    """What happened to a candidate; None if its response came in time, or may only not be captured."""
-    asked, answered_at = event["v0"], event["v1"]
-    again = end.retransmitted if end is not None else 0
-    is_lost = end is not None and again >= _RETRANSMITTED and not end.zero_windows
-    slow = "quota" if throttle_ms >= _THROTTLED_MS else "broker"
-    if event["outcome"] == ANSWERED:
-        total = answered_at - asked
-        is_given_up = end is not None and end.reset_by == _CLIENT and 0 <= end.last - answered_at < _RESET_AFTER
-        if not is_given_up and total < late_ns:
+class _Judge:
+    """Says what happened to candidates."""
+
+    def __init__(self, given: SectionInput, retries: _Retries, events: list[dict[str, int]]) -> None:
+        self._late_ns = given.options.get("late", LATE_NS)
+        self._retries = retries
+        keys, values = given.keys(_CONNECTIONS.name), given.values(_CONNECTIONS.name)
+        columns = (values[name].tolist() for name in _Connection._fields)
+        self._ends = {key: _Connection(*row) for key, *row in zip(keys["connection"].tolist(), *columns, strict=True)}
+        self._oldest = self._since(events)
+        self.lost = self._lost(events)
+
+    def _since(self, events: list[dict[str, int]]) -> dict[int, int]:
+        """Since when a response was due on each connection, of those that did not come, or came after its end. A client
+        that gives up a request closes the connection, and so gives up the younger ones, too."""
+        found: dict[int, int] = {}
+        for event in events:
+            is_due = event["outcome"] != ANSWERED or self._is_given_up(event)
+            if is_due and event["api_key"] not in _WAIT_FOR_MEMBERS:
+                due = event["v0"] + max(event["v5"], 0) * 1_000_000
+                found[event["connection"]] = min(due, found.get(event["connection"], due))
+        return found
+
+    def case(self, event: dict[str, int], is_lost: bool) -> _Case | None:
+        """What happened to a candidate; None if its response came in time, or may only not be captured. `is_lost`: of a
+        request without a response: its bytes were sent again, and never acknowledged."""
+        end = self._ends.get(event["connection"])
+        if event["outcome"] == ANSWERED:
+            return self._late(event)
+        until, waited = event["v1"], event["v1"] - event["v0"]
+        is_patient = until - self._oldest.get(event["connection"], until) >= _PATIENCE
+        if event["outcome"] == RESPONSE_LOST and waited < self._late_ns:
             return None
-        late = "answered too late" if is_given_up else "answered late"
-        return _Case("network", f"sent again, {late}", total, again) if is_lost else _Case(slow, late, total, again)
-    waited = max((end.last if end is not None else last) - asked, 0)
-    if event["outcome"] == RESPONSE_LOST and waited < late_ns:
-        return None
-    if is_lost:
-        return _Case("network", "sent again, no answer", waited, again)
-    if end is None or end.closed_with == NOT_CLOSED:
-        if waited - max(event["v5"], 0) * 1_000_000 < _PATIENCE:
+        if end is not None and end.closed_with != NOT_CLOSED:
+            closed = CLOSERS[end.closed_with]
+            if end.closed_by == _BROKER:
+                if event["connection"] not in self._retries.logged_in:
+                    return None
+                return _Case("broker", f"no answer, broker closed ({closed})", waited, 0)
+            if event["api_key"] in _WAIT_FOR_MEMBERS:
+                return _Case("client", f"waited for members, client closed ({closed})", waited, 0)
+            if not is_patient:
+                if event["api_key"] in _LOGIN:
+                    return None
+                return _Case("client", f"client closed before the response ({closed})", waited, 0)
+        elif not is_patient:
             return None
-        return _Case("unknown", "no answer in the capture", waited, again)
-    closed = CLOSERS[end.closed_with]
-    if end.closed_by == _BROKER:
-        return _Case("broker", f"no answer, broker closed ({closed})", waited, again)
-    if event["api_key"] in _WAIT_FOR_MEMBERS:
-        return _Case("client", f"waited for members, client closed ({closed})", waited, again)
-    if waited - max(event["v5"], 0) * 1_000_000 >= _PATIENCE:
-        return _Case(slow, f"no answer, client closed ({closed})", waited, again)
-    return _Case("client", f"client closed at once ({closed})", waited, again)
+        if is_lost and end is not None:
+            return _Case("network", "sent again, never acknowledged", waited, max(end.lost_at - event["v0"], 0))
+        if end is None or end.closed_with == NOT_CLOSED:
+            return _Case("unknown", "no answer in the capture", waited, 0)
+        throttle_ms = self._retries.throttle_ms.get((event["client_id"], event["client_ip"]), 0)
+        slow = "quota" if throttle_ms >= _THROTTLED_MS else "broker"
+        return _Case(slow, f"no answer, client closed ({CLOSERS[end.closed_with]})", waited, 0)
+
+    def _is_given_up(self, event: dict[str, int]) -> bool:
+        """Whether a response came when the client had closed the connection."""
+        end = self._ends.get(event["connection"])
+        return end is not None and end.reset_by == _CLIENT and 0 <= end.last - event["v1"] < _RESET_AFTER
+
+    def _late(self, event: dict[str, int]) -> _Case | None:
+        total = event["v1"] - event["v0"]
+        is_given_up = self._is_given_up(event)
+        if not is_given_up and total < self._late_ns:
+            return None
+        what, fault = "answered too late" if is_given_up else "answered late", _FAULTS[event["v7"]]
+        return _Case(fault, f"sent again, {what}" if fault == "network" else what, total, event["v6"])
+
+    def _lost(self, events: list[dict[str, int]]) -> set[int]:
+        """The keys of unanswered requests among the bytes of their connections that were never acknowledged, which are
+        the last ones."""
+        left = {key: end.lost_bytes for key, end in self._ends.items() if end.lost_bytes}
+        found = set()
+        for event in sorted(events, key=lambda e: (-e["v0"], -e["packet"])):
+            if event["outcome"] != ANSWERED and left.get(event["connection"], 0) > 0:
+                left[event["connection"]] -= event["v6"]
+                found.add(event["exchange"])
+        return found
 
 
 class _Retries:
@@ -225,6 +303,9 @@ class _Retries:
         self._answered: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
         #: The longest throttle time that each client was told, ms, by client_id and address.
         self.throttle_ms: dict[tuple[int, int], int] = defaultdict(int)
+        is_more = ~np.isin(keys["api_key"], _HANDSHAKE)
+        #: Connections with an answer to more than a handshake.
+        self.logged_in = set(keys["connection"][is_more].tolist())
         columns = [keys[name].tolist() for name in _ANSWERED.keys]
         for client, ip, api, connection, last, throttle_ms in zip(
             *columns, values["last"].tolist(), values["throttle_ms"].tolist(), strict=True
@@ -249,41 +330,35 @@ class _Retries:
 
 _COLUMNS = (
     "client_id", "client_ip", "broker_ip", "broker_port", "api_key", "connection", "outcome", "topic", "topic_id",
-    "partition", "packet", "v0", "v1", "v2", "v3", "v4", "v5",
+    "partition", "packet", "exchange", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7",
 )  # fmt: skip
 
 
 def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     """Rows by client, address, broker, API and what happened: by fault, then the most requests first."""
-    late_ns = given.options.get("late", DEFAULT_LATE_NS)
-    context, last = given.context, given.context.last or 0
-    keys, values = given.keys(_CONNECTIONS.name), given.values(_CONNECTIONS.name)
-    ends = {
-        key: _Connection(*row)
-        for key, *row in zip(
-            keys["connection"].tolist(), *(values[name].tolist() for name in _Connection._fields), strict=True
-        )
-    }
+    context = given.context
     retries = _Retries(given)
-    events = given.events("timeouts")
+    found = given.events("timeouts")
+    columns = zip(*(found[name].tolist() for name in _COLUMNS), strict=True)
+    events = [dict(zip(_COLUMNS, row, strict=True)) for row in columns]
+    judge = _Judge(given, retries, events)
     rows: dict[tuple[Any, ...], _Row] = defaultdict(_Row)
-    for row in zip(*(events[name].tolist() for name in _COLUMNS), strict=True):
-        event = dict(zip(_COLUMNS, row, strict=True))
-        throttle_ms = retries.throttle_ms.get((event["client_id"], event["client_ip"]), 0)
-        case = _judged(event, ends.get(event["connection"]), last, late_ns, throttle_ms)
+    for event in events:
+        case = judge.case(event, event["exchange"] in judge.lost)
         if case is not None:
             who = tuple(event[name] for name in ("client_id", "client_ip", "broker_ip", "broker_port", "api_key"))
             rows[(*who, case.fault, case.what)].add(case, event["v0"], event["packet"], retries.is_answered(event))
     made: list[tuple[Value, ...]] = []
-    for (client, ip, broker_ip, port, api, fault, what), found in rows.items():
+    for (client, ip, broker_ip, port, api, fault, what), row in rows.items():
         made.append((
             context.text(client), context.address(ip), endpoint(context.address(broker_ip), port), api_label(api),
-            found.requests, fault, what, found.waited, found.retransmitted, found.retried,
-            found.requests - found.retried, found.first, found.last, found.packet,
+            row.requests, fault, what, row.waited, row.loss, row.retried, row.requests - row.retried, row.first,
+            row.last, row.packet,
         ))  # fmt: skip
     made.sort(key=lambda row: (_FAULTS.index(str(row[5])), -int(row[4] or 0), str(row[:7])))  # type: ignore[arg-type]
+    late = given.options.get("late", LATE_NS)
     notes = (
-        f"Requests without a response, and those whose response came late: after {duration(late_ns)} (--late), or too "
+        f"Requests without a response, and those whose response came late: after {duration(late)} (--late), or too "
         "late: when the client had closed the connection.",
     )
     return (ReportTable("timeouts", "Timeouts", COLUMNS, made, notes, empty="no request timed out"),)

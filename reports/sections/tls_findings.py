@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
 
 from .. import units
 from ..batch import D_FAILED_HANDSHAKE, D_NOT_TLS, Context
 from ..counting.connection_counts import TLS_KEY, connection_totals
 from ..encryption import encryption_of
+from ..findings import ERROR, WARNING, Finding, Party
 from ..tls_names import alert_name
 
 #: A certificate that expires so soon after the capture is named, ns.
@@ -20,13 +20,11 @@ _NAMED = 3
 _ENDS = ("client", "broker")
 
 
-class TlsFinding(NamedTuple):
-    finding: str
-    label: str
-    text: str
+#: The command of all of them.
+_SHOWN = (("sections", "tls"),)
 
 
-def tls_findings(context: Context) -> list[TlsFinding]:
+def tls_findings(context: Context) -> list[Finding]:
     """The findings, the gravest first."""
     counted = connection_totals(context)
     rows = [
@@ -37,7 +35,7 @@ def tls_findings(context: Context) -> list[TlsFinding]:
     return [finding for finding in found if finding is not None]
 
 
-def _failed(rows: list[dict[str, int]], context: Context) -> TlsFinding | None:
+def _failed(rows: list[dict[str, int]], context: Context) -> Finding | None:
     """Failed handshakes: why, and the client that has most of them."""
     reasons: Counter[str] = Counter()
     clients: Counter[str] = Counter()
@@ -57,7 +55,11 @@ def _failed(rows: list[dict[str, int]], context: Context) -> TlsFinding | None:
     client, most = min(clients.items(), key=lambda item: (-item[1], item[0]))
     whose = f"all by {client}" if len(clients) == 1 else f"{most:,} by {client}, others by {len(clients) - 1:,} more"
     text = f"{total:,} TLS handshake{'' if total == 1 else 's'} failed: {why}; {whose}"
-    return TlsFinding("tls_failed", "TLS failed", text)
+    return Finding(
+        "tls_failed", ERROR, "TLS failed", text,
+        numbers={"handshakes": total, "clients": len(clients)},
+        parties=tuple(Party("host", name) for name, _ in clients.most_common()), options=_SHOWN,
+    )  # fmt: skip
 
 
 def failure_text(alert: int, by: int) -> str:
@@ -68,7 +70,7 @@ def failure_text(alert: int, by: int) -> str:
     return f"{name}, sent by the {_ENDS[by]}" if by >= 0 else name
 
 
-def _certificates(rows: list[dict[str, int]], context: Context) -> TlsFinding | None:
+def _certificates(rows: list[dict[str, int]], context: Context) -> Finding | None:
     """Certificates of brokers that had expired, or expire soon: the first of them."""
     at = context.last
     ends = {
@@ -84,7 +86,11 @@ def _certificates(rows: list[dict[str, int]], context: Context) -> TlsFinding | 
     end, name, broker = due[0]
     others = f"; {len(due) - 1:,} more" if len(due) > 1 else ""
     text = f"{name} of {broker} {expiry_text(end, at)}{others}"
-    return TlsFinding("certificate", "certificate", text)
+    return Finding(
+        "certificate", ERROR if end < at else WARNING, "certificate", text,
+        numbers={"certificates": len(due), "expires": units.iso(end), "subject": name},
+        parties=(Party("host", broker),), options=_SHOWN,
+    )  # fmt: skip
 
 
 def expiry_text(end: int, at: int) -> str:
@@ -95,8 +101,11 @@ def expiry_text(end: int, at: int) -> str:
     return f"expired on {date}, {many} before this capture ended" if end < at else f"expires on {date}, in {many}"
 
 
-def _encrypted(context: Context) -> TlsFinding | None:
+def _encrypted(context: Context) -> Finding | None:
     """Most of the traffic could not be decrypted."""
     if context.encrypted_share < MUCH:
         return None
-    return TlsFinding("encrypted", "encrypted", encryption_of(context).in_words())
+    return Finding(
+        "encrypted", WARNING, "encrypted", encryption_of(context).in_words(),
+        numbers={"encrypted_share": context.encrypted_share}, options=_SHOWN,
+    )  # fmt: skip

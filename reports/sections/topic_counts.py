@@ -12,6 +12,7 @@ from kafkatap.dissector.dtypes import NO_TIME
 
 from ..batch import Array
 from ..counting.count_table import MAX, MIN, SUM
+from ..questions.batch_copies import batch_form, count_batches
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.event_rows import events_of_facts
 from ..questions.gathered import FactRows, Gathered
@@ -41,10 +42,21 @@ REQUESTS = CountForm(
     {**_OTHERS, "api_version": -1},
 )
 #: `codec`: the lowest three bits of a batch's attributes. `unknown`: batches without a number of records.
+#: `acknowledged`, `refused`: records of Produce requests whose partition was answered without and with an error code.
 BATCHES = CountForm(
     "topics.batches",
     {**_WHO, "codec": NUMBER, "magic": NUMBER},
-    {"bytes": SUM, "batches": SUM, "records": SUM, "unknown": SUM, "far_past": SUM, "far_future": SUM, "farthest": MAX},
+    {
+        "bytes": SUM,
+        "batches": SUM,
+        "records": SUM,
+        "unknown": SUM,
+        "acknowledged": SUM,
+        "refused": SUM,
+        "far_past": SUM,
+        "far_future": SUM,
+        "farthest": MAX,
+    },
     {**_OTHERS, "codec": -1, "magic": -1},
 )
 SAMPLES = CountForm(
@@ -61,7 +73,8 @@ OFFSETS = CountForm(
     {"seen": SUM, "end": MAX},
     {"topic": OTHER, "topic_id": -1, "partition": -1},
 )
-FORMS = (REQUESTS, BATCHES, SAMPLES, OFFSETS)
+COPIES = batch_form("topics.copies")
+FORMS = (REQUESTS, BATCHES, SAMPLES, OFFSETS, COPIES)
 FACTS = (
     "produce partition", "produced partition", "fetch", "fetch partition", "fetched partition", "batch",
     "fetched batch", "batch sample", "share fetch partition", "share fetched partition",
@@ -103,6 +116,7 @@ def read(gathered: Gathered, tally: Tally) -> None:
             "bytes": np.where(known, samples["bytes"], 0), "decompressed": np.maximum(samples["decompressed_bytes"], 0),
             "batches": 1, "damaged": samples["is_damaged"],
         })  # fmt: skip
+    count_batches(gathered, tally, COPIES)
     _offsets(gathered, tally)
     _delays(gathered, tally, roles)
 
@@ -135,6 +149,12 @@ def _batches(gathered: Gathered, tally: Tally, facts: FactRows, roles: Array) ->
     if gathered.column("api_key")[facts.exchange[0]] == 0:
         stamp, sent = facts["max_timestamp"], gathered.column("request_first")[facts.exchange] // 1_000_000
         off = np.where(stamp >= 0, stamp - sent, 0)
+        answers = gathered.facts("produced partition")
+        at = matched(answers, facts)
+        error = np.where(at >= 0, answers["error_code"][at] if len(answers) else -1, -1)
+        known = np.maximum(records, 0)
+        values |= {"acknowledged": np.where((at >= 0) & (error == 0), known, 0)}
+        values |= {"refused": np.where((at >= 0) & (error != 0), known, 0)}
         values |= {"far_past": off < -FAR_MS, "far_future": off > FAR_MS, "farthest": np.abs(off)}
     tally.add(BATCHES.name, keys, values)
 

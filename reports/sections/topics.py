@@ -16,10 +16,12 @@ from .. import units
 from ..batch import Array, Context
 from ..counting.count_table import EMPTY, MAX
 from ..model import Column, ReportTable, Value
+from ..questions.batch_copies import DEDUPLICATED, what_became
 from ..questions.section import Section, SectionInput
 from .reader_counts import POSITIONS
 from .topic_counts import (
     BATCHES,
+    COPIES,
     FACTS,
     FETCHED,
     FORMS,
@@ -43,6 +45,17 @@ COLUMNS = (
     Column(
         "in_records", "records\nin", "count", "records in Produce requests (* in a note: some are not countable)", 1
     ),
+    Column(
+        "appended_records",
+        "appended",
+        "count",
+        "of them, records that were acknowledged; those of a retry that the broker knew count once",
+        2,
+    ),
+    Column(
+        "refused_records", "refused", "count", "of them, records in batches that were answered with an error code", 1
+    ),
+    Column("resent_records", "resent", "count", "of them, records in batches that had been sent before", 1),
     Column("out_bytes", "bytes\nout", "bytes", "record batches in responses to consumers", 1),
     Column("out_records", "records\nout", "count", "records in responses to consumers", 2),
     Column("replicated_bytes", "replicated", "bytes", "record batches in responses to followers", 4),
@@ -89,6 +102,7 @@ class _Topic:
         self.magics: dict[int, set[int]] = defaultdict(set)
         self.old_readers: dict[int, str] = {}  # a client by its version of Fetch
         self.old_writers: dict[int, str] = {}  # a client by magic
+        self.appended = self.refused = self.resent = 0  # records of Produce
         self.sampled = self.damaged = self.sampled_bytes = self.decompressed = 0
         self.far_past = self.far_future = self.farthest = 0
         self.delays: list[int] = []
@@ -111,6 +125,7 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
         for key, _ in rows_of(given, form.name):
             if key["partition"] >= 0:
                 topics[names[key]].partitions.add(key["partition"])
+    _add_copies(given, names, topics)
     _add_delays(given.events("topics"), names, topics)
     ordered = sorted(topics.items(), key=lambda item: (-sum(item[1].bytes.values()), str(item[0])))
     rows = [_row(name, topic) for name, topic in ordered if name is not None]
@@ -137,6 +152,18 @@ def _add_requests(given: SectionInput, names: TopicNames, topics: dict[str | Non
             t.old_readers[version] = _who(given.context, key)
 
 
+def _add_copies(given: SectionInput, names: TopicNames, topics: dict[str | None, _Topic]) -> None:
+    """Add the records of batches that were sent more than once."""
+    keys, values = given.keys(COPIES.name), given.values(COPIES.name)
+    chosen, fates = what_became(values, keys)
+    for row, fate in zip(chosen.tolist(), fates, strict=True):
+        topic = topics[names[{name: int(column[row]) for name, column in keys.items()}]]
+        records, answered = int(values["records"][row]), int(values["answered"][row])
+        topic.resent += records * (int(values["copies"][row]) - 1)
+        if fate == DEDUPLICATED:
+            topic.appended -= records * max(answered - 1, 0)
+
+
 def _add_batches(given: SectionInput, names: TopicNames, topics: dict[str | None, _Topic]) -> None:
     for key, value in rows_of(given, BATCHES.name):
         t, role = topics[names[key]], key["role"]
@@ -147,6 +174,8 @@ def _add_batches(given: SectionInput, names: TopicNames, topics: dict[str | None
         if key["magic"] >= 0:
             t.magics[role].add(key["magic"])
         if role == WRITES:
+            t.appended += value["acknowledged"]
+            t.refused += value["refused"]
             t.far_past += value["far_past"]
             t.far_future += value["far_future"]
             if value["farthest"] != EMPTY[MAX]:
@@ -182,7 +211,8 @@ def _row(name: str, t: _Topic) -> tuple[Value, ...]:
     batches = t.batches[WRITES]
     return (
         name, len(t.partitions), len(t.clients[WRITES]), len(t.clients[READS]),
-        t.bytes[WRITES], t.records[WRITES], t.bytes[READS], t.records[READS], t.bytes[REPLICATES],
+        t.bytes[WRITES], t.records[WRITES], t.appended, t.refused, t.resent, t.bytes[READS], t.records[READS],
+        t.bytes[REPLICATES],
         t.requests[WRITES], _ratio(batches, t.requests[WRITES]),
         _ratio(t.records[WRITES], batches - t.unknown[WRITES]),
         t.bytes[WRITES] // batches if batches else None,

@@ -2,9 +2,10 @@
 
 A transaction is open from its first request: AddPartitionsToTxn or AddOffsetsToTxn of the producer; for Kafka's second
 protocol of transactions (KIP-890) the first Produce with its epoch, or the broker's AddPartitionsToTxn. It ends with
-the response to EndTxn, or with a marker that no EndTxn preceded. If requests to the coordinator were captured, such a
-marker says that the coordinator aborted it: it timed out or was fenced, as another producer asked for the same id with
-InitProducerId. If not, the capture is of another broker, and the producer's EndTxn is elsewhere.
+the response to EndTxn, or with a marker that no EndTxn preceded. A marker that aborts names nobody. If the coordinator
+that the producer uses was captured, and sent the marker, it aborted the transaction: it timed out or was fenced, as
+another producer asked for the same id with InitProducerId. Else the producer's EndTxn may have gone to a coordinator
+that was not captured: by whom it was aborted is not known.
 
 The marker of an ended transaction may come after the next one began. Its epoch is not above that of the response to
 EndTxn, and that of a later transaction is.
@@ -29,8 +30,11 @@ INIT, ADD, END, MARKER, COMMIT, FAILED, BEGIN = range(1, 8)
 _EMPTY, _OPEN, _COMMITTED, _ABORTED, _FENCED = "empty", "open", "committed", "aborted", "fenced"
 #: Error codes of requests whose producer epoch is old: INVALID_PRODUCER_EPOCH, PRODUCER_FENCED.
 _OLD_EPOCH = (47, 90)
+#: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: the coordinator moves.
+_MOVES = (14, 15, 16)
 _CONCURRENT = 51  # CONCURRENT_TRANSACTIONS: the coordinator still ends the previous transaction
-_COLUMNS = ("kind", "time", "s0", "v0", "v1", "v2", "v3", "v4", "client_id", "client_ip", "error_code", "outcome")
+_COLUMNS = ("kind", "time", "s0", "v0", "v1", "v2", "v3", "v4", "client_id", "client_ip", "broker_ip", "broker_port",
+            "error_code", "outcome")  # fmt: skip
 
 
 class Producer(NamedTuple):
@@ -40,6 +44,9 @@ class Producer(NamedTuple):
     client_ip: int
 
 
+Broker = tuple[int, int]  # address, port
+
+
 class Transactional:
     """One transactional id: `name` is a string's number. -1 and None: unknown."""
 
@@ -47,7 +54,9 @@ class Transactional:
         self.name = name
         self.owner: Producer | None = None
         self.producer_id = self.epoch = self.timeout_ms = self.longest = self.timed_out_ns = -1
-        self.committed = self.aborted = self.aborted_by_broker = self.fenced = self.markers = self.failed = 0
+        self.committed = self.aborted = self.aborted_by_broker = self.aborted_elsewhere = self.fenced = self.markers = (
+            self.failed
+        ) = 0
         self.fences: list[tuple[Producer, Producer | None, int]] = []
         self.open_ns: int | None = None
         self.opened: int | None = None
@@ -57,16 +66,22 @@ class Transactional:
         self._asked: Producer | None = None  # by InitProducerId, while the coordinator ends a transaction
         self._ended = NO_TIME
         self._ended_epoch = -1
-        self._has_coordinator = False
+        self._coordinator: Broker | None = None
+
+    def asked(self, broker: Broker, error: int) -> None:
+        """Note who coordinates: a broker that answered a request for the coordinator."""
+        if error in _MOVES:
+            self._coordinator = None
+        elif not error:
+            self._coordinator = broker
 
     def init(self, at: int, who: Producer, error: int, answer: tuple[int, int], timeout_ms: int) -> None:
-        self._has_coordinator = True
         if error:
             self._asked = who if error == _CONCURRENT else self._asked
             self.failed += error != _CONCURRENT
             return
         if self.opened is not None:  # markers were not captured
-            self._end_by_broker(at, who)
+            self._aborts(at, who, is_known=self._coordinator is not None)  # an EndTxn before would be known
         self._asked = None
         self.owner, (self.producer_id, self.epoch), self.timeout_ms = who, answer, timeout_ms
         self.state = _EMPTY
@@ -82,7 +97,6 @@ class Transactional:
             self.opened, self.state = at, _OPEN
 
     def end(self, at: int, who: Producer, committed: bool, error: int, answer: tuple[int, int]) -> None:
-        self._has_coordinator = True
         if error:
             self._fail(who, error)
             return
@@ -96,14 +110,15 @@ class Transactional:
         self.state = _COMMITTED if committed else _ABORTED
         self._close(at)
 
-    def marker(self, at: int, epoch: int, partitions: int, committed: bool) -> None:
+    def marker(self, at: int, epoch: int, partitions: int, committed: bool, sender: int) -> None:
+        """`sender`: the address of the broker that sent it."""
         self.markers += partitions
         if self.opened is None or at <= self.opened or epoch <= self._ended_epoch:
             return
-        if self._has_coordinator and not committed:
-            self._end_by_broker(at, self._asked)
-        else:
+        if committed:
             self._end(at, committed)
+        else:
+            self._aborts(at, self._asked, is_known=self._coordinator is not None and self._coordinator[0] == sender)
 
     def fail(self, who: Producer, error: int) -> None:
         self._fail(who, error)
@@ -119,10 +134,12 @@ class Transactional:
         if self.owner == who:
             self.state = _FENCED
 
-    def _end_by_broker(self, at: int, asked: Producer | None) -> None:
+    def _aborts(self, at: int, asked: Producer | None, *, is_known: bool) -> None:
+        """It was aborted, and no EndTxn was captured. `is_known`: nor was there one."""
         assert self.opened is not None
-        self.aborted_by_broker += 1
-        if asked is None:
+        self.aborted_by_broker += is_known
+        self.aborted_elsewhere += not is_known
+        if asked is None and is_known:
             self.timed_out_ns = max(self.timed_out_ns, at - self.opened)
         self.state = _ABORTED
         self._close(at)
@@ -139,7 +156,7 @@ def followed(given: SectionInput) -> list[Transactional]:
     found: dict[int, Transactional] = {}
     id_of: dict[int, int] = {}  # by producer id
     for event in _in_order(given):
-        kind, at, name, producer_id, epoch, v2, v3, v4, client, ip, error, outcome = event
+        kind, at, name, producer_id, epoch, v2, v3, v4, client, ip, broker_ip, port, error, outcome = event
         if kind == MARKER:
             name = id_of.get(producer_id, -1)
         if name < 0:
@@ -157,7 +174,7 @@ def followed(given: SectionInput) -> list[Transactional]:
         elif kind == END:
             item.end(v4, who, bool(v2), error, (producer_id, v3))
         elif kind == MARKER:
-            item.marker(at, epoch, v3, bool(v2))
+            item.marker(at, epoch, v3, bool(v2), ip)
         elif kind == FAILED:
             item.fail(who, error)
         elif kind == COMMIT:
@@ -165,6 +182,8 @@ def followed(given: SectionInput) -> list[Transactional]:
                 item.fail(who, error)
         else:  # ADD, BEGIN; v2: it comes from a broker
             item.add(at, None if v2 else who, producer_id, epoch, error)
+        if outcome == ANSWERED and (kind in (INIT, END) or (kind == ADD and not v2)):
+            item.asked((broker_ip, port), error)
     last = given.context.last
     for item in found.values():
         if item.opened is not None and last is not None:

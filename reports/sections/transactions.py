@@ -42,6 +42,7 @@ COLUMNS = (
     Column("aborted", "aborts", "count", "transactions that the producer aborted"),
     Column("aborted_by_broker", "aborted\nby broker", "count", "transactions that the coordinator aborted: they were "
                                                                "open for longer than the timeout, or fenced"),
+    Column("aborted_elsewhere", "aborted\nby ?", "count", "transactions that were aborted; by whom was not captured"),
     Column("fenced", "fenced", "count", "requests that failed because another producer has the id"),
     Column("markers", "markers", "count", "markers (control batches) that the coordinator wrote, one for each "
                                           "partition", 1),
@@ -236,7 +237,8 @@ def _row(item: Transactional, context: Context) -> tuple[Value, ...]:
         context.text(item.name), context.text(owner.client_id) if owner else None,
         context.address(owner.client_ip) if owner else None, _maybe(item.producer_id), _maybe(item.epoch),
         item.state, item.open_ns, _maybe(item.longest), _maybe(item.timeout_ms), item.committed, item.aborted,
-        item.aborted_by_broker, item.fenced, item.markers, item.failed, _finding(item, context), item.first, item.last,
+        item.aborted_by_broker, item.aborted_elsewhere, item.fenced, item.markers, item.failed,
+        _finding(item, context), item.first, item.last,
     )  # fmt: skip
 
 
@@ -255,6 +257,9 @@ def _finding(item: Transactional, context: Context) -> str | None:
     if item.timed_out_ns >= 0:
         limit = f", the timeout is {duration(item.timeout_ms * 1_000_000)}" if item.timeout_ms >= 0 else ""
         parts.append(f"the coordinator aborted a transaction after {duration(item.timed_out_ns)}{limit}")
+    if item.aborted_elsewhere:
+        times = "once" if item.aborted_elsewhere == 1 else f"{item.aborted_elsewhere:,} times"
+        parts.append(f"aborted {times}: by whom was not captured")
     return "; ".join(parts) or None
 
 

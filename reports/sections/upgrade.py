@@ -10,6 +10,9 @@ broker offers in its ApiVersions responses:
 - What the broker offers was not captured. A client that asks for no versions, although the start of a connection was
   captured, does not negotiate them: it breaks. Of others the software decides, as before.
 
+The cluster's own brokers (`own_brokers`) are no clients that break: they are upgraded with the cluster. Rows of their
+own name them, with removed versions that mean ZooKeeper mode.
+
 A client that uses no removed version is `ok` as far as it was seen. The columns on connections and requests say how
 much that is.
 """
@@ -19,6 +22,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
+
+import numpy as np
 
 from kafkatap.dissector.dtypes import ORPHAN_RESPONSE
 from kafkatap.dissector.kafka.releases import release_number, release_of, removed_in, speaks, stable_versions
@@ -32,12 +37,13 @@ from ..questions.gathered import Gathered
 from ..questions.section import Section, SectionInput
 from ..questions.section_counts import Tally
 from .clients import Who, by_api, software_seen, software_text, texts_of, with_software
+from .own_brokers import BROKER_APIS, own_by
 
 COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests"),
     Column("address", "address", "text", "IP address of the client"),
     Column("software", "software", "text", "name and version of the client software (KIP-511)", 1),
-    Column("verdict", "verdict", "text", "breaks, ok, or cannot tell, at the release in question"),
+    Column("verdict", "verdict", "text", "breaks, ok, or cannot tell, at the release; broker: the cluster's own"),
     Column("evidence", "why", "text", "removed versions in use, and whose limit they are"),
     Column("fix", "what helps", "text", "what helps", 1),
     Column("removed", "removed", "versions", "API versions in use that this release does not have any more", 9),
@@ -49,7 +55,7 @@ COLUMNS = (
     Column("started", "from\nstart", "count", "of these connections, those whose start was captured", 2),
 )  # fmt: skip
 
-BREAKS, CANNOT_TELL, FINE = "breaks", "cannot tell", "ok"
+BREAKS, CANNOT_TELL, FINE, BROKER = "breaks", "cannot tell", "ok", "broker"
 DEFAULT_RELEASE = "4.0"
 #: The oldest clients that Kafka 4.0 and later support (KIP-896).
 _OLDEST_CLIENT = "2.1"
@@ -78,6 +84,7 @@ _USED = CountForm(
     {"requests": SUM},
     {**_OTHERS, "broker_ip": -1, "broker_port": 0, "api_key": -1, "api_version": -1},
 )
+_REPLICAS = CountForm("upgrade.replicas", _WHO_KINDS, {"fetches": SUM}, _OTHERS)
 _CONNECTIONS = CountForm("upgrade.connections", _WHO_KINDS, {"connections": SUM, "started": SUM}, _OTHERS)
 
 
@@ -88,6 +95,12 @@ def read(gathered: Gathered, tally: Tally) -> None:
     if asked.any():
         keys = {name: rows[_COLUMN_OF.get(name, name)][asked] for name in _USED.keys}
         tally.add("upgrade.used", keys, {"requests": 1})
+    fetches = gathered.facts("fetch")
+    if len(fetches):
+        of_brokers = fetches.exchange[np.maximum(fetches["replica_id"], fetches["replica_state_id"]) >= 0]
+        keys = {name: gathered.exchanges[_COLUMN_OF.get(name, name)][of_brokers] for name in _WHO}
+        if len(of_brokers):
+            tally.add("upgrade.replicas", keys, {"fetches": 1})
     ranges = gathered.facts("version range")
     if len(ranges):
         rows = gathered.exchanges[ranges.exchange]
@@ -109,6 +122,7 @@ class _Seen:
     def __init__(self) -> None:
         self.brokers: dict[tuple[int, int], set[tuple[int, int]]] = defaultdict(set)
         self.requests = self.connections = self.started = 0
+        self.replicates = False
 
     @property
     def negotiates(self) -> bool:
@@ -205,6 +219,11 @@ def _clients(given: SectionInput) -> dict[Who, _Seen]:
             seen = clients[with_software(who, known)]
             seen.requests += requests[i]
             seen.brokers[c["api_key"][i], c["api_version"][i]].add((c["broker_ip"][i], c["broker_port"][i]))
+    keys = given.keys("upgrade.replicas")
+    for who in texts_of([keys[n].tolist() for n in _WHO], given.context):
+        found = clients.get(with_software(who, known))
+        if found is not None:
+            found.replicates = True
     keys, values = given.keys("upgrade.connections"), given.values("upgrade.connections")
     people = texts_of([keys[n].tolist() for n in _WHO], given.context)
     for who, connections, started in zip(
@@ -217,6 +236,27 @@ def _clients(given: SectionInput) -> dict[Who, _Seen]:
     return clients
 
 
+def _own(clients: Mapping[Who, _Seen], given: SectionInput) -> dict[Who, str]:
+    """The clients that are the cluster's own brokers, and what shows it."""
+    keys, addresses = given.keys("upgrade.used"), given.context.addresses
+    brokers = {addresses[n] for n in np.unique(keys["broker_ip"]).tolist() if n >= 0}
+    found = {}
+    for who, seen in clients.items():
+        why = own_by(who[0], who[1], {key for key, _ in seen.brokers}, seen.replicates, brokers)
+        if why:
+            found[who] = why
+    return found
+
+
+def _of_broker(judge: _Judge, why: str, seen: _Seen) -> tuple[str, str, str | None]:
+    """The verdict on a broker's own client, its evidence, and what helps."""
+    gone = sorted({api for api, version in seen.brokers if judge.is_removed(api, version) and not judge.has_api(api)})
+    if not gone:
+        return BROKER, why, None
+    names = ", ".join(map(api_label, gone))
+    return BROKER, f"{why}; {names}: ZooKeeper mode, removed in 4.0", "migrate the cluster to KRaft first"
+
+
 def _offered(given: SectionInput) -> dict[tuple[tuple[int, int], int], int]:
     keys, values = given.keys("upgrade.offered"), given.values("upgrade.offered")
     rows = zip(*(keys[n].tolist() for n in ("broker_ip", "broker_port", "api_key")), strict=True)
@@ -225,12 +265,12 @@ def _offered(given: SectionInput) -> dict[tuple[tuple[int, int], int], int]:
 
 def _verdict(judge: _Judge, who: Who, seen: _Seen) -> tuple[str, str, str | None]:
     """The verdict on a client, its evidence, and what helps."""
-    used = sorted(seen.brokers)
+    used = sorted(pair for pair in seen.brokers if pair[0] not in BROKER_APIS)
     findings = [judge.finding(seen, who, *pair) for pair in used if judge.is_removed(*pair)]
     apis = {key for key, _ in used}
     for verdict in (BREAKS, CANNOT_TELL):
         if mine := [finding for finding in findings if finding.verdict == verdict]:
-            return verdict, _evidence(mine), _fix(judge, verdict, mine)
+            return verdict, _evidence(mine), _fix(verdict)
     if findings:
         return FINE, _evidence(findings), None
     if apis <= _FIRST_APIS and java_release(who) is None:
@@ -276,9 +316,7 @@ def _ranges(versions: list[int]) -> str:
     return ",".join(f"v{run[0]}" if len(run) == 1 else f"v{run[0]}-{run[-1]}" for run in runs)
 
 
-def _fix(judge: _Judge, verdict: str, findings: list[_Finding]) -> str:
-    if not any(judge.has_api(finding.api_key) for finding in findings):
-        return "these are requests of brokers in ZooKeeper mode: migrate to KRaft first"
+def _fix(verdict: str) -> str:
     if verdict == BREAKS:
         return f"upgrade to a client of Kafka {_OLDEST_CLIENT} or newer"
     return f"look up the client's library, or check again at brokers of {_OLDEST_CLIENT} or newer"
@@ -289,8 +327,12 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     release = given.options.get("upgrade_to", DEFAULT_RELEASE)
     judge = _Judge(release, _offered(given))
     rows: list[tuple[Value, ...]] = []
-    for who, seen in _clients(given).items():
+    clients = _clients(given)
+    own = _own(clients, given)
+    for who, seen in clients.items():
         verdict, evidence, fix = _verdict(judge, who, seen)
+        if who in own:
+            verdict, evidence, fix = _of_broker(judge, own[who], seen)
         used = set(seen.brokers)
         removed = {pair for pair in used if judge.is_removed(*pair)}
         deprecated = {pair for pair in used if judge.is_deprecated(*pair)}
@@ -298,11 +340,12 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
             who[0], who[1], software_text(who), verdict, evidence, fix, by_api(removed), by_api(deprecated),
             by_api(used), seen.requests, len({key for key, _ in used}), seen.connections, seen.started,
         ))  # fmt: skip
-    order = (BREAKS, CANNOT_TELL, FINE)
+    order = (BREAKS, CANNOT_TELL, FINE, BROKER)
     requests = next(i for i, column in enumerate(COLUMNS) if column.name == "requests")
     rows.sort(key=lambda row: (order.index(str(row[3])), -int(row[requests] or 0), str(row[:3])))  # type: ignore[arg-type]
     notes = (
         "A client is judged by the versions that it used in the capture, not by those that it could use.",
+        *(("broker: one of the cluster's own clients, which is upgraded with the cluster.",) if own else ()),
         "broker's limit: a version is the newest that the broker offers, so a newer broker may get a newer one.",
     )
     return (ReportTable("upgrade", f"Upgrade to Kafka {release}", COLUMNS, rows, notes, empty="no requests"),)
@@ -317,8 +360,8 @@ def breaking_clients(table: ReportTable) -> int:
 SECTION = Section(
     "upgrade",
     "Who breaks at Kafka 4.0 (or the release of --upgrade-to)?",
-    ("version range",),
-    (_USED, _OFFERED, _CONNECTIONS),
+    ("version range", "fetch"),
+    (_USED, _OFFERED, _REPLICAS, _CONNECTIONS),
     {"upgrade": COLUMNS},
     read,
     tables,

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -142,10 +143,10 @@ def record(folder: Path) -> None:
         play(made)
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], play: Callable[[Path], None] = record) -> int:
     """Run this script again in a network namespace of its own, where the firewall's rules bother nobody."""
     if os.environ.get("KAFKATAP_OWN_NETWORK") or os.geteuid() != 0:
-        return question_main(record, arguments)
+        return question_main(play, arguments)
     from tests.support.broker import fetch_jars, fetch_logger
 
     fetch_jars(), fetch_logger()  # a network of its own has no Maven

@@ -175,10 +175,13 @@ def test_text(sample: Path) -> None:
 
 def test_each_command_of_the_summary_shows_more(sample: Path) -> None:
     """As a user pastes it. The report begins with these lines, and has no more than eight."""
-    lines = kafkatap("report", sample, "--utc").out.split("\n\n")[0].splitlines()
-    rows = reported(sample)["reports"]["summary"]
-    assert len(lines) == len(rows) <= 8
-    assert {"slow_api", "throttled", "errors", "unanswered", "lost"} <= {row["finding"] for row in rows}
+    *lines, last = kafkatap("report", sample, "--utc").out.split("\n\n")[0].splitlines()
+    rows = [row for row in reported(sample, "--utc")["reports"]["summary"] if row["cause"] is None]
+    assert len(lines) <= 8
+    assert last == f"… and {len(rows) - len(lines)} more findings (-v shows all)"
+    assert {"slow_broker", "throttled", "errors"} <= {row["finding"] for row in rows}
+    by_text = {row["text"]: row for row in rows}
+    rows = [next(row for text, row in by_text.items() if text in line) for line in lines]
     for line, row in zip(lines, rows, strict=True):
         pasted = line[line.index("kafkatap ") :]
         assert pasted == row["command"].replace("CAPTURE", str(sample))
@@ -186,7 +189,7 @@ def test_each_command_of_the_summary_shows_more(sample: Path) -> None:
         done = kafkatap(*arguments)
         assert (name, done.code) == ("kafkatap", 0)
         assert done.err == "" or "-v" in arguments
-        assert len(done.out.splitlines()) > 5
+        assert len(done.out.splitlines()) > 1
 
 
 def test_the_ledger(sample: Path) -> None:
@@ -211,7 +214,7 @@ def test_sort(sample: Path) -> None:
 def test_width(sample: Path) -> None:
     """Without a terminal, every column with values is shown, and no text is cut."""
     whole = kafkatap("report", sample, "--top", "0").out
-    assert "…" not in whole
+    assert "…" not in whole.replace("… and ", "")
     head = next(line for line in whole.splitlines() if line.startswith("API  "))
     assert head.split().count("p99.9") == 2
     narrow = kafkatap("report", sample, "--width", "100").out

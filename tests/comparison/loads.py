@@ -36,7 +36,8 @@ def same(_: Request) -> float:
 class Load(NamedTuple):
     """Some clients, each with all APIs, brokers and topics. `rates`: requests in a second of each by client.
 
-    `slower`: a factor for the time of a request. `failing`: the share of requests that get error code 6.
+    `slower`: a factor for the time of a request. `failing`: the share of requests that get error code 6. `busier`: a
+    factor for the number of requests.
     """
 
     rates: dict[str, float]
@@ -45,6 +46,7 @@ class Load(NamedTuple):
     seconds: int = 60
     slower: Callable[[Request], float] = same
     failing: Callable[[Request], float] = lambda _: 0.0
+    busier: Callable[[Request], float] = same
 
     def batches(self, seed: int, start: int = START) -> tuple[list[Batch], list[bytes | None]]:
         """A batch for each client, and the strings."""
@@ -58,7 +60,9 @@ class Load(NamedTuple):
                 for broker in range(self.brokers):
                     for topic, topic_name in enumerate(TOPICS):
                         request = Request(name, api, broker, topic_name)
-                        count = rng.poisson(self.rates[name] * self.seconds / len(TOPICS) / self.brokers)
+                        count = rng.poisson(
+                            self.rates[name] * self.busier(request) * self.seconds / len(TOPICS) / self.brokers
+                        )
                         rows = self._rows(rng, count, request, weather, start)
                         rows["exchange"] = rows["key"] = number + np.arange(count)
                         number += count

@@ -40,7 +40,7 @@ def test_a_quota_is_found_first() -> None:
     (client,) = TRUTH["quota"]
     assert first["finding"] == f"client {client}, Produce: throttled by a quota"
     assert (first["kind"], first["verdict"]) == ("worse", "throttle")
-    assert first["time_shares"].split(": ")[1].startswith("throttle +7.")
+    assert first["time_shares"].split(": ")[1].startswith("HOL +7.")
     assert {row["on"] for row in rows(found.table("changes")) if row["number"] == 1} == {f"client {client}, Produce"}
 
 

@@ -48,7 +48,10 @@ def test_text_says_it_in_80_columns() -> None:
     )
     assert "            throttled responses: 0 % → 47.8 %" in lines
     assert all(units.cells(line) <= 80 for line in lines if "kafkatap report" not in line)
-    assert f"before      kafkatap report --sections latency,throttle --client metrics --api Produce {BEFORE}" in lines
+    assert (
+        f"before      kafkatap report --sections latency,throttle --client metrics --api Produce --utc {BEFORE}"
+        in lines
+    )
 
 
 def test_the_commands_that_show_more_run(run: Callable[..., Done]) -> None:

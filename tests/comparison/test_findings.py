@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkatap.dissector.kafka.error_codes import error_name
 from kafkatap.reports import units
 from kafkatap.reports.comparison import side_counts
 from kafkatap.reports.comparison.comparison import Compared, compare_sides
@@ -18,7 +19,7 @@ from kafkatap.reports.comparison.names import HASHES, masked
 from kafkatap.reports.comparison.side_counts import MOST_BLOCKS, SideCounts
 from kafkatap.reports.comparison.text import render_comparison
 
-from .loads import METADATA, PRODUCE, SECOND, START, Load, Request, context_of
+from .loads import COMMIT, METADATA, PRODUCE, SECOND, START, Load, Request, context_of
 
 CLIENTS = {"billing": 4.0, "checkout": 3.0, "audit": 2.0, "search": 2.0}
 BEFORE = Load(CLIENTS)
@@ -213,3 +214,32 @@ def test_without_memory_for_any_client_all_are_one(monkeypatch: pytest.MonkeyPat
     assert counts.limit == 0
     assert set(counts.forms["exchanges"].keys()["client_id"].tolist()) == {-2}
     assert set(counts.forms["topics"].keys()["topic"].tolist()) == {-2}
+
+
+def is_rare(request: Request) -> bool:
+    return request.client == "audit" and request.api == COMMIT
+
+
+@pytest.mark.parametrize("others", [0.0, 0.05])
+@pytest.mark.parametrize("commits", [0.0, 1.0])
+def test_new_errors_of_a_rare_api_come_first(others: float, commits: float) -> None:
+    """A client retries commits that fail: before, it had 0.1 a second. `others`: other requests fail as
+    before. `commits`: whether other clients commit, too."""
+    share = lambda r: others if r.api == METADATA else 0.0  # noqa: E731
+    rare = BEFORE._replace(busier=lambda r: 0.05 if is_rare(r) else commits if r.api == COMMIT else 1.0, failing=share)
+    storm = rare._replace(
+        busier=lambda r: 2.5 if is_rare(r) else commits if r.api == COMMIT else 1.0,
+        failing=lambda r: 0.98 if is_rare(r) else share(r),
+    )
+    found = findings(compare_sides(rare.side(1), storm.side(2, START + 3600 * SECOND)))
+    assert found == [("worse", f"client audit, OffsetCommit: {error_name(6)} is new")]
+
+
+def test_one_cause_with_many_clients_is_one_finding() -> None:
+    """26 of 60 clients become slow at one API."""
+    clients = {f"svc-{n}": 1.0 for n in range(60)}
+    load = Load(clients, brokers=1, apis=(PRODUCE, METADATA))
+    slow = load._replace(slower=lambda r: 3.0 if int(r.client[4:]) < 26 and r.api == PRODUCE else 1.0)
+    found = findings(compare_sides(load.side(1), slow.side(2, START + 3600 * SECOND)))
+    assert len(found) == 1
+    assert found[0] == ("worse", "26 clients (svc-0, svc-1, svc-10 and 23 more), Produce: slower")

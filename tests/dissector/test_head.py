@@ -12,7 +12,7 @@ import pytest
 
 from kafkatap.dissector import dtypes as r
 from kafkatap.dissector.layouts.schema import REQUEST
-from kafkatap.dissector.programs.fields import FETCH, PRODUCE
+from kafkatap.dissector.programs.fields import FETCH, JOIN_GROUP, PRODUCE, SHARE_FETCH
 from kafkatap.dissector.programs.program import Programs
 from kafkatap.engine import Engine
 from kafkatap.run import Run
@@ -25,22 +25,28 @@ from tests.wire.kafkatalk import KafkaTalk, body
 SUMMARY_AND_HEAD: Programs = programs("summary").only_for(frozenset((PRODUCE,)), programs("head"))
 
 
-def test_the_head_gives_the_throttle_times_and_nothing_else() -> None:
+#: What the head of a request has, by api_key: how long a broker may hold it.
+WAITS = {
+    PRODUCE: ("TimeoutMs",), FETCH: ("MaxWaitMs", "MinBytes"), SHARE_FETCH: ("MaxWaitMs", "MinBytes"),
+    JOIN_GROUP: ("RebalanceTimeoutMs",),
+}  # fmt: skip
+
+
+def test_the_head_gives_throttle_times_and_waits_and_nothing_else() -> None:
     messages = [(Body(message, version, generate_message(message, version, seed)[0]), seed)
                 for message, version in ALL for seed in range(3)]  # fmt: skip
     bodies = [each for each, _ in messages]
     head, whole = run(bodies, "head"), run(bodies, "summary")
     assert (head.jobs["status"] == r.OK).all()
     throttled = 0
-    for number in range(len(bodies)):
+    for number, each in enumerate(bodies):
+        is_request = each.message.direction == REQUEST
+        names = WAITS.get(each.message.api_key, ()) if is_request else ("ThrottleTimeMs",)
         wanted = [
-            int(row["value"])
-            for row in whole.rows(number)
-            if whole.programs.fields[int(row["field"])].path == "ThrottleTimeMs"
-            and bodies[number].message.direction != REQUEST
+            int(row["value"]) for row in whole.rows(number) if whole.programs.fields[int(row["field"])].path in names
         ]
         assert [int(row["value"]) for row in head.rows(number)] == wanted
-        throttled += len(wanted)
+        throttled += len(wanted) * (not is_request)
     assert throttled > 300
 
 

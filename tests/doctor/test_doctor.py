@@ -12,14 +12,16 @@ from pathlib import Path
 import pytest
 
 from kafkatap import analyze, examine
+from kafkatap.doctor import content_checks
 from kafkatap.doctor.checks import CHECKS
 from kafkatap.doctor.diagnosis import TABLES
 from kafkatap.doctor.diagnosis_text import diagnosis_lines
+from kafkatap.doctor.observed import read_captures
 from kafkatap.extract import extract
 from kafkatap.reports.model import Report
 from kafkatap.selection import Selection
 from tests.support import damage
-from tests.support.captures import ETHERNET, Interface, Packet, pcap_bytes, pcapng_bytes, read_capture
+from tests.support.captures import ETHERNET, Interface, Packet, pcap_bytes, pcapng_bytes, read_capture, write_capture
 from tests.support.encapsulation import encapsulate, fragment
 from tests.support.segments import tcp_at, tcp_part, way_of
 from tests.support.tcp import TcpConversation, encode
@@ -394,3 +396,53 @@ def test_names_of_interfaces_are_other_peoples_text(good: damage.Numbers, tmp_pa
 def _elsewhere(packets: Sequence[Packet]) -> list[Packet]:
     """The packets of loopback between other addresses."""
     return [replace(p, data=p.data.replace(bytes((127, 0, 0, 1)), bytes((10, 0, 0, 1)), 2)) for p in packets]
+
+
+def requests_of(report: Report) -> int:
+    """The requests of the ledger."""
+    ledger = report.table("ledger")
+    names = [column.name for column in ledger.columns]
+    rows = [dict(zip(names, row, strict=True)) for row in ledger.rows]
+    return next(int(row["count"]) for row in rows if (row["section"], row["part"]) == ("requests", "total"))
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_parts_in_the_wrong_order_are_no_losses_of_the_network(parts: int, tmp_path: Path) -> None:
+    """As a ring that wrapped and was put together by name. The files themselves have no problem, in any order."""
+    packets = damage.numbered(read_capture(SAMPLES / "questions" / "replication.pcap.zst").packets)
+    size = -(-len(packets) // parts)
+    pieces = [packets[at : at + size] for at in range(0, len(packets), size)]
+    wrapped = [*pieces[parts // 2 :], *pieces[: parts // 2]]
+    report = examined(tmp_path, pcap([p for piece in wrapped for p in piece]))
+    assert ("order", "error") in found(report)
+    assert "wrong order" in evidence(report, "order")
+    assert not any(check in ("network", "clock") for check, _ in found(report))
+    files = [write_capture(tmp_path / f"ring{n}.pcap", pcap(piece)) for n, piece in enumerate(wrapped)]
+    assert found(examine(files)) == {("starts", "note")}
+
+
+def test_requests_behind_a_cut_are_not_counted_and_the_finding_says_so(tmp_path: Path) -> None:
+    """The capture has pipelined requests. What a cut one lacks is what the whole one has more."""
+    path = SAMPLES / "questions" / "throttle.pcap.zst"
+    whole = requests_of(examine(path))
+    report = examined(tmp_path, pcap(damage.cut(damage.numbered(read_capture(path).packets), 128)))
+    missing = whole - int(requests_of(report))
+    assert missing > 200
+    assert f"{missing:,} responses without its request" in evidence(report, "snap length")
+    assert "numbers of requests" not in evidence(report, "snap length")
+    plain = damage.numbered(read_capture(SAMPLES / "questions" / "replication.pcap.zst").packets)
+    assert "numbers of requests" in evidence(examined(tmp_path, pcap(damage.cut(plain, 128))), "snap length")
+
+
+def test_a_filter_on_the_bootstrap_port_misses_the_listener_that_is_advertised() -> None:
+    """Metadata of the captured port names another port of the same host: nothing of it was captured."""
+    seen = read_captures([str(SAMPLES / "live-4.4.pcap.zst")])
+    assert not list(content_checks.listeners(seen))
+    elsewhere = seen._replace(places={1: {("127.0.0.1", 9094)}})
+    (finding,) = content_checks.listeners(elsewhere)
+    assert finding.severity == "warning"
+    assert "127.0.0.1:9094" in finding.what
+    both = seen._replace(places={1: {("127.0.0.1", 9094), ("127.0.0.1", 53279)}})
+    (finding,) = content_checks.listeners(both)
+    assert finding.severity == "note"
+    assert not list(content_checks.listeners(seen._replace(places={1: {("broker-1.example", 9094)}})))

@@ -86,6 +86,21 @@ def test_unanswered_requests_count_when_their_connection_ends(path: Path, end: s
     assert_same_as_report(seen, path)
 
 
+def test_requests_under_way_are_never_unanswered(path: Path) -> None:
+    """They wait on an open connection until the capture ends: then they are in flight."""
+    talk = KafkaTalk(client_id="app")
+    talk.tcp.open()
+    for number in range(3):
+        talk.request(FETCH, 4, number)
+    seen = Seen(path, merge(talk.segments, ticking(4)))
+    for _ in seen.seconds():
+        assert seen.monitor.status.waiting == 3
+        assert seen.counted("client", "app", "unanswered") == 0
+    assert_same_as_report(seen, path)
+    requests = seen.monitor.engine.ledger()["requests"]
+    assert (requests["in_flight"], requests["unanswered"]) == (3, 0)
+
+
 def test_a_response_may_follow_a_reset(path: Path) -> None:
     """As seen at the client, where packets of the broker were under way."""
     talk = KafkaTalk(client_id="app")

@@ -35,7 +35,7 @@ def exchange(number: int, at: int = 0, broker: int = MS, **columns: Any) -> Any:
         "response_packet_last": 2 * number + 2, "request_bytes": 100, "response_bytes": 1000, "broker_ns": broker,
         "total_ns": broker, "throttle_time_ms": r.NO_INT32, "max_wait_ms": r.NO_INT32, "min_bytes": r.NO_INT32,
         "acks": r.NO_INT16, "request_problem": -1, "request_problem_at": r.NO_INT32, "response_problem": -1,
-        "response_problem_at": r.NO_INT32,
+        "response_problem_at": r.NO_INT32, "closed_by": -1, "waited_ns": -1,
     }  # fmt: skip
     values.update(columns)
     if values.get("outcome", 0) != r.ANSWERED:
@@ -43,6 +43,10 @@ def exchange(number: int, at: int = 0, broker: int = MS, **columns: Any) -> Any:
             response_first=r.NO_TIME, response_last=r.NO_TIME, response_packet_first=0, response_packet_last=0,
             response_bytes=-1, broker_ns=0, total_ns=0,
         )  # fmt: skip
+    if values["api_key"] in r.WAITS:
+        values.setdefault("waiting_ns", values["broker_ns"])
+    others = ("broker_ns", "hol_wait_ns", "throttle_wait_ns", "loss_ns", "receiver_ns", "sender_ns", "unexplained_ns")
+    values.setdefault("path_ns", max(values["total_ns"] - sum(values.get(name, 0) for name in others), 0))
     for name, value in values.items():
         row[name] = value
     return row

@@ -12,9 +12,9 @@ MS = 1_000_000
 START = 1_795_000_000 * 1_000 * MS
 #: One idempotent batch that was sent once and acknowledged.
 USUAL = {
-    "copies": 1, "answered": 1, "unanswered": 0, "failed": 0, "min_offset": 7, "max_offset": 7, "first": START,
-    "last": START, "first_end": START + 5 * MS, "min_connection": 1, "max_connection": 1, "error_code": 0,
-    "records": 3, "producer_id": 4, "crc": 99,
+    "copies": 1, "answered": 1, "in_flight": 0, "unanswered": 0, "failed": 0, "min_offset": 7, "max_offset": 7,
+    "first": START, "last": START, "first_end": START + 5 * MS, "min_connection": 1, "max_connection": 1,
+    "error_code": 0, "records": 3, "producer_id": 4, "crc": 99,
 }  # fmt: skip
 NEVER = {"answered": 0, "min_offset": EMPTY[MIN], "max_offset": EMPTY[MAX], "first_end": EMPTY[MIN]}
 #: A second copy, on another connection, 400 ms later.
@@ -43,6 +43,10 @@ def fate(**changes: int) -> str | None:
         (NEVER | {"unanswered": 1}, "never acknowledged"),
         (NEVER | AGAIN | {"unanswered": 2}, "never acknowledged"),
         (NEVER | {"failed": 1, "error_code": 47}, "refused"),
+        (NEVER | {"in_flight": 1}, None),  # it may still be acknowledged, or its retry
+        (NEVER | AGAIN | {"unanswered": 1, "in_flight": 1}, None),
+        (NEVER | AGAIN | {"failed": 1, "error_code": 6, "in_flight": 1}, None),
+        (AGAIN | {"in_flight": 1}, "acknowledged by a retry"),
         (NEVER, None),  # its response was not captured
         (AGAIN | {"answered": 2, "crc": -1}, None),  # rows that were added up
     ],

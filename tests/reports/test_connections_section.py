@@ -79,7 +79,7 @@ def test_connections_are_as_the_brokers_kernel_saw_them(kernel: dict[str, Any]) 
     assert least / MS == pytest.approx(kernel["minrtt_ms"], rel=0.15, abs=0.05)
     assert row["client_window_max"] >= kernel["snd_wnd_range"][1]
     assert row["broker_retransmitted_bytes"] == kernel.get("bytes_retrans", 0)
-    limited = row["response_receiver_limited_ns"] / MS
+    limited = row["response_receiver_ns"] / MS
     assert limited == pytest.approx(kernel.get("rwnd_limited_ms", 0), rel=0.02, abs=8)
     assert row["response_transfer_ns"] / MS <= kernel.get("busy_ms", 0) + 110
 
@@ -89,18 +89,18 @@ def test_findings_name_the_causes() -> None:
     slow, unscaled, lossy, remote = (
         rows[name] for name in ("slow-reader", "remote-unscaled", "remote-lossy", "remote")
     )  # fmt: skip
-    assert slow["receiver_limited_share"] > 0.95
+    assert slow["receiver_share"] > 0.95
     assert "responses wait for the receive window of the client (8,688 bytes at most)" in slow["finding"]
-    assert unscaled["receiver_limited_share"] > 0.75
+    assert unscaled["receiver_share"] > 0.75
     assert "no window scaling (both SYNs): at most 64 KiB a round trip, here 1.4 MiB/s" in unscaled["finding"]
     assert lossy["loss_share"] > 0.1
-    assert lossy["receiver_limited_share"] == 0
+    assert lossy["receiver_share"] == 0
     assert "12 retransmissions, 1 after a timeout, longest wait 218 ms" in lossy["finding"]
     assert "a congestion window that losses cut" in lossy["finding"]
-    assert remote["path_share"] > 0.95
+    assert remote["path_share"] > 0.9  # the broker sends up to 4 ms after it was released
     assert "path: round trips of 40.6 ms" in remote["finding"]
     for row in rows.values():
-        shares = sum(row[f"{name}_share"] for name in ("receiver_limited", "loss", "sender_idle", "path"))
+        shares = sum(row[f"{name}_share"] for name in ("loss", "receiver", "sender", "unexplained", "path"))
         assert shares == pytest.approx(1)
 
 
@@ -121,7 +121,7 @@ def test_a_capture_at_the_other_end_shows_the_same_limit(host: str, way: float, 
     path = write_capture(tmp_path / "x.pcap", pcap_bytes(at_the_client(QUESTIONS / "tcp.pcap.zst", way)))
     kernel = max((row for row in kernel_rows() if row["host"] == host), key=lambda row: row["bytes_sent"])
     row = read(path).connection(kernel["client_ip"], kernel["client_port"])
-    assert row["response_receiver_limited_ns"] / MS == pytest.approx(kernel["rwnd_limited_ms"], rel=0.1, abs=8)
+    assert row["response_receiver_ns"] / MS == pytest.approx(kernel["rwnd_limited_ms"], rel=0.1, abs=8)
 
 
 def test_storms_are_as_the_clients_counted() -> None:

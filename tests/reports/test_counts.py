@@ -77,17 +77,22 @@ def test_values_of_a_group() -> None:
                  total_ns=3 * MS),
         exchange(1, at=MS, broker=4 * MS, throttle_time_ms=30, throttle_wait_ns=7),
         exchange(2, outcome=r.UNANSWERED),
+        exchange(4, outcome=r.IN_FLIGHT),
+        exchange(5, outcome=r.UNANSWERED, closed_by=r.CLOSED_BY_CLIENT),
         exchange(3, outcome=r.NO_REPLY_EXPECTED, response_bytes=-1),
     ], [result(0, 3), result(0, 3, partition=1), result(1, 0)])  # fmt: skip
     assert len(counts.groups) == 1
     values = dict(zip(tally.GROUP_VALUES, counts.groups.value_rows()[0].tolist(), strict=True))
     assert values == {
-        "answered": 2, "no_reply_expected": 1, "unanswered": 1, "response_lost": 0, "orphan_response": 0,
-        "request_bytes": 400, "response_bytes": 2000, "throttle_known": 2, "throttled": 1, "throttle_time_ms": 30,
-        "throttle_time_ms_max": 30, "broker_ns": 6 * MS, "broker_max": 4 * MS, "total_ns": 7 * MS, "total_max": 4 * MS,
+        "answered": 2, "no_reply_expected": 1, "in_flight": 1, "unanswered": 2, "response_lost": 0,
+        "orphan_response": 0, "request_bytes": 600, "response_bytes": 2000, "throttle_known": 2, "throttled": 1,
+        "throttle_time_ms": 30, "throttle_time_ms_max": 30, "broker_ns": 6 * MS, "broker_max": 4 * MS,
+        "total_ns": 7 * MS, "total_max": 4 * MS,
         "hol_waits": 1, "hol_wait_ns": 5, "hol_wait_max": 5, "hol_throttle_wait_ns": 3, "hol_poll_wait_ns": 1,
         "throttle_waits": 1, "throttle_wait_ns": 7, "throttle_wait_max": 7, "failed_exchanges": 1, "error_codes": 2,
-        "unknown_waits": 0, "first": START, "last": START + MS,
+        "unknown_waits": 0, "waiting_ns": 6 * MS, "path_ns": MS - 5, "failed_ns": MS,
+        **dict.fromkeys(("loss_ns", "receiver_ns", "sender_ns", "nagle_ns", "unexplained_ns", "client_ns"), 0),
+        "client_closed": 1, "broker_closed": 0, "first": START, "last": START + MS,
     }  # fmt: skip
 
 

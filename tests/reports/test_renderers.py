@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkatap import analyze
 from kafkatap.reports import units
 from kafkatap.reports.batch import FileInfo
 from kafkatap.reports.build import build_report
@@ -88,7 +89,7 @@ def test_nothing_is_cut_where_no_terminal_reads() -> None:
     files = [FileInfo(f"/captures/{name}/{n}.pcap", "pcap", 1, 1, 1) for n in range(2)]
     whole, out = build_report(small(), made.context(strings=strings, files=files)), io.StringIO()
     write_text(whole, out)
-    assert out.getvalue().count(name) == 4 + 2 + 1 + 2  # the summary, errors, the client, files
+    assert out.getvalue().count(name) == 2 + 2 + 1 + 2  # throttled, errors, the client, files
     assert max(map(len, text_of().splitlines())) <= 120
     narrow = io.StringIO()
     write_text(whole, narrow, width=120)
@@ -140,8 +141,8 @@ def test_tables_that_are_not_there_are_named() -> None:
 
 def test_what_a_prompt_shows_is_short() -> None:
     whole = report()
-    assert repr(whole).startswith("<Report of summary (4), latency (4), throttle (1), ")
-    assert repr(whole.table("latency")) == "<ReportTable latency: 4 rows of 29 columns>"
+    assert repr(whole).startswith("<Report of summary (6), latency (4), throttle (1), ")
+    assert repr(whole.table("latency")) == "<ReportTable latency: 4 rows of 35 columns>"
     assert repr(whole.curves) == "<Curves of Fetch, Fetch (long poll), JoinGroup, Produce>"
     assert repr(made.context()) == "<Context of 1 file, 40 packets, 9 strings>"
 
@@ -281,3 +282,17 @@ def test_sizes_shares_and_clocks() -> None:
     assert [units.share(p) for p in (0, 0.0001, 0.5, 0.9999, 1)] == ["0 %", "<0.1 %", "50.0 %", ">99.9 %", "100 %"]
     assert units.clock(1_795_236_239_392_450_000, True, 3, True) == "2026-11-21 04:43:59.392"
     assert units.iso(1_795_236_239_392_450_001) == "2026-11-21T04:43:59.392450001Z"
+
+
+def test_a_table_with_packets_says_which_they_are(samples: Path) -> None:
+    for path, names in (("apache-4.3.pcap.zst", ("errors", "slowest")), ("questions/timeouts.pcap.zst", ("timeouts",))):
+        found = analyze(samples / path).report(sections=names)
+        for name in names:
+            lines = ["".join(text for text, _ in line) for line in render_table(found.table(name), 200, 5, True)]
+            assert [line for line in lines if line.startswith("packet: of the ")], name
+
+
+def test_json_says_which_tables_have_more_than_the_selection(samples: Path) -> None:
+    analysis = analyze(samples / "live-4.4.pcap.zst", filter="api == Fetch")
+    notes = report_object(analysis.report(sections=["connections"]), "1")["notes"]
+    assert "These tables have all connections: filters select exchanges." in notes["connections"]

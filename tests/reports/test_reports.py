@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkatap.dissector import dtypes as r
+from kafkatap.dissector.time_parts import TIME_PARTS
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import SECOND, ReportCounts
 from kafkatap.reports.model import Report, ReportTable
@@ -117,30 +118,32 @@ def test_error_totals_are_the_sums_of_the_errors() -> None:
 
 
 def test_verdicts() -> None:
+    """The largest share of the time, and never a count of packets."""
+
     def verdict(wire: Any, *exchanges: Any) -> Any:
         return column(build_report(counted(list(exchanges)), context(connections=wire)).table("clients"), "verdict")[0]
 
     metadata = {"api_key": 3}
     quick, slow = exchange(0, **metadata), exchange(0, broker=90 * MS, total_ns=100 * MS, **metadata)
-    again = connection(client_retransmitted_bytes=100, client_retransmitted_packets=5)
-    transfer = exchange(0, broker=MS, total_ns=100 * MS)
-    queued = exchange(0, broker=MS, hol_wait_ns=80 * MS, total_ns=100 * MS, **metadata)
-    muted = exchange(0, broker=MS, throttle_wait_ns=90 * MS, total_ns=100 * MS, **metadata)
-    assert verdict(connection(), quick) == "-"
-    assert verdict(again, quick) == "network"
-    assert verdict(connection(), slow) == "broker"
-    assert verdict(connection(), queued) == "broker"
+    again = connection(client_retransmitted_bytes=100, client_retransmitted_packets=5, client_zero_windows=2)
+    assert verdict(connection(), quick) == verdict(again, quick) == "-"
+    assert verdict(connection(), slow) == verdict(again, slow) == "broker"
     behind = {**metadata, "broker": MS, "hol_wait_ns": 80 * MS, "total_ns": 81 * MS}
-    assert verdict(connection(), exchange(0, **behind, hol_throttle_wait_ns=70 * MS)) == "throttled"
-    assert verdict(connection(), exchange(0, **behind, hol_throttle_wait_ns=30 * MS)) == "broker"
-    # Behind a Fetch that waits for data: neither the broker nor the network is slow.
-    polled = exchange(0, **{**behind, "total_ns": 83 * MS}, hol_poll_wait_ns=80 * MS)
-    assert verdict(connection(), polled) == "head-of-line"
-    assert verdict(connection(), muted) == "throttled"
+    assert verdict(connection(), exchange(0, **behind)) == "head-of-line"
+    assert verdict(connection(), exchange(0, **behind, hol_throttle_wait_ns=70 * MS)) == "head-of-line"
+    muted = exchange(0, broker=MS, throttle_wait_ns=90 * MS, total_ns=100 * MS, **metadata)
     assert verdict(again, muted) == "throttled"
-    assert verdict(connection(client_retransmitted_bytes=100, client_retransmitted_packets=1), quick) == "-"
-    assert verdict(connection(), transfer) == "network"
-    assert verdict(connection(client_zero_windows=2), transfer) == "client"
+    long = {**metadata, "broker": MS, "total_ns": 100 * MS}
+    assert verdict(connection(), exchange(0, **long)) == "network"
+    assert verdict(connection(), exchange(0, **long, loss_ns=60 * MS)) == "network"
+    assert verdict(connection(), exchange(0, **long, unexplained_ns=60 * MS)) == "unknown"
+    # The sender of a request is the client, and of a response the broker; the receiver is the other end.
+    for message, sender in (("request", "client"), ("response", "broker")):
+        started = exchange(0)[f"{message}_last"] - 50 * MS
+        times = {**long, f"{message}_first": started}
+        assert verdict(connection(), exchange(0, **times, sender_ns=60 * MS)) == sender
+        receiver = {"client": "broker", "broker": "client"}[sender]
+        assert verdict(connection(), exchange(0, **times, receiver_ns=60 * MS)) == receiver
     # A Fetch waits for data, a JoinGroup for the other members: that is not slowness.
     assert verdict(connection(), quick, exchange(1, broker=400 * MS, total_ns=400 * MS)) == "-"
     assert verdict(connection(), quick, exchange(1, api_key=11, broker=3 * SECOND)) == "-"
@@ -158,15 +161,15 @@ def test_unknown_throttle_times_are_not_blamed_on_the_broker() -> None:
     unknown = made_of(exchange(0, **cut), exchange(1, **cut), exchange(2, **slow))
     clients = unknown.table("clients")
     assert (column(clients, "verdict"), column(clients, "evidence")) == (
-        ["unknown"], ["broker or throttle 90 %, transfer 10 %"]
+        ["unknown"], ["broker or throttle 90 %, path 10 %"]
     )  # fmt: skip
-    assert column(unknown.table("latency"), "evidence") == ["broker or throttle 90 %, transfer 10 %"]
+    assert column(unknown.table("latency"), "evidence") == ["broker or throttle 90 %, path 10 %"]
     sentences = [str(text) for text in column(unknown.table("summary"), "text")]
     assert "broker or throttle 90 %" in sentences[0]
     assert any("throttle time or long poll of 2 exchanges unknown" in text for text in sentences)
     assert unknown.warnings[-1].startswith("2 answered exchanges are cut ")
     known = made_of(exchange(0, **cut), exchange(1, **slow), exchange(2, **slow, throttle_time_ms=3))
-    assert column(known.table("clients"), "verdict") == ["network"]
+    assert column(known.table("clients"), "verdict") == ["broker"]
     # A version without the field, decoded whole; and a Fetch of which max_wait_ms is missing.
     assert not any("are cut" in text for text in made_of(exchange(0, **slow)).warnings)
     fetch = exchange(0, throttle_time_ms=0, request_status=r.INCOMPLETE)
@@ -174,28 +177,30 @@ def test_unknown_throttle_times_are_not_blamed_on_the_broker() -> None:
 
 
 def test_a_verdict_has_its_evidence() -> None:
-    """The shares add up to 1; a head-of-line wait counts as what the request ahead waited for."""
+    """The shares add up to 1; another column says what the requests ahead waited for."""
     waits = {"hol_wait_ns": 60 * MS, "hol_throttle_wait_ns": 30 * MS, "hol_poll_wait_ns": 20 * MS}
     mixed = exchange(0, api_key=3, broker=10 * MS, throttle_wait_ns=20 * MS, total_ns=100 * MS, **waits)
-    names = ("broker_share", "hol_share", "throttle_share", "transfer_share", "client_share", "verdict", "evidence")
+    names = [f"{part.name.lower()}_share" for part in TIME_PARTS]
 
     def evidence(wire: Any, *exchanges: Any) -> list[Any]:
         table = build_report(counted(list(exchanges)), context(connections=wire)).table("clients")
-        return [column(table, name)[0] for name in names]
+        shares = [column(table, name)[0] for name in names]
+        return [{n: share for n, share in zip(names, shares, strict=True) if share}, column(table, "verdict")[0],
+                column(table, "evidence")[0]]  # fmt: skip
 
-    wanted = [0.2, 0.2, 0.5, 0.1]
-    assert evidence(connection(), mixed) == [*wanted, 0.0, "throttled", "throttle 50 %, broker 20 %"]
-    closed = [0.2, 0.2, 0.5, 0.0, 0.1, "throttled", "throttle 50 %, broker 20 %"]
-    assert evidence(connection(client_zero_windows=1), mixed) == closed
-    again = connection(client_retransmitted_bytes=200, client_retransmitted_packets=5)
-    assert evidence(again, exchange(0, api_key=3))[-2:] == ["network", "retransmitted 2.0 %"]
-    assert evidence(connection(), exchange(0, api_key=3))[-2:] == ["-", None]
-    # Of a Fetch only the throttle wait and the transfer count.
+    wanted = {"hol_share": 0.6, "throttle_share": 0.2, "broker_share": 0.1, "path_share": 0.1}
+    found = [wanted, "head-of-line", "HOL 60 %, throttle 20 %"]
+    assert evidence(connection(client_zero_windows=1, client_retransmitted_bytes=900), mixed) == found
+    assert evidence(connection(), exchange(0, api_key=3))[1:] == ["-", None]
+    # Of a Fetch the wait for data does not count, nor that of the requests ahead.
     fetch = exchange(1, broker=400 * MS, throttle_wait_ns=30 * MS, total_ns=440 * MS)
-    assert evidence(connection(), fetch)[:4] == [0.0, 0.0, 0.75, 0.25]
+    assert evidence(connection(), fetch)[0] == {"throttle_share": 0.75, "path_share": 0.25}
+    polled = exchange(1, hol_wait_ns=80 * MS, hol_poll_wait_ns=80 * MS, broker=MS, total_ns=81 * MS)
+    assert evidence(connection(), polled)[1:] == ["-", None]
     latency = build_report(counted([mixed, fetch]), context()).table("latency")
-    assert column(latency, "evidence") == ["waiting 91 %, throttle 7 %", "throttle 50 %, broker 20 %"]
-    assert column(latency, "throttle_share")[1] == 0.5
+    assert column(latency, "evidence") == ["waiting 91 %, throttle 7 %", "HOL 60 %, throttle 20 %"]
+    assert column(latency, "hol_behind") == [None, "throttle 50 %, waiting 33 %"]
+    assert column(latency, "throttle_share")[1] == 0.2
 
 
 def test_requests_before_the_software_was_told_count_with_it() -> None:

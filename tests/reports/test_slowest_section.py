@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkatap import analyze
+from kafkatap.dissector.time_parts import parts_of
 from kafkatap.reports.model import ReportTable
 from kafkatap.reports.questions import section_counts
 from kafkatap.reports.sections.slowest import _KEPT
@@ -35,7 +36,7 @@ def test_the_slowest_are_those_of_the_table_of_exchanges(samples: Path, tables: 
 
 def test_the_parts_add_up(tables: dict[str, ReportTable]) -> None:
     for row in rows(tables["slowest"]):
-        parts = [row[name] for name in ("broker_ns", "hol_wait_ns", "throttle_wait_ns", "transfer_ns")]
+        parts = parts_of(row).values()
         assert sum(parts) == row["total_ns"]
         assert min(parts) >= 0
         assert row["response_packet"] >= row["packet"] > 0

@@ -49,8 +49,8 @@ def test_the_usual_start_is_no_error() -> None:
     assert "errors" in found(start, results=[usual, result(0, 27, kind=r.KIND_GROUP, topic=-1, name=made.GROUP)])
 
 
-def test_the_slowest_api_is_the_one_that_costs_most() -> None:
-    """With its parts and the client that has most of it. What a Fetch waits for data is no cost."""
+def test_slow_clients_come_first_that_lost_most() -> None:
+    """With their API and its parts. What a Fetch waits for data is no cost."""
     slow = [
         exchange(n, broker=30 * MS, throttle_wait_ns=10 * MS, total_ns=40 * MS, client_id=made.ORDERS, **PRODUCE)
         for n in range(3)
@@ -58,31 +58,34 @@ def test_the_slowest_api_is_the_one_that_costs_most() -> None:
     quick = exchange(3, broker=20 * MS, **PRODUCE)
     longest = exchange(4, api_key=19, broker=100 * MS)
     rows = found(*slow, quick, longest, exchange(5, broker=500 * MS, long_poll=1))
-    text = rows["slow_api"]["text"]
-    assert text.startswith("Produce: total p99 ")
-    assert text.endswith("; broker 79 %, throttle 21 %; 86 % of it by client orders")
-    assert rows["slow_api"]["command"] == "kafkatap report --by client --api Produce CAPTURE"
-    assert (rows["slow_api"]["api"], rows["slow_api"]["client_id"]) == ("Produce", "orders")
+    row = rows["slow_broker"]
+    assert row["text"] == 'client "orders": Produce p99 40.0 ms; broker 75 %, throttle 25 %; 1 other client too'
+    assert row["command"] == "kafkatap report --by client --api Produce --client orders CAPTURE"
+    numbers = dict(row["numbers"])
+    assert row["time_lost_ns"] == (3 * 30 + 20 + 100) * MS
+    assert (numbers["api"], numbers["requests"], numbers["time_ns"]) == ("Produce", 3, 120 * MS)
+    assert (numbers["broker_share"], numbers["throttle_share"]) == (0.75, 0.25)
+    assert row["parties"] == (("client", "orders"), ("broker", "10.0.0.2:9092"), ("client", "billing"))
+    assert list(rows) == ["slow_broker", "throttled"]
 
 
 def test_a_fetch_is_slow_by_what_is_not_its_wait() -> None:
     waited = exchange(0, broker=400 * MS, throttle_wait_ns=30 * MS, total_ns=430 * MS)
     rows = found(waited)
-    assert rows["slow_api"]["text"] == (
-        "Fetch: 30.0 ms on average besides its wait for data; throttle 100 %; all of it by client billing"
+    assert list(rows) == ["throttled"]
+    assert rows["throttled"]["text"] == (
+        'client "billing": Fetch 30.0 ms on average besides its wait for data; throttle wait 30.0 ms, 100 % of its time'
     )
-    assert "slow_api" not in found(exchange(0, broker=400 * MS))
+    assert list(found(exchange(0, broker=400 * MS))) == ["none"]
 
 
-def test_a_client_with_a_lossy_network() -> None:
-    again = connection(client_retransmitted_bytes=300, client_retransmitted_packets=6)
+def test_retransmissions_and_closed_windows_are_no_verdict() -> None:
+    again = connection(client_retransmitted_bytes=300, client_retransmitted_packets=6, client_zero_windows=4)
     rows = found(exchange(0, broker=30 * MS, **PRODUCE), connections=again)
-    assert rows["network"]["text"] == "billing: total p99 30.0 ms; retransmitted 3.0 %"
-    assert rows["network"]["command"] == "kafkatap report --by client --client billing CAPTURE"
-    closed = connection(client_zero_windows=1)
-    rows = found(exchange(0, broker=MS, total_ns=100 * MS, **PRODUCE), connections=closed)
-    assert rows["slow_client"]["text"] == (
-        "billing: total p99 100 ms; client 99 %, broker 1 %; it closed its receive window 1 time"
+    assert list(rows) == ["slow_broker"]
+    lost = exchange(0, broker=MS, loss_ns=90 * MS, total_ns=100 * MS, **PRODUCE)
+    assert found(lost, connections=again)["slow_network"]["text"] == (
+        'client "billing": Produce p99 100 ms; loss 90 %, path 9 %'
     )
 
 
@@ -97,10 +100,13 @@ def test_losses_are_one_line() -> None:
         counted([exchange(0)]), context(files=files, ledger=ledger, connections=gaps, not_captured=9, interrupted=True)
     )
     [row] = whole.table("summary").rows
-    assert (row[0], row[1], row[5]) == ("lost", "lost", "kafkatap report -v CAPTURE")
-    assert row[2] == (
+    shown = dict(zip((c.name for c in whole.table("summary").columns), row, strict=True))
+    assert (shown["finding"], shown["severity"], shown["label"]) == ("lost", "error", "lost")
+    assert shown["command"] == "kafkatap report -v CAPTURE"
+    assert dict(shown["numbers"])["gap_bytes"] == 1500
+    assert shown["text"] == (
         "reading was interrupted, 1 damaged file, 7 packets dropped during capture, 1.5 KiB in gaps, 9 B cut off by "
-        "the snap length, 1 response missing, 50 B (25.0 %) in no message that was found"
+        "the snap length, 1 response missing, 50 B (25.0 %) not parsed"
     )
 
 
@@ -108,33 +114,37 @@ def test_losses_of_a_selection_are_those_of_its_responses() -> None:
     lost = {"requests": {"response_lost": 9, "total": 20}, "packets": {"bad_header": 2, "total": 40}}
     counts = counted([exchange(0), exchange(1, outcome=r.RESPONSE_LOST)])
     whole = build_report(counts, context(ledger=lost), selected="--client billing")
-    row = whole.table("summary").rows[-1]
-    assert row[2] == "1 response missing; in the whole capture: 2 packets with invalid headers"
-    assert row[5] == "kafkatap report --client billing -v CAPTURE"
+    table = whole.table("summary")
+    row = dict(zip((c.name for c in table.columns), table.rows[-1], strict=True))
+    assert row["text"] == "1 response missing; in the whole capture: 2 packets with invalid headers"
+    assert row["command"] == "kafkatap report --client billing -v CAPTURE"
 
 
 def test_at_most_eight_lines_at_the_very_beginning() -> None:
-    again = connection(client_retransmitted_bytes=300, client_retransmitted_packets=6, client_gap_bytes=9)
+    """Each with a command. The rest is counted."""
     unknown = exchange(7, api_key=999, api_version=0)
-    everything = context(connections=again, encrypted_share=0.5, known_versions={1: ((0, 20),)}, not_captured=5)
+    everything = context(connections=connection(client_gap_bytes=9), encrypted_share=0.5, not_captured=5,
+                         known_versions={1: ((0, 20),)})  # fmt: skip
     counts = small()
-    counts.add(made.batch([unknown]))
+    codes = [exchange(10 + n, api_key=3) for n in range(6)]
+    counts.add(
+        made.batch([unknown, *codes], [result(10 + n, 30 + n, kind=r.KIND_RESPONSE, topic=-1) for n in range(6)])
+    )
     whole = build_report(counts, everything)
-    assert 5 <= len(whole.table("summary").rows) <= 8
     out = io.StringIO()
     write_text(whole, out, utc=True, captures=["a.pcap"])
-    lines = out.getvalue().split("\n\n")[0].splitlines()
-    assert len(lines) == len(whole.table("summary").rows)
+    *lines, last = out.getvalue().split("\n\n")[0].splitlines()
+    left = len(whole.table("summary").rows) - len(lines)
+    assert last == f"… and {left} more findings (-v shows all)"
+    assert 5 <= len(lines) <= 8 < len(whole.table("summary").rows)
     assert all(("kafkatap report" in line or "kafkatap show" in line) and " a.pcap" in line for line in lines)
 
 
 def test_names_that_a_terminal_changes_are_in_no_command() -> None:
     hostile = exchange(0, broker=30 * MS, client_id=made.HOSTILE, **PRODUCE)
-    again = connection(client_id=made.HOSTILE, client_retransmitted_bytes=300, client_retransmitted_packets=6)
-    assert found(hostile, connections=again)["network"]["command"] == "kafkatap report --by client CAPTURE"
-    quoted = connection(client_id=made.FORMULA, client_retransmitted_bytes=300, client_retransmitted_packets=6)
-    rows = found(exchange(0, client_id=made.FORMULA, broker=30 * MS, **PRODUCE), connections=quoted)
-    assert shlex.split(rows["network"]["command"])[4:6] == ["--client", "=cmd|' /C calc'!A0"]
+    assert found(hostile)["slow_broker"]["command"] == "kafkatap report --by client --api Produce CAPTURE"
+    rows = found(exchange(0, client_id=made.FORMULA, broker=30 * MS, **PRODUCE))
+    assert shlex.split(rows["slow_broker"]["command"])[6:8] == ["--client", "=cmd|' /C calc'!A0"]
 
 
 @given(st.text())
@@ -177,3 +187,21 @@ def test_the_ledger_is_one_line_unless_wanted() -> None:
     whole = io.StringIO()
     write_text(report(), whole, utc=True, whole_ledger=True)
     assert whole.getvalue().splitlines()[-1] == "The parts of each section add up to its total."
+
+
+def test_a_client_that_holds_back_by_itself_lost_the_throttle_time() -> None:
+    """No request of it waits on the wire (KIP-219)."""
+    held = [exchange(n, throttle_time_ms=400, broker=2 * MS, client_id=made.ORDERS, **PRODUCE) for n in range(3)]
+    row = found(*held)["throttled"]
+    assert row["time_lost_ns"] == 3 * 400 * MS
+    assert row["text"] == (
+        'client "orders": 3 throttled responses, throttle time 1.20 s, in which the client itself sends nothing'
+    )
+
+
+def test_records_that_a_reader_misses_come_before_slow_requests() -> None:
+    slow = [exchange(n, broker=500 * MS, client_id=made.ORDERS, **PRODUCE) for n in range(1, 9)]
+    rows = found(exchange(0), *slow, results=[result(0, 1)])
+    assert next(iter(rows)) == "errors"
+    assert "auto.offset.reset says which records it skips or reads again" in rows["errors"]["text"]
+    assert "%" not in rows["errors"]["text"]

@@ -222,7 +222,7 @@ def test_the_heading_and_the_warnings_say_the_same() -> None:
 
 
 def test_findings() -> None:
-    found = {one.finding: one.text for one in tls_findings(whole(encrypted=40_000))}
+    found = {one.id: one.text for one in tls_findings(whole(encrypted=40_000))}
     assert found["tls_failed"] == (
         "4 TLS handshakes failed: unknown_ca, sent by the client (3), closed without an alert that can be read (1); "
         "3 by 10.0.0.9, others by 1 more"
@@ -289,6 +289,7 @@ def test_rows_of_splits_become_one() -> None:
 
 def test_selections_keep_estimates_of_their_time_window() -> None:
     class Names:
+        packet_places = None
         strings, addresses, topic_names, first = NAMES, ["10.0.0.1"], {}, START
 
     from kafkatap.reports.literals import read_moment

@@ -201,3 +201,25 @@ def test_share_groups_read(samples: Path) -> None:
     assert shared
     assert all(row["role"] == "reads" and row["group"] for row in shared)
     assert all("down-conversion" not in (row["finding"] or "") for row in rows(tables["topics"]))
+
+
+@pytest.mark.parametrize("name", ["retries", "transactions"])
+def test_refused_and_resent_records_are_apart_from_appended_ones(samples: Path, name: str) -> None:
+    """The broker's log has the records that were appended, and no others."""
+    with open(samples / "questions" / f"{name}.log.tsv", newline="") as lines:
+        logged: Counter[str] = Counter()
+        for row in csv.DictReader(lines, delimiter="\t"):
+            if not row["control"]:
+                logged[row["topic"]] += int(row["records"])
+    found = {
+        row["topic"]: row
+        for row in rows(section_tables([samples / "questions" / f"{name}.pcap.zst"], "topics")["topics"])
+    }
+    assert {topic: row["appended_records"] for topic, row in found.items()} == logged
+    resent = {topic: row["resent_records"] for topic, row in found.items() if row["resent_records"]}
+    refused = {topic: row["refused_records"] for topic, row in found.items() if row["refused_records"]}
+    if name == "retries":  # the script cuts two responses of these clients, and then kills the broker
+        assert (resent["orders"], resent["audit"], refused) == (2, 2, {})
+        assert set(resent) == {"orders", "audit", "payments", "shipments"}
+    else:  # the second record of the fenced producer
+        assert (resent, refused) == ({}, {"refunds": 1})

@@ -149,3 +149,21 @@ def test_few_names_keep_the_batches_that_were_sent_twice(retried: list[Row]) -> 
 def test_usual_traffic_has_no_duplicates(samples: Path) -> None:
     rows = section_rows(samples / "live-4.4.pcap.zst", "transactions")["retried_batches"]
     assert [row for row in rows if row["fate"] in ("duplicated", "deduplicated")] == []
+
+
+def test_aborts_of_a_coordinator_that_was_not_captured() -> None:
+    """The other broker's log names the one that it aborted itself. Its markers do not."""
+    truth = json.loads((QUESTIONS / "elsewhere.truth.json").read_text())
+    asked = Counter((client, step) for _, step, client in truth["steps"] if step in ("commit", "abort"))
+    rolled_back = Counter(
+        line.split("transactionalId ")[1].split()[0] for line in truth["logs"] if "due to timeout" in line
+    )
+    assert rolled_back == {"forgetful": 1}
+    rows = section_rows(QUESTIONS / "elsewhere-transactions.pcap.zst", "transactions")["transactions"]
+    assert {row["transactional_id"] for row in rows} == {"settlement", "forgetful", "mover"}
+    for row in rows:
+        name = row["transactional_id"]
+        assert row["committed"] == asked[name, "commit"]
+        assert row["aborted_elsewhere"] == asked[name, "abort"] + rolled_back[name] == 1
+        assert row["aborted"] == row["aborted_by_broker"] == 0
+        assert "by whom was not captured" in row["finding"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafkatap.dissector.kafka.releases import removed_in
+from kafkatap.reports.sections.own_brokers import own_by
 from kafkatap.reports.sections.upgrade import java_release
 from tests.support.section_runs import QUESTIONS, Row, section_rows
 
@@ -81,7 +83,7 @@ def test_versions_that_an_old_broker_limits_are_judged_by_the_software(samples: 
     assert producer["verdict"] == "cannot tell"
     assert producer["evidence"] == "Produce v2 (removed in 4.0): the broker's limit"
     controller = next(row for row in old if row["client_id"] == "1")
-    assert controller["verdict"] == "breaks"
+    assert controller["verdict"] == "broker"
     assert "KRaft" in controller["fix"]
 
 
@@ -102,3 +104,36 @@ def test_releases_of_java_clients(name: str, version: str | None, release: str |
 def test_all_removals_are_of_4_0() -> None:
     """The note on clients of 2.1 and the JoinGroup versions above hold for this clean-up only."""
     assert {removed_in(key, version) for key in range(100) for version in range(20)} == {None, "4.0"}
+
+
+BROKERS = {
+    # client ids of the brokers and controllers of each recording, by the node ids of its brokers
+    "apache-0.8.2": r"(id_[12]-host_127\.0\.0\.1-port_810[12])?",
+    "apache-0.10.2": "[12]",
+    "apache-2.8": r"[12]|broker-[12]-.*",
+    "apache-4.3": r"[123]|(broker|raft-client)-[123].*",
+    "questions/replication": "broker-[23]-fetcher-0",
+}
+
+
+@pytest.mark.parametrize("name", BROKERS)
+def test_the_own_clients_of_brokers_are_told_apart(name: str) -> None:
+    path = QUESTIONS.parent / f"{name}.pcap.zst"
+    rows = section_rows(path, "upgrade", {"upgrade_to": "4.0"})["upgrade"]
+    own = {row["client_id"] or "" for row in rows if row["verdict"] == "broker"}
+    assert own
+    assert all(re.fullmatch(BROKERS[name], client) for client in own), own
+    others = [row for row in rows if row["verdict"] != "broker"]
+    assert not any(row["client_id"] and re.fullmatch(BROKERS[name], row["client_id"]) for row in others)
+    assert not any("ZooKeeper" in f"{row['evidence']} {row['fix']}" for row in others)
+    old = [row for row in rows if row["verdict"] == "broker" and "ZooKeeper" in row["evidence"]]
+    assert bool(old) == (name in ("apache-0.8.2", "apache-0.10.2", "apache-2.8"))
+
+
+def test_a_name_of_a_broker_at_another_address_is_no_broker() -> None:
+    assert own_by("broker-1-fetcher-0", "10.0.0.1", {1}, False, {"10.0.0.1"})
+    assert not own_by("broker-1-fetcher-0", "10.0.0.9", {1}, False, {"10.0.0.1"})
+    assert not own_by("broker-1-fetcher", "10.0.0.9", {1, 18}, False, {"10.0.0.1"})
+    assert own_by("x", "10.0.0.9", {1, 63}, False, ())
+    assert own_by("x", "10.0.0.9", {1}, True, ())
+    assert not own_by("", "10.0.0.9", {2, 5}, False, ())

@@ -11,12 +11,22 @@ from tests.splits import test_sections
 from tests.splits.test_jobs import unpacked
 from tests.splits.test_sections import one_process, same, several
 
-CAPTURES = ("transactions", "retries", "timeouts", "auth", "sasl", "upgrade-4.3")
+CAPTURES = (
+    "transactions",
+    "retries",
+    "timeouts",
+    "auth",
+    "sasl",
+    "upgrade-4.3",
+    "expulsions",
+    "elsewhere-groups",
+    "patience",
+)
 
 
 @pytest.mark.parametrize("name", CAPTURES)
 def test_questions(samples: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(test_sections, "WANTED", ("auth", "timeouts", "transactions", "upgrade"))
+    monkeypatch.setattr(test_sections, "WANTED", ("auth", "groups", "timeouts", "transactions", "upgrade"))
     path = unpacked(samples / "questions", name, tmp_path)
     whole = one_process(path)
     for processes in (2, 4):

@@ -122,8 +122,11 @@ class Network:
         self.hosts.append(host)
         return host
 
-    def distant(self, name: str, address: str, *, delay_ms: float = 0, loss: float = 0) -> Host:
-        """A host behind a router that delays each packet by `delay_ms` and loses the share `loss` of them.
+    def distant(
+        self, name: str, address: str, *, delay_ms: float = 0, loss: float = 0, control: Path | None = None
+    ) -> Host:
+        """A host behind a router that delays each packet by `delay_ms` and loses the share `loss` of them; or behind
+        a relay (tests.support.relay) that reads what it does to packets from the file `control`.
 
         `address` lies in a /24 of 10.78.0.0/16 of its own, where the router is number 254.
         """
@@ -145,11 +148,13 @@ class Network:
             rule = ["-m", "statistic", "--mode", "random", "--probability", str(loss), "-j", "DROP"]
             # A delayed packet is forwarded twice: to the TUN device, and from it.
             router.run(["iptables", "-A", "FORWARD", *(["-i", "slow"] if delay_ms else []), *rule])
-        if delay_ms:
-            self._delay(router, delay_ms)
+        if control is not None:
+            self._relay(router, ["tests.support.relay", str(control)])
+        elif delay_ms:
+            self._relay(router, ["tests.support.namespaces", "delay", str(delay_ms)])
         return host
 
-    def _delay(self, router: Host, delay_ms: float) -> None:
+    def _relay(self, router: Host, words: list[str]) -> None:
         router.run(["ip", "tuntap", "add", "dev", "slow", "mode", "tun"])
         router.set("net.ipv4.conf.slow.rp_filter", "0")
         router.run(["ip", "link", "set", "slow", "up", "mtu", "1500", "txqueuelen", "5000"])
@@ -157,7 +162,7 @@ class Network:
             router.run(["ip", "rule", "add", "iif", interface, "table", "100"])
         router.run(["ip", "rule", "add", "to", router.address, "table", "local", "pref", "0"])
         router.run(["ip", "route", "add", "default", "dev", "slow", "table", "100"])
-        router.start([sys.executable, "-m", "tests.support.namespaces", "delay", str(delay_ms)], Path(os.devnull))
+        router.start([sys.executable, "-m", *words], Path(os.devnull))
 
     def _new(self, name: str, address: str) -> Host:
         host = Host(name, f"{self._prefix}-{name}", address)

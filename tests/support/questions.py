@@ -5,6 +5,9 @@
         made.truth["snapshots"] = [...]
     # NAME.pcap.zst and NAME.truth.json are in the folder
 
+    with stage() as made:                                    # several recordings of one broker
+        with made.recording("fetch-wait", folder): ...
+
 The broker has a second listener, OPS, for the tools and the set-up. The recording does not hold its port.
 """
 
@@ -59,10 +62,11 @@ class Answer:
 
 
 class JavaClients:
-    """One Java process with the clients of samples/questions/java/ClientShell.java."""
+    """One Java process with the clients of samples/questions/java/ClientShell.java. `within`: a command that runs
+    another one, such as `ip netns exec NAME`."""
 
-    def __init__(self, jars: Path, classes: Path, bootstrap: str, log: Path) -> None:
-        command = java_command(jars, "ClientShell", [bootstrap], classes=classes)
+    def __init__(self, jars: Path, classes: Path, bootstrap: str, log: Path, within: Sequence[str] = ()) -> None:
+        command = [*within, *java_command(jars, "ClientShell", [bootstrap], classes=classes)]
         self.log = log
         with open(log, "ab") as errors:
             self.process = subprocess.Popen(
@@ -127,6 +131,7 @@ class Scene:
     classes: Path
     #: The recorded listeners: name -> port.
     ports: dict[str, int]
+    also: tuple[int, ...] = ()
     truth: dict[str, Any] = field(default_factory=dict)
     #: More files beside the capture: suffix -> text.
     files: dict[str, str] = field(default_factory=dict)
@@ -152,6 +157,18 @@ class Scene:
         for future in admin.create_topics(new).values():
             future.result(20)
 
+    @contextmanager
+    def recording(self, name: str, folder: Path) -> Iterator[None]:
+        """Record the clients' ports; write `NAME.pcap.zst`, `NAME.truth.json` and more files after the block."""
+        with recorded(self.work, *self.ports.values(), *self.also) as raw:
+            yield
+        target = write_capture(folder / f"{name}.pcap.zst", raw.read_bytes())
+        (folder / f"{name}.truth.json").write_text(as_json(self.truth))
+        for suffix, text in self.files.items():
+            (folder / f"{name}.{suffix}").write_text(text)
+        print(f"{target}: {target.stat().st_size} bytes, {raw.stat().st_size} unpacked")
+        self.truth, self.files = {}, {}
+
     def stop(self) -> None:
         """Stop the Java processes that still run."""
         for clients in self._started:
@@ -159,9 +176,7 @@ class Scene:
 
 
 @contextmanager
-def scene(
-    name: str,
-    folder: Path,
+def stage(
     *,
     loggers: Mapping[str, str] | None = None,
     client_loggers: Mapping[str, str] | None = None,
@@ -172,7 +187,7 @@ def scene(
     also: Sequence[int] = (),
     jvm: Sequence[str] = (),
 ) -> Iterator[Scene]:
-    """Start a broker and tcpdump on its clients' ports; write `NAME.pcap.zst` and `NAME.truth.json` after the block.
+    """Start a broker; record with `Scene.recording`.
 
     `loggers`: levels of the broker's loggers by name; broker.log has their lines. `listeners`: name
     -> security protocol, if not one of PLAINTEXT. `advertised`: the port that the broker tells the clients of the first
@@ -200,18 +215,19 @@ def scene(
             classes=broker_classes, jvm=jvm,
         ) as broker:  # fmt: skip
             clients = {name: port for name, port in ports.items() if name not in ("OPS", "CONTROLLER")}
-            made = Scene(work, broker, f"127.0.0.1:{ports['OPS']}", classes, clients)
+            made = Scene(work, broker, f"127.0.0.1:{ports['OPS']}", classes, clients, tuple(also))
             try:
-                with recorded(work, *clients.values(), *also) as raw:
-                    yield made
-                    made.stop()
+                yield made
             finally:
                 made.stop()
-        target = write_capture(folder / f"{name}.pcap.zst", raw.read_bytes())
-        (folder / f"{name}.truth.json").write_text(as_json(made.truth))
-        for suffix, text in made.files.items():
-            (folder / f"{name}.{suffix}").write_text(text)
-        print(f"{target}: {target.stat().st_size} bytes, {raw.stat().st_size} unpacked")
+
+
+@contextmanager
+def scene(name: str, folder: Path, **options: Any) -> Iterator[Scene]:
+    """One recording of a broker. `options`: of `stage`."""
+    with stage(**options) as made, made.recording(name, folder):
+        yield made
+        made.stop()
 
 
 def class_folder(folder: Path, loggers: Mapping[str, str]) -> Path:
@@ -256,14 +272,14 @@ def as_json(value: Any) -> str:
     return inner.sub(lambda found: re.sub(r"\n\s+", " ", found.group()), text) + "\n"
 
 
-def question_main(record: Callable[[Path], None], arguments: Sequence[str]) -> int:
-    """The main function of a script that records: at most a folder as an argument."""
+def question_main(record: Callable[[Path], None], arguments: Sequence[str], folder: Path = FOLDER) -> int:
+    """The main function of a script that records: at most a folder as an argument. `folder`: the default one."""
     script = os.path.basename(sys.argv[0])
     if len(arguments) > 1:
-        print(f"usage: python samples/questions/{script} [FOLDER]", file=sys.stderr)
+        print(f"usage: python samples/{folder.name}/{script} [FOLDER]", file=sys.stderr)
         return 2
     if why := cannot_record():
         print(f"{script}: {why}", file=sys.stderr)
         return 2
-    record(Path(arguments[0]) if arguments else FOLDER)
+    record(Path(arguments[0]) if arguments else folder)
     return 0

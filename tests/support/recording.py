@@ -24,6 +24,7 @@ def cannot_record() -> str:
 def recorded(work: Path, port: int, *more: int) -> Iterator[Path]:
     """Record TCP ports of loopback. The path is complete after the block; a line of tcpdump's counts is printed."""
     raw, log = work / "recording.pcap", work / "tcpdump.log"
+    raw.unlink(missing_ok=True)
     packets = " or ".join(f"tcp port {number}" for number in (port, *more))
     command = ["tcpdump", "-i", "lo", "-U", "-w", str(raw), "-s", "0", "-B", "65536", packets]
     with open(log, "wb") as errors:

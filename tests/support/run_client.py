@@ -1,8 +1,8 @@
 """One librdkafka client as a program, for samples: python -m tests.support.run_client create|produce|consume SETTINGS
 
 SETTINGS is a JSON object: `topic`, `count` (messages), `size` (bytes of a message), `pause` (seconds between messages),
-`seconds` (at most), `partitions`, `replicas` (lists of brokers, the leader first); everything else is librdkafka's. The
-output is a JSON object: what the client saw.
+`seconds` (at most), `partitions`, `replicas` (lists of brokers, the leader first), `config` (of the topic), `bursts`;
+everything else is librdkafka's. The output is a JSON object: what the client saw.
 """
 
 from __future__ import annotations
@@ -18,22 +18,30 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from .clients import LINE
 
 
-def create(topic: str, replicas: list[list[int]], settings: dict[str, Any]) -> dict[str, Any]:
+def create(topic: str, replicas: list[list[int]], config: dict[str, str], settings: dict[str, Any]) -> dict[str, Any]:
     """Create a topic: the brokers of each partition."""
     admin = AdminClient(settings)
-    for future in admin.create_topics([NewTopic(topic, len(replicas), replica_assignment=replicas)]).values():
+    for future in admin.create_topics(
+        [NewTopic(topic, len(replicas), replica_assignment=replicas, config=config)]
+    ).values():
         future.result(30)
     return {"created": topic}
 
 
 def produce(
-    topic: str, count: int, size: int, pause: float, seconds: float, settings: dict[str, Any]
+    topic: str, count: int, size: int, pause: float, seconds: float, settings: dict[str, Any], bursts: int = 0
 ) -> dict[str, Any]:
-    """Send messages and wait for their answers."""
+    """Send messages and wait for their answers. `bursts`: send them in so many bursts, each half a second after the
+    answers to the one before; then `latency_ms` has the sum of the messages' latencies, and the longest."""
     seen: dict[str, Any] = {"delivered": 0, "errors": 0, "throttle_ms": []}
+    if bursts:
+        seen["latency_ms"] = [0.0, 0.0]
 
     def answered(error: Any, message: Any) -> None:
         seen["errors" if error else "delivered"] += 1
+        if bursts:
+            latency, (total, longest) = 1000 * message.latency(), seen["latency_ms"]
+            seen["latency_ms"] = [round(total + latency, 1), round(max(longest, latency), 1)]
 
     client = Producer(settings | {"throttle_cb": lambda event: seen["throttle_ms"].append(event.throttle_time * 1000)})
     value = (LINE * (size // len(LINE) + 1))[:size]
@@ -48,7 +56,11 @@ def produce(
             except BufferError:
                 client.poll(0.1)
         client.poll(0)
-        time.sleep(pause)
+        if pause:
+            time.sleep(pause)
+        if bursts and (number + 1) % (count // bursts) == 0:
+            client.flush(max(1.0, end - time.monotonic()))
+            time.sleep(0.5)
     client.flush(max(1.0, end - time.monotonic()))
     return seen
 
@@ -89,9 +101,10 @@ def main(kind: str, text: str) -> None:
     pause, seconds = settings.pop("pause", 0.0), settings.pop("seconds", 60.0)
     settings = {"log_level": 0} | settings
     if kind == "create":
-        seen = create(topic, settings.pop("replicas"), settings)
+        seen = create(topic, settings.pop("replicas"), settings.pop("config", {}), settings)
     elif kind == "produce":
-        seen = produce(topic, count, settings.pop("size"), pause, seconds, settings)
+        size, bursts = settings.pop("size"), settings.pop("bursts", 0)
+        seen = produce(topic, count, size, pause, seconds, settings, bursts)
     else:
         seen = consume(topic, count, settings.pop("partitions", 1), seconds, pause, settings)
     print(json.dumps(seen))

@@ -12,21 +12,30 @@ from typing import Any
 from .namespaces import Host
 
 #: Numbers of `ss -ti` that count over the life of a connection, or describe it. Times are in ms.
-COUNTS = ("bytes_sent", "bytes_retrans", "bytes_acked", "bytes_received", "segs_out", "segs_in", "data_segs_out")
+COUNTS = (
+    "bytes_sent",
+    "bytes_retrans",
+    "bytes_acked",
+    "bytes_received",
+    "segs_out",
+    "segs_in",
+    "data_segs_out",
+    "dsack_dups",
+)
 TIMES = ("busy", "rwnd_limited", "sndbuf_limited")
 Samples = dict[tuple[str, str], dict[str, Any]]
 
 
 @contextmanager
-def sampled(host: Host, port: int, every: float = 0.1) -> Iterator[Samples]:
-    """Sample the connections of a local port. The last sample of each (local, peer) stays, with the ranges of RTT and
-    of the peer's window over all samples."""
+def sampled(host: Host, port: int, every: float = 0.1, side: str = "sport") -> Iterator[Samples]:
+    """Sample the connections of a local port (`side`: "dport" for a peer's). The last sample of each (local, peer)
+    stays, with the ranges of RTT and of the peer's window over all samples."""
     samples: Samples = {}
     done = threading.Event()
 
     def work() -> None:
         while not done.wait(every):
-            text = host.run(["ss", "-tinHO", "state", "connected", f"( sport = :{port} )"])
+            text = host.run(["ss", "-tinHO", "state", "connected", f"( {side} = :{port} )"])
             for line in text.splitlines():
                 _add(samples, line)
 

@@ -84,6 +84,10 @@ def read_truth(path: str | Path) -> Frame:
     return frame
 
 
+#: Outcomes that the truth calls "unanswered": it does not say why there is no response.
+WITHOUT_RESPONSE = ["in_flight", "response_lost"]
+
+
 def exchanges_frame(table: pa.Table) -> Frame:
     """The `exchanges` table of an analysis in the form of `read_truth`, without orphan responses."""
     table = table.filter(pc.not_equal(table["outcome"], "orphan_response"))
@@ -185,7 +189,7 @@ def _differs(name: str, truth: Frame, ours: Frame, tolerance_us: int) -> np.ndar
         one_is_missing = (wanted == NO_TIME) != (got == NO_TIME)
         return np.asarray(one_is_missing | (np.abs(wanted - got) > tolerance_us))
     if name == "outcome":
-        got = np.where(got == "response_lost", "unanswered", got)
+        got = np.where(np.isin(got, WITHOUT_RESPONSE), "unanswered", got)
         return np.asarray(wanted != got, dtype=bool)
     if name == "client_id":
         # The truth comes from Kafka 4.3's parser. It reads no client id where it does not know the key or the version.

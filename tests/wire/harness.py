@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from kafkatap.dissector import dtypes as r
+from kafkatap.dissector.time_parts import DURATIONS, parts_of
 from kafkatap.engine import Engine
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
 from kafkatap.reports.batch import PROTOCOLS, Batch, Context
@@ -171,19 +172,22 @@ def check_invariants(seen: Decoded) -> None:
         assert sum(rest.values()) == parts["total"], (section, parts)
     assert seen.ledger["packets"]["total"] == seen.packets
     requests, responses = seen.ledger["requests"], seen.ledger["responses"]
-    for outcome in ("answered", "no_reply_expected", "unanswered", "response_lost"):
+    for outcome in ("answered", "no_reply_expected", "in_flight", "unanswered", "response_lost"):
         assert seen.outcomes.count(outcome) == requests[outcome], outcome
     assert seen.outcomes.count("orphan_response") == responses["orphan"]
     assert requests["answered"] == responses["matched"] + responses["out_of_order"]
     for x in seen.exchanges:
-        times = (x["broker_ns"], x["hol_wait_ns"], x["throttle_wait_ns"])
+        parts = parts_of(x)
         if x["outcome"] != "answered":
-            assert times == (0, 0, 0), x
+            assert not any(x[name] for name in DURATIONS), x
             continue
-        known = x["request_last"] != r.NO_TIME and x["response_first"] != r.NO_TIME
-        if known and x["response_first"] >= x["request_last"]:
-            assert min(times) >= 0, x
-            assert sum(times) == x["response_first"] - x["request_last"], x
+        assert min(parts.values()) >= 0, x
+        assert x["nagle_ns"] <= x["sender_ns"], x
+        assert sum(parts.values()) == x["total_ns"], x
+        places = [x[name] for name in ("request_first", "request_last", "response_first", "response_last")]
+        if r.NO_TIME not in places and places == sorted(places):
+            # More, if a missing byte came after the last one.
+            assert x["total_ns"] >= places[3] - places[0], x
 
 
 def run_lengths(count: int, seed: int = 1, splits: int = 10) -> list[list[int]]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
-STALL_NS, TIMEOUT_NS = 200_000, 190_000_000
-RECEIVER_LIMITED, LOSS, SENDER_IDLE = range(3)
+TIMEOUT_NS = 190_000_000
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,6 @@ class Direction:
     zero_window_ns: int = 0
     window_max: int = 0
     in_flight_max: int = 0
-    stalls: list[tuple[int, int, int]] = field(default_factory=list)  # begin, end, cause
 
     @property
     def timeouts(self) -> int:
@@ -140,11 +137,7 @@ class Conversation:
         return self._has_come(end, number) and s.length == 1 and s.last == self._sent(end, number)
 
     def _data(self, end: int, found: Direction) -> None:
-        loss: tuple[int, int] | None = None
         for n, s in enumerate(self.segments):
-            if s.end != end and s.is_ack and s.got_twice and loss is not None:
-                found.stalls.append((2 * loss[1] - loss[0], loss[1], LOSS))
-                loss = None
             if s.end != end or not s.length or self._is_keep_alive(end, n):
                 continue
             earlier = self._data_before(end, n)
@@ -152,73 +145,10 @@ class Conversation:
                 wait = s.time_ns - self.segments[earlier[-1]].time_ns
                 if self._is_repeated(end, n):
                     found.waits.append(wait)
-                if wait > STALL_NS and not self._has_come(end, n):
-                    made = self._stall(end, earlier[-1], n)
-                    found.stalls += made
-                    loss = next(((begin, until) for begin, until, cause in made if cause == LOSS), loss)
-            if not self._is_repeated(end, n):
-                loss = None
             if any(other.end != end and not other.flags & RST for other in self.segments[:n]):
                 in_flight = max(s.last, self._sent(end, n) or 0) - self.acked_by(end, n)
                 if not self._has_come(end, n):
                     found.in_flight_max = max(found.in_flight_max, in_flight)
-
-    def _stall(self, end: int, first: int, last: int) -> list[tuple[int, int, int]]:
-        """The stall between two segments with data."""
-        begin, until = self.segments[first].time_ns, self.segments[last].time_ns
-        blocked = until
-        free = self._free_since(end, first, last)
-        if free is not None and not self._is_repeated(end, last):
-            blocked = min(until, max(begin, free + self.lag(end)))
-        found = []
-        if blocked - begin > STALL_NS:
-            repeated = [
-                n for n in range(first + 1)
-                if self.segments[n].end == end and self.segments[n].length and self._is_repeated(end, n)
-                and not self._has_come(end, n)
-            ]  # fmt: skip
-            recovery = max((self._sent(end, n + 1) or 0 for n in repeated), default=0)
-            if self._is_repeated(end, last) or self.acked_by(end, first) < recovery:
-                found.append((begin, blocked, LOSS))
-            elif self._is_limited(end, first, last):
-                found.append((begin, blocked, RECEIVER_LIMITED))
-        if until - blocked > STALL_NS:
-            found.append((blocked, until, SENDER_IDLE))
-        return found
-
-    def _free_since(self, end: int, first: int, last: int) -> int | None:
-        """Since when all was acknowledged and the window open, before segment `last`."""
-        since = None
-        for n in range(first + 1, last):
-            s = self.segments[n]
-            if s.end == end or not s.is_ack:
-                continue
-            sent = self._sent(end, n) or 0
-            if self.acked_by(end, n + 1) >= sent and s.window > 0:
-                since = s.time_ns if since is None else since
-            else:
-                since = None
-        return since
-
-    def _is_limited(self, end: int, first: int, last: int) -> bool:
-        begin = self.segments[first].time_ns
-        theirs = [s for s in self.segments[:last] if s.end != end and not s.flags & RST]
-        acks = [s for s in theirs if s.flags & ACK]
-        for before, s in pairwise(acks):
-            if before.window == 0 and s.window > 0 and s.time_ns > begin:
-                return True
-        if acks and acks[-1].window == 0:
-            return True
-        known = [s for s in theirs if s.time_ns <= begin - self.lag(end)]
-        if not known or known[-1].flags & (SYN | ACK) != ACK:
-            return False
-        window = self.scaled(known[-1])
-        if window is None:
-            return False
-        room = window - ((self._sent(end, first + 1) or 0) - known[-1].acked)
-        both = [o.mss for o in self.options.values() if o is not None and o.mss]
-        mss = min(both) if len(both) == 2 else 1448
-        return room <= 0 or room < min(mss, window // 2)
 
     def _round_trips(self, end: int, found: Direction) -> None:
         timed: tuple[int, int] | None = None

@@ -223,6 +223,34 @@ def test_topics_by_id_get_their_names_from_any_connection() -> None:
     assert topics == {"one", "two", "AwMDAwMDAwMDAwMDAwMDAw"}
 
 
+@pytest.mark.parametrize(
+    ("api", "version", "path", "comes_first"),
+    [(4, 5, "TopicName", False), (4, 7, "TopicName", True), (6, 7, "TopicName", True), (6, 8, "TopicName", False),
+     (20, 6, "Name", False), (75, 0, "Name", True)],
+)  # fmt: skip
+def test_topics_by_id_get_their_names_from_controllers_and_tools(
+    api: int, version: int, path: str, comes_first: bool
+) -> None:
+    """LeaderAndIsr and UpdateMetadata requests; DeleteTopics and DescribeTopicPartitions responses."""
+    ids = [bytes([n]) * 16 for n in (1, 2)]
+    fetcher = opened(mss=500)
+    asked = fetcher.request(FETCH, 13, 1, Topics=[{"TopicId": i, "Partitions": [{"Partition": 0}]} for i in ids])
+    partitions = [{"ErrorCode": 6, "PartitionIndex": 0}]
+    fetcher.respond(asked, Responses=[{"TopicId": i, "Partitions": partitions} for i in ids])
+    fetcher.tcp.close()
+    offset = -9_000_000 if comes_first else 300_000
+    other = opened(client=("10.0.0.7", 5000), time_ns=fetcher.tcp.time_ns + offset)
+    named = [{path: "one", "TopicId": ids[0]}, {path: "none", "TopicId": bytes(16)}]
+    if api in (4, 6):
+        other.respond(other.request(api, version, 1, TopicStates=named))
+    else:
+        other.respond(other.request(api, version, 1), **{"Responses" if api == 20 else "Topics": named})
+    other.tcp.close()
+    seen = check(encode(merge(fetcher.segments, other.segments)))
+    assert_exchanges(seen, fetcher.wanted + other.wanted)
+    assert {x["topic"] for x in seen.results if x["error_code"] == 6} == {"one", "AgICAgICAgICAgICAgICAg"}
+
+
 # ---------------------------------------------------------------- pairing
 
 

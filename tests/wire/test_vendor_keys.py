@@ -60,7 +60,7 @@ def test_sizes_and_ids_of_both_directions_show_them(syn: bool, heartbeats: bool)
 
 @pytest.mark.parametrize("ports", [(), (9_092,)])
 def test_one_direction_shows_them(ports: tuple[int, ...]) -> None:
-    assert found(talk(syn=False, answers=False), ports) == {(PING, "unanswered"): 6}
+    assert found(talk(syn=False, answers=False), ports) == {(PING, "in_flight"): 6}
 
 
 def test_one_request_and_its_answer_show_it() -> None:

@@ -29,6 +29,11 @@ CONNECTION_FIELDS = [name for name in CONNECTION.names or () if name not in _UNS
 _DIRECTION = [name for name in DIRECTION.names or () if name not in ("gap_previous", "gap_next")]
 
 
+def _of_direction(row: Any) -> list[Any]:
+    """The fields of a DIRECTION row. `sent` means something only beyond `next`."""
+    return [max(row["sent"], row["next"]) if name == "sent" else row[name] for name in _DIRECTION]
+
+
 @dataclass
 class Streams:
     """What reassembly made of a capture. `chunks`: by the connection's serial number, with their bytes."""
@@ -61,7 +66,7 @@ class Streams:
         for number, row, directions in zip(part.ended.tolist(), part.ended_rows, both, strict=True):
             serial = self._serials[number]
             assert serial not in self.ended
-            self.ended[serial] = [[row[n] for n in CONNECTION_FIELDS], [[d[n] for n in _DIRECTION] for d in directions]]
+            self.ended[serial] = [[row[n] for n in CONNECTION_FIELDS], [_of_direction(d) for d in directions]]
 
     def bounds(self) -> tuple[int, int] | None:
         """The earliest and the latest time."""

@@ -26,6 +26,7 @@ from ..console import (
     refuse,
 )
 from ..exit_codes import BREAKS, DAMAGED, DONE, INTERRUPTED, WRONG
+from ..kept_options import kept_options
 from ..values import chosen_definitions, chosen_key_log, limits_of
 
 if TYPE_CHECKING:
@@ -108,14 +109,20 @@ def _read(
     definitions: Definitions | None, key_log: KeyLog | None, watch: Watch,
 ) -> tuple[Run, list[Side]]:  # fmt: skip
     """Read the captures of a side, or with `split` of both."""
+    from kafkatap.reports.comparison.side_events import EVENT_SECTIONS
+    from kafkatap.reports.questions.registry import needs_of
+
     engine = engine_for(
-        selection, True, options.port or (), definitions, True, options.max_frame, limits_of(options), key_log=key_log
-    )
+        selection, True, options.port or (), definitions, True, options.max_frame, limits_of(options), key_log=key_log,
+        **needs_of(EVENT_SECTIONS)._asdict(),
+    )  # fmt: skip
     run = Run(captures, engine, watch=watch)
     run.start()
     from ...comparison.reading import read_sides
 
-    return run, read_sides(run, selection, split, options.utc)
+    kept = kept_options(options)
+    sides = read_sides(run, selection, split, options.utc)
+    return run, [side._replace(context=side.context._replace(options=kept)) for side in sides]
 
 
 def _finish(

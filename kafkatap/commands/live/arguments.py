@@ -111,6 +111,9 @@ def _add_outputs(also: argparse._ArgumentGroup) -> None:
     also.add_argument("--on", metavar="EXPRESSION",
                       help="with --write-pcap: exchanges that match are incidents, such as 'error or latency > 1s and "
                       "not long_poll'")  # fmt: skip
+    also.add_argument("--on-events", action="store_true",
+                      help="with --write-pcap: events are incidents, such as a broker that stops or hangs, or "
+                      "a storm of connections")  # fmt: skip
     also.add_argument("--ring-size", type=parse_size, default=64 << 20, metavar="SIZE",
                       help="with --on: memory for packets before an incident (default: 64m)")  # fmt: skip
     also.add_argument("--after", type=parse_duration, default=5_000_000_000, metavar="DURATION",

@@ -20,7 +20,7 @@ from kafkatap.kernels import store
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reports.batch import endpoint
 from kafkatap.reports.build import build_report
-from kafkatap.reports.questions.registry import needs_of
+from kafkatap.reports.questions.registry import counted_sections, needs_of
 
 from ...complaints import complain, reason_of
 from ...engine import Engine
@@ -36,6 +36,7 @@ from ...live.thread_priority import Priority, allow_return
 from ...selection import Selection, incident_selection, selection_of
 from ..console import discard_output, no_kafka, refuse
 from ..exit_codes import DONE, WRONG
+from ..kept_options import kept_options
 from ..values import check_section_options, chosen_definitions, chosen_key_log, limits_of, section_options
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
         with signals(stop) as handlers:
             limits = memory_limits(options.max_connections, options.max_waiting, options.max_names)
             monitor = Monitor(capture, engine, selection=selection, governor=_governor(options, best), limits=limits,
-                              sections=options.sections or ())  # fmt: skip
+                              sections=counted_sections(options.sections))  # fmt: skip
             return _watch(options, monitor, capture, incident, stop, handlers, notices)
     except OSError as error:
         if error.errno in GONE:
@@ -103,6 +104,7 @@ def _watch(
     handlers: list[Any],
     notices: Notices,
 ) -> int:
+    from ...live.event_watch import EventNotices
     from ...live.screen.recent_exchanges import Recent
 
     handlers.append(monitor.reset)
@@ -112,6 +114,7 @@ def _watch(
     screen = _wants_screen(options)
     try:
         closing = _outputs(options, monitor, capture, incident, notices.notify)
+        monitor.sinks.append(EventNotices(notices.notify, options.utc))
     except (ValueError, OSError) as error:
         return refuse(error)
     try:
@@ -196,7 +199,8 @@ def _engine(options: argparse.Namespace, selections: list[Selection], definition
     return Engine(
         options.topics, options.port or (), probes, definitions,
         assembler=Assembler(), max_frame=options.max_frame, problems=problems,
-        limits=limits, key_log=chosen_key_log(options, is_growing=True), **needs_of(options.sections)._asdict(),
+        limits=limits, key_log=chosen_key_log(options, is_growing=True), late=options.late,
+        **needs_of(options.sections)._asdict(),
     )  # fmt: skip
 
 
@@ -211,7 +215,7 @@ def _outputs(
 
         monitor.sinks.append(Recorder(
             options.write_pcap, on=incident, size=options.ring_size, after=options.after, limit=options.write_limit,
-            cool_down=options.cool_down,
+            cool_down=options.cool_down, on_events=options.on_events,
             links=capture.links, counters=capture.counters, notify=notify,
         ))  # fmt: skip
     if options.write_parquet:
@@ -240,7 +244,7 @@ def _outputs(
 
 def _report(options: argparse.Namespace, monitor: Monitor) -> int:
     """Print the report since the start. Its reader may be gone, as after a dropped session."""
-    context = monitor.context()
+    context = monitor.context()._replace(options=kept_options(options))
     result = build_report(
         monitor.windows.start, context, by=options.by, selected=selection_of(options).text, sections=options.sections,
         over_facts=monitor.sections, options=section_options(options),

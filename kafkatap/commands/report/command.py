@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkatap.kernels import store
-from kafkatap.reports.questions.registry import needs_of
+from kafkatap.reports.questions.registry import counted_sections, needs_of
 
 from ...captures.pipes import is_pipe
 from ...complaints import complain, name_of, reason_of
@@ -33,6 +33,7 @@ from ..console import (
     refuse,
 )
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
+from ..kept_options import kept_options
 from ..values import check_section_options, chosen_definitions, chosen_key_log, limits_of, section_options
 from .jobs import JobsRun, choose_jobs, run_with_jobs
 from .page import as_printed, choose_sections, has_curves, write_page
@@ -151,6 +152,7 @@ def _read_here(
         options.max_frame,
         limits_of(options),
         key_log=key_log,
+        late=options.late,
         **needs_of(options.sections)._asdict(),
     )
     run = Run(options.captures, engine, watch=watch, follow=follow)
@@ -166,8 +168,11 @@ def _read_here(
         fine=has_curves(options),
     )
     sections = None
-    if options.sections or log_join is not None:
-        sections = engine.section_counts(options.sections or ["broker-times"])
+    counted = counted_sections(options.sections)
+    if log_join is not None and options.sections is None:
+        counted = ("broker-times", *counted)
+    if counted:
+        sections = engine.section_counts(counted)
         engine.on_connections(sections.add_connections)
         if log_join is not None:
             engine.on_connections(log_join.also(sections.add_connections))
@@ -221,7 +226,7 @@ def _report(
             complain(f"{name_of(file.path)}: {file.damage}{advice_on(file)}")
     if run.files and all(f.fatal for f in run.files):
         return INTERRUPTED if run.interrupted else WRONG
-    context = read.context()
+    context = read.context()._replace(options=kept_options(options))
     note_key_log(options, run.files, key_log_of(run), context)
     report = build_report(
         read.counts, context, by=options.by, curves=has_curves(options), selected=selection.text,

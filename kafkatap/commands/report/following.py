@@ -14,7 +14,8 @@ from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import ReportCounts
 
 from ..console import discard_output
-from ..values import section_options, shown_inputs
+from ..kept_options import kept_options
+from ..values import section_options
 from .page import as_printed
 from .reporting import as_ordered, print_report
 
@@ -71,6 +72,7 @@ class IntervalReports:
         if not context.packets:
             return
         options = self._options
+        context = context._replace(options=kept_options(options))
         report = build_report(
             self.counts, context, by=options.by, selected=self._selected, sections=options.sections,
             over_facts=self._sections, options=section_options(options),
@@ -100,7 +102,7 @@ class IntervalReports:
         width = options.width or size.columns
         write_text(
             report, text, top=options.top, utc=options.utc, color=color, width=width, whole_ledger=options.verbose > 0,
-            captures=shown_inputs(options),
+            captures=options.captures,
         )  # fmt: skip
         lines = text.getvalue().splitlines()
         if len(lines) > size.lines:

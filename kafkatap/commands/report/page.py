@@ -13,7 +13,6 @@ from kafkatap.reports.model import Report
 from ...complaints import complain
 from ...installation import own_version
 from ...output_file import write_whole
-from ..values import shown_inputs
 
 
 def has_curves(options: argparse.Namespace) -> bool:
@@ -34,9 +33,12 @@ def as_printed(options: argparse.Namespace, report: Report) -> Report:
     """The report that is printed, and written as files besides the page."""
     if not options.is_all_on_page:
         return report
+    from kafkatap.reports.questions.registry import FIRST, load_sections
     from kafkatap.reports.rendering.json_report import REPORTS
 
     printed = set(REPORTS)
+    for section in load_sections(FIRST):
+        printed |= set(section.columns)
     if options.request_log:
         from kafkatap.reports.sections import broker_times
 
@@ -52,7 +54,7 @@ def write_page(options: argparse.Namespace, report: Report) -> None:
     page = render_report(
         report,
         chart_figures(report, options.utc),
-        captures=shown_inputs(options),
+        captures=options.captures,
         utc=options.utc,
         version=own_version(),
     )

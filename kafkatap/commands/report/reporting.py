@@ -14,7 +14,6 @@ from kafkatap.reports.sections import heading
 
 from ...installation import own_version
 from ..console import discard_output
-from ..values import shown_inputs
 
 __all__ = ["ReportCounts", "add_up_small_rows", "as_ordered", "build_report", "has_requests", "print_report"]
 
@@ -50,7 +49,7 @@ def print_report(options: argparse.Namespace, report: Report) -> None:
             color = None if options.color == "auto" else options.color == "always"
             write_text(
                 report, sys.stdout, top=options.top, utc=options.utc, color=color, width=options.width,
-                whole_ledger=options.verbose > 0, captures=shown_inputs(options),
+                whole_ledger=options.verbose > 0, captures=options.captures,
             )  # fmt: skip
         sys.stdout.flush()
     except BrokenPipeError:

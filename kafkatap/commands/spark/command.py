@@ -27,6 +27,7 @@ from ...spark.stages import watching
 from ...splits.secrets import read_key_logs
 from ..console import refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, TERMINATED, WRONG
+from ..kept_options import kept_options
 from ..values import check_section_options, chosen_definitions, limits_of, section_options
 from .arguments import LINES
 
@@ -170,7 +171,7 @@ def _job(
         tuple(options.port or ()), definitions, options.records, selection=selection,
         max_frame=options.max_frame, limits=limits_of(options),
         wanted=None if options.sections is None else tuple(options.sections), section_options=section_options(options),
-        key_log=key_log,
+        key_log=key_log, kept=(*kept_options(options), ("utc", "")),  # its reports have no other times
     )  # fmt: skip
     if options.checkpoint is not None:
         return _follow(session, options, reading)

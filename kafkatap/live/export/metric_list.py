@@ -15,7 +15,7 @@ from ..latency_buckets import BUCKET_BOUNDS
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 #: Outcomes of requests, as label values and as columns of `calls`.
-OUTCOMES = ("answered", "no_reply_expected", "unanswered", "response_lost")
+OUTCOMES = ("answered", "no_reply_expected", "in_flight", "unanswered", "response_lost")
 #: Sections of the ledger.
 LEDGER = {
     "packets": "Packets by what they are.",
@@ -154,6 +154,7 @@ METRICS: tuple[Metric, ...] = (
     _by("by", "zero_window_packets", "connections", _by_sender("zero_windows"),
         "Packets with a receive window of zero, by who sent them."),
     _histogram("handshake_rtt", "handshakes", "Round trip of TCP handshakes: SYN to the ACK of the SYN-ACK."),
+    _count("events", "Events, such as brokers that stop, hang or return, by kind.", "event"),
     _count("captured_packets", "Packets that were analysed."),
     _count("payload_bytes", "TCP payload on the wire."),
     _count("dropped_packets", "Packets that the kernel dropped because they were not read in time."),

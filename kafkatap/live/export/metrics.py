@@ -46,6 +46,7 @@ from .status_metrics import ledger_points, process_families, status_points
 
 if TYPE_CHECKING:
     from kafkatap.reports.counting.counts import ReportCounts
+    from kafkatap.reports.findings import Finding
 
     from ...engine import Engine
     from ..status import Status
@@ -109,7 +110,12 @@ class Metrics(Sink):
         self._health: Mapping[str, Array] = {}  # of the second that is added next
         self._ledger: dict[str, dict[str, int]] = {}
         self._ledger_before: dict[str, dict[str, int]] = {}
+        self._events: dict[str, int] = {}
         self._started = time.time_ns()
+
+    def add_event(self, finding: Finding) -> None:
+        with self._lock:
+            self._events[finding.id] = self._events.get(finding.id, 0) + 1
 
     def add_health(self, rows: Mapping[str, Array]) -> None:
         self._health = rows
@@ -218,9 +224,11 @@ class Metrics(Sink):
             copies = {name: table.rows() for name, table in self._tables.items()}
             texts = {name: list(labels.texts) for name, labels in self._labels.items()}
             ledger = {section: dict(parts) for section, parts in self._ledger.items()}
+            events = [Point((kind,), count, self._started) for kind, count in sorted(self._events.items())]
         texts["long_poll"] = ["false", "true"]
         named = {name: _Named(table, *copies[name], texts) for name, table in self._tables.items()}
         single = {**status_points(status, self._started), **ledger_points(ledger, self._started)}
+        single["kafkatap_events_total"] = events
         return [
             *(Family(m, _points(m, named[m.table]) if m.table else single[m.name]) for m in METRICS),
             *process_families(self._started),

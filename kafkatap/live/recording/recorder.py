@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from kafkatap.reassembly.link_types import link_name
 from kafkatap.reports import units
 from kafkatap.reports.batch import Array, Batch, endpoint
 from kafkatap.reports.counting.rollup import api_label
+from kafkatap.reports.findings import NOTE, Finding
 from kafkatap.reports.sections.error_codes import error_label
 
 from ...installation import own_version
@@ -53,6 +55,8 @@ _SMALL_RING = 8 << 20
 _NEVER = 1 << 62
 #: Error codes that a line names, at most.
 _NAMED = 3
+#: In place of an API in the cause of an incident that is an event.
+_EVENT = -1
 
 
 class Recorder(Sink):
@@ -60,7 +64,8 @@ class Recorder(Sink):
     `x-20261121T174501.123Z.pcap`, with the time of the match. The format is pcapng if it ends in .pcapng, else classic
     pcap (ns). Only the user can read the files (0600).
 
-    `on`: the incidents; the engine has to decode its fields (`Selection.engine_options`). `size`: bytes of packets in
+    `on`: the incidents; the engine has to decode its fields (`Selection.engine_options`). `on_events`: events that are
+    more than notes are incidents, too. `size`: bytes of packets in
     memory. `after`: ns of packets written after the last match. `cool_down`: ns for which a recorded cause does not
     match again. `limit`: bytes of all files together. `links`: the expected link types, with the names of their
     interfaces. `counters` returns the packets received and dropped so far, for pcapng. `notify` gets lines for users.
@@ -76,6 +81,7 @@ class Recorder(Sink):
         path: str | os.PathLike[str],
         *,
         on: Selection | None = None,
+        on_events: bool = False,
         size: int = RING_SIZE,
         after: int = AFTER,
         limit: int = LIMIT,
@@ -89,6 +95,8 @@ class Recorder(Sink):
         self.bytes = 0  # in all files
         self.incidents = 0
         self.selection = on
+        self._on_events = on_events
+        self._has_incidents = on is not None or on_events
         self._selector: Selector | None = None
         self._after = after
         self._limit = limit
@@ -99,7 +107,9 @@ class Recorder(Sink):
         self._complete: deque[CaptureFile] = deque()  # files of past incidents, the oldest first
         self._what = ""  # the incident whose file has no packet so far
         self._rotates = False  # a file was removed, and a line reported it
-        self._ring = PacketRing(form, size if on else _SMALL_RING, links or {}, counters, self._refused)
+        self._ring = PacketRing(
+            form, size if self._has_incidents else _SMALL_RING, links or {}, counters, self._refused
+        )
         self._file: CaptureFile | None = None
         self._described = 0  # interfaces that the file describes
         self._start = 0  # the position at which the file begins
@@ -112,7 +122,7 @@ class Recorder(Sink):
         self._lost = 0  # incidents that were not recorded
         self._over = False  # no more packets are written
         self._failed = False  # and a line reported it
-        if on is None:
+        if not self._has_incidents:
             self._open(self.path, fresh=False)
             if self._ring.links:
                 self._describe()
@@ -123,7 +133,7 @@ class Recorder(Sink):
         if self.path.suffix != ".pcapng" and len(links) > 1:
             kinds = ", ".join(f"{name} ({link_name(link)})" for link, name in links.items())
             raise ValueError(f"{self.path}: a pcap holds one link type, not those of {kinds}; name it .pcapng")
-        if self.selection is not None:
+        if self._has_incidents:
             folder = self.path.parent
             if not folder.is_dir():
                 raise FileNotFoundError(errno.ENOENT, "no such folder", str(folder))
@@ -162,6 +172,20 @@ class Recorder(Sink):
     def add_provisional(self, batch: Batch, engine: Engine) -> None:
         self.add_batch(batch, engine)
 
+    def add_event(self, finding: Finding) -> None:
+        if not self._on_events or finding.severity == NOTE:
+            return
+        now = self._ring.latest
+        party = finding.parties[0].name if finding.parties else ""
+        cause = (_EVENT, crc32(f"{finding.id} {party}".encode()), 0)
+        if self._cool_down.fresh([(cause, 0)], now):
+            if self._file is None and now >= self._retry:
+                self._begin_incident(units.safe(finding.text), finding.begin or now)
+            if self._file is not None:
+                self._cool_down.begin([(cause, 0)], now)
+            self._end, self._quiet_from, self._quiet_at = _NEVER, now + self._after, _NEVER
+        self._matched += 1
+
     def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         if self._file is None:
             return
@@ -191,11 +215,13 @@ class Recorder(Sink):
         """Open the file of an incident."""
         exchange = batch.exchanges[row]
         codes = batch.results["error_code"][batch.results["exchange"] == exchange["exchange"]]
-        what = describe(exchange, codes, engine)
+        moment = int(exchange["response_last" if exchange["outcome"] == r.ANSWERED else "request_last"])
+        self._begin_incident(describe(exchange, codes, engine), moment)
+
+    def _begin_incident(self, what: str, moment: int) -> None:
         self.incidents += 1
         self._matched = 0
         self._written = max(self._written, self._ring.oldest)
-        moment = int(exchange["response_last" if exchange["outcome"] == r.ANSWERED else "request_last"])
         try:
             self._open(self._free_path(moment if moment > 0 else self._ring.latest), fresh=True, comment=what)
         except OSError as error:

@@ -30,8 +30,8 @@ _PROMPT, _WAITING, _LONG_POLL = range(3)
 
 #: Columns of tally.GROUP_VALUES that are summed for a row.
 _SUMMED = (
-    "answered", "no_reply_expected", "unanswered", "response_lost", "request_bytes", "response_bytes", "throttled",
-    "throttle_wait_ns", "failed_exchanges", "error_codes",
+    "answered", "no_reply_expected", "in_flight", "unanswered", "response_lost", "request_bytes", "response_bytes",
+    "throttled", "throttle_wait_ns", "failed_exchanges", "error_codes",
 )  # fmt: skip
 
 Label = int | str | None
@@ -145,7 +145,7 @@ def _to_rows(rolled: Rolled, api_keys: Mapping[Label, int], errors: Mapping[Labe
     v = {column: np.zeros(len(places), np.int64) for column in _SUMMED}
     for column, total in v.items():
         np.add.at(total, place_of, rolled.values[column])
-    requests = v["answered"] + v["no_reply_expected"] + v["unanswered"] + v["response_lost"]
+    requests = v["answered"] + v["no_reply_expected"] + v["in_flight"] + v["unanswered"] + v["response_lost"]
     timed = _timed(rolled, place_of, len(places))
     tiers = [rolled.keys[i][1] for i in timed.tolist()]
     broker = rolled.percentiles(tally.M_BROKER, rolled.values["broker_max"], (P50, P99))[timed]

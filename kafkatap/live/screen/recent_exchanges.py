@@ -20,7 +20,9 @@ from kafkatap.dissector.dtypes import (
     NO_TIME,
     ORPHAN_RESPONSE,
     OUTCOMES,
+    RESPONSE_LOST,
     RESULT,
+    UNANSWERED,
     WAITS,
 )
 from kafkatap.kernels.arrays import taken
@@ -210,7 +212,7 @@ class Recent(Sink):
                     requests=int(requests[i]),
                     failed=int(failed[own].sum()),
                     throttled=int((rows["throttle_time_ms"][own] > 0).sum()),
-                    unanswered=int(np.isin(rows["outcome"][own], (2, 3)).sum()),
+                    unanswered=int(np.isin(rows["outcome"][own], (UNANSWERED, RESPONSE_LOST)).sum()),
                     broker_p50=_nearest(times, 5000),
                     broker_p99=_nearest(times, 9900),
                     last=int(max(rows["request_first"][own].max(), rows["response_last"][own].max())),

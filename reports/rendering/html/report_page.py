@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 from ... import units
 from ...model import Report, ReportTable, Value
 from ...sections.commands import with_captures
 from ...sections.row_commands import RowCommander
+from ..first_lines import finding_text, first_lines
 from ..text import heading_facts, ledger_line
 from .page import PageFigure, PageFinding, render_page
 
@@ -27,7 +28,7 @@ def render_report(
     return render_page(
         f"Kafka traffic in {_title(captures)}" if captures else "Kafka traffic",
         [*(table for table in report.tables if table.name != "summary"), report.ledger],
-        findings=_findings(report, captures),
+        findings=_findings(report, captures, utc),
         facts=heading_facts(report.heading, utc),
         figures=figures,
         warnings=report.warnings,
@@ -46,14 +47,14 @@ def _title(captures: Sequence[str]) -> str:
     return " and ".join(names) if left <= 0 else f"{', '.join(names[:_NAMED])} and {left:,} more"
 
 
-def _findings(report: Report, captures: Sequence[str]) -> list[PageFinding]:
+def _findings(report: Report, captures: Sequence[str], utc: bool) -> list[PageFinding]:
     table = next((t for t in report.tables if t.name == "summary"), None)
-    return [] if table is None else [_finding(table, row, captures) for row in table.rows]
+    if table is None:
+        return []
+    return [_finding(row, report.heading, captures, utc) for row in first_lines(table, whole=True)[0]]
 
 
-def _finding(table: ReportTable, row: tuple[Value, ...], captures: Sequence[str]) -> PageFinding:
-    found = dict(zip((c.name for c in table.columns), row, strict=True))
-    command = with_captures(str(found["command"] or ""), captures)
-    return PageFinding(
-        str(found["label"]), str(found["text"]), command, "good" if found["finding"] == "none" else "bad"
-    )
+def _finding(row: Mapping[str, Value], heading: ReportTable, captures: Sequence[str], utc: bool) -> PageFinding:
+    command = with_captures(str(row["command"] or ""), captures)
+    style = "good" if row["finding"] == "none" else "bad"
+    return PageFinding(str(row["label"]), finding_text(row, heading, utc), command, style)

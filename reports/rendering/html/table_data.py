@@ -15,7 +15,7 @@ from ..text_tables import BAD, RIGHT, SENTENCES, cell, clock_form, has_values
 
 #: Commands of a row, the most specific first: `kafkatap show ...` or nothing.
 RowCommands = Callable[[ReportTable, tuple[Value, ...]], Sequence[str]]
-_TEXTS = ("text", "texts", "versions")
+_TEXTS = ("text", "texts", "versions", "numbers", "parties", "packets")
 #: Columns of a higher rank are hidden at first, as on a terminal.
 _MOST_RANK = 3
 #: Columns whose words have a colour.

@@ -219,7 +219,8 @@ public class ClientShell {
                 case "close" -> {
                     boolean remain = line.take("operation", "").equals("remain");
                     var operation = remain ? CloseOptions.GroupMembershipOperation.REMAIN_IN_GROUP : CloseOptions.GroupMembershipOperation.DEFAULT;
-                    consumer.close(CloseOptions.groupMembershipOperation(operation).withTimeout(Duration.ofSeconds(10)));
+                    var timeout = Duration.ofSeconds(line.number("seconds", 10));
+                    consumer.close(CloseOptions.groupMembershipOperation(operation).withTimeout(timeout));
                     consumer = null;
                 }
                 default -> throw new IllegalArgumentException(line.verb());

@@ -1,0 +1,50 @@
+"""The account of time: the total time of an exchange is the sum of its parts, each with one cause.
+
+`TIME_PARTS` names the parts, in the order in which reports list them, and `parts_of` has their columns. Every report,
+table and output takes parts, names and words from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+#: The columns of EXCHANGE that are durations, ns, in the order of the table `exchanges`. 0 where they do not apply.
+DURATIONS = (
+    "broker_ns", "waiting_ns", "hol_wait_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns",
+    "loss_ns", "receiver_ns", "sender_ns", "nagle_ns", "path_ns", "unexplained_ns", "total_ns",
+)  # fmt: skip
+
+
+class TimePart(NamedTuple):
+    """A part of the total time. `column`: of EXCHANGE, less those of `without`. `meaning`: for help texts."""
+
+    name: str
+    column: str
+    meaning: str
+    without: str | None = None
+
+
+#: The parts of total_ns. No two overlap, and they sum to it.
+TIME_PARTS = (
+    TimePart("HOL", "hol_wait_ns", "head-of-line wait: behind an earlier request of the connection"),
+    TimePart("throttle", "throttle_wait_ns", "throttle wait: a quota held the response back, or muted the connection"),
+    TimePart("waiting", "waiting_ns", "for data (Fetch, ShareFetch) or other members (JoinGroup, SyncGroup)"),
+    TimePart("broker", "broker_ns", "the broker worked on the request, or waited for its followers", "waiting_ns"),
+    TimePart("loss", "loss_ns", "until a lost segment was sent again and acknowledged"),
+    TimePart("receiver", "receiver_ns", "the receive window was full or closed: its program read too slowly"),
+    TimePart("sender", "sender_ns", "the sender could send, and did not: its program, or Nagle's algorithm"),
+    TimePart("path", "path_ns", "the path: round trips, bandwidth, congestion window"),
+    TimePart("unexplained", "unexplained_ns", "in no other part"),
+)
+
+
+def parts_of(rows: Mapping[str, Any] | Array) -> dict[str, Any]:
+    """The parts by name, ns: of EXCHANGE rows int64 (n,) each, or of summed DURATIONS by column name."""
+    return {
+        part.name: rows[part.column] - rows[part.without] if part.without else rows[part.column] for part in TIME_PARTS
+    }

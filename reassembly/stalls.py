@@ -1,0 +1,399 @@
+"""Stalls: times in which a direction sent no data, and why. Every run notes them.
+
+Data that flows leaves less than QUIET_NS between two segments. A longer silence is a stall, and so is any wait of a
+sender that had filled the window that it knew. When the segment comes that ends a stall, STALL chunks say what it was,
+right before the chunk with its bytes. `opening` is the cause, `length` the duration in ns:
+
+* STALL_LOSS: the segment that ends it was sent before and not acknowledged, or such a retransmission was not
+  acknowledged when the stall began; it ends with the acknowledgement.
+* STALL_RECEIVER: the sender had filled the window, or it was closed.
+* STALL_NAGLE: little data was not acknowledged, and as little followed right after its acknowledgement.
+* STALL_SENDER: no acknowledgement set the segment free, and the one before it ended a write (PSH). If more than a
+  segment was under way, the time until its acknowledgement is the path's.
+* STALL_PATH: an acknowledgement set it free (the sender waited for a round trip), or the sender had more to send, as
+  the one before it ended no write (a slow link in front of the capture point).
+* STALL_UNKNOWN: an acknowledgement set it free, but the windows are not known, as the SYN was not captured.
+
+The capture may be made at either end. An acknowledgement that passes the capture point reaches the sender later, and
+what the sender then sends passes the capture point later still: after the round trip between both, which the handshake
+shows (`lag_of`). Only what the sender knew counts.
+
+Retransmissions behind the capture point bring no new bytes. STALL_RESENT says that the bytes from sequence number `seq`
+on reached their receiver with the copy at `ts`, STALL_RETRACTED that they had done so before. A retransmission is
+spurious if the acknowledgement echoes an earlier time stamp (Eifel, RFC 3522), comes sooner than a round trip, or came
+before it, or if the receiver reports data that it got twice (D-SACK, RFC 2883). STALL_LATE says that bytes behind the
+following ones came `length` ns before them, if that is a stall.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafkatap.kernels.decorator import helper, inlined
+from kafkatap.kernels.readers import be32, signed32
+
+from .dtypes import (
+    ACK,
+    CHUNK_STALL,
+    NOT_SCALED,
+    PSH,
+    RST,
+    STALL_LATE,
+    STALL_LOSS,
+    STALL_NAGLE,
+    STALL_PATH,
+    STALL_RECEIVER,
+    STALL_RESENT,
+    STALL_RETRACTED,
+    STALL_SENDER,
+    STALL_UNKNOWN,
+    SYN,
+)
+from .recent_packets import RECENT_ROWS
+from .stream_tables import FAR, add_chunk, distance
+
+#: Data segments of a direction that are farther apart than this have a stall between them, ns. Timers and schedulers
+#: leave up to a millisecond between the segments of a program that sends as fast as it can; the shortest waits of TCP
+#: itself (delayed acknowledgements, retransmission timers) are 40 ms and more.
+QUIET_NS = 2_000_000
+#: A segment that is set free by an acknowledgement follows it so soon, ns, and half of the round trip to the sender.
+RELEASE_NS = 1_000_000
+#: The capture is made at the sender if the round trip to it is shorter than this, ns.
+NEAR_NS = 1_000_000
+#: The MSS of an end that did not announce one, less its timestamps: that of Ethernet.
+_USUAL_MSS = 1_448
+#: The bytes of a time stamp in the TCP header.
+_TIME_STAMP = 12
+#: Kinds of TCP options.
+_END_OF_OPTIONS, _NOP, _SACK_BLOCKS, _TIMESTAMPS = 0, 1, 5, 8
+#: The least length of options with a SACK block.
+_LEAST_SACK = 10
+#: Packets of a direction that are searched for the one that its receiver knew last.
+_MOST_PACKETS = 1_024
+
+
+@inlined
+def window_shift(receiver, sender):  # type: ignore[no-untyped-def]
+    """The shift of the windows that `receiver` advertises (DIRECTION rows); -1 if it is not known. Windows are scaled
+    only if both ends said so."""
+    if receiver.shift == NOT_SCALED or sender.shift == NOT_SCALED:
+        return np.int64(0)
+    if receiver.shift < 0 or sender.shift < 0:
+        return np.int64(-1)
+    return np.int64(receiver.shift)
+
+
+@helper
+def lag_of(t, number):  # type: ignore[no-untyped-def]
+    """The round trip between the capture point and the sender of direction `number` during the handshake, ns; 0 if it
+    was not captured."""
+    if t.directions[number].lag >= 0:
+        return np.int64(t.directions[number].lag)
+    row = t.connections[number >> 1]
+    if row.handshake_rtt_ns < 0 or row.syn_at == 0 or row.syn_ack_at == 0:
+        return np.int64(0)
+    to_server = min(max(np.int64(0), row.syn_ack_at - row.syn_at), row.handshake_rtt_ns)
+    return row.handshake_rtt_ns - to_server if number & 1 == row.client else to_server
+
+
+@inlined
+def mss_of(stream, other):  # type: ignore[no-untyped-def]
+    """The data that fits into a segment of a connection: its MSS, less what each time stamp takes of it."""
+    if stream.mss != 0 and other.mss != 0:
+        mss = np.int64(min(stream.mss, other.mss))
+        return mss - _TIME_STAMP if stream.timestamps != 0 and other.timestamps != 0 else mss
+    return np.int64(_USUAL_MSS)
+
+
+@inlined
+def is_filled(room, window, mss):  # type: ignore[no-untyped-def]
+    """Whether a window with so much room lets its sender send nothing more: less than a segment, or half of it."""
+    return room <= 0 or room < min(mss, window // 2)
+
+
+@inlined
+def note_sent(stream, other, segment, sent):  # type: ignore[no-untyped-def]
+    """Note a segment with data, up to offset `sent`, for the stall that may follow."""
+    stream.last_data = segment.ts
+    stream.last_wire = segment.wire
+    stream.acked_then = stream.acked
+    stream.is_pushed = 1 if segment.tcp_flags & PSH else 0
+    shift = window_shift(other, stream)
+    stream.is_limited = 0
+    if other.window == 0:
+        stream.is_limited = 1
+    elif shift >= 0 and other.window > 0:
+        window = np.int64(other.window) << shift
+        room = window - (sent - max(stream.acked, np.int64(0)))
+        if is_filled(room, window, mss_of(stream, other)):
+            stream.is_limited = 1
+
+
+@inlined
+def note_window(stream, other, segment):  # type: ignore[no-untyped-def]
+    """Note the window that a segment of `stream` advertises. A larger one may free `other`, a closed one stops it."""
+    if segment.window > stream.window:
+        other.freed_at = segment.ts
+    elif segment.window == 0:
+        other.is_limited = 1
+    stream.window = segment.window
+
+
+@inlined
+def may_have_stalled(stream, ts):  # type: ignore[no-untyped-def]
+    """Whether `note_stall` has something to say of a direction that sends new data at a time."""
+    return stream.last_data != 0 and (
+        ts - stream.last_data > QUIET_NS or stream.is_limited != 0 or stream.lost_ns != 0 or stream.awaited_ns != 0
+    )
+
+
+@helper
+def _add_stall(t, number, cause, ns, ts):  # type: ignore[no-untyped-def]
+    """Emit a STALL chunk of direction `number`. `chunks_full` has made room."""
+    stream = t.directions[number]
+    chunk = add_chunk(t, CHUNK_STALL, number, ts, np.int64(0))
+    chunk.opening = cause
+    chunk.length = ns
+    chunk.seq = (stream.base_seq + stream.next) & 0xFFFFFFFF
+
+
+@helper
+def _was_limited(t, number, begin, lag):  # type: ignore[no-untyped-def]
+    """Whether the sender of direction `number` had filled the window that it knew when a stall began: that of the last
+    packet so long before."""
+    stream, acking = t.directions[number], t.directions[number ^ 1]
+    if lag < NEAR_NS or stream.is_limited != 0:
+        return stream.is_limited != 0
+    shift = window_shift(acking, stream)
+    if shift < 0:
+        return False
+    gone = max(np.int64(0), t.state[0].recent - RECENT_ROWS)
+    at = np.int64(acking.recent)
+    for _ in range(_MOST_PACKETS):
+        if at <= gone:
+            break
+        row = t.recent[np.uintp(at & (RECENT_ROWS - 1))]
+        if row.ts <= begin - lag:
+            if row.tcp_flags & (ACK | SYN | RST) != ACK:
+                break
+            window = np.int64(row.window) << shift
+            sent = max(stream.sent, stream.next)
+            room = window - (sent - (stream.next + distance(stream, np.int64(row.ack))))
+            return is_filled(room, window, mss_of(stream, acking))
+        at = row.previous
+    return False
+
+
+@inlined
+def _in_flight_then(stream):  # type: ignore[no-untyped-def]
+    """The bytes that were not acknowledged when a direction sent its last data."""
+    return max(stream.sent, stream.next) - max(stream.acked_then, np.int64(0))
+
+
+@helper
+def _released_cause(t, number, wire):  # type: ignore[no-untyped-def]
+    """Why direction `number` waited for the acknowledgement that set a segment of `wire` bytes free."""
+    stream, other = t.directions[number], t.directions[number ^ 1]
+    mss = mss_of(stream, other)
+    sent = max(stream.sent, stream.next)
+    if 0 < _in_flight_then(stream) < mss and stream.last_wire < mss and wire < mss and stream.acked >= sent:
+        return np.int64(STALL_NAGLE)
+    return np.int64(STALL_PATH if window_shift(other, stream) >= 0 else STALL_UNKNOWN)
+
+
+@helper
+def note_stall(t, number, segment):  # type: ignore[no-untyped-def]
+    """Emit what kept direction `number` waiting from its last data segment to this one, which brings new data."""
+    stream = t.directions[number]
+    ts, begin = segment.ts, stream.last_data
+    if stream.lost_ns > 0:
+        _add_stall(t, number, STALL_LOSS, stream.lost_ns, ts)
+        stream.lost_ns = 0
+    if stream.awaited_ns > 0:
+        _add_stall(t, number, STALL_PATH, stream.awaited_ns, ts)
+        stream.awaited_ns = 0
+    if ts - begin <= 0 or (ts - begin <= QUIET_NS and stream.is_limited == 0):
+        return
+    lag = lag_of(t, number)
+    blocked_until = min(ts, max(begin, stream.freed_at + lag))
+    if lag >= NEAR_NS and stream.acked < max(stream.sent, stream.next):
+        blocked_until = ts  # its sender may know less than was captured
+    is_released = blocked_until > begin and ts - blocked_until <= RELEASE_NS + lag // 2
+    idle = np.int64(STALL_SENDER if stream.is_pushed != 0 else STALL_PATH)
+    cause = idle
+    if stream.acked_then < stream.recovery:
+        cause = np.int64(STALL_LOSS)
+    elif _was_limited(t, number, begin, lag):
+        cause = np.int64(STALL_RECEIVER)
+    elif is_released:
+        cause = _released_cause(t, number, segment.wire)
+    elif _in_flight_then(stream) >= 2 * mss_of(stream, t.directions[number ^ 1]) and blocked_until > begin:
+        cause = np.int64(STALL_PATH)
+    if is_released or cause == idle:
+        blocked_until = ts
+    if blocked_until > begin:
+        _add_stall(t, number, cause, blocked_until - begin, ts)
+    if ts > blocked_until:
+        _add_stall(t, number, idle, ts - blocked_until, ts)
+
+
+@helper
+def _option(buf, segment, wanted):  # type: ignore[no-untyped-def]
+    """Where the option of a kind begins among those of a segment; -1 if there is none."""
+    if segment.options < 0:
+        return np.int64(-1)
+    end = segment.at
+    at = end - segment.options
+    while at + 2 <= end:
+        kind = np.int64(buf[np.uintp(at)])
+        if kind == _NOP:
+            at += 1
+            continue
+        length = np.int64(buf[np.uintp(at + 1)])
+        if kind == wanted and at + length <= end:
+            return np.int64(at)
+        if kind == _END_OF_OPTIONS or length < 2:
+            break
+        at += length
+    return np.int64(-1)
+
+
+@helper
+def _time_stamp(buf, segment, is_echo):  # type: ignore[no-untyped-def]
+    """The TCP time stamp of a segment, or that which it echoes; -1 if it has none."""
+    at = _option(buf, segment, _TIMESTAMPS)
+    if at < 0 or buf[np.uintp(at + 1)] != 10:
+        return np.int64(-1)
+    return be32(buf, at + (6 if is_echo else 2))
+
+
+@helper
+def _note_copy(t, buf, number, segment, offset):  # type: ignore[no-untyped-def]
+    """Note a retransmission of bytes that were captured before and not acknowledged."""
+    stream = t.directions[number]
+    if stream.copy_end == 0:
+        stream.copy_from = offset
+        stream.copy_stamp = _time_stamp(buf, segment, False)
+        stream.copies = 0
+    stream.copy_from = min(stream.copy_from, offset)
+    stream.copy_end = max(stream.copy_end, offset + segment.wire)
+    stream.copy_at = segment.ts
+    stream.copies += 1
+
+
+@helper
+def _note_repeated(t, buf, number, segment, offset):  # type: ignore[no-untyped-def]
+    """Note a segment with bytes before the highest one sent."""
+    stream = t.directions[number]
+    sent = max(stream.sent, stream.next)
+    end = offset + segment.wire
+    if stream.acked >= end:
+        if segment.wire > 1 or end != sent:  # else a keep-alive
+            stream.spurious_packets += 1
+            stream.spurious_due += 1
+        return
+    silent = segment.ts - stream.last_data
+    if stream.last_data != 0 and silent > QUIET_NS:
+        stream.lost_ns += silent
+    stream.recovery = max(stream.recovery, max(sent, end))
+    stream.last_data = segment.ts
+    stream.acked_then = stream.acked
+    if end <= stream.next:
+        _note_copy(t, buf, number, segment, offset)
+        return
+    if stream.lost_ns > 0:
+        _add_stall(t, number, STALL_LOSS, stream.lost_ns, segment.ts)
+        stream.lost_ns = 0
+    if stream.held >= 0 and offset <= stream.next:
+        late = segment.ts - t.held[stream.held].ts
+        if t.held[stream.held].offset > stream.next and late > QUIET_NS:
+            _add_stall(t, number, STALL_LATE, late, segment.ts)
+
+
+@helper
+def note_data(t, buf, number, segment, offset):  # type: ignore[no-untyped-def]
+    """Note a segment of direction `number` with data from a stream offset on, before its bytes are added."""
+    stream = t.directions[number]
+    if abs(offset - stream.next) > FAR:
+        return
+    sent = max(stream.sent, stream.next)
+    if stream.last_data != 0 and offset < sent:
+        _note_repeated(t, buf, number, segment, offset)
+    else:
+        if may_have_stalled(stream, segment.ts):
+            note_stall(t, number, segment)
+        note_sent(stream, t.directions[number ^ 1], segment, offset + segment.wire)
+    stream.sent = max(sent, offset + segment.wire)
+
+
+@helper
+def _is_spurious(t, buf, number, segment):  # type: ignore[no-untyped-def]
+    """Whether a segment that acknowledges retransmitted bytes of direction `number` shows that the first copy
+    arrived."""
+    stream = t.directions[number]
+    echoed = _time_stamp(buf, segment, True)
+    if echoed >= 0 and stream.copy_stamp >= 0:
+        return signed32((echoed - stream.copy_stamp) & 0xFFFFFFFF) < 0
+    away = t.connections[number >> 1].handshake_rtt_ns - lag_of(t, number)
+    return away >= NEAR_NS and segment.ts - stream.copy_at < away // 2
+
+
+@helper
+def resolve_copies(t, buf, number, segment):  # type: ignore[no-untyped-def]
+    """A segment of the other end acknowledges retransmitted bytes of direction `number`."""
+    stream = t.directions[number]
+    if stream.acked <= stream.copy_from:
+        return
+    if _is_spurious(t, buf, number, segment):
+        stream.spurious_packets += stream.copies
+        stream.spurious_due += stream.copies
+        stream.awaited_ns += stream.lost_ns
+        stream.lost_ns = 0
+        stream.recovery = 0
+    else:
+        chunk = add_chunk(t, CHUNK_STALL, number, stream.copy_at, np.int64(0))
+        chunk.opening = STALL_RESENT
+        chunk.seq = (stream.base_seq + stream.copy_from) & 0xFFFFFFFF
+    stream.copies = 0
+    stream.copy_from = stream.acked
+    if stream.acked >= stream.copy_end:
+        stream.copy_end = 0
+        stream.copy_from = 0
+
+
+@helper
+def _duplicate_bytes(buf, segment):  # type: ignore[no-untyped-def]
+    """The length of the first SACK block of a segment if it lies below its acknowledgement: its sender got those bytes
+    twice. 0 if it lies above: it got bytes behind missing ones. -1 if there is none."""
+    at = _option(buf, segment, _SACK_BLOCKS)
+    if at < 0 or buf[np.uintp(at + 1)] < 10:
+        return np.int64(-1)
+    first, last = be32(buf, at + 2), be32(buf, at + 6)
+    if signed32((last - segment.ack) & 0xFFFFFFFF) > 0:
+        return np.int64(0)
+    return max(np.int64(0), signed32((last - first) & 0xFFFFFFFF))
+
+
+@helper
+def note_duplicate_report(t, buf, number, segment):  # type: ignore[no-untyped-def]
+    """Count what a segment reports by D-SACK: its sender got data of direction `number` twice. A report of data behind
+    missing bytes frees its sender, as an acknowledgement does."""
+    if segment.options < _LEAST_SACK:
+        return
+    length = _duplicate_bytes(buf, segment)
+    if length == 0:
+        t.directions[number].freed_at = segment.ts
+    if length <= 0:
+        return
+    stream, other = t.directions[number], t.directions[number ^ 1]
+    mss = mss_of(stream, other)
+    count = max(np.int64(1), (length + mss - 1) // mss)
+    known = min(count, np.int64(stream.spurious_due))
+    stream.spurious_due -= known
+    if count == known:
+        return
+    stream.spurious_packets += count - known
+    stream.awaited_ns += stream.lost_ns
+    stream.lost_ns = 0
+    stream.recovery = 0
+    _add_stall(t, number, STALL_RETRACTED, np.int64(0), segment.ts)

@@ -1,0 +1,213 @@
+"""Addresses that brokers advertise, and that clients cannot reach."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import units
+from ..batch import H_REFUSED, H_UNANSWERED, Array, Context, endpoint
+from ..counting.count_table import EMPTY, MAX, MIN, SUM
+from ..findings import ERROR, Finding, Party
+from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..questions.gathered import Gathered
+from ..questions.section import SectionInput
+from ..questions.section_counts import Tally
+from .parties import client_option, client_parties, client_words
+from .signature import LABEL, Signature
+from .sums import Work, rows_of, work_of_clients
+
+#: One refused connect may be a broker that restarts.
+_LEAST_FAILED = 2
+#: A client that asks for addresses so often, at such intervals on average, found none that works: clients refresh
+#: what they know each 5 minutes (metadata.max.age.ms, topic.metadata.refresh.interval.ms), and pause for at most 10 s
+#: after a failure (reconnect.backoff.max.ms of librdkafka).
+_LEAST_ASKED, _PAUSE_NS = 5, 10 * units.SECOND
+#: SaslHandshake, ApiVersions, SaslAuthenticate, Metadata, FindCoordinator: a client that sends no others has not begun
+#: to work.
+_PREPARING = frozenset((17, 18, 36, 3, 10))
+#: Answers with addresses: a kind of fact for each.
+_ADDRESSES = ("metadata broker", "coordinator", "coordinator of key")
+
+_TOLD = CountForm(
+    "advice.told",
+    {"client_id": TEXT, "client_ip": ADDRESS, "host": TEXT, "port": NUMBER},
+    {"responses": SUM, "first": MIN, "last": MAX, "packet": MIN},
+    {"client_id": OTHER, "client_ip": -1, "host": OTHER, "port": -1},
+)
+_CONNECTS = CountForm(
+    "advice.connects",
+    {"client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER},
+    {"connects": SUM, "refused": SUM, "unanswered": SUM, "reached": SUM, "first": MIN, "last": MAX, "packet": MIN},
+    {"client_ip": -1, "broker_ip": -1, "broker_port": -1},
+)
+
+
+def _read(gathered: Gathered, tally: Tally) -> None:
+    rows = gathered.exchanges
+    for kind in _ADDRESSES:
+        facts = gathered.facts(kind)
+        facts = facts.where((facts["port"] > 0) & (facts["host"] >= 0)) if len(facts) else facts
+        if not len(facts):
+            continue
+        of = rows[facts.exchange]
+        keys = {
+            "client_id": of["client_id"],
+            "client_ip": of["client_ip"],
+            "host": facts["host"],
+            "port": facts["port"],
+        }
+        at = of["response_last"]
+        values = {"responses": 1, "first": at, "last": at, "packet": of["response_packet_last"]}
+        tally.add(_TOLD.name, keys, values)
+
+
+def _read_connections(rows: Array, tally: Tally) -> None:
+    refused, unanswered = rows["handshake"] == H_REFUSED, rows["handshake"] == H_UNANSWERED
+    has_failed = refused | unanswered
+    syns = np.where(unanswered, rows["packets"], 1)  # an end that gets no answer repeats its SYN
+    tally.add(_CONNECTS.name, {name: rows[name] for name in _CONNECTS.keys}, {
+        "connects": syns, "refused": refused, "unanswered": np.where(unanswered, syns, 0), "reached": ~has_failed,
+        "first": np.where(has_failed, rows["first"], EMPTY[MIN]),
+        "last": np.where(has_failed, rows["last"], EMPTY[MAX]),
+        "packet": np.where(has_failed, rows["first_packet"], EMPTY[MIN]),
+    })  # fmt: skip
+
+
+class _Seen(NamedTuple):
+    """Connects of the capture, by addresses as texts. `failed`: by client and broker. `reached`: brokers with a
+    connection of any client. `tried`: clients with the brokers that they connected to, with success or not."""
+
+    failed: dict[tuple[str | None, str], dict[str, int]]
+    reached: set[str]
+    tried: set[tuple[str | None, str]]
+
+
+def _seen(given: SectionInput) -> _Seen:
+    context = given.context
+    seen = _Seen({}, set(), set())
+    for row in rows_of(given, _CONNECTS):
+        client = context.address(row["client_ip"])
+        broker = endpoint(context.address(row["broker_ip"]), row["broker_port"])
+        seen.tried.add((client, broker))
+        if row["reached"]:
+            seen.reached.add(broker)
+        if row["refused"] or row["unanswered"]:
+            seen.failed[client, broker] = row
+    return seen
+
+
+def _failures(seen: _Seen, address: str | None, told: str) -> dict[str, int] | None:
+    """The failed connects of a client to an address that it was told. The capture does not show the address of a name:
+    it is that of the failed connects to the same port if nobody reached that port at any address."""
+    if _is_literal(told):
+        return None if told in seen.reached else seen.failed.get((address, told))
+    port = told.rpartition(":")[2]
+    if any(broker.rpartition(":")[2] == port for broker in seen.reached):
+        return None
+    found = [row for (who, broker), row in seen.failed.items() if who == address and broker.endswith(f":{port}")]
+    return found[0] if len(found) == 1 else None
+
+
+def _findings(given: SectionInput) -> list[Finding]:
+    seen, work = _seen(given), work_of_clients(given)
+    clients: dict[tuple[int, int], dict[str, dict[str, int]]] = {}
+    for row in rows_of(given, _TOLD):
+        host = given.context.text(row["host"])
+        if host is not None and row["port"] > 0:
+            clients.setdefault((row["client_id"], row["client_ip"]), {})[endpoint(host, row["port"])] = row
+    made = []
+    for (client, ip), told in clients.items():
+        whole = work.get((client, ip))
+        if whole is None:
+            continue
+        address = given.context.address(ip)
+        failing = {broker: failed for broker in told if (failed := _failures(seen, address, broker)) is not None}
+        who = client, ip
+        found = [_failed(given.context, who, b, told[b], failed, whole) for b, failed in sorted(failing.items())]
+        made += [finding for finding in found if finding is not None]
+        if not failing and _never_tried(told, address, seen, whole):
+            made.append(_untried(given.context, who, told, whole))
+    return made
+
+
+def _failed(
+    context: Context, who: tuple[int, int], broker: str, told: dict[str, int], row: dict[str, int], whole: Work
+) -> Finding | None:
+    """All connects to an advertised address failed."""
+    if row["refused"] + row["unanswered"] < _LEAST_FAILED:
+        return None
+    ways = [f"{row[way]:,} {way}" for way in ("refused", "unanswered") if row[way]]
+    text = (
+        f"{broker}, which the broker advertises to {client_words(context, *who)}, cannot be reached: "
+        f"{' and '.join(ways)} of {row['connects']:,} connects"
+    )
+    begin, end = row["first"], max(row["last"], told["last"])
+    return _finding(
+        context, who, broker, text, begin, end, whole, (row["packet"], told["packet"]),
+        {"refused": row["refused"], "unanswered": row["unanswered"], "responses": told["responses"]},
+    )  # fmt: skip
+
+
+def _never_tried(told: dict[str, dict[str, int]], address: str | None, seen: _Seen, whole: Work) -> bool:
+    """Whether a client gets nowhere with what it is told: it asks again and again, does nothing else, and is never
+    told an address that it connects to. Names are no evidence: the capture does not show their addresses."""
+    if whole.requests_of(3, 10) < _LEAST_ASKED or whole.api_keys - _PREPARING:
+        return False
+    if any((address, broker) in seen.tried or not _is_literal(broker) for broker in told):
+        return False
+    first, last = min(row["first"] for row in told.values()), max(row["last"] for row in told.values())
+    return last - first <= _PAUSE_NS * whole.requests_of(3, 10)
+
+
+def _is_literal(broker: str) -> bool:
+    """Whether a host is an address, not a name."""
+    host = broker.rpartition(":")[0].strip("[]")
+    return ":" in host or all(part.isdigit() for part in host.split("."))
+
+
+def _untried(context: Context, who: tuple[int, int], told: dict[str, dict[str, int]], whole: Work) -> Finding:
+    broker = min(told, key=lambda name: (-told[name]["responses"], name))
+    asked = whole.requests_of(3, 10)
+    more = f" and {len(told) - 1:,} more" if len(told) > 1 else ""
+    text = (
+        f"{broker}{more}, which the broker advertises to {client_words(context, *who)}, is never connected to: the "
+        f"client asks for addresses {asked:,} times, and does nothing else"
+    )
+    begin, end = min(row["first"] for row in told.values()), max(row["last"] for row in told.values())
+    packet = min(row["packet"] for row in told.values())
+    return _finding(context, who, broker, text, begin, end, whole, (packet,), {"asked": asked})
+
+
+def _finding(
+    context: Context, who: tuple[int, int], broker: str, text: str, begin: int, end: int, whole: Work,
+    packets: tuple[int, ...], numbers: dict[str, int],
+) -> Finding:  # fmt: skip
+    is_stuck = not whole.api_keys - _PREPARING
+    parties = (*client_parties(context, *who), Party("broker", broker))
+    return Finding(
+        ADVERTISED.id, ERROR, LABEL, text, max(end - begin, 0) if is_stuck else 0, begin, end,
+        numbers | {"lasts_ns": max(end - begin, 0)}, packets, parties, ADVERTISED.setting, ADVERTISED.remedy,
+        (("filter", "api in (Metadata, FindCoordinator)"), *client_option(context, who[0])), "show",
+    )  # fmt: skip
+
+
+ADVERTISED = Signature(
+    "advertised_unreachable",
+    "a broker advertises an address that clients cannot reach",
+    "A Metadata or FindCoordinator response names an address. The client's connects to it are refused (RST), or not "
+    "answered, or there are none while the client asks for addresses again and again.",
+    "advertised.listeners",
+    "Advertise an address and port that these clients reach (`advertised.listeners` of the broker, for the listener "
+    "that they use), or open the firewall between them.",
+    f"{_LEAST_FAILED} connects or more failed, as a single one may be a broker that restarts, and no client of the "
+    f"capture reached that address. Or the client asked {_LEAST_ASKED} times or more, {_PAUSE_NS // units.SECOND} s "
+    "apart at most on average, and did nothing else: clients refresh what works each 5 minutes. A host that is a name "
+    "counts if the client's connects to its port failed, at one address, and nobody reached that port.",
+    _findings,
+    (_TOLD, _CONNECTS),
+    _read,
+    _read_connections,
+    facts=_ADDRESSES,
+)

@@ -1,0 +1,139 @@
+"""Receive buffers smaller than bandwidth times delay: a transfer waits for the window once in each round trip."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import ANSWERED
+
+from .. import units
+from ..batch import NO_SCALE, P_KAFKA, Array
+from ..counting.count_table import MAX, MIN, SUM
+from ..findings import WARNING, Finding
+from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..questions.gathered import Gathered
+from ..questions.section import SectionInput
+from ..questions.section_counts import Tally
+from .parties import broker_party, client_option, client_parties, client_words
+from .signature import LABEL, Signature
+from .sums import rows_of, work_of_clients
+
+#: A share of a client's time that a person notices, and the least time.
+_SHARE, _LEAST_NS = 0.2, 100_000_000
+#: Below this round trip, 64 KiB a round trip are more than a network of 500 Mbit/s carries.
+_RTT_NS = 1_000_000
+#: A transfer of fewer round trips is too short to fill any buffer.
+_ROUNDS = 4
+
+_WAITS = CountForm(
+    "advice.receiver_waits",
+    {"connection": NUMBER, "client_id": TEXT, "client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER,
+     "is_request": NUMBER},
+    {"receiver_ns": SUM, "transfer_ns": SUM, "bytes": SUM, "exchanges": SUM, "first": MIN, "last": MAX, "packet": MIN},
+    {"connection": 0, "client_id": OTHER, "client_ip": -1, "broker_ip": -1, "broker_port": -1},
+)  # fmt: skip
+_PATHS = CountForm(
+    "advice.paths", {"connection": NUMBER},
+    {"rtt_ns": MAX, "client_zero_windows": SUM, "broker_zero_windows": SUM, "is_unscaled": MAX, "last": MAX},
+    {"connection": 0}, newest="last",
+)  # fmt: skip
+#: What several connections of a client add up to.
+_ADDED = ("receiver_ns", "transfer_ns", "bytes", "exchanges", "connections")
+
+
+def _read(gathered: Gathered, tally: Tally) -> None:
+    chosen = np.flatnonzero((gathered.column("receiver_ns") > 0) & (gathered.column("outcome") == ANSWERED))
+    if not len(chosen):
+        return
+    rows = gathered.exchanges[chosen]
+    is_request = rows["request_bytes"] > rows["response_bytes"]
+    keys = {name: rows[name] for name in _WAITS.keys if name != "is_request"} | {"is_request": is_request}
+    tally.add(_WAITS.name, keys, {
+        "receiver_ns": rows["receiver_ns"], "exchanges": 1,
+        "transfer_ns": rows["receiver_ns"] + rows["path_ns"] + rows["sender_ns"] + rows["loss_ns"],
+        "bytes": np.maximum(rows["request_bytes"], rows["response_bytes"]),
+        "first": rows["request_first"], "last": rows["response_last"],
+        "packet": np.where(is_request, rows["request_packet_first"], rows["response_packet_first"]),
+    })  # fmt: skip
+
+
+def _read_connections(rows: Array, tally: Tally) -> None:
+    rows = rows[(rows["protocol"] == P_KAFKA) & (rows["handshake_rtt_ns"] >= _RTT_NS)]
+    if len(rows):
+        unscaled = (rows["client_window_scale"] == NO_SCALE) | (rows["broker_window_scale"] == NO_SCALE)
+        tally.add(_PATHS.name, {"connection": rows["connection"]}, {
+            "rtt_ns": rows["handshake_rtt_ns"], "is_unscaled": unscaled, "last": rows["last"],
+            "client_zero_windows": rows["client_zero_windows"], "broker_zero_windows": rows["broker_zero_windows"],
+        })  # fmt: skip
+
+
+def _findings(given: SectionInput) -> list[Finding]:
+    work = work_of_clients(given)
+    paths = {row["connection"]: row for row in rows_of(given, _PATHS)}
+    worst: dict[tuple[int, int, int], dict[str, int]] = {}
+    for row in rows_of(given, _WAITS):
+        path, who = paths.get(row["connection"]), (row["client_id"], row["client_ip"], row["is_request"])
+        if path is None or not row["connection"]:
+            continue
+        # A receiver that closes its window reads too slowly: a larger buffer would be full as well.
+        is_closed = path["broker_zero_windows" if row["is_request"] else "client_zero_windows"]
+        if is_closed or row["transfer_ns"] < _ROUNDS * path["rtt_ns"] * row["exchanges"]:
+            continue
+        row |= {"rtt_ns": path["rtt_ns"], "is_unscaled": path["is_unscaled"], "connections": 1}
+        if (old := worst.get(who)) is not None:
+            larger = max(row, old, key=lambda one: one["receiver_ns"])
+            span = {"first": min(row["first"], old["first"]), "last": max(row["last"], old["last"])}
+            row = larger | {name: row[name] + old[name] for name in _ADDED} | span
+        worst[who] = row
+    return [
+        _finding(given, row, work[who[:2]].time_ns)
+        for who, row in worst.items()
+        if who[:2] in work and row["receiver_ns"] >= max(_LEAST_NS, _SHARE * work[who[:2]].time_ns)
+    ]
+
+
+def _finding(given: SectionInput, row: dict[str, int], time_ns: int) -> Finding:
+    context = given.context
+    who = client_words(context, row["client_id"], row["client_ip"])
+    broker = broker_party(context, row["broker_ip"], row["broker_port"])
+    rate = row["bytes"] * units.SECOND // max(row["transfer_ns"], 1)
+    window = rate * row["rtt_ns"] // units.SECOND
+    whose, setting = (
+        (broker.name, "socket.receive.buffer.bytes of the broker")
+        if row["is_request"] else (who, "receive.buffer.bytes (librdkafka: socket.receive.buffer.bytes)")
+    )  # fmt: skip
+    why = " (no window scaling)" if row["is_unscaled"] else ""
+    before = f"{who}: " if row["is_request"] else ""
+    share = row["receiver_ns"] / max(time_ns, 1)
+    text = (
+        f"{before}the receive window of {whose}{why} lets about {units.size(window)} pass in a round trip of "
+        f"{units.duration(row['rtt_ns'])}, so {units.size(rate)}/s: {units.duration(row['receiver_ns'])} of waits, "
+        f"{units.share(share)} of its time, though it reads at once"
+    )
+    numbers = {name: row[name] for name in ("receiver_ns", "transfer_ns", "rtt_ns", "exchanges", "connections")}
+    return Finding(
+        BUFFERS.id, WARNING, LABEL, text, row["receiver_ns"], row["first"], row["last"],
+        numbers | {"window_bytes": window, "rate_bytes": rate, "share": share},
+        (row["packet"],), (*client_parties(context, row["client_id"], row["client_ip"]), broker),
+        "net.ipv4.tcp_window_scaling" if row["is_unscaled"] else setting, BUFFERS.remedy,
+        (("sections", "connections"), *client_option(context, row["client_id"])),
+    )  # fmt: skip
+
+
+BUFFERS = Signature(
+    "small_buffer",
+    "a receive buffer is smaller than bandwidth times delay",
+    "A large message arrives in portions of one receive window. Each waits a round trip for the acknowledgement of the "
+    "one before, though the window is never closed, so the receiver reads at once (`receiver_ns`).",
+    "receive.buffer.bytes, socket.receive.buffer.bytes, net.ipv4.tcp_window_scaling",
+    "Set the buffer to -1 (the system's, which grows) or to bandwidth times round trip: `receive.buffer.bytes` of "
+    "Java's consumers, `socket.receive.buffer.bytes` of librdkafka, and for producers that of the broker. Without "
+    "window scaling (`net.ipv4.tcp_window_scaling`, or a firewall that removes it) no buffer counts beyond 64 KiB.",
+    f"such waits take {_SHARE:.0%} of the client's time, and {units.duration(_LEAST_NS)}, which a person notices, in "
+    f"transfers of {_ROUNDS} round trips or more of {units.duration(_RTT_NS)} or more: on shorter paths 64 KiB a round "
+    "trip are 500 Mbit/s. The receiver never closed its window: one that does reads too slowly, and needs no buffer.",
+    _findings,
+    (_WAITS, _PATHS),
+    _read,
+    _read_connections,
+)

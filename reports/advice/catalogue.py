@@ -1,0 +1,38 @@
+"""The catalogue: every signature, in the order of docs/signatures.md."""
+
+from __future__ import annotations
+
+from .advertised import ADVERTISED
+from .black_hole import BLACK_HOLE
+from .buffers import BUFFERS
+from .expulsions import EXPULSIONS
+from .fetch_waits import FETCH_WAITS
+from .hot_leaders import HOT_LEADERS
+from .nagle import NAGLE
+from .one_connection import ONE_CONNECTION
+from .open_transactions import OPEN_TRANSACTIONS
+from .reconnects import CONNECTION_EACH, RECONNECT_STORM
+from .request_timeouts import REQUEST_TIMEOUTS
+from .signature import Signature
+from .single_records import SINGLE_RECORDS
+from .slow_followers import SLOW_FOLLOWERS
+
+#: All signatures. A new one is a module beside this one, and a line here.
+CATALOGUE: tuple[Signature, ...] = (
+    NAGLE,
+    ADVERTISED,
+    ONE_CONNECTION,
+    SINGLE_RECORDS,
+    BUFFERS,
+    BLACK_HOLE,
+    FETCH_WAITS,
+    REQUEST_TIMEOUTS,
+    EXPULSIONS,
+    OPEN_TRANSACTIONS,
+    CONNECTION_EACH,
+    RECONNECT_STORM,
+    SLOW_FOLLOWERS,
+    HOT_LEADERS,
+)
+USUAL = tuple(signature for signature in CATALOGUE if not signature.on_request)
+ON_REQUEST = tuple(signature for signature in CATALOGUE if signature.on_request)

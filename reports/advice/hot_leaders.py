@@ -1,0 +1,130 @@
+"""A broker that leads nearly all partitions of a topic, while others lead none."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import numpy as np
+
+from .. import units
+from ..counting.count_table import LATEST, MAX, MIN, SUM
+from ..findings import WARNING, Finding, Party
+from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..questions.gathered import Gathered
+from ..questions.section import SectionInput
+from ..questions.section_counts import Tally
+from .signature import LABEL, Signature
+from .sums import rows_of
+
+#: Kafka spreads the leaders of a topic over its brokers in turns. So one with this share of them is no chance, if there
+#: are as many partitions as brokers, and at least so many.
+_SHARE, _LEAST_PARTITIONS, _LEAST_BROKERS = 0.8, 4, 3
+
+_BY = {"broker_ip": ADDRESS, "broker_port": NUMBER}
+_LEADERS = CountForm(
+    "advice.leaders",
+    {**_BY, "topic": TEXT, "topic_id": TEXT, "partition": NUMBER},
+    {"responses": SUM, "first": MIN, "last": MAX, "leader": LATEST, "packet": MIN},
+    {"broker_ip": -1, "broker_port": -1, "topic": OTHER, "topic_id": -1, "partition": -1},
+)
+_NODES = CountForm(
+    "advice.nodes", {**_BY, "node": NUMBER, "host": TEXT, "port": NUMBER}, {"responses": SUM},
+    {"broker_ip": -1, "broker_port": -1, "node": -1, "host": OTHER, "port": -1},
+)  # fmt: skip
+#: Topics in one line at most; the rest is counted.
+_NAMED = 3
+
+Rows = list[dict[str, int]]
+
+
+def _read(gathered: Gathered, tally: Tally) -> None:
+    rows = gathered.facts("metadata partition")
+    rows = rows.where((rows["leader"] >= 0) & (rows["partition"] >= 0))
+    if len(rows):
+        of = gathered.exchanges[rows.exchange]
+        names = {name: rows[name] for name in ("topic", "topic_id", "partition")}
+        tally.add(_LEADERS.name, {name: of[name] for name in _BY} | names, {
+            "responses": 1, "first": of["response_first"], "last": of["response_last"], "leader": rows["leader"],
+            "packet": of["response_packet_last"],
+        })  # fmt: skip
+    brokers = gathered.facts("metadata broker")
+    if len(brokers):
+        of = gathered.exchanges[brokers.exchange]
+        keys = {name: of[name] for name in _BY} | {name: brokers[name] for name in ("node", "host", "port")}
+        tally.add(_NODES.name, keys, {"responses": np.ones(len(brokers), np.int64)})
+
+
+def _clusters(given: SectionInput) -> dict[tuple[int, int], dict[int, str]]:
+    """The nodes (id, address) of the cluster to which each broker belongs, by its address and port. Brokers that list
+    the same node are of one cluster: a capture may have several, with the same ids."""
+    listed: dict[tuple[int, int], set[tuple[int, str]]] = defaultdict(set)
+    for row in rows_of(given, _NODES):
+        if row["node"] >= 0:
+            node = row["node"], f"{given.context.text(row['host'])}:{row['port']}"
+            listed[row["broker_ip"], row["broker_port"]].add(node)
+    clusters: list[tuple[set[tuple[int, int]], set[tuple[int, str]]]] = []
+    for end, nodes in listed.items():
+        same = [cluster for cluster in clusters if cluster[1] & nodes]
+        clusters = [cluster for cluster in clusters if not cluster[1] & nodes]
+        clusters.append(({end}.union(*(c[0] for c in same)), nodes.union(*(c[1] for c in same))))
+    return {end: dict(sorted(nodes)) for ends, nodes in clusters for end in ends}
+
+
+def _findings(given: SectionInput) -> list[Finding]:
+    """One finding for each leader."""
+    clusters = _clusters(given)
+    names = {tuple(sorted(nodes.items())): nodes for nodes in clusters.values()}
+    topics: dict[tuple[tuple[tuple[int, str], ...], str], Rows] = defaultdict(list)
+    for row in rows_of(given, _LEADERS):
+        name = given.context.topic(row["topic"], row["topic_id"])
+        nodes = clusters.get((row["broker_ip"], row["broker_port"]))
+        if name and not name.startswith("__") and row["partition"] >= 0 and nodes is not None:
+            topics[tuple(sorted(nodes.items())), name].append(row)
+    hot: dict[tuple[str, int], list[tuple[int, int, str, Rows, int]]] = defaultdict(list)
+    for (cluster, name), rows in topics.items():
+        nodes = names[cluster]
+        leaders = {row["partition"]: row["leader"] for row in sorted(rows, key=lambda row: row["last"])}
+        if len(nodes) < _LEAST_BROKERS or len(leaders) < max(_LEAST_PARTITIONS, len(nodes)):
+            continue
+        leader, count = Counter(leaders.values()).most_common()[0]
+        if count >= _SHARE * len(leaders):
+            hot[nodes.get(leader, ""), leader].append((count, len(leaders), name, rows, len(nodes)))
+    return [_finding(*who, sorted(found, key=lambda one: (-one[0], one[2]))) for who, found in hot.items()]
+
+
+def _finding(address: str, leader: int, found: list[tuple[int, int, str, Rows, int]]) -> Finding:
+    count, partitions, topic, _, nodes = found[0]
+    topics, rows = [one[2] for one in found], [row for one in found for row in one[3]]
+    name = f"broker {leader}" + (f" ({address})" if address else "")
+    others = len(topics) - 1
+    too = f", and nearly all of {others:,} other topic{'' if others == 1 else 's'}" if others else ""
+    text = (
+        f"{name} leads {count} of {partitions} partitions of topic {topic} ({units.share(count / partitions)}){too}, "
+        f"and there are {nodes} brokers: it does their work alone"
+    )
+    return Finding(
+        HOT_LEADERS.id, WARNING, LABEL, text, 0, min(row["first"] for row in rows), max(row["last"] for row in rows),
+        {"led": count, "partitions": partitions, "share": count / partitions, "brokers": nodes, "leader": leader,
+         "topics": len(topics)},
+        (min(row["packet"] for row in rows),),
+        (Party("broker", address or name), *(Party("topic", each) for each in topics[:_NAMED])),
+        HOT_LEADERS.setting, HOT_LEADERS.remedy, (("sections", "topics"),),
+    )  # fmt: skip
+
+
+HOT_LEADERS = Signature(
+    "hot_leader",
+    "one broker leads nearly all partitions of a topic",
+    "Metadata responses have the same leader for nearly all partitions of a topic, while there are other brokers. So "
+    "Produce and Fetch requests for the topic go to that broker.",
+    "partition reassignment, auto.leader.rebalance.enable, leader.imbalance.per.broker.percentage",
+    "Elect the preferred leaders (`kafka-leader-election.sh --election-type preferred`). If the replicas are all on "
+    "one broker, move some (`kafka-reassign-partitions.sh`).",
+    f"it leads {_SHARE:.0%} of at least {_LEAST_PARTITIONS} partitions, and of as many as there are brokers, and "
+    f"there are {_LEAST_BROKERS} brokers in its cluster: Kafka spreads the leaders of a topic in turns, so that is no "
+    "chance. The time that it costs is not known.",
+    _findings,
+    (_LEADERS, _NODES),
+    _read,
+    facts=("metadata partition", "metadata broker"),
+)

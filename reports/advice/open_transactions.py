@@ -1,0 +1,228 @@
+"""An open transaction: readers of committed records get nothing that was written after it began."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import ANSWERED
+
+from .. import units
+from ..batch import Array
+from ..counting.count_table import MAX, MIN, SUM
+from ..findings import WARNING, Finding, Party
+from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..questions.event_rows import events_of
+from ..questions.gathered import Gathered
+from ..questions.section import SectionInput
+from ..questions.section_counts import Tally
+from .parties import client_option, client_parties, client_words
+from .signature import LABEL, Signature, events_of_kind
+from .sums import rows_of
+
+_COMMITTED, _TRANSACTIONAL = 1, 0x10
+#: A transaction usually ends at once, or with a commit interval of 100 ms (Kafka Streams). A person notices this.
+_LEAST_NS = 1_000_000_000
+_ENDED = 10
+
+_PLACE = {"topic": TEXT, "topic_id": TEXT, "partition": NUMBER}
+_NO_PLACE = {"topic": OTHER, "topic_id": -1, "partition": -1}
+#: Of readers: the Fetch responses whose last stable offset is behind the high watermark.
+_HELD = CountForm(
+    "advice.held-readers",
+    {"client_id": TEXT, "client_ip": ADDRESS, **_PLACE, "stable_offset": NUMBER},
+    {"fetches": SUM, "waiting_ns": SUM, "high_watermark": MAX, "first": MIN, "last": MAX, "packet": MIN},
+    {"client_id": OTHER, "client_ip": -1, **_NO_PLACE, "stable_offset": -1},
+    newest="last",
+)
+#: Of producers: the batches of transactions. The first one of a partition is where readers stop.
+_WRITTEN = CountForm(
+    "advice.transactional-batches",
+    {**_PLACE, "offset": NUMBER, "producer_id": NUMBER, "transactional_id": TEXT, "client_id": TEXT,
+     "client_ip": ADDRESS},
+    {"batches": SUM, "first": MIN, "last": MAX, "packet": MIN},
+    {**_NO_PLACE, "offset": -1, "producer_id": -1, "transactional_id": OTHER, "client_id": OTHER, "client_ip": -1},
+    newest="last",
+)  # fmt: skip
+
+
+def _read(gathered: Gathered, tally: Tally) -> None:
+    _read_readers(gathered, tally)
+    _read_writers(gathered, tally)
+    _note_ends(gathered, tally)
+
+
+def _read_readers(gathered: Gathered, tally: Tally) -> None:
+    rows = gathered.facts("fetched partition")
+    isolation = gathered.top("fetch", "isolation_level", 0)
+    stable, high = rows["stable_offset"], rows["high_watermark"]
+    rows = rows.where((isolation[rows.exchange] == _COMMITTED) & (stable >= 0) & (stable < high))
+    if not len(rows):
+        return
+    of = gathered.exchanges[rows.exchange]
+    keys = {name: rows[name] for name in (*_PLACE, "stable_offset")}
+    tally.add(_HELD.name, keys | {name: of[name] for name in ("client_id", "client_ip")}, {
+        "fetches": 1, "waiting_ns": of["waiting_ns"], "high_watermark": rows["high_watermark"],
+        "first": of["request_first"], "last": of["response_last"], "packet": of["response_packet_last"],
+    })  # fmt: skip
+
+
+def _read_writers(gathered: Gathered, tally: Tally) -> None:
+    """A request has a batch for each partition, in the same order as its response has their offsets."""
+    batches, answers = gathered.facts("batch"), gathered.facts("produced partition")
+    batches = batches.where((batches["attributes"] & _TRANSACTIONAL != 0) & (batches["producer_id"] >= 0))
+    if not len(batches) or not len(answers):
+        return
+    answers = answers.where((answers["error_code"] == 0) & (answers["base_offset"] >= 0))
+    number = _places(gathered, batches, answers)
+    mine, theirs = number[: len(batches)], number[len(batches) :]
+    order = np.argsort(theirs, kind="stable")
+    at = np.searchsorted(theirs[order], mine)
+    found = np.flatnonzero((at < len(order)) & (theirs[order[np.minimum(at, len(order) - 1)]] == mine))
+    batches, answer = batches.where(found), order[at[found]]
+    of = gathered.exchanges[batches.exchange]
+    ids = gathered.top("produce", "transactional_id")
+    keys = {name: batches[name] for name in (*_PLACE, "producer_id")}
+    keys |= {name: of[name] for name in ("client_id", "client_ip")}
+    keys |= {"offset": answers["base_offset"][answer], "transactional_id": ids[batches.exchange]}
+    tally.add(_WRITTEN.name, keys, {
+        "batches": 1, "first": of["request_first"], "last": of["request_first"], "packet": of["request_packet_first"],
+    })  # fmt: skip
+
+
+def _places(gathered: Gathered, *kinds: object) -> Array:
+    """A number for the exchange, topic and partition of each fact of some kinds, one after another: int64."""
+    columns = [np.concatenate([each.exchange for each in kinds])]  # type: ignore[attr-defined]
+    columns += [np.concatenate([each[name] for each in kinds]).astype(np.int64) for name in _PLACE]  # type: ignore[index]
+    _, number = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    found: Array = number.reshape(-1)
+    return found
+
+
+def _note_ends(gathered: Gathered, tally: Tally) -> None:
+    """Note the ends of transactions: v0 producer id."""
+    rows = gathered.facts("end transaction")
+    ended = gathered.exchanges["outcome"][rows.exchange] == ANSWERED
+    rows = rows.where(ended & (gathered.top("ended transaction", "error_code", 0)[rows.exchange] == 0))
+    if len(rows):
+        events = events_of(gathered, rows.exchange, _ENDED)
+        events["v0"] = rows["producer_id"]
+        tally.note(events)
+
+
+class _Writer(NamedTuple):
+    """Who wrote the first batch of a transaction to a partition, and when. Numbers of the context."""
+
+    client_id: int
+    client_ip: int
+    transactional_id: int
+    producer_id: int
+    begin: int = 0
+    packet: int = 0
+
+    @property
+    def who(self) -> _Writer:
+        """The same producer, of any transaction."""
+        return self._replace(begin=0, packet=0)
+
+
+class _Hold(NamedTuple):
+    """A reader that stopped at an offset of a partition. `end`: when the transaction ended, or the last response that
+    shows it as open."""
+
+    reader: tuple[int, int]
+    place: tuple[str, int, int]
+    begin: int
+    end: int
+    is_open: bool
+    records: int
+    packet: int
+
+
+def _findings(given: SectionInput) -> list[Finding]:
+    writers, holds = _writers(given), defaultdict[_Writer | None, list[_Hold]](list)
+    ends = events_of_kind(given, OPEN_TRANSACTIONS, _ENDED)
+    for row in rows_of(given, _HELD):
+        place = (given.context.topic(row["topic"], row["topic_id"]) or "?", row["partition"], row["stable_offset"])
+        writer, begin, end, is_open = writers.get(place), row["first"], row["last"], True
+        if writer is not None:
+            begin = max(begin, writer.begin)
+            ended = ends["time"][(ends["v0"] == writer.producer_id) & (ends["time"] >= writer.begin)]
+            is_open = not len(ended)
+            end = end if is_open else int(ended[0])
+        if end - begin >= _LEAST_NS:
+            held = row["high_watermark"] - row["stable_offset"]
+            hold = _Hold((row["client_id"], row["client_ip"]), place, begin, end, is_open, held, row["packet"])
+            holds[None if writer is None else writer.who].append(hold)
+    return [_finding(given, writer, found) for writer, found in holds.items()]
+
+
+def _writers(given: SectionInput) -> dict[tuple[str, int, int], _Writer]:
+    """Who wrote the batch of a transaction at an offset of a partition."""
+    found: dict[tuple[str, int, int], _Writer] = {}
+    for row in rows_of(given, _WRITTEN):
+        place = (given.context.topic(row["topic"], row["topic_id"]) or "?", row["partition"], row["offset"])
+        one = _Writer(
+            row["client_id"], row["client_ip"], row["transactional_id"], row["producer_id"], row["first"], row["packet"]
+        )
+        found[place] = min(found.get(place, one), one, key=lambda writer: writer.begin)
+    return found
+
+
+def _finding(given: SectionInput, writer: _Writer | None, holds: list[_Hold]) -> Finding:
+    context = given.context
+    longest: dict[tuple[object, ...], int] = {}  # by reader and transaction: over its partitions
+    for hold in holds:
+        key = (hold.reader, hold.begin // _LEAST_NS if writer is None else hold.end)
+        longest[key] = max(longest.get(key, 0), hold.end - hold.begin)
+    readers = sorted({hold.reader for hold in holds}, key=lambda one: context.text(one[0]) or "")
+    places = sorted({hold.place[:2] for hold in holds})
+    most, is_open = max(holds, key=lambda hold: hold.end - hold.begin), any(hold.is_open for hold in holds)
+    parties: tuple[Party, ...] = ()
+    if writer is None:
+        who = "a transaction whose producer was not captured"
+    else:
+        name = context.text(writer.transactional_id)
+        who = f'transaction "{name}" of {client_words(context, writer.client_id, writer.client_ip)}'
+        parties = (Party("producer", name or str(writer.producer_id)),)
+        parties += client_parties(context, writer.client_id, writer.client_ip)
+    reader = client_words(context, *readers[0]) + (f" and {len(readers) - 1} more" if len(readers) > 1 else "")
+    where = f"{places[0][0]}-{places[0][1]}" + (f" and {len(places) - 1} more" if len(places) > 1 else "")
+    still = "; one is still open" if is_open and len(longest) > 1 else "; it is still open" if is_open else ""
+    text = (
+        f"{who} held back readers of committed records {len(longest)} times, up to "
+        f"{units.duration(most.end - most.begin)} and {most.records:,} offsets: {reader} on {where}{still}"
+    ).replace(" 1 times,", " once,")
+    parties += (*client_parties(context, *readers[0]), Party("topic", places[0][0]))
+    return Finding(
+        OPEN_TRANSACTIONS.id, WARNING, LABEL, text, sum(longest.values()), min(hold.begin for hold in holds),
+        None if is_open else max(hold.end for hold in holds),
+        {"held_ns": sum(longest.values()), "longest_ns": most.end - most.begin, "holds": len(longest),
+         "offsets": most.records, "offset": most.place[2], "readers": len(readers), "partitions": len(places),
+         "producer_id": None if writer is None else writer.producer_id},
+        (min(hold.packet for hold in holds),), parties, OPEN_TRANSACTIONS.setting, OPEN_TRANSACTIONS.remedy,
+        (("sections", "transactions"), *(client_option(context, writer.client_id) if writer else ())),
+    )  # fmt: skip
+
+
+OPEN_TRANSACTIONS = Signature(
+    "open_transaction",
+    "an open transaction holds back readers of committed records",
+    "Fetch responses for isolation.level=read_committed have a last stable offset that stays where it is, behind the "
+    "high watermark. It is the offset of the first record batch of a transaction that has no EndTxn yet.",
+    "transaction.timeout.ms, the commit interval of the producer",
+    "Commit or abort sooner: fewer records in a transaction, no waits within it. `transaction.timeout.ms` bounds what "
+    "a dead producer costs. `kafka-transactions.sh abort` ends one that hangs.",
+    f"the last stable offset stays for {_LEAST_NS // 1_000_000_000} s: transactions usually end at once, or with a "
+    "commit interval of 100 ms (Kafka Streams), and a person notices a second. The time lost is from the reader's "
+    "first such Fetch until EndTxn is answered. If the producer was not captured, the readers are named alone.",
+    _findings,
+    (_HELD, _WRITTEN),
+    _read,
+    facts=("fetch", "fetched partition", "batch", "produced partition", "produce", "end transaction",
+           "ended transaction"),
+    events=(_ENDED,),
+    on_request=True,
+)  # fmt: skip

@@ -1,0 +1,261 @@
+"""Connections that are made too often: one for each message, or again and again without use."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import ANSWERED, NO_REPLY_EXPECTED, NO_TIME
+
+from .. import units
+from ..batch import H_NOT_CAPTURED, H_REFUSED, H_UNANSWERED, P_KAFKA, Array
+from ..batch import rows_of as rows_at
+from ..counting.count_table import MAX, MIN, SUM
+from ..findings import NOTE, SEVERITIES, WARNING, Finding, Party
+from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..questions.gathered import Gathered
+from ..questions.section import SectionInput
+from ..questions.section_counts import Tally
+from .parties import broker_party, client_option, client_parties, client_words
+from .request_timeouts import clients_that_give_up
+from .signature import LABEL, Signature
+from .sums import rows_of
+
+_API_VERSIONS, _METADATA = 18, 3
+#: Requests that a connection begins with: ApiVersions, SaslHandshake, SaslAuthenticate.
+_AUTHENTICATE = 36
+_SETUP = (_API_VERSIONS, 17, _AUTHENTICATE)
+#: Ids of requests begin at 0 in each new client (its first ApiVersions has at most this), and go on when it connects
+#: again. Java's clients use other ids from this one on while they authenticate.
+_FIRST_ID, _RESERVED_ID = 3, 2_147_483_640
+#: A new client makes up to three connections: to bootstrap, to a leader, to a coordinator.
+_CONNECTIONS_OF_NEW = 3
+#: A client opens a few connections to a broker when it starts. These are more.
+_LEAST, _LEAST_IDLE = 10, 20
+#: Requests for each connection, without those of its setup and Metadata.
+_REUSE = 3
+#: Of the client's time: what a person notices. Less is a note.
+_SHARE = 0.2
+#: Connects a second. With Kafka's defaults a client waits for 50 ms to 1 s, longer each time, so after its first second
+#: it connects about once a second. (librdkafka tries each 50 ms while it knows no other broker: that is a storm, too.)
+_STORM = 5.0
+
+_WHO = {"client_id": TEXT, "client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER}
+_OTHERS = {"client_id": OTHER, "client_ip": -1, "broker_ip": -1, "broker_port": -1}
+_CONNECTS = CountForm(
+    "advice.reconnects",
+    _WHO,
+    {"connections": SUM, "refused": SUM, "unanswered": SUM, "kafka": SUM, "by_client": SUM, "by_broker": SUM,
+     "handshake_ns": SUM, "first": MIN, "last": MAX, "packet": MIN},
+    _OTHERS,
+)  # fmt: skip
+_USES = CountForm(
+    "advice.uses",
+    _WHO,
+    {
+        "requests": SUM,
+        "uses": SUM,
+        "asked": SUM,
+        "setup_ns": SUM,
+        "total_ns": SUM,
+        "starts": SUM,
+        "reserved": SUM,
+        "failed": SUM,
+    },
+    _OTHERS,
+)
+
+
+def _read(gathered: Gathered, tally: Tally) -> None:
+    chosen = np.flatnonzero(gathered.column("request_first") != NO_TIME)
+    if not len(chosen):
+        return
+    api, total = gathered.column("api_key")[chosen], gathered.column("total_ns")[chosen]
+    is_setup, is_first = np.isin(api, _SETUP), api == _API_VERSIONS
+    is_use = ~is_setup & (api != _METADATA)
+    ids = gathered.column("correlation_id")[chosen]
+    has_answer = np.isin(gathered.column("outcome")[chosen], (ANSWERED, NO_REPLY_EXPECTED))
+    is_failed = np.zeros(len(gathered.exchanges), bool)
+    is_failed[
+        rows_at(gathered.column("exchange"), gathered.results["exchange"][gathered.results["error_code"] != 0])
+    ] = 1
+    tally.add(_USES.name, {name: gathered.column(name)[chosen] for name in _WHO}, {
+        "requests": 1, "uses": is_use & has_answer, "asked": is_use, "setup_ns": np.where(is_setup, total, 0),
+        "total_ns": total - np.where(is_setup, 0, gathered.column("waiting_ns")[chosen]),
+        "starts": is_first & (ids <= _FIRST_ID), "reserved": is_first & (ids >= _RESERVED_ID),
+        "failed": (api == _AUTHENTICATE) & is_failed[chosen],
+    })  # fmt: skip
+
+
+def _read_connections(rows: Array, tally: Tally) -> None:
+    rows = rows[rows["handshake"] != H_NOT_CAPTURED]
+    if not len(rows):
+        return
+    tally.add(_CONNECTS.name, {name: rows[name] for name in _WHO}, {
+        "connections": 1, "refused": rows["handshake"] == H_REFUSED, "unanswered": rows["handshake"] == H_UNANSWERED,
+        "kafka": rows["protocol"] == P_KAFKA, "by_client": rows["closed_by"] == 0, "by_broker": rows["closed_by"] == 1,
+        "handshake_ns": np.maximum(rows["handshake_rtt_ns"], 0), "first": rows["first"], "last": rows["first"],
+        "packet": rows["first_packet"],
+    })  # fmt: skip
+
+
+class _Client(NamedTuple):
+    """A client (or with `client_id` -1 a host) at one broker: its connections, and what it sent over them."""
+
+    who: tuple[int, int, int, int]
+    connects: dict[str, int]
+    uses: dict[str, int]
+
+    @property
+    def seconds(self) -> float:
+        return max((self.connects["last"] - self.connects["first"]) / units.SECOND, 1.0)
+
+
+def _clients(given: SectionInput) -> list[_Client]:
+    uses: dict[tuple[int, ...], dict[str, int]] = defaultdict(lambda: dict.fromkeys(_USES.values, 0))
+    for row in rows_of(given, _USES):
+        uses[tuple(row[name] for name in _WHO)] = row
+    found = []
+    for row in rows_of(given, _CONNECTS):
+        who = row["client_id"], row["client_ip"], row["broker_ip"], row["broker_port"]
+        found.append(_Client(who, row, uses[who]))
+    return found
+
+
+def _each_message(given: SectionInput) -> list[Finding]:
+    """One finding for each setting: on the client that spends most, with the others."""
+    gave_up = clients_that_give_up(given)
+    alike: dict[str, list[Finding]] = defaultdict(list)
+    for one in _clients(given):
+        is_found = (
+            one.who[:2] not in gave_up
+            and one.connects["kafka"] - one.uses["failed"] >= _LEAST
+            and one.connects["kafka"] / 2 <= one.uses["uses"] < _REUSE * one.connects["kafka"]
+        )
+        if is_found:
+            finding = _each_finding(given, one)
+            alike[finding.setting].append(finding)
+    return [_together(findings) for findings in alike.values()]
+
+
+def _together(findings: list[Finding]) -> Finding:
+    """The finding that costs most, with the clients of the others."""
+    first, *rest = sorted(findings, key=lambda f: (SEVERITIES.index(f.severity), -f.time_lost_ns, f.text))
+    parties = tuple(dict.fromkeys(party for f in (first, *rest) for party in f.parties))
+    mine = first.party("client")
+    others = len({f.party("client") for f in rest} - {mine})
+    too = f"; {others:,} other client{'' if others == 1 else 's'} too" if others else ""
+    return first._replace(
+        text=first.text + too, time_lost_ns=sum(f.time_lost_ns for f in findings), parties=parties,
+        begin=min(f.begin or 0 for f in findings), end=max(f.end or 0 for f in findings),
+        numbers={**first.numbers, "clients": others + 1},
+    )  # fmt: skip
+
+
+def _each_finding(given: SectionInput, one: _Client) -> Finding:
+    context, (client, ip, broker_ip, port) = given.context, one.who
+    count, setup = one.connects["kafka"], one.connects["handshake_ns"] + one.uses["setup_ns"]
+    lost = setup * (count - 1) // count
+    share = setup / max(one.uses["total_ns"] + one.connects["handshake_ns"], 1)
+    is_new = _CONNECTIONS_OF_NEW * one.uses["starts"] >= count
+    is_same = not is_new and 2 * one.uses["reserved"] < count
+    by = "the broker" if one.connects["by_broker"] > one.connects["by_client"] else "the client"
+    why = "a new client is made each time" if is_new else f"{by} closes them again"
+    setting, remedy = CONNECTION_EACH.setting, CONNECTION_EACH.remedy
+    if is_new:
+        setting, remedy = "client reuse", "Make one client, and use it for all messages: it is made for many threads."
+    elif is_same:
+        setting = "connections.max.idle.ms"
+        remedy = f"Raise `connections.max.idle.ms` of {by} above the pauses between messages."
+    text = (
+        f"{client_words(context, client, ip)}: {count:,} connections for {one.uses['uses']:,} requests besides their "
+        f"setup: {why}. Setup takes {units.share(share)} of its time, {units.duration(setup // count)} each"
+    )
+    return Finding(
+        CONNECTION_EACH.id, WARNING if share >= _SHARE else NOTE, LABEL, text, lost, one.connects["first"],
+        one.connects["last"],
+        {"connections": count, "requests": one.uses["uses"], "setup_ns": setup, "setup_share": share,
+         "new_clients": one.uses["starts"], "closed_by_client": one.connects["by_client"],
+         "closed_by_broker": one.connects["by_broker"]},
+        (one.connects["packet"],), (*client_parties(context, client, ip), broker_party(context, broker_ip, port)),
+        setting, remedy,
+        (("sections", "connections"), *client_option(context, client)),
+    )  # fmt: skip
+
+
+def _storms(given: SectionInput) -> list[Finding]:
+    clients = _clients(given)
+    ports = {one.who[3] for one in clients if one.uses["requests"]}
+    users: dict[tuple[int, ...], set[int]] = defaultdict(set)  # clients by their host, and address and port of a broker
+    for one in clients:
+        if one.uses["requests"]:
+            users[one.who[1:]].add(one.who[0])
+    found = []
+    for one in clients:
+        count = one.connects["connections"]
+        # Of a connect that failed no client_id is known: all clients of the host that use the broker may have made it.
+        sharing = max(len(users[one.who[1:]]), 1) if given.context.text(one.who[0]) is None else 1
+        if count < _LEAST_IDLE or one.uses["asked"] >= count / 2 or count / one.seconds / sharing < _STORM:
+            continue
+        if one.uses["requests"] or one.who[3] in ports:
+            found.append(_storm_finding(given, one))
+    return found
+
+
+def _storm_finding(given: SectionInput, one: _Client) -> Finding:
+    context, (client, ip, broker_ip, port) = given.context, one.who
+    broker, count, rate = broker_party(context, broker_ip, port), one.connects["connections"], 0.0
+    rate = count / one.seconds
+    refused, unanswered = one.connects["refused"], one.connects["unanswered"]
+    parts = [f"{refused:,} refused"] if refused else []
+    parts += [f"{unanswered:,} unanswered"] if unanswered else []
+    parts += (
+        [f"{count - refused - unanswered:,} closed after {one.uses['requests']:,} requests"]
+        if (count > refused + unanswered)
+        else []
+    )
+    name = context.address(ip) or "?"
+    who = f"host {name}" if context.text(client) is None else client_words(context, client, ip)
+    text = f"{who} connects to {broker.name} {rate:,.0f} times a second: {count:,} times, {', '.join(parts)}"
+    parties = client_parties(context, client, ip) or (Party("host", name),)
+    return Finding(
+        RECONNECT_STORM.id, WARNING, LABEL, text, one.uses["setup_ns"], one.connects["first"], one.connects["last"],
+        {"connections": count, "rate": rate, "refused": refused, "unanswered": unanswered,
+         "requests": one.uses["requests"]},
+        (one.connects["packet"],), (*parties, broker), RECONNECT_STORM.setting, RECONNECT_STORM.remedy,
+        (("sections", "connections"),),
+    )  # fmt: skip
+
+
+CONNECTION_EACH = Signature(
+    "connection_each_message",
+    "a connection for each message",
+    "A client opens connection after connection to a broker. Each begins with ApiVersions (and TLS and SASL), carries "
+    "a request or two, and is closed. If ids of requests begin anew, a new client was made; if they go on, the "
+    "connection was closed because it was idle.",
+    "client reuse, or connections.max.idle.ms",
+    "Make one client, and use it for all messages. If idle connections are closed, raise `connections.max.idle.ms` of "
+    "the side that closes them above the pauses between messages.",
+    f"{_LEAST} connections to one broker that did not fail to log in, with fewer than {_REUSE} answered requests each "
+    f"besides setup and Metadata: a client opens a few when it starts. It is a note if setup takes less than "
+    f"{_SHARE:.0%} of the client's time. Clients that give up waiting (`request_timeout`) are left out.",
+    _each_message,
+    (_CONNECTS, _USES),
+    _read,
+    _read_connections,
+)
+RECONNECT_STORM = Signature(
+    "reconnect_storm",
+    "a client connects again and again without use",
+    "Many SYNs a second from one host to one broker. They are refused or not answered, or the connection is closed "
+    "before anything but its setup was sent.",
+    "reconnect.backoff.ms, reconnect.backoff.max.ms",
+    "Set `reconnect.backoff.max.ms` to a second or more (Kafka's default is 1 s), list several brokers in "
+    "`bootstrap.servers`, and do not restart a client that fails without a pause.",
+    f"{_LEAST_IDLE} connects at {_STORM:.0f} a second or more: with Kafka's defaults a client connects about once a "
+    "second after its first second. Connects that are never answered count for ports that others use for Kafka.",
+    _storms,
+    (_CONNECTS, _USES),
+)

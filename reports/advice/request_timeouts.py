@@ -1,0 +1,188 @@
+"""Clients that give up at a constant time, although the broker needs longer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import ANSWERED, UNANSWERED
+
+from .. import units
+from ..batch import P_KAFKA, Array
+from ..counting.count_table import LATEST, MAX, SUM
+from ..counting.rollup import api_label
+from ..findings import WARNING, Finding
+from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..questions.gathered import Gathered
+from ..questions.section import SectionInput
+from ..questions.section_counts import Tally
+from .parties import broker_party, client_option, client_parties, client_words
+from .signature import LABEL, Signature
+from .sums import rows_of
+
+#: Nobody sets a timeout below this.
+_SHORTEST_NS = 100_000_000
+#: JoinGroup and SyncGroup have a timeout of their own: that of the rebalance.
+_OTHER_TIMEOUT = (11, 14)
+#: Of one client. Once or twice may be a client that stops.
+_LEAST = 3
+#: Waits are the same timeout if they differ from their median by less than this part: clients look at their timers when
+#: they poll.
+_CONSTANT = 0.15
+#: Of the waits of a client.
+_SHARE = 0.6
+#: Latest requests of a connection that are kept: more than clients have in flight (max.in.flight is 5).
+_SLOTS = 8
+
+_WHO = {"client_id": TEXT, "client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER}
+_OTHERS = {"client_id": OTHER, "client_ip": -1, "broker_ip": -1, "broker_port": -1}
+#: Requests that took long, or were not answered: the latest of each connection. `done`: 0 without a response.
+_WAITS = CountForm(
+    "advice.long-waits",
+    {"connection": NUMBER, "slot": NUMBER, **_WHO},
+    {"requests": SUM, "asked": MAX, "done": LATEST, "api_key": LATEST, "packet": LATEST},
+    {"connection": -1, "slot": -1, **_OTHERS},
+    newest="asked",
+)
+_CLOSED = CountForm(
+    "advice.closed-by-client", {"connection": NUMBER}, {"connections": SUM, "closed_at": MAX}, {"connection": -1},
+    newest="closed_at",
+)  # fmt: skip
+_LONGEST = CountForm(
+    "advice.longest",
+    {"api_key": NUMBER, "broker_ip": ADDRESS, "broker_port": NUMBER},
+    {"answered": SUM, "total_ns": MAX},
+    {"api_key": -1, "broker_ip": -1, "broker_port": -1},
+)
+
+
+def _read(gathered: Gathered, tally: Tally) -> None:
+    outcome, total, api = (gathered.column(name) for name in ("outcome", "total_ns", "api_key"))
+    is_long = (outcome == ANSWERED) & (total >= _SHORTEST_NS)
+    chosen = np.flatnonzero(is_long | (outcome == UNANSWERED))
+    chosen = chosen[~np.isin(api[chosen], _OTHER_TIMEOUT)]
+    if not len(chosen):
+        return
+    rows = gathered.exchanges[chosen]
+    keys = {name: rows[name] for name in ("connection", *_WHO)} | {"slot": rows["correlation_id"] % _SLOTS}
+    tally.add(_WAITS.name, keys, {
+        "requests": 1, "asked": rows["request_first"],
+        "done": np.where(rows["outcome"] == ANSWERED, rows["response_last"], 0), "api_key": rows["api_key"],
+        "packet": rows["request_packet_first"],
+    })  # fmt: skip
+    rows = rows[rows["outcome"] == ANSWERED]
+    if len(rows):
+        keys = {name: rows[name] for name in _LONGEST.keys}
+        tally.add(_LONGEST.name, keys, {"answered": 1, "total_ns": rows["total_ns"]})
+
+
+def _read_connections(rows: Array, tally: Tally) -> None:
+    rows = rows[(rows["protocol"] == P_KAFKA) & (rows["closed_by"] == 0)]
+    if len(rows):
+        tally.add(_CLOSED.name, {"connection": rows["connection"]}, {"connections": 1, "closed_at": rows["closed_at"]})
+
+
+class _GivenUp(NamedTuple):
+    """A connection that a client closed while its oldest request waited. `needed_ns`: what the broker needed for it; 0:
+    its response was not captured."""
+
+    api_key: int
+    broker: tuple[int, int]
+    asked: int
+    waited_ns: int
+    needed_ns: int
+    packet: int
+
+
+def _given_up(given: SectionInput) -> dict[tuple[int, int], list[_GivenUp]]:
+    """By client."""
+    closed = {row["connection"]: row["closed_at"] for row in rows_of(given, _CLOSED)}
+    oldest: dict[int, dict[str, int]] = {}
+    for row in rows_of(given, _WAITS):
+        at = closed.get(row["connection"])
+        if at is None or row["asked"] >= at or 0 < row["done"] <= at:
+            continue
+        before = oldest.get(row["connection"])
+        if before is None or row["asked"] < before["asked"]:
+            oldest[row["connection"]] = row
+    found: dict[tuple[int, int], list[_GivenUp]] = defaultdict(list)
+    for connection, row in oldest.items():
+        waited = closed[connection] - row["asked"]
+        if waited >= _SHORTEST_NS:
+            needed = row["done"] - row["asked"] if row["done"] else 0
+            broker = row["broker_ip"], row["broker_port"]
+            one = _GivenUp(row["api_key"], broker, row["asked"], waited, needed, row["packet"])
+            found[row["client_id"], row["client_ip"]].append(one)
+    return found
+
+
+def clients_that_give_up(given: SectionInput) -> set[tuple[int, int]]:
+    """The clients with a finding, by the numbers of their client_id and address."""
+    return {client for client, *_ in _cases(given)}
+
+
+def _findings(given: SectionInput) -> list[Finding]:
+    return [_finding(given, *case) for case in _cases(given)]
+
+
+def _cases(given: SectionInput) -> Iterator[tuple[tuple[int, int], list[_GivenUp], int, int]]:
+    """The clients whose timeout is too short: what they gave up, what the broker needed for it, and for others."""
+    longest = {
+        (row["api_key"], row["broker_ip"], row["broker_port"]): row["total_ns"] for row in rows_of(given, _LONGEST)
+    }
+    for client, given_up in _given_up(given).items():
+        usual = float(np.median([one.waited_ns for one in given_up]))
+        same = sorted(one for one in given_up if abs(one.waited_ns - usual) <= _CONSTANT * usual)
+        if len(same) < _LEAST or len(same) < _SHARE * len(given_up):
+            continue
+        # What the broker needed for these requests, or else for others of the same API.
+        needed = max(one.needed_ns for one in same)
+        others = max(longest.get((one.api_key, *one.broker), 0) for one in same)
+        if max(needed, others) > max(one.waited_ns for one in same):
+            yield client, same, needed, others
+
+
+def _finding(given: SectionInput, client: tuple[int, int], same: list[_GivenUp], needed: int, others: int) -> Finding:
+    context, waited = given.context, int(np.median([one.waited_ns for one in same]))
+    same = sorted(same, key=lambda one: one.asked)
+    apis = ", ".join(sorted({api_label(one.api_key) or "?" for one in same}))
+    late = sum(one.needed_ns > 0 for one in same)
+    why = (
+        f"the broker answered {late:,} of them later, after up to {units.duration(needed)}" if late else
+        f"others were answered after up to {units.duration(others)}"
+    )  # fmt: skip
+    text = (
+        f"{client_words(context, *client)} gives up after {units.duration(waited)}, {len(same)} times ({apis}): it "
+        f"closes the connection and asks again; {why}"
+    )
+    return Finding(
+        REQUEST_TIMEOUTS.id, WARNING, LABEL, text, sum(one.waited_ns for one in same), same[0].asked,
+        same[-1].asked + same[-1].waited_ns,
+        {"given_up": len(same), "timeout_ns": waited, "answered_later": late, "needed_ns": needed or None,
+         "others_ns": others or None},
+        tuple(one.packet for one in same[:10]),
+        (*client_parties(context, *client), broker_party(context, *same[0].broker)), REQUEST_TIMEOUTS.setting,
+        REQUEST_TIMEOUTS.remedy, (("sections", "timeouts"), *client_option(context, client[0])),
+    )  # fmt: skip
+
+
+REQUEST_TIMEOUTS = Signature(
+    "request_timeout",
+    "a request timeout shorter than the broker's time",
+    "A client closes connection after connection while a request waits, each time after the same time, and sends the "
+    "request again. The broker answers later, on the closed connection (the client's host resets it), or answers "
+    "others after more time than the client waits.",
+    "request.timeout.ms (librdkafka: socket.timeout.ms)",
+    "Raise `request.timeout.ms` above what the broker needs, at least above fetch.max.wait.ms; Kafka's default is 30 "
+    "s. Each attempt costs the broker the same work again.",
+    f"{_LEAST} connections of one client that it closed after the same time ({_CONSTANT:.0%} apart at most, as clients "
+    "look at timers when they poll), and a response of the broker that took longer. A client that stops does so once. "
+    "Without such a response there is no finding: then the broker hangs, or the network loses packets.",
+    _findings,
+    (_WAITS, _CLOSED, _LONGEST),
+    _read,
+    _read_connections,
+)

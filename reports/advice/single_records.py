@@ -1,0 +1,98 @@
+"""Batches of one record: a producer that sends many small requests."""
+
+from __future__ import annotations
+
+from .. import units
+from ..counting.count_table import MIN, SUM
+from ..findings import NOTE, WARNING, Finding
+from ..questions.count_forms import ADDRESS, OTHER, TEXT, CountForm
+from ..questions.gathered import Gathered
+from ..questions.section import SectionInput
+from ..questions.section_counts import Tally
+from .parties import client_option, client_parties, client_words
+from .signature import LABEL, Signature
+from .sums import rows_of, sums_of_clients, work_of_clients
+
+_PRODUCE = 0
+#: With linger.ms=20 a client sends a broker 50 requests a second at most, and nobody notices 20 ms.
+_RATE, _LINGER_MS = 50, 20
+#: A sixteenth of the default batch.size. The heads of a request, of its batch and of its packets have about 250 bytes.
+_SMALL = 1024
+#: One second at that rate is no pattern yet.
+_LEAST = 100
+#: More records in a batch than this are a batch.
+_FEW = 2.0
+#: A part of its time that its requests wait for each other, from which on that is what it costs.
+_SHARE = 0.2
+
+_FORM = CountForm(
+    "advice.batches", {"client_id": TEXT, "client_ip": ADDRESS}, {"batches": SUM, "records": SUM, "packet": MIN},
+    {"client_id": OTHER, "client_ip": -1},
+)  # fmt: skip
+
+
+def _read(gathered: Gathered, tally: Tally) -> None:
+    batches = gathered.facts("batch")
+    batches = batches.where(batches["records"] > 0) if len(batches) else batches  # old message sets may not say
+    if not len(batches):
+        return
+    rows = gathered.exchanges[batches.exchange]
+    tally.add(_FORM.name, {name: rows[name] for name in _FORM.keys}, {
+        "batches": 1, "records": batches["records"], "packet": rows["request_packet_first"],
+    })  # fmt: skip
+
+
+def _findings(given: SectionInput) -> list[Finding]:
+    context, work = given.context, work_of_clients(given)
+    batches = {(row["client_id"], row["client_ip"]): row for row in rows_of(given, _FORM)}
+    made = []
+    for (client, ip), sums in sums_of_clients(given, _PRODUCE).items():
+        requests = sums["answered"] + sums["no_reply_expected"]
+        lasts = max(sums["last"] - sums["first"], units.SECOND)
+        rate, size = requests * units.SECOND / lasts, sums["request_bytes"] / max(requests, 1)
+        if requests < _LEAST or rate < _RATE or size > _SMALL:
+            continue
+        numbers: dict[str, int | float] = {
+            "requests": requests, "requests_per_second": round(rate, 1), "request_mean_bytes": round(size),
+        }  # fmt: skip
+        exact = batches.get((client, ip))
+        how = f"{size:,.0f} bytes each"
+        if exact is not None:
+            records = exact["records"] / exact["batches"]
+            if records > _FEW:
+                continue
+            how += f", {records:.1f} records in a batch"
+            numbers |= {"batches": exact["batches"], "records_per_batch": round(records, 2)}
+        behind = sums["hol_wait_ns"] - sums["hol_throttle_wait_ns"] - sums["hol_poll_wait_ns"]
+        whole = work.get((client, ip))
+        is_slow = whole is not None and behind >= _SHARE * whole.time_ns
+        text = f"{client_words(context, client, ip)}: {rate:,.0f} Produce requests a second, {how}"
+        if is_slow:
+            text += f"; they wait {units.duration(behind)} for each other"
+        made.append(Finding(
+            SINGLE_RECORDS.id, WARNING if is_slow else NOTE, LABEL, text, behind if is_slow else 0, sums["first"],
+            sums["last"], numbers | {"hol_wait_ns": behind}, (exact["packet"],) if exact else (),
+            client_parties(context, client, ip), SINGLE_RECORDS.setting, SINGLE_RECORDS.remedy,
+            (("sections", "topics"), *client_option(context, client)),
+        ))  # fmt: skip
+    return made
+
+
+SINGLE_RECORDS = Signature(
+    "single_records",
+    "batches of one record",
+    "A producer sends many Produce requests of a few hundred bytes, with one record in each batch. The heads of a "
+    "request, its batch and its packets are then as large as what they carry, and the broker has the work of a whole "
+    "request for each record.",
+    "linger.ms, batch.size",
+    f"Set `linger.ms` to 5 to {_LINGER_MS} (and keep `batch.size` at 16,384 or more), so that records are sent "
+    "together. If the program waits for each answer, let it send the next record before.",
+    f"the client sends {_RATE} such requests a second or more, which is more than `linger.ms={_LINGER_MS}` lets "
+    f"through, {_LEAST} in all, of {_SMALL:,} bytes or less on average (a sixteenth of the default `batch.size`). With "
+    f"`--sections advice` batches are counted too, and must have {_FEW:.0f} records or fewer on average. It is a "
+    f"warning if its requests wait for each other for {_SHARE:.0%} of its time, and a note otherwise.",
+    _findings,
+    (_FORM,),
+    _read,
+    exact_facts=("batch",),
+)

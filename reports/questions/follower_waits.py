@@ -1,0 +1,286 @@
+"""Waits of Produce requests with acks=all for followers.
+
+A leader answers such a request when each in-sync follower has fetched beyond its records: with an offset in its Fetch,
+a follower says that it has everything before it. So a capture at the leader's host shows who was last. Its wait is
+charged to that follower. A part of it is the leader's: while it has the follower's Fetch in its hands (it appends, or
+sends). The rest is the follower's own time: it was not back yet, or wrote what it had fetched.
+
+A follower that was in time for the request before, and is behind when a request is answered, has left the in-sync
+replicas. That request waited for it until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import NO_TIME
+from kafkatap.dissector.facts.fact_rows import NO_NUMBER
+
+from ..batch import Array, Context
+from .event_rows import events_of, events_of_facts
+from .gathered import FactRows, Gathered
+from .section_counts import Tally
+
+#: Kinds of events.
+KINDS = WRITTEN, _FETCH, _POSITION = 1, 2, 3
+#: The kinds of facts that `read` needs.
+FACTS = ("produced partition", "batch", "fetch", "fetch partition")
+_ALL = -1
+#: How a topic's id is found without Metadata: requests that are compared, how many there must be and the share of them
+#: that must fit, and topics that are tried.
+_SAMPLE, _FEWEST, _CERTAIN, _MOST_UNNAMED = 256, 5, 0.8, 64
+#: Followers of a partition that are looked at.
+_MOST_FOLLOWERS = 32
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read(gathered: Gathered, tally: Tally) -> None:
+    """Note the end of what each Produce with acks=all wrote, and each Fetch of a follower with its positions."""
+    _note_written(gathered, tally)
+    _note_fetches(gathered, tally)
+
+
+def _note_written(gathered: Gathered, tally: Tally) -> None:
+    """Events WRITTEN by partition: v0 the offset after its last record, v1 when the broker had the request."""
+    rows = gathered.facts("produced partition")
+    exchanges = gathered.exchanges
+    answered = exchanges["response_first"] != NO_TIME
+    chosen = (exchanges["acks"] == _ALL) & answered
+    rows = rows.where(chosen[rows.exchange] & (rows["error_code"] == 0) & (rows["base_offset"] >= 0))
+    if not len(rows):
+        return
+    events = events_of_facts(gathered, rows, WRITTEN)
+    mine = exchanges[rows.exchange]
+    events["time"] = mine["response_first"]
+    events["v0"] = rows["base_offset"] + _records_of(gathered, rows)
+    events["v1"] = mine["response_first"] - mine["broker_ns"]
+    tally.note(events)
+
+
+def _records_of(gathered: Gathered, rows: FactRows) -> Array:
+    """The number of records that a request has for each partition of its response, at least 1."""
+    batches = gathered.facts("batch")
+    both = (rows, batches)
+    exchange = np.concatenate([each.exchange for each in both])
+    topic, topic_id, partition = (
+        np.concatenate([each[name] for each in both]).astype(np.int64) for name in ("topic", "topic_id", "partition")
+    )
+    topic = np.where(topic_id >= 0, 2 * topic_id + 1, 2 * topic)
+    _, place = np.unique(topic << 31 | partition & 0x7FFFFFFF, return_inverse=True)
+    _, group = np.unique(exchange * (len(place) + 1) + place, return_inverse=True)
+    counts = np.maximum(batches["records"], 0)
+    sums = np.bincount(group[len(rows) :], counts, minlength=int(group.max()) + 1).astype(np.int64)
+    found: Array = np.maximum(sums[group[: len(rows)]], 1)
+    return found
+
+
+def _note_fetches(gathered: Gathered, tally: Tally) -> None:
+    """Events _FETCH and _POSITION (by partition): v0 the position, v1 the broker id, v2 when it was answered."""
+    rows = gathered.facts("fetch")
+    replica = np.maximum(rows["replica_id"], rows["replica_state_id"])
+    rows, replica = rows.where(replica >= 0), replica[replica >= 0]
+    if not len(rows):
+        return
+    of_exchange = np.full(len(gathered.exchanges), -1, np.int64)
+    of_exchange[rows.exchange] = replica
+    events = events_of(gathered, rows.exchange, _FETCH)
+    _fill_fetch(gathered, events, rows.exchange, of_exchange)
+    tally.note(events)
+    positions = gathered.facts("fetch partition")
+    positions = positions.where((of_exchange[positions.exchange] >= 0) & (positions["offset"] != NO_NUMBER))
+    if len(positions):
+        events = events_of_facts(gathered, positions, _POSITION)
+        events["v0"] = positions["offset"]
+        _fill_fetch(gathered, events, positions.exchange, of_exchange)
+        tally.note(events)
+
+
+def _fill_fetch(gathered: Gathered, events: Array, exchange: Array, replica: Array) -> None:
+    rows = gathered.exchanges[exchange]
+    events["time"] = rows["request_last"]
+    events["v1"] = replica[exchange]
+    events["v2"] = rows["response_first"]
+
+
+# ---------------------------------------------------------------- joining
+
+
+class Waits(NamedTuple):
+    """One row for each partition of a Produce request with acks=all that a follower was seen to fetch.
+
+    `events`: its event. `follower`: the broker id that is charged, -1: each follower was ahead. `wait_ns`: from when
+    the broker had the request until that follower's Fetch. `own_ns`: of it, the follower's own time. `is_left`: the
+    follower left the in-sync replicas. `followers`: the broker ids that fetch the partition.
+    """
+
+    events: Array
+    follower: Array
+    wait_ns: Array
+    own_ns: Array
+    is_left: Array
+    followers: tuple[int, ...]
+
+
+class _Held:
+    """The time that a leader has a Fetch of one connection in its hands."""
+
+    def __init__(self, fetches: Array) -> None:
+        self._from = fetches["time"]
+        until = np.where(fetches["v2"] == NO_TIME, fetches["time"], fetches["v2"])
+        self._lengths = np.maximum(until - self._from, 0)
+        self._sums = np.concatenate([[0], np.cumsum(self._lengths)])
+
+    def until(self, times: Array) -> Array:
+        """The summed time before each of some times."""
+        at = np.searchsorted(self._from, times, side="right")
+        last = np.maximum(at - 1, 0)
+        part = np.minimum(np.maximum(times - self._from[last], 0), self._lengths[last])
+        found: Array = np.where(at > 0, self._sums[last] + part, 0)
+        return found
+
+
+#: A partition of a topic: its name or id, and its number.
+Partition = tuple[str | None, int]
+
+
+def waits_of(events: Array, context: Context) -> Iterator[tuple[str | None, Waits]]:
+    """The waits of each partition, with its topic."""
+    fetches = events[events["kind"] == _FETCH]
+    held = {key: _Held(rows) for key, rows in _grouped(fetches, fetches["connection"])}
+    written = _by_partition(events[events["kind"] == WRITTEN], context)
+    positions = _by_partition(events[events["kind"] == _POSITION], context)
+    ids = _unnamed(written, positions)
+    for (topic, partition), rows in written.items():
+        fetched = positions.get((ids.get(topic, topic), partition))
+        if fetched is None:
+            continue
+        for leader, mine in _grouped(rows, rows["broker_ip"]):
+            at_leader = fetched[fetched["broker_ip"] == leader]
+            # Followers may use another address of the leader than clients.
+            yield topic, _partition_waits(mine, at_leader if len(at_leader) else fetched, held)
+
+
+def _by_partition(rows: Array, context: Context) -> dict[Partition, Array]:
+    """The events of each partition, by the topic's name: requests may have its name or its id."""
+    keys = np.stack([rows["topic"], rows["topic_id"], rows["partition"]], axis=1)
+    distinct, group = np.unique(keys, axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    places: dict[Partition, int] = {}
+    place = [
+        places.setdefault((context.topic(topic, topic_id), partition), len(places))
+        for topic, topic_id, partition in distinct.tolist()
+    ]
+    names = list(places)
+    return {names[key]: found for key, found in _grouped(rows, np.array(place, np.int64)[group])}
+
+
+def _grouped(rows: Array, keys: Array) -> Iterator[tuple[int, Array]]:
+    """Rows by their key (int64), in the same order."""
+    order = np.argsort(keys, kind="stable")
+    distinct, first = np.unique(keys[order], return_index=True)
+    yield from zip(distinct.tolist(), np.split(rows[order], first[1:]), strict=True) if len(rows) else ()
+
+
+def _unnamed(written: dict[Partition, Array], positions: dict[Partition, Array]) -> dict[str | None, str | None]:
+    """By topic, the id under which followers fetch it, where no Metadata response was captured that names both.
+
+    Only the right id has, for nearly each request, a follower that gets ahead of it between request and response.
+    """
+    missing = sorted({key for key in written if key not in positions}, key=str)
+    others = sorted({topic for topic, _ in positions if not any(topic == name for name, _ in written)}, key=str)
+    scores: dict[str | None, dict[str | None, list[int]]] = {}
+    for topic, partition in missing[:_MOST_UNNAMED]:
+        rows = written[topic, partition][:_SAMPLE]
+        for other in others[:_MOST_UNNAMED]:
+            if (other, partition) not in positions:
+                continue
+            fetched = positions[other, partition]
+            ahead = np.zeros(len(rows), bool)
+            for follower in _followers(fetched):
+                times = _acknowledged(rows, fetched[fetched["v1"] == follower])
+                ahead |= (times >= rows["v1"]) & (times <= rows["time"])
+            score = scores.setdefault(topic, {}).setdefault(other, [0, 0])
+            score[0] += int(ahead.sum())
+            score[1] += len(rows)
+    found: dict[str | None, str | None] = {}
+    for topic, by_id in scores.items():
+        best = max(by_id, key=lambda other: by_id[other][0] / by_id[other][1])
+        ahead_of, requests = by_id[best]
+        if requests >= _FEWEST and ahead_of >= _CERTAIN * requests:
+            found[topic] = best
+    return found
+
+
+def _partition_waits(written: Array, positions: Array, held: dict[int, _Held]) -> Waits:
+    begin, end = written["v1"], written["time"]
+    followers = _followers(positions)
+    acknowledged = np.stack([_acknowledged(written, positions[positions["v1"] == each]) for each in followers])
+    in_time = acknowledged <= end
+    left = np.stack([_is_left(begin, end, each) for each in in_time])
+    until = np.where(left, end, np.where(in_time, acknowledged, begin))
+    last = np.argmax(until, axis=0)
+    at = (last, np.arange(len(written)))
+    wait = np.maximum(until[at] - begin, 0)
+    own = np.zeros(len(written), np.int64)
+    for number, each in enumerate(followers):
+        mine = np.flatnonzero(last == number)
+        for connection in np.unique(positions["connection"][positions["v1"] == each]).tolist():
+            hands = held[connection]
+            own[mine] -= hands.until(begin[mine] + wait[mine]) - hands.until(begin[mine])
+    own = np.clip(own + wait, 0, wait)
+    follower = np.where(wait > 0, np.array(followers)[last], -1)
+    return Waits(written, follower, wait, own, left[at] & (wait > 0), tuple(followers))
+
+
+def _followers(positions: Array) -> list[int]:
+    """The broker ids that fetch a partition: those with the most positions if there are too many, ascending."""
+    found, counts = np.unique(positions["v1"], return_counts=True)
+    most: list[int] = found[np.sort(np.argsort(-counts, kind="stable")[:_MOST_FOLLOWERS])].tolist()
+    return most
+
+
+def _is_left(begin: Array, end: Array, in_time: Array) -> Array:
+    """Which requests a follower was too late for, although it was in sync when they began.
+
+    It is removed when the first of several such requests is answered. Until then it was in sync, if it was in time for
+    the request before.
+    """
+    at = np.arange(len(end))
+    before = np.maximum.accumulate(np.where(in_time, at, -1))  # the last request that it was in time for
+    removed = end[np.minimum(before + 1, len(end) - 1)]
+    found: Array = ~in_time & (before >= 0) & ((begin < removed) | (before + 1 == at))
+    return found
+
+
+def _acknowledged(written: Array, positions: Array) -> Array:
+    """When a follower first fetched at or beyond the end of each request."""
+    ahead = np.maximum.accumulate(positions["v0"])
+    at = np.searchsorted(ahead, written["v0"], side="left")
+    times = np.append(positions["time"], np.iinfo(np.int64).max)
+    found: Array = times[at]
+    return found
+
+
+def follower_addresses(events: Array, context: Context) -> dict[int, str | None]:
+    """The address of each follower, by its broker id."""
+    fetches = events[events["kind"] == _FETCH]
+    return {int(node): context.address(int(ip)) for node, ip in zip(fetches["v1"], fetches["client_ip"], strict=True)}
+
+
+#: A request without a wait: how long it waited, the follower, and of the wait the follower's own time.
+NOT_CHARGED = (0, -1, 0)
+
+
+def charged_requests(found: list[tuple[str | None, Waits]]) -> dict[int, tuple[int, int, int]]:
+    """The longest wait of each request over its partitions, by the exchange's key, as NOT_CHARGED."""
+    charged: dict[int, tuple[int, int, int]] = {}
+    for _, waits in found:
+        columns = (waits.events["exchange"], waits.wait_ns, waits.follower, waits.own_ns)
+        for key, *mine in zip(*(column.tolist() for column in columns), strict=True):
+            charged[key] = max(charged.get(key, NOT_CHARGED), (mine[0], mine[1], mine[2]))
+    return charged

@@ -1,0 +1,61 @@
+"""Which findings of the summary people see first, and their sentences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from .. import units
+from ..findings import NOTE
+from ..model import ReportTable, Value, as_number
+from ..sections.summary import SHOWN
+
+#: Lines of one kind of finding, so that many of one kind do not hide the others.
+_OF_A_KIND = 3
+#: Usual work: no line on the first screen while something is wrong.
+_USUAL = frozenset(("topic_created", "topic_deleted", "group_rebalanced"))
+#: A finding shows when it began, if it lasted for less than this share of the capture: otherwise that says nothing.
+_PASSING = 0.9
+
+
+def first_lines(table: ReportTable, whole: bool = False) -> tuple[list[dict[str, Value]], int]:
+    """The rows to show, by column name, and the number of those left out. What follows from another finding is left
+    out, and does not count. `whole`: show all others."""
+    names = [c.name for c in table.columns]
+    rows = [dict(zip(names, row, strict=True)) for row in table.rows]
+    own = [row for row in rows if row["cause"] is None]
+    if whole:
+        return own, 0
+    seen: Counter[Value] = Counter()
+    place = []
+    is_wrong = any(row["severity"] != NOTE for row in own)
+    for n, row in enumerate(own):
+        if is_wrong and row["finding"] in _USUAL:
+            continue
+        seen[row["finding"]] += 1
+        place.append((seen[row["finding"]] > _OF_A_KIND, seen[row["finding"]] > 1, n))
+    chosen = [n for is_hidden, _, n in sorted(place)[:SHOWN] if not is_hidden]
+    return [own[n] for n in sorted(chosen)], len(own) - len(chosen)
+
+
+def finding_text(row: Mapping[str, Value], heading: ReportTable, utc: bool) -> str:
+    """The sentence of a finding, escaped, with the time when it began and the setting to change."""
+    text = units.safe(str(row["text"]))
+    if row["setting"]:
+        text += f"; change {units.safe(str(row['setting']))}"
+    when = _when(row, heading, utc)
+    return f"{when} {text}" if when else text
+
+
+def _when(row: Mapping[str, Value], heading: ReportTable, utc: bool) -> str:
+    """`04:36:44.6`; with the date if the capture has several."""
+    found: dict[str, Any] = dict(zip((c.name for c in heading.columns), heading.rows[0], strict=True))
+    begin, first, last = row["begin"], found["first"], found["last"]
+    if row["setting"] or not isinstance(begin, int) or first is None or last is None:
+        return ""  # a setting is so all the time
+    end = int(as_number(row["end"])) if row["end"] is not None else begin
+    if end - begin >= _PASSING * (last - first):
+        return ""
+    days = units.clock(first, utc, 0, True)[:10] != units.clock(last, utc, 0, True)[:10]
+    return units.clock(begin, utc, 1, days)

@@ -1,0 +1,88 @@
+"""Advice: settings that explain what a capture shows, the costliest first (`reports.advice`).
+
+Signatures that cost little are read by every report. The others are read by the section `advice_on_request`, which adds
+to the same table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..advice.catalogue import CATALOGUE, ON_REQUEST, USUAL
+from ..advice.signature import Signature, section_of
+from ..batch import Array
+from ..findings import SEVERITIES, Finding
+from ..model import ReportTable
+from ..questions.gathered import Gathered
+from ..questions.section import READ_SELECTED, Section, SectionInput
+from ..questions.section_counts import Tally
+from . import finding_rows
+
+#: As of every list of findings. Here the setting and what to change are for people.
+_RANKS = {"finding": 0, "label": 9, "time_lost_ns": 0, "begin": 4, "end": 5, "setting": 0, "remedy": 0, "command": 9}
+COLUMNS = tuple(column._replace(rank=_RANKS.get(column.name, column.rank)) for column in finding_rows.COLUMNS)
+
+
+def findings(given: SectionInput) -> list[Finding]:
+    """What the signatures find that were read: the one that cost the most time first, then the gravest."""
+    found = [
+        (signature, finding)
+        for signature in CATALOGUE
+        if signature.is_read(given)
+        for finding in signature.findings(given)
+    ]
+    causes = {(finding.id, finding.parties[:1]): finding.key for _, finding in found}
+    folded = [_folded(signature, finding, causes) for signature, finding in found]
+    folded.sort(key=lambda f: (-f.time_lost_ns, SEVERITIES.index(f.severity), f.id, f.begin or 0, f.text))
+    return folded
+
+
+def _folded(signature: Signature, finding: Finding, causes: dict[tuple[str, Any], Any]) -> Finding:
+    """The finding, with its cause if another one of the same party explains it."""
+    found = (causes.get((other, finding.parties[:1])) for other in signature.follows)
+    cause = next((key for key in found if key is not None), None)
+    return finding if finding.cause is not None or cause is None else finding._replace(cause=cause)
+
+
+def tables(given: SectionInput) -> tuple[ReportTable, ...]:
+    """One row for each finding."""
+    rows = [finding_rows.finding_row(finding, given.context, None) for finding in given.once(findings)]
+    return (ReportTable("advice", "Advice", COLUMNS, rows, empty="no setting explains what was captured"),)
+
+
+def _section(
+    name: str, question: str, signatures: Sequence[Signature], is_main: bool, more_facts: Sequence[str] = ()
+) -> Section:
+    """A section that reads signatures."""
+
+    def read(gathered: Gathered, tally: Tally) -> None:
+        for signature in signatures:
+            signature.read(gathered, tally)
+
+    def read_connections(rows: Array, tally: Tally) -> None:
+        for signature in signatures:
+            if signature.read_connections is not None:
+                signature.read_connections(rows, tally)
+
+    return Section(
+        name,
+        question,
+        tuple(dict.fromkeys((*(kind for signature in signatures for kind in signature.facts), *more_facts))),
+        tuple({form.name: form for signature in signatures for form in signature.forms}.values()),
+        {"advice": COLUMNS} if is_main else {},
+        read,
+        tables if is_main else lambda given: (),
+        read_connections,
+        measures=any(signature.measures for signature in signatures),
+        under_selection=READ_SELECTED if is_main else "",
+        findings=findings if is_main else None,
+    )
+
+
+assert all(section_of(signature) == "advice" for signature in USUAL)
+SECTION = _section("advice", "Which settings explain what is slow or failing?", USUAL, is_main=True)
+ON_REQUEST_SECTION = _section(
+    "advice-on-request", "", ON_REQUEST, is_main=False,
+    more_facts=tuple(kind for signature in USUAL for kind in signature.exact_facts),
+)  # fmt: skip

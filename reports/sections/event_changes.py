@@ -1,0 +1,193 @@
+"""Events of a cluster's state: leaders and coordinators move, topics come and go, errors burst, groups rebalance.
+
+What an outage of a broker explains is no event of its own: it is folded into the outage (`event_effects`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from kafkatap.dissector.kafka.error_codes import error_name
+
+from ..counting.rollup import api_label
+from ..findings import NOTE, WARNING, Finding, Party
+from ..units import duration
+from .event_brokers import clients_text, node_label
+from .event_counts import CREATED, DELETED, REBALANCES, SECOND
+from .event_effects import AFTER_NS, CODES
+from .event_timeline import Seen, around, runs
+
+#: Changes of the same kind within this are one event. Clients ask for metadata again within seconds of a change.
+_TOGETHER_NS = 10 * SECOND
+#: A burst ends with a silence of this length: five times the longest pause between two tries of a client
+#: (retry.backoff.max.ms, 1 s).
+_PAUSE_NS = 5 * SECOND
+#: Fewer codes are no burst: one request that is tried again until it times out makes about as many.
+_BURST = 10
+#: Codes within this are of one response, or of responses that were in flight together.
+_AT_ONCE_NS = SECOND // 10
+#: Codes that belong to usual work: MEMBER_ID_REQUIRED and UNSUPPORTED_VERSION of a start, REBALANCE_IN_PROGRESS of a
+#: rebalance, sessions of Fetch that the broker gave up.
+_USUAL = frozenset(((79, 11), (35, 18), (27, 12), (27, 8), (27, 14), (70, 1), (71, 1)))
+_NAMED = 3
+
+
+def changes(seen: Seen, outages: Sequence[Finding]) -> list[Finding]:
+    """Findings of changes. Those within the time of an outage, or shortly after it, name it as their cause."""
+    moved = [made._replace(cause=cause_of(seen, made, outages)) for made in _leaders(seen)]
+    causes = [*outages, *moved]
+    found = [*_coordinators(seen), *_topics(seen), *_bursts(seen), *_rebalances(seen)]
+    return [*moved, *(made._replace(cause=cause_of(seen, made, causes)) for made in found)]
+
+
+def cause_of(seen: Seen, made: Finding, causes: Sequence[Finding]) -> tuple[Any, ...] | None:
+    """The key of the outage, or move of leaders, that explains a change."""
+    if made.id in ("topic_created", "topic_deleted") or (
+        made.id == "error_burst" and made.numbers["code"] not in CODES
+    ):
+        return None
+    at = made.begin or 0
+    for outage in causes:
+        if outage.cause is None and outage.begin is not None and outage.id != "broker_returned":
+            end = seen.end if outage.end is None and outage.id != "leaders_moved" else (outage.end or at) + AFTER_NS
+            if outage.begin - SECOND <= at <= end:
+                return outage.key
+    return None
+
+
+def _listed(names: Sequence[str]) -> str:
+    left = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {left:,} more" if left > 0 else "")
+
+
+def _leaders(seen: Seen) -> Iterator[Finding]:
+    moves = seen.leader_moves
+    order = np.argsort(moves["time"], kind="stable")
+    for run in _together(moves["time"][order]):
+        rows = order[run]
+        begin = int(moves["time"][rows].min())
+        places = {(int(moves["topic"][r]), int(moves["topic_id"][r]), int(moves["partition"][r])) for r in rows}
+        old = Counter(moves["old"][rows].tolist()).most_common()[0][0]
+        new = [f"{count:,} to broker {node}" for node, count in Counter(moves["new"][rows].tolist()).most_common()]
+        many = f"{len(places):,} partition{'' if len(places) == 1 else 's'}"
+        text = f"leaders of {many} moved, most from {node_label(seen.brokers, old)}: {_listed(new)}"
+        broker = seen.brokers.of_node(old)
+        yield Finding(
+            "leaders_moved", NOTE, "leaders moved", text, begin=begin, end=int(moves["time"][rows].max()),
+            numbers={"partitions": len(places)}, packets=(int(moves["packet"][rows[0]]),),
+            parties=(Party("broker", str(old)) if broker is None else seen.brokers.party(broker),),
+            options=(*around(begin, None), ("api", "Metadata")), command="show",
+        )  # fmt: skip
+
+
+def _together(times: Any) -> list[Any]:
+    """Runs of ascending times that are at most _TOGETHER_NS apart: their indexes."""
+    if not len(times):
+        return []
+    return list(np.split(np.arange(len(times)), np.flatnonzero(np.diff(times) > _TOGETHER_NS) + 1))
+
+
+def _coordinators(seen: Seen) -> Iterator[Finding]:
+    """Moves of coordinators. Several brokers may name the same one."""
+    latest: dict[tuple[str, int, int], int] = {}
+    for time, packet, key, old, new in seen.coordinator_moves:
+        before = latest.get((key, old, new))
+        latest[key, old, new] = time
+        if before is not None and time - before <= _TOGETHER_NS:
+            continue
+        text = (
+            f'the coordinator of "{key}" moved from {node_label(seen.brokers, old)} to {node_label(seen.brokers, new)}'
+        )
+        yield Finding(
+            "coordinator_moved", NOTE, "coordinator moved", text, begin=time, packets=(packet,),
+            numbers={"from_node": old, "to_node": new}, parties=(Party("group", key),),
+            options=(*around(time, None), ("api", "FindCoordinator")), command="show",
+        )  # fmt: skip
+
+
+def _topics(seen: Seen) -> Iterator[Finding]:
+    """Topics that were created or deleted, those of a client within _TOGETHER_NS in one event."""
+    context = seen.context
+    for kind, name, word in ((CREATED, "topic_created", "created"), (DELETED, "topic_deleted", "deleted")):
+        events = seen.events[(seen.events["kind"] == kind) & (seen.events["error_code"] == 0)]
+        for client in np.unique(events["client_id"]).tolist():
+            mine = events[events["client_id"] == client]
+            for run in _together(mine["time"]):
+                rows = mine[run]
+                topics = list(dict.fromkeys(
+                    context.topic(int(t), int(i)) or "(no name)"
+                    for t, i in zip(rows["topic"], rows["topic_id"], strict=True)
+                ))  # fmt: skip
+                who, at = context.text(client), int(rows["time"][0])
+                by = f'by "{who}" ({context.address(int(rows["client_ip"][0]))})'
+                subject = f"topic {topics[0]} was" if len(topics) == 1 else f"{len(topics):,} topics were"
+                listed = "" if len(topics) == 1 else f": {_listed(topics)}"
+                yield Finding(
+                    name, NOTE, f"topic {word}", f"{subject} {word} {by}{listed}", begin=at,
+                    numbers={"topics": len(topics)}, packets=(int(rows["packet"][0]),),
+                    parties=tuple(Party("topic", topic) for topic in topics[:_NAMED]),
+                    options=(*around(at, None), ("api", "CreateTopics" if kind == CREATED else "DeleteTopics")),
+                    command="show",
+                )  # fmt: skip
+
+
+def _bursts(seen: Seen) -> Iterator[Finding]:
+    """Error codes that begin within the capture and come often."""
+    errors = seen.errors
+    usual = np.zeros(len(errors["second"]), bool)
+    for code, api_key in _USUAL:
+        usual |= (errors["error_code"] == code) & (errors["api_key"] == api_key)
+    for code in np.unique(errors["error_code"][~usual]).tolist():
+        mine = seen.of(errors, (errors["error_code"] == code) & ~usual)
+        for run in runs(mine, _PAUSE_NS):
+            begin, last = int(mine["first"][run].min()), int(mine["last"][run].max())
+            codes = int(mine["codes"][run].sum())
+            if codes < _BURST or last - begin < _AT_ONCE_NS or begin - seen.begin < _PAUSE_NS:
+                continue
+            people = set(zip(mine["client_ip"][run].tolist(), mine["client_id"][run].tolist(), strict=True))
+            apis = Counter[str]()
+            for key, count in zip(mine["api_key"][run].tolist(), mine["codes"][run].tolist(), strict=True):
+                apis[api_label(key)] += count
+            is_over = seen.end - last >= _PAUSE_NS
+            text = (
+                f"{codes:,} {error_name(code)} in {_listed([api for api, _ in apis.most_common()])} to "
+                f"{clients_text(len(people))} within {duration(last - begin)}" + ("" if is_over else ", and goes on")
+            )
+            yield Finding(
+                "error_burst", WARNING, "errors", text, begin=begin, end=last if is_over else None,
+                numbers={"code": code, "codes": codes, "clients": len(people)},
+                packets=(int(mine["packet"][run].min()),), parties=(Party("error", error_name(code)),),
+                options=(*around(begin, last), ("filter", f"error == {error_name(code)}")), command="show",
+            )  # fmt: skip
+
+
+def _rebalances(seen: Seen) -> Iterator[Finding]:
+    """New generations (JoinGroup) and epochs (KIP-848) of groups, those within _TOGETHER_NS in one event."""
+    keys, values = seen.given.keys(REBALANCES.name), seen.given.values(REBALANCES.name)
+    for group in np.unique(keys["group"][keys["number"] > 0]).tolist():
+        rows = np.flatnonzero((keys["group"] == group) & (keys["number"] > 0))
+        rows = rows[np.argsort(values["first"][rows], kind="stable")]
+        ends = np.maximum.accumulate(values["last"][rows])
+        breaks = np.flatnonzero(values["first"][rows][1:] - ends[:-1] > _TOGETHER_NS) + 1
+        for run in np.split(rows, breaks):
+            begin, end = int(values["first"][run].min()), int(values["last"][run].max())
+            name = seen.context.text(group) or ""
+            low, high = int(keys["number"][run].min()), int(keys["number"][run].max())
+            word = "generation" if keys["is_epoch"][run[0]] == 0 else "epoch"
+            times = "" if len(run) == 1 else f" {len(run):,} times"
+            span = f"{word} {low}" if low == high else f"{word}s {low} to {high}"
+            members = int(values["members"][run].max())
+            if members < 2 and len(run) < 2:
+                continue  # the only member joined: nobody was interrupted
+            text = f'group "{name}" rebalanced{times} ({span}) in {duration(end - begin)}'
+            text += f", {members:,} member{'' if members == 1 else 's'}"
+            yield Finding(
+                "group_rebalanced", NOTE, "rebalance", text, begin=begin, end=end,
+                numbers={"rebalances": len(run), "first_number": low, "last_number": high},
+                packets=(int(values["packet"][run].min()),), parties=(Party("group", name),),
+                options=(("sections", "groups"),),
+            )  # fmt: skip

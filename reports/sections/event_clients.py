@@ -1,0 +1,186 @@
+"""Events of clients: a quota begins to bite, a storm of connections, connections that are never closed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..batch import Array
+from ..findings import NOTE, WARNING, Finding, Party
+from ..units import duration
+from .clients import SLOW_NS
+from .connections import STORM_RATE
+from .event_counts import SECOND, THROTTLED
+from .event_timeline import Seen, around, runs
+
+#: Throttled responses that are farther apart are two events: Kafka's quotas are of the last 11 s (quota.window.num
+#: times quota.window.size.seconds).
+_QUOTA_NS = 11 * SECOND
+#: A client that was throttled before the capture is throttled again within this.
+_BEFORE_NS = SECOND
+#: A client needs about two connections for each broker, for requests and for its coordinator. A leak is more than
+#: twice that. Fewer than so many are neither a leak nor a storm: a client that starts again in a small cluster.
+_MANY, _NEEDED = 20, 4
+#: A leak goes on: there are more open connections after each of so many equal times until the capture ends.
+_PARTS = 5
+
+
+def client_events(seen: Seen) -> list[Finding]:
+    return [*_throttled(seen), *_storms(seen), *_leaks(seen)]
+
+
+def _name(seen: Seen, client_id: int, client_ip: int) -> str:
+    name, host = seen.context.text(client_id), seen.context.address(client_ip) or "?"
+    return f'client "{name}" ({host})' if name is not None else f"host {host}"  # refused, or encrypted: no id is known
+
+
+def _party(seen: Seen, client_id: int, client_ip: int) -> Party:
+    name = seen.context.text(client_id)
+    return Party("host", seen.context.address(client_ip) or "?") if name is None else Party("client", name)
+
+
+def _throttled(seen: Seen) -> Iterator[Finding]:
+    """Clients whose responses begin to be throttled."""
+    columns = seen.columns(THROTTLED.name)
+    clients = np.unique(np.stack((columns["client_ip"], columns["client_id"]), axis=1), axis=0)
+    for client_ip, client_id in clients.tolist():
+        mine = seen.of(columns, (columns["client_ip"] == client_ip) & (columns["client_id"] == client_id))
+        for run in runs(mine, _QUOTA_NS):
+            begin, last = int(mine["first"][run].min()), int(mine["last"][run].max())
+            responses, most = int(mine["responses"][run].sum()), int(mine["ms"][run].max())
+            if begin - seen.begin < _BEFORE_NS or most * 1_000_000 < SLOW_NS:
+                continue
+            text = (
+                f"{_name(seen, client_id, client_ip)} exceeds a quota: {responses:,} throttled "
+                f"response{'' if responses == 1 else 's'}{f' in {duration(last - begin)}' if responses > 1 else ''}, "
+                f"throttle time up to {duration(most * 1_000_000)}"
+            )
+            filter_ = ("filter", "throttle > 0ms")
+            yield Finding(
+                "quota_began", WARNING, "quota", text, begin=begin,
+                end=None if seen.end - last < _QUOTA_NS else last,
+                numbers={"responses": responses, "throttle_time_ms": most},
+                packets=(int(mine["packet"][run].min()),), parties=(_party(seen, client_id, client_ip),),
+                options=(*around(begin, last), filter_), command="show",
+            )  # fmt: skip
+
+
+def _storms(seen: Seen) -> Iterator[Finding]:
+    """Clients that open many connections in a second, most of which do not live."""
+    columns = seen.connections
+    tried = columns["opened"] + columns["refused"] + columns["unanswered"]
+    clients = np.stack((columns["client_ip"], columns["client_id"]), axis=1)[tried > 0]
+    for client_ip, client_id in np.unique(clients, axis=0).tolist():
+        of_client = (columns["client_ip"] == client_ip) & (columns["client_id"] == client_id)
+        seconds, at = np.unique(columns["second"][of_client], return_inverse=True)
+        opened = np.bincount(at, weights=tried[of_client]).astype(np.int64)
+        closes = columns["client_closed"] + columns["broker_closed"] + columns["refused"] + columns["unanswered"]
+        gone = np.bincount(at, weights=closes[of_client]).astype(np.int64)
+        is_busy = opened >= STORM_RATE
+        beside = np.zeros(len(seconds) + 2, bool)  # a storm may begin or end in the middle of a second
+        beside[:-2] |= is_busy
+        beside[2:] |= is_busy
+        busy = np.flatnonzero(is_busy | (beside[1:-1] & (2 * opened >= STORM_RATE)))
+        for run in np.split(busy, np.flatnonzero(np.diff(seconds[busy]) > 1) + 1):
+            if not len(run):
+                continue
+            low, high = int(seconds[run[0]]), int(seconds[run[-1]])
+            count = int(opened[run].sum())
+            lived = (seconds >= low) & (seconds <= high + 1)
+            if count < _MANY or 2 * int(gone[lived].sum()) < count:
+                continue
+            rows = of_client & (columns["second"] >= low) & (columns["second"] <= high) & (tried > 0)
+            yield _storm(seen, client_id, client_ip, rows, tried, count)
+
+
+def _storm(seen: Seen, client_id: int, client_ip: int, rows: Array, tried: Array, count: int) -> Finding:
+    columns = seen.connections
+    begin, end = int(columns["first"][rows].min()), int(columns["last"][rows].max())
+    brokers, inverse = np.unique(columns["broker"][rows], return_inverse=True)
+    main = int(brokers[np.argmax(np.bincount(inverse, weights=tried[rows]))])
+    refused = int(columns["refused"][rows].sum())
+    text = f"{_name(seen, client_id, client_ip)} opened {count:,} connections within {duration(end - begin)}, "
+    text += f"most to {seen.brokers.label(main)}"
+    text += f"; {refused:,} refused" if refused else "; most were closed at once"
+    return Finding(
+        "connection_storm", WARNING, "storm", text, begin=begin, end=end,
+        numbers={"connections": count, "refused": refused}, packets=(int(columns["packet"][rows].min()),),
+        parties=(_party(seen, client_id, client_ip), seen.brokers.party(main)), options=(("sections", "connections"),),
+    )  # fmt: skip
+
+
+def _leaks(seen: Seen) -> Iterator[Finding]:
+    """Clients with more and more open connections until the capture ends. Clients whose ids differ in numbers only,
+    as those of the Java client do, are one."""
+    columns, context = seen.connections, seen.context
+    ids = np.unique(columns["client_id"])
+    stems = {n: re.sub(r"\d+", "*", context.text(n) or "") for n in ids.tolist()}
+    numbers = {stem: i for i, stem in enumerate(sorted(set(stems.values())))}
+    stem_of = np.array([numbers[stems[n]] for n in ids.tolist()], np.int64)[np.searchsorted(ids, columns["client_id"])]
+    owners = np.unique(np.stack((columns["client_ip"], stem_of), axis=1), axis=0)
+    brokers = int(seen.brokers.has_answered.sum())
+    for client_ip, stem in owners.tolist():
+        rows = np.flatnonzero((columns["client_ip"] == client_ip) & (stem_of == stem))
+        opened = int(columns["opened"][rows].sum())
+        closed = int((columns["client_closed"] + columns["broker_closed"])[rows].sum())
+        if opened - closed < max(_MANY, _NEEDED * brokers):
+            continue
+        begun = rows[columns["opened"][rows] > 0]
+        begin, last = int(columns["first"][begun].min()), int(columns["last"][begun].max())
+        edges = np.linspace(begin, seen.end, _PARTS + 1)
+        change = columns["opened"] - columns["client_closed"] - columns["broker_closed"]
+        if (np.histogram(columns["last"][rows], edges, weights=change[rows])[0] <= 0).any():
+            continue
+        clients = len(np.unique(columns["client_id"][begun]))
+        name, host = sorted(numbers)[stem], context.address(client_ip) or "?"
+        text = (
+            f'"{name}" ({host}) opened {opened:,} connections within {duration(last - begin)} and closed '
+            f"{closed:,}: {opened - closed:,} are open at the end"
+        )
+        yield Finding(
+            "connection_leak", WARNING, "leak", text, begin=begin,
+            numbers={"opened": opened, "closed": closed, "open": opened - closed, "clients": clients},
+            packets=(int(columns["packet"][begun].min()),), parties=(Party("client", name), Party("host", host)),
+            remedy="close each client when it is no longer used, or use one for all",
+            options=(("sections", "connections"),),
+        )  # fmt: skip
+
+
+def note_losses(seen: Seen) -> Iterator[Finding]:
+    """Packets that the capture itself lost."""
+    for file in seen.context.files:
+        if file.drops and file.first is not None:
+            text = f"{file.drops:,} packets were dropped during capture: what these had is not in the report"
+            yield Finding("capture_dropped", NOTE, "capture lost", text, begin=file.first, end=file.last,
+                          numbers={"dropped_packets": file.drops}, packets=(file.first_packet,),
+                          options=(("v", ""),))  # fmt: skip
+    yield from _holes(seen)
+
+
+def _holes(seen: Seen) -> Iterator[Finding]:
+    """Times between two files without a packet of any connection, while connections go on."""
+    files = sorted((f for f in seen.context.files if f.first is not None and f.last is not None),
+                   key=lambda f: f.first or 0)  # fmt: skip
+    reached = 0
+    for file in files:
+        assert file.first is not None
+        assert file.last is not None
+        if reached and file.first - reached >= _HOLE_NS and _goes_on(seen, reached, file.first):
+            text = f"no packets were captured for {duration(file.first - reached)}, though connections went on"
+            yield Finding("capture_hole", NOTE, "capture lost", text, begin=reached, end=file.first,
+                          numbers={"hole_ns": file.first - reached}, packets=(file.first_packet,),
+                          options=(("v", ""),))  # fmt: skip
+        reached = max(reached, file.last)
+
+
+#: Files without a packet for this long between them have a hole, if there were answers each second before it.
+_HOLE_NS = 2 * SECOND
+
+
+def _goes_on(seen: Seen, begin: int, end: int) -> bool:
+    """Whether there were answers in the second before and in the second after a time."""
+    first, last = seen.answers["first"], seen.answers["last"]
+    before = ((last >= begin - SECOND) & (last <= begin)).any()
+    return bool(before and ((first >= end) & (first <= end + SECOND)).any())

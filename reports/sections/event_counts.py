@@ -1,0 +1,320 @@
+"""What the section `events` keeps of exchanges and connections: counts of each second, and rare requests as EVENT rows.
+
+It reads facts of rare APIs only. Counts are by second, so that a silence of a second or more shows between two rows,
+with the exact time of the last byte before it and of the first one after it. Beyond `--max-names` rows, the latest
+seconds are kept.
+
+EVENT rows: a broker's requests to its controller, created and deleted topics, coordinators, and waits: exchanges that
+took `WAIT_NS` longer than they were asked to wait for data, or that have no response. Columns of those:
+
+WAIT        v0 the request's last byte, v1 the response's first byte (NO_TIME: none), v2 1 if a broker that works would
+            have answered at once (`_PROMPT`), v3 the time that a Fetch waits for data, ns, v4 loss_ns
+HEARTBEAT   v0 node, v1 1 if the broker wants to shut down, v2 1 if the controller has fenced it (-1: no answer), v3 the
+            answer's time
+REGISTERED  v0 node
+CREATED, DELETED    topic; error_code
+COORDINATOR v0 node, s0 key
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import ANSWERED, FETCHES, NO_INT32, NO_REPLY_EXPECTED, NO_TIME, ORPHAN_RESPONSE
+from kafkatap.dissector.facts.fact_rows import NO_NUMBER
+
+from ..batch import H_COMPLETE, H_NOT_CAPTURED, H_REFUSED, H_UNANSWERED, NOT_CLOSED, P_FOREIGN, Array
+from ..counting.count_table import MAX, MIN, SUM
+from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..questions.event_rows import events_of, events_of_facts
+from ..questions.gathered import FactRows, Gathered
+from ..questions.section_counts import Tally
+
+SECOND = 1_000_000_000
+#: A wait of this length is noted. Clients repeat a SYN, and TCP a lost segment several times, within it.
+WAIT_NS = SECOND
+WAIT, HEARTBEAT, REGISTERED, CREATED, DELETED, COORDINATOR = range(1, 7)
+#: APIs that a broker answers from what it has in memory. All others may wait for a quorum, a follower or a member.
+#: Produce is one of them unless acks is -1, Fetch beyond its max_wait_ms.
+_PROMPT = (0, *FETCHES, 2, 3, 10, 12, 17, 18, 23, 36, 60)
+_PRODUCE = 0
+FACTS = (
+    "metadata broker", "metadata partition", "leader state", "updated partition", "live broker",
+    "live broker endpoint", "controlled shutdown", "find coordinator", "coordinator", "coordinator of key",
+    "created topic", "deleted topic", "broker registration", "broker listener", "broker heartbeat",
+    "join group", "joined group", "consumer heartbeat", "consumer heartbeat answer",
+    "broker heartbeat answer", "broker registration answer", "controlled shutdown answer",
+)  # fmt: skip
+
+_PAIR = {"client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER}
+_NO_PAIR = {"client_ip": -1, "broker_ip": -1, "broker_port": -1, "second": -1}
+ANSWERS = CountForm(
+    "events.answers",
+    {**_PAIR, "client_id": TEXT, "second": NUMBER},
+    {"last": MAX, "first": MIN, "answers": SUM, "packet": MIN},
+    {**_NO_PAIR, "client_id": OTHER},
+)
+CONNECTIONS = CountForm(
+    "events.connections",
+    {**_PAIR, "client_id": TEXT, "second": NUMBER},
+    {
+        "last": MAX, "opened": SUM, "seen": SUM, "refused": SUM, "unanswered": SUM, "client_closed": SUM,
+        "broker_closed": SUM, "first": MIN, "first_close": MIN, "last_close": MAX, "packet": MIN,
+    },
+    {**_NO_PAIR, "client_id": OTHER},
+)  # fmt: skip
+LINKS = CountForm(
+    "events.links",
+    {"connection": NUMBER},
+    {"last": MAX, "is_closed": MAX, "resent": MAX, "missing": MAX},
+    {"connection": 0},
+)
+ERRORS = CountForm(
+    "events.errors",
+    {**_PAIR, "client_id": TEXT, "error_code": NUMBER, "api_key": NUMBER, "second": NUMBER},
+    {"last": MAX, "codes": SUM, "first": MIN, "packet": MIN},
+    {**_NO_PAIR, "client_id": OTHER, "error_code": 0, "api_key": -1},
+)
+THROTTLED = CountForm(
+    "events.throttled",
+    {**_PAIR, "client_id": TEXT, "second": NUMBER},
+    {"last": MAX, "responses": SUM, "ms": MAX, "first": MIN, "packet": MIN},
+    {**_NO_PAIR, "client_id": OTHER},
+)
+LEADERS = CountForm(
+    "events.leaders",
+    {"topic": TEXT, "topic_id": TEXT, "partition": NUMBER, "epoch": NUMBER, "leader": NUMBER},
+    {"last": MAX, "first": MIN, "packet": MIN},
+    {"topic": OTHER, "topic_id": -1, "partition": -1, "epoch": -1, "leader": -1},
+)
+NODES = CountForm("events.nodes", {"node": NUMBER, "host": TEXT, "port": NUMBER}, {"last": MAX, "first": MIN},
+                  {"node": -1, "host": OTHER, "port": -1})  # fmt: skip
+NODE_ADDRESSES = CountForm("events.node_addresses", {"node": NUMBER, "address": ADDRESS}, {"last": MAX, "first": MIN},
+                           {"node": -1, "address": -1})  # fmt: skip
+REBALANCES = CountForm(
+    "events.rebalances",
+    {"group": TEXT, "is_epoch": NUMBER, "number": NUMBER},
+    {"last": MAX, "first": MIN, "members": SUM, "packet": MIN},
+    {"group": OTHER, "is_epoch": -1, "number": -1},
+)
+FORMS = (ANSWERS, CONNECTIONS, LINKS, ERRORS, THROTTLED, LEADERS, NODES, NODE_ADDRESSES, REBALANCES)
+#: Packets of one end that were sent again on a connection before it counts as one whose packets did not arrive: TCP
+#: repeats a segment three times within WAIT_NS. Single ones are usual.
+RESENT_PACKETS = 2
+_ENDS = ("client_ip", "broker_ip", "broker_port")
+
+
+def read(gathered: Gathered, tally: Tally) -> None:
+    """Count answers, errors and throttled responses; note rare requests and waits."""
+    _read_answers(gathered, tally)
+    _read_errors(gathered, tally)
+    _read_brokers(gathered, tally)
+    _read_leaders(gathered, tally)
+    _read_topics(gathered, tally)
+    _read_rebalances(gathered, tally)
+
+
+def _read_answers(gathered: Gathered, tally: Tally) -> None:
+    """Count the answers of each second, and note waits."""
+    rows, outcome = gathered.exchanges, gathered.column("outcome")
+    last, first = gathered.column("response_last"), gathered.column("response_first")
+    answered = np.flatnonzero(outcome == ANSWERED)
+    if len(answered):
+        ends = last[answered]
+        tally.add(
+            ANSWERS.name,
+            {**{name: gathered.column(name)[answered] for name in (*_ENDS, "client_id")}, "second": ends // SECOND},
+            {"last": ends, "first": ends, "answers": 1, "packet": rows["response_packet_last"][answered]},
+        )
+        throttled = answered[gathered.column("throttle_time_ms")[answered] > 0]
+        if len(throttled):
+            _add_throttled(gathered, tally, throttled)
+    total = first - gathered.column("request_last")
+    waited = (outcome == ANSWERED) & (total >= WAIT_NS)
+    late = np.flatnonzero(waited)
+    late = late[_beyond_own_wait(rows[late], total[late]) >= WAIT_NS]
+    silent = np.flatnonzero((outcome != ANSWERED) & (outcome != NO_REPLY_EXPECTED) & (outcome != ORPHAN_RESPONSE))
+    chosen = np.union1d(late, silent)
+    if len(chosen):
+        events = events_of(gathered, chosen, WAIT, at_request=True)
+        mine = rows[chosen]
+        events["v0"] = mine["request_last"]
+        events["v1"] = np.where(mine["outcome"] == ANSWERED, mine["response_first"], NO_TIME)
+        events["v2"] = np.isin(mine["api_key"], _PROMPT) & ((mine["api_key"] != _PRODUCE) | (mine["acks"] != -1))
+        events["v3"] = np.where(mine["max_wait_ms"] != NO_INT32, mine["max_wait_ms"], 0).astype(np.int64) * 1_000_000
+        events["v4"] = mine["loss_ns"]
+        tally.note(events)
+
+
+def _beyond_own_wait(rows: Array, total: Array) -> Array:
+    """How long exchanges waited, without head-of-line wait, throttle wait and the wait of a Fetch for data: ns."""
+    polls = np.isin(rows["api_key"], FETCHES) & (rows["max_wait_ms"] != NO_INT32)
+    own = np.where(polls, rows["max_wait_ms"], 0).astype(np.int64) * 1_000_000
+    found: Array = total - own - rows["hol_wait_ns"] - rows["throttle_wait_ns"]
+    return found
+
+
+def _add_throttled(gathered: Gathered, tally: Tally, chosen: Array) -> None:
+    rows = gathered.exchanges[chosen]
+    ends = rows["response_last"]
+    keys = {name: rows[name] for name in (*_ENDS, "client_id")} | {"second": ends // SECOND}
+    values = {"last": ends, "responses": 1, "ms": rows["throttle_time_ms"], "first": ends,
+              "packet": rows["response_packet_last"]}  # fmt: skip
+    tally.add(THROTTLED.name, keys, values)
+
+
+def _read_errors(gathered: Gathered, tally: Tally) -> None:
+    results = gathered.results
+    failed = results[results["error_code"] != 0] if len(results) else results
+    if not len(failed):
+        return
+    from ..batch import rows_of
+
+    at = rows_of(gathered.column("exchange"), failed["exchange"])
+    rows = gathered.exchanges[at]
+    ends = rows["response_last"]
+    keys = {name: rows[name] for name in (*_ENDS, "client_id", "api_key")}
+    keys |= {"error_code": failed["error_code"], "second": ends // SECOND}
+    tally.add(ERRORS.name, keys, {"last": ends, "codes": 1, "first": ends, "packet": rows["response_packet_last"]})
+
+
+def _ends_of(gathered: Gathered, at: Array) -> Array:
+    """The time of the response's last byte, or else of the request's first byte, of some exchanges."""
+    ends = gathered.column("response_last")[at]
+    found: Array = np.where(ends != NO_TIME, ends, gathered.column("request_first")[at])
+    return found
+
+
+def _add_nodes(gathered: Gathered, tally: Tally, at: Array, node: Array, host: Array, port: Array) -> None:
+    times = _ends_of(gathered, at)
+    known = (node >= 0) & (port > 0)
+    tally.add(NODES.name, {"node": node[known], "host": host[known], "port": port[known]},
+              {"last": times[known], "first": times[known]})  # fmt: skip
+
+
+def _read_brokers(gathered: Gathered, tally: Tally) -> None:
+    """Read where nodes listen, and what brokers say to their controller."""
+    for kind in ("metadata broker", "coordinator", "coordinator of key"):
+        rows = gathered.facts(kind)
+        if len(rows):
+            _add_nodes(gathered, tally, rows.exchange, rows["node"], rows["host"], rows["port"])
+    for outer, inner, name in (("live broker", "live broker endpoint", "node"), ("", "broker listener", "")):
+        rows = gathered.facts(inner)
+        if len(rows):
+            if name:
+                brokers = gathered.facts(outer)
+                node = brokers[name][brokers.around(rows)]
+            else:
+                node = gathered.top("broker registration", "node")[rows.exchange]
+            _add_nodes(gathered, tally, rows.exchange, node, rows["host"], rows["port"])
+    for kind, event in (
+        ("broker heartbeat", HEARTBEAT), ("controlled shutdown", HEARTBEAT), ("broker registration", REGISTERED),
+    ):  # fmt: skip
+        rows = gathered.facts(kind)
+        if not len(rows):
+            continue
+        at, node = rows.exchange, rows["node"]
+        times = gathered.column("request_first")[at]
+        tally.add(NODE_ADDRESSES.name, {"node": node, "address": gathered.column("client_ip")[at]},
+                  {"last": times, "first": times})  # fmt: skip
+        events = events_of(gathered, at, event, at_request=event == HEARTBEAT)
+        events["v0"] = node
+        if event == HEARTBEAT:
+            events["v1"] = rows["wants_shutdown"] if kind == "broker heartbeat" else 1
+            events["v2"] = gathered.top("broker heartbeat answer", "is_fenced")[at]
+            events["v3"] = gathered.column("response_last")[at]
+            for answer in ("broker heartbeat answer", "controlled shutdown answer"):
+                events["error_code"] += gathered.top(answer, "error_code", 0)[at].astype(np.int16)
+        else:
+            events["error_code"] = gathered.top("broker registration answer", "error_code", 0)[at]
+        tally.note(events)
+    _read_coordinators(gathered, tally)
+
+
+def _read_coordinators(gathered: Gathered, tally: Tally) -> None:
+    one = gathered.facts("coordinator")
+    if len(one):
+        key = gathered.top("find coordinator", "key")
+        keyed = one.where((one["error_code"] == 0) & (one["node"] >= 0) & (key[one.exchange] >= 0))
+        events = events_of(gathered, keyed.exchange, COORDINATOR)
+        events["v0"], events["s0"] = keyed["node"], key[keyed.exchange]
+        tally.note(events)
+    several = gathered.facts("coordinator of key")
+    if len(several):
+        keyed = several.where((several["error_code"] == 0) & (several["node"] >= 0))
+        events = events_of(gathered, keyed.exchange, COORDINATOR)
+        events["v0"], events["s0"] = keyed["node"], keyed["key"]
+        tally.note(events)
+
+
+def _read_leaders(gathered: Gathered, tally: Tally) -> None:
+    for kind in ("metadata partition", "leader state", "updated partition"):
+        rows = gathered.facts(kind)
+        if not len(rows):
+            continue
+        rows = rows.where((rows["leader_epoch"] >= 0) & (rows["leader"] != NO_NUMBER))
+        times = _ends_of(gathered, rows.exchange)
+        packets = gathered.column("response_packet_last")[rows.exchange]
+        keys = {name: rows[name] for name in ("topic", "topic_id", "partition", "leader")}
+        tally.add(LEADERS.name, keys | {"epoch": rows["leader_epoch"]}, {"last": times, "first": times,
+                                                                         "packet": packets})  # fmt: skip
+
+
+def _read_topics(gathered: Gathered, tally: Tally) -> None:
+    for kind, event in (("created topic", CREATED), ("deleted topic", DELETED)):
+        rows = gathered.facts(kind)
+        if len(rows):
+            tally.note(events_of_facts(gathered, rows, event))
+
+
+def _read_rebalances(gathered: Gathered, tally: Tally) -> None:
+    """Count the members that are answered a new generation or epoch."""
+    joins = gathered.facts("join group")
+    if len(joins):
+        generation = gathered.top("joined group", "generation")[joins.exchange]
+        error = gathered.top("joined group", "error_code", -1)[joins.exchange]
+        _add_rebalances(gathered, tally, joins.where((error == 0) & (generation > 0)), "joined group", "generation", 0)
+    beats = gathered.facts("consumer heartbeat")
+    if len(beats):
+        epoch = gathered.top("consumer heartbeat answer", "member_epoch")[beats.exchange]
+        error = gathered.top("consumer heartbeat answer", "error_code", -1)[beats.exchange]
+        is_new = (error == 0) & (epoch > 0) & (epoch != beats["member_epoch"])
+        _add_rebalances(gathered, tally, beats.where(is_new), "consumer heartbeat answer", "member_epoch", 1)
+
+
+def _add_rebalances(
+    gathered: Gathered, tally: Tally, rows: FactRows, answer: str, number: str, is_epoch: int
+) -> None:  # fmt: skip
+    at = rows.exchange
+    if len(at):
+        keys = {"group": rows["group"], "is_epoch": is_epoch, "number": gathered.top(answer, number)[at]}
+        tally.add(REBALANCES.name, keys, {
+            "last": gathered.column("response_last")[at], "first": gathered.column("request_first")[at], "members": 1,
+            "packet": gathered.column("request_packet_first")[at],
+        })  # fmt: skip
+
+
+def read_connections(rows: Array, tally: Tally) -> None:
+    """Count connections in the seconds in which they began, and in which they ended."""
+    rows = rows[(rows["protocol"] != P_FOREIGN) & (rows["orientation_known"] != 0)]
+    if not len(rows):
+        return
+    handshake = rows["handshake"]
+    keys = {name: rows[name] for name in (*_ENDS, "client_id")}
+    is_tried = (handshake == H_REFUSED) | (handshake == H_UNANSWERED)
+    tally.add(CONNECTIONS.name, keys | {"second": rows["first"] // SECOND}, {
+        "last": rows["first"], "opened": handshake == H_COMPLETE, "seen": (handshake == H_NOT_CAPTURED),
+        "refused": handshake == H_REFUSED, "unanswered": handshake == H_UNANSWERED, "first": rows["first"],
+        "packet": rows["first_packet"],
+    })  # fmt: skip
+    closed = np.flatnonzero((rows["closed_with"] != NOT_CLOSED) & ~is_tried)
+    ends, by_broker = rows["last"][closed], rows["closed_by"][closed] == 1
+    tally.add(CONNECTIONS.name, {name: values[closed] for name, values in keys.items()} | {"second": ends // SECOND}, {
+        "last": ends, "client_closed": ~by_broker, "broker_closed": by_broker,
+        "first_close": np.where(by_broker, ends, 2**63 - 1), "last_close": np.where(by_broker, ends, -(2**63)),
+    })  # fmt: skip
+    tally.add(LINKS.name, {"connection": rows["connection"]}, {
+        "last": rows["last"], "is_closed": rows["closed_with"] != NOT_CLOSED,
+        "resent": np.maximum(rows["client_retransmitted_packets"], rows["broker_retransmitted_packets"]),
+        "missing": (rows["client_gap_bytes"] > 0) | (rows["broker_gap_bytes"] > 0),
+    })  # fmt: skip

@@ -1,0 +1,420 @@
+"""Brokers that stop, hang or return, and hosts that do not reach a broker.
+
+All begin with a silence: a broker answers nobody for `SILENCE_NS` or more. What happened meanwhile says which it is:
+
+stop         it closed most of its connections (FIN or RST), or its host refused new ones (RST to a SYN), or it had
+             announced that it stops (BrokerHeartbeat, ControlledShutdown)
+hang         its connections stay, requests wait that it would answer at once, other brokers answer, and its kernel
+             acknowledges: the process does not run (SIGSTOP, a long pause of garbage collection, a disk that blocks)
+unreachable  the same, but packets to or from it are sent again: they do not arrive
+cut off      the same for one client's host, while the broker answers others: the path between two hosts is broken
+
+A silence without these is no event: nobody asked. A silence that began before the capture is none either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from ..batch import Array
+from ..findings import ERROR, NOTE, WARNING, Finding, Party
+from ..model import Scalar
+from ..units import duration
+from .event_brokers import clients_text
+from .event_counts import SECOND, THROTTLED
+from .event_effects import Effects, effects_of
+from .event_timeline import Gap, Seen
+from .own_brokers import has_own_name
+
+#: A silence of a broker. Brokers of healthy clusters answer each second: fetches come back after 500 ms, and clients
+#: repeat what is not acknowledged within it.
+SILENCE_NS = SECOND
+#: Connections that a broker closes as it stops are closed in one go. Threads and slow clients may take this long.
+_CLOSING_NS = 2 * SECOND
+#: A broker that announces its end has this long to move its leaders away (5 minutes: several retries of
+#: controlled.shutdown.max.retries and the controller's own time).
+_ANNOUNCED_NS = 300 * SECOND
+#: A share of connections that says what holds for all of them: most.
+_MOST = 0.5
+#: Connections that say more than one does: a single one may have been idle for too long, or sent a request that a
+#: broker refuses by closing it.
+_SEVERAL = 2
+#: A request that began so long before a silence, and was not answered when others were, waits for something else.
+_BEFORE_NS = SECOND // 10
+#: JoinGroup and SyncGroup wait for other members.
+_MEMBER_WAITS = (11, 14)
+
+
+class Outage(NamedTuple):
+    """`kind`: stop, hang, unreachable. `gap`: without answers. `begin`: ns. `closed_at`: the first close, if any."""
+
+    kind: str
+    broker: int
+    gap: Gap
+    begin: int
+    closed: int = 0
+    closed_at: int | None = None
+    refused: int = 0
+    unanswered: int = 0
+    announced: int | None = None
+    packet: int = 0
+
+
+def _return_of(seen: Seen, broker: int, gap: Gap, begin: int) -> tuple[int | None, int]:
+    """When a broker works again, and the packet: it answers, or the controller no longer fences it."""
+    node, beats = seen.brokers.nodes[broker], seen.heartbeats
+    if node is not None:
+        mine = beats[beats["v0"] == node]
+        after = mine[(mine["time"] > begin) & (mine["v1"] == 0) & (mine["v2"] == 0)]
+        fenced = mine["time"][(mine["time"] > begin) & (mine["v2"] == 1)]
+        after = after[after["time"] > fenced.min()] if len(fenced) else after[:0]
+        if len(after) and (gap.end is None or after["v3"][0] < gap.end):
+            return int(after["v3"][0]), int(after["packet"][0])
+    return gap.end, 0 if gap.end is None else _packet_of_answer(seen, broker, gap.end)
+
+
+def outages(seen: Seen) -> list[Finding]:
+    """Findings of stops, hangs, returns and cut-off hosts."""
+    found: list[Finding] = []
+    silent: list[Outage] = []
+    for broker in range(len(seen.brokers)):
+        mine = list(_of_broker(seen, broker))
+        silent += mine
+        for outage in mine:
+            found += _findings(seen, outage)
+        found += _starts(seen, broker)
+    found += _announcements(seen, silent)
+    return [*found, *_cut_off(seen, silent)]
+
+
+def _of_broker(seen: Seen, broker: int) -> Iterator[Outage]:
+    answers, links = seen.answers, seen.connections
+    mine = answers["broker"] == broker
+    own_links = seen.of(links, links["broker"] == broker)
+    since = seen.begin
+    for gap in seen.gaps(mine, SILENCE_NS):
+        until = gap.until(seen.end)
+        near = (own_links["last"] >= gap.begin - _CLOSING_NS) & (own_links["last"] <= until)
+        tries = (own_links["last"] > gap.begin) & (own_links["last"] < until)
+        # A listener that never answered is none of this broker, whatever Metadata says (advertised.listeners).
+        refused = int((own_links["refused"] * seen.has_answered(own_links))[tries].sum())
+        unanswered = int(own_links["unanswered"][tries].sum())
+        closing = near & (own_links["broker_closed"] > 0) & (own_links["last_close"] >= gap.begin)
+        closed = int(own_links["broker_closed"][closing].sum())
+        at = int(own_links["first_close"][closing].min()) if closed else None
+        announced = _announced(seen, broker, gap, since)
+        is_most = (
+            closed >= _SEVERAL and at is not None and closed > _MOST * _open_before(own_links, at)
+            and bool(refused or unanswered or announced is not None or _interrupted(seen, broker, at))
+        )  # fmt: skip
+        if is_most or (refused and (closed or announced is not None)) or (closed and announced is not None):
+            first = announced if announced is not None else at if at is not None else gap.begin
+            yield Outage("stop", broker, gap, first, closed, at, refused, unanswered, announced,
+                         _packet(seen, own_links, first))  # fmt: skip
+            since = until
+        elif refused:
+            yield Outage("stop", broker, gap, gap.begin, 0, None, refused, unanswered, None,
+                         _packet(seen, own_links, gap.begin))  # fmt: skip
+        else:
+            kind = _hang_kind(seen, broker, gap, unanswered)
+            if kind:
+                yield Outage(kind, broker, gap, gap.begin, closed, None, 0, unanswered, None,
+                             _first_wait(seen, broker, gap))  # fmt: skip
+
+
+def _interrupted(seen: Seen, broker: int, at: int) -> bool:
+    """Whether a broker closed connections with requests that waited: it does not do so to connections that are idle."""
+    waits = seen.waits
+    closed = ~waits["is_answered"] & (waits["broker"] == broker) & (abs(waits["end"] - at) <= _CLOSING_NS)
+    return len(np.unique(waits["connection"][closed])) >= _SEVERAL
+
+
+def _announced(seen: Seen, broker: int, gap: Gap, since: int) -> int | None:
+    """When a broker announced that it stops, before or within a silence. `since`: its last return."""
+    node = seen.brokers.nodes[broker]
+    if node is None:
+        return None
+    beats = seen.heartbeats
+    times = beats["time"][(beats["v0"] == node) & (beats["v1"] == 1)]
+    times = times[(times >= max(gap.begin - _ANNOUNCED_NS, since)) & (times <= gap.until(seen.end))]
+    if not len(times):
+        return None
+    return int(times[0])
+
+
+def _open_before(links: dict[str, Array], at: int) -> int:
+    """How many connections of a broker are open before a time."""
+    before = links["last"] < at
+    begun = int((links["opened"] + links["seen"])[links["first"] < at].sum())
+    return max(begun - int((links["client_closed"] + links["broker_closed"])[before].sum()), 0)
+
+
+def _packet(seen: Seen, links: dict[str, Array], at: int) -> int:
+    """The number of the last packet with an answer or event at most at a time, near enough to find the place."""
+    events = seen.events
+    exact = events["packet"][(events["time"] == at)]
+    if len(exact):
+        return int(exact[0])
+    before = seen.answers["first"] <= at
+    return int(seen.answers["packet"][before].max()) if before.any() else 0
+
+
+def _overlapping(seen: Seen, gap: Gap, more: Array) -> Array:
+    """Which waits lie for SILENCE_NS or more, beyond their own wait for data, in a silence."""
+    waits = seen.waits
+    begin = np.maximum(waits["begin"] + waits["own"], gap.begin)
+    mine: Array = more & (waits["begin"] + waits["own"] >= gap.begin - _BEFORE_NS)
+    mine &= np.minimum(waits["end"], gap.until(seen.end)) - begin >= SILENCE_NS
+    return mine
+
+
+def _hang_kind(seen: Seen, broker: int, gap: Gap, unanswered: int) -> str:
+    """hang or unreachable, "" if requests did not wait, or others were silent too."""
+    waits = seen.waits
+    mine = _overlapping(seen, gap, (waits["broker"] == broker) & waits["is_prompt"])
+    if not mine.any():
+        return ""
+    others = seen.answers["broker"] != broker
+    until = gap.until(seen.end)
+    connections = np.unique(waits["connection"][mine])
+    if others.any():
+        if not seen.answered_between(others, gap.begin + SILENCE_NS // 2, until):
+            return ""
+    elif gap.end is None or len(connections) < _SEVERAL:
+        return ""  # the only broker: the capture, or one slow request, explains it as well
+    resent = np.unique(waits["connection"][mine & waits["is_resent"]])
+    if len(resent) <= _MOST * len(connections):
+        return "hang"
+    return "unreachable" if len(np.unique(waits["client_ip"][mine])) >= _SEVERAL else ""  # one host: `_cut_off`
+
+
+def _first_wait(seen: Seen, broker: int, gap: Gap) -> int:
+    waits = seen.waits
+    mine = np.flatnonzero(_overlapping(seen, gap, waits["broker"] == broker))
+    return int(waits["packet"][mine[np.argmin(waits["begin"][mine])]]) if len(mine) else 0
+
+
+def _findings(seen: Seen, outage: Outage) -> Iterator[Finding]:
+    main = _stop(seen, outage) if outage.kind == "stop" else _hang(seen, outage)
+    yield main
+    if main.end is not None:
+        label = seen.brokers.label(outage.broker)
+        packet = _return_of(seen, outage.broker, outage.gap, outage.begin)[1]
+        yield Finding(
+            "broker_returned", NOTE, "returned", f"{label} works again, after {duration(main.end - outage.begin)}",
+            begin=main.end, numbers={"after_ns": main.end - outage.begin}, packets=(packet,) if packet else (),
+            parties=(seen.brokers.party(outage.broker),), cause=main.key,
+        )  # fmt: skip
+
+
+def _packet_of_answer(seen: Seen, broker: int, at: int) -> int:
+    mine = (seen.answers["broker"] == broker) & (seen.answers["first"] == at)
+    return int(seen.answers["packet"][mine].min()) if mine.any() else 0
+
+
+def _stop(seen: Seen, outage: Outage) -> Finding:
+    broker, gap = outage.broker, outage.gap
+    end = _return_of(seen, broker, gap, outage.begin)[0]
+    effects = effects_of(seen, broker, outage.begin, end)
+    label = seen.brokers.label(broker)
+    parts = [f"{label} {'began to shut down' if outage.announced is not None else 'stopped'}"]
+    numbers: dict[str, Scalar] = {"announced": outage.announced is not None}
+    if outage.closed and outage.closed_at is not None:
+        late = outage.closed_at - outage.begin
+        parts.append(f"closed {_connections(outage.closed)}" + (f" {duration(late)} later" if late > 0 else ""))
+        numbers |= {"closed": outage.closed, "closed_after_ns": late}
+    numbers |= {"refused": outage.refused, "unanswered": outage.unanswered, "last_answer": gap.begin}
+    return _made(seen, "broker_stopped", WARNING if outage.announced is not None else ERROR, "broker stopped", outage,
+                 parts, numbers, effects, _waited(seen, outage, end))  # fmt: skip
+
+
+class Waited(NamedTuple):
+    """Waits for a broker: their sum, ns, and the longest of each client."""
+
+    lost_ns: int = 0
+    longest: tuple[tuple[str, int], ...] = ()
+
+
+def _waited(seen: Seen, outage: Outage, end: int | None) -> Waited:
+    """The waits of people's requests that began while a broker was away: at other brokers, too, which wait for it
+    (acks=all). Only clients that use the broker count, and none that a quota delays meanwhile; no waits for members
+    (JoinGroup, SyncGroup)."""
+    waits, answers, until = seen.waits, seen.answers, seen.end if end is None else end
+    throttled = seen.columns(THROTTLED.name)
+    is_now = (throttled["last"] >= outage.begin) & (throttled["first"] <= until)
+    people = _clients(seen.of(answers, answers["broker"] == outage.broker)) - _clients(seen.of(throttled, is_now))
+    begin = waits["begin"] + waits["own"]
+    mine = (begin >= outage.begin - _BEFORE_NS) & (begin <= until) & ~np.isin(waits["api_key"], _MEMBER_WAITS)
+    lost, longest = 0, dict[str, int]()
+    for row in np.flatnonzero(mine & (waits["end"] > begin)).tolist():
+        name = seen.context.text(int(waits["client_id"][row]))
+        if (int(waits["client_ip"][row]), int(waits["client_id"][row])) in people and not has_own_name(name):
+            time = int(waits["end"][row] - begin[row])
+            lost += time
+            if name is not None:
+                longest[name] = max(longest.get(name, 0), time)
+    return Waited(lost, tuple(sorted(longest.items(), key=lambda one: (-one[1], one[0]))))
+
+
+def _clients(columns: dict[str, Array]) -> set[tuple[int, int]]:
+    return set(zip(columns["client_ip"].tolist(), columns["client_id"].tolist(), strict=True))
+
+
+def _connections(count: int) -> str:
+    return f"{count:,} connection{'' if count == 1 else 's'}"
+
+
+def _requests(count: int) -> str:
+    return f"{count:,} request{'' if count == 1 else 's'}"
+
+
+def _hang(seen: Seen, outage: Outage) -> Finding:
+    broker, gap, waits = outage.broker, outage.gap, seen.waits
+    mine = _overlapping(seen, gap, waits["broker"] == broker)
+    lost = int((np.minimum(waits["end"], gap.until(seen.end)) - np.maximum(waits["begin"], gap.begin))[mine].sum())
+    people = len(
+        {(int(ip), int(name)) for ip, name in zip(waits["client_ip"][mine], waits["client_id"][mine], strict=True)}
+    )
+    is_hang = outage.kind == "hang"
+    length = gap.until(seen.end) - gap.begin
+    label = seen.brokers.label(broker)
+    why = "its kernel acknowledged what came" if is_hang else "packets to it were sent again and not acknowledged"
+    parts = [
+        f"{label} {'hung' if is_hang else 'was not reached'} for {duration(length)}"
+        + ("" if gap.end is not None else ", and has not answered since"),
+        f"{_requests(int(mine.sum()))} of {clients_text(people)} waited",
+        why,
+    ]
+    numbers: dict[str, Scalar] = {
+        "silence_ns": length, "waits": int(mine.sum()), "clients": people, "unanswered": outage.unanswered,
+        "is_acknowledged": is_hang,
+    }  # fmt: skip
+    name = ("broker_hung", "broker hung") if is_hang else ("broker_unreachable", "not reached")
+    effects = effects_of(seen, broker, outage.begin, gap.end)
+    waited = _waited(seen, outage, gap.end)
+    waited = waited._replace(lost_ns=max(lost, waited.lost_ns))
+    return _made(seen, name[0], ERROR, name[1], outage, parts, numbers, effects, waited)
+
+
+def _made(
+    seen: Seen, name: str, severity: str, title: str, outage: Outage, parts: list[str], numbers: dict[str, Scalar],
+    effects: Effects, waited: Waited,
+) -> Finding:  # fmt: skip
+    if outage.refused:
+        parts.append(f"{_connections(outage.refused)} refused")
+    if outage.unanswered:
+        parts.append(f"{_connections(outage.unanswered)} not answered")
+    parts += effects.words()
+    end = outage.gap.end
+    if outage.kind == "stop":
+        end = _return_of(seen, outage.broker, outage.gap, outage.begin)[0]
+        parts += [] if end is None else [f"works again after {duration(end - outage.begin)}"]
+    return Finding(
+        name, severity, title, "; ".join(parts), waited.lost_ns, outage.begin, end,
+        numbers | effects.numbers() | {"longest_wait_ns": max((ns for _, ns in waited.longest), default=0)},
+        (outage.packet,) if outage.packet else (),
+        (seen.brokers.party(outage.broker), *(Party("client", name) for name, _ in waited.longest),
+         *(Party("error", code) for code, _ in effects.errors)),
+        options=seen.shown(outage.broker, outage.begin, end), command="show",
+    )  # fmt: skip
+
+
+def _starts(seen: Seen, broker: int) -> Iterator[Finding]:
+    """A broker that refused connections, and answers later, without an earlier answer in the capture."""
+    mine = seen.answers["broker"] == broker
+    if not mine.any():
+        return
+    first = int(seen.answers["first"][mine].min())
+    links = seen.connections
+    before = (links["broker"] == broker) & (links["last"] < first)
+    refused = int((links["refused"] * seen.has_answered(links))[before].sum())
+    if refused:
+        label = seen.brokers.label(broker)
+        yield Finding(
+            "broker_returned", NOTE, "returned", f"{label} answers; it had refused {_connections(refused)} before",
+            begin=first, numbers={"refused": refused}, packets=(_packet_of_answer(seen, broker, first),),
+            parties=(seen.brokers.party(broker),), options=seen.shown(broker, first, None), command="show",
+        )  # fmt: skip
+
+
+def _announcements(seen: Seen, silent: list[Outage]) -> Iterator[Finding]:
+    """Announced stops whose end the capture does not show."""
+    events = seen.heartbeats[seen.heartbeats["v1"] == 1]
+    for node in np.unique(events["v0"]).tolist():
+        times = events[events["v0"] == node]
+        broker = seen.brokers.of_node(node)
+        stops = [outage for outage in silent if outage.broker == broker and outage.kind == "stop"]
+        for at, packet in zip(times["time"].tolist(), times["packet"].tolist(), strict=True):
+            if any(stop.begin - _CLOSING_NS <= at <= stop.gap.until(seen.end) for stop in stops):
+                continue
+            label = f"broker {node}" if broker is None else seen.brokers.label(broker)
+            party = Party("broker", f"{node}") if broker is None else seen.brokers.party(broker)
+            yield Finding("broker_stopped", WARNING, "broker stopped", f"{label} began to shut down", begin=at,
+                          numbers={"announced": True}, packets=(packet,), parties=(party,), command="show",
+                          options=seen.shown(broker, at, None))  # fmt: skip
+            break
+
+
+def _cut_off(seen: Seen, silent: list[Outage]) -> Iterator[Finding]:
+    """Hosts of clients whose packets to a broker, or from it, do not arrive, while others' do."""
+    waits, answers = seen.waits, seen.answers
+    chosen = waits["is_resent"] & (waits["broker"] >= 0)
+    pairs = np.unique(np.stack((waits["client_ip"][chosen], waits["broker"][chosen]), axis=1), axis=0)
+    for client_ip, broker in pairs.tolist():
+        mine = (answers["client_ip"] == client_ip) & (answers["broker"] == broker)
+        others = (answers["client_ip"] != client_ip) & (answers["broker"] == broker)
+        of_pair = (waits["client_ip"] == client_ip) & (waits["broker"] == broker)
+        gaps = [gap for gap in seen.gaps(mine, SILENCE_NS) if _overlapping(seen, gap, of_pair & chosen).any()]
+        for gap in _joined(gaps):
+            until = gap.until(seen.end)
+            if any(o.broker == broker and o.begin < until and o.gap.until(seen.end) > gap.begin for o in silent):
+                continue
+            goes_on = seen.answered_between(others, gap.begin, until)
+            elsewhere = (waits["client_ip"] != client_ip) & (waits["broker"] == broker)
+            if goes_on or not _overlapping(seen, gap, elsewhere).any():
+                waiting = of_pair & (waits["begin"] < until) & (waits["end"] > gap.begin)
+                yield _cut(seen, client_ip, broker, gap, waiting & chosen, waiting, goes_on)
+
+
+def _joined(gaps: list[Gap]) -> list[Gap]:
+    """Silences with less than SILENCE_NS between them as one: if packets pass in one direction only, answers come that
+    nobody gets."""
+    found: list[Gap] = []
+    for gap in gaps:
+        last = found[-1].end if found else None
+        if last is not None and gap.begin - last < SILENCE_NS:
+            found[-1] = Gap(found[-1].begin, gap.end)
+        else:
+            found.append(gap)
+    return found
+
+
+def _cut(
+    seen: Seen, client_ip: int, broker: int, gap: Gap, caught: Array, waiting: Array, goes_on: bool
+) -> Finding:  # fmt: skip
+    waits, links = seen.waits, seen.connections
+    begin = max(gap.begin, int(waits["begin"][caught].min()))
+    until = gap.until(seen.end)
+    tries = (links["client_ip"] == client_ip) & (links["broker"] == broker)
+    tries &= (links["last"] > begin) & (links["last"] < until)
+    unanswered = int(links["unanswered"][tries].sum())
+    lost = int((np.minimum(waits["end"], until) - np.maximum(waits["begin"], begin))[waiting].sum())
+    host = seen.context.address(client_ip) or "?"
+    parts = [
+        f"no answer of {seen.brokers.label(broker)} reached {host} for {duration(until - begin)}"
+        + ("" if gap.end is not None else ", and has not answered since"),
+        f"{_requests(int(waiting.sum()))} waited, and their packets were sent again",
+        *(["the broker answered other hosts meanwhile"] if goes_on else []),
+    ]
+    if unanswered:
+        parts.append(f"{_connections(unanswered)} not answered")
+    first = np.flatnonzero(caught)[np.argmin(waits["begin"][caught])]
+    return Finding(
+        "hosts_cut_off", ERROR, "cut off", "; ".join(parts), lost, begin, gap.end,
+        {"silence_ns": until - begin, "waits": int(waiting.sum()), "unanswered": unanswered, "last_answer": gap.begin},
+        (int(waits["packet"][first]),), (Party("host", host), seen.brokers.party(broker)),
+        options=seen.shown(broker, begin, gap.end, client_ip), command="show",
+    )  # fmt: skip

@@ -1,0 +1,224 @@
+"""What a capture shows of each broker over time, as columns: answers, connections, waits, errors. All events read it.
+
+`Seen` is made once for a report. Its columns have an index of a broker beside the numbers of addresses.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import ANSWERED, NO_TIME
+
+from .. import units
+from ..batch import Array
+from ..questions.section import SectionInput
+from .event_brokers import Brokers, codes_of
+from .event_counts import (
+    ANSWERS,
+    CONNECTIONS,
+    COORDINATOR,
+    ERRORS,
+    HEARTBEAT,
+    LEADERS,
+    LINKS,
+    NODES,
+    RESENT_PACKETS,
+    SECOND,
+    WAIT,
+)
+
+#: Commands show this much before and after an event.
+AROUND_NS = SECOND
+
+
+_NOT_COORDINATOR = 16
+#: A client that is answered NOT_COORDINATOR looks for the coordinator again within this (retry.backoff.max.ms is 1 s).
+_ASKED_AGAIN_NS = 2 * SECOND
+Options = tuple[tuple[str, str | None], ...]
+
+
+def around(begin: int, end: int | None) -> Options:
+    """The options of a command that shows a time, to the millisecond."""
+    last = begin if end is None else end
+    return (("from", _moment(begin - AROUND_NS)), ("to", _moment(last + AROUND_NS)))
+
+
+def _moment(ns: int) -> str:
+    """A time as options read it, whatever the time zone of the reader."""
+    return units.iso(ns // 1_000_000 * 1_000_000).removesuffix("Z").rstrip("0").rstrip(".") + "Z"
+
+
+def runs(columns: dict[str, Array], pause: int) -> list[Array]:
+    """The rows of a form of one party, split where nothing happened for `pause` ns: indexes, in order of time."""
+    first, last = columns["first"], columns["last"]
+    if not len(first):
+        return []
+    order = np.argsort(first, kind="stable")
+    reached = np.maximum.accumulate(last[order])
+    return list(np.split(order, np.flatnonzero(first[order][1:] - reached[:-1] > pause) + 1))
+
+
+class Gap(NamedTuple):
+    """A time without an answer: of the last answer before, and of the first one after it (ns; None: none came)."""
+
+    begin: int
+    end: int | None
+
+    def until(self, last: int) -> int:
+        return last if self.end is None else self.end
+
+
+class Seen:
+    """The columns of the section's counts. `begin`, `end`: of the capture, ns since the epoch."""
+
+    def __init__(self, given: SectionInput) -> None:
+        self.given, self.context = given, given.context
+        self.brokers = Brokers(given)
+        self.events = given.events("events")
+        beats = self.events[self.events["kind"] == HEARTBEAT]
+        nodes = given.keys(NODES.name)["node"]
+        #: HEARTBEAT events of nodes that exist: answered without an error, or listed as a broker.
+        is_node = (beats["outcome"] == ANSWERED) | np.isin(beats["v0"], nodes)
+        self.heartbeats = beats[is_node & (beats["error_code"] == 0)]
+        self.begin, self.end = given.context.first or 0, given.context.last or 0
+        self.answers = self.columns(ANSWERS.name)
+        self.connections = self.columns(CONNECTIONS.name)
+        self.errors = self.columns(ERRORS.name)
+
+    def columns(self, form: str) -> dict[str, Array]:
+        """The columns of a form with the brokers, in order of time, without rows that were added up."""
+        columns = {**self.given.keys(form), **self.given.values(form)}
+        columns["broker"] = self.brokers.of(columns["broker_ip"], columns["broker_port"])
+        rows = np.flatnonzero((columns["broker"] >= 0) & (columns["second"] >= 0))
+        rows = rows[np.argsort(columns["last"][rows], kind="stable")]
+        return {name: values[rows] for name, values in columns.items()}
+
+    @cached_property
+    def waits(self) -> dict[str, Array]:
+        """WAIT events: client_ip, broker, api_key, connection, begin, end (ns; without an answer the end of the
+        connection or of the capture), is_prompt, is_answered, is_resent: packets that did not arrive were sent again.
+        Without connections of which the capture lacks bytes: it may lack the answers.
+        """
+        rows = self.events[self.events["kind"] == WAIT]
+        rows = rows[~self._is_missing(rows["connection"])]
+        is_answered = rows["v1"] != NO_TIME
+        closed, resent = self._links(rows["connection"])
+        end = np.where(is_answered, rows["v1"], np.where(closed > 0, closed, self.end))
+        # Most of the wait was loss. Without an answer it is not known when packets were sent again.
+        is_resent = np.where(is_answered, 2 * rows["v4"] > end - rows["v0"], resent >= RESENT_PACKETS)
+        return {
+            "client_ip": rows["client_ip"].astype(np.int64), "client_id": rows["client_id"].astype(np.int64),
+            "broker": self.brokers.of(rows["broker_ip"].astype(np.int64), rows["broker_port"].astype(np.int64)),
+            "api_key": rows["api_key"], "connection": rows["connection"], "packet": rows["packet"],
+            "begin": rows["v0"], "end": end, "own": rows["v3"],
+            "is_prompt": rows["v2"] == 1, "is_answered": is_answered,
+            "is_resent": is_resent,
+        }  # fmt: skip
+
+    @cached_property
+    def leader_moves(self) -> dict[str, Array]:
+        """Partitions that have another leader in a later epoch: topic, topic_id, partition, old, new, time (ns,
+        when the new one was first seen), packet."""
+        keys, values = self.given.keys(LEADERS.name), self.given.values(LEADERS.name)
+        rows = np.flatnonzero((keys["epoch"] >= 0) & (keys["leader"] >= 0))
+        place = ("topic", "topic_id", "partition")
+        order = rows[np.lexsort([keys[name][rows] for name in ("epoch", *reversed(place))])]
+        is_same = np.ones(max(len(order) - 1, 0), bool)
+        for name in place:
+            is_same &= keys[name][order][1:] == keys[name][order][:-1]
+        before, after = order[:-1], order[1:]
+        is_move = is_same & (keys["leader"][before] != keys["leader"][after])
+        before, after = before[is_move], after[is_move]
+        return {
+            **{name: keys[name][after] for name in place}, "old": keys["leader"][before], "new": keys["leader"][after],
+            "time": values["first"][after], "packet": values["packet"][after],
+        }  # fmt: skip
+
+    @cached_property
+    def coordinator_moves(self) -> list[tuple[int, int, str, int, int]]:
+        """Groups, and transactional ids, whose coordinator changed: time, packet, key, the node before and after."""
+        rows = self.events[self.events["kind"] == COORDINATOR]
+        found, latest = [], dict[tuple[int, int, int], int]()
+        names = ("time", "packet", "s0", "v0", "client_ip", "client_id", "broker_ip", "broker_port")
+        for time, packet, text, node, client_ip, client_id, *end in zip(
+            *(rows[n].tolist() for n in names), strict=True
+        ):
+            key = (text, end[0], end[1])  # by the broker that answers: another cluster may have a group of that name
+            before = latest.get(key)
+            if before is None:
+                before = self._refused_by(client_ip, client_id, time)
+            if before not in (None, node):
+                found.append((time, packet, self.context.text(text) or "", before, node))
+            latest[key] = node
+        return found
+
+    def _refused_by(self, client_ip: int, client_id: int, time: int) -> int | None:
+        """The node that last answered NOT_COORDINATOR to a client shortly before a time."""
+        errors = self.errors
+        mine = (errors["client_ip"] == client_ip) & (errors["client_id"] == client_id)
+        mine &= (errors["error_code"] == _NOT_COORDINATOR) & (errors["first"] < time)
+        mine &= errors["last"] > time - _ASKED_AGAIN_NS
+        rows = np.flatnonzero(mine)
+        return self.brokers.nodes[int(errors["broker"][rows[-1]])] if len(rows) else None
+
+    def _is_missing(self, connections: Array) -> Array:
+        """Whether the capture lacks bytes of connections."""
+        lacking = self.given.values(LINKS.name)["missing"] > 0
+        found: Array = np.isin(connections, self.given.keys(LINKS.name)["connection"][lacking])
+        return found
+
+    def _links(self, connections: Array) -> tuple[Array, Array]:
+        """When connections were closed (0: open at the end), and how many packets one end sent again."""
+        keys, values = self.given.keys(LINKS.name)["connection"], self.given.values(LINKS.name)
+        if not len(keys):
+            return np.zeros(len(connections), np.int64), np.zeros(len(connections), np.int64)
+        order = np.argsort(keys)
+        at = order[np.minimum(np.searchsorted(keys[order], connections), len(keys) - 1)]
+        is_known = keys[at] == connections
+        closed = np.where(is_known & (values["is_closed"][at] > 0), values["last"][at], 0)
+        return closed, np.where(is_known, values["resent"][at], 0)
+
+    def has_answered(self, columns: dict[str, Array]) -> Array:
+        """Whether the address and port of each row answered requests in the capture."""
+        answered = np.unique(codes_of(self.answers["broker_ip"], self.answers["broker_port"]))
+        found: Array = np.isin(codes_of(columns["broker_ip"], columns["broker_port"]), answered)
+        return found
+
+    def of(self, columns: dict[str, Array], mask: Array) -> dict[str, Array]:
+        return {name: values[mask] for name, values in columns.items()}
+
+    def answered_between(self, mask: Array, begin: int, end: int) -> bool:
+        """Whether some of the answers in `mask` came within a time."""
+        first, last = self.answers["first"][mask], self.answers["last"][mask]
+        return bool(((first > begin) & (first < end) | (last > begin) & (last < end)).any())
+
+    def gaps(self, mask: Array, shortest: int) -> list[Gap]:
+        """The times of at least `shortest` ns without any of the answers in `mask`, from the first of these on. The
+        time from the last answer to the capture's end is one, too."""
+        first, last = self.answers["first"][mask], self.answers["last"][mask]
+        if not len(first):
+            return []
+        order = np.argsort(first, kind="stable")
+        first, last = first[order], np.maximum.accumulate(last[order])
+        ends = np.append(first[1:], self.end)
+        return [
+            Gap(int(last[i]), int(ends[i]) if i + 1 < len(first) else None)
+            for i in np.flatnonzero(ends - last >= shortest).tolist()
+        ]
+
+    def next_answer(self, mask: Array, after: int) -> int | None:
+        """The first of the answers in `mask` after a time; the last of its second if only that is known."""
+        first, last = self.answers["first"][mask], self.answers["last"][mask]
+        later = np.where(first > after, first, np.where(last > after, last, np.iinfo(np.int64).max))
+        return int(later.min()) if len(later) and later.min() != np.iinfo(np.int64).max else None
+
+    def shown(self, broker: int | None, begin: int, end: int | None, client_ip: int | None = None) -> Options:
+        """The options of the command that prints the exchanges of a broker around an event."""
+        options = around(begin, end)
+        conditions = [] if broker is None else [f'broker == "{self.brokers.name(broker)}"']
+        if client_ip is not None:
+            conditions.append(f'client_ip == "{self.context.address(client_ip)}"')
+        return (*options, *((("filter", " and ".join(conditions)),) if conditions else ()))

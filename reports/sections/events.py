@@ -1,0 +1,74 @@
+"""Events: what happened to brokers, hosts, leaders, topics and clients, when, and what followed.
+
+An event is one line with everything that followed folded in. Each kind has a module, which makes findings from what
+`event_counts` keeps: `event_outages` (stops, hangs, returns, broken paths), `event_changes` (leaders, coordinators,
+topics, errors, rebalances), `event_clients` (quotas, storms, leaks, and the capture's own losses).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..findings import Finding
+from ..model import Column, ReportTable, Value
+from ..questions.section import READ_SELECTED, Section, SectionInput
+from .commands import command
+from .event_changes import cause_of, changes
+from .event_clients import client_events, note_losses
+from .event_counts import FACTS, FORMS, read, read_connections
+from .event_outages import outages
+from .event_timeline import Seen
+
+COLUMNS = (
+    Column("time", "time", "time", "when it began"),
+    Column("end", "end", "time", "when it was over; empty: it lasts, or took no time", 2),
+    Column("event", "event", "text", "what kind of event it is, for programs", 9),
+    Column("label", "event", "text", "what kind of event it is"),
+    Column("what", "what happened", "text", "what happened, and what followed"),
+    Column("party", "on", "text", "broker, client, host, group, topic or error that it is on", 3),
+    Column("time_lost_ns", "time\nlost", "ns", "time that requests waited because of it, summed", 2),
+    Column("packet", "packet", "packet", "first packet that shows it", 1),
+    Column("command", "more", "text", "command that shows more", 4),
+)
+
+
+def findings(given: SectionInput) -> list[Finding]:
+    """All events in order of time, those that follow from another one too (`Finding.cause`)."""
+    if given.context.first is None:
+        return []
+    seen = Seen(given)
+    stops = outages(seen)
+    clients = [
+        found._replace(cause=cause_of(seen, found, stops)) if found.numbers.get("refused") else found
+        for found in client_events(seen)
+    ]
+    found = [*stops, *changes(seen, stops), *clients, *note_losses(seen)]
+    return sorted(found, key=lambda f: (f.begin or 0, f.id, str(f.parties)))
+
+
+def tables(given: SectionInput) -> Sequence[ReportTable]:
+    """One row for each event. What followed from another event is in the row of that one."""
+    rows: list[tuple[Value, ...]] = []
+    for found in given.once(findings):
+        if found.cause is None:
+            party = found.parties[0].name if found.parties else None
+            rows.append((
+                found.begin, found.end, found.id, found.label, found.text, party, found.time_lost_ns or None,
+                found.packets[0] if found.packets else None,
+                command(given.context, None, found.options, found.command),
+            ))  # fmt: skip
+    return (ReportTable("events", "Events", COLUMNS, rows, empty="nothing happened", order="in order of time"),)
+
+
+SECTION = Section(
+    "events",
+    "What happened, when, and to whom?",
+    FACTS,
+    FORMS,
+    {"events": COLUMNS},
+    read,
+    tables,
+    read_connections,
+    under_selection=READ_SELECTED,
+    findings=findings,
+)

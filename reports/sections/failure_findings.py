@@ -1,0 +1,168 @@
+"""What fails, and since when: error codes, requests without a response, and what was not decoded."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from kafkatap.dissector.kafka.error_codes import is_retriable
+
+from .. import units
+from ..batch import Context
+from ..counting import tally
+from ..counting.counts import ReportCounts
+from ..counting.rollup import api_label, group_columns
+from ..findings import ERROR, NOTE, WARNING, Finding, Party
+from ..model import ReportTable, Value, as_number
+from .finding_words import Row, api_value, client_parties, client_text, counted, listed, rows_of, sentence
+from .time_shares import percent
+
+#: Error codes that are part of a usual start: no line names them while there are others.
+_USUAL_ERRORS = frozenset((("MEMBER_ID_REQUIRED", "JoinGroup"), ("UNSUPPORTED_VERSION", "ApiVersions")))
+#: Clients retry by themselves what a retriable code refuses. If that cost them less than this, nobody noticed.
+RETRIED_NS = units.SECOND
+#: Codes that cost records rather than time, with what they mean.
+RECORDS_AT_STAKE = {
+    "OFFSET_OUT_OF_RANGE": "it asked for offsets that the log does not have (any more): auto.offset.reset says which "
+    "records it skips or reads again",
+}
+#: A share of failed requests below this is no measure of what they cost.
+_NAMED_SHARE = 0.01
+#: Levels of a code that names a topic.
+_TOPICS = ("topic", "partition")
+#: The APIs of a login: what they refuse is a failed login.
+_LOGINS = ("SaslHandshake", "SaslAuthenticate")
+
+
+def error_findings(table: ReportTable, counts: ReportCounts, context: Context) -> list[Finding]:
+    """One finding for each error code, the most frequent first. Failed logins are a finding of their own."""
+    by_code: dict[tuple[Value, Value, bool], list[Row]] = defaultdict(list)
+    codes_of: Counter[Value] = Counter()
+    for row in rows_of(table):
+        if (row["error"], row["api"]) not in _USUAL_ERRORS:
+            by_code[row["error"], row["code"], row["api"] in _LOGINS].append(row)
+            codes_of[row["api"]] += int(as_number(row["count"]))
+    if not by_code:
+        return []
+    tried = _exchanges_by_client(counts, context)
+    made = [_errors(*key, rows, tried, codes_of) for key, rows in by_code.items()]
+    return sorted(made, key=lambda f: (-as_number(f.numbers["codes"]), f.text))
+
+
+#: By client and API: requests, failed ones, and the time of these.
+_Tried = dict[tuple[str | None, str], tuple[int, int, int]]
+
+
+def _exchanges_by_client(counts: ReportCounts, context: Context) -> _Tried:
+    columns = group_columns(counts.groups, tally.GROUP_KEY)
+    values = dict(zip(tally.GROUP_VALUES, counts.groups.value_rows().T, strict=True))
+    found: _Tried = {}
+    for client, key, *numbers in zip(
+        columns["client_id"].tolist(), columns["api_key"].tolist(),
+        *(values[name].tolist() for name in ("answered", "failed_exchanges", "failed_ns")), strict=True,
+    ):  # fmt: skip
+        who = (context.text(client), api_label(key))
+        a, b, c = found.get(who, (0, 0, 0))
+        found[who] = (a + numbers[0], b + numbers[1], c + numbers[2])
+    return found
+
+
+def _errors(
+    error: Value, code: Value, is_login: bool, rows: list[Row], tried: _Tried, codes_of: Counter[Value]
+) -> Finding:
+    """`codes_of`: all error codes, by API."""
+    clients, names, apis = (_counts_by(rows, column) for column in ("client_id", "name", "api"))
+    count = sum(clients.values())
+    pairs = list({(row["client_id"], row["api"]) for row in rows})
+    sums = [tried.get((None if client is None else str(client), str(api)), (0, 0, 0)) for client, api in pairs]
+    answered, failed, _ = (sum(each[i] for each in sums) for i in range(3))
+    time: Counter[Value] = Counter()
+    for (_, api), each in zip(pairs, sums, strict=True):
+        time[api] += each[2]
+    lost = sum(time[api] * n // max(codes_of[api], 1) for api, n in apis.items())
+    share = failed / answered if answered else 0.0
+    client, hits = clients.most_common()[0]
+    whom = f"all to {client_text(client)}"
+    if len(clients) > 1:
+        whom = f"to {len(clients):,} clients, {percent(hits / count)} to {client_text(client)}"
+    named = [str(name) for name, _ in names.most_common() if name is not None]
+    where = f" ({listed(named)})" if named and not is_login else ""
+    by_api = listed([f"{api} {n:,}" if len(apis) > 1 else str(api) for api, n in apis.most_common()])
+    whose, which = "its" if len(clients) == 1 else "their", str(next(iter(apis))) if len(apis) == 1 else "such"
+    of = f"{percent(share)} of {whose} {which} requests failed"
+    text = sentence([
+        f"{error} {counted(count, 'time')} in {by_api}{where}, {whom}",
+        RECORDS_AT_STAKE.get(str(error)) or (of if answered > 1 and share >= _NAMED_SHARE else None),
+    ])  # fmt: skip
+    value = code if "(no name)" in str(error) else error
+    only = f" and api == {api_value(str(next(iter(apis))))}" if len(apis) == 1 else ""
+    packet = min(int(as_number(row["packet"])) for row in rows)
+    is_note = is_retriable(int(as_number(code))) and lost < RETRIED_NS
+    label = "SASL failed" if is_login else "retried" if is_note else "failing"
+    return Finding(
+        "sasl_failed" if is_login else "errors", NOTE if is_note else ERROR, label, text, lost,
+        min(int(as_number(row["first"])) for row in rows), max(int(as_number(row["last"])) for row in rows),
+        {
+            "error": str(error), "code": int(as_number(code)), "codes": count, "clients": len(clients),
+            "answered": answered, "failed_exchanges": failed, "failed_share": share,
+            **{f"{api}_codes": n for api, n in apis.most_common()},
+        },
+        (packet,) if packet > 0 else (),
+        (*(p for c, _ in clients.most_common() for p in client_parties(c)),
+         *(Party("topic", name) for name in dict.fromkeys(str(r["name"]) for r in rows if _has_topic(r)))),
+        options=(("filter", f"error == {value}{only}"),), command="show",
+    )  # fmt: skip
+
+
+def _has_topic(row: Row) -> bool:
+    return row["kind"] in _TOPICS and row["name"] is not None
+
+
+def _counts_by(rows: list[Row], column: str) -> Counter[Value]:
+    """The error codes by a column, the most first."""
+    found: Counter[Value] = Counter()
+    for row in rows:
+        found[row[column]] += int(as_number(row["count"]))
+    return Counter(dict(sorted(found.items(), key=lambda item: (-item[1], str(item[0])))))
+
+
+def unanswered_finding(counts: ReportCounts, context: Context) -> Finding | None:
+    """Requests without a response, by API, and the client that has most of them."""
+    columns = group_columns(counts.groups, tally.GROUP_KEY)
+    values = dict(zip(tally.GROUP_VALUES, counts.groups.value_rows().T, strict=True))
+    apis: Counter[int] = Counter()
+    clients: Counter[str | None] = Counter()
+    for key, client, n in zip(
+        columns["api_key"].tolist(), columns["client_id"].tolist(), values["unanswered"].tolist(), strict=True
+    ):
+        if n:
+            apis[key] += n
+            clients[context.text(client)] += n
+    if not apis:
+        return None
+    total = sum(apis.values())
+    by_api = listed(
+        [f"{api_label(key)} {n:,}" for key, n in sorted(apis.items(), key=lambda item: (-item[1], item[0]))]
+    )
+    people = sorted(clients.items(), key=lambda item: (-item[1], str(item[0])))
+    client, most = people[0]
+    whose = f"{'all' if most == total else f'{most:,}'} by {client_text(client)}"
+    closed = int(values["client_closed"].sum()) if "client_closed" in values else 0
+    left = f"the client closed the connection of {'all' if closed == total else f'{closed:,}'}" if closed else None
+    text = sentence([f"{counted(total, 'request has', 'requests have')} no response: {by_api}", whose, left])
+    return Finding(
+        "unanswered", NOTE if closed == total else WARNING, "unanswered", text,
+        numbers={"unanswered": total, "closed_by_client": closed, "clients": len(clients)},
+        parties=tuple(p for client, _ in people for p in client_parties(client)),
+        options=(("filter", "outcome == unanswered"),), command="show",
+    )  # fmt: skip
+
+
+def not_decoded_finding(table: ReportTable) -> Finding | None:
+    rows = rows_of(table)
+    if not rows:
+        return None
+    names = listed([f"{row['api']} v{row['api_version']}" for row in rows])
+    requests = sum(int(as_number(row["requests"])) for row in rows)
+    text = f"{counted(requests, 'request')} of versions or APIs without definitions: {names}"
+    return Finding("not_decoded", NOTE, "not decoded", text, numbers={"requests": requests},
+                   options=(("definitions", "PATH"),))  # fmt: skip

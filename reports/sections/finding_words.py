@@ -1,0 +1,61 @@
+"""Words that findings of several kinds use: names, counts, lists, and the options of their commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..findings import Party
+from ..model import ReportTable, Value
+from .commands import is_showable
+
+Options = tuple[tuple[str, str | None], ...]
+Row = dict[str, Value]
+#: Names in one line at most; the rest is counted.
+NAMED = 3
+
+
+def rows_of(table: ReportTable) -> list[Row]:
+    """The rows of a table, by column name."""
+    names = [c.name for c in table.columns]
+    return [dict(zip(names, row, strict=True)) for row in table.rows]
+
+
+def client_text(client: Value) -> str:
+    """`client "billing"`."""
+    return "clients without client_id" if client is None else f'client "{client}"' if client else 'client_id ""'
+
+
+def client_parties(client: Value) -> tuple[Party, ...]:
+    return () if client is None else (Party("client", str(client)),)
+
+
+def client_option(client: Value) -> Options:
+    """`--client NAME`, if that selects this client only."""
+    text = "" if client is None else str(client)
+    return (("client", text if text and is_showable(text) and not set("*?[") & set(text) else None),)
+
+
+def api_value(label: str) -> str:
+    """What options and filters call an API: `Fetch`, or `999` for an API without a name."""
+    return label.rpartition(" ")[2]
+
+
+def counted(n: int, one: str, many: str | None = None) -> str:
+    """`1 packet`, `2,000 packets`."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def others_too(n: int, one: str = "other client", many: str | None = None) -> list[str]:
+    """`3 other clients too`, as a part of a sentence."""
+    return [f"{counted(n, one, many)} too"] if n > 0 else []
+
+
+def listed(names: Sequence[str], most: int = NAMED) -> str:
+    """The first names, and the number of the rest."""
+    left = len(names) - most
+    return ", ".join(names[:most]) + (f" and {left:,} more" if left > 0 else "")
+
+
+def sentence(parts: Iterable[str | None]) -> str:
+    """The parts that are there, as one text."""
+    return "; ".join(part for part in parts if part)

@@ -1,0 +1,197 @@
+"""Which findings follow from others: they get a `cause`, and are folded under it.
+
+* A slow client under the advice or the event that explains most of its lost time; a client whose login fails, under
+  that.
+* A quota that begins under the line on throttled clients, which says what it costs. A storm of connections under the
+  advice on it, which says what to change. A burst of errors under the line on that error code, which says whose they
+  are.
+* Error codes and unanswered requests under events that explain them: an outage, moved leaders, a rebalance, topics that
+  come or go.
+* Advice on clients that wait, and on those that connect again, under an outage of the broker in that time: no setting
+  of a client explains these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from .. import units
+from ..batch import Context, endpoint
+from ..counting import tally
+from ..counting.counts import ReportCounts
+from ..counting.rollup import group_columns
+from ..findings import NOTE, Finding
+from ..model import as_number
+
+#: A cause explains most of what follows: at least this share of its time, or of its number.
+_MOST = 0.5
+#: Clients note an event up to this much before the packet that shows it: clocks of capture points, and other brokers
+#: that hear of it first.
+_BEFORE_NS = units.SECOND
+#: Effects come within this after an event is over: clients repeat within seconds (`event_effects.AFTER_NS`).
+_AFTER_NS = 10 * units.SECOND
+#: Outages of a broker, or of the path to it.
+_OUTAGES = frozenset(("broker_stopped", "broker_hung", "broker_unreachable", "hosts_cut_off"))
+#: Error codes that follow from an event by what they say, whatever its line names.
+_CODES_OF: Mapping[str, frozenset[str]] = {
+    "leaders_moved": frozenset((
+        "LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH",
+    )),
+    "coordinator_moved": frozenset(("NOT_COORDINATOR",)),
+    "group_rebalanced": frozenset(("REBALANCE_IN_PROGRESS",)),
+    "topic_created": frozenset(("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID", "LEADER_NOT_AVAILABLE")),
+    "topic_deleted": frozenset(("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID")),
+}  # fmt: skip
+#: Advice that an outage explains as well: requests wait behind those that the broker does not answer, and clients give
+#: up and connect again.
+_BY_OUTAGE = frozenset(("one_connection", "request_timeout", "reconnect_storm", "slow_follower"))
+#: Advice that says why a client connects so often, or why packets do not pass between two hosts.
+_ON_CONNECTIONS = frozenset(("connection_each_message", "reconnect_storm"))
+
+
+def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: Context) -> list[tuple[str, Finding]]:
+    """The findings (section, finding), with the causes of those that follow from others."""
+    keys = {finding.key for _, finding in found}
+    all_of_them = [finding for _, finding in found if finding.cause is None]
+    events = [f for section, f in found if section == "events" and f.cause is None]
+    advice = [f for section, f in found if section == "advice" and f.cause is None]
+    lost_at = _unanswered_by_broker(counts, context)
+    made = []
+    for section, finding in found:
+        if finding.cause is not None:
+            made.append((section, finding if finding.cause in keys else finding._replace(cause=None)))
+            continue
+        cause = None
+        if finding.id.startswith("slow_") and section != "advice":
+            cause = _cause_of_slow(finding, events, advice, all_of_them) or _failed_login(finding, all_of_them)
+        elif finding.id in ("errors", "sasl_failed"):
+            cause = _cause_of_errors(finding, events)
+        elif finding.id == "unanswered":
+            cause = _cause_of_unanswered(events, lost_at)
+        elif section == "events":
+            cause = _better_line(finding, all_of_them)
+        elif finding.id == "lossy_host":
+            cause = _cut_off(finding, events)
+        elif section == "advice" and finding.id in _BY_OUTAGE:
+            cause = _outage_of(finding, events)
+        made.append((section, finding if cause is None else finding._replace(cause=cause.key)))
+    return made
+
+
+def _clients(finding: Finding) -> set[tuple[str, str]]:
+    """The clients of a finding, or its hosts if it names none."""
+    for kind in ("client", "host"):
+        named = {(party.kind, party.name) for party in finding.parties if party.kind == kind}
+        if named:
+            return named
+    return set()
+
+
+def _better_line(event: Finding, found: Sequence[Finding]) -> Finding | None:
+    """The line that says more of the same."""
+    if event.id == "quota_began":
+        return next((f for f in found if f.id == "throttled" and _clients(f) & _clients(event)), None)
+    if event.id == "connection_storm":
+        return next((f for f in found if f.id in _ON_CONNECTIONS and _clients(f) & _clients(event)), None)
+    if event.id == "error_burst":
+        name = event.party("error")
+        return next((f for f in found if f.id in ("errors", "sasl_failed") and f.numbers["error"] == name), None)
+    if event.id == "hosts_cut_off":  # packets of the full size only
+        host = event.party("host")
+        return next((f for f in found if f.id == "mtu_black_hole" and ("host", host) in f.parties), None)
+    if event.id == "group_rebalanced":
+        group = event.party("group")
+        return next((f for f in found if f.id == "expelled_members" and f.party("group") == group), None)
+    return None
+
+
+def _cut_off(lossy: Finding, events: Sequence[Finding]) -> Finding | None:
+    """The time in which nothing passed at all, if it cost most of what was lost."""
+    host = lossy.party("host")
+    cut = [f for f in events if f.id == "hosts_cut_off" and ("host", host) in f.parties]
+    return cut[0] if sum(f.time_lost_ns for f in cut) >= _MOST * lossy.time_lost_ns else None
+
+
+def _outage_of(finding: Finding, events: Sequence[Finding]) -> Finding | None:
+    """An outage of the broker that a finding is on, in the time that it is on."""
+    begin, broker = finding.begin, finding.party("broker")
+    for event in events:
+        if event.id in _OUTAGES and event.begin is not None and begin is not None and broker == event.party("broker"):
+            is_in_time = begin >= event.begin - _BEFORE_NS and (
+                event.end is None or (finding.end or begin) <= event.end + _AFTER_NS
+            )
+            if is_in_time or (finding.time_lost_ns and event.time_lost_ns >= _MOST * finding.time_lost_ns):
+                return event
+    return None
+
+
+def _cause_of_slow(
+    finding: Finding, events: Sequence[Finding], advice: Sequence[Finding], found: Sequence[Finding]
+) -> Finding | None:
+    """Advice on the same clients, or events, that cost most of the time."""
+    clients = {party.name for party in finding.parties if party.kind == "client"}
+    if finding.id == "slow_network":
+        for lossy in found:
+            if lossy.id == "lossy_host" and _clients(lossy) & _clients(finding):
+                return lossy
+    throttled = next((f for f in found if f.id == "throttled"), None)
+    if throttled and clients <= {party.name for party in throttled.parties if party.kind == "client"}:
+        return throttled if throttled.time_lost_ns > finding.time_lost_ns else None
+    mine = [f for f in advice if f.party("client") in clients]
+    for causes in (mine, [f for f in events if f.id != "quota_began"]):
+        cost = sum(f.time_lost_ns for f in causes)
+        if causes and cost and cost >= _MOST * finding.time_lost_ns:
+            return max(causes, key=lambda f: f.time_lost_ns)
+    if finding.id == "slow_head_of_line":  # behind requests that waited for a broker that was away
+        longest = as_number(finding.numbers.get("total_max_ns"))
+        for event in events:
+            waited = as_number(event.numbers.get("longest_wait_ns"))
+            if ("client", finding.party("client")) in event.parties and waited >= _MOST * longest:
+                return event
+    return None
+
+
+def _failed_login(finding: Finding, found: Sequence[Finding]) -> Finding | None:
+    """Brokers delay the answer to a login that fails."""
+    if finding.numbers.get("api") != "SaslAuthenticate":
+        return None
+    client = finding.party("client")
+    return next((f for f in found if f.id == "sasl_failed" and ("client", client) in f.parties), None)
+
+
+def _cause_of_errors(finding: Finding, events: Sequence[Finding]) -> Finding | None:
+    """An event whose line has the error code, or of which the code says so, and that began before."""
+    name = str(finding.numbers["error"])
+    topics = {party.name for party in finding.parties if party.kind == "topic"}
+    for event in events:
+        if event.begin is None or finding.begin is None or finding.begin < event.begin - _BEFORE_NS:
+            continue
+        if event.severity != NOTE and event.id != "error_burst":
+            if any(party.kind == "error" and party.name == name for party in event.parties):
+                return event
+        elif name in _CODES_OF.get(event.id, ()) and finding.begin <= (event.end or event.begin) + _AFTER_NS:
+            changed = {party.name for party in event.parties if party.kind == "topic"}
+            if not changed or (topics and topics <= changed):
+                return event
+    return None
+
+
+def _unanswered_by_broker(counts: ReportCounts, context: Context) -> dict[str, int]:
+    columns = group_columns(counts.groups, tally.GROUP_KEY)
+    numbers = counts.groups.value_rows()[:, list(tally.GROUP_VALUES).index("unanswered")]
+    found: dict[str, int] = {}
+    for g in np.flatnonzero(numbers).tolist():
+        name = endpoint(context.address(int(columns["broker_ip"][g])), int(columns["broker_port"][g]))
+        found[name] = found.get(name, 0) + int(numbers[g])
+    return found
+
+
+def _cause_of_unanswered(events: Sequence[Finding], lost_at: dict[str, int]) -> Finding | None:
+    """An outage of the broker that has most of them."""
+    outages = [f for f in events if f.party("broker") and f.id.startswith(("broker_", "hosts_"))]
+    of = {f.party("broker"): f for f in outages}
+    if not of or sum(n for name, n in lost_at.items() if name in of) < _MOST * sum(lost_at.values()):
+        return None
+    return max(outages, key=lambda f: (lost_at.get(str(f.party("broker")), 0), as_number(f.numbers.get("unanswered"))))

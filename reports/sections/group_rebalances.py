@@ -1,0 +1,167 @@
+"""What the history of a group consists of: members, rebalances, expulsions, and which member has which partition."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .group_requests import Partition
+
+#: Causes of rebalances, as in the column `trigger`.
+JOINED, LEFT, REJOINED, TIMED_OUT, POLL, SUBSCRIBED, UNKNOWN = (
+    "join", "leave", "rejoin", "session timeout", "poll timeout", "subscription", "not captured",
+)  # fmt: skip
+#: The reason of Kafka's Java client for a leave because of max.poll.interval.ms (LeaveGroup 5).
+POLL_REASON = "poll timeout has expired"
+#: How a static member left that came back with another id.
+REPLACED = "replaced: the same instance joined again"
+#: The cause of a rebalance in which an expelled consumer joins again, and its reason, by the cause of the expulsion.
+BACK = {
+    TIMED_OUT: (TIMED_OUT, "joined again after its session timed out"),
+    POLL: (POLL, "joined again after its poll timeout"),
+    LEFT: (REJOINED, "left and joined again without closing"),
+}
+
+
+class Seen(NamedTuple):
+    """A member's first and last request, ns, and where it sent them from."""
+
+    first: int
+    last: int
+    client: str | None
+    address: str | None
+    instance: str | None = None
+
+
+@dataclass(slots=True)
+class Rebalance:
+    """`members`: after it. Times in ns; `stop`: None where no partition was seen to change."""
+
+    number: int
+    start: int
+    heard: int  # the first response with the new generation or epoch
+    end: int
+    trigger: str
+    who: str | None
+    reason: str | None
+    others: int  # more causes
+    members: frozenset[str]
+    is_cooperative: bool = False
+    stop: int | None = None
+
+
+@dataclass(slots=True)
+class Member:
+    """`joined`, `left`: ns, None: not captured. `left_by`: how it left, or None."""
+
+    name: str
+    client: str | None
+    address: str | None
+    instance: str | None = None
+    joined: int | None = None
+    left: int | None = None
+    left_by: str | None = None
+    timeout_ms: int = 0
+
+
+class Expulsion(NamedTuple):
+    """A consumer that the group lost though it had not ended: `cause` TIMED_OUT (the coordinator dropped it), POLL (it
+    says that it left because of max.poll.interval.ms), or LEFT (it left, and joined again without closing: either that,
+    or its program unsubscribed). Times in ns; `back`: when it joined again, None: it did not."""
+
+    time: int
+    cause: str
+    member: str
+    client: str | None
+    address: str | None
+    back: int | None
+
+
+@dataclass(slots=True)
+class History:
+    type: int
+    members: dict[str, Member] = field(default_factory=dict)
+    rebalances: list[Rebalance] = field(default_factory=list)
+    #: The member that has each partition at the end, and had it last.
+    owners: dict[Partition, str] = field(default_factory=dict)
+    last_owners: dict[Partition, str] = field(default_factory=dict)
+    #: How many partitions each member has at the end. Members of a share group have some together.
+    parts: dict[str, int] = field(default_factory=dict)
+    protocol: str | None = None
+    #: In order of time.
+    expulsions: list[Expulsion] = field(default_factory=list)
+
+
+def seen_before(seen: Mapping[str, Seen], time: int) -> set[str]:
+    """The members that sent a request before a time."""
+    return {name for name, s in seen.items() if s.first < time}
+
+
+class Cause(NamedTuple):
+    """Why a rebalance began: the time in ns, the trigger, the client, and the reason that it gives."""
+
+    time: int
+    trigger: str
+    who: str | None
+    reason: str | None
+
+
+class Ownership:
+    """Which member has which partition, replayed in order of time: actions are (time, order, member, set)."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.actions: list[tuple[int, int, str, frozenset[Partition] | None]] = []
+        self.heard = [rebalance.heard for rebalance in history.rebalances]
+        self.free: dict[Partition, int] = {}
+        self.got: dict[str, int] = {}  # when each member got partitions last
+
+    def lose(self, time: int, member: str, order: int = 0) -> None:
+        """`order`: 0 before, 2 after what members get at the same time."""
+        self.actions.append((time, order, member, None))
+
+    def get(self, time: int, member: str, partitions: frozenset[Partition]) -> None:
+        self.actions.append((time, 1, member, partitions))
+        self.got[member] = max(self.got.get(member, time), time)
+
+    def replay(self) -> None:
+        owners = self.history.owners
+        owned: dict[str, set[Partition]] = {}
+        for time, _, member, partitions in sorted(self.actions, key=lambda action: action[:3]):
+            mine = owned.setdefault(member, set())
+            for partition in mine - (partitions or set()):
+                self.free[partition] = time
+                owners.pop(partition, None)
+            for partition in (partitions or frozenset()) - mine:
+                if partition in self.free:
+                    self._end(time, time - self.free.pop(partition))
+                elif (before := owners.get(partition)) is not None:
+                    owned[before].discard(partition)
+                    self._end(time, 0)
+                owners[partition] = self.history.last_owners[partition] = member
+            owned[member] = set(partitions or ())
+        self.history.parts = {member: len(partitions) for member, partitions in owned.items()}
+
+    def _end(self, time: int, length: int) -> None:
+        """A partition has a member again: in the rebalance of that time, if there is one."""
+        at = bisect_right(self.heard, time) - 1
+        if at >= 0 and time <= self.history.rebalances[at].end:
+            rebalance = self.history.rebalances[at]
+            rebalance.stop = max(rebalance.stop or 0, length)
+
+
+def lose_gone(play: Ownership, history: History, seen: Mapping[str, Seen]) -> None:
+    """Members that left or died give up their partitions: at their request to leave, or after their last request."""
+    for member in history.members.values():
+        if member.left is not None:
+            is_dead = member.left_by in (TIMED_OUT, REPLACED)
+            last = max(seen[member.name].last, play.got.get(member.name, 0))
+            play.lose(last if is_dead else member.left, member.name, 2)
+
+
+def longest(values: Iterable[int | None]) -> int | None:
+    """The largest of some values that may be missing."""
+    found = [value for value in values if value is not None]
+    return max(found, default=None)

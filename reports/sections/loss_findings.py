@@ -1,0 +1,94 @@
+"""What the capture lacks: damage, drops, gaps, cut packets, and what was given up."""
+
+from __future__ import annotations
+
+from .. import units
+from ..batch import Context
+from ..counting import tally
+from ..counting.connection_counts import connection_totals
+from ..counting.counts import ReportCounts
+from ..encryption import NAMED_SHARE
+from ..findings import ERROR, WARNING, Finding
+from ..model import Scalar
+from .finding_words import counted
+from .tls_findings import MUCH
+
+#: Parts of the ledger that are losses, in a few words: section, part, one, many.
+_LOSSES = (
+    ("packets", "headers_not_captured", "packet with cut headers", "packets with cut headers"),
+    ("packets", "bad_header", "packet with an invalid header", "packets with invalid headers"),
+    ("packets", "unknown_link_type", "packet of an unread link type", "packets of an unread link type"),
+    ("packets", "fragment", "IP fragment alone", "IP fragments alone"),
+    ("packets", "evicted_fragment", "IP fragment evicted", "IP fragments evicted"),
+    ("limits", "connections", "connection ended early", "connections ended early"),
+    ("limits", "requests", "waiting request given up", "waiting requests given up"),
+    ("limits", "gaps", "gap given up", "gaps given up"),
+    ("limits", "messages", "message cut", "messages cut"),
+    ("limits", "names", "name counted as (other)", "names counted as (other)"),
+    ("requests", "response_lost", "response missing", "responses missing"),
+    ("responses", "orphan", "response without its request", "responses without their requests"),
+    ("requests", "header_not_captured", "request without a header", "requests without headers"),
+    ("responses", "header_not_captured", "response without a header", "responses without headers"),
+    ("responses", "out_of_order", "response out of order", "responses out of order"),
+)
+#: Less than this share is the usual: messages are cut where a connection or the capture begins or ends.
+_UNPLACED_SHARE = 0.01
+_UNPLACED = (("skipped", "not parsed"), ("out_of_window", "outside the TCP window"))
+_RESPONSE_LOST, _ORPHAN = ("requests", "response_lost"), ("responses", "orphan")
+
+
+def lost_finding(counts: ReportCounts, context: Context, is_selection: bool) -> Finding | None:
+    """What the capture lacks, the gravest first. Of a selection, responses are those that are selected."""
+    parts = ["reading was interrupted"] if context.interrupted else []
+    damaged = sum(1 for f in context.files if f.damage)
+    parts += [counted(damaged, "damaged file")] if damaged else []
+    drops = sum(f.drops or 0 for f in context.files)
+    parts += [f"{counted(drops, 'packet')} dropped during capture"] if drops else []
+    connections = connection_totals(context)
+    gaps = connections.total("gap_bytes")
+    parts += [f"{units.size(gaps)} in gaps"] if gaps else []
+    one_sided = connections.total("one_sided")
+    parts += [f"{counted(one_sided, 'connection')} captured in one direction only"] if one_sided else []
+    parts += [f"{units.size(context.not_captured)} cut off by the snap length"] if context.not_captured else []
+    (unknown,) = _outcomes(counts, "unknown_waits")
+    unknown_waits = [f"throttle time or long poll of {counted(unknown, 'exchange')} unknown"] if unknown else []
+    parts += [] if is_selection else unknown_waits
+    selected = dict(zip((_RESPONSE_LOST, _ORPHAN), _outcomes(counts, "response_lost", "orphan_response"), strict=True))
+    of_selection = unknown_waits if is_selection else []
+    for section, part, one, many in _LOSSES:
+        if is_selection and section in ("requests", "responses"):
+            n = selected.get((section, part), 0)
+            of_selection += [counted(n, one, many)] if n else []
+        else:
+            n = context.ledger.get(section, {}).get(part, 0)
+            parts += [counted(n, one, many)] if n else []
+    payload = context.ledger.get("payload bytes", {})
+    for part, words in _UNPLACED:
+        n = payload.get(part, 0)
+        is_much = n >= _UNPLACED_SHARE * payload.get("total", 0)
+        parts += [f"{units.size(n)} ({units.share(n / payload['total'])}) {words}"] if n and is_much else []
+    if NAMED_SHARE <= context.encrypted_share < MUCH:
+        parts.append(f"{units.share(context.encrypted_share)} of the payload encrypted (TLS), not decrypted")
+    if is_selection and parts:
+        parts[0] = f"in the whole capture: {parts[0]}"
+    texts = [", ".join(texts) for texts in (of_selection, parts) if texts]
+    if not texts:
+        return None
+    numbers: dict[str, Scalar] = {
+        "damaged_files": damaged, "dropped_packets": drops, "gap_bytes": gaps, "one_sided_connections": one_sided,
+        "cut_bytes": context.not_captured, "unknown_waits": unknown,
+        **{f"{section}_{part}".replace(" ", "_"): context.ledger.get(section, {}).get(part, 0)
+           for section, part, *_ in _LOSSES},
+        **{f"{part}_bytes": payload.get(part, 0) for part, _ in _UNPLACED},
+    }  # fmt: skip
+    numbers = {name: n for name, n in numbers.items() if n}
+    return Finding(
+        "lost", ERROR if damaged else WARNING, "lost", "; ".join(texts), numbers=numbers, options=(("v", ""),)
+    )
+
+
+def _outcomes(counts: ReportCounts, *names: str) -> list[int]:
+    """The sums of values of the groups."""
+    at = [list(tally.GROUP_VALUES).index(name) for name in names]
+    sums: list[int] = counts.groups.value_rows()[:, at].sum(axis=0).tolist()
+    return sums

@@ -1,0 +1,279 @@
+"""Who is slow, and where the time goes; who is throttled.
+
+"Slow" are the requests of a client and an API whose 99th percentile of total time is at least `clients.SLOW_NS`. Of
+APIs that wait for data or members, the mean of the rest of their time is that long. Clients whose time went to the same
+place are one finding, on the client that lost most.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import FETCHES, WAITS
+
+from .. import units
+from ..batch import Context, endpoint
+from ..counting import tally
+from ..counting.counts import ReportCounts
+from ..counting.histogram import P99
+from ..counting.rollup import Rolled, api_label, group_columns, roll_up
+from ..findings import NOTE, WARNING, Finding, Party
+from ..model import ReportTable, Value, as_number
+from .clients import SLOW_NS, by_verdict, verdict
+from .finding_words import (
+    Row,
+    api_value,
+    client_option,
+    client_parties,
+    client_text,
+    counted,
+    others_too,
+    rows_of,
+    sentence,
+)
+from .own_brokers import own_by
+from .time_shares import Spent, has_unknown_waits, percent, spent
+
+#: A broker is named if so much of the time of slow requests passed at it: it is the rule, not chance.
+_MOSTLY = 0.8
+#: A client holds back by itself if its requests waited on the wire for less than this part of the throttle time.
+_HOLDS_BACK = 0.1
+#: Verdicts as the ids of findings.
+_IDS = {
+    "broker": "slow_broker", "head-of-line": "slow_head_of_line", "network": "slow_network", "client": "slow_client",
+    "unknown": "slow_unknown", "throttled": "throttled",
+}  # fmt: skip
+
+
+class SlowRequests(NamedTuple):
+    """The requests of one client and API that are slow. `parts`: without waits for data and members. `p99`, `longest`:
+    total time, ns. `brokers`: the time of `parts`, ns, by broker."""
+
+    client: str | None
+    api_key: int
+    parts: Spent
+    answered: int
+    p99: int
+    longest: int
+    is_known: bool
+    brokers: dict[str, int]
+
+    @property
+    def waits(self) -> bool:
+        return self.api_key in WAITS
+
+    @property
+    def mean(self) -> int:
+        return self.parts.total // max(self.answered, 1)
+
+    @property
+    def is_slow(self) -> bool:
+        if self.waits:
+            return self.mean >= SLOW_NS
+        # Behind a request that waits for data or members, the total time is long, but none of it is lost.
+        return self.p99 >= SLOW_NS and self.parts.total >= SLOW_NS
+
+
+def slow_requests(counts: ReportCounts, context: Context) -> list[SlowRequests]:
+    """The slow requests, those that lost most time first."""
+    columns = group_columns(counts.groups, tally.GROUP_KEY)
+    values = dict(zip(tally.GROUP_VALUES, counts.groups.value_rows().T, strict=True))
+    slow = (values["total_max"] >= SLOW_NS) & (columns["api_key"] >= 0)
+    if not slow.any():
+        return []
+    names = {n: context.text(n) for n in np.unique(columns["client_id"]).tolist()}
+    labels: list[tuple[int | str | None, ...] | None] = [
+        (names[client], key) if key >= 0 else None
+        for client, key in zip(columns["client_id"].tolist(), columns["api_key"].tolist(), strict=True)
+    ]
+    rolled = roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, labels)
+    p99 = rolled.percentiles(tally.M_TOTAL, rolled.values["total_max"], (P99,))[:, 0].tolist()
+    found = []
+    for i, (client, key) in enumerate(rolled.keys):
+        made = SlowRequests(
+            None if client is None else str(client), int(key or 0), spent(rolled, i).without_waiting(),
+            int(rolled.values["answered"][i]), p99[i], int(rolled.values["total_max"][i]),
+            not has_unknown_waits(rolled, i), {},
+        )  # fmt: skip
+        if made.is_slow:
+            found.append(made._replace(brokers=_by_broker(rolled, i, columns, values, context)))
+    return sorted(found, key=lambda s: (-s.parts.total, s.client or "", s.api_key))
+
+
+def _by_broker(
+    rolled: Rolled, row: int, columns: dict[str, np.ndarray], values: dict[str, np.ndarray], context: Context
+) -> dict[str, int]:
+    found: dict[str, int] = defaultdict(int)
+    for g in np.flatnonzero(rolled.row_of == row).tolist():
+        name = endpoint(context.address(int(columns["broker_ip"][g])), int(columns["broker_port"][g]))
+        found[name] += int(values["total_ns"][g] - values["waiting_ns"][g] - values["hol_poll_wait_ns"][g])
+    return found
+
+
+def slow_findings(counts: ReportCounts, context: Context, clients: ReportTable) -> list[Finding]:
+    """One finding for each place where time goes, and one on throttled clients. Those that wait behind throttled
+    requests are among them."""
+    people: dict[str | None, list[SlowRequests]] = defaultdict(list)
+    for one in slow_requests(counts, context):
+        people[one.client].append(one)
+    groups: dict[str, list[list[SlowRequests]]] = defaultdict(list)
+    inner = _own_clients(counts, context)
+    between = [requests for client, requests in people.items() if client in inner]
+    for client, requests in people.items():
+        if client in inner:
+            continue
+        total = requests[0].parts
+        for one in requests[1:]:
+            total = total.plus(one.parts)
+        found_at = verdict(True, total, all(one.is_known for one in requests))
+        is_throttled = found_at == "head-of-line" and total.hol_throttle > total.parts["HOL"] // 2
+        groups["throttled" if is_throttled else found_at].append(requests)
+    throttled = _throttled(rows_of(clients), groups.pop("throttled", []), _throttle_times(counts, context))
+    found = [_slow(name, group) for name, group in groups.items()]
+    found += [_between_brokers(between)] if between else []
+    return [*found, *([] if throttled is None else [throttled])]
+
+
+def _slow(name: str, group: Sequence[list[SlowRequests]]) -> Finding:
+    worst = max(group, key=lambda requests: sum(one.parts.total for one in requests))
+    first = worst[0]
+    lost = sum(_lost(name, one.parts) for requests in group for one in requests)
+    brokers: dict[str, int] = defaultdict(int)
+    for requests in group:
+        for one in requests:
+            for broker, ns in one.brokers.items():
+                brokers[broker] += ns
+    at, time = max(brokers.items(), key=lambda pair: (pair[1], pair[0]), default=("", 0))
+    at_one = name == "broker" and len(brokers) > 1 and time >= _MOSTLY * sum(brokers.values())
+    ahead = first.parts.hol_in_words() if name == "head-of-line" else None
+    behind = f"the requests ahead: {ahead}" if ahead else None
+    text = f"{client_text(first.client)}: {_times(first)}"
+    parts = [text, first.parts.in_words(is_known=first.is_known), behind]
+    parts += [f"{percent(time / sum(brokers.values()))} of the time at broker {at}"] if at_one else []
+    label = api_label(first.api_key)
+    shares = zip(first.parts.parts, first.parts.shares(), strict=True)
+    others = [party for one in group if one is not worst for party in client_parties(one[0].client)]
+    return Finding(
+        _IDS[name], WARNING, "slow", sentence([*parts, *others_too(len(group) - 1)]), lost,
+        numbers={
+            "verdict": name, "api": label, "clients": len(group), **_numbers(first),
+            **{f"{part.lower()}_share": share for part, share in shares if share},
+        },
+        parties=(
+            *client_parties(first.client), *((Party("broker", at),) if at_one or len(brokers) == 1 else ()), *others
+        ),
+        options=(("by", "client"), ("api", api_value(label)), *client_option(first.client)),
+    )  # fmt: skip
+
+
+def _own_clients(counts: ReportCounts, context: Context) -> set[str | None]:
+    """The clients that only brokers and controllers have."""
+    columns = group_columns(counts.groups, tally.GROUP_KEY)
+    who = zip(*(columns[name].tolist() for name in ("client_id", "client_ip", "api_key")), strict=True)
+    brokers = {context.address(ip) for ip in np.unique(columns["broker_ip"]).tolist()}
+    used: dict[str | None, set[int]] = defaultdict(set)
+    hosts: dict[str | None, set[str | None]] = defaultdict(set)
+    for client, ip, api in who:
+        used[context.text(client)].add(api)
+        hosts[context.text(client)].add(context.address(ip))
+    return {
+        client for client, apis in used.items()
+        if all(own_by(client, host, apis, False, {b for b in brokers if b}) for host in hosts[client])
+    }  # fmt: skip
+
+
+def _between_brokers(group: Sequence[list[SlowRequests]]) -> Finding:
+    """Slow requests between brokers and controllers: nobody waits for them as such, so they cost no time of people."""
+    made = _slow("unknown", sorted(group, key=lambda requests: -sum(one.parts.total for one in requests)))
+    return made._replace(id="slow_between_brokers", severity=NOTE, time_lost_ns=0,
+                         text=f"between brokers: {made.text}")  # fmt: skip
+
+
+def _lost(name: str, parts: Spent) -> int:
+    """The time that went where most of it did."""
+    return by_verdict(parts)[name] if name != "unknown" else parts.total
+
+
+def _times(one: SlowRequests) -> str:
+    if one.waits:
+        what = "data" if one.api_key in FETCHES else "members"
+        return f"{api_label(one.api_key)} {units.duration(one.mean)} on average besides its wait for {what}"
+    longest = f", longest {units.duration(one.longest)}" if one.longest > one.p99 else ""
+    return f"{api_label(one.api_key)} p99 {units.duration(one.p99)}{longest}"
+
+
+def _numbers(one: SlowRequests) -> dict[str, int | float]:
+    """The times of one client and API; `time_ns`: all of it, without waits for data and members."""
+    return {
+        "requests": one.answered, "total_p99_ns": one.p99, "total_max_ns": one.longest, "mean_ns": one.mean,
+        "time_ns": one.parts.total,
+    }  # fmt: skip
+
+
+def _throttle_time(row: Row) -> int:
+    """The time that would not have passed without a quota, also behind throttled requests, ns."""
+    return int(as_number(row["throttle_wait_sum_ns"])) + int(as_number(row["hol_throttle_wait_sum_ns"]))
+
+
+def _throttle_times(counts: ReportCounts, context: Context) -> dict[Value, int]:
+    """The summed throttle_time_ms of clients, ns."""
+    found: dict[Value, int] = defaultdict(int)
+    times = counts.groups.value_rows()[:, list(tally.GROUP_VALUES).index("throttle_time_ms")]
+    clients = group_columns(counts.groups, tally.GROUP_KEY)["client_id"]
+    for g in np.flatnonzero(times).tolist():
+        found[context.text(int(clients[g]))] += int(times[g]) * 1_000_000
+    return found
+
+
+def _throttled(rows: list[Row], slow: Sequence[list[SlowRequests]], announced: dict[Value, int]) -> Finding | None:
+    """The client that a quota costs most. `slow`: the requests of clients that lost most of their time so.
+    `announced`: the throttle times of clients."""
+
+    def held_back(row: Row) -> int:
+        """The throttle time of a client that sends nothing meanwhile, so that no request waits."""
+        time = announced.get(row["client_id"], 0)
+        return time if _throttle_time(row) < _HOLDS_BACK * time else 0
+
+    def cost(row: Row) -> int:
+        return max(_throttle_time(row), held_back(row))
+
+    rows = [row for row in rows if row["throttled"] or _throttle_time(row)]
+    if not rows:
+        return None
+    worst = max(rows, key=lambda row: (cost(row), as_number(row["throttled"])))
+    wait, share = int(as_number(worst["throttle_wait_sum_ns"])), as_number(worst["throttle_share"])
+    behind = int(as_number(worst["hol_throttle_wait_sum_ns"]))
+    responses = int(as_number(worst["throttled"]))
+    mine = next((requests[0] for requests in slow if requests[0].client == worst["client_id"]), None)
+    numbers: dict[str, int | float] = {
+        "throttled": responses,
+        "throttle_wait_ns": wait,
+        "hol_throttle_wait_ns": behind,
+        "throttle_time_ns": announced.get(worst["client_id"], 0),
+        "throttle_share": share,
+        "clients": len(rows),
+    }
+    text = sentence(
+        [
+            f"{client_text(worst['client_id'])}: {_times(mine)}" if mine else client_text(worst["client_id"]) + ":",
+        ]
+    )
+    of_time = f", {percent(share)} of its time" if share and not behind else ""
+    waited = f"throttle wait {units.duration(wait)}{of_time}"
+    waited += f", and {units.duration(behind)} behind throttled requests" if behind else ""
+    if held_back(worst):
+        waited = f"throttle time {units.duration(held_back(worst))}, in which the client itself sends nothing"
+    many = f"{counted(responses, 'throttled response')}, " if responses else ""
+    text += f"{'; ' if mine else ' '}{many}{waited}"
+    return Finding(
+        "throttled", WARNING, "throttled", sentence([text, *others_too(len(rows) - 1)]),
+        sum(map(cost, rows)),
+        numbers=numbers | ({} if mine is None else _numbers(mine)),
+        parties=tuple(party for row in [worst, *(r for r in rows if r is not worst)]
+                      for party in client_parties(row["client_id"])),
+        options=(("by", "client"), *client_option(worst["client_id"])),
+    )  # fmt: skip

@@ -1,0 +1,137 @@
+"""Each signature names the recordings in which its setting is wrong, and is silent where it is right.
+
+The numbers of findings agree with what brokers, kernels and scripts noted beside the captures.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkatap.reports.findings import Finding
+from kafkatap.reports.sections.advice import findings
+from tests.support.section_runs import section_input
+
+FOLDER = Path(__file__).resolve().parents[2] / "samples" / "advice"
+#: A recording with a wrong setting, and the ids of all its findings. NAME-right has none.
+NAMED = {
+    "nagle": ["nagle"],
+    "advertised": ["advertised_unreachable"] * 3,
+    "one-connection": ["one_connection"],
+    "single-records": ["single_records"],
+    "receive-buffer": ["small_buffer"],
+    "black-hole": ["mtu_black_hole"],
+    "black-hole-producer": ["mtu_black_hole"],
+}
+LARGEST = 40_000
+
+
+@cache
+def found(name: str, sections: str = "advice") -> list[Finding]:
+    return findings(section_input(FOLDER / f"{name}.pcap.zst", sections))
+
+
+def truth(name: str) -> dict[str, Any]:
+    given: dict[str, Any] = json.loads((FOLDER / f"{name}.truth.json").read_text())
+    return given
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_wrong_setting_is_named_and_a_right_one_is_not(name: str) -> None:
+    assert [finding.id for finding in found(name)] == NAMED[name]
+    assert found(f"{name}-right") == []
+    for finding in found(name):
+        assert all((finding.setting, finding.remedy, finding.parties, finding.numbers, finding.text, finding.begin))
+
+
+def test_recordings_are_small_and_described() -> None:
+    readme = (FOLDER / "README.md").read_text()
+    for name in NAMED:
+        for path in (FOLDER / f"{name}.pcap.zst", FOLDER / f"{name}-right.pcap.zst"):
+            assert path.stat().st_size <= LARGEST
+            assert f"`{path.name.removesuffix('.pcap.zst')}`" in readme
+
+
+def test_nagle_costs_what_the_kernel_held_back() -> None:
+    """The time until the kernel had sent the second piece of each request."""
+    (finding,) = found("nagle")
+    held_ms = sum(sent for sent, _ in truth("nagle")["requests"])
+    assert finding.time_lost_ns == pytest.approx(held_ms * 1e6, rel=0.15)
+    assert finding.party("client") == "order-service"
+
+
+def test_one_connection_costs_what_the_client_waited() -> None:
+    """The client's latencies, of batches of four records, without the broker's time by its request log."""
+    (finding,) = found("one-connection")
+    given = truth("one-connection")
+    batch = given["settings"]["batch.num.messages"]
+    waited_ms = given["latency_ms"][0] / batch - sum(total for total, *_ in given["request_log"])
+    assert finding.time_lost_ns == pytest.approx(waited_ms * 1e6, rel=0.15)
+    mean_ms = sum(total for total, *_ in given["request_log"]) / len(given["request_log"])
+    assert finding.numbers["broker_mean_ns"] == pytest.approx(mean_ms * 1e6, rel=0.15)
+
+
+def test_batches_are_those_of_the_log() -> None:
+    (finding,) = found("single-records")
+    batches = {int(records): count for records, count in truth("single-records")["batches"]}
+    assert finding.numbers["batches"] == sum(batches.values())
+    records = sum(records * count for records, count in batches.items())
+    assert finding.numbers["records_per_batch"] == pytest.approx(records / sum(batches.values()), abs=0.01)
+
+
+def test_the_usual_report_counts_no_batches() -> None:
+    (finding,) = found("single-records", "first-lines")
+    assert finding.id == "single_records"
+    assert "batches" not in finding.numbers
+
+
+def test_connects_are_those_that_the_firewall_counted() -> None:
+    by_client = {finding.party("client"): finding for finding in found("advertised")}
+    given = truth("advertised")
+    assert by_client["checkout"].numbers["refused"] == given["syns"]["9999"]
+    assert by_client["billing"].numbers["unanswered"] == given["syns"]["9998"]
+    for client in ("checkout", "billing", "audit"):
+        assert by_client[client].party("broker") == given["advertised"][client]
+        assert given["clients"][client]["delivered"] == 0
+    assert set(by_client) == {"checkout", "billing", "audit"}
+
+
+@pytest.mark.parametrize("name", ["black-hole", "black-hole-producer"])
+def test_what_is_stuck_is_what_the_kernel_could_not_send(name: str) -> None:
+    (finding,) = found(name)
+    stuck = [row for row in truth(name)["connections"] if row.get("bytes_retrans")]
+    assert len(stuck) == finding.numbers["connections"] == 1
+    assert finding.numbers["segment_bytes"] == stuck[0]["mss"]
+
+
+def test_a_small_window_is_that_of_the_kernel() -> None:
+    """The window that `ss -ti` shows at the broker; and what passed, by the client's clock and bytes."""
+    (finding,) = found("receive-buffer")
+    rows = truth("receive-buffer")["connections"]
+    largest = max(rows, key=lambda row: row.get("bytes_sent", 0))
+    assert finding.numbers["window_bytes"] == pytest.approx(largest["snd_wnd"], rel=0.15)
+    assert finding.numbers["rtt_ns"] == pytest.approx(largest["minrtt_ms"] * 1e6, rel=0.15)
+    assert finding.numbers["transfer_ns"] == pytest.approx(largest["busy_ms"] * 1e6, rel=0.15)
+
+
+def test_requests_behind_a_broker_that_hangs_are_no_queue() -> None:
+    """One request takes 5 s, and all others of the connection wait behind it."""
+    given = section_input(FOLDER.parent / "events" / "hang.pcap.zst", "advice")
+    assert "one_connection" not in [finding.id for finding in findings(given)]
+
+
+def test_a_small_send_buffer_is_not_named() -> None:
+    """On the wire it looks like an interface of the sender that is as slow."""
+    assert found("send-buffer") == found("send-buffer-right") == []
+
+
+def test_the_corpus_has_nagle_and_a_listener_out_of_reach(corpus: Path) -> None:
+    given = section_input(corpus / "captures" / "repro" / "nagle.pcap", "advice")
+    assert [finding.id for finding in findings(given)] == ["nagle", "advertised_unreachable"]
+    nagle, advertised = findings(given)
+    assert nagle.numbers["exchanges"] == 60
+    assert advertised.party("broker") == "localhost:9999"

@@ -1,0 +1,102 @@
+"""Events of brokers that one side lacks are its first findings, with what followed folded under them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kafkatap import analyze, compare
+from kafkatap.reports.comparison.comparison import compare_sides
+from kafkatap.reports.comparison.side_events import events_of_side
+from kafkatap.reports.findings import ERROR, Finding, Party
+
+from .loads import SECOND, START, Load, Request
+from .test_findings import BEFORE, findings
+
+SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "events"
+HANG, QUIET = SAMPLES / "hang.pcap.zst", SAMPLES / "quota.pcap.zst"
+TRUTH = json.loads((SAMPLES / "hang.truth.json").read_text())["steps"]
+LATER = START + 3600 * SECOND
+PARTIES = (Party("broker", "10.0.0.2:9093"), Party("error", "NOT_LEADER_OR_FOLLOWER"))
+
+
+def event(lost: int = 0, begin: int = LATER, end: int | None = LATER + 10 * SECOND) -> Finding:
+    return Finding(
+        "broker_hung", ERROR, "broker hung", "broker 2 hung", lost, begin, end, {"errors": 50}, (7,), PARTIES
+    )
+
+
+def is_at_hung(request: Request) -> bool:
+    return request.broker == 1
+
+
+def found_with(load: Load, *events: Finding) -> list[tuple[str, str]]:
+    after = load.side(2, LATER)._replace(events=events)
+    return findings(compare_sides(BEFORE.side(1), after))
+
+
+@pytest.mark.parametrize(("words", "kind"), [("+0.9s", "worse"), ("+11.5s", "better")])
+def test_a_hang_is_the_first_finding_of_its_side(words: str, kind: str) -> None:
+    """The script stopped the process of broker 3, and continued it: samples/events/hang.truth.json."""
+    found = compare(str(HANG), split=words)
+    row = found.as_json()["findings"][0]
+    assert (row["kind"], row["event"], row["broker"]) == (kind, "broker_hung", "10.77.0.3:9092")
+    begin, end = (found.table("findings").rows[0][n] for n in (-2, -1))
+    assert isinstance(begin, int)
+    assert isinstance(end, int)
+    assert abs(begin / 1e9 - TRUTH["hung"]) < 0.05
+    assert abs(end / 1e9 - TRUTH["continued"]) < 0.05
+    shown = str(found)
+    assert shown.index("hung for 10.0 s") < shown.index("when  ")
+
+
+def test_an_event_of_both_sides_is_no_difference() -> None:
+    assert not any(row["event"] for row in compare(str(HANG), str(HANG)).as_json()["findings"])
+
+
+def test_quiet_sides_have_no_event() -> None:
+    assert not any(row["event"] for row in compare(str(QUIET), split="+6s").as_json()["findings"])
+
+
+def test_selected_exchanges_have_no_event() -> None:
+    """A broker that does not answer the selected exchanges may answer others."""
+    assert not any(
+        row["event"]
+        for row in compare(analyze(str(QUIET)), analyze(str(HANG), filter="api == Produce")).as_json()["findings"]
+    )
+
+
+def test_slower_requests_are_folded_under_the_event_that_explains_them() -> None:
+    slow = BEFORE._replace(slower=lambda r: 1.6 if is_at_hung(r) else 1)
+    assert any("slower" in text for _, text in found_with(slow))
+    assert found_with(slow, event(lost=3600 * SECOND)) == [("worse", "broker 2 hung")]
+
+
+def test_slower_requests_that_lost_more_than_the_event_took_are_kept() -> None:
+    slow = BEFORE._replace(slower=lambda r: 1.6 if is_at_hung(r) else 1)
+    found = found_with(slow, event(lost=1))
+    assert found[0] == ("worse", "broker 2 hung")
+    assert any("slower" in text for _, text in found[1:])
+
+
+def test_slower_requests_at_other_brokers_are_kept() -> None:
+    slow = BEFORE._replace(slower=lambda r: 1 if is_at_hung(r) else 1.6)
+    assert any("slower" in text for _, text in found_with(slow, event(lost=3600 * SECOND))[1:])
+
+
+def test_its_errors_are_folded() -> None:
+    failing = BEFORE._replace(failing=lambda r: 0.2 if is_at_hung(r) else 0)
+    assert any("NOT_LEADER_OR_FOLLOWER" in text for _, text in found_with(failing))
+    assert found_with(failing, event()) == [("worse", "broker 2 hung")]
+
+
+def test_an_event_is_of_the_side_in_which_most_of_it_lies() -> None:
+    whole, cut = (START, START + 60 * SECOND), (START, LATER + 4 * SECOND)
+    assert events_of_side([event()], *whole) == ()
+    assert events_of_side([event()], *cut) == ()
+    assert events_of_side([event()], LATER + 4 * SECOND, LATER + 60 * SECOND) == (event(),)
+    lasting = event(end=None)
+    assert events_of_side([lasting], LATER, LATER + SECOND) == (lasting,)
+    assert events_of_side([lasting._replace(cause=("broker_stopped", None, 0))], LATER, LATER + SECOND) == ()

@@ -1,0 +1,100 @@
+"""Live events: the samples of events through a monitor, as if their packets came now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkatap.engine import Engine
+from kafkatap.live.event_watch import EventNotices
+from kafkatap.live.export.metrics import Metrics
+from kafkatap.live.monitor import Monitor
+from kafkatap.live.recording.recorder import Recorder
+from kafkatap.live.sink import Sink
+from kafkatap.reports.findings import Finding
+from kafkatap.reports.questions.registry import counted_sections, needs_of
+from tests.reports.test_events_section import events
+from tests.support.captures import read_bytes
+
+from .support import SECOND, FileSource
+
+FOLDER = Path(__file__).resolve().parents[2] / "samples" / "events"
+
+
+class Events(Sink):
+    """The events, each with the time at which it came."""
+
+    def __init__(self, source: FileSource) -> None:
+        self._source = source
+        self.found: list[tuple[int, Finding]] = []
+
+    def add_event(self, finding: Finding) -> None:
+        self.found.append((self._source.now, finding))
+
+
+def play(scene: str, folder: Path, *sinks: Sink) -> tuple[Monitor, list[tuple[int, Finding]]]:
+    """A scene through a monitor with these sinks."""
+    path = folder / f"{scene}.pcap"
+    path.write_bytes(read_bytes(FOLDER / f"{scene}.pcap.zst"))
+    source = FileSource(str(path))
+    seen = Events(source)
+    engine = Engine(**needs_of(None)._asdict())
+    monitor = Monitor(source, engine, sinks=[*sinks, seen], clock=source.clock, sections=counted_sections(None))
+    monitor.run(lambda: source.over)
+    return monitor, seen.found
+
+
+@pytest.mark.parametrize(
+    ("scene", "name", "seconds"),
+    [
+        # An announcement comes with the next second. Silences have to last a second before.
+        ("stop", "broker_stopped", 1),
+        ("kill", "broker_stopped", 2),
+        ("hang", "broker_hung", 2),
+        ("topics", "topic_created", 1),
+        ("quota", "quota_began", 1),
+        ("storm", "connection_storm", 1),
+    ],
+)
+def test_events_come_within_a_second(scene: str, name: str, seconds: int, tmp_path: Path) -> None:
+    _, found = play(scene, tmp_path)
+    mine = [(at, finding) for at, finding in found if finding.id == name]
+    assert len(mine) == 1
+    at, finding = mine[0]
+    (wanted,) = events(scene, name)
+    assert finding.parties[0] == wanted.parties[0]
+    assert finding.begin == wanted.begin
+    assert at - (finding.begin or 0) <= seconds * SECOND + SECOND // 5  # the file's clock has steps of 0.1 s
+
+
+def test_a_return_comes_too(tmp_path: Path) -> None:
+    _, found = play("stop", tmp_path)
+    ((at, back),) = [(at, finding) for at, finding in found if finding.id == "broker_returned"]
+    (wanted,) = events("stop", "broker_returned")
+    assert back.begin == wanted.begin
+    assert at - (back.begin or 0) <= SECOND + SECOND // 5
+
+
+def test_lines_metrics_and_incidents(tmp_path: Path) -> None:
+    lines: list[str] = []
+    recorder, metrics = Recorder(tmp_path / "x.pcap", on_events=True), Metrics()
+    monitor, found = play("stop", tmp_path, recorder, metrics, EventNotices(lines.append, utc=True))
+    assert len(lines) == len(found)
+    assert any("broker 3 (10.77.0.3:9092) began to shut down" in line for line in lines)
+    assert recorder.incidents == 1
+    assert len(recorder.files) == 1
+    assert recorder.files[0].stat().st_size > 10_000
+    text = {family.metric.name: family for family in metrics.families(monitor.status)}["kafkatap_events_total"]
+    assert {point.labels: point.value for point in text.points}[("broker_stopped",)] == 1
+
+
+@pytest.mark.parametrize("name", ["live-4.4", "questions/zones"])
+def test_an_ordinary_capture_has_no_outage(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    path.write_bytes(read_bytes(FOLDER.parent / f"{name}.pcap.zst"))
+    source = FileSource(str(path))
+    seen = Events(source)
+    engine = Engine(**needs_of(None)._asdict())
+    Monitor(source, engine, sinks=[seen], clock=source.clock, sections=counted_sections(None)).run(lambda: source.over)
+    assert not [finding for _, finding in seen.found if finding.id.startswith(("broker_", "hosts_"))]

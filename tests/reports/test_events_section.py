@@ -1,0 +1,205 @@
+"""The section `events` beside the brokers' logs and the clock of the script (samples/events)."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkatap.reports.findings import Finding
+from kafkatap.reports.sections.events import findings
+from tests.support.captures import read_bytes
+from tests.support.section_runs import section_input
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "samples" / "events"
+#: How far an event may be from the moment that a log or the script's clock shows.
+NEAR_NS = 50_000_000
+BROKER = {number: f"10.77.0.{number}:9092" for number in (1, 2, 3)}
+
+
+@cache
+def found(path: Path) -> tuple[Finding, ...]:
+    return tuple(findings(section_input(path, "events")))
+
+
+def events(scene: str, name: str = "") -> list[Finding]:
+    """The events of a scene, or those of a kind."""
+    return [finding for finding in found(FOLDER / f"{scene}.pcap.zst") if name in ("", finding.id)]
+
+
+def only(scene: str, name: str) -> Finding:
+    (finding,) = events(scene, name)
+    return finding
+
+
+def truth(scene: str) -> Any:
+    return json.loads((FOLDER / f"{scene}.truth.json").read_text())
+
+
+def step(scene: str, name: str) -> int:
+    """The time of a step, ns."""
+    return round(truth(scene)["steps"][name] * 1e9)
+
+
+def logged(scene: str, broker: int, text: str) -> int:
+    """The time of the first line of a broker's log with a text, ns."""
+    return next(round(at * 1e9) for number, at, line in truth(scene)["log"] if number == broker and text in line)
+
+
+def near(time: int | None, wanted: int) -> bool:
+    return time is not None and abs(time - wanted) <= NEAR_NS
+
+
+def roots(scene: str) -> list[str]:
+    """The events that follow from no other one."""
+    return [finding.id for finding in events(scene) if finding.cause is None]
+
+
+@pytest.mark.parametrize(
+    ("scene", "wanted"),
+    [
+        ("stop", ["broker_stopped"]),
+        ("kill", ["broker_stopped"]),
+        ("hang", ["broker_hung"]),
+        ("firewall", ["hosts_cut_off"]),
+        ("topics", ["topic_created", "topic_deleted"]),
+        ("quota", ["quota_began"]),
+        ("leak", ["connection_leak"]),
+        ("storm", ["connection_storm"]),
+    ],
+)
+def test_each_scene_has_its_events_and_no_other(scene: str, wanted: list[str]) -> None:
+    assert roots(scene) == wanted
+
+
+def test_a_clean_stop() -> None:
+    stop, back = only("stop", "broker_stopped"), only("stop", "broker_returned")
+    assert near(stop.begin, logged("stop", 1, "requested and been granted a controlled shutdown"))
+    assert stop.party("broker") == BROKER[3]
+    assert stop.numbers["announced"] is True
+    assert stop.begin is not None
+    closed_at = stop.begin + int(str(stop.numbers["closed_after_ns"]))
+    assert near(closed_at, logged("stop", 3, "Stopping socket server request processors"))
+    assert near(stop.end, logged("stop", 3, "The broker has been unfenced"))
+    assert back.begin == stop.end
+    assert back.cause == stop.key
+
+
+def test_the_coordinator_moves_with_a_stop() -> None:
+    moved = only("stop", "coordinator_moved")
+    assert moved.party("group") == "packers"
+    assert moved.numbers["from_node"] == 3
+    assert moved.cause == only("stop", "broker_stopped").key
+    assert step("stop", "stopped") < (moved.begin or 0) < step("stop", "ended")
+
+
+def test_a_kill() -> None:
+    stop = only("kill", "broker_stopped")
+    assert near(stop.begin, step("kill", "killed"))
+    assert stop.party("broker") == BROKER[2]
+    assert stop.numbers["announced"] is False
+    assert near(stop.end, logged("kill", 2, "The broker has been unfenced"))
+    moved = only("kill", "leaders_moved")
+    fenced = logged("kill", 1, "Fencing broker 2")
+    assert 0 <= (moved.begin or 0) - fenced < 1_000_000_000  # clients ask again within a second
+    assert moved.cause == stop.key
+
+
+def test_a_process_that_hangs() -> None:
+    hang = only("hang", "broker_hung")
+    assert near(hang.begin, step("hang", "hung"))
+    assert near(hang.end, step("hang", "continued"))
+    assert hang.party("broker") == BROKER[3]
+    assert hang.numbers["is_acknowledged"] is True
+    assert hang.time_lost_ns > 10_000_000_000
+
+
+def test_a_firewall_between_two_hosts() -> None:
+    cut = only("firewall", "hosts_cut_off")
+    assert near(cut.begin, step("firewall", "dropped"))
+    assert cut.party("host") == "10.77.0.22"
+    assert cut.party("broker") == BROKER[2]
+    # The next try of TCP comes at most as long after the rule has gone as the rule was there.
+    dropped, passed = step("firewall", "dropped"), step("firewall", "passed")
+    assert passed <= (cut.end or 0) <= passed + (passed - dropped)
+
+
+def test_a_topic_comes_and_goes() -> None:
+    for name, done in (("topic_created", "created"), ("topic_deleted", "deleted")):
+        event = only("topics", name)
+        assert event.party("topic") == "refunds"
+        assert step("topics", f"before_{done}") < (event.begin or 0) < step("topics", done)
+
+
+def test_a_quota_begins_to_bite() -> None:
+    event = only("quota", "quota_began")
+    assert event.party("client") == "greedy"
+    assert (event.begin or 0) > step("quota", "before_quota")
+
+
+def test_a_leak() -> None:
+    event = only("leak", "connection_leak")
+    assert event.party("client") == "inventory"
+    assert event.numbers["open"] == 24  # the clients that the script made
+    assert step("leak", "leak_began") < (event.begin or 0)
+    assert event.end is None
+
+
+def test_a_storm() -> None:
+    event = only("storm", "connection_storm")
+    assert event.party("client") == "reconnector"
+    assert event.numbers["connections"] == 40
+    assert step("storm", "before_storm") < (event.begin or 0) < (event.end or 0) < step("storm", "storm_ended")
+
+
+def test_every_event_has_a_packet_of_its_time() -> None:
+    """The first packet of an event is at most a second before it, or after it."""
+    from kafkatap import analyze
+
+    for scene in ("stop", "kill", "hang", "firewall", "topics", "quota"):
+        rows = analyze(FOLDER / f"{scene}.pcap.zst").exchanges.select(["request_packet_first", "request_first"])
+        times = dict(zip(*(rows[name].to_pylist() for name in rows.column_names), strict=True))
+        for event in events(scene):
+            if event.id in ("broker_hung", "hosts_cut_off"):
+                assert event.packets[0] in times, event
+
+
+#: What is known to have happened in captures of others, from their descriptions and their brokers' and clients' logs.
+OTHERS = {
+    "questions/timeouts": ["broker_hung"],  # SIGSTOP for 5 s
+    "questions/retries": ["broker_stopped"],  # the broker is killed and started again
+    "questions/storms": ["connection_storm", "error_burst", "connection_storm", "connection_storm"],
+    "questions/replication": [],
+    "questions/tcp": [],
+    "questions/groups": [],
+    "questions/transactions": [],
+    "questions/zones": [],
+    "live-4.4": ["topic_created"],
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_captures_have_the_events_that_happened_in_them(name: str) -> None:
+    seen = [event.id for event in found(ROOT / "samples" / f"{name}.pcap.zst") if event.cause is None]
+    quiet = ("group_rebalanced", "quota_began")
+    assert [kind for kind in seen if kind not in quiet] == OTHERS[name]
+
+
+def test_a_hang_as_truth_says() -> None:
+    """SIGSTOP of another recording: its steps are in ms."""
+    (hang,) = (event for event in found(ROOT / "samples/questions/timeouts.pcap.zst") if event.id == "broker_hung")
+    steps = json.loads((ROOT / "samples/questions/timeouts.truth.json").read_text())["steps"]
+    stopped = next(one for one in steps if one["step"] == "stopped")
+    assert (hang.end or 0) // 1_000_000 - stopped["to_ms"] < 50
+    assert hang.begin is not None
+    assert hang.begin // 1_000_000 <= stopped["from_ms"]
+
+
+def test_captures_are_small() -> None:
+    for path in FOLDER.glob("*.zst"):
+        assert path.stat().st_size <= 40_000, path
+        assert read_bytes(path)
