@@ -51,7 +51,7 @@ EXCHANGE = record_dtype(
     ("response_packet_last", "i8"),
     ("request_bytes", "i8"),
     ("response_bytes", "i8"),
-    # Durations in ns, 0 where they do not apply; broker + hol_wait + throttle_wait = response_first - request_last.
+    # Durations in ns, 0 where they do not apply. The parts of `time_parts` add up to total_ns.
     ("broker_ns", "i8"),  # the broker's own time (for a throttled answer of a broker before 2.0 less its throttling)
     ("waiting_ns", "i8"),  # of it, waiting for data (FETCHES: at most max_wait_ms) or group members
     ("hol_wait_ns", "i8"),  # waiting behind an earlier request of the same connection

@@ -243,7 +243,7 @@ class _Writer:
                 if byte < 128:
                     break
             length -= 1
-        if len(self.old) - at - width < length < 1 << 31:
+        if 0 <= len(self.old) - at - width < length < 1 << 31:
             self.cut_value(node, at, width)
 
     def cut_value(self, node: Node, at: int, width: int) -> None:

@@ -146,12 +146,12 @@ def differences(joined: JoinedRows) -> dict[str, Array]:
     """The difference of the time between packets from the broker's clock, in either direction: int64 ns, by what is
     left out."""
     rows, lines = _answered(joined)
-    broker, hol, throttle = (rows[name] for name in ("broker_ns", "hol_wait_ns", "throttle_wait_ns"))
+    between = rows["response_first"] - rows["request_last"]
     clock = lines["total"]
     return {
-        "from the request's last byte to the response's first byte": np.abs(broker + hol + throttle - clock),
-        "... without head-of-line wait": np.abs(broker + throttle - clock),
-        "... and without throttle wait (this is broker time)": np.abs(broker - clock),
+        "from the request's last byte to the response's first byte": np.abs(between - clock),
+        "... without head-of-line wait": np.abs(between - rows["hol_wait_ns"] - clock),
+        "... and without throttle wait (this is broker time)": np.abs(rows["broker_ns"] - clock),
     }
 
 

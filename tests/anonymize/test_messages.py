@@ -125,6 +125,16 @@ def test_hostile_bytes_are_not_copied(data: st.DataObject) -> None:
     assert b"SECRET" not in new
 
 
+@pytest.mark.parametrize("count", range(1, 5))
+def test_a_length_may_be_cut_itself(count: int) -> None:
+    """SaslAuthenticate v0, of whose length of 4 bytes `count` are there."""
+    frame, _ = _frame(36, REQUEST, 0, bytes(count))
+    for head in (frame[:4], b"\0\0\1\0"):
+        new = REWRITER.rewrite(head + frame[4:], REQUEST, 36, 0)
+        assert len(new) == len(frame)
+        assert new.endswith(bytes(count)) or new.endswith(b"x" * count)
+
+
 @pytest.mark.parametrize(
     ("token", "wanted"),
     [
