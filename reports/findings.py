@@ -44,6 +44,8 @@ class Finding(NamedTuple):
     `options`, `command`: of the command that shows it, which is `kafkatap` with `command`
     (`sections.commands.command`). "": there is none.
     `cause`: the key (`key`) of the finding that it follows from.
+    `evidence`, `effect`: of findings about the captures themselves (`doctor`): the numbers behind it, and what it does
+    to reports.
     """
 
     id: str
@@ -61,6 +63,8 @@ class Finding(NamedTuple):
     options: tuple[tuple[str, str | None], ...] = ()
     command: str = "report"
     cause: tuple[Any, ...] | None = None
+    evidence: str = ""
+    effect: str = ""
 
     @property
     def key(self) -> tuple[Any, ...]:

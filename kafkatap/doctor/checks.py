@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from kafkatap.reports.findings import SEVERITIES, Finding
+
 from . import content_checks, file_checks, stream_checks
-from .finding import SEVERITIES, Finding
 from .observed import Observed
 
 

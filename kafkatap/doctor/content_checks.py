@@ -10,9 +10,10 @@ from kafkatap.reports import units
 from kafkatap.reports.batch import D_DECRYPTED, P_FOREIGN, P_KAFKA, P_TLS, P_UNKNOWN, endpoint
 from kafkatap.reports.counting.connection_counts import is_one_sided
 from kafkatap.reports.encryption import encryption_of
+from kafkatap.reports.findings import ERROR, NOTE, WARNING, Finding
 from kafkatap.reports.sections.tls_findings import tls_findings
 
-from .finding import ERROR, NOTE, WARNING, Finding, counted, share, some
+from .finding import counted, finding, share, some
 from .observed import Observed
 
 #: Shares of the payload that are TLS, not decrypted, from which on it is a note or a warning; and that are not Kafka.
@@ -48,7 +49,7 @@ def no_kafka(seen: Observed) -> Iterator[Finding]:
             return  # the finding on TLS says it
         elif (rows["protocol"] == P_UNKNOWN).any():
             remedy += "; if the connections are Kafka and began before the capture, capture longer, or try --port"
-    yield Finding("content", ERROR, what, evidence, "all reports are empty", remedy)
+    yield finding("content", ERROR, what, evidence, "all reports are empty", remedy)
 
 
 def ports(seen: Observed) -> str:
@@ -82,13 +83,13 @@ def encryption(seen: Observed) -> Iterator[Finding]:
         tls["broker_ip"].tolist(), tls["broker_port"].tolist(), strict=True)}  # fmt: skip
     evidence = f"{found.in_words()}; to {some(sorted(places), 3)}"
     if not hidden:
-        yield Finding(
+        yield finding(
             "encryption", NOTE, f"{counted(read, 'connection')} {_are(read)} encrypted (TLS), and decrypted", evidence,
             "none: the key log has their secrets", "keep the key log as safe as the data",
         )  # fmt: skip
         return
     rest = f"; {counted(read, 'more was', 'more were')} decrypted" if read else ""
-    yield Finding(
+    yield finding(
         "encryption", NOTE if has_kafka and found.encrypted < TLS_MUCH else WARNING if has_kafka else ERROR,
         f"{counted(hidden, 'connection')} {_are(hidden)} encrypted (TLS), and not decrypted{rest}"
         + ("" if has_kafka else ", and nothing else is Kafka"),
@@ -113,7 +114,7 @@ def handshakes(seen: Observed) -> Iterator[Finding]:
     for one in tls_findings(seen.context):
         if one.id in effects:
             what = f"the certificate {one.text}" if one.id == "certificate" else one.text
-            yield Finding("handshakes", NOTE, what, "alerts and certificates of TLS", *effects[one.id])
+            yield finding("handshakes", NOTE, what, "alerts and certificates of TLS", *effects[one.id])
 
 
 def other_traffic(seen: Observed) -> Iterator[Finding]:
@@ -122,7 +123,7 @@ def other_traffic(seen: Observed) -> Iterator[Finding]:
     other, total = places.get("not_kafka", 0), places.get("total", 0)
     if not any(seen.context.ledger["requests"].values()) or other < OTHER_MUCH * total:
         return
-    yield Finding(
+    yield finding(
         "content", NOTE, f"{share(other, total)} of the payload is not Kafka",
         ports(seen), "none, but the capture is larger and drops packets earlier",
         "filter on the brokers' ports while you capture",
@@ -140,7 +141,7 @@ def length(seen: Observed) -> Iterator[Finding]:
         return
     if span >= SHORT_NS and is_one_sided(context.connections).any():
         return  # the missing direction has the answers, not the time before or after: see directions
-    yield Finding(
+    yield finding(
         "length", NOTE, "the capture is short",
         f"{counted(answered, 'answered request')} in {units.duration(span)}",
         "percentiles beyond p90 rest on a few requests, and rates and rebalances of minutes do not show",
@@ -168,7 +169,7 @@ def listeners(seen: Observed) -> Iterator[Finding]:
     is_all = not named & captured
     seen_there = some([endpoint(host, port) for host, port in used])
     ports = " or tcp port ".join(str(port) for _, port in missing[:3])
-    yield Finding(
+    yield finding(
         "ports", WARNING if is_all else NOTE,
         f"the capture has nothing of {shown}, {'where Metadata sends clients' if is_all else 'which Metadata names'}",
         f"of the captured hosts it has {seen_there}"
@@ -189,7 +190,7 @@ def brokers(seen: Observed) -> Iterator[Finding]:
     if len(seen.nodes) < 2 or len(hosts) != 1 or (are_on_one_host and len(used) >= len(seen.nodes)):
         return
     names = [seen.nodes[node] for node in sorted(seen.nodes)]
-    yield Finding(
+    yield finding(
         "brokers", NOTE, f"one broker of {len(seen.nodes)}",
         f"all clients are connected to {some(sorted(str(h) for h in hosts))}; Metadata names {some(names)}",
         "what clients ask of the other brokers is missing: their share of topics, groups and transactions",
@@ -214,7 +215,7 @@ def proxies(seen: Observed) -> Iterator[Finding]:
     hosts = {place.rpartition(":")[0] for place in places} | places
     if names < MANY_CLIENTS or not advertised or hosts & (advertised | {a.rpartition(":")[0] for a in advertised}):
         return
-    yield Finding(
+    yield finding(
         "proxies", WARNING, "a load balancer or proxy may hide the clients",
         f"{names:,} client ids come from the one address {address}, to {some(sorted(places))}, which no broker of "
         f"{some(sorted(advertised))} advertises",

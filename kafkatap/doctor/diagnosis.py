@@ -6,13 +6,13 @@ import numpy as np
 
 from kafkatap.reassembly.link_types import link_name
 from kafkatap.reports.batch import P_KAFKA, PROTOCOLS
+from kafkatap.reports.findings import NOTE
 from kafkatap.reports.model import Column, Curves, Report, ReportTable, Value
 from kafkatap.reports.sections.heading import files, heading
 from kafkatap.reports.sections.ledger import ledger, loss_warnings, unknown_wait_warnings
 
 from .capture_commands import capture_commands
 from .checks import CHECKS, find
-from .finding import NOTE
 from .observed import Observed
 from .stream_checks import ends, gap_bytes, halves
 
@@ -73,9 +73,10 @@ MOST_CONNECTIONS = 1_000
 def diagnose(seen: Observed) -> Report:
     """The diagnosis of captures as a report: the tables of TABLES, `files`, the heading and the ledger."""
     found = find(seen)
-    findings = ReportTable("findings", "Findings", FINDINGS, [tuple(f) for f in found], empty="no problem found")
+    rows: list[tuple[Value, ...]] = [(f.id, f.severity, f.text, f.evidence, f.effect, f.remedy) for f in found]
+    findings = ReportTable("findings", "Findings", FINDINGS, rows, empty="no problem found")
     checked: list[tuple[Value, ...]] = [
-        (check.name, check.question, sum(f.check == check.name for f in found)) for check in CHECKS
+        (check.name, check.question, sum(f.id == check.name for f in found)) for check in CHECKS
     ]
     broker, client, count = halves(seen)
     place: list[tuple[Value, ...]] = [(count, broker, client)] if count else []

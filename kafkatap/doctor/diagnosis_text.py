@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kafkatap.reports import units
+from kafkatap.reports.findings import ERROR, NOTE, WARNING
 from kafkatap.reports.model import Report, Value
 from kafkatap.reports.rendering.text_tables import Line, render_table, wrapped
 
-from .finding import ERROR, NOTE, WARNING, counted
+from .finding import counted
 
 _STYLES = {ERROR: "bold red", WARNING: "bold yellow", NOTE: "bold"}
 #: Checks whose problems another capture command solves.

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from kafkatap.dissector.dtypes import ORPHAN_RESPONSE
 from kafkatap.reassembly.link_types import READ, link_name
 from kafkatap.reports import units
+from kafkatap.reports.findings import ERROR, NOTE, WARNING, Finding
 
 from ..captures.capture_reader import FileReport
 from .clock_steps import ClockStep
-from .finding import ERROR, NOTE, WARNING, Finding, counted, share, some
+from .finding import counted, finding, share, some
 from .observed import Observed
 from .packet_checks import MS, PATIENCE_NS, CaptureChecks
 
@@ -29,14 +30,14 @@ def damage(seen: Observed) -> Iterator[Finding]:
         if not file.damage:
             continue
         if file.fatal:
-            yield Finding(
+            yield finding(
                 "files", ERROR, f"{file.path} cannot be read", f"{file.damage}",
                 "none of its packets is in any report",
                 "check that it is a pcap or pcapng, and that it was copied whole",
             )  # fmt: skip
             continue
         is_cut = "cut short" in file.damage
-        yield Finding(
+        yield finding(
             "files", WARNING if is_cut else ERROR,
             f"{file.path} is {'cut short' if is_cut else 'damaged'}",
             f"{file.damage}; {counted(file.packets, 'packet')} before that",
@@ -50,7 +51,7 @@ def extracts(seen: Observed) -> Iterator[Finding]:
     """Files that `kafkatap extract` wrote."""
     for path in seen.extracts:
         command = seen.heads[path].comment
-        yield Finding(
+        yield finding(
             "extracts", NOTE,
             f"{path} is an extract: packets between the chosen exchanges were left out on purpose",
             f"written by: {command}" if command else f"written by {seen.heads[path].program}",
@@ -66,7 +67,7 @@ def drops(seen: Observed) -> Iterator[Finding]:
         if not file.drops:
             continue
         rate = file.drops / max(file.drops + file.packets, 1)
-        yield Finding(
+        yield finding(
             "drops", ERROR if rate >= DROPPED_BADLY else WARNING,
             f"{counted(file.drops, 'packet')} dropped while {file.path} was captured",
             f"{share(file.drops, file.drops + file.packets)} of {file.drops + file.packets:,} packets, as its "
@@ -87,7 +88,7 @@ def snap_length(seen: Observed) -> Iterator[Finding]:
         kafka = int((is_hit & streams["is_kafka"]).sum())
         payload = int(streams["cut_bytes"].sum())
         offload = f"; the longest has {checks.longest:,} bytes (segmentation offload)" if checks.longest > 9_100 else ""
-        yield Finding(
+        yield finding(
             "snap length", ERROR if payload or short else NOTE,
             f"packets of {checks.report.path} are cut to {checks.longest_kept:,} bytes",
             f"{checks.cut:,} of {counted(checks.packets, 'packet')} cut, {units.size(checks.cut_bytes)} missing"
@@ -97,7 +98,7 @@ def snap_length(seen: Observed) -> Iterator[Finding]:
             "capture whole packets: -s 0",
         )  # fmt: skip
     if short:
-        yield Finding(
+        yield finding(
             "snap length", ERROR, f"headers of {counted(short, 'packet')} are cut off",
             f"{share(short, seen.context.packets)} of all packets end before the payload of TCP begins",
             "these packets are ignored: their bytes count as gaps", "capture whole packets: -s 0",
@@ -137,14 +138,14 @@ def link_types(seen: Observed) -> Iterator[Finding]:
     unknown = {link_name(link): n for link, n in seen.packets.links.items() if link not in READ}
     if unknown:
         count = sum(unknown.values())
-        yield Finding(
+        yield finding(
             "link types", ERROR, f"kafkatap does not read the link type {some(list(unknown))}",
             f"{counted(count, 'packet')}, {share(count, seen.context.packets)} of all",
             "these packets are in no report", "capture on another interface, such as that of the broker's host",
         )  # fmt: skip
     bad = packets.get("bad_header", 0)
     if bad:
-        yield Finding(
+        yield finding(
             "link types", WARNING if bad >= 0.01 * seen.context.packets else NOTE,
             f"{counted(bad, 'packet')} {'has' if bad == 1 else 'have'} invalid headers",
             f"{share(bad, seen.context.packets)} of all packets", "these packets are ignored",
@@ -152,7 +153,7 @@ def link_types(seen: Observed) -> Iterator[Finding]:
         )  # fmt: skip
     lost = packets.get("fragment", 0) + packets.get("evicted_fragment", 0)
     if lost:
-        yield Finding(
+        yield finding(
             "link types", WARNING, f"{counted(lost, 'IP fragment')} without the rest of the packet",
             f"{share(lost, seen.context.packets)} of all packets", "their bytes count as gaps",
             "a filter on ports drops all fragments but the first: filter by host, or add 'or (ip[6:2] & 0x1fff != 0)'",
@@ -178,7 +179,7 @@ def copies(seen: Observed) -> Iterator[Finding]:
         why = "by a mirror port (SPAN) that sees both sides, or by an interface and its bridge"
         remedy = "mirror one direction of each port, or one port only"
     are_many = count >= COPIED * seen.context.packets
-    yield Finding(
+    yield finding(
         "copies", WARNING if are_many and points < 2 else NOTE,
         f"{counted(count, 'packet')} captured twice", f"{share(count, seen.context.packets)} of all packets, {why}",
         "they count once, and not as retransmissions; the capture is larger and drops packets earlier", remedy,
@@ -195,7 +196,7 @@ def interfaces(seen: Observed) -> Iterator[Finding]:
     for path, head in seen.heads.items():
         if len(head.interfaces) > 1:
             names = [i.name or f"number {n}" for n, i in enumerate(head.interfaces)]
-            yield Finding(
+            yield finding(
                 "interfaces", NOTE, f"{path} has {len(names)} interfaces",
                 f"{some(names)}", "none, unless a packet crosses several of them: see copies",
                 "capture only the interface with the brokers' traffic",
@@ -204,7 +205,7 @@ def interfaces(seen: Observed) -> Iterator[Finding]:
     for path in sorted(cooked):
         numbers = seen.packets.cooked_interfaces
         which = f" of interfaces {some([str(n) for n in sorted(numbers)])}" if numbers else ""
-        yield Finding(
+        yield finding(
             "interfaces", NOTE, f"{path} was captured on 'any'",
             f"Linux cooked packets{which}", "none, but copies are possible, and the capture is larger",
             "capture on one interface instead of 'any'",
@@ -225,7 +226,7 @@ def clock(seen: Observed) -> Iterator[Finding]:
             for s in steps
         ]
         where = _files_of(seen, steps) or [paths[point]]
-        yield Finding(
+        yield finding(
             "clock", WARNING, f"the clock of the capturing host stepped {counted(len(steps), 'time')}: {some(where)}",
             some(shown, LISTED),
             f"times of {counted(spanning, 'exchange')} that were under way are wrong, and the timeline jumps",
@@ -261,7 +262,7 @@ def clocks(seen: Observed) -> Iterator[Finding]:
     for first, second, apart, directions in seen.differences:
         if abs(apart) < APART_NS:
             continue
-        yield Finding(
+        yield finding(
             "clock", WARNING,
             f"the clocks of {paths[first]} and {paths[second]} differ by {units.duration(abs(apart))}",
             f"{counted(directions, 'direction')} of connections are in both: their times in {paths[second]} are "
@@ -277,7 +278,7 @@ def resolution(seen: Observed) -> Iterator[Finding]:
         coarsest = checks.coarsest
         if coarsest is None:
             continue
-        yield Finding(
+        yield finding(
             "clock", ERROR if coarsest >= 100 * MS else WARNING,
             f"times of {checks.report.path} are whole multiples of {units.step(coarsest)}",
             f"so are those of all {counted(checks.packets, 'packet')}",
@@ -300,7 +301,7 @@ def order(seen: Observed) -> Iterator[Finding]:
 
 def _parts(checks: CaptureChecks) -> Finding:
     """A file whose parts are in the wrong order, as of a ring that wrapped: within each, packets are in order."""
-    return Finding(
+    return finding(
         "order", ERROR, f"parts of {checks.report.path} are in the wrong order",
         f"{counted(checks.backs, 'time')} the packets go on up to {units.duration(checks.latest_ns)} earlier, while "
         f"the senders' clocks agree with the times; {counted(checks.very_late, 'packet')} come after later ones",
@@ -313,7 +314,7 @@ def _parts(checks: CaptureChecks) -> Finding:
 def _late(checks: CaptureChecks, within: int, are_interfaces: bool) -> Finding:
     """`within`: segments that come late after others of the same direction of a connection."""
     why = "programs write each interface in bursts" if are_interfaces else "a queue of the capture was read late"
-    return Finding(
+    return finding(
         "order", WARNING if within else NOTE, f"packets of {checks.report.path} are not in time order",
         f"{counted(checks.very_late, 'packet')} come more than {units.duration(LATE_NS)} late, at most "
         f"{units.duration(checks.latest_ns)}: {why}; {counted(within, 'packet')} of these late within a connection",

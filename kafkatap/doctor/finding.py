@@ -1,30 +1,15 @@
-"""A finding, and the words of its numbers."""
+"""Findings about captures, and the words of their numbers."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from kafkatap.reports import units
-
-ERROR, WARNING, NOTE = "error", "warning", "note"
-#: The worst first.
-SEVERITIES = (ERROR, WARNING, NOTE)
+from kafkatap.reports.findings import Finding
 
 
-class Finding(NamedTuple):
-    """One thing that is wrong with captures. `check`: the name of the check that found it (`checks.CHECKS`).
-
-    `severity`: an error makes reports wrong or empty; a warning takes something from them; a note only explains.
-    `what` in a sentence, `evidence` in numbers, `effect` on reports, `remedy`: what to do about it. Texts from captures
-    are unescaped.
-    """
-
-    check: str
-    severity: str
-    what: str
-    evidence: str
-    effect: str
-    remedy: str
+def finding(check: str, severity: str, what: str, evidence: str, effect: str, remedy: str) -> Finding:
+    """A finding of the check `check` (`checks.CHECKS`), which is its id: `what` in a sentence, `evidence` in numbers,
+    `effect` on reports, `remedy`: what to do about it. Texts from captures are unescaped."""
+    return Finding(check, severity, check, what, remedy=remedy, evidence=evidence, effect=effect)
 
 
 def counted(n: int, one: str, many: str = "") -> str:

@@ -11,8 +11,9 @@ from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, RESPONSE_LOST
 from kafkatap.reports import units
 from kafkatap.reports.batch import H_NOT_CAPTURED, P_KAFKA, P_TLS, Context, endpoint
 from kafkatap.reports.counting.connection_counts import is_one_sided
+from kafkatap.reports.findings import ERROR, NOTE, WARNING, Finding
 
-from .finding import ERROR, NOTE, WARNING, Finding, counted, share, some
+from .finding import counted, finding, share, some
 from .observed import Observed
 
 Array = np.ndarray[Any, Any]
@@ -52,7 +53,7 @@ def gaps(seen: Observed) -> Iterator[Finding]:
     lost, orphans = seen.exchanges.outcomes[[RESPONSE_LOST, ORPHAN_RESPONSE]].tolist()
     skipped = seen.context.ledger["payload bytes"].get("skipped", 0)
     late = " or wrote it too late" if any(seen.late_segments.values()) else ""
-    yield Finding(
+    yield finding(
         "gaps", ERROR if total >= GAPS_BADLY * payload else WARNING,
         f"{units.size(total)} of {counted(int((missing > 0).sum()), 'connection')} are in no packet ({number:,} gaps)",
         f"{share(total, payload)} of the payload; receivers acknowledged {units.size(acknowledged)} of it, so the "
@@ -90,7 +91,7 @@ def directions(seen: Observed) -> Iterator[Finding]:
     if count - only_client:
         sides.append(f"{count - only_client:,} with packets from the supposed broker only")
     lost, orphans = seen.exchanges.outcomes[[RESPONSE_LOST, ORPHAN_RESPONSE]].tolist()
-    yield Finding(
+    yield finding(
         "directions", ERROR if count >= ONE_SIDED_BADLY * of else WARNING,
         f"{counted(count, 'connection')} captured in one direction only",
         f"{share(count, of)} of the {of:,} with data; {'; '.join(sides)}",
@@ -108,7 +109,7 @@ def starts(seen: Observed) -> Iterator[Finding]:
     count = int((rows["handshake"] == H_NOT_CAPTURED).sum())
     if not count:
         return
-    yield Finding(
+    yield finding(
         "starts", NOTE, f"{counted(count, 'connection')} began before the capture",
         f"of {len(rows):,} Kafka connections",
         "their window scale, handshake round trip, authentication and often client software are unknown; a first "
@@ -128,7 +129,7 @@ def network(seen: Observed) -> Iterator[Finding]:
     packets = int(sum(rows[f"{end}_retransmitted_packets"].sum() for end in _BOTH))
     if packets < RETRANSMISSIONS or resent < RETRANSMITTED * (payload + resent):
         return
-    yield Finding(
+    yield finding(
         "network", NOTE, f"{counted(packets, 'packet')} retransmitted: the network loses packets, not the capture",
         f"{share(resent, payload + resent)} of the payload", "none: retransmitted bytes count once",
         "kafkatap report --sections connections shows which connections wait for them",
@@ -141,7 +142,7 @@ def place(seen: Observed) -> Iterator[Finding]:
     if not count or broker + client < FAR_NS or broker < NEAR_SHARE * (broker + client):
         return
     where = "at the clients' end" if client < NEAR_SHARE * (broker + client) else "between clients and brokers"
-    yield Finding(
+    yield finding(
         "place", NOTE, f"captured {where}",
         f"median of {counted(count, 'handshake')}: {units.duration(broker)} to the broker and back, "
         f"{units.duration(client)} to the client and back",

@@ -15,7 +15,7 @@ from ..questions.registry import OVER_FACTS, load_sections
 from ..sections import clients, heading, latency, ledger, not_decoded, summary, throttle, timeline, timeline_by
 from ..sections import error_codes as errors
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 #: The columns of each table. Latency has the columns of every `--by`.
 REPORTS: dict[str, tuple[Column, ...]] = {

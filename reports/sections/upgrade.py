@@ -130,7 +130,7 @@ class _Seen:
         return any(key == _API_VERSIONS for key, _ in self.brokers) or self.started < self.connections
 
 
-class _Finding(NamedTuple):
+class _Verdict(NamedTuple):
     """`limit`: whose limit a removed version is, as text. `newest`: a newer version that the text ends with."""
 
     verdict: str
@@ -165,25 +165,25 @@ class _Judge:
         """Whether the release has any version of the API."""
         return any(speaks(self.release, api_key, version) for version in stable_versions(api_key))
 
-    def finding(self, seen: _Seen, who: Who, api_key: int, version: int) -> _Finding:
+    def finding(self, seen: _Seen, who: Who, api_key: int, version: int) -> _Verdict:
         """What a removed version in use means."""
         if not self.has_api(api_key):
-            return _Finding(BREAKS, api_key, version, "the whole API is gone")
+            return _Verdict(BREAKS, api_key, version, "the whole API is gone")
         tops = [self._offered.get((broker, api_key)) for broker in seen.brokers[api_key, version]]
         top = max((t for t in tops if t is not None), default=None)
         newest = self._newest_of(who, api_key)
         if newest is not None:
             name = software_text(who)
             if top is not None and top > version:
-                return _Finding(CANNOT_TELL, api_key, version, f"the client's choice, {name} has up to", newest)
+                return _Verdict(CANNOT_TELL, api_key, version, f"the client's choice, {name} has up to", newest)
             whose = "" if top is None else "the broker's limit, "
-            return _Finding(FINE, api_key, version, f"{whose}{name} has up to", newest)
+            return _Verdict(FINE, api_key, version, f"{whose}{name} has up to", newest)
         if top is not None and top != version:
-            return _Finding(BREAKS, api_key, version, "the client's limit, the broker offers up to", top)
+            return _Verdict(BREAKS, api_key, version, "the client's limit, the broker offers up to", top)
         if not seen.negotiates:
-            return _Finding(BREAKS, api_key, version, "the client asks brokers for no versions")
+            return _Verdict(BREAKS, api_key, version, "the client asks brokers for no versions")
         limit = "what the broker offers was not captured" if top is None else "the broker's limit"
-        return _Finding(CANNOT_TELL, api_key, version, limit)
+        return _Verdict(CANNOT_TELL, api_key, version, limit)
 
     def _newest_of(self, who: Who, api_key: int) -> int | None:
         """The newest version that both the software and the release have, if the software is known."""
@@ -287,9 +287,9 @@ def _verdict(judge: _Judge, who: Who, seen: _Seen) -> tuple[str, str, str | None
     return FINE, f"every version is in {judge.release}", None
 
 
-def _evidence(findings: list[_Finding]) -> str:
+def _evidence(findings: list[_Verdict]) -> str:
     """`Produce v2, Fetch v2-3 (removed in 4.0): ...`, the same limits together."""
-    by_limit: dict[str, list[_Finding]] = defaultdict(list)
+    by_limit: dict[str, list[_Verdict]] = defaultdict(list)
     for finding in findings:
         by_limit[finding.limit].append(finding)
     parts = []

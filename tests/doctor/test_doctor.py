@@ -441,7 +441,7 @@ def test_a_filter_on_the_bootstrap_port_misses_the_listener_that_is_advertised()
     elsewhere = seen._replace(places={1: {("127.0.0.1", 9094)}})
     (finding,) = content_checks.listeners(elsewhere)
     assert finding.severity == "warning"
-    assert "127.0.0.1:9094" in finding.what
+    assert "127.0.0.1:9094" in finding.text
     both = seen._replace(places={1: {("127.0.0.1", 9094), ("127.0.0.1", 53279)}})
     (finding,) = content_checks.listeners(both)
     assert finding.severity == "note"

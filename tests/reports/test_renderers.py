@@ -189,7 +189,7 @@ def test_json_is_what_was_counted() -> None:
     assert out.getvalue().isascii()
     read = json.loads(out.getvalue())
     assert read == report_object(report(), "1.2.3")
-    assert read["schema_version"] == 3
+    assert read["schema_version"] == 4
     assert read["capture"]["brokers"] == ["10.0.0.2:9092"]
     assert read["capture"]["link_types"] == ["Ethernet"] == read["reports"]["files"][0]["link_types"]
     clients = read["reports"]["clients"]
