@@ -87,8 +87,9 @@ def _errors(
     named = [str(name) for name, _ in names.most_common() if name is not None]
     where = f" ({listed(named)})" if named and not is_login else ""
     by_api = listed([f"{api} {n:,}" if len(apis) > 1 else str(api) for api, n in apis.most_common()])
-    whose, which = "its" if len(clients) == 1 else "their", str(next(iter(apis))) if len(apis) == 1 else "such"
-    of = f"{percent(share)} of {whose} {which} requests failed"
+    whose = "its" if len(clients) == 1 else "their"
+    which = f"{next(iter(apis))} requests" if len(apis) == 1 else "requests of these APIs"
+    of = f"{percent(share)} of {whose} {which} failed"
     text = sentence([
         f"{error} {counted(count, 'time')} in {by_api}{where}, {whom}",
         RECORDS_AT_STAKE.get(str(error)) or (of if answered > 1 and share >= _NAMED_SHARE else None),
