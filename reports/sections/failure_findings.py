@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 from kafkatap.dissector.kafka.error_codes import is_retriable
 
@@ -13,6 +14,7 @@ from ..counting.counts import ReportCounts
 from ..counting.rollup import api_label, group_columns
 from ..findings import ERROR, NOTE, WARNING, Finding, Party
 from ..model import ReportTable, Value, as_number
+from .error_meanings import MEANINGS
 from .finding_words import Row, api_value, client_parties, client_text, counted, listed, rows_of, sentence
 from .time_shares import percent
 
@@ -20,15 +22,23 @@ from .time_shares import percent
 _USUAL_ERRORS = frozenset((("MEMBER_ID_REQUIRED", "JoinGroup"), ("UNSUPPORTED_VERSION", "ApiVersions")))
 #: Clients retry by themselves what a retriable code refuses. If that cost them less than this, nobody noticed.
 RETRIED_NS = units.SECOND
-#: Codes that cost records rather than time, with what they mean.
-RECORDS_AT_STAKE = {
-    "OFFSET_OUT_OF_RANGE": "it asked for offsets that the log does not have (any more): auto.offset.reset says which "
-    "records it skips or reads again",
-}
 #: A share of failed requests below this is no measure of what they cost.
 _NAMED_SHARE = 0.01
 #: Levels of a code that names a topic.
 _TOPICS = ("topic", "partition")
+#: APIs whose own name is a group's or a transaction's.
+_OF_GROUPS = frozenset((
+    "OffsetCommit", "OffsetFetch", "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "ConsumerGroupHeartbeat",
+    "ShareGroupHeartbeat", "StreamsGroupHeartbeat", "DescribeGroups", "DeleteGroups", "ConsumerGroupDescribe",
+    "ShareGroupDescribe", "StreamsGroupDescribe", "OffsetDelete",
+))  # fmt: skip
+_OF_TRANSACTIONS = frozenset((
+    "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit", "DescribeTransactions",
+))  # fmt: skip
+#: Errors that last this long are said to.
+_LASTING_NS = units.SECOND
+#: Clients in one line by name; of more, the one with most.
+_NAMED_CLIENTS = 2
 #: The APIs of a login: what they refuse is a failed login.
 _LOGINS = ("SaslHandshake", "SaslAuthenticate")
 
@@ -44,7 +54,7 @@ def error_findings(table: ReportTable, counts: ReportCounts, context: Context) -
     if not by_code:
         return []
     tried = _exchanges_by_client(counts, context)
-    made = [_errors(*key, rows, tried, codes_of) for key, rows in by_code.items()]
+    made = [_errors(*key, rows, tried, codes_of, context) for key, rows in by_code.items()]
     return sorted(made, key=lambda f: (-as_number(f.numbers["codes"]), f.text))
 
 
@@ -67,10 +77,16 @@ def _exchanges_by_client(counts: ReportCounts, context: Context) -> _Tried:
 
 
 def _errors(
-    error: Value, code: Value, is_login: bool, rows: list[Row], tried: _Tried, codes_of: Counter[Value]
+    error: Value,
+    code: Value,
+    is_login: bool,
+    rows: list[Row],
+    tried: _Tried,
+    codes_of: Counter[Value],
+    context: Context,
 ) -> Finding:
     """`codes_of`: all error codes, by API."""
-    clients, names, apis = (_counts_by(rows, column) for column in ("client_id", "name", "api"))
+    clients, apis = (_counts_by(rows, column) for column in ("client_id", "api"))
     count = sum(clients.values())
     pairs = list({(row["client_id"], row["api"]) for row in rows})
     sums = [tried.get((None if client is None else str(client), str(api)), (0, 0, 0)) for client, api in pairs]
@@ -80,28 +96,25 @@ def _errors(
         time[api] += each[2]
     lost = sum(time[api] * n // max(codes_of[api], 1) for api, n in apis.items())
     share = failed / answered if answered else 0.0
-    client, hits = clients.most_common()[0]
-    whom = f"all to {client_text(client)}"
-    if len(clients) > 1:
-        whom = f"to {len(clients):,} clients, {percent(hits / count)} to {client_text(client)}"
-    named = [str(name) for name, _ in names.most_common() if name is not None]
-    where = f" ({listed(named)})" if named and not is_login else ""
+    first, last = min(int(as_number(row["first"])) for row in rows), max(int(as_number(row["last"])) for row in rows)
     by_api = listed([f"{api} {n:,}" if len(apis) > 1 else str(api) for api, n in apis.most_common()])
-    whose = "its" if len(clients) == 1 else "their"
-    which = f"{next(iter(apis))} requests" if len(apis) == 1 else "requests of these APIs"
-    of = f"{percent(share)} of {whose} {which} failed"
+    where = "" if is_login else _names(rows)
+    meaning = MEANINGS.get(str(error))
+    of = _share_words(share, len(clients), apis) if answered > 1 and share >= _NAMED_SHARE else None
+    if of and any(codes_of[api] > n for api, n in apis.items()):
+        of += ", with this or other errors"
     text = sentence([
-        f"{error} {counted(count, 'time')} in {by_api}{where}, {whom}",
-        RECORDS_AT_STAKE.get(str(error)) or (of if answered > 1 and share >= _NAMED_SHARE else None),
+        f"{error} {counted(count, 'time')} in {by_api}{where}, {_whom(clients)}",
+        lasting(first, last, context) if count > 1 else None,
+        of if meaning is None else meaning.text,
     ])  # fmt: skip
-    value = code if "(no name)" in str(error) else error
+    value = _filter_word(error, code)
     only = f" and api == {api_value(str(next(iter(apis))))}" if len(apis) == 1 else ""
     packet = min(int(as_number(row["packet"])) for row in rows)
-    is_note = is_retriable(int(as_number(code))) and lost < RETRIED_NS
-    label = "SASL failed" if is_login else "retried" if is_note else "failing"
+    is_note = is_retriable(int(as_number(code))) and lost < RETRIED_NS and meaning is None
+    label = "SASL failed" if is_login else "retried" if is_note else "failing" if meaning is None else meaning.label
     return Finding(
-        "sasl_failed" if is_login else "errors", NOTE if is_note else ERROR, label, text, lost,
-        min(int(as_number(row["first"])) for row in rows), max(int(as_number(row["last"])) for row in rows),
+        "sasl_failed" if is_login else "errors", NOTE if is_note else ERROR, label, text, lost, first, last,
         {
             "error": str(error), "code": int(as_number(code)), "codes": count, "clients": len(clients),
             "answered": answered, "failed_exchanges": failed, "failed_share": share,
@@ -111,6 +124,80 @@ def _errors(
         (*(p for c, _ in clients.most_common() for p in client_parties(c)),
          *(Party("topic", name) for name in dict.fromkeys(str(r["name"]) for r in rows if _has_topic(r)))),
         options=(("filter", f"error == {value}{only}"),), command="show",
+    )  # fmt: skip
+
+
+def _share_words(share: float, clients: int, apis: Counter[Value]) -> str:
+    which = f"{next(iter(apis))} requests" if len(apis) == 1 else "requests of these APIs"
+    return f"{percent(share)} of {'its' if clients == 1 else 'their'} {which} failed"
+
+
+def _whom(clients: Counter[Value]) -> str:
+    """`all to client "a"`, `to client "a" 6, client "b" 5`, `to 26 clients, 40 % to client "a"`."""
+    if len(clients) == 1:
+        return f"all to {client_text(next(iter(clients)))}"
+    if len(clients) <= _NAMED_CLIENTS:
+        return "to " + ", ".join(f"{client_text(client)} {n:,}" for client, n in clients.most_common())
+    client, hits = clients.most_common()[0]
+    return f"to {len(clients):,} clients, {percent(hits / sum(clients.values()))} to {client_text(client)}"
+
+
+def _names(rows: list[Row]) -> str:
+    """` (group billing)`: what the codes refer to, those with most codes first."""
+    found: dict[str, Counter[Value]] = defaultdict(Counter)
+    for row in rows:
+        if row["name"] is not None:
+            found[_noun(row)][str(row["name"])] += int(as_number(row["count"]))
+    parts = []
+    for noun, names in sorted(found.items(), key=lambda item: -sum(item[1].values())):
+        order = sorted(names, key=lambda name: (-names[name], str(name)))
+        parts.append(f"{noun}{'s' if noun and len(order) > 1 else ''} {listed([str(n) for n in order])}".strip())
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _noun(row: Row) -> str:
+    """What the name in a row is: `topic`, `group`, `transactional id`, or nothing."""
+    if row["kind"] in _TOPICS:
+        return "topic"
+    if row["kind"] == "group" or row["api"] in _OF_GROUPS:
+        return "group"
+    return "transactional id" if row["api"] in _OF_TRANSACTIONS else ""
+
+
+def lasting(first: int, last: int, context: Context) -> str | None:
+    """How long errors came, and whether they still came at the end of the capture."""
+    if last - first < _LASTING_NS:
+        return None
+    is_last = context.last is not None and context.last - last < max(_LASTING_NS, (last - first) // 20)
+    return f"for {units.duration(last - first)}" + (", until the end" if is_last else "")
+
+
+def _filter_word(error: Value, code: Value) -> str:
+    """What filters call an error code: its name, or its number if it has none."""
+    return str(code if "(no name)" in str(error) else error)
+
+
+def retried_together(found: Sequence[Finding], context: Context) -> Finding:
+    """Several error codes that clients retried and that nobody noticed, as one line."""
+    codes: Counter[str] = Counter()
+    for finding in found:
+        codes[str(finding.numbers["error"])] += int(as_number(finding.numbers["codes"]))
+    words = {str(f.numbers["error"]): _filter_word(f.numbers["error"], f.numbers["code"]) for f in found}
+    parties = tuple(dict.fromkeys(party for finding in found for party in finding.parties))
+    clients = sum(party.kind == "client" for party in parties)
+    names = [name for name, _ in sorted(codes.items(), key=lambda item: (-item[1], item[0]))]
+    begin, end = min(finding.begin or 0 for finding in found), max(finding.end or 0 for finding in found)
+    lost = sum(finding.time_lost_ns for finding in found)
+    text = sentence([
+        f"{counted(sum(codes.values()), 'error')} that clients may retry, to {counted(clients, 'client')}: "
+        + listed([f"{name} {codes[name]:,}" for name in names]),
+        lasting(begin, end, context),
+    ])  # fmt: skip
+    return Finding(
+        "retried", NOTE, "retried", text, lost, begin, end,
+        {"codes": sum(codes.values()), "clients": clients, **{f"{name}_codes": codes[name] for name in names}},
+        tuple(dict.fromkeys(packet for finding in found for packet in finding.packets)), parties,
+        options=(("filter", f"error in ({', '.join(words[name] for name in names)})"),), command="show",
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@
   advice on it, which says what to change. A burst of errors under the line on that error code, which says whose they
   are.
 * Error codes and unanswered requests under events that explain them: an outage, moved leaders, a rebalance, topics that
-  come or go.
+  come or go. Error codes under another one that says why (`error_meanings`).
 * Advice on clients that wait, and on those that connect again, under an outage of the broker in that time: no setting
   of a client explains these.
 """
@@ -24,6 +24,9 @@ from ..counting.counts import ReportCounts
 from ..counting.rollup import group_columns
 from ..findings import NOTE, Finding
 from ..model import as_number
+from .error_meanings import MEANINGS
+from .failure_findings import lasting
+from .finding_words import listed, sentence
 
 #: A cause explains most of what follows: at least this share of its time, or of its number.
 _MOST = 0.5
@@ -67,7 +70,7 @@ def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: 
         if finding.id.startswith("slow_") and section != "advice":
             cause = _cause_of_slow(finding, events, advice, all_of_them) or _failed_login(finding, all_of_them)
         elif finding.id in ("errors", "sasl_failed"):
-            cause = _cause_of_errors(finding, events)
+            cause = _cause_of_errors(finding, events) or _told_by_another(finding, all_of_them)
         elif finding.id == "unanswered":
             cause = _cause_of_unanswered(events, lost_at)
         elif section == "events":
@@ -77,7 +80,21 @@ def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: 
         elif section == "advice" and finding.id in _BY_OUTAGE:
             cause = _outage_of(finding, events)
         made.append((section, finding if cause is None else finding._replace(cause=cause.key)))
-    return made
+    return [(section, _with_effects(finding, made, context)) for section, finding in made]
+
+
+def _with_effects(finding: Finding, found: Sequence[tuple[str, Finding]], context: Context) -> Finding:
+    """An error code that explains others, with what followed."""
+    if finding.id != "errors" or finding.numbers["error"] not in MEANINGS:
+        return finding
+    effects = [f for _, f in found if f.cause == finding.key and f.id == "errors"]
+    if not effects:
+        return finding
+    names = listed([f"{as_number(f.numbers['codes']):,} {f.numbers['error']}" for f in effects])
+    last = max(f.end or 0 for f in effects)
+    return finding._replace(
+        text=sentence([finding.text, f"{names} followed", lasting(finding.begin or 0, last, context)]), end=last
+    )
 
 
 def _clients(finding: Finding) -> set[tuple[str, str]]:
@@ -175,6 +192,19 @@ def _cause_of_errors(finding: Finding, events: Sequence[Finding]) -> Finding | N
             changed = {party.name for party in event.parties if party.kind == "topic"}
             if not changed or (topics and topics <= changed):
                 return event
+    return None
+
+
+def _told_by_another(finding: Finding, found: Sequence[Finding]) -> Finding | None:
+    """Another error code on the same topics that says why this one came."""
+    topics = {party for party in finding.parties if party.kind == "topic"}
+    for other in found:
+        meaning = MEANINGS.get(str(other.numbers.get("error")))
+        if meaning is None or finding.numbers["error"] not in meaning.follows or not topics:
+            continue
+        begins = (finding.begin or 0, (other.begin or 0) - _BEFORE_NS)
+        if begins[0] >= begins[1] and topics <= set(other.parties):
+            return other
     return None
 
 

@@ -17,7 +17,8 @@ from ..counting.counts import ReportCounts
 from ..findings import ERROR, NOTE, Finding
 from ..model import ReportTable, as_number
 from . import finding_rows
-from .failure_findings import RECORDS_AT_STAKE, error_findings, not_decoded_finding, unanswered_finding
+from .error_meanings import MEANINGS
+from .failure_findings import error_findings, not_decoded_finding, retried_together, unanswered_finding
 from .folding import folded
 from .loss_findings import lost_finding
 from .lossy_hosts import lossy_host_findings
@@ -31,7 +32,7 @@ NO_REQUESTS = "no Kafka request was found, or none matches the selection"
 #: The order of findings that cost the same time, or cost none that is known: by id, or by section. Others come first.
 _ORDER = (
     "slow_broker", "slow_network", "slow_client", "slow_head_of_line", "slow_unknown", "advice", "throttled",
-    "sasl_failed", "tls_failed", "errors", "unanswered", "certificate", "not_decoded", "encrypted",
+    "sasl_failed", "tls_failed", "errors", "retried", "unanswered", "certificate", "not_decoded", "encrypted",
     "slow_between_brokers", "events", "lost",
 )  # fmt: skip
 
@@ -79,7 +80,7 @@ def summary_findings(
     of_sections = [(name, finding) for name, findings in found.items() for finding in findings]
     own = [_since(finding, found.get("events", ())) for finding in own]
     all_of_them = folded([*of_sections, *(("", finding) for finding in own)], counts, context)
-    ordered = _ordered(all_of_them)
+    ordered = _ordered(_retried_in_one(all_of_them, context))
     if not requests:
         return [Finding("no_requests", NOTE, "no requests", NO_REQUESTS, command=""), *ordered]
     if not ordered:
@@ -94,6 +95,19 @@ def _since(finding: Finding, events: Sequence[Finding]) -> Finding:
     quotas = (f for f in events if f.id == "quota_began" and f.party("client") == finding.party("client"))
     quota = next(quotas, None)
     return finding if quota is None else finding._replace(begin=quota.begin, end=quota.end)
+
+
+def _retried_in_one(found: Sequence[tuple[str, Finding]], context: Context) -> list[tuple[str, Finding]]:
+    """Error codes that clients retried, and that nobody noticed, are one line."""
+    causes = {finding.cause for _, finding in found}
+    minor = [
+        each for each in found
+        if each[1].id == "errors" and each[1].severity == NOTE and each[1].cause is None and each[1].key not in causes
+    ]  # fmt: skip
+    if len(minor) < 2:
+        return list(found)
+    rest = [each for each in found if each not in minor]
+    return [*rest, ("", retried_together([finding for _, finding in minor], context))]
 
 
 def _ordered(found: Sequence[tuple[str, Finding]]) -> list[Finding]:
@@ -114,10 +128,11 @@ def _ordered(found: Sequence[tuple[str, Finding]]) -> list[Finding]:
         cost = max([finding.time_lost_ns, *(f.time_lost_ns for f in weighty)])
         explains = section == "events" and bool(weighty) and finding.id != "group_rebalanced"  # that is usual work
         is_last = finding.id == "lost" or (finding.severity == NOTE and not explains)
+        last = 2 if finding.id == "retried" else int(is_last)
         is_cause = (explains and cost > 0) or (section == "events" and finding.severity == ERROR)
-        is_cause = is_cause or finding.id == "lossy_host" or finding.numbers.get("error") in RECORDS_AT_STAKE
+        is_cause = is_cause or finding.id == "lossy_host" or finding.numbers.get("error") in MEANINGS
         many = as_number(finding.numbers.get("codes"))
-        return (is_last, not is_cause, -cost, order, -many, finding.begin or 0, finding.text)
+        return (last, not is_cause, -cost, order, -many, finding.begin or 0, finding.text)
 
     ordered: list[Finding] = []
     for _, finding in sorted((each for each in found if each[1].cause is None), key=lambda each: place(*each)):

@@ -205,3 +205,31 @@ def test_records_that_a_reader_misses_come_before_slow_requests() -> None:
     assert next(iter(rows)) == "errors"
     assert "auto.offset.reset says which records it skips or reads again" in rows["errors"]["text"]
     assert "%" not in rows["errors"]["text"]
+
+
+def test_a_failed_disk_explains_the_errors_that_follow_on_its_topics() -> None:
+    """KAFKA_STORAGE_ERROR is retriable, but no retry mends it. What other topics answer does not follow from it."""
+    exchanges = [exchange(n, n * 1000 * MS, api_key=3, api_version=9) for n in range(4)]
+    rows = [
+        result(0, 56),
+        *(result(n, 5) for n in (1, 2)),
+        result(3, 3, topic=made.BILLING),
+    ]
+    table = build_report(counted(exchanges, rows), context(ledger=LEDGER)).table("summary")
+    lines = [dict(zip((c.name for c in table.columns), row, strict=True)) for row in table.rows]
+    first, *rest = lines
+    assert [row["cause"] for row in rest if "UNKNOWN_TOPIC" in str(row["text"])] == [None]
+    assert [row["cause"] for row in rest if "LEADER_NOT" in str(row["text"])] == ["errors"]
+    assert (first["label"], first["severity"]) == ("disk failed", "error")
+    assert "a log directory of the broker failed" in str(first["text"])
+    assert "2 LEADER_NOT_AVAILABLE followed" in str(first["text"])
+
+
+def test_errors_that_clients_retried_are_one_line() -> None:
+    exchanges = [exchange(n, api_key=10, api_version=3) for n in range(3)]
+    rows = found(*exchanges, results=[result(0, 14), result(1, 15), result(2, 15)])
+    assert "errors" not in rows
+    assert str(rows["retried"]["text"]).startswith(
+        "3 errors that clients may retry, to 1 client: COORDINATOR_NOT_AVAILABLE 2, COORDINATOR_LOAD_IN_PROGRESS 1"
+    )
+    assert "error in (COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS)" in str(rows["retried"]["command"])
