@@ -95,8 +95,8 @@ class HeadFilter:
 class UpToFilter:
     """Keeps the segments up to the head of their flow: a `segment_filter` of `assembler`.
 
-    The first segment of a flow is the last one of its array, so that stalls and measures of the next one begin with what
-    is known of the flow.
+    The first segment of a flow is the last one of its array, so that stalls and measures of the next one begin with
+    what is known of the flow.
     """
 
     def __init__(self, assembler: Assembler, heads: Mapping[bytes, int]) -> None:
