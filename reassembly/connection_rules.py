@@ -89,6 +89,7 @@ def _reset_direction(stream):  # type: ignore[no-untyped-def]
     stream.lag = -1
     stream.copies = 0
     stream.spurious_due = 0
+    stream.spurious_end = 0
     stream.is_limited = 0
     stream.is_pushed = 0
     stream.fin = -1

@@ -85,13 +85,16 @@ def _put_stream(t, out, at, number, opened):  # type: ignore[no-untyped-def]
 
 @helper
 def _put_stall(t, out, at, number):  # type: ignore[no-untyped-def]
-    """Write what the next stalls of direction `number` depend on. If all of its data is acknowledged, they matter
-    inside of messages only, whose bytes both runs read."""
+    """Write what the next stalls of direction `number`, and its count of spurious retransmissions, depend on. If all of
+    its data is acknowledged, stalls matter inside of messages only, whose bytes both runs read."""
     stream = t.directions[number]
     following = np.int64(stream.next)
     at = put_int(out, at, np.int64(stream.window))
     at = put_int(out, at, np.int64(stream.shift))
     at = put_int(out, at, np.int64(stream.mss))
+    at = put_int(out, at, np.int64(stream.spurious_due))
+    at = put_int(out, at, stream.spurious_end - following if stream.spurious_due != 0 else np.int64(0))
+    at = put_int(out, at, stream.recovery - following if stream.recovery > stream.acked_then else np.int64(0))
     sent = max(stream.sent, following)
     if stream.last_data == 0 or sent <= stream.acked:
         return put_int(out, at, np.int64(-1))
@@ -102,7 +105,6 @@ def _put_stall(t, out, at, number):  # type: ignore[no-untyped-def]
     at = put_int(out, at, np.int64(stream.last_wire))
     at = put_int(out, at, np.int64(stream.is_limited))
     at = put_int(out, at, np.int64(stream.is_pushed))
-    at = put_int(out, at, stream.recovery - following if stream.recovery > stream.acked else np.int64(0))
     at = put_int(out, at, stream.lost_ns)
     at = put_int(out, at, stream.awaited_ns)
     if stream.copy_end == 0:
@@ -192,6 +194,7 @@ def resume_connection(t: StreamTables, c: int, known: Resumption) -> None:
         stream.sent += more
         stream.acked_then += more
         stream.recovery += more if stream.recovery > 0 else 0
+        stream.spurious_end += more
         if stream.copy_end:
             stream.copy_from += more
             stream.copy_end += more

@@ -153,9 +153,10 @@ DIRECTION = record_dtype(
     ("copy_end", "i8"),
     ("copy_at", "i8"),  # the last of these retransmissions
     ("copy_stamp", "i8"),  # the time stamp of the first one; -1: none
+    ("spurious_end", "i8"),  # what was sent at the last of these
     ("lag", "i8"),  # the round trip from the capture point to its sender, if an earlier run saw the handshake; -1
     ("copies", "i4"),  # how many these are
-    ("spurious_due", "i4"),  # spurious retransmissions that no D-SACK has reported
+    ("spurious_due", "i4"),  # spurious retransmissions that a D-SACK may still report
     ("held", "i4"),  # first held segment, in order of offset; -1
     ("held_last", "i4"),  # the last of them
     ("held_count", "i4"),

@@ -44,7 +44,7 @@ def _assemble_inner(buf, packet, t):  # type: ignore[no-untyped-def]
     if inner.category == TCP:
         data = t.streams.pool if inner.source != FROM_BLOCK else buf
         segment = read_segment(data, inner.packet, inner.datagram, inner.source, t.flows)
-        if not assemble_usual(t.streams, segment):
+        if not assemble_usual(t.streams, data, segment):
             assemble_segment(t.streams, data, segment)
         h.payload_bytes += segment.wire
     if inner.category >= 0:
@@ -64,7 +64,7 @@ def assemble_packet(buf, packet, t):  # type: ignore[no-untyped-def]
         if flows_full(t.flows):
             return FLOWS_FULL
         segment = read_segment(buf, packet, datagram, np.int64(FROM_BLOCK), t.flows)
-        if not assemble_usual(t.streams, segment):
+        if not assemble_usual(t.streams, buf, segment):
             full = full_table(t.streams, segment.wire)
             if full != ASSEMBLED:
                 return full

@@ -62,8 +62,8 @@ RELEASE_NS = 1_000_000
 NEAR_NS = 1_000_000
 #: The MSS of an end that did not announce one, less its timestamps: that of Ethernet.
 _USUAL_MSS = 1_448
-#: The bytes of a time stamp in the TCP header.
-_TIME_STAMP = 12
+#: The bytes of a time stamp in the TCP header, and the first four of them: two NOPs, the kind and the length.
+_TIME_STAMP, _USUAL_TIME_STAMP = 12, 0x0101080A
 #: Kinds of TCP options.
 _END_OF_OPTIONS, _NOP, _SACK_BLOCKS, _TIMESTAMPS = 0, 1, 5, 8
 #: The least length of options with a SACK block.
@@ -137,6 +137,14 @@ def note_window(stream, other, segment):  # type: ignore[no-untyped-def]
     elif segment.window == 0:
         other.is_limited = 1
     stream.window = segment.window
+
+
+@inlined
+def may_have_sack(buf, segment):  # type: ignore[no-untyped-def]
+    """Whether a segment may have a SACK block: it has options, and they are not the usual time stamp alone."""
+    if segment.options < _LEAST_SACK:
+        return False
+    return segment.options != _TIME_STAMP or be32(buf, segment.at - _TIME_STAMP) != _USUAL_TIME_STAMP
 
 
 @inlined
@@ -281,6 +289,22 @@ def _note_copy(t, buf, number, segment, offset):  # type: ignore[no-untyped-def]
     stream.copies += 1
 
 
+@inlined
+def _note_spurious(stream, count):  # type: ignore[no-untyped-def]
+    """Count spurious retransmissions of a direction, which a D-SACK may report later."""
+    stream.spurious_packets += count
+    stream.spurious_due += count
+    stream.spurious_end = max(stream.sent, stream.next)
+
+
+@inlined
+def forget_reported(stream):  # type: ignore[no-untyped-def]
+    """Expect no reports of spurious retransmissions any more once later data of a direction is acknowledged: a D-SACK
+    comes at once, or it is lost."""
+    if stream.spurious_due != 0 and stream.acked > stream.spurious_end:
+        stream.spurious_due = 0
+
+
 @helper
 def _note_repeated(t, buf, number, segment, offset):  # type: ignore[no-untyped-def]
     """Note a segment with bytes before the highest one sent."""
@@ -289,8 +313,7 @@ def _note_repeated(t, buf, number, segment, offset):  # type: ignore[no-untyped-
     end = offset + segment.wire
     if stream.acked >= end:
         if segment.wire > 1 or end != sent:  # else a keep-alive
-            stream.spurious_packets += 1
-            stream.spurious_due += 1
+            _note_spurious(stream, 1)
         return
     silent = segment.ts - stream.last_data
     if stream.last_data != 0 and silent > QUIET_NS:
@@ -334,7 +357,7 @@ def _is_spurious(t, buf, number, segment):  # type: ignore[no-untyped-def]
     echoed = _time_stamp(buf, segment, True)
     if echoed >= 0 and stream.copy_stamp >= 0:
         return signed32((echoed - stream.copy_stamp) & 0xFFFFFFFF) < 0
-    away = t.connections[number >> 1].handshake_rtt_ns - lag_of(t, number)
+    away = lag_of(t, number ^ 1)
     return away >= NEAR_NS and segment.ts - stream.copy_at < away // 2
 
 
@@ -345,8 +368,7 @@ def resolve_copies(t, buf, number, segment):  # type: ignore[no-untyped-def]
     if stream.acked <= stream.copy_from:
         return
     if _is_spurious(t, buf, number, segment):
-        stream.spurious_packets += stream.copies
-        stream.spurious_due += stream.copies
+        _note_spurious(stream, stream.copies)
         stream.awaited_ns += stream.lost_ns
         stream.lost_ns = 0
         stream.recovery = 0

@@ -54,6 +54,8 @@ from .listeners import add_listener
 from .measures import measure_segment
 from .recent_packets import count_duplicate, is_copy, note_packet
 from .stalls import (
+    forget_reported,
+    may_have_sack,
     may_have_stalled,
     note_data,
     note_duplicate_report,
@@ -133,6 +135,7 @@ def _acknowledge(t, buf, c, number, segment):  # type: ignore[no-untyped-def]
             resolve_copies(t, buf, number ^ 1, segment)
         if other.last_data != 0:
             note_duplicate_report(t, buf, number ^ 1, segment)
+            forget_reported(other)
 
 
 @inlined
@@ -308,12 +311,12 @@ def is_ignored(t, segment):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def assemble_usual(t, segment):  # type: ignore[no-untyped-def]
+def assemble_usual(t, buf, segment):  # type: ignore[no-untyped-def]
     """Add a segment of the usual kind to its connection; return whether it is of that kind.
 
     It begins and ends nothing, brings the next bytes or acknowledges some, and acknowledges none that did not come,
-    while its connection holds nothing. Then all other steps of `assemble_segment` would do nothing, so this one leaves
-    them out.
+    while its connection holds nothing. It has no SACK block. Then all other steps of `assemble_segment` would do
+    nothing, so this one leaves them out.
     """
     state = t.state[0]
     if is_ignored(t, segment):
@@ -323,6 +326,8 @@ def assemble_usual(t, segment):  # type: ignore[no-untyped-def]
         return False
     row = t.connections[c]
     if row.is_quiet == 0 or is_over(t, c) or state.chunks + STALLS_ROOM >= t.chunks.shape[0]:
+        return False
+    if may_have_sack(buf, segment):
         return False
     number = 2 * c + segment.direction
     stream = t.directions[number]
@@ -338,6 +343,7 @@ def assemble_usual(t, segment):  # type: ignore[no-untyped-def]
     note_packet(t, stream, segment)
     _count_segment(t, row, stream, segment)
     _note_acked(other, segment)
+    forget_reported(other)
     note_window(stream, other, segment)
     if segment.wire > 0:
         if may_have_stalled(stream, segment.ts):

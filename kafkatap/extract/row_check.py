@@ -77,7 +77,11 @@ def _comparable(rows: Array, names: Names) -> Array:
     """Rows without numbers of packets and exchanges, with digests of texts in place of their numbers."""
     made = rows.copy()
     made["exchange"] = 0
-    made["outcome"][made["outcome"] == IN_FLIGHT] = UNANSWERED  # the extracted capture ends earlier
+    # The extracted capture ends earlier. So fewer requests are late, and none that waits for its end waits longer.
+    made["outcome"][made["outcome"] == IN_FLIGHT] = UNANSWERED
+    is_open = made["closed_by"] < 0
+    made["waited_ns"][is_open & (made["waited_ns"] > 0)] = 0
+    made["waited_ns"][is_open & (made["outcome"] == UNANSWERED)] = -1
     for name in _PACKETS:
         made[name] = 0
     for name in EXCHANGE_STRINGS:

@@ -201,7 +201,7 @@ class Captures(TwoPasses):
             not_captured=context.not_captured, definitions=self.options.definitions,
             topic_names=proved.plan.topic_names, selected=self.options.selection.text,
             wanted=self.options.wanted, sections=proved.sections(), section_options=self.options.section_options,
-            shared=proved.shared_connections(), kept=self.options.kept,
+            kept=self.options.kept,
         )  # fmt: skip
 
     @cached_property

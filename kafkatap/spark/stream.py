@@ -191,8 +191,7 @@ def _read(
     keep_open: bool = True,
 ) -> StreamState:
     """The state after a batch, whose rows are written but not published."""
-    # The checkpoint has sums of counts, but no counts of sections.
-    reading = BatchOptions(options.split_size, replace(options.reading, wanted=()), options.strict)
+    reading = BatchOptions(options.split_size, options.reading, options.strict)
     with open_publication(options.out) as publication, shared_folders([], options.out) as folders:
         batch = read_batch(spark, captures, last.checkpoint, reading, publication, keep_open, folders)
     names = tuple(name for name in TABLES if name != "records" or options.reading.records)
@@ -241,7 +240,8 @@ def _report(checkpoint: Checkpoint, options: StreamOptions, by: str) -> Report:
         sum_rows([]) if sums.counts is None else sums.counts, arrow_schema(CONNECTIONS).empty_table(),
         _files(options), ledger_table(Context(ledger=sums.ledger)), by=by, not_captured=sums.not_captured,
         definitions=reading.definitions, topic_names=checkpoint.topic_names, selected=reading.selection.text,
-        counted=sums.connections, kept=reading.kept,
+        counted=sums.connections, wanted=reading.wanted, section_options=reading.section_options,
+        sections=() if sums.sections is None else (sums.sections,), kept=reading.kept,
     )  # fmt: skip
 
 

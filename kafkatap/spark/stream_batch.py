@@ -6,21 +6,24 @@ those of the checkpoint nor left open.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkatap.reports.batch import Context, FileInfo
 from kafkatap.reports.counting.connection_rows import sum_connection_rows
+from kafkatap.reports.counting.count_rows import NameTable
 
 from ..captures.merge import SLACK_NS
 from ..captures.storage import File
-from ..splits.checkpoint import Checkpoint, Ledger, Span, Sums, added_spans, late_since, still_needed
+from ..splits.checkpoint import Checkpoint, Ledger, OpenFlow, Span, Sums, added_spans, late_since, still_needed
 from ..splits.decode import sum_ledgers
 from ..splits.merged_connections import merged_rows
+from ..splits.split_sections import NamedConnections, SplitSections, sum_sections
 from ..splits.summing import counts_of_connections, sum_rows
 from ..splits.surveys import Surveys
 from ..splits.task_rows import ReadOptions
@@ -87,7 +90,10 @@ def read_batch(
         read = captures([a for a in arrivals if a.path not in late], before, keep_open)
     batch = _decoded(read, publication)
     if late:
-        alone = replace(batch.checkpoint, flows={}, spans={}, captures=(), connections=None)
+        alone = replace(
+            batch.checkpoint, flows={}, spans={}, captures=(), connections=None,
+            sums=_without_open(batch.checkpoint.sums),
+        )  # fmt: skip
         too_late = captures([a for a in arrivals if a.path in late], alone, False)
         batch = _with_late(batch, _decoded(too_late, replace(publication, run=f"{publication.run}-late")))
     identities = {a.path: a.capture for a in arrivals}  # also of captures that are gone
@@ -130,10 +136,20 @@ def _decoded(read: Captures, publication: Publication) -> ReadBatch:
         plan.packets, plan.listeners, dict(plan.topic_names), flows,
         {key: added_spans([*before.spans.get(key, ()), *_spans(read.surveys, key)]) for key in flows},
         still_needed(known, flows.values()), still_open, unnamed.union(*(result.unnamed for result in results)),
-        _added(before.sums, context, proved.counts(), [ended, *complete]),
+        replace(
+            _added(before.sums, context, proved.counts(), [ended, *complete]),
+            sections=_added_sections(before.sums.sections, proved, read.options, flows.values()),
+        ),
     )  # fmt: skip
     ledgers = proved.ledgers(known[-1][2] if known else 0)
     return ReadBatch(after, written, list(context.files), ledgers, proved.notes, 2 * read.bytes_read)
+
+
+def _without_open(sums: Sums) -> Sums:
+    """Sums without the connections that are open."""
+    if sums.sections is None:
+        return sums
+    return replace(sums, sections=sums.sections._replace(shared=None))
 
 
 def _parted(proved: ProvedPlan, before: Checkpoint, keys: set[int]) -> tuple[pa.Table, pa.Table]:
@@ -170,12 +186,29 @@ def _added(sums: Sums, context: Context, counts: pa.Table, connections: Sequence
     )
 
 
+def _added_sections(
+    before: SplitSections | None, proved: ProvedPlan, options: ReadOptions, flows: Iterable[OpenFlow]
+) -> SplitSections | None:
+    """The counts of sections of a stream with those of one batch. `flows`: those that stay open."""
+    if not options.sections:
+        return None
+    names = NameTable()
+    parts = [*([] if before is None else [before]), *proved.sections()]
+    total, rows = sum_sections(options.sections, parts, names)
+    is_open = np.isin(rows["connection"], np.array([f.state.history.facts.key for f in flows], np.int64))
+    total.add_connections(rows[~is_open])
+    return SplitSections.of(total, names, NamedConnections.of(rows[is_open], names))
+
+
 def _with_late(batch: ReadBatch, late: ReadBatch) -> ReadBatch:
     """A batch with the captures that came too late, which were decoded after it."""
-    kept = batch.checkpoint
+    kept, sums = batch.checkpoint, late.checkpoint.sums
+    if sums.sections is not None and kept.sums.sections is not None:
+        sums = replace(sums, sections=sums.sections._replace(shared=kept.sums.sections.shared))
     after = replace(
-        late.checkpoint, flows=kept.flows, spans=kept.spans, captures=kept.captures, connections=kept.connections
-    )
+        late.checkpoint, flows=kept.flows, spans=kept.spans, captures=kept.captures, connections=kept.connections,
+        sums=sums,
+    )  # fmt: skip
     files = [info._replace(damage=LATE if info.damage is None else f"{info.damage}; {LATE}") for info in late.files]
     ledgers = {
         capture: sum_ledgers(some.ledgers[capture] for some in (batch, late) if capture in some.ledgers)

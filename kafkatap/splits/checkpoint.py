@@ -21,6 +21,8 @@ from .seams import Seam
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from .split_sections import SplitSections
+
 Array = np.ndarray[Any, Any]
 #: (first, last) times of packets, ns since the epoch.
 Span = tuple[int, int]
@@ -47,7 +49,8 @@ class Sums:
     """Sums over the captures of a stream, for its report.
 
     `first`, `last`: times of packets. `counts`: rows of `reports.counting.count_rows`. `connections`: rows of
-    `reports.counting.connection_rows`, of the connections that ended.
+    `reports.counting.connection_rows`, of the connections that ended. `sections`: the counts of the sections over facts
+    of a report, with the connections that are open.
     """
 
     ledger: Ledger = field(default_factory=dict)
@@ -56,6 +59,7 @@ class Sums:
     not_captured: int = 0
     counts: pa.Table | None = None
     connections: pa.Table | None = None
+    sections: SplitSections | None = None
 
 
 @dataclass(slots=True)

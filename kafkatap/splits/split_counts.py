@@ -8,7 +8,7 @@ Numbers of strings and addresses differ from process to process, so a split's co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,16 @@ from kafkatap.reports.counting.small_rows import add_up_small_rows
 from ..limits import Limits
 from .decode import Outcome, SplitRun
 from .merged_connections import merged_connections
-from .split_sections import SectionsOfSplit, SplitSections, add_split, numbers_here, total_sections
+from .split_sections import (
+    SectionsOfSplit,
+    SplitSections,
+    add_split,
+    columns_of,
+    distinct,
+    numbers_here,
+    renumber_rows,
+    total_sections,
+)
 from .task_rows import ReadOptions
 
 if TYPE_CHECKING:
@@ -81,7 +90,7 @@ def count_split(
     parts = [] if tables is None else tables.finish(rows[~is_shared], engine)
     used = zip(counts.names_used(), connections.names_used(), strict=True)
     strings, addresses = (
-        _distinct([*numbers, *_columns(shared, names)])
+        distinct([*numbers, *columns_of(shared, names)])
         for numbers, names in zip(used, (STRING_COLUMNS, ADDRESS_COLUMNS), strict=True)
     )
     return SplitCounts(
@@ -90,14 +99,6 @@ def count_split(
         {number: engine.addresses[number] for number in addresses},
         parts, sections.finish(rows[~is_shared]),
     )  # fmt: skip
-
-
-def _columns(rows: Array, names: frozenset[str]) -> list[Array]:
-    return [rows[name] for name in rows.dtype.names or () if name in names]
-
-
-def _distinct(numbers: Iterable[Array]) -> list[int]:
-    return [number for number in np.unique(np.concatenate(list(numbers))).tolist() if number >= 0]
 
 
 class TotalCounts:
@@ -128,9 +129,7 @@ class TotalCounts:
         self.counts.merge(found.counts.renumber(strings, addresses))
         self.counts = add_up_small_rows(self.counts, self._limit, lambda: self.names.string(OTHER))
         self._connections.merge(found.connections, strings, addresses)
-        for names, numbers in ((STRING_COLUMNS, strings), (ADDRESS_COLUMNS, addresses)):
-            for column in _columns(found.shared, names):
-                column[:] = np.append(numbers, -1)[column]
+        renumber_rows(found.shared, strings, addresses)
         self._shared.append(found.shared)
         if self.sections is not None and found.sections is not None:
             add_split(self.sections, found.sections, self.names)

@@ -95,13 +95,13 @@ class HeadFilter:
 class UpToFilter:
     """Keeps the segments up to the head of their flow: a `segment_filter` of `assembler`.
 
-    In a run that measures, the first segment of a flow is the last one of its array, so that measures of the next one
-    begin with what is known of the flow.
+    The first segment of a flow is the last one of its array, so that stalls and measures of the next one begin with
+    what is known of the flow.
     """
 
     def __init__(self, assembler: Assembler, heads: Mapping[bytes, int]) -> None:
         self._heads = _FlowHeads(assembler, heads)
-        self._seen: set[int] | None = set() if assembler.is_measured else None
+        self._seen: set[int] = set()
 
     def __call__(self, segments: Array) -> Iterator[Array]:
         kept = np.flatnonzero(segments["packet"] <= self._heads.of(segments["flow"]))
@@ -109,13 +109,12 @@ class UpToFilter:
             return
         segments = taken(segments, kept)
         before = 0
-        if self._seen is not None:
-            flows, first = np.unique(segments["flow"], return_index=True)
-            new = [place for flow, place in zip(flows.tolist(), first.tolist(), strict=True) if flow not in self._seen]
-            self._seen.update(flows.tolist())
-            for end in sorted(place + 1 for place in new):
-                yield taken(segments, np.arange(before, end))
-                before = end
+        flows, first = np.unique(segments["flow"], return_index=True)
+        new = [place for flow, place in zip(flows.tolist(), first.tolist(), strict=True) if flow not in self._seen]
+        self._seen.update(flows.tolist())
+        for end in sorted(place + 1 for place in new):
+            yield taken(segments, np.arange(before, end))
+            before = end
         if before < len(segments):
             yield taken(segments, np.arange(before, len(segments)))
 

@@ -36,7 +36,7 @@ from kafkatap.reports.sections.ledger import WORDS
 from kafkatap.reports.tables import CONNECTIONS, FILES, LEDGER, arrow_schema
 from kafkatap.reports.tls_columns import TLS_RENAMED, TLS_ZERO_IF_NULL, is_tls_word, tls_number
 
-from .split_sections import SplitSections, add_split, total_sections
+from .split_sections import SplitSections, sum_sections
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,7 +133,6 @@ def report_of(
     wanted: Sequence[str] | None = None,
     sections: Iterable[SplitSections] | None = None,
     section_options: Mapping[str, Any] | None = None,
-    shared: pa.Table | None = None,
     kept: tuple[tuple[str, str], ...] = (),
     **known: Any,
 ) -> Report:
@@ -142,18 +141,14 @@ def report_of(
     `by`: api, client, broker, connection, version, or topic (then the rows are of counts by topic); `interval`: ns of
     the timeline, if one is set; `curves`, `selected`: as of `build_report`; `wanted`: the names of sections, and
     `section_options`: what the user set for these. `sections`: the counts of each split for those over facts, if they
-    were counted, and `shared`: rows of connections that splits share. `known`: what `context_of_tables` takes.
-    `kept`: as `Context.options`.
+    were counted. `known`: what `context_of_tables` takes. `kept`: as `Context.options`.
     """
     counts, names = counts_of_rows(rows, by_topic=by == "topic", interval=interval)
     over_facts = None
     counted = counted_sections(wanted)
     if counted and sections is not None:
-        over_facts = total_sections(counted, names, None)
-        for found in sections:
-            add_split(over_facts, found, names)
-        if shared is not None:
-            over_facts.add_connections(connection_rows(shared, names))
+        over_facts, shared = sum_sections(counted, sections, names)
+        over_facts.add_connections(shared)
     context = context_of_tables(connections, files, ledger, names, **known)._replace(options=kept)
     return build_report(
         counts, context, by=by, curves=curves, selected=selected, sections=wanted, over_facts=over_facts,

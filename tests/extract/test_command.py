@@ -183,8 +183,9 @@ def test_a_device_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_connections_that_are_copied_whole_are_named(tmp_path: Path) -> None:
-    """An answer that never came depends on what comes after the request."""
-    capture = SAMPLES / "questions" / "throttle.pcap.zst"
+    """An answer that never came depends on what comes after the request: where other responses are left out, it might
+    have been lost."""
+    capture = SAMPLES / "questions" / "retries.pcap.zst"
     done = run("extract", capture, "-f", "outcome != answered", "-v", "-o", tmp_path / "out.pcapng")
     assert "; 1 connection copied whole, as rows depend" in done.err
     assert done.err.count("kafkatap: copied whole: ") == 1

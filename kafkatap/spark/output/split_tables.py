@@ -128,7 +128,8 @@ class SplitTables:
 
     def _finish_sections(self, run: SplitRun) -> SplitSections | None:
         rows = run.engine.connections
-        return None if self._sections is None else self._sections.finish(rows[~run.are_shared(rows["connection"])])
+        is_shared = run.are_shared(rows["connection"])
+        return None if self._sections is None else self._sections.finish(rows[~is_shared], rows[is_shared])
 
     @staticmethod
     def _with_connections(run: SplitRun) -> SplitResult:
