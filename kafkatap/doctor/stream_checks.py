@@ -12,6 +12,7 @@ from kafkatap.reports import units
 from kafkatap.reports.batch import H_NOT_CAPTURED, P_KAFKA, P_TLS, Context, endpoint
 from kafkatap.reports.counting.connection_counts import is_one_sided
 from kafkatap.reports.findings import ERROR, NOTE, WARNING, Finding
+from kafkatap.reports.sections.commands import command, with_captures
 
 from .finding import counted, finding, share, some
 from .observed import Observed
@@ -129,10 +130,11 @@ def network(seen: Observed) -> Iterator[Finding]:
     packets = int(sum(rows[f"{end}_retransmitted_packets"].sum() for end in _BOTH))
     if packets < RETRANSMISSIONS or resent < RETRANSMITTED * (payload + resent):
         return
+    shows = command(seen.context, None, (("sections", "connections"),))
     yield finding(
         "network", NOTE, f"{counted(packets, 'packet')} retransmitted: the network loses packets, not the capture",
         f"{share(resent, payload + resent)} of the payload", "none: retransmitted bytes count once",
-        "kafkatap report --sections connections shows which connections wait for them",
+        f"see which connections wait for them: {with_captures(shows, [file.path for file in seen.context.files])}",
     )  # fmt: skip
 
 

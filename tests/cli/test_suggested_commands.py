@@ -76,6 +76,16 @@ def test_commands_keep_the_options_of_their_run(
             assert options.late == 2_000_000_000
 
 
+def test_doctor_keeps_the_options_of_its_run(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capture = str(samples / "questions" / "timeouts.pcap.zst")
+    assert main(["doctor", "-v", "--utc", "--port", "9092", "--max-names", "5000", capture]) == 0
+    (found,) = suggested(capsys.readouterr().out, (capture,))
+    line = shlex.split(found)
+    options = parse(line[1:])
+    assert (options.command, options.sections, options.captures) == ("report", ["connections"], [capture])
+    assert (options.utc, options.port, options.max_names) == (True, [9092], 5000)
+
+
 def test_values_are_written_so_that_they_are_read_again() -> None:
     for text in ("2h", "90m", "5s", "1500ms", "7us", "3ns"):
         assert duration_word(parse_duration(text)) == ("90m" if text == "90m" else text)

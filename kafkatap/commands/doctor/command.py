@@ -13,6 +13,7 @@ from ...doctor.observed import read_captures
 from ...installation import own_version
 from ..console import advice_on, discard_output, interrupts, note_key_log, notes, progress, readable_captures, refuse
 from ..exit_codes import BREAKS, DONE, INTERRUPTED, WRONG
+from ..kept_options import kept_options
 from ..values import chosen_definitions, chosen_key_log, limits_of
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
             complain(f"{file.path}: {file.damage}{advice_on(file)}")
         return WRONG
     note_key_log(options, seen.run.files, seen.run.engine.key_log, seen.context)
-    report = diagnose(seen)
+    report = diagnose(seen._replace(context=seen.context._replace(options=kept_options(options))))
     _print(options, report)
     if seen.run.interrupted:
         complain("interrupted: the result covers only what was read before")
