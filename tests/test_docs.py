@@ -11,6 +11,10 @@ import pytest
 from kafkatap.dissector.kafka.releases import RELEASES
 from kafkatap.dissector.layouts.catalog import load_messages
 from kafkatap.dissector.layouts.schema import REQUEST
+from kafkatap.reports.comparison.wording import WAITS_FOR, WHERE
+from kafkatap.reports.sections.clients import by_verdict
+from kafkatap.reports.sections.summary import FINDINGS
+from kafkatap.reports.sections.time_shares import NOTHING
 from kafkatap.reports.tables import TABLES
 from kafkatap.request_log import joined_table
 
@@ -53,3 +57,24 @@ def test_counts_of_apis_and_versions_are_those_of_the_layouts(name: str) -> None
     pairs = sum(len(list(message.versions)) for message in requests)
     wanted = COUNTED[name].format(newest=RELEASES[-1], apis=len(requests), pairs=pairs)
     assert wanted in " ".join((ROOT / name).read_text(encoding="utf-8").split())
+
+
+def row_of(document: str, first: str) -> str:
+    """The row of a table in a document that begins with this cell."""
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    return next(line for line in text.splitlines() if line.startswith(f"| {first} |"))
+
+
+def test_compare_names_the_waits_and_verdicts_that_it_has() -> None:
+    text = (ROOT / "docs" / "compare.md").read_text(encoding="utf-8")
+    means = re.search(r"^- Mean .*?(?=^- )", text, re.MULTILINE | re.DOTALL)
+    assert means is not None
+    assert not [wait for wait in WAITS_FOR.values() if wait not in " ".join(means[0].split())]
+    assert not [verdict for verdict in WHERE.values() if verdict not in row_of("compare.md", "where")]
+
+
+def test_json_names_the_findings_and_verdicts_that_there_are() -> None:
+    named = set(re.findall(r"`(\w+)`", row_of("json.md", "`finding`")))
+    assert named >= set(FINDINGS)
+    text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    assert not [verdict for verdict in by_verdict(NOTHING) if f"`{verdict}`" not in text]

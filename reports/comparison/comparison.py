@@ -53,7 +53,8 @@ FINDINGS = (
         "verdict",
         "where",
         "text",
-        "where the time went: broker, head-of-line, throttle, network; null: no time changed",
+        f"where the time went: {', '.join(dict.fromkeys(wording.WHERE.values()))}; null: no time changed, "
+        "or none of these changed most",
     ),
     Column("time_shares", "time", "text", "how much each of these added to the mean total time, in words", 9),
     Column("sure", "sure", "text", "sure, very sure, or almost certain", 1),

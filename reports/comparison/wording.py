@@ -20,13 +20,14 @@ from .presence import Presence
 from .stories import DIFFERENT, PARTS, Story, valuation
 
 ARROW = "→"
-_WAITS_FOR = {
+WAITS_FOR = {
     "HOL": "head-of-line wait", "throttle": "throttle wait", "loss": "time of loss",
     "receiver": "time with a full receive window", "sender": "time of idle senders", "path": "transfer time",
 }  # fmt: skip
 #: Parts that added less than this share of a change are not named.
 _MUCH = 0.05
-_WHERE = {
+#: The verdict on a finding by the measure, or the part of the time, with most of the change.
+WHERE = {
     "broker": "broker", "HOL": "head-of-line", "throttle": "throttle", "throttled": "throttle", "loss": "network",
     "path": "network", "receiver": "receiver", "sender": "sender",
 }  # fmt: skip
@@ -125,8 +126,8 @@ def _title(change: Change) -> str:
             return "waits longer for data" if up else "waits less for data"
         text = ("the slowest requests are " if change.measure.test == TAIL else "") + ("slower" if up else "faster")
         return f"{text} at the broker" if name == "broker" else text
-    if name in _WAITS_FOR:
-        return f"{'more' if up else 'less'} {_WAITS_FOR[name]}"
+    if name in WAITS_FOR:
+        return f"{'more' if up else 'less'} {WAITS_FOR[name]}"
     if name == "rate":
         return _more(change, "as many requests" if change.ratio >= 1.995 else "more requests", "fewer requests")
     if name == "refused":
@@ -170,8 +171,8 @@ def label(change: Change) -> str:
     api = change.cell.key.api
     if name in TIMES:
         return f"{name} time, {'99th percentile' if test == TAIL else 'median'}"
-    if name in _WAITS_FOR:
-        return f"{_WAITS_FOR[name]}, mean"
+    if name in WAITS_FOR:
+        return f"{WAITS_FOR[name]}, mean"
     if name == "size":
         return "bytes of a response" if api in FETCHES else "bytes of a request"
     if name == "records":
@@ -219,16 +220,16 @@ def verdict(story: Story) -> tuple[str | None, str | None]:
     """Where the time went, and a sentence."""
     if story.event is not None:
         return None, None
-    timed = [c for c in story.changes if c.measure.name in (*TIMES, *_WAITS_FOR, "throttled")]
+    timed = [c for c in story.changes if c.measure.name in (*TIMES, *WAITS_FOR, "throttled")]
     if not timed:
         return None, None
     whole = [c for c in timed if c.measure.name in ("total", "throttled", "throttle")]
     if not story.times:
-        return _WHERE.get(timed[0].measure.name), None
+        return WHERE.get(timed[0].measure.name), None
     (ta, tb), *rest = story.times
     added = tb - ta
     if not whole or abs(added) < 1_000 or (added > 0) != (whole[0].direction > 0):
-        return _WHERE.get(timed[0].measure.name), None
+        return WHERE.get(timed[0].measure.name), None
     parts = sorted(((b - a) / added, name, b - a) for (a, b), name in zip(rest, PARTS, strict=True))[::-1]
     listed = ", ".join(
         f"{name} {'+' if part > 0 else ''}{units.duration(round(part))}"
@@ -238,7 +239,7 @@ def verdict(story: Story) -> tuple[str | None, str | None]:
     how = "added to" if added > 0 else "saved of"
     # Behind throttled requests most of the time is head-of-line wait: the cause is the quota.
     is_throttled = whole[0].direction > 0 and whole[0].measure.name in ("throttle", "throttled")
-    return "throttle" if is_throttled else _WHERE.get(
+    return "throttle" if is_throttled else WHERE.get(
         parts[0][1]
     ), f"{units.duration(round(abs(added)))} {how} a request on average: {listed}"
 

@@ -29,12 +29,14 @@ COLUMNS = finding_rows.COLUMNS
 #: Lines on a screen; the rest is counted.
 SHOWN = 8
 NO_REQUESTS = "no Kafka request was found, or none matches the selection"
-#: The order of findings that cost the same time, or cost none that is known: by id, or by section. Others come first.
+#: The findings of the report itself, and the place of those of sections, in the order of findings that cost the same
+#: time, or cost none that is known. Others come first.
 _ORDER = (
     "slow_broker", "slow_network", "slow_client", "slow_head_of_line", "slow_unknown", "advice", "throttled",
     "sasl_failed", "tls_failed", "errors", "retried", "unanswered", "certificate", "not_decoded", "encrypted",
     "slow_between_brokers", "events", "lost",
 )  # fmt: skip
+FINDINGS = tuple(name for name in _ORDER if name not in ("advice", "events"))
 
 
 class Tables(NamedTuple):
