@@ -123,12 +123,15 @@ def _is_long_poll(x, broker_ns):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _waiting(x, broker_ns):  # type: ignore[no-untyped-def]
-    """How much of the broker time the request waited for data or members."""
+def _waiting(x, link, broker_ns):  # type: ignore[no-untyped-def]
+    """How much of the broker time the request waited for data or members. Brokers end a wait for members when the
+    rebalance timeout is over; a request without one may wait for ever."""
     if x.api_key not in WAITS:
         return np.int64(0)
     if x.api_key in FETCHES and x.max_wait_ms >= 0:
         return min(broker_ns, np.int64(x.max_wait_ms) * 1_000_000)
+    if x.api_key not in FETCHES and link.wait_ms > 0:
+        return min(broker_ns, np.int64(link.wait_ms) * 1_000_000)
     return broker_ns
 
 
@@ -188,7 +191,7 @@ def _set_times(x, connection, link):  # type: ignore[no-untyped-def]
             late = min(throttled, broker)
             broker -= late
     x.broker_ns = broker
-    x.waiting_ns = _waiting(x, broker)
+    x.waiting_ns = _waiting(x, link, broker)
     x.receiver_ns -= muted
     x.throttle_wait_ns = mute + late + muted
     connection.wait_loss_sum_ns += arrived - whole + missing

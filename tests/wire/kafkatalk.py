@@ -24,6 +24,7 @@ from tests.support.tcp import START_NS, Segment, TcpConversation, frame
 from tests.wire.harness import Decoded, Row
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, CONTROLLED_SHUTDOWN, FIND_COORDINATOR, HEARTBEAT = 0, 1, 2, 3, 7, 10, 12
+JOIN_GROUP, SYNC_GROUP = 11, 14
 SASL_HANDSHAKE, API_VERSIONS, CREATE_TOPICS, SASL_AUTHENTICATE = 17, 18, 19, 36
 
 CLIENT: tuple[str, int] = ("10.0.0.1", 40_000)

@@ -23,10 +23,10 @@ from kafkatap.splits.task_rows import ReadOptions
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import ACK, FIN, RST, START_NS, Segment, encode, merge
 from tests.wire.harness import Decoded, check
-from tests.wire.kafkatalk import FETCH, HEARTBEAT, METADATA, PRODUCE, KafkaTalk
+from tests.wire.kafkatalk import FETCH, HEARTBEAT, JOIN_GROUP, METADATA, PRODUCE, SYNC_GROUP, KafkaTalk
 
 S = 1_000_000_000
-JOIN_GROUP, SYNC_GROUP, CREATE_TOPICS = 11, 14, 19
+CREATE_TOPICS = 19
 #: When all captures here end: the last packet of a connection with nothing else to show.
 END = START_NS + 1_000 * S
 

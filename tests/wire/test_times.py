@@ -15,8 +15,10 @@ from tests.wire.kafkatalk import (
     API_VERSIONS,
     FETCH,
     HEARTBEAT,
+    JOIN_GROUP,
     MS,
     PRODUCE,
+    SYNC_GROUP,
     KafkaTalk,
     SentRequest,
     assert_exchanges,
@@ -332,3 +334,17 @@ def test_requests_that_wait_for_the_end_of_the_window_cast_no_doubt() -> None:
     parts = line.parts()
     assert parts[6] == (315, 0, 0)
     assert parts[7] == (4, 0, 295)
+
+
+def test_members_are_awaited_as_long_as_the_rebalance_timeout() -> None:
+    """A SyncGroup waits as long as its JoinGroup said. The rest is the broker's. Without a timeout all is waiting;
+    that of a Produce is none."""
+    line = Timeline()
+    line.respond(70, line.request(10, JOIN_GROUP, 5, 0, RebalanceTimeoutMs=100), GenerationId=1)
+    line.respond(400, line.request(100, JOIN_GROUP, 5, 1, RebalanceTimeoutMs=100), GenerationId=2)
+    line.respond(800, line.request(500, SYNC_GROUP, 3, 2, GenerationId=2))
+    line.respond(1_200, line.request(900, SYNC_GROUP, 3, 3, GenerationId=2))
+    line.respond(1_600, line.request(1_300, JOIN_GROUP, 0, 4, SessionTimeoutMs=100), GenerationId=3)
+    line.respond(1_800, line.request(1_700, PRODUCE, 7, 5, Acks=-1, TimeoutMs=50))
+    found = {x["correlation_id"]: (x["broker_ns"] / MS, x["waiting_ns"] / MS) for x in line.seen().exchanges}
+    assert found == {0: (60, 60), 1: (300, 100), 2: (300, 100), 3: (300, 300), 4: (300, 300), 5: (100, 0)}
