@@ -128,6 +128,7 @@ def _put_ahead(t, out, at, connection):  # type: ignore[no-untyped-def]
     if first < 0 or t.exchanges[first].request_last >= connection.previous_response:
         return put_int(out, at, np.int64(0))
     other = connection.ahead_late != 0 or connection.ahead_mute != 0 or connection.ahead_hol_throttle_wait != 0
+    other = other or connection.ahead_in_doubt != 0 or connection.ahead_hol_unknown_wait != 0
     if not other and connection.ahead_hol_poll_wait == 0 and connection.ahead_polls == 0:
         return put_int(out, at, np.int64(0))
     at = put_int(out, at, np.int64(1))
@@ -137,6 +138,9 @@ def _put_ahead(t, out, at, connection):  # type: ignore[no-untyped-def]
     at = put_int(out, at, connection.ahead_hol_wait)
     at = put_int(out, at, connection.ahead_hol_throttle_wait)
     at = put_int(out, at, connection.ahead_hol_poll_wait)
+    at = put_int(out, at, connection.ahead_hol_unknown_wait)
+    at = put_int(out, at, np.int64(connection.ahead_unread))
+    at = put_int(out, at, np.int64(connection.ahead_in_doubt))
     return put_int(out, at, np.int64(connection.ahead_polls))
 
 

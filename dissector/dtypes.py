@@ -57,6 +57,7 @@ EXCHANGE = record_dtype(
     ("hol_wait_ns", "i8"),  # waiting behind an earlier request of the same connection
     ("hol_throttle_wait_ns", "i8"),  # of it, while the requests ahead were delayed by a quota
     ("hol_poll_wait_ns", "i8"),  # of it, while the requests ahead waited at the broker (APIs of WAITS)
+    ("hol_unknown_wait_ns", "i8"),  # of it, while the requests ahead were at the broker, or delayed by a quota
     ("throttle_wait_ns", "i8"),  # waiting because of a quota, as it was on the wire
     (
         "waited_ns",
@@ -93,6 +94,7 @@ EXCHANGE = record_dtype(
     ("request_status", "u1"),
     ("response_status", "u1"),
     ("long_poll", "u1"),  # 1: a Fetch that waited out its max_wait_ms (broker_ns holds that wait)
+    ("behind_unread", "u1"),  # 1: it waited behind a response of which the throttle time was not captured
 )
 
 #: Columns that are numbers of strings.

@@ -11,7 +11,9 @@ response's own time. The versions that a broker offers or answers show which one
 * A request that is answered well within the mute window was read in it. If that happens twice, and no throttled
   response came early, the broker holds responses back.
 
-A head-of-line wait is charged to the cause that the request ahead had at that time: a quota, data, or the broker.
+A head-of-line wait is charged to the cause that the request ahead had at that time: a quota, data, or the broker. If the
+throttle time of a response was not captured, nobody knows how long the broker muted the connection behind it. Then the
+broker time of the request that waited behind it may be a throttle wait, and so may the wait behind that request.
 
 The transfers of request and response are split by what kept the sender from sending (`stalls` of reassembly, which
 arrive as `framing.silences`): loss, the receiver's window, the sender. While data flows, or a round trip is awaited, it
@@ -28,7 +30,7 @@ import numpy as np
 
 from kafkatap.kernels.decorator import helper
 
-from .dtypes import ANSWERED, FETCHES, NO_TIME, WAITS
+from .dtypes import ANSWERED, FETCHES, INCOMPLETE, NO_INT32, NO_TIME, WAITS
 from .exchanges import FETCH, FETCH_219, PRODUCE, PRODUCE_219
 from .framing.connections import ANSWERS_LATE, AT_ONCE, AT_ONCE_IN_DOUBT, AT_ONCE_PROVEN, AT_ONCE_UNKNOWN
 
@@ -38,6 +40,8 @@ LONG_POLL_SLACK_NS = 2_000_000
 LONG_POLL_SLACK_PART = 50
 #: A request was read in a mute window if it is answered so long before the window ends.
 MUTE_SLACK_NS = 10_000_000
+#: The broker time of a request that was not captured: longer than any wait behind it.
+_UNKNOWN_NS = 1 << 62
 
 
 @helper
@@ -57,22 +61,30 @@ def _charge_hol_wait(x, connection):  # type: ignore[no-untyped-def]
     x.hol_throttle_wait_ns = late + mute
     if connection.ahead_polls:
         x.hol_poll_wait_ns = broker
+    elif connection.ahead_in_doubt:
+        x.hol_unknown_wait_ns = broker
     if rest > 0 and connection.ahead_hol_wait > 0:
         part = min(1.0, rest / connection.ahead_hol_wait)
         x.hol_throttle_wait_ns += np.int64(part * connection.ahead_hol_throttle_wait)
         x.hol_poll_wait_ns += np.int64(part * connection.ahead_hol_poll_wait)
+        x.hol_unknown_wait_ns += np.int64(part * connection.ahead_hol_unknown_wait)
 
 
 @helper
-def _note_ahead(connection, x, late, mute):  # type: ignore[no-untyped-def]
+def _note_ahead(connection, x, link, late, mute):  # type: ignore[no-untyped-def]
     """Keep the times of an exchange for the requests behind it. `late`, `mute`: the two parts of its throttle wait."""
+    is_lost = link.request_lost == 1
+    is_unread = is_lost or (x.response_status == INCOMPLETE and x.throttle_time_ms == NO_INT32)
     connection.previous_response = x.response_first
+    connection.ahead_unread = 1 if is_unread else 0
+    connection.ahead_in_doubt = 1 if is_unread or x.behind_unread == 1 else 0
     connection.ahead_late = late
-    connection.ahead_broker = x.broker_ns
+    connection.ahead_broker = _UNKNOWN_NS if is_lost else x.broker_ns
     connection.ahead_mute = mute
     connection.ahead_hol_wait = x.hol_wait_ns
     connection.ahead_hol_throttle_wait = x.hol_throttle_wait_ns
     connection.ahead_hol_poll_wait = x.hol_poll_wait_ns
+    connection.ahead_hol_unknown_wait = x.hol_unknown_wait_ns
     connection.ahead_polls = 1 if x.api_key in WAITS else 0
 
 
@@ -84,6 +96,7 @@ def _set_hol_wait(x, connection, start):  # type: ignore[no-untyped-def]
         start += x.hol_wait_ns
         if x.hol_wait_ns > 0:
             _charge_hol_wait(x, connection)
+            x.behind_unread = connection.ahead_unread
     return start
 
 
@@ -256,4 +269,4 @@ def charge_times(x, connection, link):  # type: ignore[no-untyped-def]
         _clear_parts(x)
     _add_up(x, connection)
     if x.response_first != NO_TIME:
-        _note_ahead(connection, x, late, mute)
+        _note_ahead(connection, x, link, late, mute)

@@ -61,8 +61,9 @@ CONNECTION = record_dtype(
     ("ahead_broker", "i8"),
     ("ahead_mute", "i8"),  # its request was not read because of a quota
     ("ahead_hol_wait", "i8"),
-    ("ahead_hol_throttle_wait", "i8"),  # two parts of that
+    ("ahead_hol_throttle_wait", "i8"),  # three parts of that
     ("ahead_hol_poll_wait", "i8"),
+    ("ahead_hol_unknown_wait", "i8"),
     ("mute_begin", "i8"),  # when the windows that end then began, one after the other
     # Sums over its exchanges: their number, and the times of answered ones, ns.
     ("exchanges", "i8"),
@@ -93,6 +94,8 @@ CONNECTION = record_dtype(
     ("protocol", "u1"),
     ("raw_sasl", "u1"),  # 1 after SaslHandshake v0: frames are bare tokens until a request header comes
     ("ahead_polls", "u1"),  # 1: its broker time was a wait for data or for other members of a group
+    ("ahead_unread", "u1"),  # 1: its throttle time was not captured
+    ("ahead_in_doubt", "u1"),  # 1: its broker time may contain a throttle wait
     ("answers_at_once", "i1"),  # KIP-219: AT_ONCE_... or ANSWERS_LATE
     ("is_open", "u1"),
     ("is_source_new", "u1"),  # 1: the connection's ends do not have it yet

@@ -88,6 +88,7 @@ def _clear_exchange(x):  # type: ignore[no-untyped-def]
     x.hol_wait_ns = 0
     x.hol_throttle_wait_ns = 0
     x.hol_poll_wait_ns = 0
+    x.hol_unknown_wait_ns = 0
     x.throttle_wait_ns = 0
     x.waited_ns = -1
     x.loss_ns = 0
@@ -116,6 +117,7 @@ def _clear_exchange(x):  # type: ignore[no-untyped-def]
     x.request_status = NOT_DECODED
     x.response_status = NOT_DECODED
     x.long_poll = 0
+    x.behind_unread = 0
 
 
 @helper
@@ -152,6 +154,7 @@ def _new_exchange(t, c, frame, is_response):  # type: ignore[no-untyped-def]
     link.may_come = 0
     link.no_reply = 0
     link.token = 0
+    link.request_lost = 0
     link.answers_at_once = -1
     link.reached = NO_TIME
     link.request_whole = NO_TIME
@@ -375,6 +378,7 @@ def read_response(t, c, frame):  # type: ignore[no-untyped-def]
         return
     if is_orphan:
         counts.orphan_responses += 1
+        t.links[slot].request_lost = 1 if t.streams[2 * c + np.int64(connection.client)].losses > 0 else 0
         x.correlation_id = response_correlation_id(frame)
         x.outcome = ORPHAN_RESPONSE
         _add_job(t, frame, frame.at + RESPONSE_HEADER, np.int64(-1), slot * 2 + 1)

@@ -85,6 +85,7 @@ LINK = record_dtype(
     ("may_come", "u1"),  # 1: its connection was open when the capture ended, and the response is not known to be lost
     ("no_reply", "u1"),  # 1: acks=0
     ("token", "u1"),  # 1: a bare SASL token
+    ("request_lost", "u1"),  # 1: a response whose request was lost: bytes of the request stream are missing
     ("answers_at_once", "i1"),  # as in CONNECTION, by the versions in an ApiVersions response
     ("provisional", "u1"),  # 1 + the outcome of its provisional row + CLOSED_BY_BIT * (1 + its closed_by); 0: none
     ("passed", "u1"),  # 1: a later request was answered before this one

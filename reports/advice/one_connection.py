@@ -41,8 +41,9 @@ def _read(gathered: Gathered, tally: Tally) -> None:
     waits = gathered.column("hol_wait_ns")
     chosen = np.flatnonzero((waits >= _COUNTED_NS) & (gathered.column("outcome") == ANSWERED))
     rows = gathered.exchanges
-    # Behind requests that a quota delays, or that wait for data, other settings matter.
-    behind = waits[chosen] - rows["hol_throttle_wait_ns"][chosen] - rows["hol_poll_wait_ns"][chosen]
+    # Behind requests that a quota delays or may delay, or that wait for data, other settings matter.
+    others = ("hol_throttle_wait_ns", "hol_poll_wait_ns", "hol_unknown_wait_ns")
+    behind = waits[chosen] - sum(rows[name][chosen] for name in others)
     chosen, behind = chosen[behind >= _COUNTED_NS], behind[behind >= _COUNTED_NS]
     if len(chosen):
         tally.add(_FORM.name, {name: rows[name][chosen] for name in _FORM.keys}, {

@@ -67,6 +67,7 @@ GROUP_VALUES = {
     "hol_wait_max": MAX,
     "hol_throttle_wait_ns": SUM,  # part of hol_wait_ns behind throttled requests
     "hol_poll_wait_ns": SUM,  # part of hol_wait_ns behind requests that wait for data or for other members
+    "hol_unknown_wait_ns": SUM,  # part of hol_wait_ns behind the broker or a quota: throttle times are not captured
     "throttle_waits": SUM,  # exchanges with a throttle wait
     "throttle_wait_ns": SUM,
     "throttle_wait_max": MAX,
@@ -82,6 +83,7 @@ GROUP_VALUES = {
     "failed_ns": SUM,  # their total_ns, without waits for data and members
     "error_codes": SUM,  # non-zero error codes
     "unknown_waits": SUM,  # answered exchanges of which throttle_time_ms or max_wait_ms was not captured
+    "unknown_broker_ns": SUM,  # part of broker_ns, without waiting_ns, that may contain throttle waits or long polls
     "client_closed": SUM,  # requests without a response whose client closed the connection ...
     "broker_closed": SUM,  # ... or whose broker did
     "first": MIN,
@@ -91,9 +93,9 @@ GROUP_VALUES = {
     V_ANSWERED, _V_NO_REPLY, _V_IN_FLIGHT, _V_UNANSWERED, _V_LOST, _V_ORPHAN,
     V_REQUEST_BYTES, V_RESPONSE_BYTES, V_THROTTLE_KNOWN, V_THROTTLED, V_THROTTLE_TIME, V_THROTTLE_TIME_MAX,
     V_BROKER, V_BROKER_MAX, V_TOTAL, V_TOTAL_MAX, V_HOL_WAITS, V_HOL_WAIT, V_HOL_WAIT_MAX,
-    V_HOL_THROTTLE_WAIT, V_HOL_POLL_WAIT, V_THROTTLE_WAITS, V_THROTTLE_WAIT, V_THROTTLE_WAIT_MAX,
+    V_HOL_THROTTLE_WAIT, V_HOL_POLL_WAIT, V_HOL_UNKNOWN_WAIT, V_THROTTLE_WAITS, V_THROTTLE_WAIT, V_THROTTLE_WAIT_MAX,
     V_WAITING, V_LOSS, V_RECEIVER, V_SENDER, V_NAGLE, V_PATH, V_UNEXPLAINED, V_CLIENT,
-    V_FAILED, V_FAILED_TIME, V_ERROR_CODES, V_UNKNOWN_WAITS, V_CLIENT_CLOSED, V_BROKER_CLOSED,
+    V_FAILED, V_FAILED_TIME, V_ERROR_CODES, V_UNKNOWN_WAITS, V_UNKNOWN_BROKER, V_CLIENT_CLOSED, V_BROKER_CLOSED,
     V_FIRST, V_LAST,
 ) = range(len(GROUP_VALUES))  # fmt: skip
 GROUP_COLUMNS = len(GROUP_VALUES)
@@ -233,8 +235,11 @@ def _tally(e, at, row, table):  # type: ignore[no-untyped-def]
             values[v + V_THROTTLE_TIME_MAX] = max(values[v + V_THROTTLE_TIME_MAX], throttle)
             _add_bucket(table, row, M_THROTTLE_TIME, throttle)
     if e.outcome == 0:
-        if has_unknown_waits(e):
+        is_unknown = has_unknown_waits(e)
+        if is_unknown:
             values[v + V_UNKNOWN_WAITS] += 1
+        if is_unknown or e.behind_unread:
+            values[v + V_UNKNOWN_BROKER] += e.broker_ns - e.waiting_ns
         broker = e.broker_ns
         total = e.total_ns
         values[v + V_BROKER] += broker
@@ -250,6 +255,7 @@ def _tally(e, at, row, table):  # type: ignore[no-untyped-def]
             values[v + V_HOL_WAIT_MAX] = max(values[v + V_HOL_WAIT_MAX], hol_wait)
             values[v + V_HOL_THROTTLE_WAIT] += e.hol_throttle_wait_ns
             values[v + V_HOL_POLL_WAIT] += e.hol_poll_wait_ns
+            values[v + V_HOL_UNKNOWN_WAIT] += e.hol_unknown_wait_ns
             _add_bucket(table, row, M_HOL_WAIT, hol_wait)
         wait = e.throttle_wait_ns
         if wait > 0:

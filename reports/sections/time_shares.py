@@ -29,13 +29,15 @@ NAMES = tuple(part.name for part in TIME_PARTS)
 UNKNOWN_WAITS = {"broker": "broker or throttle", "waiting": "waiting or throttle"}
 #: Parts in words at most, and the least share of one.
 _MOST_PARTS, _LEAST_SHARE = 2, 0.01
+_OF_BROKER = ("answered", "unknown_waits", "broker_ns", "waiting_ns", "unknown_broker_ns")
 
 
 class Spent(NamedTuple):
     """Summed total time by its parts, ns: by name, in the order of TIME_PARTS.
 
     Parts of parts, which are in no sum: `client` of receiver and sender, at the client's end; `nagle` of sender;
-    `hol_throttle`, `hol_waiting` of HOL: the requests ahead were throttled, or waited for data or members.
+    `hol_throttle`, `hol_waiting`, `hol_unknown` of HOL: the requests ahead were throttled, waited for data or members,
+    or were throttled or at the broker.
     """
 
     parts: Mapping[str, int]
@@ -43,6 +45,7 @@ class Spent(NamedTuple):
     nagle: int = 0
     hol_throttle: int = 0
     hol_waiting: int = 0
+    hol_unknown: int = 0
 
     @property
     def total(self) -> int:
@@ -69,7 +72,7 @@ class Spent(NamedTuple):
 
     def hol_in_words(self) -> str | None:
         """What the requests ahead waited for: `throttle 60 %, broker 40 %`. None without a head-of-line wait."""
-        ahead = {"throttle": self.hol_throttle, "waiting": self.hol_waiting}
+        ahead = {"throttle": self.hol_throttle, "waiting": self.hol_waiting, UNKNOWN_WAITS["broker"]: self.hol_unknown}
         rest = self.parts["HOL"] - sum(ahead.values())
         return in_words({**ahead, "broker": max(rest, 0)})
 
@@ -87,9 +90,13 @@ NOTHING = Spent(dict.fromkeys(NAMES, 0))
 
 
 def has_unknown_waits(rolled: Rolled, row: int) -> bool:
-    """Whether throttle time or long polls are unknown for most answered exchanges of a row of a rollup, because these
-    bytes were not captured. -1: no row."""
-    return row >= 0 and 2 * int(rolled.values["unknown_waits"][row]) > int(rolled.values["answered"][row])
+    """Whether throttle time or long polls are unknown for most answered exchanges of a row of a rollup, or for most of
+    their broker time, because these bytes were not captured. -1: no row."""
+    if row < 0:
+        return False
+    v = {name: int(rolled.values[name][row]) for name in _OF_BROKER}
+    own = v["broker_ns"] - v["waiting_ns"]
+    return 2 * v["unknown_waits"] > v["answered"] or 2 * v["unknown_broker_ns"] > own
 
 
 def percent(share: float) -> str:
@@ -104,5 +111,5 @@ def spent(rolled: Rolled, row: int) -> Spent:
     values: dict[str, Any] = {name: int(column[row]) for name, column in rolled.values.items()}
     return Spent(
         parts_of(values), values["client_ns"], values["nagle_ns"], values["hol_throttle_wait_ns"],
-        values["hol_poll_wait_ns"],
+        values["hol_poll_wait_ns"], values["hol_unknown_wait_ns"],
     )  # fmt: skip

@@ -96,7 +96,7 @@ NOT_STATE = {
         "unknown_chunks", "is_open",
         "tls_records", "mute_end", "client_id", "software", "software_version", "mechanism",  # tested below
         "ahead_late", "ahead_broker", "ahead_mute", "ahead_hol_wait", "ahead_hol_throttle_wait", "ahead_hol_poll_wait",
-        "ahead_polls",
+        "ahead_hol_unknown_wait", "ahead_polls", "ahead_unread", "ahead_in_doubt",
         "is_source_new",  # set until the next drain
         "mute_begin",  # tested below
         *d.CONNECTION_SUMS,
@@ -110,7 +110,7 @@ NOT_STATE = {
     },
     "segments": {"next"},
     "links": {"connection", "next", "partitions", "topics", "answers_at_once", "name", "provisional", "late_ns",
-              "waited_until", "may_come", "response_whole"},
+              "waited_until", "may_come", "response_whole", "request_lost"},
     "exchanges": {
         "exchange", "connection", "outcome", "client_id", "client_software", "client_software_version",
         "request_problem",  # tested below
@@ -118,7 +118,7 @@ NOT_STATE = {
         # not known before there is an answer
         "response_first", "response_last", "response_packet_first", "response_packet_last", "response_bytes",
         *DURATIONS,
-        "throttle_time_ms", "response_status", "long_poll", "response_problem", "response_problem_at",
+        "hol_unknown_wait_ns", "behind_unread", "throttle_time_ms", "response_status", "long_poll", "response_problem", "response_problem_at",
         # its ends, set when it is finished
         "client_ip", "client_port", "broker_ip", "broker_port",
     },

@@ -348,3 +348,24 @@ def test_members_are_awaited_as_long_as_the_rebalance_timeout() -> None:
     line.respond(1_800, line.request(1_700, PRODUCE, 7, 5, Acks=-1, TimeoutMs=50))
     found = {x["correlation_id"]: (x["broker_ns"] / MS, x["waiting_ns"] / MS) for x in line.seen().exchanges}
     assert found == {0: (60, 60), 1: (300, 100), 2: (300, 100), 3: (300, 300), 4: (300, 300), 5: (100, 0)}
+
+
+def test_nobody_knows_how_long_a_broker_is_mute_behind_a_lost_request() -> None:
+    """The response to a lost request may have a throttle time. Then the next request waited for the quota, not for the
+    broker, and so did the one behind it."""
+    line = Timeline()
+    line.respond(15, line.request(10, PRODUCE, 7, 0), 0)
+    lost = line.request(20, PRODUCE, 7, 1)
+    gone = line.talk.tcp.segments[-1]
+    second, third = line.request(21, PRODUCE, 7, 2), line.request(22, PRODUCE, 7, 3)
+    line.respond(30, lost, 300)
+    line.respond(335, second, 0)
+    line.respond(340, third, 0)
+    line.respond(410, line.request(400, PRODUCE, 7, 4), 0)
+    line.talk.tcp.close()
+    seen = check(encode([s for s in line.talk.segments if s is not gone]))
+    names = ("broker_ns", "hol_wait_ns", "hol_unknown_wait_ns")
+    found = {x["correlation_id"]: (*(x[n] / MS for n in names), x["behind_unread"]) for x in seen.exchanges}
+    assert {n: found[n] for n in (0, 2, 3, 4)} == {
+        0: (5, 0, 0, 0), 2: (305, 9, 9, 1), 3: (5, 313, 313, 0), 4: (10, 0, 0, 0),
+    }  # fmt: skip
