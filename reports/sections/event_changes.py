@@ -113,13 +113,13 @@ def _topics(seen: Seen) -> Iterator[Finding]:
     """Topics that were created or deleted, those of a client within _TOGETHER_NS in one event."""
     context = seen.context
     for kind, name, word in ((CREATED, "topic_created", "created"), (DELETED, "topic_deleted", "deleted")):
-        events = seen.events[(seen.events["kind"] == kind) & (seen.events["error_code"] == 0)]
+        events = seen.events[seen.events["kind"] == kind]
         for client in np.unique(events["client_id"]).tolist():
             mine = events[events["client_id"] == client]
             for run in _together(mine["time"]):
                 rows = mine[run]
                 topics = list(dict.fromkeys(
-                    context.topic(int(t), int(i)) or "(no name)"
+                    context.topic(int(t), int(i)) or "(name not captured)"
                     for t, i in zip(rows["topic"], rows["topic_id"], strict=True)
                 ))  # fmt: skip
                 who, at = context.text(client), int(rows["time"][0])

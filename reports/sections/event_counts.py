@@ -264,6 +264,7 @@ def _read_topics(gathered: Gathered, tally: Tally) -> None:
     for kind, event in (("created topic", CREATED), ("deleted topic", DELETED)):
         rows = gathered.facts(kind)
         if len(rows):
+            rows = rows.where(rows["code"] == 0)  # and not one whose error code was not captured
             tally.note(events_of_facts(gathered, rows, event))
 
 
@@ -278,7 +279,8 @@ def _read_rebalances(gathered: Gathered, tally: Tally) -> None:
     if len(beats):
         epoch = gathered.top("consumer heartbeat answer", "member_epoch")[beats.exchange]
         error = gathered.top("consumer heartbeat answer", "error_code", -1)[beats.exchange]
-        is_new = (error == 0) & (epoch > 0) & (epoch != beats["member_epoch"])
+        own = beats["member_epoch"]  # it may not have been captured
+        is_new = (error == 0) & (epoch > 0) & (own != NO_NUMBER) & (epoch != own)
         _add_rebalances(gathered, tally, beats.where(is_new), "consumer heartbeat answer", "member_epoch", 1)
 
 

@@ -89,8 +89,8 @@ def test_values_of_a_group() -> None:
         "throttle_time_ms": 30, "throttle_time_ms_max": 30, "broker_ns": 6 * MS, "broker_max": 4 * MS,
         "total_ns": 7 * MS, "total_max": 4 * MS,
         "hol_waits": 1, "hol_wait_ns": 5, "hol_wait_max": 5, "hol_throttle_wait_ns": 3, "hol_poll_wait_ns": 1,
-        "throttle_waits": 1, "throttle_wait_ns": 7, "throttle_wait_max": 7, "failed_exchanges": 1, "error_codes": 2,
-        "unknown_waits": 0, "waiting_ns": 6 * MS, "path_ns": MS - 5, "failed_ns": MS,
+        "hol_unknown_wait_ns": 0, "throttle_waits": 1, "throttle_wait_ns": 7, "throttle_wait_max": 7, "failed_exchanges": 1, "error_codes": 2,
+        "unknown_waits": 0, "unknown_broker_ns": 0, "waiting_ns": 6 * MS, "path_ns": MS - 5, "failed_ns": MS,
         **dict.fromkeys(("loss_ns", "receiver_ns", "sender_ns", "nagle_ns", "unexplained_ns", "client_ns"), 0),
         "client_closed": 1, "broker_closed": 0, "first": START, "last": START + MS,
     }  # fmt: skip
