@@ -128,7 +128,8 @@ def _put_ahead(t, out, at, connection):  # type: ignore[no-untyped-def]
     if first < 0 or t.exchanges[first].request_last >= connection.previous_response:
         return put_int(out, at, np.int64(0))
     other = connection.ahead_late != 0 or connection.ahead_mute != 0 or connection.ahead_hol_throttle_wait != 0
-    other = other or connection.ahead_in_doubt != 0 or connection.ahead_hol_unknown_wait != 0
+    other = other or connection.ahead_unread != 0 or connection.ahead_in_doubt != 0
+    other = other or connection.ahead_hol_unknown_wait != 0
     if not other and connection.ahead_hol_poll_wait == 0 and connection.ahead_polls == 0:
         return put_int(out, at, np.int64(0))
     at = put_int(out, at, np.int64(1))
