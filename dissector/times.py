@@ -11,9 +11,9 @@ response's own time. The versions that a broker offers or answers show which one
 * A request that is answered well within the mute window was read in it. If that happens twice, and no throttled
   response came early, the broker holds responses back.
 
-A head-of-line wait is charged to the cause that the request ahead had at that time: a quota, data, or the broker. If the
-throttle time of a response was not captured, nobody knows how long the broker muted the connection behind it. Then the
-broker time of the request that waited behind it may be a throttle wait, and so may the wait behind that request.
+A head-of-line wait is charged to the cause that the request ahead had at that time: a quota, data, or the broker. If
+the throttle time of a response was not captured, nobody knows how long the broker muted the connection behind it. Then
+the broker time of the request that waited behind it may be a throttle wait, and so may the wait behind that request.
 
 The transfers of request and response are split by what kept the sender from sending (`stalls` of reassembly, which
 arrive as `framing.silences`): loss, the receiver's window, the sender. While data flows, or a round trip is awaited, it

@@ -1,4 +1,4 @@
-"""A capture that its snap length cut, beside the whole one: what it says is true, and what it cannot know is not said."""
+"""A capture cut by its snap length, beside the whole one: what it says is true, and what it cannot know is not said."""
 
 from __future__ import annotations
 

@@ -36,6 +36,7 @@ from .cursor import left
 from .detection import detect_protocol, looks_like_tls, note_source, set_not_kafka
 from .evidence import ACCEPT, WAIT
 from .frames import ChunkPart, drop_contradicted_frame, read_frames
+from .lone_request import accept_lone_request
 from .resync import find_frame, judge_answer
 from .silences import charge_silence, note_stall
 from .tables import (
@@ -291,6 +292,8 @@ def _end_connection(t, c, chunk):  # type: ignore[no-untyped-def]
     is_closed = closed_0 != 0 or closed_1 != 0
     connection = t.connections[c]
     nothing = _no_bytes(t)
+    if is_closed:
+        accept_lone_request(t, c)
     for turn in range(2):
         if not _is_not_kafka(connection):
             _read_stream(t, c, (_first_direction(connection) + turn) & 1, nothing, True)

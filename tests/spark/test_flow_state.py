@@ -118,7 +118,8 @@ NOT_STATE = {
         # not known before there is an answer
         "response_first", "response_last", "response_packet_first", "response_packet_last", "response_bytes",
         *DURATIONS,
-        "hol_unknown_wait_ns", "behind_unread", "throttle_time_ms", "response_status", "long_poll", "response_problem", "response_problem_at",
+        "hol_unknown_wait_ns", "behind_unread",
+        "throttle_time_ms", "response_status", "long_poll", "response_problem", "response_problem_at",
         # its ends, set when it is finished
         "client_ip", "client_port", "broker_ip", "broker_port",
     },
