@@ -1,9 +1,9 @@
 """A connection that was closed after one request, without an answer: the broker does not know the version, or the
 client went away.
 
-Nothing follows that would confirm the request. But it is all that its connection carried, to the byte. Kafka has its API,
-its version is known or one of the next, its body decodes if it can, and its client_id is null or text. An empty client_id
-is no evidence, as zeros read as one.
+Nothing follows that would confirm the request. But it is all that its connection carried, to the byte. Kafka has its
+API, its version is known or one of the next, its body decodes if it can, and its client_id is null or text. An empty
+client_id is no evidence, as zeros read as one.
 """
 
 from __future__ import annotations
