@@ -2,12 +2,13 @@
 
     python samples/advice/make_lagging_group.py [FOLDER]        (as root: tcpdump records loopback)
 
-`checkout` and `web` write 40 records a second to a partition of `orders` each. Group `fulfilment` reads them with two
-members. `fulfilment-1` works for 50 ms on each record, so it reads half of what comes; in the second recording for
-1 ms. Group `nightly` begins with 2,000 records that were there before, and catches up. `archive` keeps up, and commits
+`checkout` and `web` write 20 records a second to a partition of `orders` each. Group `fulfilment` reads them with two
+members. `fulfilment-1` works for 100 ms on each record, so it reads half of what comes; in the second recording for
+1 ms. Group `nightly` begins with 1,000 records that were there before, and catches up. `archive` keeps up, and commits
 nothing before it ends. The truth has what kafka-consumer-groups --describe says at the end, when the producers have
 stopped and no reader moves (group, topic, partition, committed offset, end, lag); the positions of the consumers; when
-the producers stopped; and the time of each record of partition 0, all in ms since the epoch.
+the producers stopped, and when the clients were killed; and the time of each record of `checkout`, all in ms since the
+epoch.
 """
 
 from __future__ import annotations
@@ -24,29 +25,31 @@ from confluent_kafka import Consumer, Producer, TopicPartition  # noqa: E402
 from tests.support.questions import Scene, now_ms, question_main, stage  # noqa: E402
 
 COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-BACKLOG, RECORDS, INTERVAL_MS = 2000, 1100, 25
+BACKLOG, RECORDS, INTERVAL_MS = 1000, 520, 50
 READER = {
-    "group.protocol": "classic", "auto.commit.interval.ms": 2000, "auto.offset.reset": "latest",
-    "fetch.max.wait.ms": 3000, "max.poll.records": 20, "topics": "orders",
+    "group.protocol": "classic", "auto.commit.interval.ms": 5000, "auto.offset.reset": "latest",
+    "fetch.max.wait.ms": 3000, "max.poll.records": 10, "topics": "orders",
 }  # fmt: skip
 
 
 def fill(made: Scene) -> None:
-    """Write records before the recording, in batches of 50."""
-    producer = Producer({"bootstrap.servers": made.ops, "batch.num.messages": 50, "linger.ms": 100, "log_level": 0})
+    """Write records before the recording, in batches of 20."""
+    producer = Producer({"bootstrap.servers": made.ops, "batch.num.messages": 20, "linger.ms": 100, "log_level": 0})
     for _ in range(BACKLOG):
         producer.produce("orders", b"x" * 20, partition=0)
     producer.flush(20)
 
 
 def times(made: Scene) -> list[int]:
-    """The times of the records of partition 0."""
+    """The times of the records that `checkout` wrote."""
     consumer = Consumer({"bootstrap.servers": made.ops, "group.id": "truth", "log_level": 0})
-    consumer.assign([TopicPartition("orders", 0, 0)])
+    consumer.assign([TopicPartition("orders", 0, BACKLOG)])
     found: list[int] = []
-    while len(found) < BACKLOG + RECORDS:
+    while len(found) < RECORDS:
         message = consumer.poll(10)
-        assert message is not None and not message.error() and message.offset() == len(found)
+        assert message is not None
+        assert not message.error()
+        assert message.offset() == BACKLOG + len(found)
         found.append(message.timestamp()[1])
     consumer.close()
     return found
@@ -60,16 +63,16 @@ def described(made: Scene) -> list[list[str | int]]:
 def play(made: Scene, name: str, work_ms: int) -> None:
     shell = made.java_clients(name)
     small = {"max.partition.fetch.bytes": 1}  # a batch at a time
-    for client in ("checkout", "web"):
-        shell.do(client, "producer", {"linger.ms": 1500})
+    for client, linger_ms in (("checkout", 2000), ("web", 4000)):
+        shell.do(client, "producer", {"linger.ms": linger_ms})
     for client, processing in (("fulfilment-1", work_ms), ("fulfilment-2", 0)):
         shell.do(client, "consumer", READER | small, **{"group.id": "fulfilment", "processing_ms": processing})
     archive = READER | {"auto.commit.interval.ms": 600_000}
     shell.do("archive", "consumer", archive, **{"group.id": "archive"})
-    time.sleep(4)
+    time.sleep(3.5)
     shell.do("archive", "commit")
-    nightly = READER | small | {"auto.offset.reset": "earliest"}
-    shell.do("nightly", "consumer", nightly, **{"group.id": "nightly", "processing_ms": 10})
+    nightly = READER | {"auto.offset.reset": "earliest", "max.partition.fetch.bytes": 5000}
+    shell.do("nightly", "consumer", nightly, **{"group.id": "nightly", "processing_ms": 20})
     options = {"topic": "orders", "count": RECORDS, "bytes": 30, "interval_ms": INTERVAL_MS}
     sending = [shell.start(client, "send", options, partition=n) for n, client in enumerate(("checkout", "web"))]
     for answer in sending:
@@ -83,11 +86,12 @@ def play(made: Scene, name: str, work_ms: int) -> None:
     time.sleep(2.5)
     made.truth["described"] = described(made)
     shell.kill()
-    made.truth.update(work_ms=work_ms, record_ms=times(made))
+    made.truth["end_ms"] = now_ms()
+    made.truth.update(backlog=BACKLOG, work_ms=work_ms, record_ms=times(made))
 
 
 def record(folder: Path) -> None:
-    for name, work_ms in (("lagging-group", 50), ("lagging-group-right", 1)):
+    for name, work_ms in (("lagging-group", 100), ("lagging-group-right", 1)):
         with stage() as made:
             made.create_topics({"orders": 2})
             fill(made)
