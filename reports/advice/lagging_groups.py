@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .. import units
 from ..counting.count_table import LATEST, MAX, SUM
@@ -142,7 +142,7 @@ def _reads_on(group: Group, reader: Client, reads: dict[Partition, _Reads], unti
     return max(one.last[0] for one in reads.values()) >= until - _LEAST_NS
 
 
-def _cause(given: SectionInput, lag: PartitionLag) -> tuple[object, ...] | None:
+def _cause(given: SectionInput, lag: PartitionLag) -> tuple[Any, ...] | None:
     if lag.reader is None or lag.position is None:
         return None
     return cause_of(given, lag.reader, (lag.topic, lag.partition, lag.position))

@@ -145,7 +145,9 @@ def _findings(given: SectionInput) -> list[Finding]:
     return [finding for finding, _ in given.once(_found)]
 
 
-def cause_of(given: SectionInput, reader: tuple[str | None, str | None], place: tuple[str, int, int]) -> Any:
+def cause_of(
+    given: SectionInput, reader: tuple[str | None, str | None], place: tuple[str, int, int]
+) -> tuple[Any, ...] | None:
     """The key of the finding on a transaction that holds a reader (address, client_id) at an offset of a partition:
     None if there is none."""
     context = given.context

@@ -56,8 +56,9 @@ def times(made: Scene) -> list[int]:
 
 
 def described(made: Scene) -> list[list[str | int]]:
+    """The partitions that a group has committed."""
     rows = [line.split() for line in made.tool(COMMAND, "--describe", "--all-groups", "--offsets").splitlines()]
-    return [[*row[:2], *map(int, row[2:6])] for row in rows if len(row) > 5 and row[0] != "GROUP"]
+    return [[*row[:2], *map(int, row[2:6])] for row in rows if len(row) > 5 and row[3].isdigit()]
 
 
 def play(made: Scene, name: str, work_ms: int) -> None:

@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 
 from kafkatap.reports.advice.open_transactions import cause_of
+from kafkatap.reports.batch import Context
+from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.findings import ERROR, WARNING, Finding, Party
 from kafkatap.reports.groups.group import groups_of
 from kafkatap.reports.groups.group_lag import ASSIGNMENT, Latest, PartitionLag
 from kafkatap.reports.groups.lag_in_time import FallBack, fall_back
+from kafkatap.reports.sections.advice import findings
+from kafkatap.reports.sections.folding import folded
 from tests.support.section_runs import QUESTIONS, section_input
 
 from .advice_samples import FOLDER, SECOND, found, of, truth
@@ -56,8 +61,6 @@ def test_groups_that_keep_up_catch_up_or_commit_seldom_are_not_named() -> None:
 @pytest.mark.parametrize("name", ["groups", "elsewhere-groups"])
 def test_groups_in_short_recordings_are_not_named(name: str) -> None:
     """Lag of a few seconds, of members that left, and of a coordinator that moved away."""
-    from kafkatap.reports.sections.advice import findings
-
     given = section_input(QUESTIONS / f"{name}.pcap.zst", "advice")
     assert any(lag.lag or lag.committed_lag for group in given.once(groups_of) for lag in group.lag)
     assert "lagging_group" not in [finding.id for finding in findings(given)]
@@ -71,6 +74,34 @@ def test_a_reader_that_an_open_transaction_holds_has_it_as_its_cause() -> None:
     assert cause_of(given, ledger, ("orders", 0, held)) == transaction.key
     assert cause_of(given, ledger, ("orders", 0, held + 1)) is None
     assert cause_of(given, ("127.0.0.1", "dashboard"), ("orders", 0, held)) is None
+
+
+READER = (Party("client", "fulfilment-1"), Party("host", "10.0.0.7"))
+LAG = Finding("lagging_group", WARNING, "advice", "", 60 * SECOND, START, parties=(Party("group", "g"), *READER))
+SLOW = Finding("slow_network", WARNING, "slow", "", 60 * SECOND, START, parties=READER[:1])
+
+
+@pytest.mark.parametrize(
+    ("other", "parties", "is_cause"),
+    [
+        ("mtu_black_hole", READER, True),
+        ("mtu_black_hole", (READER[0], Party("host", "10.0.0.8")), False),
+        ("throttled", READER[:1], True),
+        ("throttled", (Party("client", "fulfilment-2"),), False),
+        ("nagle", READER, False),
+    ],
+)
+def test_what_keeps_the_client_from_reading_is_the_cause(
+    other: str, parties: tuple[Party, ...], is_cause: bool
+) -> None:
+    cause = Finding(other, ERROR, "advice", "", SECOND, START, parties=parties)
+    found = folded([("advice", cause), ("advice", LAG)], ReportCounts(), Context())
+    assert [finding.cause for _, finding in found] == [None, cause.key if is_cause else None]
+
+
+def test_lag_explains_no_slow_client() -> None:
+    found = folded([("advice", LAG), ("latency", SLOW)], ReportCounts(), Context())
+    assert [finding.cause for _, finding in found] == [None, None]
 
 
 # ------------------------------------------------------------ readers that are made
