@@ -186,7 +186,8 @@ LAGGING_GROUPS = Signature(
     "Let members work less on each record, or on several at once, or add members up to the number of partitions. If "
     "the position stands still, look for what holds the member: a record that it cannot process, a pause, a lock.",
     f"the end passed the position {_LEAST_NS // 1_000_000_000} s ago, twice auto.commit.interval.ms, and the lag grew "
-    "by as much in the capture: readers that keep up are nearer, and those that catch up come nearer. It takes "
+    "by as much in the capture: readers that keep up are nearer, and those that catch up come nearer. Both "
+    "are as of the last time that the partition's end was captured. It takes "
     f"{_FETCHES} Fetches or more, and the lag must not have risen or fallen by half as much before or since, as that "
     "of readers that read now and then. The lag is that of reads: commits may be rare. There is no finding for readers "
     "that have left the group, for clients that several groups share, and if the group's coordinator was not captured "
