@@ -111,12 +111,12 @@ def test_lag_explains_no_slow_client() -> None:
 # ------------------------------------------------------------ readers that are made
 
 
-def curve(values: np.ndarray) -> list[Latest]:  # type: ignore[type-arg]
+def curve(values: np.ndarray) -> list[Latest]:
     """A value for each second."""
     return [Latest(START + second * SECOND, int(value)) for second, value in enumerate(values)]
 
 
-def read(positions: np.ndarray, ends: np.ndarray) -> FallBack | None:  # type: ignore[type-arg]
+def read(positions: np.ndarray, ends: np.ndarray) -> FallBack | None:
     position, end = int(positions[-1]), int(ends[-1])
     lag = PartitionLag("g", "t", 0, None, None, 0, position, START, end, (None, "c"), ASSIGNMENT)
     return fall_back(lag, curve(positions), curve(ends)[::-1])
@@ -163,5 +163,5 @@ def test_ends_far_apart_are_not_estimated() -> None:
         5000 + SECONDS * 20,  # keeps up
     ],
 )
-def test_readers_that_do_not_fall_back(positions: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_readers_that_do_not_fall_back(positions: np.ndarray) -> None:
     assert read(np.minimum(positions, 5000 + SECONDS * 20), 5000 + SECONDS * 20) is None
