@@ -7,6 +7,7 @@ Rooms, in the order of the data:
 
 expressions/    filter expressions: parse and check them, and apply them to batches
 counting/       add exchanges to counts; merge counts; roll them up to the rows of a report
+groups/         consumer groups: members, rebalances, lag; the section `groups` and advice are made of them
 sections/       one module for each section of a report: latency, throttle, clients, timeline and so on
 rendering/      a report as text, JSON, CSV or plots; records as lines
 

@@ -8,6 +8,7 @@ from .buffers import BUFFERS
 from .expulsions import EXPULSIONS
 from .fetch_waits import FETCH_WAITS
 from .hot_leaders import HOT_LEADERS
+from .lagging_groups import LAGGING_GROUPS
 from .nagle import NAGLE
 from .one_connection import ONE_CONNECTION
 from .open_transactions import OPEN_TRANSACTIONS
@@ -29,6 +30,7 @@ CATALOGUE: tuple[Signature, ...] = (
     REQUEST_TIMEOUTS,
     EXPULSIONS,
     OPEN_TRANSACTIONS,
+    LAGGING_GROUPS,
     CONNECTION_EACH,
     RECONNECT_STORM,
     SLOW_FOLLOWERS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -142,6 +142,25 @@ class _Hold(NamedTuple):
 
 
 def _findings(given: SectionInput) -> list[Finding]:
+    return [finding for finding, _ in given.once(_found)]
+
+
+def cause_of(
+    given: SectionInput, reader: tuple[str | None, str | None], place: tuple[str, int, int]
+) -> tuple[Any, ...] | None:
+    """The key of the finding on a transaction that holds a reader (address, client_id) at an offset of a partition:
+    None if there is none."""
+    context = given.context
+    for finding, holds in given.once(_found):
+        for hold in holds:
+            client, ip = hold.reader
+            if hold.place == place and (context.address(ip), context.text(client)) == reader:
+                return finding.key
+    return None
+
+
+def _found(given: SectionInput) -> list[tuple[Finding, list[_Hold]]]:
+    """The findings, each with what it is made of."""
     writers, holds = _writers(given), defaultdict[_Writer | None, list[_Hold]](list)
     ends = events_of_kind(given, OPEN_TRANSACTIONS, _ENDED)
     for row in rows_of(given, _HELD):
@@ -156,7 +175,7 @@ def _findings(given: SectionInput) -> list[Finding]:
             held = row["high_watermark"] - row["stable_offset"]
             hold = _Hold((row["client_id"], row["client_ip"]), place, begin, end, is_open, held, row["packet"])
             holds[None if writer is None else writer.who].append(hold)
-    return [_finding(given, writer, found) for writer, found in holds.items()]
+    return [(_finding(given, writer, found), found) for writer, found in holds.items()]
 
 
 def _writers(given: SectionInput) -> dict[tuple[str, int, int], _Writer]:

@@ -11,17 +11,13 @@ from ..batch import Array
 from ..findings import Finding
 from ..questions.count_forms import CountForm
 from ..questions.gathered import Gathered
-from ..questions.section import SectionInput
+from ..questions.section import SectionInput, reads_nothing
 
 if TYPE_CHECKING:
     from ..questions.section_counts import Tally
 
 #: The label of findings of the catalogue.
 LABEL = "advice"
-
-
-def reads_nothing(gathered: Gathered, tally: Tally) -> None:
-    """`Signature.read` of a pattern that only connections show."""
 
 
 class Signature(NamedTuple):

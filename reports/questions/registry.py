@@ -78,8 +78,13 @@ def load_sections(names: Iterable[str]) -> tuple[Section, ...]:
     """The sections over facts of these names: of `--sections`, or FIRST."""
     by_name = OVER_FACTS | {_FIRST_LINES: _OF_FIRST_LINES}
     modules = [module for name in names for module in by_name.get(name, ())]
-    found = [import_module(f"..sections.{module}", __package__).SECTION for module in dict.fromkeys(modules)]
-    return tuple(found)
+    found: dict[str, Section] = {}
+    for module in modules:
+        section: Section = import_module(f"..sections.{module}", __package__).SECTION
+        for other in section.made_of:
+            found[other] = import_module(f"..sections.{other}", __package__).SECTION
+        found[module] = section
+    return tuple(found.values())
 
 
 def counted_sections(names: Iterable[str] | None) -> tuple[str, ...]:

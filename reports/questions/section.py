@@ -31,7 +31,8 @@ class Section(NamedTuple):
     together. `read_connections(rows, tally)` reads CONNECTION_ROW of connections that ended, each once. `tables(input)`
     makes the tables. `measures`: the run has to measure TCP (`reassembly.measures`).
     `under_selection`: a note on its first table if exchanges are selected. `findings(input)`: what the first lines of
-    the report say of it.
+    the report say of it. `made_of`: modules of `reports.sections` that read for it, and are loaded with it: several
+    sections may be made of the same counts.
     """
 
     name: str
@@ -45,6 +46,11 @@ class Section(NamedTuple):
     measures: bool = False
     under_selection: str = ""
     findings: Callable[[SectionInput], Sequence[Finding]] | None = None
+    made_of: Sequence[str] = ()
+
+
+def reads_nothing(gathered: Gathered, tally: Tally) -> None:
+    """`Section.read` of a section that is made of what others read."""
 
 
 #: `under_selection` of sections that rebuild states from what they read.

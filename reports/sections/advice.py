@@ -52,7 +52,12 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
 
 
 def _section(
-    name: str, question: str, signatures: Sequence[Signature], is_main: bool, more_facts: Sequence[str] = ()
+    name: str,
+    question: str,
+    signatures: Sequence[Signature],
+    is_main: bool,
+    more_facts: Sequence[str] = (),
+    made_of: Sequence[str] = (),
 ) -> Section:
     """A section that reads signatures."""
 
@@ -77,6 +82,7 @@ def _section(
         measures=any(signature.measures for signature in signatures),
         under_selection=READ_SELECTED if is_main else "",
         findings=findings if is_main else None,
+        made_of=made_of,
     )
 
 
@@ -85,4 +91,5 @@ SECTION = _section("advice", "Which settings explain what is slow or failing?", 
 ON_REQUEST_SECTION = _section(
     "advice-on-request", "", ON_REQUEST, is_main=False,
     more_facts=tuple(kind for signature in USUAL for kind in signature.exact_facts),
+    made_of=("group_reading",),
 )  # fmt: skip

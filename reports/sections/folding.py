@@ -7,6 +7,7 @@
   are.
 * Error codes and unanswered requests under events that explain them: an outage, moved leaders, a rebalance, topics that
   come or go. Error codes under another one that says why (`error_meanings`).
+* A group that falls behind under what keeps its client from reading: packets that never arrive, or a quota.
 * Advice on clients that wait, and on those that connect again, under an outage of the broker in that time: no setting
   of a client explains these.
 """
@@ -49,7 +50,10 @@ _CODES_OF: Mapping[str, frozenset[str]] = {
 }  # fmt: skip
 #: Advice that an outage explains as well: requests wait behind those that the broker does not answer, and clients give
 #: up and connect again.
-_BY_OUTAGE = frozenset(("one_connection", "request_timeout", "reconnect_storm", "slow_follower"))
+_BY_OUTAGE = frozenset(
+    ("one_connection", "request_timeout", "reconnect_storm", "slow_follower")
+)  #: Advice that says what a slow client does, and not why.
+_NO_CAUSES = frozenset(("lagging_group",))
 #: Advice that says why a client connects so often, or why packets do not pass between two hosts.
 _ON_CONNECTIONS = frozenset(("connection_each_message", "reconnect_storm"))
 
@@ -59,7 +63,7 @@ def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: 
     keys = {finding.key for _, finding in found}
     all_of_them = [finding for _, finding in found if finding.cause is None]
     events = [f for section, f in found if section == "events" and f.cause is None]
-    advice = [f for section, f in found if section == "advice" and f.cause is None]
+    advice = [f for section, f in found if section == "advice" and f.cause is None and f.id not in _NO_CAUSES]
     lost_at = _unanswered_by_broker(counts, context)
     made = []
     for section, finding in found:
@@ -77,6 +81,8 @@ def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: 
             cause = _better_line(finding, all_of_them)
         elif finding.id == "lossy_host":
             cause = _cut_off(finding, events)
+        elif finding.id == "lagging_group":
+            cause = _cause_of_lag(finding, all_of_them)
         elif section == "advice" and finding.id in _BY_OUTAGE:
             cause = _outage_of(finding, events)
         made.append((section, finding if cause is None else finding._replace(cause=cause.key)))
@@ -141,6 +147,17 @@ def _outage_of(finding: Finding, events: Sequence[Finding]) -> Finding | None:
             )
             if is_in_time or (finding.time_lost_ns and event.time_lost_ns >= _MOST * finding.time_lost_ns):
                 return event
+    return None
+
+
+def _cause_of_lag(finding: Finding, found: Sequence[Finding]) -> Finding | None:
+    """What keeps the client from reading, if it is on its host too where a host is named."""
+    for cause in ("mtu_black_hole", "throttled"):
+        for other in found:
+            if other.id == cause and _clients(other) & _clients(finding):
+                hosts = {party.name for party in other.parties if party.kind == "host"}
+                if not hosts or finding.party("host") in hosts:
+                    return other
     return None
 
 

@@ -1,7 +1,6 @@
 """Groups: members, rebalances with their causes, errors, and lag.
 
-`group_events` reads the exchanges, `group_history` makes the history of each group of them, `group_lag` joins readers
-to groups. This module makes the tables.
+`group_reading` reads the exchanges, and `reports.groups` makes groups of them. This module makes the tables.
 """
 
 from __future__ import annotations
@@ -9,20 +8,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from kafkatap.dissector.kafka.error_codes import error_name
 
+from ..groups.group import Group, groups_of
+from ..groups.group_lag import COMMITS, SURE
+from ..groups.group_rebalances import longest
 from ..model import Column, ReportTable, Value
-from ..questions.section import READ_SELECTED, Section, SectionInput
-from . import group_events
-from .group_history import history_of
-from .group_lag import ASSIGNMENT, CLIENT, COMMITS, SURE, Client, PartitionLag, lag_of, read_offsets
-from .group_rebalances import History, Rebalance, Seen, longest
-from .group_requests import Event, read_events
+from ..questions.section import READ_SELECTED, Section, SectionInput, reads_nothing
 
-#: The names of the types CLASSIC, CONSUMER, SHARE, STREAMS of `group_events`.
-TYPES = ("classic", "consumer", "share", "streams")
 _API_NAMES = {
     8: "OffsetCommit", 11: "JoinGroup", 12: "Heartbeat", 13: "LeaveGroup", 14: "SyncGroup", 28: "TxnOffsetCommit",
     68: "ConsumerGroupHeartbeat", 76: "ShareGroupHeartbeat", 88: "StreamsGroupHeartbeat",
@@ -32,8 +26,6 @@ _HEARTBEATS = (12, 68, 76, 88)
 _ID = re.compile(r"-?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$")
 
 _STALE = "the last answer of its coordinator here; later commits went to one that was not captured: they are not known"
-#: The default of session.timeout.ms and group.consumer.session.timeout.ms: members send heartbeats more often.
-_SESSION_MS = 45_000
 
 GROUPS = (
     Column("group", "group", "text", "group id"),
@@ -144,115 +136,6 @@ _STOP_NOTE = (
 )
 
 
-@dataclass(slots=True)
-class _MemberRow:
-    client: Client = (None, None)
-    instance: str | None = None
-    heartbeats: int = 0
-    commits: int = 0
-    errors: int = 0
-    first: int = 2**63
-    last: int = 0
-
-
-@dataclass(slots=True)
-class _Group:
-    name: str
-    history: History | None = None
-    types: set[int] = field(default_factory=set)
-    members: dict[str, _MemberRow] = field(default_factory=dict)
-    errors: Counter[tuple[int, int]] = field(default_factory=Counter)  # (api_key, code)
-    lag: list[PartitionLag] = field(default_factory=list)
-    answered_at: int = 0  # the last time that a coordinator answered, and that a broker said that it is none
-    moved_at: int = 0
-
-    @property
-    def clients(self) -> list[Client]:
-        return sorted({row.client for row in self.members.values()}, key=str)
-
-    @property
-    def type(self) -> str | None:
-        return TYPES[max(self.types)] if self.types else None
-
-    @property
-    def stale_since(self) -> int | None:
-        """Since when its commits go to a coordinator that was not captured, ns: the broker said that it is none, or
-        its members read on without heartbeats for longer than a session may last."""
-        if self.moved_at > self.answered_at > 0:
-            return self.answered_at
-        timeouts = [m.timeout_ms for m in self.history.members.values() if m.left is None] if self.history else []
-        session = (max(timeouts, default=0) or _SESSION_MS) * 1_000_000
-        has_members = any(row.heartbeats and self.is_member_now(name) for name, row in self.members.items())
-        read_at = max((p.position_at or 0 for p in self.lag if p.sure in (ASSIGNMENT, CLIENT)), default=0)
-        return self.answered_at if has_members and read_at - self.answered_at > session else None
-
-    @property
-    def rebalances(self) -> list[Rebalance]:
-        return [] if self.history is None else self.history.rebalances
-
-    def is_member_now(self, name: str) -> bool:
-        if self.history is None or name not in self.history.members:
-            return bool(name) and not self.rebalances
-        return self.history.members[name].left is None
-
-
-def _groups(given: SectionInput) -> list[_Group]:
-    """All groups with their members, histories and lag."""
-    context = given.context
-    groups: dict[str, _Group] = {}
-    keys, values = given.keys("groups.members"), given.values("groups.members")
-    for row in range(len(keys["group"])):
-        name = context.text(int(keys["group"][row])) or ""
-        group = groups.setdefault(name, _Group(name))
-        member = group.members.setdefault(context.text(int(keys["member"][row])) or "", _MemberRow())
-        member.client = context.address(int(keys["client_ip"][row])), context.text(int(keys["client_id"][row]))
-        member.instance = member.instance or context.text(int(keys["instance"][row]))
-        for column in ("heartbeats", "commits", "errors"):
-            setattr(member, column, getattr(member, column) + int(values[column][row]))
-        member.first = min(member.first, int(values["first"][row]))
-        member.last = max(member.last, int(values["last"][row]))
-        if keys["type"][row] >= 0:
-            group.types.add(int(keys["type"][row]))
-    keys, codes = given.keys("groups.errors"), given.values("groups.errors")["codes"]
-    for row in range(len(codes)):
-        group = groups.setdefault(name := context.text(int(keys["group"][row])) or "", _Group(name))
-        group.errors[int(keys["api_key"][row]), int(keys["error_code"][row])] += int(codes[row])
-    keys, values = given.keys("groups.coordinators"), given.values("groups.coordinators")
-    for row, number in enumerate(keys["group"].tolist()):
-        group = groups.setdefault(name := context.text(number) or "", _Group(name))
-        group.answered_at = max(group.answered_at, int(values["answered_at"][row]))
-        group.moved_at = max(group.moved_at, int(values["moved_at"][row]))
-    events = read_events(given.events("groups"), context)
-    for name in set(groups) & set(events):
-        _add_history(groups[name], events[name])
-    _add_lag(given, groups)
-    return list(groups.values())
-
-
-def histories(given: SectionInput) -> dict[str, History]:
-    """The history of each group, by its name: for other sections."""
-    return {group.name: group.history for group in _groups(given) if group.history is not None}
-
-
-def _add_history(group: _Group, events: list[Event]) -> None:
-    seen = {
-        name: Seen(row.first, row.last, row.client[1], row.client[0], row.instance)
-        for name, row in group.members.items()
-        if name
-    }
-    group.history = history_of([event for event in events if not event.member or event.member in seen], seen)
-
-
-def _add_lag(given: SectionInput, groups: dict[str, _Group]) -> None:
-    offsets = read_offsets(given)
-    for name in offsets.committed:
-        groups.setdefault(name, _Group(name))
-    count = Counter(client for group in groups.values() for client in group.clients)
-    shared = frozenset(client for client, number in count.items() if number > 1)
-    for group in groups.values():
-        group.lag = lag_of(group.name, group.history, group.clients, shared, offsets)
-
-
 _ONLY_NOTE = "--group leaves out rows here. Every exchange was read, so the lag is whole."
 
 
@@ -260,7 +143,7 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     """Groups by rebalances and lag, rebalances in order of time, members, lag by topic and partition, errors."""
     wanted = given.options.get("group")
     groups = sorted(
-        (group for group in _groups(given) if wanted is None or group.name in wanted),
+        (group for group in given.once(groups_of) if wanted is None or group.name in wanted),
         key=lambda g: (-len(g.rebalances), -(_sum(p.committed_lag for p in g.lag) or 0), g.name),
     )
     none = "no commits or assignments"
@@ -288,7 +171,7 @@ def _sum(values: object) -> int | None:
     return sum(found) if found else None
 
 
-def _group_row(group: _Group) -> tuple[Value, ...]:
+def _group_row(group: Group) -> tuple[Value, ...]:
     causes = Counter(rebalance.trigger for rebalance in group.rebalances)
     errors: Counter[int] = Counter()
     for (_, code), count in group.errors.items():
@@ -309,14 +192,14 @@ def _group_row(group: _Group) -> tuple[Value, ...]:
     )  # fmt: skip
 
 
-def _longest_cause(group: _Group) -> str | None:
+def _longest_cause(group: Group) -> str | None:
     found = max(group.rebalances, key=lambda r: (r.stop or 0, r.end - r.start), default=None)
     if found is None:
         return None
     return found.trigger if found.who is None else f"{found.trigger} of {found.who}"
 
 
-def _rebalance_rows(groups: Sequence[_Group]) -> list[tuple[Value, ...]]:
+def _rebalance_rows(groups: Sequence[Group]) -> list[tuple[Value, ...]]:
     found = sorted(((r.start, g.name, r) for g in groups for r in g.rebalances), key=lambda item: item[:2])
     return [
         (
@@ -327,7 +210,7 @@ def _rebalance_rows(groups: Sequence[_Group]) -> list[tuple[Value, ...]]:
     ]  # fmt: skip
 
 
-def _member_rows(groups: Sequence[_Group]) -> list[tuple[Value, ...]]:
+def _member_rows(groups: Sequence[Group]) -> list[tuple[Value, ...]]:
     found: list[tuple[Value, ...]] = []
     for group in groups:
         history = group.history
@@ -353,7 +236,7 @@ def member_prefix(member: str) -> str:
     return named if named and named != member else member[:8]
 
 
-def _lag_rows(groups: Sequence[_Group]) -> list[tuple[Value, ...]]:
+def _lag_rows(groups: Sequence[Group]) -> list[tuple[Value, ...]]:
     found: list[tuple[Value, ...]] = []
     for group in groups:
         for topic in sorted({p.topic for p in group.lag}):
@@ -376,7 +259,7 @@ def _number(value: Value) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _partition_rows(groups: Sequence[_Group]) -> list[tuple[Value, ...]]:
+def _partition_rows(groups: Sequence[Group]) -> list[tuple[Value, ...]]:
     parts = [p for group in groups for p in group.lag]
     parts.sort(key=lambda p: (-max(p.committed_lag or 0, p.lag or 0), p.group, p.topic, p.partition))
     return [
@@ -388,7 +271,7 @@ def _partition_rows(groups: Sequence[_Group]) -> list[tuple[Value, ...]]:
     ]  # fmt: skip
 
 
-def _error_rows(groups: Sequence[_Group]) -> list[tuple[Value, ...]]:
+def _error_rows(groups: Sequence[Group]) -> list[tuple[Value, ...]]:
     found: list[tuple[Value, ...]] = [
         (group.name, error_name(code), code, _API_NAMES.get(api, str(api)), count)
         for group in groups
@@ -400,13 +283,14 @@ def _error_rows(groups: Sequence[_Group]) -> list[tuple[Value, ...]]:
 SECTION = Section(
     "groups",
     "Who rebalances, why and for how long, and how far does each group lag?",
-    group_events.FACTS,
-    group_events.FORMS,
+    (),
+    (),
     {
         "groups": GROUPS, "group_lag": LAG, "rebalances": REBALANCES, "group_members": MEMBERS,
         "group_partitions": PARTITIONS, "group_errors": ERRORS,
     },
-    group_events.read,
+    reads_nothing,
     tables,
     under_selection=READ_SELECTED,
+    made_of=("group_reading",),
 )  # fmt: skip

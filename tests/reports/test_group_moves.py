@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from functools import cache
 
-from kafkatap.reports.sections.groups import histories
+from kafkatap.reports.groups.group import groups_of
 from tests.support.section_runs import QUESTIONS, Row, section_input, section_rows
 
 MS = 1_000_000
@@ -40,7 +40,7 @@ def test_each_expulsion_of_the_log_is_found() -> None:
     given = section_input(QUESTIONS / "expulsions.pcap.zst", "groups")
     causes = {"billing": "session timeout", "shipping": "session timeout", "payments": "poll timeout",
               "returns": "leave", "stock": "leave"}  # fmt: skip
-    found = histories(given)
+    found = {group.name: group.history for group in groups_of(given) if group.history is not None}
     assert set(found) == set(expelled()) == set(causes)
     for group, history in found.items():
         assert [x.cause for x in history.expulsions] == [causes[group]] * len(expelled()[group])

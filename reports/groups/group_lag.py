@@ -76,7 +76,7 @@ def read_offsets(given: SectionInput) -> Offsets:
     ends: dict[Partition, int] = {}
     watermarks: dict[Partition, Latest] = {}
     keys, values = given.keys("groups.ends"), given.values("groups.ends")
-    for row, partition in _partitions(keys, context):
+    for row, partition in partitions_of(keys, context):
         if values["end"][row] != _NONE:
             ends[partition] = max(ends.get(partition, 0), int(values["end"][row]))
         if values["time"][row] != _NONE:
@@ -86,7 +86,7 @@ def read_offsets(given: SectionInput) -> Offsets:
         ends[partition] = max(ends.get(partition, 0), found.value)
     positions: dict[Client, dict[Partition, Latest]] = {}
     keys, values = given.keys("groups.positions"), given.values("groups.positions")
-    for row, partition in _partitions(keys, context):
+    for row, partition in partitions_of(keys, context):
         client = context.address(int(keys["client_ip"][row])), context.text(int(keys["client_id"][row]))
         found = Latest(int(values["time"][row]), int(values["offset"][row]))
         mine = positions.setdefault(client, {})
@@ -97,7 +97,7 @@ def read_offsets(given: SectionInput) -> Offsets:
 def _committed(given: SectionInput) -> dict[str, dict[Partition, tuple[Latest, int]]]:
     committed: dict[str, dict[Partition, tuple[Latest, int]]] = {}
     keys, values = given.keys("groups.committed"), given.values("groups.committed")
-    for row, partition in _partitions(keys, given.context):
+    for row, partition in partitions_of(keys, given.context):
         group = committed.setdefault(given.context.text(int(keys["group"][row])) or "", {})
         found, commits = Latest(int(values["time"][row]), int(values["offset"][row])), int(values["commits"][row])
         before, more = group.get(partition, (found, 0))
@@ -105,7 +105,7 @@ def _committed(given: SectionInput) -> dict[str, dict[Partition, tuple[Latest, i
     return committed
 
 
-def _partitions(keys: Mapping[str, Array], context: Context) -> Iterable[tuple[int, Partition]]:
+def partitions_of(keys: Mapping[str, Array], context: Context) -> Iterable[tuple[int, Partition]]:
     """The rows of a form with a topic and a partition."""
     for row, (topic, topic_id, partition) in enumerate(
         zip(keys["topic"].tolist(), keys["topic_id"].tolist(), keys["partition"].tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""Group requests as events and counts: what the section `groups` reads in exchanges.
+"""Group requests as events and counts, with positions and the ends of partitions: what `groups_of` is made of.
 
 Events (rare): each JoinGroup, SyncGroup and LeaveGroup; each heartbeat of a consumer, share or streams group that
 changes something; each heartbeat or commit that is answered REBALANCE_IN_PROGRESS; each request of a classic member
@@ -32,6 +32,8 @@ from ..questions.event_rows import events_of, events_of_facts
 from ..questions.gathered import FactRows, Gathered
 from ..questions.section_counts import Tally
 
+#: The section that reads this, and keeps the events.
+READ_BY = "group-reading"
 JOIN, SYNC, LEAVE, REFUSED, BEAT, ASSIGNED, EXPELLED, TOPIC = range(1, 9)
 #: Types of groups, as in `v3` of BEAT.
 CLASSIC, CONSUMER, SHARE, STREAMS = range(4)
@@ -330,17 +332,22 @@ def _read_offset_fetches(gathered: Gathered, tally: Tally) -> None:
 
 
 def _read_positions(gathered: Gathered, tally: Tally) -> None:
-    """The offsets that consumers fetch next. A follower of a replica is no consumer."""
+    keys, times, offsets, _ = positions_of(gathered)
+    if len(times):
+        tally.add("groups.positions", keys, {"fetches": 1, "time": times, "offset": offsets})
+
+
+def positions_of(gathered: Gathered) -> tuple[dict[str, Array], Array, Array, Array]:
+    """The offsets that consumers fetch next: who and where, times, offsets, and the exchanges' indexes. A follower of a
+    replica is no consumer."""
     rows = gathered.facts("fetch partition")
-    if not len(rows):
-        return
     is_follower = (gathered.top("fetch", "replica_id") >= 0) | (gathered.top("fetch", "replica_state_id") >= 0)
     offset = rows["offset"]
     chosen = np.flatnonzero(~is_follower[rows.exchange] & (offset >= 0))
     at, x = rows.exchange[chosen], gathered.exchanges
     times = np.where(x["request_first"] != NO_TIME, x["request_first"], x["response_last"])
     keys = {"client_id": x["client_id"][at], "client_ip": x["client_ip"][at], **_place(rows, chosen)}
-    tally.add("groups.positions", keys, {"fetches": 1, "time": times[at], "offset": offset[chosen]})
+    return keys, times[at], offset[chosen], at
 
 
 def _place(rows: FactRows, chosen: Array) -> dict[str, Array]:
@@ -350,15 +357,22 @@ def _place(rows: FactRows, chosen: Array) -> dict[str, Array]:
 
 def _read_ends(gathered: Gathered, tally: Tally) -> None:
     """High watermarks of Fetch responses, ends of what Produce appends, and latest offsets of ListOffsets."""
+    place, times, ends = high_watermarks_of(gathered)
+    if len(times):
+        tally.add("groups.ends", place, {"rows": 1, "time": times, "high_watermark": ends})
+    _read_latest(gathered, tally)
+    place, times, ends = appends_of(gathered)
+    if len(times):
+        tally.add("groups.ends", place, {"rows": 1, "end": ends})
+
+
+def high_watermarks_of(gathered: Gathered) -> tuple[dict[str, Array], Array, Array]:
+    """The high watermarks of Fetch responses: places, times, offsets."""
     rows = gathered.facts("fetched partition")
     high_watermark = rows["high_watermark"]
     chosen = np.flatnonzero((high_watermark >= 0) & (rows["error_code"] == 0))
-    if len(chosen):
-        times = gathered.exchanges["response_last"][rows.exchange[chosen]]
-        values = {"rows": 1, "time": times, "high_watermark": high_watermark[chosen]}
-        tally.add("groups.ends", _place(rows, chosen), values)
-    _read_latest(gathered, tally)
-    _read_produced(gathered, tally)
+    times = gathered.exchanges["response_last"][rows.exchange[chosen]]
+    return _place(rows, chosen), times, high_watermark[chosen]
 
 
 def _read_latest(gathered: Gathered, tally: Tally) -> None:
@@ -372,14 +386,15 @@ def _read_latest(gathered: Gathered, tally: Tally) -> None:
         tally.add("groups.ends", _place(rows, chosen), {"rows": 1, "end": rows["offset"][chosen]})
 
 
-def _read_produced(gathered: Gathered, tally: Tally) -> None:
-    """The base offset of each partition in the response, and the records of its batch in the request."""
+def appends_of(gathered: Gathered) -> tuple[dict[str, Array], Array, Array]:
+    """The ends of what Produce appends, by the base offset of each partition in the response, and the records of its
+    batch in the request: places, times, offsets."""
     produced, batches = gathered.facts("produced partition"), gathered.facts("batch")
     base = produced["base_offset"]
     chosen = np.flatnonzero((base >= 0) & (produced["error_code"] == 0))
+    place, times = _place(produced, chosen), gathered.exchanges["response_last"][produced.exchange[chosen]]
     if not len(chosen):
-        return
-    place = _place(produced, chosen)
+        return place, times, base[chosen]
     both = {name: np.concatenate([place[name], batches[name]]).astype(np.int64) for name in place}
     # A topic has a name or an id. Both are numbers of strings.
     topic = np.where(both["topic"] >= 0, 2 * both["topic"], 2 * both["topic_id"] + 1) + 1
@@ -389,4 +404,4 @@ def _read_produced(gathered: Gathered, tally: Tally) -> None:
     _, number = np.unique(number, return_inverse=True)
     records = np.zeros(int(number.max()) + 1, np.int64)
     np.add.at(records, number[len(chosen) :], np.maximum(batches["records"], 0))
-    tally.add("groups.ends", place, {"rows": 1, "end": base[chosen] + records[number[: len(chosen)]]})
+    return place, times, base[chosen] + records[number[: len(chosen)]]

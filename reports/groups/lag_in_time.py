@@ -1,0 +1,98 @@
+"""How far a reader is behind in time, and since when it falls back: from ends and positions over time.
+
+end(t)       the end of the partition, linear between what was captured if that is seconds apart, or else late
+position(t)  the offset that the reader fetches next, which stays until it fetches from another one
+lag(t)       end(t) less position(t)
+
+The reader is behind by the time since end(t) passed its position. Its present fall began where lag(t) was least. A
+reader that catches up has its least lag at the end. One that reads now and then has a fall before, or a rise since,
+that is as large: neither falls back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..batch import Array
+from .group_lag import Latest, PartitionLag
+
+#: A change of the lag in the other direction that counts, as a part of the present fall: half of it is no noise.
+_OTHER_WAY = 0.5
+#: Ends further apart are not estimated between: the partition may have stood still.
+_LONGEST_GAP_NS = 4_000_000_000
+_SECOND = 1_000_000_000
+
+
+class FallBack(NamedTuple):
+    """A reader that falls back. `behind_ns`: since the end passed its position, and `is_at_least` if it had before the
+    capture. `since`, `until`: of the present fall, ns since the epoch. `records`: what the lag grew by since.
+    `appended`: what the partition did."""
+
+    behind_ns: int
+    is_at_least: bool
+    since: int
+    until: int
+    records: int
+    appended: float
+
+    @property
+    def records_per_s(self) -> float:
+        """How fast the lag grows."""
+        return self.records * _SECOND / (self.until - self.since)
+
+    @property
+    def appended_per_s(self) -> float:
+        """How fast the partition grows."""
+        return self.appended * _SECOND / (self.until - self.since)
+
+    @property
+    def fallen_ns(self) -> float:
+        """The lag's growth in time: how long the partition needs for as many records."""
+        return (self.until - self.since) * self.records / self.appended
+
+
+def fall_back(lag: PartitionLag, positions: Sequence[Latest], ends: Sequence[Latest]) -> FallBack | None:
+    """How a reader falls back on a partition, None: it does not, or too little was captured. `lag`: at the end.
+    `positions`, `ends`: over time, in any order."""
+    if not lag.lag or lag.position is None or lag.end is None or len(ends) < 2 or not positions:
+        return None
+    start = min(ends).time
+    at, size = _columns(ends, start)
+    size = np.maximum.accumulate(size)
+    size[-1] = max(size[-1], lag.end)
+    moments, offsets = _columns(positions, start)
+    seen = (moments >= 0) & (moments <= at[-1])
+    moments, offsets = moments[seen], offsets[seen]
+    if not len(moments):
+        return None
+    then = np.interp(moments, at, size)
+    # Each time both before and after the position moves, and the end of the capture.
+    times = np.append(np.repeat(moments, 2), at[-1])
+    lags = np.append(np.stack([then - np.append(offsets[:1], offsets[:-1]), then - offsets], axis=1), lag.lag)
+    lags = np.maximum(lags, 0)  # ends between two that were captured are estimates
+    least = len(lags) - 1 - int(np.argmin(lags[::-1]))
+    grown, since = lag.lag - lags[least], int(times[least])
+    other_way = max(_largest_rise(lags[: least + 1]), _largest_rise(lags[least:][::-1]))
+    appended = float(size[-1] - np.interp(since, at, size))
+    if since >= at[-1] or grown <= 0 or appended <= 0 or other_way > _OTHER_WAY * grown:
+        return None
+    passed = int(np.searchsorted(size, lag.position, side="right"))
+    when = float(at[0])
+    if 0 < passed < len(size):
+        when = float(np.interp(lag.position, size[passed - 1 : passed + 1], at[passed - 1 : passed + 1]))
+        when = max(when, float(at[passed]) - _LONGEST_GAP_NS)
+    return FallBack(int(at[-1] - when), passed == 0, start + since, start + int(at[-1]), round(float(grown)), appended)
+
+
+def _columns(points: Sequence[Latest], start: int) -> tuple[Array, Array]:
+    """Times since `start`, ascending, and values: float64."""
+    rows = np.array(sorted(points), np.int64)
+    return (rows[:, 0] - start).astype(np.float64), rows[:, 1].astype(np.float64)
+
+
+def _largest_rise(values: Array) -> float:
+    """The largest difference of a value to one before it."""
+    return float(np.max(values - np.minimum.accumulate(values)))

@@ -1,0 +1,167 @@
+"""A group that falls behind is named with the lag that kafka-consumer-groups shows; others are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kafkatap.reports.advice.open_transactions import cause_of
+from kafkatap.reports.batch import Context
+from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.findings import ERROR, WARNING, Finding, Party
+from kafkatap.reports.groups.group import groups_of
+from kafkatap.reports.groups.group_lag import ASSIGNMENT, Latest, PartitionLag
+from kafkatap.reports.groups.lag_in_time import FallBack, fall_back
+from kafkatap.reports.sections.advice import findings
+from kafkatap.reports.sections.folding import folded
+from tests.support.section_runs import QUESTIONS, section_input
+
+from .advice_samples import FOLDER, SECOND, found, of, truth
+
+START = 1_800_000_000 * SECOND
+#: The records that come in 2 s, and are sent together.
+BATCH = 40
+MS = 1_000_000
+
+
+def test_the_lag_is_that_of_the_tool() -> None:
+    (finding,) = found("lagging-group")
+    given = truth("lagging-group")
+    described = {(group, partition): rest for group, _, partition, *rest in given["described"]}
+    committed, end, lag = described["fulfilment", 0]
+    numbers = finding.numbers
+    position = int(str(numbers["position"]))
+    assert finding.id == "lagging_group"
+    assert committed <= position <= committed + BATCH  # what the reader has fetched, and not worked on
+    assert (numbers["lag"], numbers["lag_all"]) == (end - position, end - position)
+    assert (numbers["partition"], numbers["partitions"], numbers["partitions_read"]) == (0, 1, 2)
+    assert f'"fulfilment" is {end - position} records ' in finding.text
+    seconds = (given["end_ms"] - given["record_ms"][0]) / 1000
+    assert numbers["falls_back_per_s"] == pytest.approx(lag / seconds, rel=0.15)
+    assert finding.party("group") == "fulfilment"
+    assert finding.party("client") == "fulfilment-1"
+
+
+def test_the_time_behind_is_that_of_the_oldest_record_that_was_not_read() -> None:
+    (finding,) = found("lagging-group")
+    given = truth("lagging-group")
+    produced = given["record_ms"][int(str(finding.numbers["position"])) - given["backlog"]]
+    behind_ns = int(str(finding.numbers["behind_ns"]))
+    # The end was captured for the last time between the last record and the end. The producer sends each 2 s.
+    assert (given["record_ms"][-1] - produced) * MS - 2 * SECOND <= behind_ns <= (given["end_ms"] - produced) * MS
+
+
+def test_groups_that_keep_up_catch_up_or_commit_seldom_are_not_named() -> None:
+    """`nightly` is still far behind, and `archive` has committed nothing; in the second recording all read."""
+    for name in ("lagging-group", "lagging-group-right"):
+        described = {(group, partition): lag for group, _, partition, *_, lag in truth(name)["described"]}
+        assert described["archive", 0] > 400
+        assert {finding.party("group") for finding in found(name)} <= {"fulfilment"}
+    assert found("lagging-group-right") == ()
+    nightly = {(group, partition): lag for group, _, partition, *_, lag in truth("lagging-group")["described"]}
+    assert nightly["nightly", 0] > 100
+
+
+@pytest.mark.parametrize("name", ["groups", "elsewhere-groups"])
+def test_groups_in_short_recordings_are_not_named(name: str) -> None:
+    """Lag of a few seconds, of members that left, and of a coordinator that moved away."""
+    given = section_input(QUESTIONS / f"{name}.pcap.zst", "advice")
+    assert any(lag.lag or lag.committed_lag for group in given.once(groups_of) for lag in group.lag)
+    assert "lagging_group" not in [finding.id for finding in findings(given)]
+
+
+def test_a_reader_that_an_open_transaction_holds_has_it_as_its_cause() -> None:
+    given = section_input(FOLDER / "open-transaction.pcap.zst", "advice")
+    (transaction,) = of("open-transaction", "open_transaction")
+    held = int(str(transaction.numbers["offset"]))
+    ledger = ("127.0.0.1", "ledger")
+    assert cause_of(given, ledger, ("orders", 0, held)) == transaction.key
+    assert cause_of(given, ledger, ("orders", 0, held + 1)) is None
+    assert cause_of(given, ("127.0.0.1", "dashboard"), ("orders", 0, held)) is None
+
+
+READER = (Party("client", "fulfilment-1"), Party("host", "10.0.0.7"))
+LAG = Finding("lagging_group", WARNING, "advice", "", 60 * SECOND, START, parties=(Party("group", "g"), *READER))
+SLOW = Finding("slow_network", WARNING, "slow", "", 60 * SECOND, START, parties=READER[:1])
+
+
+@pytest.mark.parametrize(
+    ("other", "parties", "is_cause"),
+    [
+        ("mtu_black_hole", READER, True),
+        ("mtu_black_hole", (READER[0], Party("host", "10.0.0.8")), False),
+        ("throttled", READER[:1], True),
+        ("throttled", (Party("client", "fulfilment-2"),), False),
+        ("nagle", READER, False),
+    ],
+)
+def test_what_keeps_the_client_from_reading_is_the_cause(
+    other: str, parties: tuple[Party, ...], is_cause: bool
+) -> None:
+    cause = Finding(other, ERROR, "advice", "", SECOND, START, parties=parties)
+    found = folded([("advice", cause), ("advice", LAG)], ReportCounts(), Context())
+    assert [finding.cause for _, finding in found] == [None, cause.key if is_cause else None]
+
+
+def test_lag_explains_no_slow_client() -> None:
+    found = folded([("advice", LAG), ("latency", SLOW)], ReportCounts(), Context())
+    assert [finding.cause for _, finding in found] == [None, None]
+
+
+# ------------------------------------------------------------ readers that are made
+
+
+def curve(values: np.ndarray) -> list[Latest]:
+    """A value for each second."""
+    return [Latest(START + second * SECOND, int(value)) for second, value in enumerate(values)]
+
+
+def read(positions: np.ndarray, ends: np.ndarray) -> FallBack | None:
+    position, end = int(positions[-1]), int(ends[-1])
+    lag = PartitionLag("g", "t", 0, None, None, 0, position, START, end, (None, "c"), ASSIGNMENT)
+    return fall_back(lag, curve(positions), curve(ends)[::-1])
+
+
+SECONDS = np.arange(101)
+
+
+def test_a_reader_that_stops() -> None:
+    """It reads 20 records each second until it stops after 40 s."""
+    fall = read(np.minimum(SECONDS, 40) * 20, SECONDS * 20)
+    assert fall == FallBack(60 * SECOND, False, START + 40 * SECOND, START + 100 * SECOND, 1200, 1200.0)
+    assert fall is not None
+    assert (fall.records_per_s, fall.appended_per_s, fall.fallen_ns) == (20, 20, 60 * SECOND)
+
+
+def test_a_reader_of_half_the_records() -> None:
+    fall = read(SECONDS * 10, SECONDS * 20)
+    assert fall == FallBack(50 * SECOND, False, START, START + 100 * SECOND, 1000, 2000.0)
+
+
+def test_a_reader_that_was_behind_before_the_capture() -> None:
+    fall = read(SECONDS * 10, 5000 + SECONDS * 20)
+    assert fall is not None
+    assert (fall.behind_ns, fall.is_at_least, fall.records) == (100 * SECOND, True, 1000)
+
+
+def test_ends_far_apart_are_not_estimated() -> None:
+    """Nothing is captured for 96 s, then 500 records are there: of the 96 s before, 4 may count."""
+    ends = [Latest(START, 100), Latest(START + 96 * SECOND, 600), Latest(START + 100 * SECOND, 600)]
+    lag = PartitionLag("g", "t", 0, None, None, 0, 100, START, 600, (None, "c"), ASSIGNMENT)
+    fall = fall_back(lag, [Latest(START + n * SECOND, 100) for n in (0, 50, 100)], ends)
+    assert fall is not None
+    assert fall.behind_ns == 8 * SECOND
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [
+        5000 + SECONDS * 30 - 4000,  # catches up
+        5000 + SECONDS * 20 - 600,  # stays as far behind
+        5000 + (SECONDS + 1) // 25 * 500,  # reads all that is there each 25 s
+        5000 + np.maximum(SECONDS * 40 - 2400, np.minimum(SECONDS * 10, 400)),  # fell back, and catches up since
+        5000 + SECONDS * 20,  # keeps up
+    ],
+)
+def test_readers_that_do_not_fall_back(positions: np.ndarray) -> None:
+    assert read(np.minimum(positions, 5000 + SECONDS * 20), 5000 + SECONDS * 20) is None
