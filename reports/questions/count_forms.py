@@ -95,6 +95,16 @@ class FormCounts:
         keys = self.histograms.keys[chosen]
         return keys >> OWNER_SHIFT, keys & (BUCKETS - 1), self.histograms.counts[chosen]
 
+    def in_order(self, ranks: Mapping[str, Array]) -> FormCounts:
+        """The same rows in order of their keys. `ranks`: by the kind of key, those of numbers in order of what they
+        name, and last that of -1."""
+        keys = self.table.key_rows()
+        columns = [
+            ranks[kind][keys[:, i]] if kind in ranks else keys[:, i] for i, kind in enumerate(self.form.keys.values())
+        ]
+        order = np.lexsort(columns[::-1])
+        return self if (order[1:] > order[:-1]).all() else self._with_rows(order)
+
     def without_small_rows(self, rows: int, other: int) -> FormCounts:
         """Counts of no more than `rows` rows. If there are more, half of that is left, and the others are added up. Of
         those, too, only the largest stay if there are too many. `other`: the number of the text "(other)"."""

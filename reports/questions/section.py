@@ -69,6 +69,7 @@ class SectionInput:
         self, sections: SectionCounts, counts: ReportCounts, context: Context, options: Mapping[str, Any]
     ) -> None:
         self.sections, self.counts, self.context, self.options = sections, counts, context, options
+        sections.put_in_order(context)
         self._made: dict[Callable[[SectionInput], Any], Any] = {}
 
     def once(self, make: Callable[[SectionInput], _Made]) -> _Made:

@@ -13,7 +13,7 @@ import numpy as np
 
 from kafkatap.kernels.arrays import joined
 
-from ..batch import Array, Batch
+from ..batch import Array, Batch, Names
 from .count_forms import ADDRESS, TEXT, FormCounts, empty_values
 from .event_rows import EVENT, EVENT_ADDRESSES, EVENT_TEXTS, in_order
 from .gathered import Gathered
@@ -28,6 +28,13 @@ EVENTS = 1_000_000
 def _no_other() -> int:
     """Counts from another process are merged, and not limited, so they need no such text."""
     raise AssertionError
+
+
+def _ranks(numbers: Array, name: Callable[[int], Any]) -> Array:
+    """The place of each number (int64, ascending) in order of names, by number, and last -1 for -1."""
+    found = np.full(int(numbers.max(initial=-1)) + 2, -1, np.int64)
+    found[sorted(numbers.tolist(), key=name)] = np.arange(len(numbers))
+    return found
 
 
 class Tally:
@@ -128,6 +135,15 @@ class SectionCounts:
         found = in_order(joined(self._events[section], EVENT))[-EVENTS:]
         self._events[section] = [found]
         return found
+
+    def put_in_order(self, names: Names) -> None:
+        """Put the rows of counts in order of their keys: the same for every way to read, whatever came first."""
+        texts, addresses = self.names_used()
+        ranks = {
+            TEXT: _ranks(texts, lambda n: names.strings[n] or b""),
+            ADDRESS: _ranks(addresses, names.addresses.__getitem__),
+        }
+        self.forms = {name: counts.in_order(ranks) if len(counts) else counts for name, counts in self.forms.items()}
 
     def forget_events(self, section: str, before: int) -> None:
         """Drop the events of a section from before a time, ns since the epoch."""

@@ -225,7 +225,7 @@ def _row(key: Key, group: Sequence[Attempt], context: Context) -> tuple[Value, .
 
 
 def _auth(given: SectionInput, found: Sequence[Attempt]) -> ReportTable:
-    """Rows by failures, then by attempts."""
+    """Rows by failures, then by attempts, names and time."""
     context = given.context
     values = [_row(key, group, context) for key, group in _grouped(found, context).items()]
     for t in failed_tls(given):
@@ -234,7 +234,7 @@ def _auth(given: SectionInput, found: Sequence[Attempt]) -> ReportTable:
             context.address(t.client), None, None, None, t.connections, t.failed, 0, None, None, t.outcome, None, where,
             t.failed, t.first, t.last,
         ))  # fmt: skip
-    values.sort(key=lambda row: (-int(row[5] or 0), -int(row[4] or 0), str(row[:4])))  # type: ignore[arg-type]
+    values.sort(key=lambda row: (-int(row[5] or 0), -int(row[4] or 0), str(row[:4]), row[-2]))  # type: ignore[arg-type]
     notes = (
         "user: of the tokens of PLAIN and SCRAM. Passwords and other parts of a token are never shown.",
         "TLS alerts: of connections with TLS whose handshake failed, as far as they can be read.",
