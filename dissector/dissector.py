@@ -539,8 +539,8 @@ class Dissector:
             return bound.tables
         pool, decoder = self._pool, self._decoder
         return Tables(
-            pool.data, self.connections, self.streams, self.silences, self.segments, self._segments.free, self.exchanges,
-            self.links, self._exchanges.free, self._finished, self._jobs, strings, self.programs.code,
+            pool.data, self.connections, self.streams, self.silences, self.segments, self._segments.free,
+            self.exchanges, self.links, self._exchanges.free, self._finished, self._jobs, strings, self.programs.code,
             self._index, decoder.tape, decoder.scratch, pool.free, pool.deferred, self._state, self._counts,
         )  # fmt: skip
 

@@ -33,9 +33,10 @@ _NO_CONNECTIONS = np.zeros(0, np.int64)
 _NO_FLOWS, _NO_ROWS, _NO_DIRECTIONS = np.zeros(0, FLOW), np.zeros(0, CONNECTION), np.zeros(0, DIRECTION)
 _NO_MEASURES, _NO_RECOVERIES = np.zeros(0, MEASURE), np.zeros(0, RECOVERY)
 
-#: Blocks between two searches for connections that are over. This many changes of connections cause an earlier one.
+#: Blocks between two searches for connections that are over. So many changes of connections cause an earlier one, or
+#: this part of all connections if that is more: a search reads all their rows.
 REAP_EVERY = 16
-REAP_CHANGES = 32_768
+REAP_CHANGES, REAP_SHARE = 16_384, 8
 
 
 class Assembled(NamedTuple):
@@ -122,7 +123,8 @@ class Assembly:
         assembler.end_block()
         self._blocks += 1
         changes = assembler.begun_and_closed
-        if self._blocks % REAP_EVERY == 0 or changes - self._reaped_at > REAP_CHANGES:
+        enough = max(REAP_CHANGES, assembler.connections_in_use // REAP_SHARE)
+        if self._blocks % REAP_EVERY == 0 or changes - self._reaped_at > enough:
             self._reaped_at = changes
             yield from self._end(buffer, everything=False)
 

@@ -201,7 +201,8 @@ def _add_sums(rows: Array, known: Array, streams: Array, silences: Array) -> Non
             rows[f"{message}_{name}_ns"] = silences[f"{name}_sum_ns"][first + direction]
     for name in ("request_transfer_ns", "request_receiver_ns"):
         rows[name] -= known["muted_sum_ns"]
-    rows["exchanges"] = known["exchanges"]
+    for name in ("exchanges", "unanswered"):
+        rows[name] = known[name]
     for name in ("total", "hol_wait", "throttle_wait", "broker", "wait_loss"):
         rows[f"{name}_ns"] = known[f"{name}_sum_ns"]
 

@@ -104,9 +104,7 @@ class Assembler:
         self.fragments = FragmentTable()
         self.segment_filter = segment_filter
         self.segments = untouched(65_536, SEGMENT)
-        self._connections = SlotTable(
-            connections, moves=True, connections=CONNECTION, directions=Column(DIRECTION, 2)
-        )
+        self._connections = SlotTable(connections, moves=True, connections=CONNECTION, directions=Column(DIRECTION, 2))
         self._recoveries = Table(64, recoveries=RECOVERY)
         clear_recovery(self.recoveries[0])
         self._held = SlotTable(256, held=HELD)
@@ -314,6 +312,11 @@ class Assembler:
     def begun_and_closed(self) -> int:
         """How many connections began so far, plus how many were closed: grows with what there is to end."""
         return int(self._numbers.item(_NEXT_SERIAL) + self._numbers.item(_CLOSED))
+
+    @property
+    def connections_in_use(self) -> int:
+        """How many rows of connections are in use."""
+        return self._connections.in_use
 
     @property
     def packet_counts(self) -> dict[str, int]:

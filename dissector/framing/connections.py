@@ -86,6 +86,7 @@ CONNECTION = record_dtype(
     ("mechanism", "i4"),  # of SASL
     ("advertised", "i4"),  # the APIs beyond Kafka's own that its broker lists (`advertised`)
     ("tls_records", "i4"),
+    ("unanswered", "i4"),  # of its exchanges: those without a response that was expected
     ("rebalance_ms", "i4"),  # of its latest JoinGroup request, until the SyncGroup request after it; 0
     ("unknown_chunks", "i4"),  # chunks without Kafka; counted until it is Kafka
     ("source_port", "i4"),  # ... and its port; -1 for none
@@ -100,8 +101,8 @@ CONNECTION = record_dtype(
 
 #: What connections and streams add up for tables: no message depends on it.
 CONNECTION_SUMS = (
-    "exchanges", "total_sum_ns", "hol_wait_sum_ns", "throttle_wait_sum_ns", "broker_sum_ns", "wait_loss_sum_ns",
-    "muted_sum_ns",
+    "exchanges", "unanswered", "total_sum_ns", "hol_wait_sum_ns", "throttle_wait_sum_ns", "broker_sum_ns",
+    "wait_loss_sum_ns", "muted_sum_ns",
 )  # fmt: skip
 STREAM_SUMS = ("transfer_sum_ns",)
 SILENCE_SUMS = ("loss_sum_ns", "receiver_sum_ns", "sender_sum_ns", "unexplained_sum_ns")
@@ -200,6 +201,7 @@ def clear_connection(connection, serial, key):  # type: ignore[no-untyped-def]
     connection.mute_end = NO_TIME
     connection.mute_begin = NO_TIME
     connection.exchanges = 0
+    connection.unanswered = 0
     connection.total_sum_ns = 0
     connection.hol_wait_sum_ns = 0
     connection.throttle_wait_sum_ns = 0
