@@ -23,6 +23,7 @@ from .framing.connections import (
     STREAM_AT_START,
     STREAM_IN_SYNC,
 )
+from .framing.silences import silence_of
 from .framing.tables import Tables
 from .strings import StringTable
 
@@ -161,19 +162,20 @@ def _put_stream(t, out, at, stream):  # type: ignore[no-untyped-def]
     at = put_int(out, at, np.int64(stream.seq_first) if stream.passed else np.int64(0))
     at = put_int(out, at, stream.last if stream.passed else np.int64(0))
     for_frame = np.int64(1 if stream.passed else 0)
-    at = put_int(out, at, for_frame * stream.quiet_ns)
-    at = put_int(out, at, for_frame * stream.quiet_loss_ns)
-    at = put_int(out, at, for_frame * stream.quiet_receiver_ns)
-    at = put_int(out, at, for_frame * stream.quiet_sender_ns)
-    at = put_int(out, at, for_frame * stream.quiet_nagle_ns)
-    at = put_int(out, at, for_frame * stream.quiet_unknown_ns)
-    at = put_int(out, at, for_frame * stream.quiet_late_ns)
-    at = put_int(out, at, stream.loss_ns)
-    at = put_int(out, at, stream.receiver_ns)
-    at = put_int(out, at, stream.sender_ns)
-    at = put_int(out, at, stream.nagle_ns)
-    at = put_int(out, at, stream.unknown_ns)
-    at = put_int(out, at, stream.late_ns)
+    silence = silence_of(t, stream)
+    at = put_int(out, at, for_frame * silence.quiet_ns)
+    at = put_int(out, at, for_frame * silence.quiet_loss_ns)
+    at = put_int(out, at, for_frame * silence.quiet_receiver_ns)
+    at = put_int(out, at, for_frame * silence.quiet_sender_ns)
+    at = put_int(out, at, for_frame * silence.quiet_nagle_ns)
+    at = put_int(out, at, for_frame * silence.quiet_unknown_ns)
+    at = put_int(out, at, for_frame * silence.quiet_late_ns)
+    at = put_int(out, at, silence.loss_ns)
+    at = put_int(out, at, silence.receiver_ns)
+    at = put_int(out, at, silence.sender_ns)
+    at = put_int(out, at, silence.nagle_ns)
+    at = put_int(out, at, silence.unknown_ns)
+    at = put_int(out, at, silence.late_ns)
     at = put_int(out, at, stream.retry if stream.mode != STREAM_IN_SYNC else np.int64(-1))
     number = np.int64(stream.segments_first)
     while number >= 0:

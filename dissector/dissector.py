@@ -25,7 +25,7 @@ from .drain import DRAINED, NEEDS_INSPECTION, drain_frames
 from .dtypes import EXCHANGE, EXCHANGE_STRINGS, IN_FLIGHT, LATE_NS, MAX_FRAME, NO_TIME, RESULT
 from .framing.buffers import FREE_KEPT, BufferPool
 from .framing.chunks import read_chunks
-from .framing.connections import CONNECTION, CONNECTION_SUMS, STREAM, STREAM_SUMS
+from .framing.connections import CONNECTION, CONNECTION_SUMS, SILENCE, SILENCE_SUMS, STREAM, STREAM_SUMS
 from .framing.tables import (
     CLOSED_BY_BIT,
     FRAME_COUNTS,
@@ -36,6 +36,7 @@ from .framing.tables import (
     FULL_JOBS,
     FULL_POOL,
     FULL_SEGMENTS,
+    FULL_SILENCES,
     FULL_STRINGS,
     FULL_TEXT,
     HEAD_KEPT,
@@ -118,8 +119,9 @@ class Dissector:
         self._index = chosen.framed_index
         self._decoder = BodyDecoder(chosen, load_whole, self.strings)
         self._connections = Table(
-            _CONNECTIONS, connections=CONNECTION, streams=Column(STREAM, 2), ends=Column(np.int32, 8)
+            _CONNECTIONS, moves=True, connections=CONNECTION, streams=Column(STREAM, 2), ends=Column(np.int32, 8)
         )
+        self._silences = Table(64, silences=SILENCE)
         self._segments = SlotTable(4_096, segments=SEGMENT)
         self._exchanges = SlotTable(65_536, exchanges=EXCHANGE, links=LINK, marks=np.uint64)
         self._pool = BufferPool()
@@ -190,6 +192,11 @@ class Dissector:
     def streams(self) -> Array:
         """STREAM rows, two for each connection."""
         return self._connections["streams"]
+
+    @property
+    def silences(self) -> Array:
+        """SILENCE rows, by the numbers in `STREAM.silence_row`."""
+        return self._silences["silences"]
 
     @property
     def exchanges(self) -> Array:
@@ -317,6 +324,8 @@ class Dissector:
             self.streams[name][streams] = 0
         for name in STREAM_SUMS:
             self.streams[name][streams] = 0
+        for name in SILENCE_SUMS:
+            self.silences[name][self.streams["silence_row"][streams]] = 0
         for name in CONNECTION_SUMS:
             self.connections[name][connections] = 0
 
@@ -391,6 +400,8 @@ class Dissector:
             self._pool.grow(self.pool_used)
         elif full == FULL_SEGMENTS:
             self._segments.grow()
+        elif full == FULL_SILENCES:
+            self._silences.grow()
         elif full == FULL_STRINGS:
             self.strings.grow()
         elif full == FULL_TEXT:
@@ -528,8 +539,8 @@ class Dissector:
             return bound.tables
         pool, decoder = self._pool, self._decoder
         return Tables(
-            pool.data, self.connections, self.streams, self.segments, self._segments.free, self.exchanges,
-            self.links, self._exchanges.free, self._finished, self._jobs, strings, self.programs.code,
+            pool.data, self.connections, self.streams, self.silences, self.segments, self._segments.free,
+            self.exchanges, self.links, self._exchanges.free, self._finished, self._jobs, strings, self.programs.code,
             self._index, decoder.tape, decoder.scratch, pool.free, pool.deferred, self._state, self._counts,
         )  # fmt: skip
 

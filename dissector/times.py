@@ -30,7 +30,7 @@ import numpy as np
 
 from kafkatap.kernels.decorator import helper
 
-from .dtypes import ANSWERED, FETCHES, INCOMPLETE, NO_INT32, NO_TIME, WAITS
+from .dtypes import ANSWERED, FETCHES, INCOMPLETE, NO_INT32, NO_REPLY_EXPECTED, NO_TIME, ORPHAN_RESPONSE, WAITS
 from .exchanges import FETCH, FETCH_219, PRODUCE, PRODUCE_219
 from .framing.connections import ANSWERS_LATE, AT_ONCE, AT_ONCE_IN_DOUBT, AT_ONCE_PROVEN, AT_ONCE_UNKNOWN
 
@@ -248,6 +248,8 @@ def _add_up(x, connection):  # type: ignore[no-untyped-def]
         connection.throttle_wait_sum_ns += x.throttle_wait_ns
         if x.api_key not in WAITS:
             connection.broker_sum_ns += x.broker_ns
+    elif x.outcome != NO_REPLY_EXPECTED and x.outcome != ORPHAN_RESPONSE:
+        connection.unanswered += 1
 
 
 @helper

@@ -21,6 +21,7 @@ from kafkatap.reassembly.dtypes import (
     MEASURE,
     OPENING_HINT,
     OPENING_UNKNOWN,
+    RECOVERY,
     ROW_OPEN,
 )
 
@@ -30,11 +31,12 @@ Array = np.ndarray[Any, Any]
 _NO_BYTES = np.zeros(1, np.uint8)
 _NO_CONNECTIONS = np.zeros(0, np.int64)
 _NO_FLOWS, _NO_ROWS, _NO_DIRECTIONS = np.zeros(0, FLOW), np.zeros(0, CONNECTION), np.zeros(0, DIRECTION)
-_NO_MEASURES = np.zeros(0, MEASURE)
+_NO_MEASURES, _NO_RECOVERIES = np.zeros(0, MEASURE), np.zeros(0, RECOVERY)
 
-#: Blocks between two searches for connections that are over. This many changes of connections cause an earlier one.
+#: Blocks between two searches for connections that are over. So many changes of connections cause an earlier one, or
+#: this part of all connections if that is more: a search reads all their rows.
 REAP_EVERY = 16
-REAP_CHANGES = 32_768
+REAP_CHANGES, REAP_SHARE = 16_384, 8
 
 
 class Assembled(NamedTuple):
@@ -58,6 +60,7 @@ class Assembled(NamedTuple):
     last: int | None = None
     ended_early: int = 0  # connections that ended only because so many others are newer
     ended_measures: Array = _NO_MEASURES  # MEASURE, two for each connection, of a run that measures
+    ended_recoveries: Array = _NO_RECOVERIES  # RECOVERY, two for each connection
     secrets: bytes = b""  # TLS key logs that the captures had before these packets
 
     def __repr__(self) -> str:
@@ -120,7 +123,8 @@ class Assembly:
         assembler.end_block()
         self._blocks += 1
         changes = assembler.begun_and_closed
-        if self._blocks % REAP_EVERY == 0 or changes - self._reaped_at > REAP_CHANGES:
+        enough = max(REAP_CHANGES, assembler.connections_in_use // REAP_SHARE)
+        if self._blocks % REAP_EVERY == 0 or changes - self._reaped_at > enough:
             self._reaped_at = changes
             yield from self._end(buffer, everything=False)
 
@@ -140,7 +144,7 @@ class Assembly:
         measures["zero_since"] = 0  # the other run counts that time
         return Assembled(
             _NO_BYTES, assembler.pool, assembler.chunks, 0, len(assembler.connections), _NO_CONNECTIONS, _NO_FLOWS,
-            connections, rows, directions, ended_measures=measures,
+            connections, rows, directions, ended_measures=measures, ended_recoveries=self._recoveries(directions),
         )  # fmt: skip
 
     def discount(self) -> Array:
@@ -168,11 +172,11 @@ class Assembly:
         """All connections that did not end so far, as if they ended now. They go on."""
         assembler = self.assembler
         numbers = np.flatnonzero(assembler.connections["used"] == ROW_OPEN)
+        directions = taken(assembler.directions, (2 * numbers[:, None] + (0, 1)).reshape(-1))
         return Assembled(
             _NO_BYTES, assembler.pool, assembler.chunks, 0, len(assembler.connections), _NO_CONNECTIONS, _NO_FLOWS,
-            numbers, taken(assembler.connections, numbers),
-            taken(assembler.directions, (2 * numbers[:, None] + (0, 1)).reshape(-1)),
-            ended_measures=self._measures(numbers),
+            numbers, taken(assembler.connections, numbers), directions,
+            ended_measures=self._measures(numbers), ended_recoveries=self._recoveries(directions),
         )  # fmt: skip
 
     def _measures(self, connections: Array) -> Array:
@@ -180,6 +184,10 @@ class Assembly:
         if not self.assembler.is_measured:
             return _NO_MEASURES
         return taken(self.assembler.measures, (2 * connections[:, None] + (0, 1)).reshape(-1))
+
+    def _recoveries(self, directions: Array) -> Array:
+        """Copies of the RECOVERY rows of DIRECTION rows."""
+        return taken(self.assembler.recoveries, directions["recovery_row"])
 
     def _end(self, buffer: Array, everything: bool, idle: int = 0) -> Iterator[Assembled]:
         now = self.latest if self.capture_end is None or not everything else self.capture_end
@@ -208,14 +216,15 @@ class Assembly:
             flows = taken(assembler.flows, assembler.connections["flow"][started])
             if len(self._ports):
                 self._orient_by_port(table, places, flows)
-        rows, directions, measures = _NO_ROWS, _NO_DIRECTIONS, _NO_MEASURES
+        rows, directions, measures, recoveries = _NO_ROWS, _NO_DIRECTIONS, _NO_MEASURES, _NO_RECOVERIES
         if len(ended):
             measures = self._measures(ended)
             rows = taken(assembler.connections, ended)
             directions = taken(assembler.directions, (2 * ended[:, None] + (0, 1)).reshape(-1))
+            recoveries = self._recoveries(directions)
         return Assembled(
             block, assembler.pool, table, count, len(assembler.connections), started, flows, ended, rows, directions,
-            packets, first, last, 0, measures,
+            packets, first, last, 0, measures, recoveries,
         )  # fmt: skip
 
     def _orient_by_port(self, chunks: Array, started: Array, flows: Array) -> None:

@@ -81,19 +81,19 @@ class EndedConnections:
         self.not_captured = self.duplicates = self.decrypted = 0
 
     def add(
-        self, part: Assembled, known: Array, streams: Array, ends: Array, proxies: Array,
+        self, part: Assembled, known: Array, streams: Array, silences: Array, ends: Array, proxies: Array,
         tls: Array | None = None, has_keys: bool = False,
     ) -> None:  # fmt: skip
         """Add the connections that ended with a part.
 
-        `known`: the dissector's CONNECTION rows of them. `streams`: STREAM (2n,), two for each. `ends`: int32 (n, 4),
-        address number and port of the client, then of the broker. `proxies`: int32 (n, 2), those of a proxy, -1.
-        `tls`: TLS_ROW, one for each; None if the TLS
-        layer found none among them. `has_keys`: the run has a key log.
+        `known`: the dissector's CONNECTION rows of them. `streams`: STREAM (2n,), two for each; `silences`: their
+        SILENCE rows. `ends`: int32 (n, 4), address number and port of the client, then of the broker. `proxies`: int32
+        (n, 2), those of a proxy, -1. `tls`: TLS_ROW, one for each; None if the TLS layer found none among them.
+        `has_keys`: the run has a key log.
         """
         rows = self._made(part, known, ends)
         _add_tls(rows, tls, has_keys)
-        _add_sums(rows, known, streams)
+        _add_sums(rows, known, streams, silences)
         if len(part.ended_measures):
             _add_measures(rows, part, known)
         rows["proxy_ip"], rows["proxy_port"] = proxies.T
@@ -125,20 +125,20 @@ class EndedConnections:
         client = np.maximum(known["client"], 0)
         first = 2 * np.arange(len(known))
         for prefix, direction in (("client_", client), ("broker_", 1 - client)):
-            sent = part.ended_directions[first + direction]
+            sent, more = part.ended_directions[first + direction], part.ended_recoveries[first + direction]
             for name in _OF_DIRECTION:
                 rows[prefix + name] = sent[name]
             rows[prefix + "duplicates"] = sent["duplicate_packets"]
-            rows[prefix + "spurious_retransmissions"] = sent["spurious_packets"]
+            rows[prefix + "spurious_retransmissions"] = more["spurious_packets"]
             rows[prefix + "window_scale"] = sent["shift"]
             rows[prefix + "unacknowledged_bytes"] = np.maximum(
-                np.maximum(sent["next"], sent["sent"]) - sent["acked"], 0
+                np.maximum(sent["next"], more["sent"]) - sent["acked"], 0
             )
             rows[prefix + "bytes"] = sent["bytes"] - sent["retransmitted_bytes"] - sent["stray_bytes"]
-        mine = part.ended_directions[first + client]
-        is_lost = mine["copy_end"] != 0
-        rows["client_lost_bytes"] = np.where(is_lost, np.maximum(mine["next"] - mine["copy_from"], 0), 0)
-        rows["client_lost_at"] = np.where(is_lost, mine["copy_at"], 0)
+        mine, more = part.ended_directions[first + client], part.ended_recoveries[first + client]
+        is_lost = more["copy_end"] != 0
+        rows["client_lost_bytes"] = np.where(is_lost, np.maximum(mine["next"] - more["copy_from"], 0), 0)
+        rows["client_lost_at"] = np.where(is_lost, more["copy_at"], 0)
         _add_ending(rows, part, client)
         return rows
 
@@ -191,17 +191,18 @@ def _add_ending(rows: Array, part: Assembled, client: Array) -> None:
     )
 
 
-def _add_sums(rows: Array, known: Array, streams: Array) -> None:
+def _add_sums(rows: Array, known: Array, streams: Array, silences: Array) -> None:
     """Write the sums over the exchanges of connections, and over their messages. What a mute cost requests is throttle
     wait."""
     client, first = np.maximum(known["client"], 0), 2 * np.arange(len(known))
     for message, direction in (("request", client), ("response", 1 - client)):
-        sent = streams[first + direction]
-        for name in ("transfer", "loss", "receiver", "sender", "unexplained"):
-            rows[f"{message}_{name}_ns"] = sent[f"{name}_sum_ns"]
+        rows[f"{message}_transfer_ns"] = streams["transfer_sum_ns"][first + direction]
+        for name in ("loss", "receiver", "sender", "unexplained"):
+            rows[f"{message}_{name}_ns"] = silences[f"{name}_sum_ns"][first + direction]
     for name in ("request_transfer_ns", "request_receiver_ns"):
         rows[name] -= known["muted_sum_ns"]
-    rows["exchanges"] = known["exchanges"]
+    for name in ("exchanges", "unanswered"):
+        rows[name] = known[name]
     for name in ("total", "hol_wait", "throttle_wait", "broker", "wait_loss"):
         rows[f"{name}_ns"] = known[f"{name}_sum_ns"]
 

@@ -356,8 +356,9 @@ class Engine:
             from .tls.columns import tls_rows  # only captures with TLS need it
 
             tls = tls_rows(self.tls, numbers, self.dissector.strings.number_of)
+        silences = taken(self.dissector.silences, streams["silence_row"])
         ended.add(
-            part, known, streams, self.endpoints(numbers), self._endpoints.proxies(numbers), tls,
+            part, known, streams, silences, self.endpoints(numbers), self._endpoints.proxies(numbers), tls,
             self.key_log is not None,
         )  # fmt: skip
 

@@ -95,18 +95,19 @@ def grown(array: np.ndarray[Any, Any], needed: int = 0, used: int | None = None)
     return bigger
 
 
-def moved(array: np.ndarray[Any, Any], used: int) -> np.ndarray[Any, Any]:
-    """Return an array of bytes twice as long with the first `used` bytes of an `untouched` one.
+def moved(array: np.ndarray[Any, Any], size: int, used: int) -> np.ndarray[Any, Any]:
+    """Return an array of `size` items with the first `used` items of an `untouched` one.
 
     The memory of the old array is freed on the way, so both together never use more than it did. Zeros use none.
     """
-    bigger = untouched(2 * len(array), np.uint8)
-    for first in range(0, used, _STEP):
-        end = min(first + _STEP, used)
-        part = array[first:end]
+    bigger = untouched(size, array.dtype)
+    source, target, whole = as_bytes(array), as_bytes(bigger), used * array.dtype.itemsize
+    for first in range(0, whole, _STEP):
+        end = min(first + _STEP, whole)
+        part = source[first:end]
         if part.any():
-            bigger[first:end] = part
-            drop_pages(array, first, end)
+            target[first:end] = part
+            drop_pages(source, first, end)
     return bigger
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arrays import grown, zeros
+from .arrays import grown, moved, zeros
 from .declarations import helper
 
 Array = np.ndarray[Any, Any]
@@ -62,13 +62,14 @@ class Table:
     """Named columns with the same number of rows, which grow together: `table["name"]` is an array.
 
     An array has `width` items for each row, one row after another. After a growth the arrays are new ones, so no caller
-    may keep them.
+    may keep them. With `moves`, the old ones are empty then: a large table never takes its memory twice.
     """
 
-    __slots__ = ("_arrays", "_columns")
+    __slots__ = ("_arrays", "_columns", "_moves")
 
-    def __init__(self, rows: int, /, **columns: Any) -> None:
+    def __init__(self, rows: int, /, moves: bool = False, **columns: Any) -> None:
         """`columns`: the `Column` of each name, or its dtype alone."""
+        self._moves = moves
         self._columns = {name: c if isinstance(c, Column) else Column(c) for name, c in columns.items()}
         self._arrays = {name: zeros(max(rows, 1) * c.width, c.dtype) for name, c in self._columns.items()}
         self._fill(0)
@@ -89,8 +90,9 @@ class Table:
         old = len(self)
         kept = old if used is None else used
         size = max(2 * old, rows, 16)
+        grow = moved if self._moves else grown
         for name, column in self._columns.items():
-            self._arrays[name] = grown(self._arrays[name], size * column.width, kept * column.width)
+            self._arrays[name] = grow(self._arrays[name], size * column.width, kept * column.width)
         self._fill(kept)
 
     def reserve(self, rows: int, used: int | None = None) -> bool:
@@ -124,8 +126,8 @@ class SlotTable(Table):
 
     __slots__ = ("free",)
 
-    def __init__(self, rows: int, /, **columns: Any) -> None:
-        super().__init__(rows, **columns)
+    def __init__(self, rows: int, /, moves: bool = False, **columns: Any) -> None:
+        super().__init__(rows, moves, **columns)
         self.free: Array = _free_list(np.zeros(0, np.int32), 0, len(self))
 
     @property

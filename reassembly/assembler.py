@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kafkatap.kernels.arrays import drop_pages, grown, taken, untouched
-from kafkatap.kernels.table import Column, SlotTable
+from kafkatap.kernels.table import Column, SlotTable, Table
 from kafkatap.kernels.writers import written
 
 from . import held_segments, packet_counts, streams
@@ -29,6 +29,8 @@ from .dtypes import (
     POINTS_KEPT,
     PROGRESS,
     RECENT_PACKET,
+    RECOVERY,
+    RECOVERY_COUNTERS,
     ROW_FREE,
     ROW_OPEN,
     SEGMENT,
@@ -48,8 +50,10 @@ from .stream_tables import (
     HELD_FULL,
     LISTENERS_FULL,
     POOL_FULL,
+    RECOVERIES_FULL,
     STREAMS_STATE,
     StreamTables,
+    clear_recovery,
 )
 
 Array = np.ndarray[Any, Any]
@@ -100,7 +104,9 @@ class Assembler:
         self.fragments = FragmentTable()
         self.segment_filter = segment_filter
         self.segments = untouched(65_536, SEGMENT)
-        self._connections = SlotTable(connections, connections=CONNECTION, directions=Column(DIRECTION, 2))
+        self._connections = SlotTable(connections, moves=True, connections=CONNECTION, directions=Column(DIRECTION, 2))
+        self._recoveries = Table(64, recoveries=RECOVERY)
+        clear_recovery(self.recoveries[0])
         self._held = SlotTable(256, held=HELD)
         self._pools = [untouched(16 << 20, np.uint8) for _ in range(turns)]
         self._tables_of_chunks = [untouched(chunks, CHUNK) for _ in range(turns)]
@@ -259,6 +265,11 @@ class Assembler:
         return self._connections["directions"]
 
     @property
+    def recoveries(self) -> Array:
+        """RECOVERY rows, by the numbers in `DIRECTION.recovery_row`."""
+        return self._recoveries["recoveries"]
+
+    @property
     def is_measured(self) -> bool:
         """Whether `measure` was called."""
         return bool(self._state["measures"][0])
@@ -301,6 +312,11 @@ class Assembler:
     def begun_and_closed(self) -> int:
         """How many connections began so far, plus how many were closed: grows with what there is to end."""
         return int(self._numbers.item(_NEXT_SERIAL) + self._numbers.item(_CLOSED))
+
+    @property
+    def connections_in_use(self) -> int:
+        """How many rows of connections are in use."""
+        return self._connections.in_use
 
     @property
     def packet_counts(self) -> dict[str, int]:
@@ -350,6 +366,8 @@ class Assembler:
     def expect(self, connection: int, known: Resumption) -> None:
         """Judge the stalls of a connection, of which only the first packet was read, with what an earlier run showed of
         it."""
+        if self._recoveries.reserve(int(self._state["recoveries"][0]) + 3):
+            self._packet_tables = None
         expect_connection(self._tables, connection, known)
 
     def ignore(self, connections: Array) -> None:
@@ -370,9 +388,11 @@ class Assembler:
         self.duplicates[:] = 0
         for name in CONNECTION_COUNTERS:
             self.connections[name][rows] = 0
+        both = (2 * rows[:, None] + (0, 1)).reshape(-1)
         for name in DIRECTION_COUNTERS:
-            self.directions[name][2 * rows] = 0
-            self.directions[name][2 * rows + 1] = 0
+            self.directions[name][both] = 0
+        for name in RECOVERY_COUNTERS:
+            self.recoveries[name][self.directions["recovery_row"][both]] = 0
         if self.is_measured:
             for name in MEASURE_COUNTERS:
                 self._measures[name][2 * rows] = 0
@@ -440,6 +460,7 @@ class Assembler:
             flows=self._flows.rows,
             connections=self.connections,
             directions=self.directions,
+            recoveries=self.recoveries,
             free_connections=self._connections.free,
             held=self.held,
             free_held=self._held.free,
@@ -463,6 +484,8 @@ class Assembler:
             self._connections.grow()
             self._grow_progress()
             self._grow_measures()
+        elif stopped == RECOVERIES_FULL:
+            self._recoveries.grow()
         elif stopped == LISTENERS_FULL:
             self._listeners.grow()
         elif stopped == FLOWS_FULL:

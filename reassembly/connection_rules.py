@@ -34,7 +34,7 @@ from .dtypes import (
 )
 from .flows import connection_key
 from .listeners import known_client
-from .stream_tables import add_chunk, distance
+from .stream_tables import add_chunk, clear_recovery, distance
 
 #: After this time a closed connection gets no more segments, ns.
 CLOSED_NS = 5_000_000_000
@@ -67,7 +67,7 @@ def is_over(t, c):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _reset_direction(stream):  # type: ignore[no-untyped-def]
+def _reset_direction(t, stream):  # type: ignore[no-untyped-def]
     """Set the row of a direction as it is before its first segment."""
     stream.base_seq = 0
     stream.next = 0
@@ -77,19 +77,6 @@ def _reset_direction(stream):  # type: ignore[no-untyped-def]
     stream.acked_then = 0
     stream.window = -1
     stream.last_wire = 0
-    stream.spurious_packets = 0
-    stream.sent = 0
-    stream.recovery = 0
-    stream.lost_ns = 0
-    stream.awaited_ns = 0
-    stream.copy_from = 0
-    stream.copy_end = 0
-    stream.copy_at = 0
-    stream.copy_stamp = -1
-    stream.lag = -1
-    stream.copies = 0
-    stream.spurious_due = 0
-    stream.spurious_end = 0
     stream.is_limited = 0
     stream.is_pushed = 0
     stream.fin = -1
@@ -117,6 +104,8 @@ def _reset_direction(stream):  # type: ignore[no-untyped-def]
     stream.sack_permitted = 0
     stream.timestamps = 0
     stream.mss = 0
+    if stream.recovery_row != 0:
+        clear_recovery(t.recoveries[stream.recovery_row])
 
 
 @helper
@@ -161,8 +150,8 @@ def _open_connection(t, segment):  # type: ignore[no-untyped-def]
     row.only_syn = 1  # as long as nothing else comes
     row.is_quiet = 0
     flow.connection = c
-    _reset_direction(t.directions[2 * c])
-    _reset_direction(t.directions[2 * c + 1])
+    _reset_direction(t, t.directions[2 * c])
+    _reset_direction(t, t.directions[2 * c + 1])
     chunk = add_chunk(t, CHUNK_START, 2 * c + max(client, np.int64(0)), segment.ts, segment.packet)
     chunk.at = row.serial
     chunk.length = connection_key(flow, segment.ts, segment.seq)

@@ -14,7 +14,8 @@ from kafkatap.kernels.decorator import helper
 from kafkatap.kernels.writers import put_bytes, put_int
 
 from .dtypes import SHIFT_UNKNOWN
-from .stream_tables import StreamTables
+from .stalls import sent_of
+from .stream_tables import StreamTables, own_recovery, recovery_of
 
 Array = np.ndarray[Any, Any]
 
@@ -88,14 +89,15 @@ def _put_stall(t, out, at, number):  # type: ignore[no-untyped-def]
     """Write what the next stalls of direction `number`, and its count of spurious retransmissions, depend on. If all of
     its data is acknowledged, stalls matter inside of messages only, whose bytes both runs read."""
     stream = t.directions[number]
+    more = recovery_of(t, stream)
     following = np.int64(stream.next)
     at = put_int(out, at, np.int64(stream.window))
     at = put_int(out, at, np.int64(stream.shift))
     at = put_int(out, at, np.int64(stream.mss))
-    at = put_int(out, at, np.int64(stream.spurious_due))
-    at = put_int(out, at, stream.spurious_end - following if stream.spurious_due != 0 else np.int64(0))
-    at = put_int(out, at, stream.recovery - following if stream.recovery > stream.acked_then else np.int64(0))
-    sent = max(stream.sent, following)
+    at = put_int(out, at, np.int64(more.spurious_due))
+    at = put_int(out, at, more.spurious_end - following if more.spurious_due != 0 else np.int64(0))
+    at = put_int(out, at, more.recovery - following if more.recovery > stream.acked_then else np.int64(0))
+    sent = sent_of(t, stream)
     if stream.last_data == 0 or sent <= stream.acked:
         return put_int(out, at, np.int64(-1))
     at = put_int(out, at, sent - following)
@@ -105,15 +107,15 @@ def _put_stall(t, out, at, number):  # type: ignore[no-untyped-def]
     at = put_int(out, at, np.int64(stream.last_wire))
     at = put_int(out, at, np.int64(stream.is_limited))
     at = put_int(out, at, np.int64(stream.is_pushed))
-    at = put_int(out, at, stream.lost_ns)
-    at = put_int(out, at, stream.awaited_ns)
-    if stream.copy_end == 0:
+    at = put_int(out, at, more.lost_ns)
+    at = put_int(out, at, more.awaited_ns)
+    if more.copy_end == 0:
         return put_int(out, at, np.int64(-1))
-    at = put_int(out, at, stream.copy_from - following)
-    at = put_int(out, at, stream.copy_end - following)
-    at = put_int(out, at, stream.copy_at)
-    at = put_int(out, at, stream.copy_stamp)
-    return put_int(out, at, np.int64(stream.copies))
+    at = put_int(out, at, more.copy_from - following)
+    at = put_int(out, at, more.copy_end - following)
+    at = put_int(out, at, more.copy_at)
+    at = put_int(out, at, more.copy_stamp)
+    return put_int(out, at, np.int64(more.copies))
 
 
 @helper
@@ -191,19 +193,25 @@ def resume_connection(t: StreamTables, c: int, known: Resumption) -> None:
         stream.next += more
         stream.acked += more
         stream.fin += more if stream.fin >= 0 else 0
-        stream.sent += more
         stream.acked_then += more
-        stream.recovery += more if stream.recovery > 0 else 0
-        stream.spurious_end += more
-        if stream.copy_end:
-            stream.copy_from += more
-            stream.copy_end += more
+        if stream.recovery_row:
+            _move_recovery(t.recoveries[stream.recovery_row], more)
         if t.state[0].measures:
             _move_measures(t.measures[number], more)
         for i in _held_rows(t, number):
             t.held[i].offset += more
         for i in _held_rows(t, number ^ 1):
             t.held[i].needs += more
+
+
+def _move_recovery(row: Any, more: int) -> None:
+    """Count the offsets of a RECOVERY row from `more` bytes earlier."""
+    row.sent += more
+    row.recovery += more if row.recovery > 0 else 0
+    row.spurious_end += more
+    if row.copy_end:
+        row.copy_from += more
+        row.copy_end += more
 
 
 def _move_measures(measure: Any, more: int) -> None:
@@ -216,7 +224,7 @@ def expect_connection(t: StreamTables, c: int, known: Resumption) -> None:
     """Judge the stalls of connection `c`, of which a first packet was read, with what an earlier capture showed of its
     handshake.
 
-    `resume_connection` follows. Streams do not depend on it.
+    `resume_connection` follows. Streams do not depend on it. There is room for two more rows of RECOVERY.
     """
     to_server, rtt, client = known.handshake.syn_ack_at - known.handshake.syn_at, known.handshake.rtt_ns, -1
     if rtt >= 0 and known.handshake.syn_at and known.handshake.syn_ack_at:
@@ -226,7 +234,7 @@ def expect_connection(t: StreamTables, c: int, known: Resumption) -> None:
         if stream.shift == SHIFT_UNKNOWN:
             stream.shift, stream.mss, stream.sack_permitted, stream.timestamps = options
         if client >= 0:
-            stream.lag = rtt - to_server if direction == client else to_server
+            own_recovery(t, stream).lag = rtt - to_server if direction == client else to_server
 
 
 def _held_rows(t: StreamTables, number: int) -> list[int]:

@@ -143,20 +143,7 @@ DIRECTION = record_dtype(
     ("stray_bytes", "i8"),  # payload far outside of the window
     ("duplicate_packets", "i8"),  # copies of packets: they count nowhere else in this row
     ("duplicate_bytes", "i8"),  # their payload
-    ("spurious_packets", "i8"),  # retransmissions of which the other end had the bytes
-    # Stalls beyond the usual kind.
-    ("sent", "i8"),  # the end of the highest byte sent, if that is beyond `next`
-    ("recovery", "i8"),  # what was sent at the last retransmission
-    ("lost_ns", "i8"),  # silences that ended with retransmissions, since the last new data
-    ("awaited_ns", "i8"),  # those of them that were spurious
-    ("copy_from", "i8"),  # the range of retransmitted bytes that were captured before; empty if `copy_end` is 0
-    ("copy_end", "i8"),
-    ("copy_at", "i8"),  # the last of these retransmissions
-    ("copy_stamp", "i8"),  # the time stamp of the first one; -1: none
-    ("spurious_end", "i8"),  # what was sent at the last of these
-    ("lag", "i8"),  # the round trip from the capture point to its sender, if an earlier run saw the handshake; -1
-    ("copies", "i4"),  # how many these are
-    ("spurious_due", "i4"),  # spurious retransmissions that a D-SACK may still report
+    ("recovery_row", "i4"),  # its row of RECOVERY; 0: it needs none of its own
     ("held", "i4"),  # first held segment, in order of offset; -1
     ("held_last", "i4"),  # the last of them
     ("held_count", "i4"),
@@ -173,14 +160,32 @@ DIRECTION = record_dtype(
     ("is_limited", "u1"),  # 1: the last data segment filled the window
     ("is_pushed", "u1"),  # 1: it ended a write (PSH)
 )
+#: What a direction needs beside its DIRECTION once segments were retransmitted, or had to wait. Most connections end
+#: without any, so only these directions have a row (`stream_tables.own_recovery`). Row 0 has the values of all others.
+RECOVERY = record_dtype(
+    ("spurious_packets", "i8"),  # retransmissions of which the other end had the bytes
+    ("sent", "i8"),  # the end of the highest byte sent, if that is beyond `next`
+    ("recovery", "i8"),  # what was sent at the last retransmission
+    ("lost_ns", "i8"),  # silences that ended with retransmissions, since the last new data
+    ("awaited_ns", "i8"),  # those of them that were spurious
+    ("copy_from", "i8"),  # the range of retransmitted bytes that were captured before; empty if `copy_end` is 0
+    ("copy_end", "i8"),
+    ("copy_at", "i8"),  # the last of these retransmissions
+    ("copy_stamp", "i8"),  # the time stamp of the first one; -1: none
+    ("spurious_end", "i8"),  # what was sent at the last spurious one
+    ("lag", "i8"),  # the round trip from the capture point to its sender, if an earlier run saw the handshake; -1
+    ("copies", "i4"),  # how many these are
+    ("spurious_due", "i4"),  # spurious retransmissions that a D-SACK may still report
+)
 #: `DIRECTION.shift` if the SYN had no such option, and if its options were not captured.
 NOT_SCALED, SHIFT_UNKNOWN = -2, -1
-#: What CONNECTION and DIRECTION rows count. No rule of reassembly depends on these.
+#: What CONNECTION, DIRECTION and RECOVERY rows count. No rule of reassembly depends on these.
 CONNECTION_COUNTERS = ("packets",)
 DIRECTION_COUNTERS = (
     "packets", "bytes", "retransmitted_packets", "retransmitted_bytes", "out_of_order", "gap_bytes", "cut_bytes",
-    "stray_bytes", "duplicate_packets", "duplicate_bytes", "spurious_packets", "gaps", "zero_windows",
+    "stray_bytes", "duplicate_packets", "duplicate_bytes", "gaps", "zero_windows",
 )  # fmt: skip
+RECOVERY_COUNTERS = ("spurious_packets",)
 
 #: What a run measures of a direction, if it measures (`measures`): its sender's windows, and how its data was sent.
 #: Offsets are those of its stream, times ns.

@@ -50,7 +50,7 @@ from .dtypes import (
     SYN,
 )
 from .recent_packets import RECENT_ROWS
-from .stream_tables import FAR, add_chunk, distance
+from .stream_tables import FAR, add_chunk, distance, own_recovery, recovery_of
 
 #: Data segments of a direction that are farther apart than this have a stall between them, ns. Timers and schedulers
 #: leave up to a millisecond between the segments of a program that sends as fast as it can; the shortest waits of TCP
@@ -87,8 +87,9 @@ def window_shift(receiver, sender):  # type: ignore[no-untyped-def]
 def lag_of(t, number):  # type: ignore[no-untyped-def]
     """The round trip between the capture point and the sender of direction `number` during the handshake, ns; 0 if it
     was not captured."""
-    if t.directions[number].lag >= 0:
-        return np.int64(t.directions[number].lag)
+    known = recovery_of(t, t.directions[number]).lag
+    if known >= 0:
+        return np.int64(known)
     row = t.connections[number >> 1]
     if row.handshake_rtt_ns < 0 or row.syn_at == 0 or row.syn_ack_at == 0:
         return np.int64(0)
@@ -103,6 +104,12 @@ def mss_of(stream, other):  # type: ignore[no-untyped-def]
         mss = np.int64(min(stream.mss, other.mss))
         return mss - _TIME_STAMP if stream.timestamps != 0 and other.timestamps != 0 else mss
     return np.int64(_USUAL_MSS)
+
+
+@inlined
+def sent_of(t, stream):  # type: ignore[no-untyped-def]
+    """The end of the highest byte that a direction sent."""
+    return max(recovery_of(t, stream).sent, stream.next)
 
 
 @inlined
@@ -148,11 +155,16 @@ def may_have_sack(buf, segment):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def may_have_stalled(stream, ts):  # type: ignore[no-untyped-def]
+def may_have_stalled(t, stream, ts):  # type: ignore[no-untyped-def]
     """Whether `note_stall` has something to say of a direction that sends new data at a time."""
-    return stream.last_data != 0 and (
-        ts - stream.last_data > QUIET_NS or stream.is_limited != 0 or stream.lost_ns != 0 or stream.awaited_ns != 0
-    )
+    if stream.last_data == 0:
+        return False
+    if ts - stream.last_data > QUIET_NS or stream.is_limited != 0:
+        return True
+    if stream.recovery_row == 0:
+        return False
+    more = recovery_of(t, stream)
+    return more.lost_ns != 0 or more.awaited_ns != 0
 
 
 @helper
@@ -185,7 +197,7 @@ def _was_limited(t, number, begin, lag):  # type: ignore[no-untyped-def]
             if row.tcp_flags & (ACK | SYN | RST) != ACK:
                 break
             window = np.int64(row.window) << shift
-            sent = max(stream.sent, stream.next)
+            sent = sent_of(t, stream)
             room = window - (sent - (stream.next + distance(stream, np.int64(row.ack))))
             return is_filled(room, window, mss_of(stream, acking))
         at = row.previous
@@ -193,9 +205,9 @@ def _was_limited(t, number, begin, lag):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _in_flight_then(stream):  # type: ignore[no-untyped-def]
+def _in_flight_then(t, stream):  # type: ignore[no-untyped-def]
     """The bytes that were not acknowledged when a direction sent its last data."""
-    return max(stream.sent, stream.next) - max(stream.acked_then, np.int64(0))
+    return sent_of(t, stream) - max(stream.acked_then, np.int64(0))
 
 
 @helper
@@ -203,8 +215,8 @@ def _released_cause(t, number, wire):  # type: ignore[no-untyped-def]
     """Why direction `number` waited for the acknowledgement that set a segment of `wire` bytes free."""
     stream, other = t.directions[number], t.directions[number ^ 1]
     mss = mss_of(stream, other)
-    sent = max(stream.sent, stream.next)
-    if 0 < _in_flight_then(stream) < mss and stream.last_wire < mss and wire < mss and stream.acked >= sent:
+    sent = sent_of(t, stream)
+    if 0 < _in_flight_then(t, stream) < mss and stream.last_wire < mss and wire < mss and stream.acked >= sent:
         return np.int64(STALL_NAGLE)
     return np.int64(STALL_PATH if window_shift(other, stream) >= 0 else STALL_UNKNOWN)
 
@@ -213,29 +225,30 @@ def _released_cause(t, number, wire):  # type: ignore[no-untyped-def]
 def note_stall(t, number, segment):  # type: ignore[no-untyped-def]
     """Emit what kept direction `number` waiting from its last data segment to this one, which brings new data."""
     stream = t.directions[number]
+    more = recovery_of(t, stream)
     ts, begin = segment.ts, stream.last_data
-    if stream.lost_ns > 0:
-        _add_stall(t, number, STALL_LOSS, stream.lost_ns, ts)
-        stream.lost_ns = 0
-    if stream.awaited_ns > 0:
-        _add_stall(t, number, STALL_PATH, stream.awaited_ns, ts)
-        stream.awaited_ns = 0
+    if more.lost_ns > 0:
+        _add_stall(t, number, STALL_LOSS, more.lost_ns, ts)
+        more.lost_ns = 0
+    if more.awaited_ns > 0:
+        _add_stall(t, number, STALL_PATH, more.awaited_ns, ts)
+        more.awaited_ns = 0
     if ts - begin <= 0 or (ts - begin <= QUIET_NS and stream.is_limited == 0):
         return
     lag = lag_of(t, number)
     blocked_until = min(ts, max(begin, stream.freed_at + lag))
-    if lag >= NEAR_NS and stream.acked < max(stream.sent, stream.next):
+    if lag >= NEAR_NS and stream.acked < sent_of(t, stream):
         blocked_until = ts  # its sender may know less than was captured
     is_released = blocked_until > begin and ts - blocked_until <= RELEASE_NS + lag // 2
     idle = np.int64(STALL_SENDER if stream.is_pushed != 0 else STALL_PATH)
     cause = idle
-    if stream.acked_then < stream.recovery:
+    if stream.acked_then < more.recovery:
         cause = np.int64(STALL_LOSS)
     elif _was_limited(t, number, begin, lag):
         cause = np.int64(STALL_RECEIVER)
     elif is_released:
         cause = _released_cause(t, number, segment.wire)
-    elif _in_flight_then(stream) >= 2 * mss_of(stream, t.directions[number ^ 1]) and blocked_until > begin:
+    elif _in_flight_then(t, stream) >= 2 * mss_of(stream, t.directions[number ^ 1]) and blocked_until > begin:
         cause = np.int64(STALL_PATH)
     if is_released or cause == idle:
         blocked_until = ts
@@ -278,55 +291,61 @@ def _time_stamp(buf, segment, is_echo):  # type: ignore[no-untyped-def]
 @helper
 def _note_copy(t, buf, number, segment, offset):  # type: ignore[no-untyped-def]
     """Note a retransmission of bytes that were captured before and not acknowledged."""
-    stream = t.directions[number]
-    if stream.copy_end == 0:
-        stream.copy_from = offset
-        stream.copy_stamp = _time_stamp(buf, segment, False)
-        stream.copies = 0
-    stream.copy_from = min(stream.copy_from, offset)
-    stream.copy_end = max(stream.copy_end, offset + segment.wire)
-    stream.copy_at = segment.ts
-    stream.copies += 1
+    more = own_recovery(t, t.directions[number])
+    if more.copy_end == 0:
+        more.copy_from = offset
+        more.copy_stamp = _time_stamp(buf, segment, False)
+        more.copies = 0
+    more.copy_from = min(more.copy_from, offset)
+    more.copy_end = max(more.copy_end, offset + segment.wire)
+    more.copy_at = segment.ts
+    more.copies += 1
 
 
 @inlined
-def _note_spurious(stream, count):  # type: ignore[no-untyped-def]
+def _note_spurious(t, stream, count):  # type: ignore[no-untyped-def]
     """Count spurious retransmissions of a direction, which a D-SACK may report later."""
-    stream.spurious_packets += count
-    stream.spurious_due += count
-    stream.spurious_end = max(stream.sent, stream.next)
+    more = own_recovery(t, stream)
+    more.spurious_packets += count
+    more.spurious_due += count
+    more.spurious_end = sent_of(t, stream)
 
 
 @inlined
-def forget_reported(stream):  # type: ignore[no-untyped-def]
+def forget_reported(t, stream):  # type: ignore[no-untyped-def]
     """Expect no reports of spurious retransmissions any more once later data of a direction is acknowledged: a D-SACK
     comes at once, or it is lost."""
-    if stream.spurious_due != 0 and stream.acked > stream.spurious_end:
-        stream.spurious_due = 0
+    if stream.recovery_row == 0:
+        return
+    more = recovery_of(t, stream)
+    if more.spurious_due != 0 and stream.acked > more.spurious_end:
+        more.spurious_due = 0
 
 
 @helper
 def _note_repeated(t, buf, number, segment, offset):  # type: ignore[no-untyped-def]
     """Note a segment with bytes before the highest one sent."""
     stream = t.directions[number]
-    sent = max(stream.sent, stream.next)
+    sent = sent_of(t, stream)
     end = offset + segment.wire
+    if stream.acked >= end and segment.wire == 1 and end == sent:
+        return  # a keep-alive
+    more = own_recovery(t, stream)
     if stream.acked >= end:
-        if segment.wire > 1 or end != sent:  # else a keep-alive
-            _note_spurious(stream, 1)
+        _note_spurious(t, stream, 1)
         return
     silent = segment.ts - stream.last_data
     if stream.last_data != 0 and silent > QUIET_NS:
-        stream.lost_ns += silent
-    stream.recovery = max(stream.recovery, max(sent, end))
+        more.lost_ns += silent
+    more.recovery = max(more.recovery, max(sent, end))
     stream.last_data = segment.ts
     stream.acked_then = stream.acked
     if end <= stream.next:
         _note_copy(t, buf, number, segment, offset)
         return
-    if stream.lost_ns > 0:
-        _add_stall(t, number, STALL_LOSS, stream.lost_ns, segment.ts)
-        stream.lost_ns = 0
+    if more.lost_ns > 0:
+        _add_stall(t, number, STALL_LOSS, more.lost_ns, segment.ts)
+        more.lost_ns = 0
     if stream.held >= 0 and offset <= stream.next:
         late = segment.ts - t.held[stream.held].ts
         if t.held[stream.held].offset > stream.next and late > QUIET_NS:
@@ -339,48 +358,60 @@ def note_data(t, buf, number, segment, offset):  # type: ignore[no-untyped-def]
     stream = t.directions[number]
     if abs(offset - stream.next) > FAR:
         return
-    sent = max(stream.sent, stream.next)
-    if stream.last_data != 0 and offset < sent:
+    if stream.last_data != 0 and offset < sent_of(t, stream):
         _note_repeated(t, buf, number, segment, offset)
     else:
-        if may_have_stalled(stream, segment.ts):
+        if may_have_stalled(t, stream, segment.ts):
             note_stall(t, number, segment)
         note_sent(stream, t.directions[number ^ 1], segment, offset + segment.wire)
-    stream.sent = max(sent, offset + segment.wire)
+
+
+@inlined
+def note_waiting(t, stream, end):  # type: ignore[no-untyped-def]
+    """Note that bytes of a direction up to offset `end` were sent, which have to wait before `next` passes them."""
+    if end > sent_of(t, stream):
+        own_recovery(t, stream).sent = end
+
+
+@inlined
+def has_copies(t, stream):  # type: ignore[no-untyped-def]
+    """Whether retransmitted bytes of a direction wait for their acknowledgement (`resolve_copies`)."""
+    return recovery_of(t, stream).copy_end != 0
 
 
 @helper
 def _is_spurious(t, buf, number, segment):  # type: ignore[no-untyped-def]
     """Whether a segment that acknowledges retransmitted bytes of direction `number` shows that the first copy
     arrived."""
-    stream = t.directions[number]
+    more = recovery_of(t, t.directions[number])
     echoed = _time_stamp(buf, segment, True)
-    if echoed >= 0 and stream.copy_stamp >= 0:
-        return signed32((echoed - stream.copy_stamp) & 0xFFFFFFFF) < 0
+    if echoed >= 0 and more.copy_stamp >= 0:
+        return signed32((echoed - more.copy_stamp) & 0xFFFFFFFF) < 0
     away = lag_of(t, number ^ 1)
-    return away >= NEAR_NS and segment.ts - stream.copy_at < away // 2
+    return away >= NEAR_NS and segment.ts - more.copy_at < away // 2
 
 
 @helper
 def resolve_copies(t, buf, number, segment):  # type: ignore[no-untyped-def]
-    """A segment of the other end acknowledges retransmitted bytes of direction `number`."""
+    """A segment of the other end acknowledges retransmitted bytes of direction `number`, which `has_copies`."""
     stream = t.directions[number]
-    if stream.acked <= stream.copy_from:
+    more = recovery_of(t, stream)
+    if stream.acked <= more.copy_from:
         return
     if _is_spurious(t, buf, number, segment):
-        _note_spurious(stream, stream.copies)
-        stream.awaited_ns += stream.lost_ns
-        stream.lost_ns = 0
-        stream.recovery = 0
+        _note_spurious(t, stream, more.copies)
+        more.awaited_ns += more.lost_ns
+        more.lost_ns = 0
+        more.recovery = 0
     else:
-        chunk = add_chunk(t, CHUNK_STALL, number, stream.copy_at, np.int64(0))
+        chunk = add_chunk(t, CHUNK_STALL, number, more.copy_at, np.int64(0))
         chunk.opening = STALL_RESENT
-        chunk.seq = (stream.base_seq + stream.copy_from) & 0xFFFFFFFF
-    stream.copies = 0
-    stream.copy_from = stream.acked
-    if stream.acked >= stream.copy_end:
-        stream.copy_end = 0
-        stream.copy_from = 0
+        chunk.seq = (stream.base_seq + more.copy_from) & 0xFFFFFFFF
+    more.copies = 0
+    more.copy_from = stream.acked
+    if stream.acked >= more.copy_end:
+        more.copy_end = 0
+        more.copy_from = 0
 
 
 @helper
@@ -410,12 +441,13 @@ def note_duplicate_report(t, buf, number, segment):  # type: ignore[no-untyped-d
     stream, other = t.directions[number], t.directions[number ^ 1]
     mss = mss_of(stream, other)
     count = max(np.int64(1), (length + mss - 1) // mss)
-    known = min(count, np.int64(stream.spurious_due))
-    stream.spurious_due -= known
+    more = own_recovery(t, stream)
+    known = min(count, np.int64(more.spurious_due))
+    more.spurious_due -= known
     if count == known:
         return
-    stream.spurious_packets += count - known
-    stream.awaited_ns += stream.lost_ns
-    stream.lost_ns = 0
-    stream.recovery = 0
+    more.spurious_packets += count - known
+    more.awaited_ns += more.lost_ns
+    more.lost_ns = 0
+    more.recovery = 0
     _add_stall(t, number, STALL_RETRACTED, np.int64(0), segment.ts)

@@ -21,6 +21,7 @@ from .dtypes import (
     MEASURE,
     PROGRESS,
     RECENT_PACKET,
+    RECOVERY,
 )
 from .listeners import ListenerArrays, listeners_full
 
@@ -45,11 +46,12 @@ STREAMS_STATE = record_dtype(
     ("recent", "i8"),  # how many rows of RECENT_PACKET were written
     ("points", "i8"),  # how many capture points there are
     ("measures", "i8"),  # 1: the run measures
+    ("recoveries", "i8"),  # how many directions have a row of RECOVERY
 )
 #: Why a kernel stopped: everything was read, or a table is full.
 (
-    ASSEMBLED, CHUNKS_FULL, CONNECTIONS_FULL, HELD_FULL, POOL_FULL, LISTENERS_FULL, FLOWS_FULL,
-) = range(7)  # fmt: skip
+    ASSEMBLED, CHUNKS_FULL, CONNECTIONS_FULL, HELD_FULL, POOL_FULL, LISTENERS_FULL, FLOWS_FULL, RECOVERIES_FULL,
+) = range(8)  # fmt: skip
 
 #: STALL chunks of one segment, at most.
 STALLS_ROOM = 8
@@ -64,6 +66,7 @@ class StreamTables(NamedTuple):
     flows: Annotated[Array, FLOW]
     connections: Annotated[Array, CONNECTION]
     directions: Annotated[Array, DIRECTION]
+    recoveries: Annotated[Array, RECOVERY]  # by `DIRECTION.recovery_row`
     free_connections: Annotated[Array, np.int32]
     held: Annotated[Array, HELD]
     free_held: Annotated[Array, np.int32]
@@ -96,7 +99,45 @@ def full_table(t, wire):  # type: ignore[no-untyped-def]
         return CONNECTIONS_FULL
     if listeners_full(t.listeners):
         return LISTENERS_FULL
+    if t.state[0].recoveries + 2 >= t.recoveries.shape[0]:
+        return RECOVERIES_FULL
     return ASSEMBLED
+
+
+@inlined
+def clear_recovery(row):  # type: ignore[no-untyped-def]
+    """Set a row of RECOVERY to the values of directions without one."""
+    row.spurious_packets = 0
+    row.sent = 0
+    row.recovery = 0
+    row.lost_ns = 0
+    row.awaited_ns = 0
+    row.copy_from = 0
+    row.copy_end = 0
+    row.copy_at = 0
+    row.copy_stamp = -1
+    row.lag = -1
+    row.copies = 0
+    row.spurious_due = 0
+    row.spurious_end = 0
+
+
+@inlined
+def recovery_of(t, stream):  # type: ignore[no-untyped-def]
+    """Return the row of RECOVERY of a DIRECTION, to read it. The same row serves all that need none of their own."""
+    return t.recoveries[stream.recovery_row]
+
+
+@inlined
+def own_recovery(t, stream):  # type: ignore[no-untyped-def]
+    """Return the row of RECOVERY of a DIRECTION, to write it. It keeps the row when its connection has ended, and the
+    next connection of the same number uses it. `full_table` has made room."""
+    if stream.recovery_row == 0:
+        state = t.state[0]
+        state.recoveries += 1
+        stream.recovery_row = state.recoveries
+        clear_recovery(t.recoveries[stream.recovery_row])
+    return t.recoveries[stream.recovery_row]
 
 
 @inlined

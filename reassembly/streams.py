@@ -55,12 +55,14 @@ from .measures import measure_segment
 from .recent_packets import count_duplicate, is_copy, note_packet
 from .stalls import (
     forget_reported,
+    has_copies,
     may_have_sack,
     may_have_stalled,
     note_data,
     note_duplicate_report,
     note_sent,
     note_stall,
+    note_waiting,
     note_window,
     resolve_copies,
 )
@@ -131,11 +133,11 @@ def _acknowledge(t, buf, c, number, segment):  # type: ignore[no-untyped-def]
         note_window(t.directions[number], other, segment)
     if other.started:
         _note_acked(other, segment)
-        if other.copy_end != 0:
+        if has_copies(t, other):
             resolve_copies(t, buf, number ^ 1, segment)
         if other.last_data != 0:
             note_duplicate_report(t, buf, number ^ 1, segment)
-            forget_reported(other)
+            forget_reported(t, other)
 
 
 @inlined
@@ -206,6 +208,7 @@ def _add_payload(t, buf, c, number, segment):  # type: ignore[no-untyped-def]
         if other.held >= 0:
             emit_held(t, number ^ 1)
     else:
+        note_waiting(t, stream, offset + wire)
         hold(t, buf, number, payload, needs)
 
 
@@ -292,7 +295,7 @@ def _is_quiet(t, c):  # type: ignore[no-untyped-def]
     row = t.connections[c]
     a, b = t.directions[2 * c], t.directions[2 * c + 1]
     is_open = row.closed_at == 0 and (a.fin < 0 or b.fin < 0) and row.previous < 0 and a.held < 0 and b.held < 0
-    has_no_copies = a.copy_end == 0 and b.copy_end == 0
+    has_no_copies = not has_copies(t, a) and not has_copies(t, b)
     handshake_known = row.handshake_rtt_ns >= 0 or row.syn_at == 0 or row.syn_ack_at == 0
     is_known = handshake_known and row.only_syn == 0 and a.started != 0 and b.started != 0
     one_point = t.state[0].points <= 1
@@ -343,10 +346,10 @@ def assemble_usual(t, buf, segment):  # type: ignore[no-untyped-def]
     note_packet(t, stream, segment)
     _count_segment(t, row, stream, segment)
     _note_acked(other, segment)
-    forget_reported(other)
+    forget_reported(t, other)
     note_window(stream, other, segment)
     if segment.wire > 0:
-        if may_have_stalled(stream, segment.ts):
+        if may_have_stalled(t, stream, segment.ts):
             note_stall(t, number, segment)
         note_sent(stream, other, segment, stream.next + segment.wire)
         payload = Payload(stream.next, segment.at, segment.ts, segment.packet, segment.captured, segment.wire)

@@ -66,9 +66,9 @@ TRANSFER_SUMS = (
     )),
     "wait_loss_ns",
 )  # fmt: skip
-#: Other sums over the exchanges of a connection: their number, and the times of answered ones. `broker_ns`: without
-#: APIs that wait at the broker (`dissector.dtypes.WAITS`).
-EXCHANGE_SUMS = ("exchanges", "total_ns", "hol_wait_ns", "throttle_wait_ns", "broker_ns")
+#: Other sums over the exchanges of a connection: their number, how many lack the response that was expected, and the
+#: times of answered ones. `broker_ns`: without APIs that wait at the broker (`dissector.dtypes.WAITS`).
+EXCHANGE_SUMS = ("exchanges", "unanswered", "total_ns", "hol_wait_ns", "throttle_wait_ns", "broker_ns")
 
 #: Whether a TLS connection was decrypted, and why not: it is no TLS connection; it was decrypted; no key log was given;
 #: the key log has no secret of its client random; its handshake was not captured, and no secret fits; its version or

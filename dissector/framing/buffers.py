@@ -180,7 +180,7 @@ class BufferPool:
 
     def grow(self, used: int) -> None:
         """Move the pool, whose first `used` bytes are in use, to one twice as large."""
-        self.data = moved(self.data, used)
+        self.data = moved(self.data, 2 * len(self.data), used)
 
     def return_memory(self, state: Array, top: int) -> None:
         """Return the memory of large free buffers. `top`: the pool's top before buffers were released."""

@@ -53,6 +53,7 @@ from .tables import (
     FULL_NONE,
     FULL_POOL,
     FULL_SEGMENTS,
+    FULL_SILENCES,
     FULL_STRINGS,
     FULL_TEXT,
     OPENING_RESUMED,
@@ -124,8 +125,8 @@ def _read_part(t, c, d, stream, part):  # type: ignore[no-untyped-def]
     Return whether bytes are missing behind it."""
     taken = np.int64(0)
     if part.is_gap == 0:
-        if stream.quiet_ns != 0 and part.source != SOURCE_POOL:
-            charge_silence(stream, part.ts)
+        if stream.silence_row != 0 and part.source != SOURCE_POOL:
+            charge_silence(t, stream, part.ts)
         stream.last = max(stream.last, part.ts) if stream.passed > 0 else part.ts
     if stream.mode == STREAM_IN_SYNC:
         if stream.doubt != DOUBT_NONE and stream.passed > 0 and part.starts_chunk and part.is_gap == 0:
@@ -251,7 +252,7 @@ def _start_connection(t, c, chunk):  # type: ignore[no-untyped-def]
     elif connection.source_port >= 0:
         note_source(t, connection)
     for d in range(2):
-        clear_stream(t.streams[2 * c + d], STREAM_AT_START if opening == OPENING_SYN else STREAM_RESYNC)
+        clear_stream(t, t.streams[2 * c + d], STREAM_AT_START if opening == OPENING_SYN else STREAM_RESYNC)
 
 
 @helper
@@ -266,7 +267,7 @@ def _finish_stream(t, c, d, is_closed):  # type: ignore[no-untyped-def]
             stream.losses += 1  # the response had begun when its capture ended
         stream.skipped_bytes += stream.seen
         defer_buffer(t, stream)
-        forget_frame(stream)
+        forget_frame(t, stream)
 
 
 @helper
@@ -432,6 +433,9 @@ def read_chunks(t, block, held, chunks, first, count):  # type: ignore[no-untype
         if chunk.kind == CHUNK_START:
             _start_connection(t, c, chunk)
         elif chunk.kind == CHUNK_STALL:
+            if state.silences + 1 >= t.silences.shape[0]:
+                state.full = FULL_SILENCES
+                break
             note_stall(t, c, chunk)
         else:
             state.full = _missing_room(t, c, chunk)

@@ -87,6 +87,7 @@ CONNECTION = record_dtype(
     ("mechanism", "i4"),  # of SASL
     ("advertised", "i4"),  # the APIs beyond Kafka's own that its broker lists (`advertised`)
     ("tls_records", "i4"),
+    ("unanswered", "i4"),  # of its exchanges: those without a response that was expected
     ("rebalance_ms", "i4"),  # of its latest JoinGroup request, until the SyncGroup request after it; 0
     ("unknown_chunks", "i4"),  # chunks without Kafka; counted until it is Kafka
     ("source_port", "i4"),  # ... and its port; -1 for none
@@ -103,10 +104,11 @@ CONNECTION = record_dtype(
 
 #: What connections and streams add up for tables: no message depends on it.
 CONNECTION_SUMS = (
-    "exchanges", "total_sum_ns", "hol_wait_sum_ns", "throttle_wait_sum_ns", "broker_sum_ns", "wait_loss_sum_ns",
-    "muted_sum_ns",
+    "exchanges", "unanswered", "total_sum_ns", "hol_wait_sum_ns", "throttle_wait_sum_ns", "broker_sum_ns",
+    "wait_loss_sum_ns", "muted_sum_ns",
 )  # fmt: skip
-STREAM_SUMS = ("transfer_sum_ns", "loss_sum_ns", "receiver_sum_ns", "sender_sum_ns", "unexplained_sum_ns")
+STREAM_SUMS = ("transfer_sum_ns",)
+SILENCE_SUMS = ("loss_sum_ns", "receiver_sum_ns", "sender_sum_ns", "unexplained_sum_ns")
 
 #: One direction. In sync, its buffer holds the captured bytes of the current frame from the first one on. During a
 #: resync, it holds all bytes in which a frame may still start.
@@ -121,7 +123,26 @@ STREAM = record_dtype(
     ("packet_first", "i8"),
     ("seq_first", "i8"),  # sequence number of its first byte
     ("last", "i8"),  # time of the last bytes
-    # The stalls since then, by cause, ns.
+    ("retry", "i8"),  # the used bytes at which a candidate that waits for more is worth another look
+    ("losses", "i8"),  # gaps and losses of sync so far
+    ("transfer_sum_ns", "i8"),  # from first to last byte of its frames, summed
+    ("frame_bytes", "i8"),
+    ("token_bytes", "i8"),
+    ("skipped_bytes", "i8"),
+    ("proxy_bytes", "i8"),  # of a PROXY header
+    ("capacity", "i4"),  # size class of the buffer, -1 for none
+    ("segments_first", "i4"),  # the segments whose bytes are searched; -1
+    ("segments_last", "i4"),
+    ("silence_row", "i4"),  # its row of SILENCE; 0: it needs none of its own
+    ("mode", "u1"),
+    ("doubt", "u1"),
+    ("is_broken", "u1"),  # the buffer lacks bytes of the current frame that passed
+)
+
+#: The stalls of a stream by cause, ns. Most connections end without any, so only streams with stalls have a row
+#: (`silences.own_silence`). Row 0 has the zeros of all others.
+SILENCE = record_dtype(
+    # Those since the stream's last bytes.
     ("quiet_ns", "i8"),  # all of them
     ("quiet_loss_ns", "i8"),
     ("quiet_receiver_ns", "i8"),
@@ -136,53 +157,42 @@ STREAM = record_dtype(
     ("nagle_ns", "i8"),
     ("unknown_ns", "i8"),
     ("late_ns", "i8"),  # its first byte was missing so long while bytes behind it came
-    ("retry", "i8"),  # the used bytes at which a candidate that waits for more is worth another look
-    ("losses", "i8"),  # gaps and losses of sync so far
-    # Sums over its frames, ns: from first to last byte, and the stalls within.
-    ("transfer_sum_ns", "i8"),
+    # Sums over the frames.
     ("loss_sum_ns", "i8"),
     ("receiver_sum_ns", "i8"),
     ("sender_sum_ns", "i8"),
     ("unexplained_sum_ns", "i8"),
-    ("frame_bytes", "i8"),
-    ("token_bytes", "i8"),
-    ("skipped_bytes", "i8"),
-    ("proxy_bytes", "i8"),  # of a PROXY header
-    ("capacity", "i4"),  # size class of the buffer, -1 for none
-    ("segments_first", "i4"),  # the segments whose bytes are searched; -1
-    ("segments_last", "i4"),
-    ("mode", "u1"),
-    ("doubt", "u1"),
-    ("is_broken", "u1"),  # the buffer lacks bytes of the current frame that passed
 )
 
 
 @helper
-def forget_frame(stream):  # type: ignore[no-untyped-def]
+def forget_frame(t, stream):  # type: ignore[no-untyped-def]
     """Make the next byte of a stream the first one of a frame."""
     stream.frame_size = 0
     stream.kept = 0
     stream.passed = 0
     stream.seen = 0
     stream.is_broken = 0
-    stream.loss_ns = 0
-    stream.receiver_ns = 0
-    stream.sender_ns = 0
-    stream.nagle_ns = 0
-    stream.unknown_ns = 0
-    stream.late_ns = 0
+    if stream.silence_row != 0:
+        silence = t.silences[stream.silence_row]
+        silence.loss_ns = 0
+        silence.receiver_ns = 0
+        silence.sender_ns = 0
+        silence.nagle_ns = 0
+        silence.unknown_ns = 0
+        silence.late_ns = 0
 
 
 @helper
-def forget_silence(stream):  # type: ignore[no-untyped-def]
-    """Forget the stalls since the last bytes of a stream."""
-    stream.quiet_ns = 0
-    stream.quiet_loss_ns = 0
-    stream.quiet_receiver_ns = 0
-    stream.quiet_sender_ns = 0
-    stream.quiet_nagle_ns = 0
-    stream.quiet_unknown_ns = 0
-    stream.quiet_late_ns = 0
+def forget_silence(silence):  # type: ignore[no-untyped-def]
+    """Forget the stalls since the last bytes of the stream of a SILENCE."""
+    silence.quiet_ns = 0
+    silence.quiet_loss_ns = 0
+    silence.quiet_receiver_ns = 0
+    silence.quiet_sender_ns = 0
+    silence.quiet_nagle_ns = 0
+    silence.quiet_unknown_ns = 0
+    silence.quiet_late_ns = 0
 
 
 @helper
@@ -194,6 +204,7 @@ def clear_connection(connection, serial, key):  # type: ignore[no-untyped-def]
     connection.mute_end = NO_TIME
     connection.mute_begin = NO_TIME
     connection.exchanges = 0
+    connection.unanswered = 0
     connection.total_sum_ns = 0
     connection.hol_wait_sum_ns = 0
     connection.throttle_wait_sum_ns = 0
@@ -231,10 +242,16 @@ def clear_facts(connection, client):  # type: ignore[no-untyped-def]
 
 
 @helper
-def clear_stream(stream, mode):  # type: ignore[no-untyped-def]
-    """Begin a stream."""
-    forget_frame(stream)
-    forget_silence(stream)
+def clear_stream(t, stream, mode):  # type: ignore[no-untyped-def]
+    """Begin a stream. It keeps the row of SILENCE that one of the same number had before."""
+    forget_frame(t, stream)
+    if stream.silence_row != 0:
+        silence = t.silences[stream.silence_row]
+        forget_silence(silence)
+        silence.loss_sum_ns = 0
+        silence.receiver_sum_ns = 0
+        silence.sender_sum_ns = 0
+        silence.unexplained_sum_ns = 0
     stream.last = NO_TIME
     stream.buffer = 0
     stream.used = 0
@@ -244,10 +261,6 @@ def clear_stream(stream, mode):  # type: ignore[no-untyped-def]
     stream.retry = 0
     stream.losses = 0
     stream.transfer_sum_ns = 0
-    stream.loss_sum_ns = 0
-    stream.receiver_sum_ns = 0
-    stream.sender_sum_ns = 0
-    stream.unexplained_sum_ns = 0
     stream.frame_bytes = 0
     stream.token_bytes = 0
     stream.skipped_bytes = 0

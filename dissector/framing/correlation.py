@@ -49,6 +49,7 @@ from .headers import (
     response_correlation_id,
 )
 from .program_index import REQUEST, program_of, response_program, status_without_program
+from .silences import silence_of
 from .waiting import (
     DEPTH,
     NO_REPLY_LIMIT,
@@ -221,13 +222,14 @@ def _note_response(x, frame):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _note_stalls(x, stream):  # type: ignore[no-untyped-def]
+def _note_stalls(t, x, stream):  # type: ignore[no-untyped-def]
     """Add the stalls within a frame, the current one of a stream, to its exchange."""
-    x.loss_ns += stream.loss_ns
-    x.receiver_ns += stream.receiver_ns
-    x.sender_ns += stream.sender_ns
-    x.nagle_ns += stream.nagle_ns
-    x.unexplained_ns += stream.unknown_ns
+    silence = silence_of(t, stream)
+    x.loss_ns += silence.loss_ns
+    x.receiver_ns += silence.receiver_ns
+    x.sender_ns += silence.sender_ns
+    x.nagle_ns += silence.nagle_ns
+    x.unexplained_ns += silence.unknown_ns
 
 
 @inlined
@@ -261,10 +263,10 @@ def read_request(t, c, frame):  # type: ignore[no-untyped-def]
     x = t.exchanges[slot]
     _note_request(x, frame)
     requests = t.streams[2 * c + np.int64(connection.client)]
-    _note_stalls(x, requests)
+    _note_stalls(t, x, requests)
     if requests.last > frame.last:
         t.links[slot].request_whole = requests.last
-    t.links[slot].request_receiver_ns = requests.receiver_ns
+    t.links[slot].request_receiver_ns = silence_of(t, requests).receiver_ns
     t.links[slot].request_end = (frame.seq + frame.limit - frame.at) & 0xFFFFFFFF
     if is_token:
         t.links[slot].token = 1
@@ -365,10 +367,10 @@ def read_response(t, c, frame):  # type: ignore[no-untyped-def]
     x = t.exchanges[slot]
     _note_response(x, frame)
     responses = t.streams[2 * c + 1 - np.int64(connection.client)]
-    _note_stalls(x, responses)
+    _note_stalls(t, x, responses)
     if responses.last > frame.last:
         t.links[slot].response_whole = responses.last
-    t.links[slot].late_ns = responses.late_ns
+    t.links[slot].late_ns = silence_of(t, responses).late_ns
     if is_token:
         counts.response_tokens += 1
         x.outcome = ANSWERED

@@ -134,7 +134,7 @@ def lose_frame(t, stream):  # type: ignore[no-untyped-def]
     stream.losses += 1
     stream.skipped_bytes += stream.seen
     defer_buffer(t, stream)
-    forget_frame(stream)
+    forget_frame(t, stream)
 
 
 @helper
@@ -265,9 +265,9 @@ def read_frames(t, c, d, stream, part):  # type: ignore[no-untyped-def]
             break
         if stream.passed == stream.frame_size:
             stream.frame_bytes += stream.seen
-            add_up_frame(stream, part.ts)
+            add_up_frame(t, stream, part.ts)
             _finish_frame(t, c, d, stream, frame)
             defer_buffer(t, stream)
-            forget_frame(stream)
+            forget_frame(t, stream)
         taken += moved
     return taken

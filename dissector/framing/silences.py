@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafkatap.kernels.decorator import helper
+from kafkatap.kernels.decorator import helper, inlined
 from kafkatap.kernels.readers import signed32
 
 from ..dtypes import NO_TIME
@@ -23,6 +23,22 @@ from .tables import (
     STALL_SENDER,
     STALL_UNKNOWN,
 )
+
+
+@inlined
+def silence_of(t, stream):  # type: ignore[no-untyped-def]
+    """The row of SILENCE of a stream, to read it. The same row serves all that need none of their own."""
+    return t.silences[stream.silence_row]
+
+
+@inlined
+def own_silence(t, stream):  # type: ignore[no-untyped-def]
+    """The row of SILENCE of a stream, to write it. There is room."""
+    if stream.silence_row == 0:
+        state = t.state[0]
+        state.silences += 1
+        stream.silence_row = state.silences
+    return t.silences[stream.silence_row]
 
 
 @helper
@@ -49,50 +65,55 @@ def note_stall(t, c, chunk):  # type: ignore[no-untyped-def]
         if d == np.int64(t.connections[c].client):
             _note_reached(t, c, chunk)
         return
-    stream = t.streams[2 * c + d]
-    stream.quiet_ns += ns
+    silence = own_silence(t, t.streams[2 * c + d])
+    silence.quiet_ns += ns
     if cause == STALL_LOSS:
-        stream.quiet_loss_ns += ns
+        silence.quiet_loss_ns += ns
     elif cause == STALL_RECEIVER:
-        stream.quiet_receiver_ns += ns
+        silence.quiet_receiver_ns += ns
     elif cause == STALL_SENDER:
-        stream.quiet_sender_ns += ns
+        silence.quiet_sender_ns += ns
     elif cause == STALL_NAGLE:
-        stream.quiet_sender_ns += ns
-        stream.quiet_nagle_ns += ns
+        silence.quiet_sender_ns += ns
+        silence.quiet_nagle_ns += ns
     elif cause == STALL_UNKNOWN:
-        stream.quiet_unknown_ns += ns
+        silence.quiet_unknown_ns += ns
     elif cause == STALL_LATE:
-        stream.quiet_late_ns += ns
+        silence.quiet_late_ns += ns
 
 
 @helper
-def charge_silence(stream, ts):  # type: ignore[no-untyped-def]
+def charge_silence(t, stream, ts):  # type: ignore[no-untyped-def]
     """Charge the stalls since the last bytes of a stream to its current frame. Bytes come at `ts`."""
+    silence = silence_of(t, stream)
+    if silence.quiet_ns == 0:
+        return
     if stream.passed > 0:
         rest = max(np.int64(0), ts - stream.last)
-        part = min(rest, stream.quiet_loss_ns)
-        stream.loss_ns += part
+        part = min(rest, silence.quiet_loss_ns)
+        silence.loss_ns += part
         rest -= part
-        part = min(rest, stream.quiet_receiver_ns)
-        stream.receiver_ns += part
+        part = min(rest, silence.quiet_receiver_ns)
+        silence.receiver_ns += part
         rest -= part
-        part = min(rest, stream.quiet_sender_ns)
-        stream.sender_ns += part
-        stream.nagle_ns += min(part, stream.quiet_nagle_ns)
+        part = min(rest, silence.quiet_sender_ns)
+        silence.sender_ns += part
+        silence.nagle_ns += min(part, silence.quiet_nagle_ns)
         rest -= part
-        stream.unknown_ns += min(rest, stream.quiet_unknown_ns)
+        silence.unknown_ns += min(rest, silence.quiet_unknown_ns)
     else:
-        stream.late_ns = stream.quiet_late_ns
-    forget_silence(stream)
+        silence.late_ns = silence.quiet_late_ns
+    forget_silence(silence)
 
 
 @helper
-def add_up_frame(stream, last):  # type: ignore[no-untyped-def]
+def add_up_frame(t, stream, last):  # type: ignore[no-untyped-def]
     """Add the current frame of a stream, whose last byte came at `last`, to the stream's sums."""
     if last != NO_TIME and stream.first != NO_TIME:
         stream.transfer_sum_ns += max(np.int64(0), last - stream.first)
-    stream.loss_sum_ns += stream.loss_ns
-    stream.receiver_sum_ns += stream.receiver_ns
-    stream.sender_sum_ns += stream.sender_ns
-    stream.unexplained_sum_ns += stream.unknown_ns
+    if stream.silence_row != 0:
+        silence = t.silences[stream.silence_row]
+        silence.loss_sum_ns += silence.loss_ns
+        silence.receiver_sum_ns += silence.receiver_ns
+        silence.sender_sum_ns += silence.sender_ns
+        silence.unexplained_sum_ns += silence.unknown_ns

@@ -11,7 +11,7 @@ from kafkatap.kernels.decorator import record_dtype
 from ..dtypes import EXCHANGE
 from ..programs.machine import JOB, TAPE
 from ..strings import Strings
-from .connections import CONNECTION, STREAM
+from .connections import CONNECTION, SILENCE, STREAM
 
 Array = np.ndarray[Any, Any]
 
@@ -107,6 +107,7 @@ FRAMING_STATE = record_dtype(
     ("new_sources", "i8"),  # connections with `is_source_new`
     ("heads_from", "i8"),  # no packet before this time is the `head` of a connection, ns
     ("late", "i8"),  # a request in flight when the capture ends has waited less than this, ns, or than its wait_ms more
+    ("silences", "i8"),  # how many streams have a row of SILENCE
 )
 #: The head of a frame, bytes.
 HEAD_KEPT = 1 << 16
@@ -133,8 +134,8 @@ FRAME_COUNTS = record_dtype(
 #: What is full when a kernel stops before all chunks are read.
 (
     FULL_NONE, FULL_JOBS, FULL_EXCHANGES, FULL_POOL, FULL_SEGMENTS, FULL_STRINGS, FULL_TEXT, FULL_FINISHED,
-    FULL_DEFERRED,
-) = range(9)  # fmt: skip
+    FULL_DEFERRED, FULL_SILENCES,
+) = range(10)  # fmt: skip
 
 
 class Tables(NamedTuple):
@@ -144,6 +145,7 @@ class Tables(NamedTuple):
     pool: Annotated[Array, np.uint8]
     connections: Annotated[Array, CONNECTION]
     streams: Annotated[Array, STREAM]
+    silences: Annotated[Array, SILENCE]  # by `STREAM.silence_row`
     segments: Annotated[Array, SEGMENT]
     free_segments: Annotated[Array, np.int32]
     exchanges: Annotated[Array, EXCHANGE]

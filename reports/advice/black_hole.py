@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from kafkatap.kernels.arrays import taken
+
 from ..batch import H_COMPLETE, P_KAFKA, Array
 from ..counting.count_table import MAX, MIN, SUM
 from ..findings import ERROR, Finding
@@ -36,12 +38,13 @@ _NUMBERS = ("connections", "retransmissions", "segment_bytes", "stuck_bytes", "l
 
 
 def _read_connections(rows: Array, tally: Tally) -> None:
-    rows = rows[(rows["protocol"] == P_KAFKA) & (rows["handshake"] == H_COMPLETE)]
+    is_known = (rows["protocol"] == P_KAFKA) & (rows["handshake"] == H_COMPLETE)
     for number, (end, other) in enumerate((("client", "broker"), ("broker", "client"))):
         again, stuck = rows[f"{end}_retransmitted_packets"], rows[f"{end}_unacknowledged_bytes"]
-        some = rows[(again >= _LEAST) & (stuck > 0)]
-        if not len(some):
+        at = np.flatnonzero(is_known & (again >= _LEAST) & (stuck > 0))
+        if not len(at):
             continue
+        some = taken(rows, at)
         mss = [np.where(some[f"{side}_mss"] > 0, some[f"{side}_mss"], _MSS) for side in (end, other)]
         segment = np.minimum(*mss).astype(np.int64) - _OPTIONS
         again, stuck = some[f"{end}_retransmitted_packets"], some[f"{end}_unacknowledged_bytes"]

@@ -90,14 +90,15 @@ def _read(gathered: Gathered, tally: Tally) -> None:
 
 
 def _read_connections(rows: Array, tally: Tally) -> None:
-    rows = rows[rows["handshake"] != H_NOT_CAPTURED]
-    if not len(rows):
+    at = np.flatnonzero(rows["handshake"] != H_NOT_CAPTURED)
+    if not len(at):
         return
-    tally.add(_CONNECTS.name, {name: rows[name] for name in _WHO}, {
-        "connections": 1, "refused": rows["handshake"] == H_REFUSED, "unanswered": rows["handshake"] == H_UNANSWERED,
-        "kafka": rows["protocol"] == P_KAFKA, "by_client": rows["closed_by"] == 0, "by_broker": rows["closed_by"] == 1,
-        "handshake_ns": np.maximum(rows["handshake_rtt_ns"], 0), "first": rows["first"], "last": rows["first"],
-        "packet": rows["first_packet"],
+    handshake, closed_by, first = rows["handshake"][at], rows["closed_by"][at], rows["first"][at]
+    tally.add(_CONNECTS.name, {name: rows[name][at] for name in _WHO}, {
+        "connections": 1, "refused": handshake == H_REFUSED, "unanswered": handshake == H_UNANSWERED,
+        "kafka": rows["protocol"][at] == P_KAFKA, "by_client": closed_by == 0, "by_broker": closed_by == 1,
+        "handshake_ns": np.maximum(rows["handshake_rtt_ns"][at], 0), "first": first, "last": first,
+        "packet": rows["first_packet"][at],
     })  # fmt: skip
 
 

@@ -80,9 +80,12 @@ def _read(gathered: Gathered, tally: Tally) -> None:
 
 
 def _read_connections(rows: Array, tally: Tally) -> None:
-    rows = rows[(rows["protocol"] == P_KAFKA) & (rows["closed_by"] == 0)]
-    if len(rows):
-        tally.add(_CLOSED.name, {"connection": rows["connection"]}, {"connections": 1, "closed_at": rows["closed_at"]})
+    """Keep the connections that have rows of _WAITS, by their sums: the longest wait is no longer than all."""
+    has_waits = (rows["unanswered"] > 0) | (rows["total_ns"] >= _SHORTEST_NS)
+    at = np.flatnonzero(has_waits & (rows["protocol"] == P_KAFKA) & (rows["closed_by"] == 0))
+    if len(at):
+        values = {"connections": 1, "closed_at": rows["closed_at"][at]}
+        tally.add(_CLOSED.name, {"connection": rows["connection"][at]}, values)
 
 
 class _GivenUp(NamedTuple):
@@ -99,7 +102,8 @@ class _GivenUp(NamedTuple):
 
 def _given_up(given: SectionInput) -> dict[tuple[int, int], list[_GivenUp]]:
     """By client."""
-    closed = {row["connection"]: row["closed_at"] for row in rows_of(given, _CLOSED)}
+    ends = given.keys(_CLOSED.name)["connection"], given.values(_CLOSED.name)["closed_at"]
+    closed: dict[int, int] = dict(zip(*(column.tolist() for column in ends), strict=True))
     oldest: dict[int, dict[str, int]] = {}
     for row in rows_of(given, _WAITS):
         at = closed.get(row["connection"])

@@ -298,25 +298,31 @@ def _add_rebalances(
 
 def read_connections(rows: Array, tally: Tally) -> None:
     """Count connections in the seconds in which they began, and in which they ended."""
-    rows = rows[(rows["protocol"] != P_FOREIGN) & (rows["orientation_known"] != 0)]
-    if not len(rows):
+    at = np.flatnonzero((rows["protocol"] != P_FOREIGN) & (rows["orientation_known"] != 0))
+    if not len(at):
         return
-    handshake = rows["handshake"]
-    keys = {name: rows[name] for name in (*_ENDS, "client_id")}
+    handshake, first = rows["handshake"][at], rows["first"][at]
+    keys = {name: rows[name][at] for name in (*_ENDS, "client_id")}
     is_tried = (handshake == H_REFUSED) | (handshake == H_UNANSWERED)
-    tally.add(CONNECTIONS.name, keys | {"second": rows["first"] // SECOND}, {
-        "last": rows["first"], "opened": handshake == H_COMPLETE, "seen": (handshake == H_NOT_CAPTURED),
-        "refused": handshake == H_REFUSED, "unanswered": handshake == H_UNANSWERED, "first": rows["first"],
-        "packet": rows["first_packet"],
+    tally.add(CONNECTIONS.name, keys | {"second": first // SECOND}, {
+        "last": first, "opened": handshake == H_COMPLETE, "seen": (handshake == H_NOT_CAPTURED),
+        "refused": handshake == H_REFUSED, "unanswered": handshake == H_UNANSWERED, "first": first,
+        "packet": rows["first_packet"][at],
     })  # fmt: skip
-    closed = np.flatnonzero((rows["closed_with"] != NOT_CLOSED) & ~is_tried)
-    ends, by_broker = rows["last"][closed], rows["closed_by"][closed] == 1
+    is_closed = rows["closed_with"][at] != NOT_CLOSED
+    closed = np.flatnonzero(is_closed & ~is_tried)
+    ends, by_broker = rows["last"][at[closed]], rows["closed_by"][at[closed]] == 1
     tally.add(CONNECTIONS.name, {name: values[closed] for name, values in keys.items()} | {"second": ends // SECOND}, {
         "last": ends, "client_closed": ~by_broker, "broker_closed": by_broker,
         "first_close": np.where(by_broker, ends, 2**63 - 1), "last_close": np.where(by_broker, ends, -(2**63)),
     })  # fmt: skip
-    tally.add(LINKS.name, {"connection": rows["connection"]}, {
-        "last": rows["last"], "is_closed": rows["closed_with"] != NOT_CLOSED,
-        "resent": np.maximum(rows["client_retransmitted_packets"], rows["broker_retransmitted_packets"]),
-        "missing": (rows["client_gap_bytes"] > 0) | (rows["broker_gap_bytes"] > 0),
-    })  # fmt: skip
+    resent = np.maximum(rows["client_retransmitted_packets"][at], rows["broker_retransmitted_packets"][at])
+    missing = (rows["client_gap_bytes"][at] > 0) | (rows["broker_gap_bytes"][at] > 0)
+    # Waits without an answer are judged by the end of their connection. Of all others, these two say all.
+    matters = np.flatnonzero((rows["unanswered"][at] > 0) | (resent >= RESENT_PACKETS) | missing)
+    if len(matters):
+        mine = at[matters]
+        tally.add(LINKS.name, {"connection": rows["connection"][mine]}, {
+            "last": rows["last"][mine], "is_closed": is_closed[matters], "resent": resent[matters],
+            "missing": missing[matters],
+        })  # fmt: skip

@@ -77,7 +77,7 @@ def test_moving_an_array_gives_back_what_it_leaves() -> None:
     array[: 24 << 20] = 1
     array[32 << 20 : 40 << 20] = 2
     before = resident(array)
-    bigger = moved(array, 48 << 20)
+    bigger = moved(array, 2 * len(array), 48 << 20)
     taken = resident(bigger)  # before it is read: pages of zeros count once they were
     assert len(bigger) == 128 << 20
     assert np.count_nonzero(bigger == 1) == 24 << 20

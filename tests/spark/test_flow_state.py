@@ -83,11 +83,15 @@ def _held(engine: SplitEngine) -> int:
     return int(engine.assembler.directions["held"][1])
 
 
+def stalled_state() -> SplitEngine:
+    """`busy_state`, and stream 1 has a row of SILENCE."""
+    engine = busy_state()
+    engine.dissector.streams["silence_row"][1] = 1
+    return engine
+
+
 #: Fields of DIRECTION on which later stalls depend while data is not acknowledged.
-STALL_STATE = (
-    "last_data", "freed_at", "acked_then", "last_wire", "sent", "recovery", "lost_ns", "awaited_ns", "copy_from",
-    "copy_end", "copy_at", "copy_stamp", "copies", "is_limited", "is_pushed",
-)  # fmt: skip
+STALL_STATE = ("last_data", "freed_at", "acked_then", "last_wire", "is_limited", "is_pushed")
 #: Fields of each table on which later packets do not depend: numbers and places of this engine, counts, facts that
 #: another field has too, and columns of the row of a connection.
 NOT_STATE = {
@@ -107,7 +111,9 @@ NOT_STATE = {
         "segments_last",
         *d.STREAM_SUMS,
         "retry",  # tested below
+        "silence_row",  # tested in SILENCE
     },
+    "silences": {*d.SILENCE_SUMS},
     "segments": {"next"},
     "links": {"connection", "next", "partitions", "topics", "answers_at_once", "name", "provisional", "late_ns",
               "waited_until", "may_come", "response_whole", "request_lost"},
@@ -130,10 +136,13 @@ NOT_STATE = {
         "retransmitted_bytes", "out_of_order", "gap_bytes", "cut_bytes", "stray_bytes", "gaps", "zero_windows",
         "gap_previous", "gap_next",
         *STALL_STATE,  # tested below
-        "lag",  # follows from the handshake
-        "spurious_packets", "spurious_due",
+        "recovery_row",  # tested in RECOVERY
         "started", "delivered", "acked", "fin",  # tested below
         "sack_permitted", "timestamps",
+    },
+    "recoveries": {
+        "lag",  # follows from the handshake
+        "spurious_packets", "spurious_due",
     },
     "held": {
         "next", "at",
@@ -163,6 +172,7 @@ def _engine_and_digest(made: Callable[[], SplitEngine]) -> tuple[SplitEngine, by
 CASES: list[tuple[str, Callable[[], SplitEngine], Change]] = [
     *((f"connections {n}", busy_state, _add("connections", 0, n)) for n in _names("connections", d.CONNECTION)),
     *((f"streams {n}", busy_state, _add("streams", 1, n)) for n in _names("streams", d.STREAM)),
+    *((f"silences {n}", stalled_state, _add("silences", 1, n)) for n in _names("silences", d.SILENCE)),
     *((f"segments {n}", searching_state, _add("segments", lambda e: int(e.dissector.streams["segments_first"][0]), n))
       for n in _names("segments", tables.SEGMENT)),
     *((f"links {n}", busy_state, _add("links", _waiting, n)) for n in _names("links", tables.LINK)),
@@ -371,16 +381,17 @@ def test_histories_one_after_the_other() -> None:
     assert not first.is_equivalent(later)
 
 
-@pytest.mark.parametrize("name", STALL_STATE)
+@pytest.mark.parametrize("name", [*STALL_STATE, *_names("recoveries", r.RECOVERY)])
 def test_a_digest_takes_in_what_stalls_depend_on(name: str) -> None:
     """Direction 1 has bytes under way, and sent some of them twice."""
     engine = busy_state()
-    row = engine.assembler.directions[1]
+    row, more = engine.assembler.directions[1], engine.assembler.recoveries[1]
+    row["recovery_row"] = 1
     acked = int(row["acked"])
-    row["last_data"], row["freed_at"], row["sent"], row["acked_then"] = 70, 80, acked + 1_000, acked
-    row["recovery"], row["copy_from"], row["copy_end"] = acked + 1_000, acked + 10, acked + 20
+    row["last_data"], row["freed_at"], more["sent"], row["acked_then"] = 70, 80, acked + 1_000, acked
+    more["recovery"], more["copy_from"], more["copy_end"] = acked + 1_000, acked + 10, acked + 20
     before = engine.state_of(0).digest
-    row[name] += 1
+    (row if name in STALL_STATE else more)[name] += 1
     assert engine.state_of(0).digest != before
 
 
@@ -415,4 +426,5 @@ def test_measures_are_resumed() -> None:
     engine.assembler.directions["shift"][:2] = r.SHIFT_UNKNOWN
     engine.assembler.expect(0, Resumption((-1, -1), Handshake(5, 25, 1, 30), options))
     assert engine.assembler.directions["shift"][:2].tolist() == [7, 3]
-    assert engine.assembler.directions["lag"][:2].tolist() == [20, 10]
+    rows = engine.assembler.directions["recovery_row"][:2]
+    assert engine.assembler.recoveries["lag"][rows].tolist() == [20, 10]
