@@ -18,11 +18,11 @@ CUT, WHOLE = "apache-4.3-broker1-s128.pcap.zst", "apache-4.3-broker1.pcap.zst"
 
 
 @cache
-def clients(path: Path) -> dict[str | None, dict[str, Any]]:
+def clients(path: Path) -> dict[str, dict[str, Any]]:
     table = analyze(path).report().table("clients")
     names = [c.name for c in table.columns]
     rows = [dict(zip(names, row, strict=True)) for row in table.rows]
-    return {row["client_id"]: row for row in rows}
+    return {str(row["client_id"]): row for row in rows}
 
 
 @pytest.fixture(scope="module")
