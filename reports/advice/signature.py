@@ -36,8 +36,8 @@ class Signature(NamedTuple):
 
     `follows`: ids of signatures that explain a finding of this one on the same party: it is folded under theirs.
     `exact_facts`: kinds of facts that make its numbers exact where they are read: with `--sections advice`.
-    `on_request`: it reads only with `--sections advice`, because it costs more than the usual report may: facts of
-    Produce or Fetch, or measures of TCP.
+    `on_request`: it reads only with `--sections advice`, or small input (`questions.registry.SMALL_INPUT`), because it
+    costs more than the usual report may: facts of Produce or Fetch, or measures of TCP.
     """
 
     id: str
