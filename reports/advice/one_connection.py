@@ -15,7 +15,7 @@ from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
-from .signature import LABEL, Signature
+from .signature import Signature
 from .sums import rows_of, work_of_clients
 
 #: The largest part of the client's time.
@@ -111,7 +111,7 @@ def _finding(given: SectionInput, rows: list[dict[str, int]], time_ns: int) -> F
         broker_party(context, one["broker_ip"], one["broker_port"]),
     )
     return Finding(
-        ONE_CONNECTION.id, WARNING, LABEL, text, behind, min(row["first"] for row in rows),
+        ONE_CONNECTION.id, WARNING, ONE_CONNECTION.label, text, behind, min(row["first"] for row in rows),
         max(row["last"] for row in rows),
         {"hol_wait_ns": behind, "mean_ns": mean, "longest_ns": max(row["longest_ns"] for row in rows),
          "broker_mean_ns": broker, "requests_ahead": round(ahead, 1), "exchanges": exchanges, "connections": len(rows),

@@ -17,6 +17,8 @@ _OF_A_KIND = 3
 _USUAL = frozenset(("topic_created", "topic_deleted", "group_rebalanced"))
 #: A finding shows when it began, if it lasted for less than this share of the capture: otherwise that says nothing.
 _PASSING = 0.9
+#: A setting is so all the time. What it does shows when it began, if that was after this share of the capture.
+_LATER = 0.05
 
 
 def first_lines(table: ReportTable, whole: bool = False) -> tuple[list[dict[str, Value]], int]:
@@ -54,8 +56,10 @@ def _when(row: Mapping[str, Value], heading: ReportTable, utc: bool) -> str:
     """`04:36:44.6`; with the date if the capture has several."""
     found: dict[str, Any] = dict(zip((c.name for c in heading.columns), heading.rows[0], strict=True))
     begin, first, last = row["begin"], found["first"], found["last"]
-    if row["setting"] or not isinstance(begin, int) or first is None or last is None:
-        return ""  # a setting is so all the time
+    if not isinstance(begin, int) or first is None or last is None:
+        return ""
+    if row["setting"] and begin - first <= _LATER * (last - first):
+        return ""
     end = int(as_number(row["end"])) if row["end"] is not None else begin
     if end - begin >= _PASSING * (last - first):
         return ""
