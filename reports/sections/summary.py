@@ -38,7 +38,7 @@ _ORDER = (
     "sasl_failed", "tls_failed", "errors", "retried", "unanswered", "certificate", "not_decoded", "encrypted",
     "slow_between_brokers", "events", "lost",
 )  # fmt: skip
-FINDINGS = tuple(name for name in _ORDER if name not in ("advice", "events"))
+FINDINGS = (*(name for name in _ORDER if name not in ("advice", "events")), NOT_CHECKED)
 
 
 class Tables(NamedTuple):
