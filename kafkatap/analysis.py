@@ -235,6 +235,8 @@ class Analysis:
         from kafkatap.reports.questions.registry import check_sections, counted_sections, needs_of
         from kafkatap.reports.sections.latency import check_by
 
+        from .captures.storage import stored_bytes
+
         check_by(by)
         check_sections(sections or ())
         log_join = None
@@ -245,10 +247,10 @@ class Analysis:
         if filter is not None:
             selection = Selection.of(filter=filter, definitions=self._definitions)
         late = (options or {}).get("late")
-        run = self._run(all_results=by == "topic", selection=selection, late=late, **needs_of(sections)._asdict())
+        counted = counted_sections(sections, stored_bytes(self.captures))
+        run = self._run(all_results=by == "topic", selection=selection, late=late, **needs_of(counted)._asdict())
         counts = ReportCounts(by_topic=by == "topic", by_connection=by == "connection", fine=curves)
         over_facts = None
-        counted = counted_sections(sections)
         if log_join is not None and sections is None:
             counted = ("broker-times", *counted)
         if counted:

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
+from .pipes import is_pipe
+
 #: Files of a folder with these suffixes are no captures.
 _OTHER_SUFFIXES = (".txt", ".tsv", ".csv", ".json", ".md", ".log", ".html", ".parquet", ".sh", ".py", ".tmp", ".part")
 #: Expressions. `re` compiles them at their first use: a run on local files needs none.
@@ -125,6 +127,14 @@ def size_of(path: str) -> int:
     for file in store.described([store.at(store.key)]):
         return file.size
     raise FileNotFoundError(f"{path}: there is no such file")
+
+
+def stored_bytes(paths: Sequence[str]) -> int | None:
+    """The bytes of all files, as stored; None if there is a pipe among them, or a file that cannot be read."""
+    try:
+        return None if any(map(is_pipe, paths)) else sum(map(size_of, paths))
+    except OSError:
+        return None
 
 
 def exists(path: str) -> bool:

@@ -200,8 +200,8 @@ class Captures(TwoPasses):
             proved.counts(), proved.connections(), files_table(context), ledger_table(context), by=by,
             not_captured=context.not_captured, definitions=self.options.definitions,
             topic_names=proved.plan.topic_names, selected=self.options.selection.text,
-            wanted=self.options.wanted, sections=proved.sections(), section_options=self.options.section_options,
-            kept=self.options.kept,
+            wanted=self.options.wanted, section_names=self.resolved.sections, sections=proved.sections(),
+            section_options=self.options.section_options, kept=self.options.kept,
         )  # fmt: skip
 
     @cached_property

@@ -73,8 +73,8 @@ def _published(read: Captures, publication: Publication, by: str, watch: Watch) 
     report = report_of(
         proved.counts(), proved.connections(), files, ledger, by=by, not_captured=context.not_captured,
         definitions=options.definitions, topic_names=proved.plan.topic_names, selected=options.selection.text,
-        wanted=options.wanted, sections=proved.sections(), section_options=options.section_options,
-        kept=options.kept,
+        wanted=options.wanted, section_names=read.resolved.sections, sections=proved.sections(),
+        section_options=options.section_options, kept=options.kept,
     )  # fmt: skip
     names = [name for name in TABLES if name != "records" or options.records]
     published = publication.publish(

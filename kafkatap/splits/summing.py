@@ -31,7 +31,6 @@ from kafkatap.reports.counting.connection_counts import count_connections
 from kafkatap.reports.counting.connection_rows import connection_counts_of_rows, rows_of_connections
 from kafkatap.reports.counting.count_rows import ADDED_BY, COLUMNS, KEYS, NameTable, counts_of_rows
 from kafkatap.reports.model import Report
-from kafkatap.reports.questions.registry import counted_sections
 from kafkatap.reports.sections.ledger import WORDS
 from kafkatap.reports.tables import CONNECTIONS, FILES, LEDGER, arrow_schema
 from kafkatap.reports.tls_columns import TLS_RENAMED, TLS_ZERO_IF_NULL, is_tls_word, tls_number
@@ -131,7 +130,8 @@ def report_of(
     curves: bool = False,
     selected: str | None = None,
     wanted: Sequence[str] | None = None,
-    sections: Iterable[SplitSections] | None = None,
+    section_names: tuple[str, ...] = (),
+    sections: Iterable[SplitSections] = (),
     section_options: Mapping[str, Any] | None = None,
     kept: tuple[tuple[str, str], ...] = (),
     **known: Any,
@@ -140,14 +140,14 @@ def report_of(
 
     `by`: api, client, broker, connection, version, or topic (then the rows are of counts by topic); `interval`: ns of
     the timeline, if one is set; `curves`, `selected`: as of `build_report`; `wanted`: the names of sections, and
-    `section_options`: what the user set for these. `sections`: the counts of each split for those over facts, if they
-    were counted. `known`: what `context_of_tables` takes. `kept`: as `Context.options`.
+    `section_options`: what the user set for these. `section_names`: the sections over facts that were counted
+    (`ReadOptions.sections`), and `sections`: their counts of each split. `known`: what `context_of_tables` takes.
+    `kept`: as `Context.options`.
     """
     counts, names = counts_of_rows(rows, by_topic=by == "topic", interval=interval)
     over_facts = None
-    counted = counted_sections(wanted)
-    if counted and sections is not None:
-        over_facts, shared = sum_sections(counted, sections, names)
+    if section_names:
+        over_facts, shared = sum_sections(section_names, sections, names)
         over_facts.add_connections(shared)
     context = context_of_tables(connections, files, ledger, names, **known)._replace(options=kept)
     return build_report(

@@ -41,7 +41,7 @@ class ReadOptions:
     of `Engine`; each process has the limits for itself. `wanted`: the sections of the report (None: the usual ones),
     and `section_options`: what the user set for them. `fine`: as of `ReportCounts`. `key_log`: the secrets of TLS
     connections to decrypt; tasks get only the lines that they need, beside their inputs.
-    `kept`: as `Context.options`."""
+    `kept`: as `Context.options`. `input_bytes`: as of `counted_sections`; `TwoPasses.resolved` sets it."""
 
     ports: tuple[int, ...] = ()
     definitions: Definitions | None = None
@@ -56,6 +56,7 @@ class ReadOptions:
     fine: bool = False
     key_log: KeyLog | None = field(default=None, repr=False)
     kept: tuple[tuple[str, str], ...] = ()
+    input_bytes: int | None = None
 
     @property
     def late(self) -> int | None:
@@ -65,7 +66,7 @@ class ReadOptions:
     @property
     def sections(self) -> tuple[str, ...]:
         """The sections whose counts the report needs."""
-        return counted_sections(self.wanted)
+        return counted_sections(self.wanted, self.input_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,13 +91,17 @@ class TwoPasses:
 
     @property
     def resolved(self) -> ReadOptions:
-        """The options with absolute times: relative ones count from the first packet of all captures."""
-        if self.options.selection.is_resolved:
-            return self.options
+        """The options with absolute times, and the size of the input. Relative times count from the first packet of all
+        captures."""
+        options = self.options
+        if self.checkpoint is None:  # a stream has no end
+            options = replace(options, input_bytes=sum(file.size for file in self.files))
+        if options.selection.is_resolved:
+            return options
         first = self._surveyed.first
         if self.checkpoint is not None and self.checkpoint.sums.first is not None:
             first = self.checkpoint.sums.first
-        return replace(self.options, selection=self.options.selection.at(first or 0))
+        return replace(options, selection=options.selection.at(first or 0))
 
     @cached_property
     def late_randoms(self) -> set[bytes]:

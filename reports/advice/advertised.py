@@ -15,7 +15,7 @@ from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import client_option, client_parties, client_words
-from .signature import LABEL, Signature
+from .signature import Signature
 from .sums import Work, rows_of, work_of_clients
 
 #: One refused connect may be a broker that restarts.
@@ -187,7 +187,7 @@ def _finding(
     is_stuck = not whole.api_keys - _PREPARING
     parties = (*client_parties(context, *who), Party("broker", broker))
     return Finding(
-        ADVERTISED.id, ERROR, LABEL, text, max(end - begin, 0) if is_stuck else 0, begin, end,
+        ADVERTISED.id, ERROR, ADVERTISED.label, text, max(end - begin, 0) if is_stuck else 0, begin, end,
         numbers | {"lasts_ns": max(end - begin, 0)}, packets, parties, ADVERTISED.setting, ADVERTISED.remedy,
         (("filter", "api in (Metadata, FindCoordinator)"), *client_option(context, who[0])), "show",
     )  # fmt: skip
@@ -210,4 +210,5 @@ ADVERTISED = Signature(
     _read,
     _read_connections,
     facts=_ADDRESSES,
+    label="unreachable",
 )

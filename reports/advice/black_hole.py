@@ -13,7 +13,7 @@ from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
-from .signature import LABEL, Signature
+from .signature import Signature
 from .sums import rows_of
 
 #: A lost packet is repaired by its first or second copy. Three copies that are lost too take 1.4 s on Linux.
@@ -73,7 +73,7 @@ def _findings(given: SectionInput) -> list[Finding]:
             f"bytes, sent again {row['retransmissions']:,} times, while smaller ones pass"
         )
         made.append(Finding(
-            BLACK_HOLE.id, ERROR, LABEL, text, row["lasts_ns"], row["first"], row["last"],
+            BLACK_HOLE.id, ERROR, BLACK_HOLE.label, text, row["lasts_ns"], row["first"], row["last"],
             {name: row[name] for name in _NUMBERS}, (row["packet"],),
             (*client_parties(context, row["client_id"], row["client_ip"]), broker), BLACK_HOLE.setting,
             BLACK_HOLE.remedy, (("sections", "connections"), *client_option(context, row["client_id"])),
@@ -98,4 +98,5 @@ BLACK_HOLE = Signature(
     _findings,
     (_FORM,),
     read_connections=_read_connections,
+    label="path broken",
 )

@@ -15,7 +15,7 @@ from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
-from .signature import LABEL, Signature
+from .signature import Signature
 from .sums import rows_of, work_of_clients
 
 #: A share of a client's time that a person notices, and the least time.
@@ -112,7 +112,7 @@ def _finding(given: SectionInput, row: dict[str, int], time_ns: int) -> Finding:
     )
     numbers = {name: row[name] for name in ("receiver_ns", "transfer_ns", "rtt_ns", "exchanges", "connections")}
     return Finding(
-        BUFFERS.id, WARNING, LABEL, text, row["receiver_ns"], row["first"], row["last"],
+        BUFFERS.id, WARNING, BUFFERS.label, text, row["receiver_ns"], row["first"], row["last"],
         numbers | {"window_bytes": window, "rate_bytes": rate, "share": share},
         (row["packet"],), (*client_parties(context, row["client_id"], row["client_ip"]), broker),
         "net.ipv4.tcp_window_scaling" if row["is_unscaled"] else setting, BUFFERS.remedy,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textwrap import fill
 
+from ..questions.registry import SMALL_INPUT
 from .catalogue import CATALOGUE
 from .signature import Signature
 
@@ -11,8 +12,9 @@ _HEAD = """# Signatures: what to change
 
 A signature is a pattern on the wire that a setting explains. The section `advice` names those that a capture shows,
 with the time that they cost, their numbers, and the first packet (`kafkatap report --sections advice CAPTURE`). The
-usual report reads most of them too, and shows the costliest in its first lines. Those marked with * need more than the
-usual report reads: ask for them with `--sections advice`.
+usual report reads most of them too, and shows the costliest in its first lines. Those marked with * read each Produce
+and Fetch. The usual report reads them if the captures have at most {small} MiB in all, as stored. For larger captures,
+pipes, `--follow` and `kafkatap live`, ask for them with `--sections advice`; the last of the first lines says so.
 
 Each is proven by recordings of real brokers and clients in [samples/advice](../samples/advice/README.md): named where
 the setting is wrong, silent where it is right. Where evidence is missing, such as packets of the other end, there is no
@@ -23,7 +25,7 @@ This page is made from the catalogue (`reports/advice/catalogue.py`).
 | signature | what is wrong | setting |
 |---|---|---|
 """
-_WIDTH = 120
+_WIDTH, _SMALL = 120, SMALL_INPUT >> 20
 
 
 def _row(signature: Signature) -> str:
@@ -34,7 +36,7 @@ def _row(signature: Signature) -> str:
 def _part(signature: Signature) -> str:
     lines = [("On the wire", signature.wire), ("Setting", signature.setting), ("What to change", signature.remedy),
              ("Named when", signature.threshold)]  # fmt: skip
-    star = "Read only with `--sections advice`.\n\n" if signature.on_request else ""
+    star = f"Of more than {_SMALL} MiB, read only with `--sections advice`.\n\n" if signature.on_request else ""
     body = "\n".join(
         fill(f"- **{name}**: {text}", _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
         for name, text in lines
@@ -44,4 +46,4 @@ def _part(signature: Signature) -> str:
 
 def document() -> str:
     """The page: a table of all signatures, then each with its threshold."""
-    return _HEAD + "".join(map(_row, CATALOGUE)) + "".join(map(_part, CATALOGUE))
+    return _HEAD.replace("{small}", str(_SMALL)) + "".join(map(_row, CATALOGUE)) + "".join(map(_part, CATALOGUE))

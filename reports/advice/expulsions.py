@@ -17,7 +17,7 @@ from ..questions.gathered import FactRows, Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import client_option, client_parties
-from .signature import LABEL, Signature, events_of_kind
+from .signature import Signature, events_of_kind
 
 #: Kinds of events. s0 group (-1: of the client's last one), s1 member, s3 reason; v0 session timeout, v1 rebalance
 #: timeout, both in ms; v2 the request's first byte.
@@ -204,7 +204,8 @@ def _finding(given: SectionInput, group: int, how: str, found: list[_Expulsion])
         "stops the process (GC, CPU limits)."
     )  # fmt: skip
     return Finding(
-        EXPULSIONS.id, WARNING, LABEL, text, sum(out), found[0].begin, max(one.end or one.begin for one in found),
+        EXPULSIONS.id, WARNING, EXPULSIONS.label, text,
+        sum(out), found[0].begin, max(one.end or one.begin for one in found),
         {"expulsions": len(found), "clients": len(clients), "out_ns": sum(out), "timeout_ms": timeout or None,
          "how": how},
         tuple(one.packet for one in found[:10]), (Party("group", name), *client_parties(context, *clients[0])),
@@ -228,4 +229,5 @@ EXPULSIONS = Signature(
     facts=("join group", "joined group", "heartbeat", "sync group", "leave group", "leaving member",
            "consumer heartbeat", "consumer heartbeat answer"),
     events=KINDS,
+    label="expelled",
 )  # fmt: skip

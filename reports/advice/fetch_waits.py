@@ -15,7 +15,7 @@ from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import client_option, client_parties, client_words
-from .signature import LABEL, Signature
+from .signature import Signature
 from .sums import rows_of
 
 _FETCH, _LOG_APPEND_TIME = 1, 8
@@ -94,7 +94,7 @@ def _findings(given: SectionInput) -> list[Finding]:
             f"reach fetch.min.bytes={least:,}: records were there for {how} each time"
         )
         made.append(Finding(
-            FETCH_WAITS.id, WARNING, LABEL, text, lost, row["first"], row["last"],
+            FETCH_WAITS.id, WARNING, FETCH_WAITS.label, text, lost, row["first"], row["last"],
             {"delay_ns": lost, "delay_max_ns": row["delay_max_ns"] if is_dated else None,
              "waiting_ns": row["waiting_ns"], "fetches": waited, "fetches_with_records": row["with_records"],
              "max_wait_ms": wait_ms, "min_bytes": least, "is_measured": is_dated},

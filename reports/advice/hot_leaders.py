@@ -13,7 +13,7 @@ from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
-from .signature import LABEL, Signature
+from .signature import Signature
 from .sums import rows_of
 
 #: Kafka spreads the leaders of a topic over its brokers in turns. So one with this share of them is no chance, if there
@@ -103,7 +103,8 @@ def _finding(address: str, leader: int, found: list[tuple[int, int, str, Rows, i
         f"and there are {nodes} brokers: it does their work alone"
     )
     return Finding(
-        HOT_LEADERS.id, WARNING, LABEL, text, 0, min(row["first"] for row in rows), max(row["last"] for row in rows),
+        HOT_LEADERS.id, WARNING, HOT_LEADERS.label, text,
+        0, min(row["first"] for row in rows), max(row["last"] for row in rows),
         {"led": count, "partitions": partitions, "share": count / partitions, "brokers": nodes, "leader": leader,
          "topics": len(topics)},
         (min(row["packet"] for row in rows),),

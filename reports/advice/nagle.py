@@ -14,7 +14,7 @@ from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import client_option, client_parties, client_words
-from .signature import LABEL, Signature
+from .signature import Signature
 from .sums import rows_of, work_of_clients
 
 #: A share of a client's time that a person notices.
@@ -56,7 +56,7 @@ def _findings(given: SectionInput) -> list[Finding]:
             f"{units.duration(lost // exchanges)} in each of {exchanges:,} exchanges"
         )
         made.append(Finding(
-            NAGLE.id, WARNING, LABEL, text, lost, row["first"], row["last"],
+            NAGLE.id, WARNING, NAGLE.label, text, lost, row["first"], row["last"],
             {"nagle_ns": lost, "mean_ns": lost // exchanges, "longest_ns": row["longest_ns"],
              "exchanges": exchanges, "share": share},
             (row["packet"],), client_parties(context, row["client_id"], row["client_ip"]), NAGLE.setting, NAGLE.remedy,

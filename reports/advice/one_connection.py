@@ -15,7 +15,7 @@ from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
-from .signature import LABEL, Signature
+from .signature import Signature
 from .sums import rows_of, work_of_clients
 
 #: The largest part of the client's time.
@@ -24,6 +24,9 @@ _SHARE = 0.5
 _AHEAD = 5
 #: A request is slow from here on, as for clients in the report. If the broker alone takes so long, it is the cause.
 _SLOW_NS = 20_000_000
+#: Of the time that the broker works for a connection. If slow requests have so much of it, others wait behind these:
+#: the broker stalls, and fewer requests in flight would wait as long.
+_SLOW_SHARE = 0.5
 #: Shorter waits add nothing to such a mean, and are not counted.
 _COUNTED_NS = 1_000_000
 
@@ -35,21 +38,31 @@ _FORM = CountForm(
      "packet": MIN},
     {"client_id": OTHER, "client_ip": -1, "broker_ip": -1, "broker_port": -1, "api_key": -1, "connection": -1},
 )  # fmt: skip
+#: Of connections, whatever the API: the broker time of requests that waited or are slow. It handles one at a time.
+_BUSY = CountForm(
+    "advice.busy-connections", {"connection": NUMBER}, {"broker_ns": SUM, "slow_ns": SUM}, {"connection": -1}
+)
 
 
 def _read(gathered: Gathered, tally: Tally) -> None:
-    waits = gathered.column("hol_wait_ns")
-    chosen = np.flatnonzero((waits >= _COUNTED_NS) & (gathered.column("outcome") == ANSWERED))
-    rows = gathered.exchanges
+    rows, waits = gathered.exchanges, gathered.column("hol_wait_ns")
+    broker = gathered.column("broker_ns") - gathered.column("waiting_ns")
+    is_slow = broker >= _SLOW_NS
+    chosen = np.flatnonzero(((waits >= _COUNTED_NS) | is_slow) & (gathered.column("outcome") == ANSWERED))
     # Behind requests that a quota delays or may delay, or that wait for data, other settings matter.
     others = ("hol_throttle_wait_ns", "hol_poll_wait_ns", "hol_unknown_wait_ns")
     behind = waits[chosen] - sum(rows[name][chosen] for name in others)
-    chosen, behind = chosen[behind >= _COUNTED_NS], behind[behind >= _COUNTED_NS]
+    waited, busy = chosen[behind >= _COUNTED_NS], chosen[(behind >= _COUNTED_NS) | is_slow[chosen]]
+    if len(busy):
+        tally.add(_BUSY.name, {"connection": rows["connection"][busy]}, {
+            "broker_ns": broker[busy], "slow_ns": np.where(is_slow[busy], broker[busy], 0),
+        })  # fmt: skip
+    chosen, behind = waited, behind[behind >= _COUNTED_NS]
     if len(chosen):
         tally.add(_FORM.name, {name: rows[name][chosen] for name in _FORM.keys}, {
             "behind_ns": behind, "exchanges": 1, "longest_ns": behind,
             "own_ns": gathered.column("total_ns")[chosen] - waits[chosen] - rows["throttle_wait_ns"][chosen],
-            "broker_ns": rows["broker_ns"][chosen] - rows["waiting_ns"][chosen],
+            "broker_ns": broker[chosen],
             "first": rows["request_first"][chosen], "last": rows["response_last"][chosen],
             "packet": rows["request_packet_first"][chosen],
         })  # fmt: skip
@@ -57,6 +70,7 @@ def _read(gathered: Gathered, tally: Tally) -> None:
 
 def _findings(given: SectionInput) -> list[Finding]:
     work = work_of_clients(given)
+    busy = {row["connection"]: (row["broker_ns"], row["slow_ns"]) for row in rows_of(given, _BUSY)}
     groups: dict[tuple[int, int, int], list[dict[str, int]]] = {}
     for row in rows_of(given, _FORM):
         if row["connection"] != -1:
@@ -64,10 +78,15 @@ def _findings(given: SectionInput) -> list[Finding]:
     made = []
     for (client, ip, _), rows in groups.items():
         whole = work.get((client, ip))
-        if whole is not None:
+        if whole is not None and not _is_stalled([busy.get(row["connection"], (0, 0)) for row in rows]):
             finding = _finding(given, rows, whole.time_ns)
             made += [] if finding is None else [finding]
     return made
+
+
+def _is_stalled(connections: list[tuple[int, int]]) -> bool:
+    """Whether a few slow requests kept connections busy, of (broker time, slow requests' part of it)."""
+    return sum(slow for _, slow in connections) >= _SLOW_SHARE * max(sum(broker for broker, _ in connections), 1)
 
 
 def _finding(given: SectionInput, rows: list[dict[str, int]], time_ns: int) -> Finding | None:
@@ -92,7 +111,7 @@ def _finding(given: SectionInput, rows: list[dict[str, int]], time_ns: int) -> F
         broker_party(context, one["broker_ip"], one["broker_port"]),
     )
     return Finding(
-        ONE_CONNECTION.id, WARNING, LABEL, text, behind, min(row["first"] for row in rows),
+        ONE_CONNECTION.id, WARNING, ONE_CONNECTION.label, text, behind, min(row["first"] for row in rows),
         max(row["last"] for row in rows),
         {"hol_wait_ns": behind, "mean_ns": mean, "longest_ns": max(row["longest_ns"] for row in rows),
          "broker_mean_ns": broker, "requests_ahead": round(ahead, 1), "exchanges": exchanges, "connections": len(rows),
@@ -113,10 +132,12 @@ ONE_CONNECTION = Signature(
     "into the client.",
     f"that wait is {_SHARE:.0%} of the client's time or more, so the largest part of it, and "
     f"{units.duration(_SLOW_NS)} or more for each request, as for slow clients; the broker needs less than that; and "
-    f"{_AHEAD} requests or more are ahead of each: by default Java's clients have {_AHEAD} in flight. Waits behind a "
-    "slow request, and behind requests that a quota delays or that wait for data or members, do not count.",
+    f"{_AHEAD} requests or more are ahead of each: by default Java's clients have {_AHEAD} in flight. It is "
+    "silent if slow requests ahead are what the others wait for: if requests that take the broker "
+    f"{units.duration(_SLOW_NS)} or more have {_SLOW_SHARE:.0%} of its time for those connections. Waits behind "
+    "requests that a quota delays, or that wait for data or members, do not count.",
     _findings,
-    (_FORM,),
+    (_FORM, _BUSY),
     _read,
     follows=("single_records",),
 )

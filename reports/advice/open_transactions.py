@@ -19,7 +19,7 @@ from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import client_option, client_parties, client_words
-from .signature import LABEL, Signature, events_of_kind
+from .signature import Signature, events_of_kind
 from .sums import rows_of
 
 _COMMITTED, _TRANSACTIONAL = 1, 0x10
@@ -216,7 +216,8 @@ def _finding(given: SectionInput, writer: _Writer | None, holds: list[_Hold]) ->
     ).replace(" 1 times,", " once,")
     parties += (*client_parties(context, *readers[0]), Party("topic", places[0][0]))
     return Finding(
-        OPEN_TRANSACTIONS.id, WARNING, LABEL, text, sum(longest.values()), min(hold.begin for hold in holds),
+        OPEN_TRANSACTIONS.id, WARNING, OPEN_TRANSACTIONS.label, text,
+        sum(longest.values()), min(hold.begin for hold in holds),
         None if is_open else max(hold.end for hold in holds),
         {"held_ns": sum(longest.values()), "longest_ns": most.end - most.begin, "holds": len(longest),
          "offsets": most.records, "offset": most.place[2], "readers": len(readers), "partitions": len(places),
@@ -244,4 +245,5 @@ OPEN_TRANSACTIONS = Signature(
            "ended transaction"),
     events=(_ENDED,),
     on_request=True,
+    label="held back",
 )  # fmt: skip

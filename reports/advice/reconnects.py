@@ -20,7 +20,7 @@ from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .request_timeouts import clients_that_give_up
-from .signature import LABEL, Signature
+from .signature import Signature
 from .sums import rows_of
 
 _API_VERSIONS, _METADATA = 18, 3
@@ -175,7 +175,8 @@ def _each_finding(given: SectionInput, one: _Client) -> Finding:
         f"setup: {why}. Setup takes {units.share(share)} of its time, {units.duration(setup // count)} each"
     )
     return Finding(
-        CONNECTION_EACH.id, WARNING if share >= _SHARE else NOTE, LABEL, text, lost, one.connects["first"],
+        CONNECTION_EACH.id, WARNING if share >= _SHARE else NOTE, CONNECTION_EACH.label, text,
+        lost, one.connects["first"],
         one.connects["last"],
         {"connections": count, "requests": one.uses["uses"], "setup_ns": setup, "setup_share": share,
          "new_clients": one.uses["starts"], "closed_by_client": one.connects["by_client"],
@@ -222,7 +223,8 @@ def _storm_finding(given: SectionInput, one: _Client) -> Finding:
     text = f"{who} connects to {broker.name} {rate:,.0f} times a second: {count:,} times, {', '.join(parts)}"
     parties = client_parties(context, client, ip) or (Party("host", name),)
     return Finding(
-        RECONNECT_STORM.id, WARNING, LABEL, text, one.uses["setup_ns"], one.connects["first"], one.connects["last"],
+        RECONNECT_STORM.id, WARNING, RECONNECT_STORM.label, text,
+        one.uses["setup_ns"], one.connects["first"], one.connects["last"],
         {"connections": count, "rate": rate, "refused": refused, "unanswered": unanswered,
          "requests": one.uses["requests"]},
         (one.connects["packet"],), (*parties, broker), RECONNECT_STORM.setting, RECONNECT_STORM.remedy,

@@ -20,7 +20,7 @@ from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
-from .signature import LABEL, Signature
+from .signature import Signature
 from .sums import rows_of
 
 #: Nobody sets a timeout below this.
@@ -163,7 +163,7 @@ def _finding(given: SectionInput, client: tuple[int, int], same: list[_GivenUp],
         f"closes the connection and asks again; {why}"
     )
     return Finding(
-        REQUEST_TIMEOUTS.id, WARNING, LABEL, text, sum(one.waited_ns for one in same), same[0].asked,
+        REQUEST_TIMEOUTS.id, WARNING, REQUEST_TIMEOUTS.label, text, sum(one.waited_ns for one in same), same[0].asked,
         same[-1].asked + same[-1].waited_ns,
         {"given_up": len(same), "timeout_ns": waited, "answered_later": late, "needed_ns": needed or None,
          "others_ns": others or None},
@@ -189,4 +189,5 @@ REQUEST_TIMEOUTS = Signature(
     (_WAITS, _CLOSED, _LONGEST),
     _read,
     _read_connections,
+    label="timeouts",
 )

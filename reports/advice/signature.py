@@ -16,8 +16,8 @@ from ..questions.section import SectionInput, reads_nothing
 if TYPE_CHECKING:
     from ..questions.section_counts import Tally
 
-#: The label of findings of the catalogue.
-LABEL = "advice"
+#: The label of findings that are no outage, but a setting that others should have.
+_ADVICE = "advice"
 
 
 class Signature(NamedTuple):
@@ -32,8 +32,9 @@ class Signature(NamedTuple):
 
     `follows`: ids of signatures that explain a finding of this one on the same party: it is folded under theirs.
     `exact_facts`: kinds of facts that make its numbers exact where they are read: with `--sections advice`.
-    `on_request`: it reads only with `--sections advice`, because it costs more than the usual report may: facts of
-    Produce or Fetch, or measures of TCP.
+    `label`: of its findings, one or two words: what is broken, or "advice" on a setting that could be better.
+    `on_request`: it reads only with `--sections advice`, or small input (`questions.registry.SMALL_INPUT`), because it
+    costs more than the usual report may: facts of Produce or Fetch, or measures of TCP.
     """
 
     id: str
@@ -52,6 +53,7 @@ class Signature(NamedTuple):
     on_request: bool = False
     exact_facts: Sequence[str] = ()
     follows: Sequence[str] = ()
+    label: str = _ADVICE
 
     def is_read(self, given: SectionInput) -> bool:
         """Whether a run has read what the findings are made of."""

@@ -10,7 +10,7 @@ from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import client_option, client_parties, client_words
-from .signature import LABEL, Signature
+from .signature import Signature
 from .sums import rows_of, sums_of_clients, work_of_clients
 
 _PRODUCE = 0
@@ -71,7 +71,8 @@ def _findings(given: SectionInput) -> list[Finding]:
         if is_slow:
             text += f"; they wait {units.duration(behind)} for each other"
         made.append(Finding(
-            SINGLE_RECORDS.id, WARNING if is_slow else NOTE, LABEL, text, behind if is_slow else 0, sums["first"],
+            SINGLE_RECORDS.id, WARNING if is_slow else NOTE, SINGLE_RECORDS.label, text,
+            behind if is_slow else 0, sums["first"],
             sums["last"], numbers | {"hol_wait_ns": behind}, (exact["packet"],) if exact else (),
             client_parties(context, client, ip), SINGLE_RECORDS.setting, SINGLE_RECORDS.remedy,
             (("sections", "topics"), *client_option(context, client)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from .. import units
@@ -9,7 +11,7 @@ from ..counting.percentiles import percentile
 from ..findings import WARNING, Finding, Party
 from ..questions import follower_waits
 from ..questions.section import SectionInput
-from .signature import LABEL, Signature, events_of_kind
+from .signature import Signature, events_of_kind
 
 #: Requests that waited for it. Fewer may be one pause of its process.
 _LEAST = 10
@@ -17,16 +19,27 @@ _LEAST = 10
 _SHARE = 0.5
 #: A usual follower fetches again within some ms. This is what a report calls slow.
 _SLOW_NS = 20_000_000
+#: Of the 99th percentile: waits of at least so much show when the follower was late.
+_LONG = 0.5
+
+
+class _Wait(NamedTuple):
+    """A wait of a Produce request that is charged to a follower. `begin`, `end`: of the request at the broker."""
+
+    begin: int
+    end: int
+    wait: int
+    packet: int
 
 
 class _Follower:
     """What is charged to a follower. `own_ns`: of the waits, its own time."""
 
-    __slots__ = ("begin", "clients", "end", "own_ns", "packet", "waits")
+    __slots__ = ("clients", "own_ns", "requests")
 
     def __init__(self) -> None:
-        self.waits: list[int] = []
-        self.own_ns, self.begin, self.end, self.packet = 0, 2**63 - 1, 0, 0
+        self.requests: list[_Wait] = []
+        self.own_ns = 0
         self.clients: dict[str, int] = {}
 
 
@@ -44,42 +57,49 @@ def _findings(given: SectionInput) -> list[Finding]:
         if not wait:
             continue
         row = followers.setdefault(number, _Follower())
-        row.waits.append(wait)
+        row.requests.append(_Wait(begin, end, wait, packet))
         row.own_ns += own
-        if begin < row.begin:
-            row.begin, row.packet = begin, packet
-        row.end = max(row.end, end)
         name = given.context.text(client) or "?"
         row.clients[name] = row.clients.get(name, 0) + own
     addresses = follower_waits.follower_addresses(events, given.context)
     return [
         _finding(number, addresses.get(number), row, len(written), total)
         for number, row in followers.items()
-        if len(row.waits) >= _LEAST and row.own_ns >= _SHARE * total and (_p99(row) or 0) >= _SLOW_NS
+        if len(row.requests) >= _LEAST and row.own_ns >= _SHARE * total and (_p99(row) or 0) >= _SLOW_NS
     ]
 
 
 def _p99(row: _Follower) -> int | None:
-    return percentile(np.array(row.waits, np.int64), 99)
+    return percentile(np.array([each.wait for each in row.requests], np.int64), 99)
 
 
 def _finding(number: int, address: str | None, row: _Follower, produces: int, total: int) -> Finding:
     clients = sorted(row.clients, key=lambda name: (-row.clients[name], name))
     name = f"broker {number}" + (f" ({address})" if address else "")
+    p99 = _p99(row) or 0
+    # A usual follower is waited for too, but shortly: the trouble lasts from the first long wait to the last one.
+    slow = [each for each in row.requests if each.wait >= _LONG * p99]
+    first = min(slow)
     more = f" and {len(clients) - 1} more" if len(clients) > 1 else ""
     text = (
-        f"follower {name} held back {len(row.waits):,} of {produces:,} Produce requests with acks=all: "
-        f"{units.share(row.own_ns / total)} of their broker time, p99 {units.duration(_p99(row) or 0)}; "
+        f"follower {name} held back {len(row.requests):,} of {produces:,} Produce requests with acks=all: "
+        f"{units.share(row.own_ns / total)} of their broker time, p99 {units.duration(p99)}; "
         f'most of client "{clients[0]}"{more}'
     )
-    parties = (Party("broker", name), *([Party("host", address)] if address else []), Party("client", clients[0]))
+    parties = (
+        Party("broker", name),
+        *([Party("host", address)] if address else []),
+        *(Party("client", client) for client in clients),
+    )
     numbers = {
-        "wait_ns": sum(row.waits), "own_ns": row.own_ns, "wait_p99_ns": _p99(row), "wait_max_ns": max(row.waits),
-        "broker_ns": total, "share": row.own_ns / total, "produces": produces, "held_back": len(row.waits),
+        "wait_ns": sum(each.wait for each in row.requests), "own_ns": row.own_ns, "wait_p99_ns": p99,
+        "wait_max_ns": max(each.wait for each in row.requests),
+        "broker_ns": total, "share": row.own_ns / total, "produces": produces, "held_back": len(row.requests),
         "follower": number,
     }  # fmt: skip
     return Finding(
-        SLOW_FOLLOWERS.id, WARNING, LABEL, text, row.own_ns, row.begin, row.end, numbers, (row.packet,), parties,
+        SLOW_FOLLOWERS.id, WARNING, SLOW_FOLLOWERS.label, text,
+        row.own_ns, first.begin, max(each.end for each in slow), numbers, (first.packet,), parties,
         SLOW_FOLLOWERS.setting, SLOW_FOLLOWERS.remedy, (("sections", "replication"),),
     )  # fmt: skip
 
@@ -101,4 +121,5 @@ SLOW_FOLLOWERS = Signature(
     facts=follower_waits.FACTS,
     events=follower_waits.KINDS,
     on_request=True,
+    label="slow follower",
 )

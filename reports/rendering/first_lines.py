@@ -9,7 +9,7 @@ from typing import Any
 from .. import units
 from ..findings import NOTE
 from ..model import ReportTable, Value, as_number
-from ..sections.summary import SHOWN
+from ..sections.summary import NOT_CHECKED, SHOWN
 
 #: Lines of one kind of finding, so that many of one kind do not hide the others.
 _OF_A_KIND = 3
@@ -17,11 +17,13 @@ _OF_A_KIND = 3
 _USUAL = frozenset(("topic_created", "topic_deleted", "group_rebalanced"))
 #: A finding shows when it began, if it lasted for less than this share of the capture: otherwise that says nothing.
 _PASSING = 0.9
+#: A setting is so all the time. What it does shows when it began, if that was after this share of the capture.
+_LATER = 0.05
 
 
 def first_lines(table: ReportTable, whole: bool = False) -> tuple[list[dict[str, Value]], int]:
     """The rows to show, by column name, and the number of those left out. What follows from another finding is left
-    out, and does not count. `whole`: show all others."""
+    out, and does not count. What was not checked is always shown. `whole`: show all others."""
     names = [c.name for c in table.columns]
     rows = [dict(zip(names, row, strict=True)) for row in table.rows]
     own = [row for row in rows if row["cause"] is None]
@@ -35,7 +37,9 @@ def first_lines(table: ReportTable, whole: bool = False) -> tuple[list[dict[str,
             continue
         seen[row["finding"]] += 1
         place.append((seen[row["finding"]] > _OF_A_KIND, seen[row["finding"]] > 1, n))
-    chosen = [n for is_hidden, _, n in sorted(place)[:SHOWN] if not is_hidden]
+    last = [n for n, row in enumerate(own) if row["finding"] == NOT_CHECKED]
+    others = sorted(each for each in place if each[-1] not in last)
+    chosen = [*(n for is_hidden, _, n in others[: SHOWN - len(last)] if not is_hidden), *last]
     return [own[n] for n in sorted(chosen)], len(own) - len(chosen)
 
 
@@ -52,8 +56,10 @@ def _when(row: Mapping[str, Value], heading: ReportTable, utc: bool) -> str:
     """`04:36:44.6`; with the date if the capture has several."""
     found: dict[str, Any] = dict(zip((c.name for c in heading.columns), heading.rows[0], strict=True))
     begin, first, last = row["begin"], found["first"], found["last"]
-    if row["setting"] or not isinstance(begin, int) or first is None or last is None:
-        return ""  # a setting is so all the time
+    if not isinstance(begin, int) or first is None or last is None:
+        return ""
+    if row["setting"] and begin - first <= _LATER * (last - first):
+        return ""
     end = int(as_number(row["end"])) if row["end"] is not None else begin
     if end - begin >= _PASSING * (last - first):
         return ""

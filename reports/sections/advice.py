@@ -12,12 +12,13 @@ from typing import Any
 from ..advice.catalogue import CATALOGUE, ON_REQUEST, USUAL
 from ..advice.signature import Signature, section_of
 from ..batch import Array
-from ..findings import SEVERITIES, Finding
+from ..findings import NOTE, SEVERITIES, Finding
 from ..model import ReportTable
 from ..questions.gathered import Gathered
 from ..questions.section import READ_SELECTED, Section, SectionInput
 from ..questions.section_counts import Tally
 from . import finding_rows
+from .summary import NOT_CHECKED
 
 #: As of every list of findings. Here the setting and what to change are for people.
 _RANKS = {"finding": 0, "label": 9, "time_lost_ns": 0, "begin": 4, "end": 5, "setting": 0, "remedy": 0, "command": 9}
@@ -36,6 +37,15 @@ def findings(given: SectionInput) -> list[Finding]:
     folded = [_folded(signature, finding, causes) for signature, finding in found]
     folded.sort(key=lambda f: (-f.time_lost_ns, SEVERITIES.index(f.severity), f.id, f.begin or 0, f.text))
     return folded
+
+
+def unchecked_finding(given: SectionInput) -> Finding | None:
+    """A note on the signatures that were not read, although the others were; None if all were."""
+    left = [signature for signature in CATALOGUE if not signature.is_read(given)]
+    if len(left) == len(CATALOGUE) or not left:
+        return None
+    text = "; ".join(f"whether {signature.title}" for signature in left)
+    return Finding(NOT_CHECKED, NOTE, "not checked", text, options=(("sections", "advice"),))
 
 
 def _folded(signature: Signature, finding: Finding, causes: dict[tuple[str, Any], Any]) -> Finding:

@@ -1,7 +1,7 @@
 """Which findings follow from others: they get a `cause`, and are folded under it.
 
-* A slow client under the advice or the event that explains most of its lost time; a client whose login fails, under
-  that.
+* A slow client under the advice or the event that explains most of its lost time, or the longest requests ahead of its
+  own; a client whose login fails, under that.
 * A quota that begins under the line on throttled clients, which says what it costs. A storm of connections under the
   advice on it, which says what to change. A burst of errors under the line on that error code, which says whose they
   are.
@@ -178,8 +178,13 @@ def _cause_of_slow(
         cost = sum(f.time_lost_ns for f in causes)
         if causes and cost and cost >= _MOST * finding.time_lost_ns:
             return max(causes, key=lambda f: f.time_lost_ns)
-    if finding.id == "slow_head_of_line":  # behind requests that waited for a broker that was away
+    if finding.id == "slow_head_of_line":  # behind requests that waited for a follower, or a broker that was away
         longest = as_number(finding.numbers.get("total_max_ns"))
+        for late in advice:
+            waited = as_number(late.numbers.get("wait_max_ns"))
+            names = {party.name for party in late.parties if party.kind == "client"}
+            if late.id == "slow_follower" and clients & names and waited >= _MOST * longest:
+                return late
         for event in events:
             waited = as_number(event.numbers.get("longest_wait_ns"))
             if ("client", finding.party("client")) in event.parties and waited >= _MOST * longest:

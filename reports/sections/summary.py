@@ -28,7 +28,9 @@ from .tls_findings import tls_findings
 COLUMNS = finding_rows.COLUMNS
 #: Lines on a screen; the rest is counted.
 SHOWN = 8
-NO_REQUESTS = "no Kafka request was found, or none matches the selection"
+_NO_REQUESTS = "no Kafka request was found, or none matches the selection"
+#: The ids of the first line without requests, and of the last line if signatures were not read.
+NO_REQUESTS, NOT_CHECKED = "no_requests", "not_checked"
 #: The findings of the report itself, and the place of those of sections, in the order of findings that cost the same
 #: time, or cost none that is known. Others come first.
 _ORDER = (
@@ -36,7 +38,7 @@ _ORDER = (
     "sasl_failed", "tls_failed", "errors", "retried", "unanswered", "certificate", "not_decoded", "encrypted",
     "slow_between_brokers", "events", "lost",
 )  # fmt: skip
-FINDINGS = tuple(name for name in _ORDER if name not in ("advice", "events"))
+FINDINGS = (*(name for name in _ORDER if name not in ("advice", "events")), NOT_CHECKED)
 
 
 class Tables(NamedTuple):
@@ -53,12 +55,14 @@ def summary(
     tables: Tables,
     selected: str | None = None,
     found: Mapping[str, Sequence[Finding]] | None = None,
+    unchecked: Finding | None = None,
 ) -> ReportTable:
     """A row for each finding, the most important first; those that follow from another one after it. `selected`: the
-    selection as the user wrote it. `found`: the findings of sections, by the section's name."""
-    rows = [finding_rows.finding_row(f, context, selected) for f in summary_findings(
-        counts, context, tables, selected is not None, found or {}
-    )]  # fmt: skip
+    selection as the user wrote it. `found`: the findings of sections, by the section's name. `unchecked`: a note on
+    what was not looked for, which comes last."""
+    findings = summary_findings(counts, context, tables, selected is not None, found or {})
+    findings += [] if unchecked is None or findings[0].id == NO_REQUESTS else [unchecked]
+    rows = [finding_rows.finding_row(finding, context, selected) for finding in findings]
     return ReportTable("summary", "Summary", COLUMNS, rows, whole=True)
 
 
@@ -84,7 +88,7 @@ def summary_findings(
     all_of_them = folded([*of_sections, *(("", finding) for finding in own)], counts, context)
     ordered = _ordered(_retried_in_one(all_of_them, context))
     if not requests:
-        return [Finding("no_requests", NOTE, "no requests", NO_REQUESTS, command=""), *ordered]
+        return [Finding(NO_REQUESTS, NOTE, "no requests", _NO_REQUESTS, command=""), *ordered]
     if not ordered:
         return [Finding("none", NOTE, "all well", _all_well(requests, bool(tables.errors.rows)), command="")]
     return ordered

@@ -114,6 +114,9 @@ def test_a_followers_time_is_what_the_leader_and_the_script_say() -> None:
     assert finding.numbers["produces"] == len(made["produces"])
     assert finding.numbers["wait_ns"] == pytest.approx(sum(row[remote] for row in made["produces"]) * MS, rel=0.15)
     assert finding.numbers["follower"] == made["follower"]
+    # It is waited for shortly before, too. Its time is that of the stops.
+    assert finding.begin == pytest.approx(made["stops"][0][0] * SECOND, abs=0.2 * SECOND)
+    assert finding.end == pytest.approx(made["stops"][-1][1] * SECOND, abs=0.2 * SECOND)
 
 
 def test_connections_are_counted_as_the_clients_made_them() -> None:

@@ -11,6 +11,12 @@ from typing import Any
 
 import pytest
 
+from kafkatap.reports.findings import Finding, Party
+from kafkatap.reports.rendering.first_lines import finding_text
+from kafkatap.reports.sections.folding import folded
+from kafkatap.reports.sections.heading import heading
+from tests.reports.rows import MS, START, context, counted
+
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 
 
@@ -32,7 +38,7 @@ def test_a_listener_that_never_answers_is_no_stop() -> None:
     """A wrong advertised.listeners refuses connections, while the broker works."""
     assert of("advice/advertised", "broker_stopped") == []
     assert of("advice/advertised", "broker_returned") == []
-    assert rows(SAMPLES / "advice/advertised.pcap.zst")[0]["label"] == "advice"
+    assert rows(SAMPLES / "advice/advertised.pcap.zst")[0]["label"] == "unreachable"
 
 
 @pytest.mark.parametrize(
@@ -113,3 +119,49 @@ def test_hosts_that_lose_packets_are_named_with_the_time_that_it_cost() -> None:
     assert row["time_lost_ns"] == lost
     assert lost > 1_000_000_000
     assert all(of(name, "lossy_host") == [] for name in ("events/hang", "events/stop", "apache-4.3"))
+
+
+@pytest.mark.parametrize(
+    ("name", "finding", "label"),
+    [
+        ("advertised", "advertised_unreachable", "unreachable"),
+        ("black-hole", "mtu_black_hole", "path broken"),
+        ("request-timeout", "request_timeout", "timeouts"),
+        ("expelled-poll", "expelled_members", "expelled"),
+        ("open-transaction", "open_transaction", "held back"),
+        ("slow-follower", "slow_follower", "slow follower"),
+        ("nagle", "nagle", "advice"),
+    ],
+)
+def test_an_outage_is_called_so_and_a_setting_is_advice(name: str, finding: str, label: str) -> None:
+    assert {row["label"] for row in of(f"advice/{name}", finding)} == {label}
+
+
+@pytest.mark.parametrize(
+    ("longest", "client", "is_cause"), [(1_400, "pay", True), (4_000, "pay", False), (1_400, "etl", False)]
+)
+def test_requests_behind_a_slow_follower_follow_from_it(longest: int, client: str, is_cause: bool) -> None:
+    """Waits behind a request add up to more than that request took. Its own time shows which one it was."""
+    late = Finding(
+        "slow_follower", "warning", "", "", 30_000 * MS, numbers={"wait_max_ns": 1_300 * MS},
+        parties=(Party("broker", "broker 3"), Party("client", "batch"), Party("client", "pay")),
+    )  # fmt: skip
+    slow = Finding(
+        "slow_head_of_line", "warning", "", "", 500_000 * MS, numbers={"total_max_ns": longest * MS},
+        parties=(Party("client", client),),
+    )  # fmt: skip
+    found = [("advice", late), ("", slow)]
+    made = {each.id: each for _, each in folded(found, counted([]), context())}
+    assert (made["slow_head_of_line"].cause == late.key) is is_cause
+
+
+@pytest.mark.parametrize(
+    ("begin", "setting", "has_time"),
+    [(40, None, True), (40, "max.poll.interval.ms", False), (200, "max.poll.interval.ms", True)],
+)
+def test_what_began_later_has_its_time(begin: int, setting: str | None, has_time: bool) -> None:
+    """A setting is so all the time; what it breaks may begin in the middle. The capture lasts 2,000 ms."""
+    row = {"text": "it broke", "setting": setting, "begin": START + begin * MS, "end": START + 400 * MS}
+    text = finding_text(row, heading(counted([]), context(), 0, None), True)
+    assert (text == f"04:43:59.{begin // 100} it broke" + (f"; change {setting}" if setting else "")) is has_time
+    assert text.startswith("it broke") is not has_time

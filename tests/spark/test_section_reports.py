@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from kafkatap import analyze
 from kafkatap.reports.model import Report
 from kafkatap.reports.questions.registry import OVER_FACTS
 from kafkatap.spark.captures import Captures
@@ -31,3 +32,14 @@ def test_sections_of_spark(spark: SparkSession, samples: Path, tmp_path: Path, n
     assert {table.name for table in report.tables} == set(wanted)
     for table in report.tables:
         assert without_commands(table) == wanted[table.name], table.name
+
+
+@pytest.mark.parametrize("name", ["open-transaction", "slow-follower"])
+def test_first_lines_of_spark(spark: SparkSession, samples: Path, tmp_path: Path, name: str) -> None:
+    """Small input is searched for all signatures, whatever reads it."""
+    path = tmp_path / "capture.pcap"
+    path.write_bytes(read_bytes(samples / "advice" / f"{name}.pcap.zst"))
+    report: Report = Captures(spark, [str(path)], path.stat().st_size // 3).report()
+    wanted = analyze(path).report().table("summary")
+    assert report.table("summary").rows == wanted.rows
+    assert name.replace("-", "_") in {row[0] for row in wanted.rows}

@@ -14,6 +14,7 @@ from kafkatap.kernels import store
 from kafkatap.reports.questions.registry import counted_sections, needs_of
 
 from ...captures.pipes import is_pipe
+from ...captures.storage import stored_bytes
 from ...complaints import complain, name_of, reason_of
 from ...engine import engine_for
 from ...installation import install_command
@@ -143,6 +144,7 @@ def _read_here(
 ) -> Read:
     """Read the captures in this process. `files` closes output files. `log_join`: gets the exchanges."""
     by_topic, has_tables = options.by == "topic", options.parquet is not None
+    counted = counted_sections(options.sections, None if follow else stored_bytes(options.captures))
     engine = engine_for(
         selection,
         by_topic or has_tables,
@@ -153,7 +155,7 @@ def _read_here(
         limits_of(options),
         key_log=key_log,
         late=options.late,
-        **needs_of(options.sections)._asdict(),
+        **needs_of(counted)._asdict(),
     )
     run = Run(options.captures, engine, watch=watch, follow=follow)
     writer = _table_writer(options.parquet, run, files) if has_tables else None
@@ -168,7 +170,6 @@ def _read_here(
         fine=has_curves(options),
     )
     sections = None
-    counted = counted_sections(options.sections)
     if log_join is not None and options.sections is None:
         counted = ("broker-times", *counted)
     if counted:

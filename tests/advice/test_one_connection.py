@@ -1,0 +1,58 @@
+"""What `one_connection` is on: many requests ahead, and not few slow ones. Rows are made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafkatap.reports.questions.section import SectionInput
+from kafkatap.reports.questions.section_counts import SectionCounts
+from kafkatap.reports.sections.advice import findings
+from tests.reports.rows import MS, batch, context, counted, exchange
+
+PRODUCE, METADATA = 0, 3
+#: Requests that arrive at once, and how often they do.
+_BURST, _BURSTS = 60, 8
+
+
+def burst(begin: int, first_api: int, first_ms: int) -> list[Any]:
+    """Requests that a broker handles one after another. The first one takes it `first_ms`, the others 2 ms each."""
+    made, behind = [], 0
+    for n in range(_BURST):
+        broker = first_ms * MS if n == 0 else 2 * MS
+        made.append(exchange(
+            begin * _BURST + n, begin * 2_000 * MS, api_key=PRODUCE if n else first_api, connection=7,
+            hol_wait_ns=behind, broker_ns=broker, total_ns=behind + broker,
+        ))  # fmt: skip
+        behind += broker
+    return made
+
+
+def ids(first_api: int, first_ms: int, runs: int = 1) -> list[str]:
+    """The findings on bursts that several runs read, each a part of them."""
+    bursts = [burst(n, first_api, first_ms) for n in range(_BURSTS)]
+    exchanges = [row for rows in bursts for row in rows]
+    total = SectionCounts(("first-lines",), 1000, lambda: 0)
+    for run in range(runs):
+        part = SectionCounts(("first-lines",), 1000, lambda: 0)
+        part.add(batch(exchanges[run::runs]))
+        part.finish()
+        total.merge(part)
+    return [finding.id for finding in findings(SectionInput(total, counted(exchanges), context(), {}))]
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_many_requests_ahead_are_named(runs: int) -> None:
+    assert ids(PRODUCE, 2, runs) == ["one_connection"]
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("api", [PRODUCE, METADATA])
+def test_requests_behind_a_slow_one_are_not(api: int, runs: int) -> None:
+    """The broker stalls for 300 ms. The requests that come meanwhile wait for that one, whatever its API is."""
+    assert ids(api, 300, runs) == []
+
+
+def test_few_slow_requests_among_many_change_nothing() -> None:
+    assert ids(PRODUCE, 30) == ["one_connection"]
