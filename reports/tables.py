@@ -434,7 +434,6 @@ def connections_table(connections: Array, context: Context) -> Any:
         "closed_with": words(CLOSERS, c["closed_with"], c["closed_with"] == NOT_CLOSED),
         "closed_at": masked(c["closed_at"], TIME, c["closed_at"] < 0),
         "reset_by": words(_ENDS, c["reset_by"], c["reset_by"] < 0),
-        **{name: c[name] for name in ALL_SUMS},
         **{name: masked(c[name], "int64", c["is_measured"] == 0) for name in ALL_MEASURED},
     }
     for end in _ENDS:

@@ -69,6 +69,19 @@ def test_tables_are_written_as_they_come(base: int, tmp_path: Path) -> None:
     assert peak(path, "--parquet", str(tmp_path / "tables")) - base < 230
 
 
+def test_tables_are_written_without_pandas(tmp_path: Path) -> None:
+    """`pyarrow.array` imports it where it is installed, which takes 40 MB."""
+    path = make(tmp_path / "small.pcap", "connections", "--count", "2", "--requests", "2")
+    script = (
+        "import sys\nfrom kafkatap.__main__ import main\n"
+        "assert main(sys.argv[1:]) == 0\nassert 'pyarrow' in sys.modules\nassert 'pandas' not in sys.modules\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script, "report", str(path), "--parquet", str(tmp_path / "tables")],
+        check=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
 def test_lone_syns_are_given_back(base: int, tmp_path: Path) -> None:
     path = make(tmp_path / "syns.pcap", "syns", "--count", "400000", "--hosts", "16")
     assert peak(path) - base < 150
