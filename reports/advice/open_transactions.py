@@ -196,7 +196,9 @@ def _finding(given: SectionInput, writer: _Writer | None, holds: list[_Hold]) ->
     for hold in holds:
         key = (hold.reader, hold.begin // _LEAST_NS if writer is None else hold.end)
         longest[key] = max(longest.get(key, 0), hold.end - hold.begin)
-    readers = sorted({hold.reader for hold in holds}, key=lambda one: context.text(one[0]) or "")
+    readers = sorted(
+        {hold.reader for hold in holds}, key=lambda one: (context.text(one[0]) or "", context.address(one[1]) or "")
+    )
     places = sorted({hold.place[:2] for hold in holds})
     most, is_open = max(holds, key=lambda hold: hold.end - hold.begin), any(hold.is_open for hold in holds)
     parties: tuple[Party, ...] = ()

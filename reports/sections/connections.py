@@ -248,7 +248,7 @@ def addresses(given: SectionInput) -> ReportTable:
     who = list(zip(*(keys[name].tolist() for name in _WHO), strict=True))
     span = (context.last or 0) - (context.first or 0)
     rows: list[tuple[Value, ...]] = []
-    for i in sorted(range(count), key=lambda i: (-int(values["connections"][i]), str(who[i]))):
+    for i in np.argsort(-values["connections"], kind="stable").tolist():  # then in order of addresses
         row = {name: int(values[name][i]) for name in _COUNTED}
         ip, broker_ip, port = who[i]
         is_known = ip >= 0

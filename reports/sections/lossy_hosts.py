@@ -87,7 +87,9 @@ def _finding(host: str, mine: list[_Pair], pairs: list[_Pair], context: Context)
     others = sorted({pair.broker_ip if pair.client_ip == host else pair.client_ip for pair in mine})
     rest = [pair for pair in pairs if pair not in mine]
     quiet = {end for pair in rest if not pair.is_lossy for end in (pair.client_ip, pair.broker_ip)} - {host, *others}
-    clients = [context.text(n) for n in sorted({n for pair in mine for n in pair.clients})]
+    clients = sorted(
+        {context.text(n) for pair in mine for n in pair.clients}, key=lambda name: (name is None, name or "")
+    )
     share = loss / worked if worked else 0.0
     text = (
         f"packets between {host} and {listed(others)} get lost: requests of {_named(clients)} waited "

@@ -10,11 +10,15 @@ import pytest
 pytest.importorskip("pyspark")
 
 from kafkatap import analyze
-from kafkatap.reports.model import Report
+from kafkatap.reports.advice.catalogue import ON_REQUEST
+from kafkatap.reports.model import Report, ReportTable
 from kafkatap.reports.questions.registry import OVER_FACTS
 from kafkatap.spark.captures import Captures
+from kafkatap.spark.stream import StreamOptions, finish_stream
 from kafkatap.splits.task_rows import ReadOptions
 from tests.live.test_sections import offline, without_commands
+from tests.spark.join_support import packets_at_random, rotate
+from tests.spark.test_stream import Stream, first_time
 from tests.support.captures import read_bytes
 
 if TYPE_CHECKING:
@@ -43,3 +47,46 @@ def test_first_lines_of_spark(spark: SparkSession, samples: Path, tmp_path: Path
     wanted = analyze(path).report().table("summary")
     assert report.table("summary").rows == wanted.rows
     assert name.replace("-", "_") in {row[0] for row in wanted.rows}
+
+
+#: What their findings rest on: connections over several splits, and many names with the same counts.
+RECORDINGS = ("events/firewall", "events/stop", "advice/black-hole", "questions/timeouts")
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_sections_of_splits(samples: Path, tmp_path: Path, name: str) -> None:
+    """Without Spark. Connections that splits share count with all that is known of them."""
+    path = tmp_path / "capture.pcap"
+    path.write_bytes(read_bytes(samples / f"{name}.pcap.zst"))
+    options = ReadOptions(wanted=tuple(OVER_FACTS))
+    report = Captures(None, [str(path)], path.stat().st_size // 3, options).report()
+    wanted = offline(path, is_counted=True)
+    for table in report.tables:
+        assert without_commands(table) == wanted[table.name], table.name
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_findings_of_a_stream(samples: Path, tmp_path: Path, name: str) -> None:
+    """Batches leave what events and advice are made of to the next ones."""
+    path = tmp_path / "capture.pcap"
+    path.write_bytes(read_bytes(samples / f"{name}.pcap.zst"))
+    paths = sorted(rotate(path, tmp_path / "captures", packets_at_random(path, 4, 7)), key=first_time)
+    size = path.stat().st_size // 3
+    stream = Stream(StreamOptions(str(tmp_path / "out"), str(tmp_path / "checkpoint"), split_size=size))
+    for some in (paths[:1], paths[1:3], paths[3:]):
+        stream.read(some)
+    report, wanted = finish_stream(None, stream.options).report, analyze(paths).report()
+    assert report is not None
+    assert wanted["summary"].rows
+    assert [usual(table) for table in report.tables] == [usual(table) for table in wanted.tables]
+
+
+def usual(table: ReportTable) -> object:
+    """A table without what only input of a known, small size is searched for."""
+    if table.name == "summary":
+        table = table.replace(
+            rows=[
+                row for row in table.rows if row[0] not in (*(signature.id for signature in ON_REQUEST), "not_checked")
+            ]
+        )
+    return without_commands(table)

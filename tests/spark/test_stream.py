@@ -57,13 +57,13 @@ def arrived(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str
     whole = folder / "whole.pcap"
     whole.write_bytes(read_bytes(samples / "apache-2.8.pcap.zst"))
     names = rotate(whole, folder / "rotated", packets_at_random(whole, FILES - 1, 7))
-    in_time = sorted(names, key=_first_time)
+    in_time = sorted(names, key=first_time)
     for n, name in enumerate(in_time):
         os.utime(name, (1_000_000_000 + n, 1_000_000_000 + n))
     return in_time
 
 
-def _first_time(path: str) -> tuple[int, int]:
+def first_time(path: str) -> tuple[int, int]:
     head = Path(path).read_bytes()[24:32]
     return int.from_bytes(head[:4], "little"), int.from_bytes(head[4:], "little")
 
@@ -137,7 +137,7 @@ def test_the_corpus_in_many_batches(corpus: Path, tmp_path: Path, name: str, fil
     whole = tmp_path / "whole.pcap"
     whole.write_bytes(read_bytes(corpus / "captures" / name))
     bounds = np.linspace(0, len(PcapRecords(whole)), files + 1).astype(int).tolist()[1:-1]
-    paths = sorted(rotate(whole, tmp_path / "captures", bounds), key=_first_time)
+    paths = sorted(rotate(whole, tmp_path / "captures", bounds), key=first_time)
     stream = Stream(StreamOptions(str(tmp_path / "out"), str(tmp_path / "checkpoint"), split_size=200_000))
     states, rng, done = StateFolder(stream.options.checkpoint), random.Random(5), 0
     while done < len(paths):
@@ -349,7 +349,7 @@ def test_a_capture_that_is_renamed_before_it_is_read(arrived: list[str], tmp_pat
     finish_stream(None, stream.options)
     files = published(stream.options.out)["files"]
     assert sorted(files["path"].to_pylist()) == sorted([*paths[:-1], str(folder / "new-name.pcap")])
-    _assert_same(stream.options, sorted(files["path"].to_pylist(), key=_first_time))
+    _assert_same(stream.options, sorted(files["path"].to_pylist(), key=first_time))
 
 
 # ---------------------------------------------------------------- state
@@ -363,7 +363,7 @@ def test_the_state_stays_small(samples: Path, tmp_path: Path) -> None:
     bounds = np.linspace(0, len(PcapRecords(whole)), 31).astype(int).tolist()[1:-1]
     stream = Stream(_options(tmp_path))
     states = StateFolder(stream.options.checkpoint)
-    for path in sorted(rotate(whole, tmp_path / "captures", bounds), key=_first_time):
+    for path in sorted(rotate(whole, tmp_path / "captures", bounds), key=first_time):
         stream.read([path])
         state = states.last()
         assert state is not None
@@ -491,7 +491,7 @@ def test_topics_that_get_their_names_in_a_later_batch(samples: Path, tmp_path: P
     """A consumer fetches from a topic before a Metadata response names it."""
     whole = tmp_path / "whole.pcap"
     whole.write_bytes(read_bytes(samples / "apache-4.3.pcap.zst"))
-    paths = sorted(rotate(whole, tmp_path / "captures", [1_300]), key=_first_time)
+    paths = sorted(rotate(whole, tmp_path / "captures", [1_300]), key=first_time)
     stream = Stream(_options(tmp_path))
     states = StateFolder(stream.options.checkpoint)
     stream.read(paths[:1])

@@ -15,7 +15,7 @@ from kafkatap.spark.stream_state import StateFolder
 from kafkatap.splits.task_rows import ReadOptions
 from kafkatap.tls.key_log import KeyLog
 from tests.spark.join_support import compared, differences, local, packets_at_random, published, rotate
-from tests.spark.test_stream import Stream, _first_time
+from tests.spark.test_stream import Stream, first_time
 from tests.splits.test_tls import conversations, write
 from tests.support.tcp import merge
 from tests.support.tls_talk import OverTls
@@ -28,7 +28,7 @@ def arrived(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
     over = OverTls(folder)
     whole = write(folder / "whole.pcap", merge(*conversations(over, 200)))
     names = rotate(whole, folder / "rotated", packets_at_random(whole, 4, 5))
-    return sorted(names, key=_first_time), over.key_log
+    return sorted(names, key=first_time), over.key_log
 
 
 def stream_of(folder: Path, key_log: KeyLog | None) -> Stream:

@@ -30,6 +30,7 @@ from tests.support.captures import (
 from tests.support.tcp import ACK, FIN, PSH, START_NS, SYN, Segment, TcpConversation, encode, lose, merge, shake
 from tests.wire import mutations
 from tests.wire.kafkatalk import small_talk
+from tests.wire.test_measures import captured, random_talk
 from tests.wire.two_paths import CONNECTION_FIELDS, assert_same_streams
 
 ROUNDS = int(os.environ.get("KAFKATAP_FUZZ", "1"))
@@ -50,6 +51,13 @@ def test_long_recordings(corpus: Path, name: str) -> None:
     """Snap length, two interfaces at once (each packet twice), several clients."""
     got, _ = assert_same_streams(corpus / "captures" / name, 1 << 22)
     assert len(got.chunks) > 10
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_reports_of_duplicates(seed: int, tmp_path: Path) -> None:
+    """Segments with SACK blocks that bring new bytes, or acknowledge some, beside retransmissions."""
+    rng = random.Random(seed)
+    assert_same_streams(captured(tmp_path / "x.pcap", random_talk(rng, 120)))
 
 
 @pytest.mark.parametrize("link", [ETHERNET, SLL2, NULL, RAW, IPV4])
