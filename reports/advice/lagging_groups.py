@@ -19,7 +19,7 @@ from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .open_transactions import cause_of
-from .signature import LABEL, Signature
+from .signature import Signature
 
 #: Twice the default of auto.commit.interval.ms, and 20 times the default of fetch.max.wait.ms: readers that keep up
 #: are nearer, also after a rebalance without dead members.
@@ -163,7 +163,7 @@ def _finding(group: Group, found: list[_Late]) -> Finding:
     parties = (Party("group", group.name), *_parties((("client", client), ("host", address))))
     name = () if set("*?[") & set(group.name) else (("group", group.name),)
     return Finding(
-        LAGGING_GROUPS.id, WARNING, LABEL, text, max(one.fall.behind_ns for one in found),
+        LAGGING_GROUPS.id, WARNING, LAGGING_GROUPS.label, text, max(one.fall.behind_ns for one in found),
         min(one.fall.since for one in found), None,
         {"lag": lag, "behind_ns": fall.behind_ns, "lag_all": total, "partition": worst.lag.partition,
          "position": worst.lag.position, "partitions": len(found), "partitions_read": len(read),
@@ -198,5 +198,6 @@ LAGGING_GROUPS = Signature(
     _read,
     facts=("fetch", "fetch partition", "fetched partition", "batch", "produced partition"),
     on_request=True,
+    label="lagging",
     follows=("expelled_members",),
 )  # fmt: skip
