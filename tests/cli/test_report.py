@@ -100,8 +100,10 @@ def test_a_broker_that_is_none_is_refused(sample: Path) -> None:
 
 def test_all_ways_in_give_the_same(captures: Path, sample: Path) -> None:
     def of(*arguments: str | Path, stdin: bytes | None = None) -> Any:
-        report = reported(*arguments, stdin=stdin, cwd=captures)
-        return {k: v for k, v in report["reports"].items() if k != "files"}
+        reports = reported(*arguments, stdin=stdin, cwd=captures)["reports"]
+        # A pipe's size is unknown: it is not searched for what only small input is.
+        reports["summary"] = [row for row in reports["summary"] if row["finding"] != "not_checked"]
+        return {k: v for k, v in reports.items() if k != "files"}
 
     wanted = of("whole.pcap")
     assert of(sample) == of("whole.pcap.gz") == of("two-members.pcap.gz") == wanted

@@ -93,7 +93,7 @@ def test_the_command_selects(spark: SparkSession, samples: Path, tmp_path: Path,
     options = ["-f", "latency > 1ms", "--api", "Fetch,Produce", "--client", "*", "--from", "+1s", "--json"]
     assert main(["spark", str(path), "--out", str(out), "--split-size", "200k", "--no-progress", *options]) == 0
     of_spark = json.loads(capsys.readouterr().out)
-    assert main(["report", str(path), *options]) == 0
+    assert main(["report", str(path), *options, "--utc"]) == 0
     of_one = json.loads(capsys.readouterr().out)
     assert of_spark["reports"] == of_one["reports"]
     wanted = analyze(path, filter="latency > 1ms", apis=["Fetch", "Produce"], clients="*", start="+1s")

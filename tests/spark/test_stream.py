@@ -27,7 +27,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from kafkatap.__main__ import main
 from kafkatap.captures.identity import capture_identity
 from kafkatap.partitions import to_microseconds
+from kafkatap.reports.advice.catalogue import ON_REQUEST
 from kafkatap.reports.batch import uuid_text
+from kafkatap.reports.model import ReportTable
 from kafkatap.reports.tables import TABLES
 from kafkatap.spark.arrival_log import Arrival, ArrivalLog
 from kafkatap.spark.arrivals import Arrivals
@@ -110,6 +112,14 @@ def _assert_same(options: StreamOptions, paths: Sequence[str]) -> None:
 # ---------------------------------------------------------------- batches
 
 
+def usual(table: ReportTable) -> ReportTable:
+    """A table without what only input of a known, small size is searched for."""
+    if table.name == "summary":
+        left_out = {"not_checked", *(signature.id for signature in ON_REQUEST)}
+        table = table.replace(rows=[row for row in table.rows if row[0] not in left_out])
+    return table
+
+
 def test_batches_go_on_from_each_other(arrived: list[str], tmp_path: Path) -> None:
     from kafkatap import analyze
 
@@ -122,7 +132,7 @@ def test_batches_go_on_from_each_other(arrived: list[str], tmp_path: Path) -> No
     _assert_same(stream.options, arrived)
     assert result.report is not None
     local_report = analyze(arrived).report()
-    assert [t.rows for t in result.report.tables] == [t.rows for t in local_report.tables]
+    assert [usual(t).rows for t in result.report.tables] == [usual(t).rows for t in local_report.tables]
     assert result.report.heading.rows == local_report.heading.rows
     assert result.report.ledger.rows == local_report.ledger.rows
 
@@ -151,7 +161,9 @@ def test_the_corpus_in_many_batches(corpus: Path, tmp_path: Path, name: str, fil
     lines = differences(compared(published(stream.options.out, names)), compared(wanted))
     assert not lines, "\n".join(lines)
     assert report is not None
-    assert [table.rows for table in report.tables] == [table.rows for table in analyze(paths).report().tables]
+    assert [usual(table).rows for table in report.tables] == [
+        usual(table).rows for table in analyze(paths).report().tables
+    ]
 
 
 @pytest.mark.parametrize("by", ["topic", "client"])
