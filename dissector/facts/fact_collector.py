@@ -20,6 +20,7 @@ from ..programs.fact_kinds import (
     PRINCIPAL,
     SASL_ANSWER,
     SASL_MESSAGE,
+    TO_ROW,
     TO_TEXT,
     TO_TOPIC_ID,
     columns_of,
@@ -36,6 +37,8 @@ Array = np.ndarray[Any, Any]
 _SASL_AUTHENTICATE = 36
 _TOPS: Array = np.zeros(2 * KEYS, np.uint8)
 _ITEMS: Array = np.zeros(len(KINDS), np.uint8)
+_ITEM_TYPES = ("", "number", "text")
+_TEXT_ITEMS = _ITEM_TYPES.index("text")
 _WIDTHS: Array = np.array(
     [max((int(c[1:]) + 1 for c in columns_of(n).values() if c[0] == "v"), default=0) for n in range(len(KINDS))],
     np.uint8,
@@ -43,7 +46,7 @@ _WIDTHS: Array = np.array(
 for _number, _kind in enumerate(KINDS):
     if _kind.api_key >= 0 and not _kind.element and _kind.name not in ("batch", "fetched batch"):
         _TOPS[_kind.direction * KEYS + _kind.api_key] = 1 + _number
-    _ITEMS[_number] = ("", "number", "text").index(_kind.items)
+    _ITEMS[_number] = _ITEM_TYPES.index(_kind.items)
 
 
 class FactCollector:
@@ -68,7 +71,8 @@ class FactCollector:
         self.has_tokens = SASL_MESSAGE in wanted
         self._wanted: Array = np.isin(np.arange(len(KINDS)), sorted(wanted)).astype(np.uint8)
         roles = programs.roles
-        self._is_text = (roles >= TO_TEXT) & (roles <= TO_TOPIC_ID)
+        has_text_items = (roles >= TO_ROW) & (_ITEMS[np.maximum(roles, TO_ROW) - TO_ROW] == _TEXT_ITEMS)
+        self._is_text = (roles >= TO_TEXT) & (roles <= TO_TOPIC_ID) | has_text_items
         self._as_facts: tuple[Programs, Array, Array] | None = None
         self._tape: Array = untouched(1 << 14, TAPE)
         self._contexts: Array = np.zeros(4 << 10, np.int64)
