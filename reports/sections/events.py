@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..commands import command
 from ..findings import Finding
 from ..model import Column, ReportTable, Value
 from ..questions.section import READ_SELECTED, Section, SectionInput
-from .commands import command
 from .event_changes import cause_of, changes
 from .event_clients import client_events, note_losses
 from .event_counts import FACTS, FORMS, read, read_connections

@@ -14,8 +14,9 @@ from ..counting.counts import ReportCounts
 from ..counting.rollup import api_label, group_columns
 from ..findings import ERROR, NOTE, WARNING, Finding, Party
 from ..model import ReportTable, Value, as_number
+from ..parties import client_parties, client_text
 from .error_meanings import MEANINGS
-from .finding_words import Row, api_value, client_parties, client_text, counted, listed, rows_of, sentence
+from .finding_words import Row, api_value, counted, listed, rows_of, sentence
 from .time_shares import percent
 
 #: Error codes that are part of a usual start: no line names them while there are others.

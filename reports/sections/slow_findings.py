@@ -23,13 +23,11 @@ from ..counting.histogram import P99
 from ..counting.rollup import Rolled, api_label, group_columns, roll_up
 from ..findings import NOTE, WARNING, Finding, Party
 from ..model import ReportTable, Value, as_number
+from ..parties import client_option, client_parties, client_text
 from .clients import SLOW_NS, by_verdict, verdict
 from .finding_words import (
     Row,
     api_value,
-    client_option,
-    client_parties,
-    client_text,
     counted,
     others_too,
     rows_of,

@@ -14,8 +14,8 @@ from kafkatap.dissector import dtypes as r
 from kafkatap.reports import units
 from kafkatap.reports.batch import LIVE, FileInfo
 from kafkatap.reports.build import build_report
+from kafkatap.reports.commands import command, with_captures
 from kafkatap.reports.rendering.text import write_text
-from kafkatap.reports.sections.commands import command, with_captures
 
 from . import rows as made
 from .rows import MS, connection, context, counted, exchange, result

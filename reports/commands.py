@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .. import units
-from ..batch import LIVE, Context
+from . import units
+from .batch import LIVE, Context
 
 #: The placeholder for the names of the captures at the end of a command: `with_captures` replaces it.
 CAPTURE = "CAPTURE"
