@@ -135,7 +135,7 @@ def _ordered(found: Sequence[tuple[str, Finding]]) -> list[Finding]:
         explains = section == "events" and bool(weighty) and finding.id != "group_rebalanced"  # that is usual work
         is_last = finding.id == "lost" or (finding.severity == NOTE and not explains)
         last = 2 if finding.id == "retried" else int(is_last)
-        is_cause = (explains and cost > 0) or (section == "events" and finding.severity == ERROR)
+        is_cause = (explains and cost > 0) or (section != "" and finding.severity == ERROR)
         is_cause = is_cause or finding.id == "lossy_host" or finding.numbers.get("error") in MEANINGS
         many = as_number(finding.numbers.get("codes"))
         return (last, not is_cause, -cost, order, -many, finding.begin or 0, finding.text)
