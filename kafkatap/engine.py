@@ -24,7 +24,6 @@ from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.programs import loading
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.programs.program import Programs
-from kafkatap.kernels import store
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import ROW_OPEN
@@ -34,7 +33,6 @@ from kafkatap.reports.packet_places import PacketPlaces
 from .assembly import Assembled, Assembly
 from .ended_connections import EndedConnections
 from .endpoints import Endpoints
-from .kernel_modules import KERNEL_MODULES
 from .limits import Limits
 from .tls.layer import TlsLayer
 from .watched_packets import WatchedPackets
@@ -114,7 +112,6 @@ def _tokens_of(finished: Finished) -> Batch | None:
 
 def open_definitions(paths: Paths) -> Definitions:
     """`loading.open_definitions` of one path or several, with the compiled programs kept beside the kernels."""
-    store.use(KERNEL_MODULES)
     several = (paths,) if isinstance(paths, (str, os.PathLike)) else tuple(paths)
     return loading.open_definitions(*several)
 
@@ -151,7 +148,6 @@ class Engine:
         key_log: KeyLog | None = None,
         late: int | None = None,
     ) -> None:
-        store.use(KERNEL_MODULES)
         self.assembly = Assembly(assembler, ports)
         self.key_log = key_log
         self._has_own_key_log = False
