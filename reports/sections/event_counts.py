@@ -29,6 +29,7 @@ from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.event_rows import events_of, events_of_facts
 from ..questions.gathered import FactRows, Gathered
 from ..questions.section_counts import Tally
+from .slow_times import SLOW, read_slow
 
 SECOND = 1_000_000_000
 #: A wait of this length is noted. Clients repeat a SYN, and TCP a lost segment several times, within it.
@@ -97,7 +98,7 @@ REBALANCES = CountForm(
     {"last": MAX, "first": MIN, "members": SUM, "packet": MIN},
     {"group": OTHER, "is_epoch": -1, "number": -1},
 )
-FORMS = (ANSWERS, CONNECTIONS, LINKS, ERRORS, THROTTLED, LEADERS, NODES, NODE_ADDRESSES, REBALANCES)
+FORMS = (ANSWERS, CONNECTIONS, LINKS, ERRORS, THROTTLED, LEADERS, NODES, NODE_ADDRESSES, REBALANCES, SLOW)
 #: Packets of one end that were sent again on a connection before it counts as one whose packets did not arrive: TCP
 #: repeats a segment three times within WAIT_NS. Single ones are usual.
 RESENT_PACKETS = 2
@@ -105,13 +106,14 @@ _ENDS = ("client_ip", "broker_ip", "broker_port")
 
 
 def read(gathered: Gathered, tally: Tally) -> None:
-    """Count answers, errors and throttled responses; note rare requests and waits."""
+    """Count answers, errors, throttled responses and slow requests; note rare requests and waits."""
     _read_answers(gathered, tally)
     _read_errors(gathered, tally)
     _read_brokers(gathered, tally)
     _read_leaders(gathered, tally)
     _read_topics(gathered, tally)
     _read_rebalances(gathered, tally)
+    read_slow(gathered, tally)
 
 
 def _read_answers(gathered: Gathered, tally: Tally) -> None:

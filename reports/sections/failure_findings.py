@@ -12,7 +12,7 @@ from ..batch import Context
 from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.rollup import api_label, group_columns
-from ..findings import ERROR, NOTE, WARNING, Finding, Party
+from ..findings import ERROR, NOTE, NOTICED_NS, WARNING, Finding, Party
 from ..model import ReportTable, Value, as_number
 from ..parties import client_parties, client_text
 from .error_meanings import MEANINGS
@@ -21,8 +21,6 @@ from .time_shares import percent
 
 #: Error codes that are part of a usual start: no line names them while there are others.
 _USUAL_ERRORS = frozenset((("MEMBER_ID_REQUIRED", "JoinGroup"), ("UNSUPPORTED_VERSION", "ApiVersions")))
-#: Clients retry by themselves what a retriable code refuses. If that cost them less than this, nobody noticed.
-RETRIED_NS = units.SECOND
 #: A share of failed requests below this is no measure of what they cost.
 _NAMED_SHARE = 0.01
 #: Levels of a code that names a topic.
@@ -112,7 +110,8 @@ def _errors(
     value = _filter_word(error, code)
     only = f" and api == {api_value(str(next(iter(apis))))}" if len(apis) == 1 else ""
     packet = min(int(as_number(row["packet"])) for row in rows)
-    is_note = is_retriable(int(as_number(code))) and lost < RETRIED_NS and meaning is None
+    # Clients retry by themselves what a retriable code refuses.
+    is_note = is_retriable(int(as_number(code))) and lost < NOTICED_NS and meaning is None
     label = "SASL failed" if is_login else "retried" if is_note else "failing" if meaning is None else meaning.label
     return Finding(
         "sasl_failed" if is_login else "errors", NOTE if is_note else ERROR, label, text, lost, first, last,
