@@ -167,3 +167,25 @@ def test_what_began_later_has_its_time(begin: int, setting: str | None, has_time
     text = finding_text(row, heading(counted([]), context(), 0, None), True)
     assert (text == f"04:43:59.{begin // 100} it broke" + (f"; change {setting}" if setting else "")) is has_time
     assert text.startswith("it broke") is not has_time
+
+
+@pytest.mark.parametrize(
+    ("cause", "client", "is_cause"),
+    [("nagle", "pay", True), ("nagle", "etl", False), ("open_transaction", "pay", False)],
+)
+def test_advice_on_others_explains_no_slow_client(cause: str, client: str, is_cause: bool) -> None:
+    """Nor does what keeps records from their readers."""
+    advice = Finding(cause, "warning", "", "", 90_000 * MS, parties=(Party("client", client),))
+    slow = Finding(
+        "slow_broker", "warning", "", "", 80_000 * MS, parties=(Party("client", "pay"), Party("client", "etl"))
+    )
+    made = {each.id: each for _, each in folded([("advice", advice), ("", slow)], counted([]), context())}
+    assert (made["slow_broker"].cause == advice.key) is is_cause
+
+
+@pytest.mark.parametrize(("begin", "is_cause"), [(30, False), (2, True)])
+def test_an_event_explains_no_other_time(begin: int, is_cause: bool) -> None:
+    hung = Finding("broker_hung", "warning", "", "", 90_000 * MS, START, START + 5_000 * MS)
+    slow = Finding("slow_broker", "warning", "", "", 80_000 * MS, START + begin * 1_000 * MS, START + 40_000 * MS)
+    made = {each.id: each for _, each in folded([("events", hung), ("", slow)], counted([]), context())}
+    assert (made["slow_broker"].cause == hung.key) is is_cause
