@@ -94,9 +94,9 @@ NODE_ADDRESSES = CountForm("events.node_addresses", {"node": NUMBER, "address": 
                            {"node": -1, "address": -1})  # fmt: skip
 REBALANCES = CountForm(
     "events.rebalances",
-    {"group": TEXT, "is_epoch": NUMBER, "number": NUMBER},
+    {"group": TEXT, "is_epoch": NUMBER, "number": NUMBER, "second": NUMBER},
     {"last": MAX, "first": MIN, "members": SUM, "packet": MIN},
-    {"group": OTHER, "is_epoch": -1, "number": -1},
+    {"group": OTHER, "is_epoch": -1, "number": -1, "second": -1},
 )
 FORMS = (ANSWERS, CONNECTIONS, LINKS, ERRORS, THROTTLED, LEADERS, NODES, NODE_ADDRESSES, REBALANCES, SLOW)
 #: Packets of one end that were sent again on a connection before it counts as one whose packets did not arrive: TCP
@@ -291,9 +291,10 @@ def _add_rebalances(
 ) -> None:  # fmt: skip
     at = rows.exchange
     if len(at):
+        ends = gathered.column("response_last")[at]
         keys = {"group": rows["group"], "is_epoch": is_epoch, "number": gathered.top(answer, number)[at]}
-        tally.add(REBALANCES.name, keys, {
-            "last": gathered.column("response_last")[at], "first": gathered.column("request_first")[at], "members": 1,
+        tally.add(REBALANCES.name, keys | {"second": ends // SECOND}, {
+            "last": ends, "first": gathered.column("request_first")[at], "members": 1,
             "packet": gathered.column("request_packet_first")[at],
         })  # fmt: skip
 

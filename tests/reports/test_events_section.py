@@ -199,6 +199,16 @@ def test_a_hang_as_truth_says() -> None:
     assert hang.begin // 1_000_000 <= stopped["from_ms"]
 
 
+def test_a_static_member_that_comes_back_is_no_rebalance() -> None:
+    """The coordinator's log: generation 2 of `payments` is stable with 2 members, 7 s before till-1 is replaced."""
+    mine = [f for f in found(ROOT / "samples/questions/rebalances.pcap.zst") if f.parties[0].name == "payments"]
+    (event,) = mine
+    assert event.end is not None
+    assert abs(event.end - 1795389681389 * 1_000_000) <= NEAR_NS
+    assert "rebalanced 2 times (generations 1 to 2) within 4." in event.text
+    assert event.text.endswith(", 2 members")
+
+
 def test_captures_are_small() -> None:
     for path in FOLDER.glob("*.zst"):
         assert path.stat().st_size <= 40_000, path
