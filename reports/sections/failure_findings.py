@@ -233,16 +233,26 @@ def unanswered_finding(counts: ReportCounts, context: Context) -> Finding | None
     )
     people = sorted(clients.items(), key=lambda item: (-item[1], str(item[0])))
     client, most = people[0]
-    whose = f"{'all' if most == total else f'{most:,}'} by {client_text(client)}"
-    closed = int(values["client_closed"].sum()) if "client_closed" in values else 0
-    left = f"the client closed the connection of {'all' if closed == total else f'{closed:,}'}" if closed else None
-    text = sentence([f"{counted(total, 'request has', 'requests have')} no response: {by_api}", whose, left])
+    whose = f"{'' if total == 1 else 'all ' if most == total else f'{most:,} '}by {client_text(client)}"
+    closed, refused = (int(values[f"{end}_closed"].sum()) for end in ("client", "broker"))
+    ends = [_closed(end, n, total) for end, n in (("broker", refused), ("client", closed))]
+    text = sentence([
+        f"{counted(total, 'request has', 'requests have')} no response: {by_api}", whose, ", ".join(filter(None, ends))
+    ])  # fmt: skip
     return Finding(
-        "unanswered", NOTE if closed == total else WARNING, "unanswered", text,
-        numbers={"unanswered": total, "closed_by_client": closed, "clients": len(clients)},
+        "unanswered", NOTE if closed == total else ERROR if 2 * refused >= total else WARNING, "unanswered", text,
+        numbers={
+            "unanswered": total, "closed_by_client": closed, "closed_by_broker": refused, "clients": len(clients)
+        },
         parties=tuple(p for client, _ in people for p in client_parties(client)),
         options=(("filter", "outcome == unanswered"),), command="show",
     )  # fmt: skip
+
+
+def _closed(end: str, n: int, total: int) -> str | None:
+    """Whose connection one end closed instead."""
+    which = "" if total == 1 else " of all" if n == total else f" of {n:,}"
+    return f"the {end} closed the connection{which}" if n else None
 
 
 def not_decoded_finding(table: ReportTable) -> Finding | None:

@@ -90,6 +90,16 @@ def test_requests_between_brokers_are_no_ones_time(corpus: Path) -> None:
     assert of("events/quota", "slow_between_brokers") == []  # 33 ms once
 
 
+def test_connections_that_the_broker_closes_instead_of_an_answer() -> None:
+    """It does so with versions that it removed. The truth: both old clients got nothing through."""
+    (row,) = of("questions/upgrade-4.3", "unanswered")
+    assert row["severity"] == "error"
+    assert row["text"].endswith("the broker closed the connection of 39, the client closed the connection of 1")
+    assert {party["name"] for party in row["parties"]} >= {"python-0.10", "java-0.10.2.2"}
+    (row,) = of("questions/sasl", "unanswered")
+    assert row["text"].endswith("; the broker closed the connection of all")
+
+
 def test_clusters_of_one_capture_are_not_counted_together(corpus: Path) -> None:
     """Mock clusters of one broker each, and others; a LeaveGroup that was pipelined behind a JoinGroup."""
     found = rows(corpus / "captures" / "diverse.pcap")
