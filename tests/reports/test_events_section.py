@@ -130,6 +130,24 @@ def test_a_firewall_between_two_hosts() -> None:
     assert passed <= (cut.end or 0) <= passed + (passed - dropped)
 
 
+def test_an_outage_says_what_of_its_time_was_not_captured(tmp_path: Path) -> None:
+    """A file of a ring that is gone: the broker may have returned meanwhile."""
+    data = read_bytes(FOLDER / "kill.pcap.zst")
+    head, packets, at = data[:24], [], 24
+    while at < len(data):
+        size = 16 + int.from_bytes(data[at + 8 : at + 12], "little")
+        packets.append(data[at : at + size])
+        at += size
+    half, later = len(packets) // 2, len(packets) * 3 // 4
+    files = [tmp_path / "1.pcap", tmp_path / "2.pcap"]
+    for path, part in zip(files, (packets[:half], packets[later:]), strict=True):
+        path.write_bytes(head + b"".join(part))
+    made = findings(section_input(files, "events"))
+    (stop,) = (finding for finding in made if finding.id == "broker_stopped")
+    assert stop.text.endswith("; works again after 14.7 s; 5.06 s of that time was not captured")
+    assert "not captured" not in only("kill", "broker_stopped").text
+
+
 def test_a_topic_comes_and_goes() -> None:
     for name, done in (("topic_created", "created"), ("topic_deleted", "deleted")):
         event = only("topics", name)
