@@ -1,4 +1,4 @@
-"""What `one_connection` is on: many requests ahead, and not few slow ones. Rows are made by hand."""
+"""What `one_connection` is on: many requests ahead, and not few slow ones; `single_records`: a rate. By hand."""
 
 from __future__ import annotations
 
@@ -52,6 +52,17 @@ def test_many_requests_ahead_are_named(runs: int) -> None:
 def test_requests_behind_a_slow_one_are_not(api: int, runs: int) -> None:
     """The broker stalls for 300 ms. The requests that come meanwhile wait for that one, whatever its API is."""
     assert ids(api, 300, runs) == []
+
+
+@pytest.mark.parametrize(("apart_ms", "is_named"), [(8, True), (1, False)])
+def test_what_a_client_sends_at_once_is_no_rate(apart_ms: int, is_named: bool) -> None:
+    """150 small requests within 150 ms: a firewall had held them back."""
+    rows = [exchange(n, n * apart_ms * MS, api_key=PRODUCE) for n in range(150)]
+    counts = SectionCounts(("first-lines",), 1000, lambda: 0)
+    counts.add(batch(rows))
+    counts.finish()
+    given = SectionInput(counts, counted(rows), context(), {})
+    assert ("single_records" in [finding.id for finding in findings(given)]) is is_named
 
 
 def test_few_slow_requests_among_many_change_nothing() -> None:
