@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+import numpy as np
+
 from kafkatap.dissector.kafka.error_codes import is_retriable
 
 from .. import units
@@ -234,7 +236,10 @@ def unanswered_finding(counts: ReportCounts, context: Context) -> Finding | None
     people = sorted(clients.items(), key=lambda item: (-item[1], str(item[0])))
     client, most = people[0]
     whose = f"{'' if total == 1 else 'all ' if most == total else f'{most:,} '}by {client_text(client)}"
-    closed, refused = (int(values[f"{end}_closed"].sum()) for end in ("client", "broker"))
+    # Connections with lost responses were closed, too.
+    closed, refused = (
+        int(np.minimum(values[f"{end}_closed"], values["unanswered"]).sum()) for end in ("client", "broker")
+    )
     ends = [_closed(end, n, total) for end, n in (("broker", refused), ("client", closed))]
     text = sentence([
         f"{counted(total, 'request has', 'requests have')} no response: {by_api}", whose, ", ".join(filter(None, ends))

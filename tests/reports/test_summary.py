@@ -225,6 +225,17 @@ def test_a_failed_disk_explains_the_errors_that_follow_on_its_topics() -> None:
     assert "2 LEADER_NOT_AVAILABLE followed" in str(first["text"])
 
 
+def test_connections_of_lost_responses_are_not_those_of_unanswered_requests() -> None:
+    client_closed = {"closed_by": r.CLOSED_BY_CLIENT, **PRODUCE}
+    lost = [exchange(n, outcome=r.RESPONSE_LOST, **client_closed) for n in (1, 2)]
+    silent = [exchange(n, outcome=r.UNANSWERED, **client_closed) for n in (3, 4)]
+    row = found(*silent, *lost)["unanswered"]
+    assert row["text"] == (
+        '2 requests have no response: Produce 2; all by client "billing"; the client closed the connection of all'
+    )
+    assert row["severity"] == "note"
+
+
 def test_errors_that_clients_retried_are_one_line() -> None:
     exchanges = [exchange(n, api_key=10, api_version=3) for n in range(3)]
     rows = found(*exchanges, results=[result(0, 14), result(1, 15), result(2, 15)])
