@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from kafkatap.reports.batch import H_COMPLETE
 from kafkatap.reports.questions.section import SectionInput
 from kafkatap.reports.questions.section_counts import SectionCounts
 from kafkatap.reports.sections.advice import findings
-from tests.reports.rows import MS, batch, context, counted, exchange
+from tests.reports.rows import MS, batch, connection, context, counted, exchange
 
 PRODUCE, METADATA = 0, 3
 #: Requests that arrive at once, and how often they do.
@@ -63,6 +64,19 @@ def test_what_a_client_sends_at_once_is_no_rate(apart_ms: int, is_named: bool) -
     counts.finish()
     given = SectionInput(counts, counted(rows), context(), {})
     assert ("single_records" in [finding.id for finding in findings(given)]) is is_named
+
+
+@pytest.mark.parametrize(("of_each", "is_named"), [(1, True), (5, False)])
+def test_connections_are_judged_by_all_of_their_requests(of_each: int, is_named: bool) -> None:
+    """A selection has one request of each."""
+    counts = SectionCounts(("first-lines",), 1000, lambda: 0)
+    rows = [exchange(n, n * MS, api_key=PRODUCE, client_port=40_000 + n) for n in range(12)]
+    counts.add(batch(rows))
+    for n in range(12):
+        counts.add_connections(connection(client_port=40_000 + n, handshake=H_COMPLETE, exchanges=of_each))
+    counts.finish()
+    given = SectionInput(counts, counted(rows), context(), {})
+    assert ("connection_each_message" in [finding.id for finding in findings(given)]) is is_named
 
 
 def test_few_slow_requests_among_many_change_nothing() -> None:
