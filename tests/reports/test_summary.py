@@ -158,6 +158,10 @@ def test_commands_keep_the_selection() -> None:
     assert command(context(), None, options) == "kafkatap report --by client --client='-x y' -v CAPTURE"
     # Two values of one option are alternatives, so the second one would select more.
     assert command(context(), "--client 'a*'", options) == "kafkatap report --client 'a*' --by client -v CAPTURE"
+    selected = "--client=-x --filter 'api == Fetch or error'"
+    assert command(context(), selected, (("filter", "outcome == unanswered"),), "show") == (
+        "kafkatap show --client=-x --filter '(api == Fetch or error) and outcome == unanswered' CAPTURE"
+    )
     live = context(files=[FileInfo("eth0", LIVE, 1, 40, 100)])
     assert command(live, None, (("filter", "error"),), "show") == "kafkatap live --filter error"
 
