@@ -100,6 +100,17 @@ def test_connections_that_the_broker_closes_instead_of_an_answer() -> None:
     assert row["text"].endswith("; the broker closed the connection of all")
 
 
+def test_a_producer_that_a_selection_leaves_out_was_captured() -> None:
+    path = SAMPLES / "advice/open-transaction.pcap.zst"
+    made = subprocess.run(
+        [sys.executable, "-m", "kafkatap", "report", "--json", "--client", "ledger", str(path)],
+        capture_output=True, check=True,
+    )  # fmt: skip
+    found = json.loads(made.stdout)["reports"]["summary"]
+    (row,) = (row for row in found if row["finding"] == "open_transaction")
+    assert row["text"].startswith("a transaction of an unknown producer held back readers")
+
+
 def test_clusters_of_one_capture_are_not_counted_together(corpus: Path) -> None:
     """Mock clusters of one broker each, and others; a LeaveGroup that was pipelined behind a JoinGroup."""
     found = rows(corpus / "captures" / "diverse.pcap")
