@@ -17,6 +17,8 @@ from .model import Scalar
 ERROR, WARNING, NOTE = "error", "warning", "note"
 #: The worst first.
 SEVERITIES = (ERROR, WARNING, NOTE)
+#: Nobody notices what costs less time than this in all, ns.
+NOTICED_NS = 1_000_000_000
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 

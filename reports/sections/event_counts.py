@@ -29,6 +29,7 @@ from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.event_rows import events_of, events_of_facts
 from ..questions.gathered import FactRows, Gathered
 from ..questions.section_counts import Tally
+from .slow_times import SLOW, read_slow
 
 SECOND = 1_000_000_000
 #: A wait of this length is noted. Clients repeat a SYN, and TCP a lost segment several times, within it.
@@ -93,11 +94,11 @@ NODE_ADDRESSES = CountForm("events.node_addresses", {"node": NUMBER, "address": 
                            {"node": -1, "address": -1})  # fmt: skip
 REBALANCES = CountForm(
     "events.rebalances",
-    {"group": TEXT, "is_epoch": NUMBER, "number": NUMBER},
+    {"group": TEXT, "is_epoch": NUMBER, "number": NUMBER, "second": NUMBER},
     {"last": MAX, "first": MIN, "members": SUM, "packet": MIN},
-    {"group": OTHER, "is_epoch": -1, "number": -1},
+    {"group": OTHER, "is_epoch": -1, "number": -1, "second": -1},
 )
-FORMS = (ANSWERS, CONNECTIONS, LINKS, ERRORS, THROTTLED, LEADERS, NODES, NODE_ADDRESSES, REBALANCES)
+FORMS = (ANSWERS, CONNECTIONS, LINKS, ERRORS, THROTTLED, LEADERS, NODES, NODE_ADDRESSES, REBALANCES, SLOW)
 #: Packets of one end that were sent again on a connection before it counts as one whose packets did not arrive: TCP
 #: repeats a segment three times within WAIT_NS. Single ones are usual.
 RESENT_PACKETS = 2
@@ -105,13 +106,14 @@ _ENDS = ("client_ip", "broker_ip", "broker_port")
 
 
 def read(gathered: Gathered, tally: Tally) -> None:
-    """Count answers, errors and throttled responses; note rare requests and waits."""
+    """Count answers, errors, throttled responses and slow requests; note rare requests and waits."""
     _read_answers(gathered, tally)
     _read_errors(gathered, tally)
     _read_brokers(gathered, tally)
     _read_leaders(gathered, tally)
     _read_topics(gathered, tally)
     _read_rebalances(gathered, tally)
+    read_slow(gathered, tally)
 
 
 def _read_answers(gathered: Gathered, tally: Tally) -> None:
@@ -289,9 +291,10 @@ def _add_rebalances(
 ) -> None:  # fmt: skip
     at = rows.exchange
     if len(at):
+        ends = gathered.column("response_last")[at]
         keys = {"group": rows["group"], "is_epoch": is_epoch, "number": gathered.top(answer, number)[at]}
-        tally.add(REBALANCES.name, keys, {
-            "last": gathered.column("response_last")[at], "first": gathered.column("request_first")[at], "members": 1,
+        tally.add(REBALANCES.name, keys | {"second": ends // SECOND}, {
+            "last": ends, "first": gathered.column("request_first")[at], "members": 1,
             "packet": gathered.column("request_packet_first")[at],
         })  # fmt: skip
 
