@@ -96,6 +96,13 @@ class _Path(NamedTuple):
         """Whether one timeout explains all."""
         return self.passed_ns < min(drop.idle_ns for drop in self.drops)
 
+    @property
+    def is_repeated(self) -> bool:
+        """Whether one is dropped after another was given up, or those of several clients are. A client may be cut off
+        once."""
+        first_until = min(drop.until for drop in self.drops)
+        return self.drops[-1].begin > first_until or len({drop.who[:2] for drop in self.drops}) > 1
+
 
 def _paths(given: SectionInput) -> list[_Path]:
     """Those with a timeout, of hosts that have one of them in common together."""
@@ -121,7 +128,7 @@ def _paths(given: SectionInput) -> list[_Path]:
                 made[i] = both
                 break
         else:
-            if len(path.drops) >= _LEAST:
+            if len(path.drops) >= _LEAST and path.is_repeated:
                 made.append(path)
     return made
 
@@ -210,10 +217,11 @@ def _finding(context: Context, path: _Path) -> Finding:
     if path.passed_ns:
         shorter = f"pauses of up to {units.duration(path.passed_ns)} do no harm"
     pause = units.duration(min(idle)) + (f" to {units.duration(max(idle))}" if max(idle) > min(idle) else "")
+    were = "request was" if requests == 1 else "requests were"
     text = (
-        f"idle connections are dropped on the path without a RST: {count:,} of {names} to {at}, after pauses of {pause}: "
-        f"{requests:,} request{'s were' if requests > 1 else ' was'} sent again and again for up to "
-        f"{units.duration(waited)}, and never acknowledged; {shorter}"
+        f"idle connections are dropped on the path without a RST: {count:,} of {names} to {at}, after pauses of "
+        f"{pause}. {requests:,} {were} sent again and again, never acknowledged, and given up after up to "
+        f"{units.duration(waited)}; {shorter}"
     )
     if replaced:
         text += ", and new ones work at once" if replaced == count else f", and {replaced:,} new ones work at once"
@@ -239,8 +247,9 @@ IDLE_DROPS = Signature(
     "idle_dropped",
     "idle connections are dropped on the path (firewall, NAT, load balancer)",
     "A connection worked, and paused. Its next message is sent again and again by the timer, and never acknowledged: "
-    "nothing comes from the other end, not even a RST. Meanwhile other connections of the same two hosts carry replies, "
-    "and a new one works at once. A stateful device on the path forgets connections that carry nothing for a while.",
+    "nothing comes from the other end, not even a RST. Meanwhile other connections of the same two hosts carry "
+    "replies, and a new one works at once. A stateful device on the path forgets connections that carry nothing for a "
+    "while.",
     "connections.max.idle.ms or TCP keepalive",
     "Close idle connections before the device forgets them: `connections.max.idle.ms` of the clients below its idle "
     "timeout. Or keep them alive: `socket.keepalive.enable=true` (librdkafka) with `net.ipv4.tcp_keepalive_time` below "
