@@ -13,7 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, NO_TIME
+from kafkatap.kernels.arrays import taken
 
+from ..batch import Array
 from ..counting.count_table import LATEST, MAX, MIN, SUM
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
@@ -64,56 +66,66 @@ class Connection(NamedTuple):
     stretches: list[Stretch]
 
 
+class _Messages(NamedTuple):
+    """Requests with their responses, and responses that came apart: int64 (n,) each. `row`: the exchange."""
+
+    connection: Array
+    first: Array
+    last: Array
+    row: Array
+    requests: Array
+    answered: Array
+    response_bytes: Array
+
+
+def _messages(gathered: Gathered) -> _Messages:
+    first, total = gathered.column("request_first"), gathered.column("total_ns")
+    answered = (gathered.column("outcome") == ANSWERED).astype(np.int64)
+    found = _Messages(
+        gathered.column("connection"), first, first + np.maximum(total, 0), np.arange(len(first)),
+        np.ones(len(first), np.int64), answered, np.zeros(len(first), np.int64),
+    )  # fmt: skip
+    slow = np.flatnonzero((total > PAUSE_NS) | (first == NO_TIME))
+    if not len(slow):
+        return found
+    rows = taken(gathered.exchanges, slow)
+    asked = np.maximum(rows["request_first"], rows["request_last"])  # NO_TIME is below any time
+    is_apart = (rows["response_last"] != NO_TIME) & (rows["response_first"] > asked + PAUSE_NS)
+    found.last[slow[is_apart]] = asked[is_apart]
+    rows, kept = rows[is_apart], first != NO_TIME
+    responses = _Messages(
+        rows["connection"], rows["response_first"], rows["response_last"], slow[is_apart],
+        np.zeros(len(rows), np.int64), np.ones(len(rows), np.int64), rows["response_bytes"].astype(np.int64) + 4,
+    )  # fmt: skip
+    return _Messages(*(np.concatenate((a[kept], b)) for a, b in zip(found, responses, strict=True)))
+
+
 def read_stretches(gathered: Gathered, tally: Tally) -> None:
     """Add the parts of stretches that some exchanges are."""
-    connection, first, total = (gathered.column(name) for name in ("connection", "request_first", "total_ns"))
-    if not len(connection):
+    messages = _messages(gathered)
+    if not len(messages.row):
         return
-    answered = (gathered.column("outcome") == ANSWERED).astype(np.int64)
-    last = first + np.maximum(total, 0)
-    row, requests = np.arange(len(connection)), np.ones(len(connection), np.int64)
-    response_bytes = np.zeros(len(connection), np.int64)
-    apart = np.flatnonzero((total > PAUSE_NS) | (first == NO_TIME))
-    if len(apart):  # responses apart from their requests, or without
-        rows = gathered.exchanges[apart]
-        has_request = rows["request_first"] != NO_TIME
-        asked = np.where(has_request, np.maximum(rows["request_last"], rows["request_first"]), NO_TIME)
-        is_apart = (rows["response_first"] > asked + PAUSE_NS) & (rows["response_last"] != NO_TIME)
-        last[apart[is_apart]] = asked[is_apart]
-        more = rows[is_apart]
-        last_row = apart[is_apart]
-        kept = np.flatnonzero(first != NO_TIME)
-        connection = np.concatenate((connection[kept], more["connection"]))
-        first = np.concatenate((first[kept], more["response_first"]))
-        last = np.concatenate((last[kept], more["response_last"]))
-        row = np.concatenate((kept, last_row))
-        answered = np.concatenate((answered[kept], np.ones(len(more), np.int64)))
-        requests = np.concatenate((requests[kept], np.zeros(len(more), np.int64)))
-        response_bytes = np.concatenate((response_bytes[kept], more["response_bytes"].astype(np.int64) + 4))
-        if not len(connection):
-            return
+    connection, first, last, row, requests, answered, response_bytes = messages
     # 16 bits are sorted fast. Connections that share them make more parts.
     order = np.argsort(connection.astype(np.uint16), kind="stable")
     connection, first, last = connection[order], first[order], last[order]
     is_begin = np.ones(len(order), bool)
-    is_begin[1:] = (
-        (connection[1:] != connection[:-1])
-        | (first[1:] > last[:-1] + PAUSE_NS)
-        | (last[1:] + PAUSE_NS < first[:-1])
-    )  # fmt: skip
+    is_begin[1:] = connection[1:] != connection[:-1]
+    is_begin[1:] |= first[1:] > last[:-1] + PAUSE_NS
+    is_begin[1:] |= last[1:] < first[:-1] - PAUSE_NS
     at = np.flatnonzero(is_begin)
-    connection, packets = connection[at], gathered.exchanges["request_packet_first"][row[order[at]]]
+    of = taken(gathered.exchanges, row[order[at]])
+    connection, packets = connection[at], of["request_packet_first"]
     begins, ends = np.minimum.reduceat(first, at), np.maximum.reduceat(last, at)
     before = tally.values_of(LATEST_PARTS.name, {"connection": connection})
     is_same = (before["is_part"] == 1) & (begins <= np.maximum(before["last"], 0) + PAUSE_NS)
     is_same &= ends + PAUSE_NS >= before["part"]
     part = np.where(is_same, before["part"], begins)
-    of = gathered.exchanges[row[order[at]]]
     tally.add(STRETCHES.name, {"connection": connection, "part": part, **{name: of[name] for name in WHO}}, {
         "is_part": 1, "first": begins, "last": ends, "requests": np.add.reduceat(requests[order], at),
         "answered": np.add.reduceat(answered[order], at),
         "response_bytes": np.add.reduceat(response_bytes[order], at),
-        "packet": np.where(packets >= 0, packets, np.iinfo(np.int64).max),
+        "packet": np.where(packets > 0, packets, np.iinfo(np.int64).max),
     })  # fmt: skip
     tally.add(LATEST_PARTS.name, {"connection": connection}, {"is_part": 1, "last": ends, "part": part})
 
@@ -144,7 +156,8 @@ def _joined(rows: list[dict[str, int]]) -> Connection:
             found[-1] = one
         else:
             found.append(one)
-    return Connection(*(rows[0][name] for name in WHO), found)
+    who = rows[0]
+    return Connection(who["client_id"], who["client_ip"], who["broker_ip"], who["broker_port"], found)
 
 
 def pauses(connection: Connection) -> list[tuple[int, int]]:
