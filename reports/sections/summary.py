@@ -24,6 +24,7 @@ from .loss_findings import lost_finding
 from .lossy_hosts import lossy_host_findings
 from .slow_findings import slow_findings
 from .tls_findings import tls_findings
+from .unanswered import Unanswered
 
 COLUMNS = finding_rows.COLUMNS
 #: Lines on a screen; the rest is counted.
@@ -56,23 +57,29 @@ def summary(
     selected: str | None = None,
     found: Mapping[str, Sequence[Finding]] | None = None,
     unchecked: Finding | None = None,
+    unanswered: Unanswered | None = None,
 ) -> ReportTable:
     """A row for each finding, the most important first; those that follow from another one after it. `selected`: the
     selection as the user wrote it. `found`: the findings of sections, by the section's name. `unchecked`: a note on
-    what was not looked for, which comes last."""
-    findings = summary_findings(counts, context, tables, selected is not None, found or {})
+    what was not looked for, which comes last. `unanswered`: what is known of requests without a response."""
+    findings = summary_findings(counts, context, tables, selected is not None, found or {}, unanswered)
     findings += [] if unchecked is None or findings[0].id == NO_REQUESTS else [unchecked]
     rows = [finding_rows.finding_row(finding, context, selected) for finding in findings]
     return ReportTable("summary", "Summary", COLUMNS, rows, whole=True)
 
 
 def summary_findings(
-    counts: ReportCounts, context: Context, tables: Tables, is_selection: bool, found: Mapping[str, Sequence[Finding]]
+    counts: ReportCounts,
+    context: Context,
+    tables: Tables,
+    is_selection: bool,
+    found: Mapping[str, Sequence[Finding]],
+    unanswered: Unanswered | None = None,
 ) -> list[Finding]:
     """The findings in the order of the first lines."""
     requests = int(counts.groups.value_rows()[:, :ORPHAN_RESPONSE].sum())
     single = (
-        unanswered_finding(counts, context),
+        unanswered_finding(counts, context, unanswered),
         not_decoded_finding(tables.not_decoded),
         lost_finding(counts, context, is_selection),
     )
