@@ -59,7 +59,7 @@ def build_report(
     people = clients(counts, context)
     usual: dict[str, Callable[[], tuple[ReportTable, ...]]] = {
         "summary": lambda: (
-            summary(counts, context, Tables(detail, people, undecoded), selected, found, unchecked, slow),
+            summary(counts, context, Tables(detail, people, undecoded), selected, found, unchecked, slow, silent),
         ),
         "latency": lambda: (latency(counts, context, by),),
         "throttle": lambda: (throttle(counts, context),),
@@ -72,12 +72,14 @@ def build_report(
     found: dict[str, Sequence[Finding]] = {}
     unchecked: Finding | None = None
     slow: SlowTimes | None = None
+    silent = None
     more: list[ReportTable] = []
     given = None
     if over_facts is not None:
         from .questions.section import SectionInput
         from .sections.advice import unchecked_finding
         from .sections.slow_times import slow_times
+        from .sections.unanswered import unanswered_requests
 
         over_facts.finish()
         given = SectionInput(over_facts, counts, context, options or {})
@@ -85,6 +87,7 @@ def build_report(
         found = {s.name: given.once(s.findings) for s in over_facts.sections if s.findings is not None}
         unchecked = unchecked_finding(given)
         slow = given.once(slow_times) if "events" in found else None
+        silent = unanswered_requests(given) if "events" in found else None
     tables = [table for name in (USUAL if sections is None else sections) if name in usual for table in usual[name]()]
     tables += more
     tables = _with_timeline_by(tables, given, by, timeline_rows)

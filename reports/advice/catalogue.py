@@ -8,6 +8,7 @@ from .buffers import BUFFERS
 from .expulsions import EXPULSIONS
 from .fetch_waits import FETCH_WAITS
 from .hot_leaders import HOT_LEADERS
+from .idle_drops import IDLE_DROPS
 from .lagging_groups import LAGGING_GROUPS
 from .nagle import NAGLE
 from .one_connection import ONE_CONNECTION
@@ -27,6 +28,7 @@ CATALOGUE: tuple[Signature, ...] = (
     SINGLE_RECORDS,
     BUFFERS,
     BLACK_HOLE,
+    IDLE_DROPS,
     FETCH_WAITS,
     REQUEST_TIMEOUTS,
     REFUSED_PRODUCE,

@@ -64,6 +64,16 @@ class Tally:
         found = self._counts.forms[form]
         return found.keys(), found.values()
 
+    def values_of(self, form: str, keys: Mapping[str, Any]) -> dict[str, Array]:
+        """The values so far of a form's rows, by their keys: int64 columns by name; those of a new row if there is
+        none."""
+        found = self._counts.forms[form]
+        columns = self._columns(found, keys)
+        at = found.table.find(columns)
+        rows = empty_values(found.form, len(columns))
+        rows[at >= 0] = found.table.value_rows()[at[at >= 0]]
+        return {name: rows[:, i] for i, name in enumerate(found.form.values)}
+
     def note(self, events: Array) -> None:
         """Add EVENT rows to those of the section."""
         self._counts.note(self._section, events)

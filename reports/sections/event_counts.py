@@ -67,7 +67,7 @@ CONNECTIONS = CountForm(
 LINKS = CountForm(
     "events.links",
     {"connection": NUMBER},
-    {"last": MAX, "is_closed": MAX, "resent": MAX, "missing": MAX},
+    {"last": MAX, "is_closed": MAX, "resent": MAX, "missing": MAX, "lost_bytes": MAX, "unacknowledged_bytes": MAX},
     {"connection": 0},
 )
 ERRORS = CountForm(
@@ -145,6 +145,7 @@ def _read_answers(gathered: Gathered, tally: Tally) -> None:
         events["v2"] = np.isin(mine["api_key"], _PROMPT) & ((mine["api_key"] != _PRODUCE) | (mine["acks"] != -1))
         events["v3"] = np.where(mine["max_wait_ms"] != NO_INT32, mine["max_wait_ms"], 0).astype(np.int64) * 1_000_000
         events["v4"] = mine["loss_ns"]
+        events["v5"] = mine["request_bytes"].astype(np.int64) + 4
         tally.note(events)
 
 
@@ -327,5 +328,6 @@ def read_connections(rows: Array, tally: Tally) -> None:
         mine = at[matters]
         tally.add(LINKS.name, {"connection": rows["connection"][mine]}, {
             "last": rows["last"][mine], "is_closed": is_closed[matters], "resent": resent[matters],
-            "missing": missing[matters],
+            "missing": missing[matters], "lost_bytes": rows["client_lost_bytes"][mine],
+            "unacknowledged_bytes": rows["client_unacknowledged_bytes"][mine],
         })  # fmt: skip

@@ -20,6 +20,7 @@ from ..parties import client_parties, client_text
 from .error_meanings import MEANINGS
 from .finding_words import Row, api_value, counted, listed, rows_of, sentence
 from .time_shares import percent
+from .unanswered import Unanswered
 
 #: Error codes that are part of a usual start: no line names them while there are others.
 _USUAL_ERRORS = frozenset((("MEMBER_ID_REQUIRED", "JoinGroup"), ("UNSUPPORTED_VERSION", "ApiVersions")))
@@ -215,8 +216,8 @@ def _counts_by(rows: list[Row], column: str) -> Counter[Value]:
     return Counter(dict(sorted(found.items(), key=lambda item: (-item[1], str(item[0])))))
 
 
-def unanswered_finding(counts: ReportCounts, context: Context) -> Finding | None:
-    """Requests without a response, by API, and the client that has most of them."""
+def unanswered_finding(counts: ReportCounts, context: Context, known: Unanswered | None = None) -> Finding | None:
+    """Requests without a response, by API, and the client that has most of them. `known`: what else is."""
     columns = group_columns(counts.groups, tally.GROUP_KEY)
     values = dict(zip(tally.GROUP_VALUES, counts.groups.value_rows().T, strict=True))
     apis: Counter[int] = Counter()
@@ -242,13 +243,17 @@ def unanswered_finding(counts: ReportCounts, context: Context) -> Finding | None
     )
     ends = [_closed(end, n, total) for end, n in (("broker", refused), ("client", closed))]
     text = sentence([
-        f"{counted(total, 'request has', 'requests have')} no response: {by_api}", whose, ", ".join(filter(None, ends))
+        f"{counted(total, 'request has', 'requests have')} no response: {by_api}", whose,
+        _acknowledged_words(total, known), ", ".join(filter(None, ends)),
     ])  # fmt: skip
     return Finding(
         "unanswered", NOTE if closed == total else ERROR if 2 * refused >= total else WARNING, "unanswered", text,
+        begin=None if known is None else known.first,
         numbers={
-            "unanswered": total, "closed_by_client": closed, "closed_by_broker": refused, "clients": len(clients)
+            "unanswered": total, "closed_by_client": closed, "closed_by_broker": refused, "clients": len(clients),
+            **({} if known is None else {"never_acknowledged": known.lost, "acknowledged": known.acknowledged}),
         },
+        packets=() if known is None or known.packet <= 0 else (known.packet,),
         parties=tuple(p for client, _ in people for p in client_parties(client)),
         options=(("filter", "outcome == unanswered"),), command="show",
     )  # fmt: skip
@@ -258,6 +263,19 @@ def _closed(end: str, n: int, total: int) -> str | None:
     """Whose connection one end closed instead."""
     which = "" if total == 1 else " of all" if n == total else f" of {n:,}"
     return f"the {end} closed the connection{which}" if n else None
+
+
+def _acknowledged_words(total: int, known: Unanswered | None) -> str | None:
+    """Whether the requests arrived: what the TCP of the broker's host acknowledged."""
+    if known is None or not known.lost + known.acknowledged:
+        return None
+    if known.acknowledged == total:
+        return "it reached the broker's host" if total == 1 else "all reached the broker's host"
+    if known.lost == total:
+        return "sent again, never acknowledged" if total == 1 else "all sent again, never acknowledged"
+    lost = f"{known.lost:,} sent again, never acknowledged" if known.lost else None
+    delivered = f"{known.acknowledged:,} reached the broker's host" if known.acknowledged else None
+    return sentence([lost, delivered])
 
 
 def not_decoded_finding(table: ReportTable) -> Finding | None:

@@ -7,6 +7,8 @@
   are.
 * Error codes and unanswered requests under events that explain them: an outage, moved leaders, a rebalance, topics that
   come or go. Error codes under another one that says why (`error_meanings`).
+* Unanswered requests, and clients that connect for each message, under idle connections that the path drops, if those
+  are theirs.
 * A group that falls behind under what keeps its client from reading: packets that never arrive, or a quota.
 * Advice on clients that wait, and on those that connect again, under an outage of the broker in that time: no setting
   of a client explains these.
@@ -76,7 +78,7 @@ def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: 
         elif finding.id in ("errors", "sasl_failed"):
             cause = _cause_of_errors(finding, events) or _told_by_another(finding, all_of_them)
         elif finding.id == "unanswered":
-            cause = _cause_of_unanswered(events, lost_at)
+            cause = _dropped_on_path(finding, advice) or _cause_of_unanswered(events, lost_at)
         elif section == "events":
             cause = _better_line(finding, all_of_them)
         elif finding.id == "lossy_host":
@@ -85,6 +87,8 @@ def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: 
             cause = _cause_of_lag(finding, all_of_them)
         elif section == "advice" and finding.id in _BY_OUTAGE:
             cause = _outage_of(finding, events)
+        elif section == "advice" and finding.id == "connection_each_message":
+            cause = next((f for f in advice if f.id == "idle_dropped" and _clients(f) >= _clients(finding)), None)
         made.append((section, finding if cause is None else finding._replace(cause=cause.key)))
     return [(section, _with_effects(finding, made, context)) for section, finding in made]
 
@@ -248,6 +252,15 @@ def _unanswered_by_broker(counts: ReportCounts, context: Context) -> dict[str, i
         name = endpoint(context.address(int(columns["broker_ip"][g])), int(columns["broker_port"][g]))
         found[name] = found.get(name, 0) + int(numbers[g])
     return found
+
+
+def _dropped_on_path(unanswered: Finding, advice: Sequence[Finding]) -> Finding | None:
+    """The idle connections on which most of them were sent."""
+    dropped = [f for f in advice if f.id == "idle_dropped"]
+    count = sum(as_number(f.numbers["unanswered"]) for f in dropped)
+    if not dropped or count < _MOST * as_number(unanswered.numbers["unanswered"]):
+        return None
+    return max(dropped, key=lambda f: as_number(f.numbers["unanswered"]))
 
 
 def _cause_of_unanswered(events: Sequence[Finding], lost_at: dict[str, int]) -> Finding | None:

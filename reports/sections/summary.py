@@ -25,6 +25,7 @@ from .lossy_hosts import lossy_host_findings
 from .slow_findings import slow_findings
 from .slow_times import SlowTimes
 from .tls_findings import tls_findings
+from .unanswered import Unanswered
 
 COLUMNS = finding_rows.COLUMNS
 #: Lines on a screen; the rest is counted.
@@ -58,11 +59,13 @@ def summary(
     found: Mapping[str, Sequence[Finding]] | None = None,
     unchecked: Finding | None = None,
     slow: SlowTimes | None = None,
+    unanswered: Unanswered | None = None,
 ) -> ReportTable:
     """A row for each finding, the most important first; those that follow from another one after it. `selected`: the
     selection as the user wrote it. `found`: the findings of sections, by the section's name. `unchecked`: a note on
-    what was not looked for, which comes last. `slow`: when requests were slow; None: not known."""
-    findings = summary_findings(counts, context, tables, selected is not None, found or {}, slow)
+    what was not looked for, which comes last. `slow`: when requests were slow; `unanswered`: what is known of requests
+    without a response; None: not known."""
+    findings = summary_findings(counts, context, tables, selected is not None, found or {}, slow, unanswered)
     findings += [] if unchecked is None or findings[0].id == NO_REQUESTS else [unchecked]
     rows = [finding_rows.finding_row(finding, context, selected) for finding in findings]
     return ReportTable("summary", "Summary", COLUMNS, rows, whole=True)
@@ -75,11 +78,12 @@ def summary_findings(
     is_selection: bool,
     found: Mapping[str, Sequence[Finding]],
     slow: SlowTimes | None,
+    unanswered: Unanswered | None = None,
 ) -> list[Finding]:
     """The findings in the order of the first lines."""
     requests = int(counts.groups.value_rows()[:, :ORPHAN_RESPONSE].sum())
     single = (
-        unanswered_finding(counts, context),
+        unanswered_finding(counts, context, unanswered),
         not_decoded_finding(tables.not_decoded),
         lost_finding(counts, context, is_selection),
     )

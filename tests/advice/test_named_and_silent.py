@@ -28,6 +28,7 @@ NAMED = {
     "receive-buffer": ["small_buffer"],
     "black-hole": ["mtu_black_hole"],
     "black-hole-producer": ["mtu_black_hole"],
+    "idle-dropped": ["idle_dropped"],
 }
 LARGEST = 40_000
 

@@ -22,6 +22,7 @@ SCRIPTS = {
     "open_transaction": ("open-transaction",),
     "lagging_group": ("lagging-group",),
     "reconnects": ("reconnects",),
+    "idle": ("idle-dropped",),
     "followers": ("slow-follower", "hot-leader"),
 }
 LARGEST = 40_000
@@ -38,7 +39,7 @@ def test_each_recording_is_small_and_described() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_records_its_samples_anew(script: str, tmp_path: Path) -> None:
-    if why := cannot_record() or (cannot_build() if script == "followers" else ""):
+    if why := cannot_record() or (cannot_build() if script in ("followers", "idle") else ""):
         pytest.skip(why)
     command = [sys.executable, f"samples/advice/make_{script}.py", str(tmp_path)]
     done = subprocess.run(command, cwd=FOLDER.parents[1], capture_output=True, text=True, timeout=400, check=False)

@@ -54,6 +54,7 @@ def test_a_listener_that_never_answers_is_no_stop() -> None:
         ("questions/timeouts", "request_timeout", "broker_hung"),
         ("advice/expelled-session", "group_rebalanced", "expelled_members"),
         ("events/firewall", "lossy_host", "hosts_cut_off"),
+        ("advice/idle-dropped", "unanswered", "idle_dropped"),
     ],
 )
 def test_the_same_trouble_is_one_line(name: str, finding: str, cause: str) -> None:
@@ -149,6 +150,7 @@ def test_hosts_that_lose_packets_are_named_with_the_time_that_it_cost() -> None:
     [
         ("advertised", "advertised_unreachable", "unreachable"),
         ("black-hole", "mtu_black_hole", "path broken"),
+        ("idle-dropped", "idle_dropped", "path broken"),
         ("request-timeout", "request_timeout", "timeouts"),
         ("expelled-poll", "expelled_members", "expelled"),
         ("open-transaction", "open_transaction", "held back"),

@@ -2,8 +2,8 @@
 
 SETTINGS is a JSON object: `topic`, `count` (messages), `size` (bytes of a message), `pause` (seconds between messages),
 `seconds` (at most), `partitions`, `replicas` (lists of brokers, the leader first), `config` (of the topic), `bursts`,
-`large` (of each so many messages, one of so many bytes); everything else is librdkafka's. The output is a JSON object:
-what the client saw.
+`rest` (seconds between bursts), `large` (of each so many messages, one of so many bytes); everything else is
+librdkafka's. The output is a JSON object: what the client saw.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ def produce(
     seconds: float,
     settings: dict[str, Any],
     bursts: int = 0,
+    rest: float = 0.5,
     large: tuple[int, int] = (0, 0),
 ) -> dict[str, Any]:
-    """Send messages and wait for their answers. `bursts`: send them in so many bursts, each half a second after the
+    """Send messages and wait for their answers. `bursts`: send them in so many bursts, each `rest` seconds after the
     answers to the one before; then `latency_ms` has the sum of the messages' latencies, and the longest."""
     seen: dict[str, Any] = {"delivered": 0, "errors": 0, "throttle_ms": []}
     if bursts:
@@ -75,7 +76,7 @@ def produce(
             time.sleep(pause)
         if bursts and (number + 1) % (count // bursts) == 0:
             client.flush(max(1.0, end - time.monotonic()))
-            time.sleep(0.5)
+            time.sleep(rest)
     client.flush(max(1.0, end - time.monotonic()))
     return seen
 
@@ -118,8 +119,9 @@ def main(kind: str, text: str) -> None:
     if kind == "create":
         seen = create(topic, settings.pop("replicas"), settings.pop("config", {}), settings)
     elif kind == "produce":
-        size, bursts, large = settings.pop("size"), settings.pop("bursts", 0), settings.pop("large", (0, 0))
-        seen = produce(topic, count, size, pause, seconds, settings, bursts, large)
+        size, bursts, rest = settings.pop("size"), settings.pop("bursts", 0), settings.pop("rest", 0.5)
+        large = settings.pop("large", (0, 0))
+        seen = produce(topic, count, size, pause, seconds, settings, bursts, rest, large)
     else:
         seen = consume(topic, count, settings.pop("partitions", 1), seconds, pause, settings)
     print(json.dumps(seen))

@@ -1,0 +1,267 @@
+"""Idle connections that a device on the path forgets: what they send afterwards never arrives, and nothing says so."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import units
+from ..batch import Array, Context
+from ..counting.count_table import MAX, SUM
+from ..findings import ERROR, Finding
+from ..questions.count_forms import NUMBER, CountForm
+from ..questions.section import SectionInput
+from ..questions.section_counts import Tally
+from .parties import broker_party, client_option, client_parties, client_words
+from .signature import Signature
+from .stretches import (
+    LATEST_PARTS,
+    OTHERS,
+    PAUSE_NS,
+    STRETCHES,
+    WHO,
+    Connection,
+    pauses,
+    read_stretches,
+    stretches_of,
+)
+from .sums import rows_of
+
+#: A lost packet is repaired by its first or second copy. Three copies that are lost too take 1.4 s on Linux.
+_COPIES, _STUCK_NS = 3, units.SECOND
+#: Of two hosts. A single one may be a host that was away.
+_LEAST = 2
+#: Clients in the line by name.
+_NAMED = 3
+_PACKETS = 10
+
+_STUCK = CountForm(
+    "advice.stuck-connections",
+    {"connection": NUMBER, "by_broker": NUMBER, **WHO},
+    {"connections": SUM, "last": MAX, "unacknowledged": SUM, "unanswered": SUM},
+    {"connection": -1, "by_broker": -1, **OTHERS},
+    newest="last",
+)  # fmt: skip
+
+
+def _read_connections(rows: Array, tally: Tally) -> None:
+    for number, (end, other) in enumerate((("client", 1), ("broker", 0))):
+        stuck = rows["client_lost_bytes" if end == "client" else "broker_unacknowledged_bytes"]
+        is_stuck = (stuck > 0) & (rows[f"{end}_retransmitted_packets"] >= _COPIES) & (rows["exchanges"] > 0)
+        at = np.flatnonzero(is_stuck & (rows["reset_by"] != other) & (rows["closed_by"] != other))
+        if not len(at):
+            continue
+        some = rows[at]
+        # The last packet is a copy, or the sender's FIN or RST: nothing came from the other end since.
+        last = np.maximum(some["client_lost_at"] if end == "client" else some["last"], some["closed_at"])
+        some, last, stuck = some[some["last"] <= last], last[some["last"] <= last], stuck[at][some["last"] <= last]
+        keys = {name: some[name] for name in ("connection", *WHO)} | {"by_broker": number}
+        tally.add(_STUCK.name, keys, {
+            "connections": 1, "last": last, "unacknowledged": stuck, "unanswered": some["unanswered"],
+        })  # fmt: skip
+
+
+class _Drop(NamedTuple):
+    """A connection of which nothing arrived after a pause. `begin`: its first message that did not. `idle_since`: its
+    last one that did. `last`: the last copy. `until`: when its client made another one, or gave it up, or `last`."""
+
+    begin: int
+    idle_since: int
+    last: int
+    until: int
+    is_replaced: bool
+    who: tuple[int, int, int, int]
+    requests: int
+    unanswered: int
+    packet: int
+
+    @property
+    def idle_ns(self) -> int:
+        return self.begin - self.idle_since
+
+
+class _Path(NamedTuple):
+    """The drops between some hosts, by `begin`. `passed_ns`: the longest pause meanwhile after which messages arrived;
+    0: none of PAUSE_NS or more."""
+
+    hosts: frozenset[int]
+    drops: list[_Drop]
+    passed_ns: int
+
+    @property
+    def has_timeout(self) -> bool:
+        """Whether one timeout explains all."""
+        return self.passed_ns < min(drop.idle_ns for drop in self.drops)
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether one is dropped after another was given up, or those of several clients are. A client may be cut off
+        once."""
+        first_until = min(drop.until for drop in self.drops)
+        return self.drops[-1].begin > first_until or len({drop.who[:2] for drop in self.drops}) > 1
+
+
+def _paths(given: SectionInput) -> list[_Path]:
+    """Those with a timeout, of hosts that have one of them in common together."""
+    stuck: dict[tuple[int, int], list[dict[str, int]]] = defaultdict(list)
+    for row in rows_of(given, _STUCK):
+        if row["connection"] != -1:
+            stuck[row["client_ip"], row["broker_ip"]].append(row)
+    if not stuck:
+        return []
+    connections, known_since = stretches_of(given, stuck.keys())
+    between: dict[tuple[int, int], dict[int, Connection]] = defaultdict(dict)
+    for number, one in connections.items():
+        between[one.client_ip, one.broker_ip][number] = one
+    found = [_path(hosts, rows, between[hosts], known_since) for hosts, rows in stuck.items()]
+    paths = sorted(path for path in found if path is not None)
+    made: list[_Path] = []
+    for path in sorted(paths, key=lambda path: -len(path.drops)):
+        for i, before in enumerate(made):
+            both = _Path(
+                before.hosts | path.hosts, sorted((*before.drops, *path.drops)), max(before.passed_ns, path.passed_ns)
+            )
+            if before.hosts & path.hosts and both.has_timeout:
+                made[i] = both
+                break
+        else:
+            if len(path.drops) >= _LEAST and path.is_repeated:
+                made.append(path)
+    return made
+
+
+def _path(
+    hosts: tuple[int, int], rows: Sequence[dict[str, int]], connections: Mapping[int, Connection], known_since: int
+) -> _Path | None:
+    """The drops between two hosts; None without, and if they have another reason than a timeout."""
+    drops, busy = [], []
+    for row in rows:
+        one = connections.get(row["connection"])
+        if one is None:
+            continue
+        drop = _drop(row, one, connections)
+        if drop is None:
+            busy.append((one.stretches[-1].last, row["last"]))
+        elif _others_pass(drop, row["connection"], connections):
+            drops.append(drop)
+    drops = sorted(drop for drop in drops if drop.last - drop.begin >= _STUCK_NS and drop.idle_since > known_since)
+    if not drops:
+        return None
+    first, end, last = min(d.idle_since for d in drops), max(d.begin for d in drops), max(d.last for d in drops)
+    if any(until - since >= _STUCK_NS and until >= drops[0].begin and since <= last for since, until in busy):
+        return None  # what did not pause is stuck, too
+    stuck = {row["connection"] for row in rows if row["by_broker"]}
+    survived = [
+        after - before
+        for number, one in connections.items() for before, after in pauses(one)
+        if first <= before <= end and not (number in stuck and after == one.stretches[-1].first)
+    ]  # fmt: skip
+    path = _Path(frozenset(hosts), drops, max(survived, default=0))
+    return path if path.has_timeout else None
+
+
+def _drop(row: dict[str, int], one: Connection, connections: Mapping[int, Connection]) -> _Drop | None:
+    """What became of a stuck connection; None if it did not pause before."""
+    stretches = one.stretches
+    if row["by_broker"]:
+        at = len(stretches) - 1
+        is_stuck = not stretches[at].requests and stretches[at].response_bytes <= row["unacknowledged"]
+    else:
+        replied = [i for i, stretch in enumerate(stretches) if stretch.answered]
+        at = replied[-1] + 1 if replied else 0
+        is_stuck = at < len(stretches)
+    if not is_stuck or not at:
+        return None
+    begin = stretches[at].first
+    who = row["client_id"], row["client_ip"], row["broker_ip"], row["broker_port"]
+    later = (
+        other.stretches[0] for other in connections.values()
+        if (other.client_id, other.client_ip, other.broker_ip, other.broker_port) == who
+    )  # fmt: skip
+    again = min((stretch for stretch in later if stretch.first > begin), default=None)
+    until = row["last"] if again is None else min(again.first, row["last"])
+    requests = sum(stretch.requests for stretch in stretches[at:]) or stretches[at].answered
+    return _Drop(
+        begin, stretches[at - 1].last, row["last"], until, again is not None and again.answered > 0, who, requests,
+        row["unanswered"], stretches[at].packet,
+    )  # fmt: skip
+
+
+def _others_pass(drop: _Drop, number: int, connections: Mapping[int, Connection]) -> bool:
+    """Whether another connection of these hosts carried replies while this one was stuck."""
+    return any(
+        stretch.answered and stretch.last > drop.begin and stretch.first < drop.last
+        for other, one in connections.items() if other != number
+        for stretch in one.stretches
+    )  # fmt: skip
+
+
+def _findings(given: SectionInput) -> list[Finding]:
+    return [_finding(given.context, path) for path in _paths(given)]
+
+
+def _finding(context: Context, path: _Path) -> Finding:
+    drops = path.drops
+    count, requests = len(drops), sum(drop.requests for drop in drops)
+    idle = [drop.idle_ns for drop in drops]
+    waited = max(drop.until - drop.begin for drop in drops)
+    clients = [who for who, _ in Counter(drop.who[:2] for drop in drops).most_common()]
+    brokers = [broker_party(context, *end) for end, _ in Counter(drop.who[2:] for drop in drops).most_common()]
+    names = _listed([client_words(context, *who) for who in clients])
+    at = _listed([broker.name for broker in brokers])
+    replaced = sum(drop.is_replaced for drop in drops)
+    shorter = f"connections that pause less than {units.duration(PAUSE_NS)} go on"
+    if path.passed_ns:
+        shorter = f"pauses of up to {units.duration(path.passed_ns)} do no harm"
+    pause = units.duration(min(idle)) + (f" to {units.duration(max(idle))}" if max(idle) > min(idle) else "")
+    were = "request was" if requests == 1 else "requests were"
+    text = (
+        f"idle connections are dropped on the path without a RST: {count:,} of {names} to {at}, after pauses of "
+        f"{pause}. {requests:,} {were} sent again and again, never acknowledged, and given up after up to "
+        f"{units.duration(waited)}; {shorter}"
+    )
+    if replaced:
+        text += ", and new ones work at once" if replaced == count else f", and {replaced:,} new ones work at once"
+    people = tuple(party for who in clients for party in client_parties(context, *who))
+    option = client_option(context, clients[0][0]) if len({who[0] for who in clients}) == 1 else ()
+    return Finding(
+        IDLE_DROPS.id, ERROR, IDLE_DROPS.label, text, sum(drop.until - drop.begin for drop in drops), drops[0].begin,
+        max(drop.until for drop in drops),
+        {"connections": count, "requests": requests, "unanswered": sum(drop.unanswered for drop in drops),
+         "clients": len(clients), "shortest_pause_ns": min(idle), "longest_pause_ns": max(idle),
+         "passed_pause_ns": path.passed_ns or None, "waited_max_ns": waited, "replaced": replaced},
+        tuple(drop.packet for drop in drops[:_PACKETS]), (*dict.fromkeys(people), *brokers), IDLE_DROPS.setting,
+        IDLE_DROPS.remedy, (("sections", "connections"), *option),
+    )  # fmt: skip
+
+
+def _listed(names: Sequence[str]) -> str:
+    left = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {left:,} more" if left > 0 else "")
+
+
+IDLE_DROPS = Signature(
+    "idle_dropped",
+    "idle connections are dropped on the path (firewall, NAT, load balancer)",
+    "A connection worked, and paused. Its next message is sent again and again by the timer, and never acknowledged: "
+    "nothing comes from the other end, not even a RST. Meanwhile other connections of the same two hosts carry "
+    "replies, and a new one works at once. A stateful device on the path forgets connections that carry nothing for a "
+    "while.",
+    "connections.max.idle.ms or TCP keepalive",
+    "Close idle connections before the device forgets them: `connections.max.idle.ms` of the clients below its idle "
+    "timeout. Or keep them alive: `socket.keepalive.enable=true` (librdkafka) with `net.ipv4.tcp_keepalive_time` below "
+    "the timeout. Or raise the idle timeout of the device, and let it answer with a RST.",
+    f"{_LEAST} connections of two hosts are stuck so, with {_COPIES} copies or more in {units.duration(_STUCK_NS)} or "
+    f"more, each after a pause of more than {units.duration(PAUSE_NS)}, and longer than any that a connection of these "
+    "hosts survived meanwhile. Other connections of theirs carried replies while each was stuck, and none was stuck "
+    "without a pause: otherwise the host or the path is gone. It needs a capture between the sender and the device. "
+    "Time lost is from the first message until the client connects again, or the last copy.",
+    _findings,
+    (STRETCHES, LATEST_PARTS, _STUCK),
+    read_stretches,
+    _read_connections,
+    label="path broken",
+)

@@ -1,0 +1,70 @@
+"""What the first lines say of requests without a response: since when, and whether they arrived."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kafkatap.dissector.dtypes import IN_FLIGHT, UNANSWERED
+from kafkatap.reports.batch import CONNECTION_ROW, P_KAFKA
+from kafkatap.reports.questions.section import SectionInput
+from kafkatap.reports.questions.section_counts import SectionCounts
+from kafkatap.reports.sections.failure_findings import unanswered_finding
+from kafkatap.reports.sections.unanswered import Unanswered, unanswered_requests
+from tests.support.section_runs import section_input
+
+from .rows import MS, START, batch, context, counted, exchange
+
+SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+
+
+def given(requests: list[Any], lost: int, unacknowledged: int) -> SectionInput:
+    """The input of sections: one connection, whose last bytes were lost or not acknowledged."""
+    made = SectionCounts(("first-lines",), 1000, lambda: 0)
+    made.add(batch(requests))
+    made.finish()
+    row = np.zeros(1, CONNECTION_ROW)
+    row["protocol"], row["orientation_known"], row["unanswered"] = P_KAFKA, 1, len(requests)
+    row["client_lost_bytes"], row["client_unacknowledged_bytes"] = lost, unacknowledged
+    made.add_connections(row)
+    return SectionInput(made, counted(requests), context(), {})
+
+
+@pytest.mark.parametrize(
+    ("lost", "unacknowledged", "known", "words"),
+    [
+        (0, 0, (0, 2), "; all reached the broker's host"),
+        (208, 208, (2, 0), "; all sent again, never acknowledged"),
+        (104, 104, (1, 1), "; 1 sent again, never acknowledged; 1 reached the broker's host"),
+        (0, 104, (0, 1), "; 1 reached the broker's host"),
+        (0, 208, (0, 0), ""),
+    ],
+)
+def test_what_tcp_says_of_two_requests_of_104_bytes(
+    lost: int, unacknowledged: int, known: tuple[int, int], words: str
+) -> None:
+    requests = [exchange(n, n * MS, outcome=UNANSWERED) for n in range(2)]
+    found = unanswered_requests(given(requests, lost, unacknowledged))
+    assert found == Unanswered(START, 1, *known)
+    finding = unanswered_finding(counted(requests), context(), found)
+    assert finding is not None
+    assert finding.text == f'2 requests have no response: Fetch 2; all by client "billing"{words}'
+    assert (finding.begin, finding.packets) == (START, (1,))
+
+
+def test_later_requests_in_flight_are_lost_first() -> None:
+    requests = [exchange(0, outcome=UNANSWERED), exchange(1, MS, outcome=IN_FLIGHT)]
+    assert unanswered_requests(given(requests, 104, 104)) == Unanswered(START, 1, 0, 1)
+    assert unanswered_requests(given(requests[1:], 104, 104)) is None
+
+
+def test_a_broker_that_hangs_has_them_and_a_firewall_has_not() -> None:
+    hung = unanswered_requests(section_input(SAMPLES / "events" / "hang.pcap.zst", ["first-lines"]))
+    dropped = unanswered_requests(section_input(SAMPLES / "advice" / "idle-dropped.pcap.zst", ["first-lines"]))
+    assert hung is not None
+    assert dropped is not None
+    assert hung.lost == 0 < hung.acknowledged
+    assert dropped.acknowledged == 0 < dropped.lost
