@@ -1,0 +1,339 @@
+"""Members that die again and again: their processes end without LeaveGroup, often at the same record."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import units
+from ..batch import P_KAFKA, Array
+from ..counting.count_table import LATEST, MAX, MIN, SUM
+from ..findings import WARNING, Finding, Party
+from ..groups.group_requests import Partition, assigned_partitions, read_assignment
+from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..questions.gathered import Gathered
+from ..questions.section import SectionInput
+from ..questions.section_counts import Tally
+from .expulsions import EXPULSIONS
+from .member_events import EXPELLED, FENCED, JOINED, KINDS, LAST, LEFT, OWNS, SYNCED, member_events
+from .parties import broker_party, client_option, client_parties
+from .signature import Signature
+from .sums import rows_of
+
+#: Of one group. One or two may be a deployment.
+_LEAST = 3
+#: The kernel of a dead process closes all its connections at once; packets of several hosts have several clocks.
+_AT_ONCE_NS = units.SECOND
+#: A record kills a member within this after its assignment: it reads from the committed offset.
+_SOON_NS = 10 * units.SECOND
+#: More partitions than these point to none of them.
+_NAMED = 3
+#: Responses with more partitions are those of tools.
+_MOST_PARTITIONS = 1000
+
+_CONNECTIONS = CountForm(
+    "advice.members-connections",
+    {"client_id": TEXT, "client_ip": ADDRESS, "connection": NUMBER},
+    {"connections": SUM, "first": MIN, "last": MAX, "closed_at": MAX},
+    {"client_id": OTHER, "client_ip": -1, "connection": -1},
+    newest="last",
+)
+#: The offsets that OffsetFetch responses have.
+_COMMITTED = CountForm(
+    "advice.members-committed",
+    {"connection": NUMBER, "topic": TEXT, "topic_id": TEXT, "partition": NUMBER},
+    {"responses": SUM, "time": MAX, "offset": LATEST},
+    {"connection": -1, "topic": OTHER, "topic_id": -1, "partition": -1},
+    newest="time",
+)
+
+
+def _read(gathered: Gathered, tally: Tally) -> None:
+    for kind in ("fetched offset", "fetched offset of group"):
+        rows = gathered.facts(kind)
+        if not len(rows):
+            continue
+        many = np.bincount(rows.exchange, minlength=len(gathered.exchanges))
+        rows = rows.where((many[rows.exchange] <= _MOST_PARTITIONS) & (rows["error_code"] == 0))
+        keys = {name: rows[name] for name in ("topic", "topic_id", "partition")}
+        keys["connection"] = gathered.column("connection")[rows.exchange]
+        times = gathered.column("response_last")[rows.exchange]
+        tally.add(_COMMITTED.name, keys, {"responses": 1, "time": times, "offset": rows["offset"]})
+
+
+def _read_connections(rows: Array, tally: Tally) -> None:
+    at = np.flatnonzero((rows["protocol"] == P_KAFKA) & (rows["exchanges"] > 0))
+    if len(at):
+        mine = rows[at]
+        closed = np.where(mine["closed_by"] == 0, mine["closed_at"], 0)
+        tally.add(_CONNECTIONS.name, {name: mine[name] for name in _CONNECTIONS.keys}, {
+            "connections": 1, "first": mine["first"], "last": mine["last"], "closed_at": closed,
+        })  # fmt: skip
+
+
+class _Life:
+    """A member from its join until its connection to the coordinator ended. `received`: its assignments as (time, kind
+    of event, number of the text or key of the exchange). `died`: ns, 0: it did not."""
+
+    def __init__(self, client: tuple[int, int], broker: tuple[int, int]) -> None:
+        self.client, self.broker = client, broker
+        self.members: set[int] = set()
+        self.received: list[tuple[int, int, int]] = []
+        self.assigned: list[tuple[int, frozenset[Partition]]] = []  # in order of time
+        self.asked = 0  # the first byte of its last request that changes the group
+        self.packet = self.died = self.connection = 0
+        self.has_left = False  # or the group expelled it
+
+    @property
+    def partitions(self) -> frozenset[Partition]:
+        """Its last assignment."""
+        return self.assigned[-1][1] if self.assigned else frozenset()
+
+    @property
+    def assigned_at(self) -> int:
+        return self.assigned[-1][0] if self.assigned else 0
+
+
+_COLUMNS = (
+    "kind", "time", "connection", "exchange", "packet", "client_id", "client_ip", "broker_ip", "broker_port", "s0",
+    "s1", "s3", "v2",
+)  # fmt: skip
+
+
+def _lives(events: Array) -> dict[int, list[_Life]]:
+    """The members of each group that join in the capture, by the number of the group."""
+    found: dict[tuple[int, int], _Life] = {}
+    groups: dict[int, list[_Life]] = defaultdict(list)
+    for row in zip(*(events[name].tolist() for name in _COLUMNS), strict=True):
+        event = dict(zip(_COLUMNS, row, strict=True))
+        key = event["s0"], event["connection"]
+        life = found.get(key)
+        if life is None:
+            client, broker = (event["client_id"], event["client_ip"]), (event["broker_ip"], event["broker_port"])
+            life = found[key] = _Life(client, broker)
+            life.connection = event["connection"]
+            groups[event["s0"]].append(life)
+        life.asked = max(life.asked, event["v2"])
+        life.packet = event["packet"]
+        if event["kind"] == JOINED:
+            life.members.add(event["s1"])
+            life.has_left = False
+        elif event["kind"] in (LEFT, EXPELLED, FENCED):
+            life.has_left = True
+        elif event["kind"] == SYNCED and event["s3"] >= 0:
+            life.received.append((event["time"], SYNCED, event["s3"]))
+        elif event["kind"] == OWNS and life.received[-1:] != [(event["time"], OWNS, event["exchange"])]:
+            life.received.append((event["time"], OWNS, event["exchange"]))
+    return groups
+
+
+def _read_assignments(given: SectionInput, lives: Sequence[_Life], events: Array) -> None:
+    """Read the assignments of the members of a group. `events`: those of the group."""
+    context = given.context
+    owned = assigned_partitions(events[events["kind"] == OWNS], context)
+    read = cache(lambda text: read_assignment(context.strings[text] or b"") or frozenset())
+    for life in lives:
+        life.assigned = [
+            (time, read(number) if kind == SYNCED else frozenset(owned[number])) for time, kind, number in life.received
+        ]
+
+
+class _Connections:
+    """When connections began and ended, by client."""
+
+    def __init__(self, given: SectionInput) -> None:
+        self.closed: dict[int, int] = {}
+        spans: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+        for row in rows_of(given, _CONNECTIONS):
+            self.closed[row["connection"]] = row["closed_at"]
+            end = row["closed_at"] if row["closed_at"] > 0 else row["last"]
+            spans[row["client_id"], row["client_ip"]].append((row["first"], end))
+        self._firsts: dict[tuple[int, int], list[int]] = {}
+        self._latest: dict[tuple[int, int], list[int]] = {}  # the last end of those that began until then
+        for client, mine in spans.items():
+            mine.sort()
+            self._firsts[client] = [first for first, _ in mine]
+            self._latest[client] = list(accumulate((end for _, end in mine), max))
+
+    def has_another(self, client: tuple[int, int], time: int) -> bool:
+        """Whether a client uses a connection after a time that it had before."""
+        before = bisect_left(self._firsts.get(client, []), time - _AT_ONCE_NS)
+        return before > 0 and self._latest[client][before - 1] > time + _AT_ONCE_NS
+
+
+def _find_dead(given: SectionInput, groups: dict[int, list[_Life]]) -> None:
+    """Note which members died. Their group must go on, so that the end of a capture, or of a group, is no death."""
+    connections = _Connections(given)
+    last = {(row["group"], row["member"]): row["last"] for row in rows_of(given, LAST)}
+    for group, lives in groups.items():
+        *_, second, latest = sorted((0, 0, *(life.asked for life in lives)))
+        for life in lives:
+            closed = connections.closed.get(life.connection, 0)
+            others = second if life.asked == latest else latest
+            if closed <= 0 or others <= closed or not life.members or life.has_left:
+                continue
+            is_back = any(last.get((group, member), 0) > closed for member in life.members)
+            if not is_back and not connections.has_another(life.client, closed):
+                life.died = closed
+
+
+class _Stop(NamedTuple):
+    """`partitions`: those that the dead had in common, and whose committed offset stays. `had`: how many of the dead
+    had them. `is_soon`: they died soon after they had been assigned them. `offset`: the committed one of the only such
+    partition, None: not captured; `stays`: more than one member read it."""
+
+    partitions: tuple[Partition, ...]
+    had: int
+    is_soon: bool
+    offset: int | None
+    stays: bool
+
+
+def _in_common(lives: Sequence[_Life], dead: Sequence[_Life]) -> list[Partition]:
+    """The partitions that all dead members had, or all but one, and that nobody had for long without dying."""
+    count = Counter(partition for life in dead for partition in life.partitions)
+    known = sum(bool(life.partitions) for life in dead)
+    begin, end = dead[0].died, dead[-1].died
+    kept: set[Partition] = set()
+    for life in lives:
+        if not life.died and life.assigned:
+            ends = [*(time for time, _ in life.assigned[1:]), end]
+            for (time, partitions), until in zip(life.assigned, ends, strict=True):
+                if until - max(time, begin) >= _SOON_NS:
+                    kept |= partitions
+    for least in (known, known - 1):
+        found = sorted(p for p, n in count.items() if n >= max(least, _LEAST - 1) and p not in kept)
+        if found and known >= _LEAST:
+            return found
+    return []
+
+
+def _stop_of(given: SectionInput, lives: Sequence[_Life], dead: Sequence[_Life]) -> _Stop:
+    found = _in_common(lives, dead)
+    order = {life.connection: n for n, life in enumerate(dead)}
+    read: dict[Partition, dict[int, int]] = defaultdict(dict)  # the committed offsets that each of the dead read
+    for row in rows_of(given, _COMMITTED) if found else ():
+        if row["connection"] in order:
+            place = given.context.topic(row["topic"], row["topic_id"]) or "", row["partition"]
+            read[place][order[row["connection"]]] = row["offset"]
+    offsets = {each: [offset for _, offset in sorted(read[each].items())] for each in found}
+    partitions = tuple(each for each in found if len(offsets[each]) < 2 or offsets[each][-1] == offsets[each][-2])
+    partitions = partitions if len(partitions) <= _NAMED else ()
+    had = sum(life.partitions.issuperset(partitions) for life in dead)
+    soon = sum(life.died - life.assigned_at <= _SOON_NS for life in dead if life.assigned)
+    mine = offsets[partitions[0]] if len(partitions) == 1 else []
+    return _Stop(partitions, had, soon >= len(dead) - 1, mine[-1] if mine else None, len(mine) > 1)
+
+
+def _stopped_ns(lives: Sequence[_Life], dead: Sequence[_Life]) -> int:
+    """How long the partitions of dead members had no member, the longest one of each death."""
+    times: dict[Partition, list[int]] = defaultdict(list)
+    for time, partitions in sorted((each for life in lives for each in life.assigned), key=lambda each: each[0]):
+        for partition in partitions:
+            times[partition].append(time)
+    total = 0
+    for life in dead:
+        longest = 0
+        for partition in life.partitions:
+            at = bisect_right(times[partition], life.died)
+            if at < len(times[partition]):
+                longest = max(longest, times[partition][at] - life.died)
+        total += longest
+    return total
+
+
+def _findings(given: SectionInput) -> Iterator[Finding]:
+    events = member_events(given, EXPULSIONS, *KINDS)
+    groups = _lives(events)
+    _find_dead(given, groups)
+    for group, lives in groups.items():
+        dead = sorted((life for life in lives if life.died), key=lambda life: life.died)
+        if len(dead) < _LEAST:
+            continue
+        _read_assignments(given, lives, events[events["s0"] == group])
+        stop = _stop_of(given, lives, dead)
+        # Members that are restarted in turn, without LeaveGroup, die once each.
+        if max(Counter(life.client for life in dead).values()) > 1 or (stop.partitions and stop.is_soon):
+            yield _finding(given, group, dead, stop, _stopped_ns(lives, dead))
+
+
+def _finding(given: SectionInput, group: int, dead: Sequence[_Life], stop: _Stop, stopped_ns: int) -> Finding:
+    context, name = given.context, given.context.text(group) or "?"
+    counts = Counter(life.client for life in dead)
+    clients = sorted(counts, key=lambda client: (-counts[client], context.text(client[0]) or ""))
+    named = [f'"{context.text(client)}"' for client, _ in clients[:_NAMED] if client >= 0]
+    more = len(clients) - len(named)
+    who = ", ".join(named) + (f" and {more:,} more" if named and more else "")
+    text = f'group "{name}": members died {len(dead)} times (they closed all connections without LeaveGroup)'
+    text += f": {'client' if len(clients) == 1 else 'clients'} {who}" if who else ""
+    places = _places(stop.partitions)
+    if places:
+        each = "each" if stop.had == len(dead) else f"{stop.had:,} of them"
+        text += f"; {each} had {'just ' if stop.is_soon else ''}been assigned {places}"
+        if stop.offset is not None and stop.offset >= 0:
+            text += f", committed offset {'stays' if stop.stays else 'was'} {stop.offset:,}"
+    if stopped_ns:
+        text += f"; partitions without a member for {units.duration(stopped_ns)} in total"
+    is_record = bool(places) and stop.is_soon
+    topic, partition = stop.partitions[0] if stop.partitions else ("", 0)
+    return Finding(
+        DYING_MEMBERS.id, WARNING, DYING_MEMBERS.label, text, stopped_ns, dead[0].died, dead[-1].died,
+        {"deaths": len(dead), "clients": len(clients), "stopped_ns": stopped_ns,
+         "topic": topic or None, "partition": partition if topic else None, "committed_offset": stop.offset},
+        tuple(life.packet for life in dead[:10]),
+        (Party("group", name), *(party for client in clients[:_NAMED] for party in client_parties(context, *client)),
+         *(Party("partition", f"{each}-{number}") for each, number in stop.partitions),
+         broker_party(context, *dead[-1].broker)),
+        "how the consumer handles a record that it cannot process" if is_record else "",
+        _remedy(topic, partition, stop.offset) if is_record else
+        "Find what ends the processes: the log of each, its limit of memory, the probes of its supervisor.",
+        (("sections", "groups"), *(client_option(context, clients[0][0]) if len(clients) == 1 else ())),
+    )  # fmt: skip
+
+
+def _places(partitions: Sequence[Partition]) -> str:
+    """`orders partition 1`, `orders partitions 0, 1`."""
+    numbers: dict[str, list[str]] = defaultdict(list)
+    for topic, partition in partitions:
+        numbers[topic].append(str(partition))
+    return " and ".join(
+        f"{topic} partition{'s' if len(mine) > 1 else ''} {', '.join(mine)}" for topic, mine in numbers.items()
+    )
+
+
+def _remedy(topic: str, partition: int, offset: int | None) -> str:
+    at = "" if offset is None or offset < 0 else f" --offset {offset}"
+    return (
+        f"A record that kills its reader is likely. Look at those from the committed offset on: `kafkatap records "
+        f"--topic {topic}`, or `kafka-console-consumer.sh --topic {topic} --partition {partition}{at}`. Let the "
+        "consumer skip what it cannot process, or write it to a dead letter topic."
+    )
+
+
+DYING_MEMBERS = Signature(
+    "dying_members",
+    "members of a group die again and again",
+    "A member joins a group. Then its end closes the connection to the coordinator (FIN or RST), and all others of "
+    "that client, without LeaveGroup, and not because the group expelled it. The group goes on: the same client joins "
+    "as a new member, or the others rebalance without it. If the members that died had the same partition, a record of "
+    "it may kill its readers.",
+    "how the consumer handles a record that it cannot process",
+    "Look at the records from the committed offset of that partition on. Skip the one that cannot be processed, or "
+    "write it to a dead letter topic. Without such a partition, find what ends the processes.",
+    f"{_LEAST} deaths in one group, and one client died twice: members that are restarted in turn die once. Or they "
+    f"had a partition in common, and died within {_SOON_NS // units.SECOND} s after its assignment. A partition is in "
+    "common if all dead members had it, or all but one, nobody else had it for as long, and its committed offset "
+    "stays. The time lost is how long partitions of dead members had no member.",
+    lambda given: list(_findings(given)),
+    (_CONNECTIONS, _COMMITTED),
+    _read,
+    _read_connections,
+    facts=("fetched offset", "fetched offset of group"),
+    label="members die",
+)  # fmt: skip
