@@ -41,7 +41,7 @@ _PACKETS = 10
 _STUCK = CountForm(
     "advice.stuck-connections",
     {"connection": NUMBER, "by_broker": NUMBER, **WHO},
-    {"connections": SUM, "last": MAX, "unacknowledged": SUM, "unanswered": SUM},
+    {"connections": SUM, "last": MAX, "unacknowledged": SUM},
     {"connection": -1, "by_broker": -1, **OTHERS},
     newest="last",
 )  # fmt: skip
@@ -60,7 +60,7 @@ def _read_connections(rows: Array, tally: Tally) -> None:
         some, last, stuck = some[some["last"] <= last], last[some["last"] <= last], stuck[at][some["last"] <= last]
         keys = {name: some[name] for name in ("connection", *WHO)} | {"by_broker": number}
         tally.add(_STUCK.name, keys, {
-            "connections": 1, "last": last, "unacknowledged": stuck, "unanswered": some["unanswered"],
+            "connections": 1, "last": last, "unacknowledged": stuck
         })  # fmt: skip
 
 
@@ -186,7 +186,7 @@ def _drop(row: dict[str, int], one: Connection, connections: Mapping[int, Connec
     requests = sum(stretch.requests for stretch in stretches[at:]) or stretches[at].answered
     return _Drop(
         begin, stretches[at - 1].last, row["last"], until, again is not None and again.answered > 0, who, requests,
-        row["unanswered"], stretches[at].packet,
+        sum(stretch.unanswered for stretch in stretches[at:]), stretches[at].packet,
     )  # fmt: skip
 
 
