@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .questions.section import SectionInput
     from .questions.section_counts import SectionCounts
     from .sections.slow_times import SlowTimes
+    from .sections.unanswered import Unanswered
 
 
 def build_report(
@@ -72,7 +73,7 @@ def build_report(
     found: dict[str, Sequence[Finding]] = {}
     unchecked: Finding | None = None
     slow: SlowTimes | None = None
-    silent = None
+    silent: Unanswered | None = None
     more: list[ReportTable] = []
     given = None
     if over_facts is not None:
@@ -87,7 +88,8 @@ def build_report(
         found = {s.name: given.once(s.findings) for s in over_facts.sections if s.findings is not None}
         unchecked = unchecked_finding(given)
         slow = given.once(slow_times) if "events" in found else None
-        silent = unanswered_requests(given) if "events" in found else None
+        # Which requests arrived shows only with those that came after them: not under a selection.
+        silent = unanswered_requests(given) if "events" in found and selected is None else None
     tables = [table for name in (USUAL if sections is None else sections) if name in usual for table in usual[name]()]
     tables += more
     tables = _with_timeline_by(tables, given, by, timeline_rows)

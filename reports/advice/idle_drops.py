@@ -41,7 +41,7 @@ _PACKETS = 10
 _STUCK = CountForm(
     "advice.stuck-connections",
     {"connection": NUMBER, "by_broker": NUMBER, **WHO},
-    {"connections": SUM, "last": MAX, "unacknowledged": SUM, "unanswered": SUM},
+    {"connections": SUM, "last": MAX, "unacknowledged": SUM, "exchanges": SUM},
     {"connection": -1, "by_broker": -1, **OTHERS},
     newest="last",
 )  # fmt: skip
@@ -60,7 +60,7 @@ def _read_connections(rows: Array, tally: Tally) -> None:
         some, last, stuck = some[some["last"] <= last], last[some["last"] <= last], stuck[at][some["last"] <= last]
         keys = {name: some[name] for name in ("connection", *WHO)} | {"by_broker": number}
         tally.add(_STUCK.name, keys, {
-            "connections": 1, "last": last, "unacknowledged": stuck, "unanswered": some["unanswered"],
+            "connections": 1, "last": last, "unacknowledged": stuck, "exchanges": some["exchanges"],
         })  # fmt: skip
 
 
@@ -140,8 +140,8 @@ def _path(
     drops, busy = [], []
     for row in rows:
         one = connections.get(row["connection"])
-        if one is None:
-            continue
+        if one is None or sum(stretch.requests for stretch in one.stretches) < row["exchanges"]:
+            continue  # a selection leaves requests out, and the pauses may have had traffic in them
         drop = _drop(row, one, connections)
         if drop is None:
             busy.append((one.stretches[-1].last, row["last"]))
@@ -186,7 +186,7 @@ def _drop(row: dict[str, int], one: Connection, connections: Mapping[int, Connec
     requests = sum(stretch.requests for stretch in stretches[at:]) or stretches[at].answered
     return _Drop(
         begin, stretches[at - 1].last, row["last"], until, again is not None and again.answered > 0, who, requests,
-        row["unanswered"], stretches[at].packet,
+        sum(stretch.unanswered for stretch in stretches[at:]), stretches[at].packet,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import ANSWERED, NO_TIME
+from kafkatap.dissector.dtypes import ANSWERED, NO_TIME, UNANSWERED
 from kafkatap.kernels.arrays import taken
 
 from ..batch import Array
@@ -33,7 +33,16 @@ OTHERS = {"client_id": OTHER, "client_ip": -1, "broker_ip": -1, "broker_port": -
 STRETCHES = CountForm(
     "advice.stretches",
     {"connection": NUMBER, "part": NUMBER, **WHO},
-    {"is_part": MAX, "first": MIN, "last": MAX, "requests": SUM, "answered": SUM, "response_bytes": SUM, "packet": MIN},
+    {
+        "is_part": MAX,
+        "first": MIN,
+        "last": MAX,
+        "requests": SUM,
+        "answered": SUM,
+        "unanswered": SUM,
+        "response_bytes": SUM,
+        "packet": MIN,
+    },
     {"connection": -1, "part": -1, **OTHERS},
     newest="last",
 )
@@ -46,12 +55,14 @@ LATEST_PARTS = CountForm(
 
 class Stretch(NamedTuple):
     """`requests`: how many it has. `answered`: messages in it to which the other end replied, or that are replies.
-    `response_bytes`: of replies that came after a pause. `packet`: the first."""
+    `unanswered`: requests without a response that were not in flight at the end. `response_bytes`: of replies that came
+    after a pause. `packet`: the first."""
 
     first: int
     last: int
     requests: int
     answered: int
+    unanswered: int
     response_bytes: int
     packet: int
 
@@ -75,15 +86,17 @@ class _Messages(NamedTuple):
     row: Array
     requests: Array
     answered: Array
+    unanswered: Array
     response_bytes: Array
 
 
 def _messages(gathered: Gathered) -> _Messages:
     first, total = gathered.column("request_first"), gathered.column("total_ns")
-    answered = (gathered.column("outcome") == ANSWERED).astype(np.int64)
+    outcome = gathered.column("outcome")
+    answered, unanswered = ((outcome == one).astype(np.int64) for one in (ANSWERED, UNANSWERED))
     found = _Messages(
         gathered.column("connection"), first, first + np.maximum(total, 0), np.arange(len(first)),
-        np.ones(len(first), np.int64), answered, np.zeros(len(first), np.int64),
+        np.ones(len(first), np.int64), answered, unanswered, np.zeros(len(first), np.int64),
     )  # fmt: skip
     slow = np.flatnonzero((total > PAUSE_NS) | (first == NO_TIME))
     if not len(slow):
@@ -95,7 +108,8 @@ def _messages(gathered: Gathered) -> _Messages:
     rows, kept = rows[is_apart], first != NO_TIME
     responses = _Messages(
         rows["connection"], rows["response_first"], rows["response_last"], slow[is_apart],
-        np.zeros(len(rows), np.int64), np.ones(len(rows), np.int64), rows["response_bytes"].astype(np.int64) + 4,
+        np.zeros(len(rows), np.int64), np.ones(len(rows), np.int64), np.zeros(len(rows), np.int64),
+        rows["response_bytes"].astype(np.int64) + 4,
     )  # fmt: skip
     return _Messages(*(np.concatenate((a[kept], b)) for a, b in zip(found, responses, strict=True)))
 
@@ -105,7 +119,7 @@ def read_stretches(gathered: Gathered, tally: Tally) -> None:
     messages = _messages(gathered)
     if not len(messages.row):
         return
-    connection, first, last, row, requests, answered, response_bytes = messages
+    connection, first, last, row, requests, answered, unanswered, response_bytes = messages
     # 16 bits are sorted fast. Connections that share them make more parts.
     order = np.argsort(connection.astype(np.uint16), kind="stable")
     connection, first, last = connection[order], first[order], last[order]
@@ -124,6 +138,7 @@ def read_stretches(gathered: Gathered, tally: Tally) -> None:
     tally.add(STRETCHES.name, {"connection": connection, "part": part, **{name: of[name] for name in WHO}}, {
         "is_part": 1, "first": begins, "last": ends, "requests": np.add.reduceat(requests[order], at),
         "answered": np.add.reduceat(answered[order], at),
+        "unanswered": np.add.reduceat(unanswered[order], at),
         "response_bytes": np.add.reduceat(response_bytes[order], at),
         "packet": np.where(packets > 0, packets, np.iinfo(np.int64).max),
     })  # fmt: skip
@@ -151,6 +166,7 @@ def _joined(rows: list[dict[str, int]]) -> Connection:
             last = found[-1]
             one = Stretch(
                 last.first, max(last.last, one.last), last.requests + one.requests, last.answered + one.answered,
+                last.unanswered + one.unanswered,
                 last.response_bytes + one.response_bytes, min(last.packet, one.packet),
             )  # fmt: skip
             found[-1] = one
