@@ -5,6 +5,7 @@ from __future__ import annotations
 from .advertised import ADVERTISED
 from .black_hole import BLACK_HOLE
 from .buffers import BUFFERS
+from .dying_members import DYING_MEMBERS
 from .expulsions import EXPULSIONS
 from .fetch_waits import FETCH_WAITS
 from .hot_leaders import HOT_LEADERS
@@ -33,6 +34,7 @@ CATALOGUE: tuple[Signature, ...] = (
     REQUEST_TIMEOUTS,
     REFUSED_PRODUCE,
     EXPULSIONS,
+    DYING_MEMBERS,
     OPEN_TRANSACTIONS,
     LAGGING_GROUPS,
     CONNECTION_EACH,

@@ -5,27 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
-import numpy as np
-
-from kafkatap.dissector.dtypes import ANSWERED
-
 from .. import units
-from ..batch import Array, rows_of
 from ..findings import WARNING, Finding, Party
-from ..questions.event_rows import events_of
-from ..questions.gathered import FactRows, Gathered
 from ..questions.section import SectionInput
-from ..questions.section_counts import Tally
+from .member_events import EXPELLED, FACTS, JOINED, KINDS, LAST, LEFT, read
 from .parties import client_option, client_parties
 from .signature import Signature, events_of_kind
 
-#: Kinds of events. s0 group (-1: of the client's last one), s1 member, s3 reason; v0 session timeout, v1 rebalance
-#: timeout, both in ms; v2 the request's first byte.
-_JOINED, _LEFT, _EXPELLED = KINDS = 20, 21, 22
-#: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH.
-_ERRORS = (25, 110)
-#: OffsetCommit, JoinGroup, Heartbeat, SyncGroup, ConsumerGroupHeartbeat, ShareGroupHeartbeat.
-_APIS = (8, 11, 12, 14, 68, 76)
 #: How Java's consumers say in LeaveGroup that max.poll.interval.ms is over.
 _POLL_REASON = "poll timeout"
 #: Of one group. One or two may be a pause or a deployment.
@@ -34,65 +20,6 @@ _LEAST = 3
 #: long as this part of it, and came back on the same connection.
 _PART = 0.9
 POLL, SESSION = "poll", "session"
-
-
-def _read(gathered: Gathered, tally: Tally) -> None:
-    _note_joins(gathered, tally)
-    _note_leaves(gathered, tally)
-    _note_errors(gathered, tally)
-
-
-def _noted(gathered: Gathered, tally: Tally, rows: FactRows, kind: int, **columns: Array) -> None:
-    if not len(rows):
-        return
-    events = events_of(gathered, rows.exchange, kind)
-    events["v2"] = gathered.exchanges["request_first"][rows.exchange]
-    for name, values in columns.items():
-        events[name] = values
-    tally.note(events)
-
-
-def _is_good(gathered: Gathered, rows: FactRows, answer: str) -> Array:
-    """Whether requests were answered without an error: bool."""
-    code = gathered.top(answer, "error_code", 0)
-    found: Array = (gathered.exchanges["outcome"][rows.exchange] == ANSWERED) & (code[rows.exchange] == 0)
-    return found
-
-
-def _note_joins(gathered: Gathered, tally: Tally) -> None:
-    rows = gathered.facts("join group")
-    rows = rows.where(_is_good(gathered, rows, "joined group"))
-    _noted(gathered, tally, rows, _JOINED, s0=rows["group"], s1=rows["member"], v0=rows["session_timeout_ms"],
-           v1=rows["rebalance_timeout_ms"])  # fmt: skip
-    rows = gathered.facts("consumer heartbeat")
-    rows = rows.where((rows["member_epoch"] == 0) & _is_good(gathered, rows, "consumer heartbeat answer"))
-    _noted(gathered, tally, rows, _JOINED, s0=rows["group"], s1=rows["member"], v1=rows["rebalance_timeout_ms"])
-
-
-def _note_leaves(gathered: Gathered, tally: Tally) -> None:
-    tops, members = gathered.facts("leave group"), gathered.facts("leaving member")
-    group = gathered.top("leave group", "group")
-    alone = tops.where(~np.isin(tops.exchange, members.exchange))
-    _noted(gathered, tally, alone, _LEFT, s0=alone["group"], s1=alone["member"])
-    _noted(gathered, tally, members, _LEFT, s0=group[members.exchange], s1=members["member"], s3=members["reason"])
-    rows = gathered.facts("consumer heartbeat")
-    rows = rows.where(rows["member_epoch"] == -1)
-    _noted(gathered, tally, rows, _LEFT, s0=rows["group"], s1=rows["member"])
-
-
-def _note_errors(gathered: Gathered, tally: Tally) -> None:
-    codes = gathered.results[np.isin(gathered.results["error_code"], _ERRORS)]
-    if not len(codes):
-        return
-    at = np.unique(rows_of(gathered.column("exchange"), codes["exchange"]))
-    at = at[(at >= 0) & np.isin(gathered.column("api_key")[at], _APIS)]
-    group = np.full(len(gathered.exchanges), -1, np.int64)
-    for kind in ("join group", "heartbeat", "sync group", "consumer heartbeat"):
-        rows = gathered.facts(kind)
-        group[rows.exchange] = rows["group"]
-    events = events_of(gathered, at, _EXPELLED)
-    events["s0"], events["v2"] = group[at], gathered.exchanges["request_first"][at]
-    tally.note(events)
 
 
 class _Expulsion(NamedTuple):
@@ -118,7 +45,7 @@ class _Membership:
     def joined(self, event: dict[str, int]) -> None:
         left, poll_ns = self._left, event["v1"] * 1_000_000
         self.session_ms, self.poll_ms = max(event["v0"], 0), max(event["v1"], 0)
-        if left is not None and left["kind"] == _LEFT:
+        if left is not None and left["kind"] == LEFT:
             is_back = left["connection"] == event["connection"]
             if left["is_poll"] or (
                 left["s3"] < 0 and is_back and self.since and left["v2"] - self.since >= _PART * poll_ns
@@ -135,8 +62,8 @@ class _Membership:
     def finish(self) -> None:
         """The capture ended while it was out. Without a reason, it is not known why it left."""
         left = self._left
-        if left is not None and (left["kind"] == _EXPELLED or left["is_poll"]):
-            is_poll = left["kind"] == _LEFT
+        if left is not None and (left["kind"] == EXPELLED or left["is_poll"]):
+            is_poll = left["kind"] == LEFT
             self._add(left, POLL if is_poll else SESSION, self.poll_ms if is_poll else self.session_ms, 0)
 
     def _add(self, left: dict[str, int], how: str, timeout_ms: int, end: int) -> None:
@@ -148,19 +75,19 @@ _COLUMNS = ("kind", "time", "connection", "packet", "client_id", "client_ip", "s
 
 def _expulsions(given: SectionInput) -> dict[int, list[_Expulsion]]:
     """The expulsions of each group, by its number."""
-    events = events_of_kind(given, EXPULSIONS, *KINDS)
+    events = events_of_kind(given, EXPULSIONS, JOINED, LEFT, EXPELLED)
     members: dict[tuple[int, tuple[int, int]], _Membership] = {}
-    last: dict[tuple[int, int], int] = {}
+    named = events[events["s0"] >= 0]  # a commit names none here: its connection belongs to one member
+    of_connection = dict(zip(named["connection"].tolist(), named["s0"].tolist(), strict=True))
     for row in zip(*(events[name].tolist() for name in _COLUMNS), strict=True):
         event = dict(zip(_COLUMNS, row, strict=True))
         client = event["client_id"], event["client_ip"]
-        group = event["s0"] if event["s0"] >= 0 else last.get(client, -1)
+        group = event["s0"] if event["s0"] >= 0 else of_connection.get(event["connection"], -1)
         if group < 0:
             continue
-        last[client] = group
         one = members.setdefault((group, client), _Membership(client))
         event["is_poll"] = int(_POLL_REASON in (given.context.text(event["s3"]) or ""))
-        if event["kind"] == _JOINED:
+        if event["kind"] == JOINED:
             one.joined(event)
         else:
             one.out(event)
@@ -225,9 +152,9 @@ EXPULSIONS = Signature(
     f"{_LEAST} expulsions of one kind in one group: one or two may be a pause or a deployment. The time lost is from "
     "the expulsion, as far as the wire shows it, until the client has joined again.",
     _findings,
-    read=_read,
-    facts=("join group", "joined group", "heartbeat", "sync group", "leave group", "leaving member",
-           "consumer heartbeat", "consumer heartbeat answer"),
+    (LAST,),
+    read,
+    facts=FACTS,
     events=KINDS,
     label="expelled",
 )  # fmt: skip

@@ -59,5 +59,5 @@ LAGGING_GROUPS = Signature(
     facts=("fetch", "fetch partition", "fetched partition", "batch", "produced partition"),
     on_request=True,
     label="lagging",
-    follows=("expelled_members",),
+    follows=("dying_members", "expelled_members"),
 )  # fmt: skip

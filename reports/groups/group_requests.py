@@ -49,7 +49,7 @@ _COLUMNS = (
 def read_events(events: Array, context: Context) -> dict[str, list[Event]]:
     """The events of each group in order of time, with their strings."""
     found: dict[str, list[Event]] = {}
-    given = _assigned(events[events["kind"] == ASSIGNED], context)
+    given = assigned_partitions(events[events["kind"] == ASSIGNED], context)
     text, address = cache(context.text), cache(context.address)
     subscribed: dict[int, set[str]] = {}
     topics = events[events["kind"] == TOPIC]
@@ -75,7 +75,7 @@ def read_events(events: Array, context: Context) -> dict[str, list[Event]]:
     return found
 
 
-def _assigned(events: Array, context: Context) -> dict[int, set[Partition]]:
+def assigned_partitions(events: Array, context: Context) -> dict[int, set[Partition]]:
     """The partitions that heartbeat responses assign, by the exchange's key."""
     topic_of = cache(context.topic)
     given: dict[int, set[Partition]] = {}

@@ -1,0 +1,136 @@
+"""What members of groups do, as events: read once for the signatures on members that are expelled, and that die."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import ANSWERED
+
+from ..batch import Array, rows_of
+from ..counting.count_table import MAX, SUM
+from ..questions.count_forms import OTHER, TEXT, CountForm
+from ..questions.event_rows import events_of, events_of_facts
+from ..questions.gathered import FactRows, Gathered
+from ..questions.section_counts import Tally
+
+#: Kinds of events. s0 group (-1: not named), s1 member, s3 reason of a leave, or the assignment's bytes; v0 session
+#: timeout, v1 rebalance timeout, both in ms; v2 the request's first byte. REFUSED: a join without a good answer. OWNS:
+#: a partition that a heartbeat's response assigns.
+JOINED, LEFT, EXPELLED, REFUSED, SYNCED, OWNS = KINDS = 20, 21, 22, 23, 24, 25
+FACTS = (
+    "join group", "joined group", "heartbeat", "sync group", "synced group", "leave group", "leaving member",
+    "consumer heartbeat", "consumer heartbeat answer", "consumer assigned partition",
+)  # fmt: skip
+#: When each member sent its last request.
+LAST = CountForm(
+    "advice.members",
+    {"group": TEXT, "member": TEXT},
+    {"requests": SUM, "last": MAX},
+    {"group": OTHER, "member": OTHER},
+    newest="last",
+)
+#: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH.
+_ERRORS = (25, 110)
+#: OffsetCommit, JoinGroup, Heartbeat, SyncGroup, ConsumerGroupHeartbeat, ShareGroupHeartbeat.
+_APIS = (8, 11, 12, 14, 68, 76)
+#: Epochs of the last heartbeats of a member, and of a static one.
+_LEAVES = (-1, -2)
+#: Larger assignments of heartbeats are not noted: each partition is an event.
+_MOST_PARTITIONS = 1000
+
+
+def read(gathered: Gathered, tally: Tally) -> None:
+    """Note joins, assignments, leaves, and refused requests of members."""
+    _note_joins(gathered, tally)
+    _note_assignments(gathered, tally)
+    _note_leaves(gathered, tally)
+    _note_errors(gathered, tally)
+    _add_last(gathered, tally)
+
+
+def _noted(gathered: Gathered, tally: Tally, rows: FactRows, kind: int, **columns: Array) -> None:
+    if not len(rows):
+        return
+    events = events_of(gathered, rows.exchange, kind)
+    events["v2"] = gathered.exchanges["request_first"][rows.exchange]
+    for name, values in columns.items():
+        events[name] = values
+    tally.note(events)
+
+
+def _is_good(gathered: Gathered, rows: FactRows, answer: str) -> Array:
+    """Whether requests were answered without an error: bool."""
+    code = gathered.top(answer, "error_code", 0)
+    found: Array = (gathered.exchanges["outcome"][rows.exchange] == ANSWERED) & (code[rows.exchange] == 0)
+    return found
+
+
+def _member(gathered: Gathered, rows: FactRows, answer: str) -> Array:
+    """The members of requests: as the response names them, since a new one may have no id yet."""
+    answered = gathered.top(answer, "member")[rows.exchange]
+    found: Array = np.where(answered >= 0, answered, rows["member"])
+    return found
+
+
+def _note_joins(gathered: Gathered, tally: Tally) -> None:
+    for fact, answer in (("join group", "joined group"), ("consumer heartbeat", "consumer heartbeat answer")):
+        rows = gathered.facts(fact)
+        if fact == "consumer heartbeat":
+            rows = rows.where(rows["member_epoch"] == 0)
+        is_good = _is_good(gathered, rows, answer)
+        for kind, mine in ((JOINED, rows.where(is_good)), (REFUSED, rows.where(~is_good))):
+            session = mine["session_timeout_ms"] if fact == "join group" else np.zeros(len(mine), np.int64)
+            _noted(gathered, tally, mine, kind, s0=mine["group"], s1=_member(gathered, mine, answer), v0=session,
+                   v1=mine["rebalance_timeout_ms"])  # fmt: skip
+
+
+def _note_assignments(gathered: Gathered, tally: Tally) -> None:
+    rows = gathered.facts("sync group")
+    rows = rows.where(_is_good(gathered, rows, "synced group"))
+    assignment = gathered.top("synced group", "assignment")[rows.exchange]
+    _noted(gathered, tally, rows, SYNCED, s0=rows["group"], s1=rows["member"], s3=assignment)
+    parts = gathered.facts("consumer assigned partition")
+    if len(parts):
+        many = np.bincount(parts.exchange, minlength=len(gathered.exchanges))
+        parts = parts.where(many[parts.exchange] <= _MOST_PARTITIONS)
+        events = events_of_facts(gathered, parts, OWNS)
+        events["partition"] = parts["item"]
+        events["s0"] = gathered.top("consumer heartbeat", "group")[parts.exchange]
+        events["v2"] = gathered.exchanges["request_first"][parts.exchange]
+        tally.note(events)
+
+
+def _note_leaves(gathered: Gathered, tally: Tally) -> None:
+    tops, members = gathered.facts("leave group"), gathered.facts("leaving member")
+    group = gathered.top("leave group", "group")
+    alone = tops.where(~np.isin(tops.exchange, members.exchange))
+    _noted(gathered, tally, alone, LEFT, s0=alone["group"], s1=alone["member"])
+    _noted(gathered, tally, members, LEFT, s0=group[members.exchange], s1=members["member"], s3=members["reason"])
+    rows = gathered.facts("consumer heartbeat")
+    rows = rows.where(np.isin(rows["member_epoch"], _LEAVES))
+    _noted(gathered, tally, rows, LEFT, s0=rows["group"], s1=rows["member"])
+
+
+def _note_errors(gathered: Gathered, tally: Tally) -> None:
+    codes = gathered.results[np.isin(gathered.results["error_code"], _ERRORS)]
+    if not len(codes):
+        return
+    at = np.unique(rows_of(gathered.column("exchange"), codes["exchange"]))
+    at = at[(at >= 0) & np.isin(gathered.column("api_key")[at], _APIS)]
+    group = np.full(len(gathered.exchanges), -1, np.int64)
+    for kind in ("join group", "heartbeat", "sync group", "consumer heartbeat"):
+        rows = gathered.facts(kind)
+        group[rows.exchange] = rows["group"]
+    events = events_of(gathered, at, EXPELLED)
+    events["s0"], events["v2"] = group[at], gathered.exchanges["request_first"][at]
+    tally.note(events)
+
+
+def _add_last(gathered: Gathered, tally: Tally) -> None:
+    for kind in ("join group", "heartbeat", "sync group", "consumer heartbeat"):
+        rows = gathered.facts(kind)
+        rows = rows.where(rows["member"] >= 0)
+        if len(rows):
+            times = gathered.exchanges["request_first"][rows.exchange]
+            keys = {"group": rows["group"], "member": rows["member"]}
+            tally.add(LAST.name, keys, {"requests": 1, "last": times})
