@@ -167,10 +167,12 @@ def _find_dead(given: SectionInput, groups: dict[int, dict[int, _Life]]) -> None
 
 
 class _Stop(NamedTuple):
-    """`partitions`: in common; `is_soon`: they died soon after they had been assigned them. `offset`: the committed one
-    of the only such partition, None: not captured; `stays`: the members that came back read the same one."""
+    """`partitions`: in common. `had`: how many of the dead had them. `is_soon`: they died soon after they had been
+    assigned them. `offset`: the committed one of the only such partition, None: not captured; `stays`: the members that
+    came back read the same one."""
 
     partitions: tuple[Partition, ...]
+    had: int
     is_soon: bool
     offset: int | None
     stays: bool
@@ -207,7 +209,8 @@ def _stop_of(given: SectionInput, lives: Sequence[_Life], dead: Sequence[_Life])
         }
         offsets = [by_connection[life.connection] for life in dead[1:] if life.connection in by_connection]
     stays = len(offsets) > 1 and len(set(offsets)) == 1
-    return _Stop(partitions, soon >= len(dead) - 1, offsets[-1] if offsets else None, stays)
+    had = sum(life.partitions.issuperset(partitions) for life in dead)
+    return _Stop(partitions, had, soon >= len(dead) - 1, offsets[-1] if offsets else None, stays)
 
 
 def _stopped_ns(lives: Sequence[_Life], dead: Sequence[_Life]) -> int:
@@ -249,7 +252,8 @@ def _finding(given: SectionInput, group: int, dead: Sequence[_Life], stop: _Stop
     text += f": {'client' if len(clients) == 1 else 'clients'} {who}" if who else ""
     places = " and ".join(f"{topic} partition {partition}" for topic, partition in stop.partitions)
     if places:
-        text += f"; each had {'just ' if stop.is_soon else ''}been assigned {places}"
+        each = "each" if stop.had == len(dead) else f"{stop.had:,} of them"
+        text += f"; {each} had {'just ' if stop.is_soon else ''}been assigned {places}"
         if stop.offset is not None and stop.offset >= 0:
             text += f", committed offset {'stays' if stop.stays else 'was'} {stop.offset:,}"
     if stopped_ns:

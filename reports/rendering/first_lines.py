@@ -13,7 +13,7 @@ from ..sections.summary import NOT_CHECKED, SHOWN
 
 #: Lines of one kind of finding, so that many of one kind do not hide the others.
 _OF_A_KIND = 3
-#: Usual work: no line on the first screen while something is wrong.
+#: Usual work, as a note: no line on the first screen while something is wrong.
 _USUAL = frozenset(("topic_created", "topic_deleted", "group_rebalanced"))
 #: A finding shows when it began, if it lasted for less than this share of the capture: otherwise that says nothing.
 _PASSING = 0.9
@@ -33,7 +33,7 @@ def first_lines(table: ReportTable, whole: bool = False) -> tuple[list[dict[str,
     place = []
     is_wrong = any(row["severity"] != NOTE for row in own)
     for n, row in enumerate(own):
-        if is_wrong and row["finding"] in _USUAL:
+        if is_wrong and row["finding"] in _USUAL and row["severity"] == NOTE:
             continue
         seen[row["finding"]] += 1
         place.append((seen[row["finding"]] > _OF_A_KIND, seen[row["finding"]] > 1, n))

@@ -34,6 +34,10 @@ _AT_ONCE_NS = SECOND // 10
 #: rebalance, sessions of Fetch that the broker gave up.
 _USUAL = frozenset(((79, 11), (35, 18), (27, 12), (27, 8), (27, 14), (70, 1), (71, 1)))
 _NAMED = 3
+#: Fewer rebalances are usual work. So are those by which a group grows.
+_MANY_REBALANCES = 3
+#: What a person notices.
+_NOTICED_NS = SECOND
 
 
 def changes(seen: Seen, outages: Sequence[Finding]) -> list[Finding]:
@@ -168,9 +172,11 @@ def _bursts(seen: Seen) -> Iterator[Finding]:
 def _rebalances(seen: Seen) -> Iterator[Finding]:
     """New generations (JoinGroup) and epochs (KIP-848) of groups, those within _TOGETHER_NS in one event."""
     keys, values = seen.given.keys(REBALANCES.name), seen.given.values(REBALANCES.name)
-    for group in np.unique(keys["group"][keys["number"] > 0]).tolist():
-        rows = np.flatnonzero((keys["group"] == group) & (keys["number"] > 0))
+    is_known = (keys["number"] > 0) & (values["members"] > 0)
+    for group in np.unique(keys["group"][is_known]).tolist():
+        rows = np.flatnonzero((keys["group"] == group) & is_known)
         rows = _joined_together(keys, values, rows[np.argsort(values["first"][rows], kind="stable")])
+        grown = _growing(keys, values, rows)
         ends = np.maximum.accumulate(values["last"][rows])
         breaks = np.flatnonzero(values["first"][rows][1:] - ends[:-1] > _TOGETHER_NS) + 1
         for run in np.split(rows, breaks):
@@ -187,9 +193,16 @@ def _rebalances(seen: Seen) -> Iterator[Finding]:
             during = "in" if len(numbers) == 1 else "within"
             text = f'group "{name}" rebalanced{times} ({span}) {during} {duration(end - begin)}'
             text += f", {members:,} member{'' if members == 1 else 's'}"
+            costly = [number for number in numbers.tolist() if number not in grown]
+            mine = (keys["group"] == group) & (keys["is_epoch"] == 0) & np.isin(keys["number"], costly)
+            waited = int(values["waited_ns"][mine].sum()) if len(costly) >= _MANY_REBALANCES else 0
+            is_costly = waited >= _NOTICED_NS
+            if is_costly:
+                text += f", which waited for each other for {duration(waited)} in total"
             yield Finding(
-                "group_rebalanced", NOTE, "rebalance", text, begin=begin, end=end,
-                numbers={"rebalances": len(numbers), "first_number": low, "last_number": high},
+                "group_rebalanced", WARNING if is_costly else NOTE, "rebalance", text, waited if is_costly else 0,
+                begin, end,
+                {"rebalances": len(numbers), "first_number": low, "last_number": high, "waited_ns": waited},
                 packets=(int(values["packet"][run].min()),), parties=(Party("group", name),),
                 options=(("sections", "groups"),),
             )  # fmt: skip
@@ -205,3 +218,16 @@ def _joined_together(keys: dict[str, Any], values: dict[str, Any], rows: Any) ->
         if keys["is_epoch"][row] or values["first"][row] <= until:
             kept.append(row)
     return np.array(kept, np.int64)
+
+
+def _growing(keys: dict[str, Any], values: dict[str, Any], rows: Any) -> set[int]:
+    """The numbers of the rebalances after which a group had more members than ever before. `rows`: in order of time."""
+    members = Counter[int]()
+    for row in rows.tolist():
+        members[int(keys["number"][row])] += int(values["members"][row])
+    most, found = 0, set()
+    for number, count in members.items():
+        if count > most:
+            most = count
+            found.add(number)
+    return found

@@ -43,7 +43,7 @@ FACTS = (
     "metadata broker", "metadata partition", "leader state", "updated partition", "live broker",
     "live broker endpoint", "controlled shutdown", "find coordinator", "coordinator", "coordinator of key",
     "created topic", "deleted topic", "broker registration", "broker listener", "broker heartbeat",
-    "join group", "joined group", "consumer heartbeat", "consumer heartbeat answer",
+    "join group", "joined group", "sync group", "consumer heartbeat", "consumer heartbeat answer",
     "broker heartbeat answer", "broker registration answer", "controlled shutdown answer",
 )  # fmt: skip
 
@@ -95,7 +95,7 @@ NODE_ADDRESSES = CountForm("events.node_addresses", {"node": NUMBER, "address": 
 REBALANCES = CountForm(
     "events.rebalances",
     {"group": TEXT, "is_epoch": NUMBER, "number": NUMBER, "second": NUMBER},
-    {"last": MAX, "first": MIN, "members": SUM, "packet": MIN},
+    {"last": MAX, "first": MIN, "members": SUM, "packet": MIN, "waited_ns": SUM},
     {"group": OTHER, "is_epoch": -1, "number": -1, "second": -1},
 )
 FORMS = (ANSWERS, CONNECTIONS, LINKS, ERRORS, THROTTLED, LEADERS, NODES, NODE_ADDRESSES, REBALANCES, SLOW)
@@ -278,6 +278,10 @@ def _read_rebalances(gathered: Gathered, tally: Tally) -> None:
         generation = gathered.top("joined group", "generation")[joins.exchange]
         error = gathered.top("joined group", "error_code", -1)[joins.exchange]
         _add_rebalances(gathered, tally, joins.where((error == 0) & (generation > 0)), "joined group", "generation", 0)
+        _add_waits(gathered, tally, joins, generation)
+    syncs = gathered.facts("sync group")
+    if len(syncs):
+        _add_waits(gathered, tally, syncs, syncs["generation"])
     beats = gathered.facts("consumer heartbeat")
     if len(beats):
         epoch = gathered.top("consumer heartbeat answer", "member_epoch")[beats.exchange]
@@ -298,6 +302,15 @@ def _add_rebalances(
             "last": ends, "first": gathered.column("request_first")[at], "members": 1,
             "packet": gathered.column("request_packet_first")[at],
         })  # fmt: skip
+
+
+def _add_waits(gathered: Gathered, tally: Tally, rows: FactRows, generation: Array) -> None:
+    """Add how long members waited for the others in JoinGroup or SyncGroup, by the generation that they waited for."""
+    waited = gathered.column("total_ns")[rows.exchange]
+    chosen = (gathered.column("outcome")[rows.exchange] == ANSWERED) & (generation > 0) & (waited > 0)
+    keys = {"group": rows["group"][chosen], "is_epoch": 0, "number": generation[chosen]}
+    ends = gathered.column("response_last")[rows.exchange[chosen]]
+    tally.add(REBALANCES.name, keys | {"second": ends // SECOND}, {"waited_ns": waited[chosen]})
 
 
 def read_connections(rows: Array, tally: Tally) -> None:

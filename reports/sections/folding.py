@@ -3,8 +3,8 @@
 * A slow client under the advice or the event that explains most of its lost time, or the longest requests ahead of its
   own; a client whose login fails, under that.
 * A quota that begins under the line on throttled clients, which says what it costs. A storm of connections under the
-  advice on it, which says what to change. A burst of errors under the line on that error code, which says whose they
-  are.
+  advice on it, which says what to change. Rebalances under the members that a group lost in that time. A burst of
+  errors under the line on that error code, which says whose they are.
 * Error codes and unanswered requests under events that explain them: an outage, moved leaders, a rebalance, topics that
   come or go. Error codes under another one that says why (`error_meanings`).
 * Unanswered requests, and clients that connect for each message, under idle connections that the path drops, if those
@@ -52,10 +52,13 @@ _CODES_OF: Mapping[str, frozenset[str]] = {
 }  # fmt: skip
 #: Advice that an outage explains as well: requests wait behind those that the broker does not answer, and clients give
 #: up and connect again.
-_BY_OUTAGE = frozenset(
-    ("one_connection", "request_timeout", "reconnect_storm", "slow_follower")
-)  #: Advice that says what a slow client does, and not why; and on records that wait, not requests.
-_NO_CAUSES = frozenset(("lagging_group", "open_transaction", "fetch_waits"))
+_BY_OUTAGE = frozenset(("one_connection", "request_timeout", "reconnect_storm", "slow_follower", "dying_members"))
+#: Advice that says what a slow client does, and not why; and on records that wait, not requests.
+_NO_CAUSES = frozenset(("lagging_group", "open_transaction", "fetch_waits", "dying_members"))
+#: Events that make no request slow: the time that members wait for each other is none of a slow request.
+_NO_WAITS = frozenset(("quota_began", "group_rebalanced"))
+#: Advice that says why a group rebalances.
+_ON_MEMBERS = ("dying_members", "expelled_members")
 #: Advice that says why a client connects so often, or why packets do not pass between two hosts.
 _ON_CONNECTIONS = frozenset(("connection_each_message", "reconnect_storm"))
 
@@ -129,9 +132,15 @@ def _better_line(event: Finding, found: Sequence[Finding]) -> Finding | None:
         host = event.party("host")
         return next((f for f in found if f.id == "mtu_black_hole" and ("host", host) in f.parties), None)
     if event.id == "group_rebalanced":
-        group = event.party("group")
-        return next((f for f in found if f.id == "expelled_members" and f.party("group") == group), None)
+        return next((f for f in found if f.id in _ON_MEMBERS and _rebalances(f, event)), None)
     return None
+
+
+def _rebalances(finding: Finding, event: Finding) -> bool:
+    """Whether a finding on members of a group is on the time of its rebalances."""
+    begin, end = event.begin or 0, event.end or event.begin or 0
+    is_in_time = end >= (finding.begin or 0) - _BEFORE_NS and begin <= (finding.end or 0) + _AFTER_NS
+    return finding.party("group") == event.party("group") and is_in_time
 
 
 def _cut_off(lossy: Finding, events: Sequence[Finding]) -> Finding | None:
@@ -180,7 +189,7 @@ def _cause_of_slow(
     mine = [f for f in advice if f.party("client") in clients]
     if all(("client", finding.party("client")) not in f.parties for f in mine):
         mine = []  # it is on others than the client that lost most
-    for causes in (mine, [f for f in events if f.id != "quota_began" and _is_in_time(finding, f)]):
+    for causes in (mine, [f for f in events if f.id not in _NO_WAITS and _is_in_time(finding, f)]):
         cost = sum(f.time_lost_ns for f in causes)
         if causes and cost and cost >= _MOST * finding.time_lost_ns:
             return max(causes, key=lambda f: f.time_lost_ns)
@@ -221,7 +230,7 @@ def _cause_of_errors(finding: Finding, events: Sequence[Finding]) -> Finding | N
     for event in events:
         if event.begin is None or finding.begin is None or finding.begin < event.begin - _BEFORE_NS:
             continue
-        if event.severity != NOTE and event.id != "error_burst":
+        if event.severity != NOTE and event.id not in ("error_burst", "group_rebalanced"):
             if any(party.kind == "error" and party.name == name for party in event.parties):
                 return event
         elif name in _CODES_OF.get(event.id, ()) and finding.begin <= (event.end or event.begin) + _AFTER_NS:
