@@ -19,9 +19,9 @@ from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .expulsions import EXPULSIONS
-from .member_events import JOINED, LAST, LEFT, OWNS, REFUSED, SYNCED
+from .member_events import EXPELLED, FENCED, JOINED, KINDS, LAST, LEFT, OWNS, SYNCED, member_events
 from .parties import broker_party, client_option, client_parties
-from .signature import Signature, events_of_kind
+from .signature import Signature
 from .sums import rows_of
 
 #: Of one group. One or two may be a deployment.
@@ -85,7 +85,7 @@ class _Life:
         self.assigned: list[tuple[int, frozenset[Partition]]] = []
         self.asked = 0  # the first byte of its last request that changes the group
         self.packet = self.died = 0
-        self.has_left = False
+        self.has_left = False  # or the group expelled it
 
     @property
     def partitions(self) -> frozenset[Partition]:
@@ -106,7 +106,7 @@ _COLUMNS = (
 def _lives(given: SectionInput) -> dict[int, dict[int, _Life]]:
     """The members of each group that join in the capture, by the numbers of the group and of the connection."""
     context = given.context
-    events = events_of_kind(given, EXPULSIONS, JOINED, LEFT, REFUSED, SYNCED, OWNS)
+    events = member_events(given, EXPULSIONS, *KINDS)
     owned = assigned_partitions(events[events["kind"] == OWNS], context)
     assignment = cache(lambda text: read_assignment(context.strings[text] or b""))
     groups: dict[int, dict[int, _Life]] = defaultdict(dict)
@@ -122,7 +122,7 @@ def _lives(given: SectionInput) -> dict[int, dict[int, _Life]]:
         if event["kind"] == JOINED:
             life.members.add(event["s1"])
             life.has_left = False
-        elif event["kind"] == LEFT:
+        elif event["kind"] in (LEFT, EXPELLED, FENCED):
             life.has_left = True
         elif event["kind"] == SYNCED and event["s3"] >= 0:
             life.assigned.append((event["time"], assignment(event["s3"]) or frozenset()))
@@ -233,7 +233,7 @@ def _findings(given: SectionInput) -> Iterator[Finding]:
     for group, by_connection in groups.items():
         lives = list(by_connection.values())
         dead = sorted((life for life in lives if life.died), key=lambda life: life.died)
-        if group < 0 or len(dead) < _LEAST:
+        if len(dead) < _LEAST:
             continue
         stop = _stop_of(given, lives, dead)
         # Members that are restarted in turn, without LeaveGroup, die once each.
@@ -288,8 +288,9 @@ DYING_MEMBERS = Signature(
     "dying_members",
     "members of a group die again and again",
     "A member joins a group. Then its end closes the connection to the coordinator (FIN or RST), and all others of "
-    "that client, without LeaveGroup, while the group goes on. Later the same client joins as a new member, or the "
-    "group rebalances without it. If those that died had the same partition, a record of it may kill its readers.",
+    "that client, without LeaveGroup, and not because the group expelled it. The group goes on: the same client joins "
+    "as a new member, or the others rebalance without it. If the members that died had the same partition, a record of "
+    "it may kill its readers.",
     "how the consumer handles a record that it cannot process",
     "Look at the records from the committed offset of that partition on. Skip the one that cannot be processed, or "
     "write it to a dead letter topic. Without such a partition, find what ends the processes.",

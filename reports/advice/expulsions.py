@@ -8,9 +8,9 @@ from typing import NamedTuple
 from .. import units
 from ..findings import WARNING, Finding, Party
 from ..questions.section import SectionInput
-from .member_events import EXPELLED, FACTS, JOINED, KINDS, LAST, LEFT, read
+from .member_events import EXPELLED, FACTS, JOINED, KINDS, LAST, LEFT, member_events, read
 from .parties import client_option, client_parties
-from .signature import Signature, events_of_kind
+from .signature import Signature
 
 #: How Java's consumers say in LeaveGroup that max.poll.interval.ms is over.
 _POLL_REASON = "poll timeout"
@@ -75,17 +75,12 @@ _COLUMNS = ("kind", "time", "connection", "packet", "client_id", "client_ip", "s
 
 def _expulsions(given: SectionInput) -> dict[int, list[_Expulsion]]:
     """The expulsions of each group, by its number."""
-    events = events_of_kind(given, EXPULSIONS, JOINED, LEFT, EXPELLED)
+    events = member_events(given, EXPULSIONS, JOINED, LEFT, EXPELLED)
     members: dict[tuple[int, tuple[int, int]], _Membership] = {}
-    named = events[events["s0"] >= 0]  # a commit names none here: its connection belongs to one member
-    of_connection = dict(zip(named["connection"].tolist(), named["s0"].tolist(), strict=True))
     for row in zip(*(events[name].tolist() for name in _COLUMNS), strict=True):
         event = dict(zip(_COLUMNS, row, strict=True))
         client = event["client_id"], event["client_ip"]
-        group = event["s0"] if event["s0"] >= 0 else of_connection.get(event["connection"], -1)
-        if group < 0:
-            continue
-        one = members.setdefault((group, client), _Membership(client))
+        one = members.setdefault((event["s0"], client), _Membership(client))
         event["is_poll"] = int(_POLL_REASON in (given.context.text(event["s3"]) or ""))
         if event["kind"] == JOINED:
             one.joined(event)

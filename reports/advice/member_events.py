@@ -11,12 +11,14 @@ from ..counting.count_table import MAX, SUM
 from ..questions.count_forms import OTHER, TEXT, CountForm
 from ..questions.event_rows import events_of, events_of_facts
 from ..questions.gathered import FactRows, Gathered
+from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
+from .signature import Signature, events_of_kind
 
 #: Kinds of events. s0 group (-1: not named), s1 member, s3 reason of a leave, or the assignment's bytes; v0 session
 #: timeout, v1 rebalance timeout, both in ms; v2 the request's first byte. REFUSED: a join without a good answer. OWNS:
-#: a partition that a heartbeat's response assigns.
-JOINED, LEFT, EXPELLED, REFUSED, SYNCED, OWNS = KINDS = 20, 21, 22, 23, 24, 25
+#: a partition that a heartbeat's response assigns. FENCED: another member has the same group.instance.id.
+JOINED, LEFT, EXPELLED, REFUSED, SYNCED, OWNS, FENCED = KINDS = 20, 21, 22, 23, 24, 25, 26
 FACTS = (
     "join group", "joined group", "heartbeat", "sync group", "synced group", "leave group", "leaving member",
     "consumer heartbeat", "consumer heartbeat answer", "consumer assigned partition",
@@ -29,8 +31,8 @@ LAST = CountForm(
     {"group": OTHER, "member": OTHER},
     newest="last",
 )
-#: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH.
-_ERRORS = (25, 110)
+#: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH; FENCED_INSTANCE_ID.
+_ERRORS = {EXPELLED: (25, 110), FENCED: (82,)}
 #: OffsetCommit, JoinGroup, Heartbeat, SyncGroup, ConsumerGroupHeartbeat, ShareGroupHeartbeat.
 _APIS = (8, 11, 12, 14, 68, 76)
 #: Epochs of the last heartbeats of a member, and of a static one.
@@ -112,16 +114,20 @@ def _note_leaves(gathered: Gathered, tally: Tally) -> None:
 
 
 def _note_errors(gathered: Gathered, tally: Tally) -> None:
-    codes = gathered.results[np.isin(gathered.results["error_code"], _ERRORS)]
-    if not len(codes):
-        return
-    at = np.unique(rows_of(gathered.column("exchange"), codes["exchange"]))
+    for kind, errors in _ERRORS.items():
+        codes = gathered.results[np.isin(gathered.results["error_code"], errors)]
+        if len(codes):
+            _note_refused(gathered, tally, kind, codes["exchange"])
+
+
+def _note_refused(gathered: Gathered, tally: Tally, kind: int, exchanges: Array) -> None:
+    at = np.unique(rows_of(gathered.column("exchange"), exchanges))
     at = at[(at >= 0) & np.isin(gathered.column("api_key")[at], _APIS)]
     group = np.full(len(gathered.exchanges), -1, np.int64)
-    for kind in ("join group", "heartbeat", "sync group", "consumer heartbeat"):
-        rows = gathered.facts(kind)
+    for fact in ("join group", "heartbeat", "sync group", "consumer heartbeat"):
+        rows = gathered.facts(fact)
         group[rows.exchange] = rows["group"]
-    events = events_of(gathered, at, EXPELLED)
+    events = events_of(gathered, at, kind)
     events["s0"], events["v2"] = group[at], gathered.exchanges["request_first"][at]
     tally.note(events)
 
@@ -134,3 +140,15 @@ def _add_last(gathered: Gathered, tally: Tally) -> None:
             times = gathered.exchanges["request_first"][rows.exchange]
             keys = {"group": rows["group"], "member": rows["member"]}
             tally.add(LAST.name, keys, {"requests": 1, "last": times})
+
+
+def member_events(given: SectionInput, signature: Signature, *kinds: int) -> Array:
+    """The events of some kinds in order of time, all with their group. One that names none, as of a commit, has that of
+    its connection."""
+    events = events_of_kind(given, signature, *KINDS)
+    named = events[events["s0"] >= 0]
+    of_connection = dict(zip(named["connection"].tolist(), named["s0"].tolist(), strict=True))
+    unnamed = np.flatnonzero(events["s0"] < 0)
+    events["s0"][unnamed] = [of_connection.get(link, -1) for link in events["connection"][unnamed].tolist()]
+    found: Array = events[(events["s0"] >= 0) & np.isin(events["kind"], kinds)]
+    return found

@@ -17,6 +17,8 @@ PAIRS = (
     ("expelled-poll", "expelled_members", ("group", "billing")),
     ("expelled-poll", "expelled_members", ("group", "shipping")),
     ("expelled-session", "expelled_members", ("group", "payments")),
+    ("dying", "dying_members", ("group", "label-print")),
+    ("dying", "dying_members", ("group", "customs")),
     ("open-transaction", "open_transaction", ("producer", "settlement-1")),
     ("reconnects", "connection_each_message", ("client", "function")),
     ("reconnects", "connection_each_message", ("client", "idler")),

@@ -19,6 +19,7 @@ SCRIPTS = {
     "fetch_wait": ("fetch-wait",),
     "request_timeout": ("request-timeout",),
     "expelled": ("expelled-poll", "expelled-session"),
+    "dying": ("dying",),
     "open_transaction": ("open-transaction",),
     "lagging_group": ("lagging-group",),
     "reconnects": ("reconnects",),

@@ -53,6 +53,7 @@ def test_a_listener_that_never_answers_is_no_stop() -> None:
         ("events/hang", "slow_head_of_line", "broker_hung"),
         ("questions/timeouts", "request_timeout", "broker_hung"),
         ("advice/expelled-session", "group_rebalanced", "expelled_members"),
+        ("advice/dying", "group_rebalanced", "dying_members"),
         ("events/firewall", "lossy_host", "hosts_cut_off"),
         ("advice/idle-dropped", "unanswered", "idle_dropped"),
     ],

@@ -1,0 +1,237 @@
+"""Members that die are named with what kills them, as the script says. Members that end otherwise are not."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkatap.reports.findings import Finding, Party
+from kafkatap.reports.sections.advice import findings
+from tests.support.captures import pcap_bytes, read_capture
+from tests.support.section_runs import section_input
+from tests.support.tcp import START_NS, Segment, TcpConversation, encode, merge, request_frame, response_frame
+
+from .advice_samples import FOLDER, SECOND, found, truth
+
+MS = 1_000_000
+GROUPS = {"label-print": "label", "customs": "customs"}
+
+
+def deaths(name: str, group: str) -> list[int]:
+    """When members of a group died, or were killed and started again: ms."""
+    members = truth(name)["members"]
+    lines = [line for member, lines in members.items() if member.startswith(GROUPS[group]) for line in lines]
+    last = max(at for at, _, _ in lines if at)
+    return sorted(at for at, word, _ in lines if word in ("died", "killed") and at < last - 200)
+
+
+def of_group(group: str) -> Finding:
+    (finding,) = [one for one in found("dying") if one.id == "dying_members" and ("group", group) in one.parties]
+    return finding
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_each_death_of_the_script_is_counted(group: str) -> None:
+    finding, expected = of_group(group), deaths("dying", group)
+    # The group may not hear of the last one before the capture ends.
+    assert finding.numbers["deaths"] in (len(expected), len(expected) - 1)
+    assert finding.begin is not None
+    assert abs(finding.begin // MS - expected[0]) < 50
+    assert finding.end is not None
+    assert min(abs(finding.end // MS - at) for at in expected[-2:]) < 50
+
+
+def test_the_partition_and_the_committed_offset_are_those_of_the_bad_record() -> None:
+    made = truth("dying")
+    partition, offset = made["poison"]
+    finding = of_group("label-print")
+    assert Party("partition", f"shipments-{partition}") in finding.parties
+    assert finding.numbers["partition"] == partition
+    assert finding.numbers["committed_offset"] == made["committed"]["label-print"][partition] <= offset
+    assert (
+        f"shipments partition {partition}, committed offset stays {finding.numbers['committed_offset']}" in finding.text
+    )
+    assert f"--partition {partition} --offset {finding.numbers['committed_offset']}`" in finding.remedy
+    assert Party("partition", f"shipments-{partition}") in of_group("customs").parties
+
+
+def test_the_time_lost_is_until_another_member_has_the_partition() -> None:
+    """By the members' own callbacks."""
+    lines = [line for name, lines in truth("dying")["members"].items() if name.startswith("label") for line in lines]
+    expected = 0
+    for at, word, numbers in lines:
+        if word == "died":
+            again = [time for time, kind, given in lines if kind == "assigned" and time > at and numbers[0] in given]
+            expected += min(again) - at if again else 0
+    finding = of_group("label-print")
+    killed = 4000  # the member that was killed once had another partition: two sessions at most
+    assert expected - 200 <= finding.time_lost_ns // MS <= expected + killed
+
+
+def test_members_that_skip_the_record_are_not_named() -> None:
+    """One member of each group was killed and started again."""
+    assert found("dying-right") == ()
+    words = Counter(word for lines in truth("dying-right")["members"].values() for _, word, _ in lines)
+    assert words["skipped"] >= 2
+    assert words["died"] == 0
+    assert len(deaths("dying-right", "label-print")) == 1
+
+
+def test_a_capture_that_ends_at_the_third_death_is_silent(tmp_path: Path) -> None:
+    capture = read_capture(FOLDER / "dying.pcap.zst")
+    third = deaths("dying", "label-print")[2] * MS
+    path = tmp_path / "cut.pcap"
+    path.write_bytes(pcap_bytes([packet for packet in capture.packets if packet.time_ns < third + 20 * MS]))
+    found_there = findings(section_input(path, "advice"))
+    assert all(("group", "label-print") not in finding.parties for finding in found_there)
+
+
+# ------------------------------------------------------------ members of a group without a broker
+
+
+def text(value: str) -> bytes:
+    return struct.pack("!h", len(value)) + value.encode()
+
+
+def assignment(*partitions: int) -> bytes:
+    topics = struct.pack("!i", 1) + text("orders") + struct.pack(f"!i{len(partitions)}i", len(partitions), *partitions)
+    return struct.pack("!h", 0) + topics + struct.pack("!i", -1)
+
+
+class Member:
+    """A connection of a member to its coordinator, from a time in seconds on."""
+
+    def __init__(self, client: str, member: str, host: int, port: int, at: float) -> None:
+        self.client_id, self.id, self.number = client, member, 0
+        self.talk = TcpConversation(
+            (f"10.0.0.{host}", port), ("10.0.1.1", 9092), time_ns=START_NS + round(at * SECOND), isn=(port, port * 7)
+        )
+        self.talk.open()
+
+    def ask(self, api: int, version: int, request: bytes, response: bytes) -> None:
+        self.number += 1
+        self.talk.client(request_frame(api, version, self.number, self.client_id, request))
+        self.talk.wait(MS)
+        self.talk.server(response_frame(self.number, response))
+
+    def join(self, generation: int, *partitions: int) -> None:
+        asked = text("billing") + struct.pack("!ii", 10_000, 60_000) + text(self.id) + text("consumer")
+        answer = struct.pack("!hi", 0, generation) + text("range") + text("leader") + text(self.id)
+        self.ask(11, 1, asked + struct.pack("!i", 0), answer + struct.pack("!i", 0))
+        given = assignment(*partitions)
+        asked = text("billing") + struct.pack("!i", generation) + text(self.id) + struct.pack("!i", 0)
+        self.ask(14, 0, asked, struct.pack("!hi", 0, len(given)) + given)
+
+    def beat(self, at: float) -> None:
+        self.talk.time_ns = START_NS + round(at * SECOND)
+        self.ask(12, 0, text("billing") + struct.pack("!i", 1) + text(self.id), struct.pack("!h", 0))
+
+    def refused(self, error: int) -> None:
+        self.ask(12, 0, text("billing") + struct.pack("!i", 1) + text(self.id), struct.pack("!h", error))
+
+    def leave(self) -> None:
+        self.ask(13, 0, text("billing") + text(self.id), struct.pack("!h", 0))
+
+
+def named(tmp_path: Path, *members: Member, more: tuple[list[Segment], ...] = ()) -> list[Finding]:
+    """The findings on members of a group in which `steady` joins last, as the capture goes on."""
+    steady = Member("steady", "steady-1", 9, 9999, 0.5)
+    steady.join(1, 7)
+    last = max(member.talk.time_ns for member in members)
+    steady.talk.time_ns = last + SECOND
+    steady.join(2, 7)
+    path = tmp_path / "group.pcap"
+    path.write_bytes(pcap_bytes(encode(merge(*(m.talk.segments for m in (*members, steady)), *more))))
+    return [finding for finding in findings(section_input(path, "advice")) if finding.id == "dying_members"]
+
+
+def lives(clients: str, *partitions: int, **options: Any) -> list[Member]:
+    """Members that join each 3 s and end 1 s later. `clients`: a letter for each, of which the first has host 1.
+    `partitions`: of each, or of all."""
+    made = []
+    for n, client in enumerate(clients):
+        identity = options.get("identity") or f"{client}-{n}"
+        member = Member(client, identity, ord(client) - ord("a") + 1, 5000 + n, 1 + 3 * n)
+        member.join(n + 1, partitions[n] if len(partitions) > 1 else partitions[0])
+        member.talk.wait(SECOND)
+        if options.get("leaves"):
+            member.leave()
+        if options.get("error"):
+            member.refused(options["error"])
+        if options.get("resets"):
+            member.talk.reset(0)
+        else:
+            member.talk.close(options.get("closes", 0))
+        made.append(member)
+    return made
+
+
+@pytest.mark.parametrize("resets", [False, True])
+def test_a_client_that_dies_three_times_is_named(tmp_path: Path, resets: bool) -> None:
+    (finding,) = named(tmp_path, *lives("aaa", 1, resets=resets))
+    assert (finding.numbers["deaths"], finding.numbers["clients"]) == (3, 1)
+    assert Party("partition", "orders-1") in finding.parties
+    # From its death until it joined again; nobody took the partition after the last one.
+    assert finding.time_lost_ns == pytest.approx(2 * 2 * SECOND, rel=0.05)
+
+
+def test_three_clients_that_die_at_one_partition_are_named(tmp_path: Path) -> None:
+    (finding,) = named(tmp_path, *lives("abc", 1))
+    assert finding.numbers["clients"] == 3
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        pytest.param({"clients": "aa"}, id="two deaths"),
+        pytest.param({"clients": "aaaa", "leaves": True}, id="they leave the group"),
+        pytest.param({"clients": "aaaa", "error": 25}, id="the group expelled them"),
+        pytest.param({"clients": "aaaa", "error": 82}, id="others have their group.instance.id"),
+        pytest.param({"clients": "aaaa", "closes": 1}, id="the broker closes the connections"),
+        pytest.param({"clients": "aaa", "identity": "a-1"}, id="the same member comes back"),
+    ],
+)
+def test_other_ends_are_no_deaths(tmp_path: Path, members: dict[str, Any]) -> None:
+    assert named(tmp_path, *lives(members.pop("clients"), 1, **members)) == []
+
+
+def test_members_that_are_restarted_in_turn_are_not_named(tmp_path: Path) -> None:
+    assert named(tmp_path, *lives("abc", 1, 2, 3)) == []
+
+
+def test_a_client_whose_other_connection_lives_has_not_died(tmp_path: Path) -> None:
+    reader = Member("a", "-", 1, 6000, 0.8)
+    reader.ask(18, 0, b"", struct.pack("!hi", 0, 0))
+    reader.talk.time_ns = START_NS + 20 * SECOND
+    reader.ask(18, 0, b"", struct.pack("!hi", 0, 0))
+    assert named(tmp_path, *lives("aaa", 1), more=(reader.talk.segments,)) == []
+
+
+def test_members_that_end_with_their_group_are_not_named(tmp_path: Path) -> None:
+    members = lives("aaa", 1)
+    path = tmp_path / "group.pcap"
+    path.write_bytes(pcap_bytes(encode(merge(*(member.talk.segments for member in members)))))
+    assert findings(section_input(path, "advice")) == []
+
+
+def test_a_partition_that_another_member_reads_kills_nobody(tmp_path: Path) -> None:
+    """It has partition 1 for 12 s between the deaths."""
+    reader = Member("reader", "reader-1", 5, 7000, 5)
+    reader.join(2, 1)
+    reader.beat(17)
+    late = lives("aaa", 1)
+    for number, member in enumerate(late):
+        shift = 15 * SECOND * number
+        member.talk.segments = [
+            Segment(s.time_ns + shift, s.source, s.destination, s.seq, s.ack, s.flags, s.payload)
+            for s in member.talk.segments
+        ]
+        member.talk.time_ns += shift
+    (finding,) = named(tmp_path, *late, reader)
+    assert finding.numbers["deaths"] == 3
+    assert finding.party("partition") is None
+    assert finding.setting == ""
