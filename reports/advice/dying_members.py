@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -76,15 +78,16 @@ def _read_connections(rows: Array, tally: Tally) -> None:
 
 
 class _Life:
-    """A member from its join until its connection to the coordinator ended. `assigned`: (time, partitions), in order of
-    time. `died`: ns, 0: it did not."""
+    """A member from its join until its connection to the coordinator ended. `received`: its assignments as (time, kind
+    of event, number of the text or key of the exchange). `died`: ns, 0: it did not."""
 
-    def __init__(self, connection: int, client: tuple[int, int], broker: tuple[int, int]) -> None:
-        self.connection, self.client, self.broker = connection, client, broker
+    def __init__(self, client: tuple[int, int], broker: tuple[int, int]) -> None:
+        self.client, self.broker = client, broker
         self.members: set[int] = set()
-        self.assigned: list[tuple[int, frozenset[Partition]]] = []
+        self.received: list[tuple[int, int, int]] = []
+        self.assigned: list[tuple[int, frozenset[Partition]]] = []  # in order of time
         self.asked = 0  # the first byte of its last request that changes the group
-        self.packet = self.died = 0
+        self.packet = self.died = self.connection = 0
         self.has_left = False  # or the group expelled it
 
     @property
@@ -103,20 +106,19 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def _lives(given: SectionInput) -> dict[int, dict[int, _Life]]:
-    """The members of each group that join in the capture, by the numbers of the group and of the connection."""
-    context = given.context
-    events = member_events(given, EXPULSIONS, *KINDS)
-    owned = assigned_partitions(events[events["kind"] == OWNS], context)
-    assignment = cache(lambda text: read_assignment(context.strings[text] or b""))
-    groups: dict[int, dict[int, _Life]] = defaultdict(dict)
+def _lives(events: Array) -> dict[int, list[_Life]]:
+    """The members of each group that join in the capture, by the number of the group."""
+    found: dict[tuple[int, int], _Life] = {}
+    groups: dict[int, list[_Life]] = defaultdict(list)
     for row in zip(*(events[name].tolist() for name in _COLUMNS), strict=True):
         event = dict(zip(_COLUMNS, row, strict=True))
-        lives, link = groups[event["s0"]], event["connection"]
-        life = lives.get(link)
+        key = event["s0"], event["connection"]
+        life = found.get(key)
         if life is None:
             client, broker = (event["client_id"], event["client_ip"]), (event["broker_ip"], event["broker_port"])
-            life = lives[link] = _Life(link, client, broker)
+            life = found[key] = _Life(client, broker)
+            life.connection = event["connection"]
+            groups[event["s0"]].append(life)
         life.asked = max(life.asked, event["v2"])
         life.packet = event["packet"]
         if event["kind"] == JOINED:
@@ -125,10 +127,21 @@ def _lives(given: SectionInput) -> dict[int, dict[int, _Life]]:
         elif event["kind"] in (LEFT, EXPELLED, FENCED):
             life.has_left = True
         elif event["kind"] == SYNCED and event["s3"] >= 0:
-            life.assigned.append((event["time"], assignment(event["s3"]) or frozenset()))
-        elif event["kind"] == OWNS and (not life.assigned or life.assigned[-1][0] != event["time"]):
-            life.assigned.append((event["time"], frozenset(owned[event["exchange"]])))
+            life.received.append((event["time"], SYNCED, event["s3"]))
+        elif event["kind"] == OWNS and life.received[-1:] != [(event["time"], OWNS, event["exchange"])]:
+            life.received.append((event["time"], OWNS, event["exchange"]))
     return groups
+
+
+def _read_assignments(given: SectionInput, lives: Sequence[_Life], events: Array) -> None:
+    """Read the assignments of the members of a group. `events`: those of the group."""
+    context = given.context
+    owned = assigned_partitions(events[events["kind"] == OWNS], context)
+    read = cache(lambda text: read_assignment(context.strings[text] or b"") or frozenset())
+    for life in lives:
+        life.assigned = [
+            (time, read(number) if kind == SYNCED else frozenset(owned[number])) for time, kind, number in life.received
+        ]
 
 
 class _Connections:
@@ -136,40 +149,44 @@ class _Connections:
 
     def __init__(self, given: SectionInput) -> None:
         self.closed: dict[int, int] = {}
-        self._of_client: dict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
+        spans: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
         for row in rows_of(given, _CONNECTIONS):
             self.closed[row["connection"]] = row["closed_at"]
-            client = row["client_id"], row["client_ip"]
-            self._of_client[client].append((row["first"], row["last"], row["closed_at"]))
+            end = row["closed_at"] if row["closed_at"] > 0 else row["last"]
+            spans[row["client_id"], row["client_ip"]].append((row["first"], end))
+        self._firsts: dict[tuple[int, int], list[int]] = {}
+        self._latest: dict[tuple[int, int], list[int]] = {}  # the last end of those that began until then
+        for client, mine in spans.items():
+            mine.sort()
+            self._firsts[client] = [first for first, _ in mine]
+            self._latest[client] = list(accumulate((end for _, end in mine), max))
 
     def has_another(self, client: tuple[int, int], time: int) -> bool:
         """Whether a client uses a connection after a time that it had before."""
-        late = time + _AT_ONCE_NS
-        return any(
-            first < time - _AT_ONCE_NS and last > late and not 0 < closed <= late
-            for first, last, closed in self._of_client[client]
-        )
+        before = bisect_left(self._firsts.get(client, []), time - _AT_ONCE_NS)
+        return before > 0 and self._latest[client][before - 1] > time + _AT_ONCE_NS
 
 
-def _find_dead(given: SectionInput, groups: dict[int, dict[int, _Life]]) -> None:
+def _find_dead(given: SectionInput, groups: dict[int, list[_Life]]) -> None:
     """Note which members died. Their group must go on, so that the end of a capture, or of a group, is no death."""
     connections = _Connections(given)
     last = {(row["group"], row["member"]): row["last"] for row in rows_of(given, LAST)}
     for group, lives in groups.items():
-        for life in lives.values():
+        *_, second, latest = sorted((0, 0, *(life.asked for life in lives)))
+        for life in lives:
             closed = connections.closed.get(life.connection, 0)
-            is_over = closed > 0 and life.members and not life.has_left
-            if not is_over or any(last.get((group, member), 0) > closed for member in life.members):
+            others = second if life.asked == latest else latest
+            if closed <= 0 or others <= closed or not life.members or life.has_left:
                 continue
-            goes_on = any(other.asked > closed for other in lives.values() if other is not life)
-            if goes_on and not connections.has_another(life.client, closed):
+            is_back = any(last.get((group, member), 0) > closed for member in life.members)
+            if not is_back and not connections.has_another(life.client, closed):
                 life.died = closed
 
 
 class _Stop(NamedTuple):
-    """`partitions`: in common. `had`: how many of the dead had them. `is_soon`: they died soon after they had been
-    assigned them. `offset`: the committed one of the only such partition, None: not captured; `stays`: the members that
-    came back read the same one."""
+    """`partitions`: those that the dead had in common, and whose committed offset stays. `had`: how many of the dead
+    had them. `is_soon`: they died soon after they had been assigned them. `offset`: the committed one of the only such
+    partition, None: not captured; `stays`: more than one member read it."""
 
     partitions: tuple[Partition, ...]
     had: int
@@ -178,7 +195,7 @@ class _Stop(NamedTuple):
     stays: bool
 
 
-def _in_common(lives: Sequence[_Life], dead: Sequence[_Life]) -> tuple[Partition, ...]:
+def _in_common(lives: Sequence[_Life], dead: Sequence[_Life]) -> list[Partition]:
     """The partitions that all dead members had, or all but one, and that nobody had for long without dying."""
     count = Counter(partition for life in dead for partition in life.partitions)
     known = sum(bool(life.partitions) for life in dead)
@@ -193,48 +210,53 @@ def _in_common(lives: Sequence[_Life], dead: Sequence[_Life]) -> tuple[Partition
     for least in (known, known - 1):
         found = sorted(p for p, n in count.items() if n >= max(least, _LEAST - 1) and p not in kept)
         if found and known >= _LEAST:
-            return tuple(found) if len(found) <= _NAMED else ()
-    return ()
+            return found
+    return []
 
 
 def _stop_of(given: SectionInput, lives: Sequence[_Life], dead: Sequence[_Life]) -> _Stop:
-    partitions = _in_common(lives, dead)
-    soon = sum(life.died - life.assigned_at <= _SOON_NS for life in dead if life.assigned)
-    offsets: list[int] = []
-    if len(partitions) == 1:
-        by_connection = {
-            row["connection"]: row["offset"]
-            for row in rows_of(given, _COMMITTED)
-            if (given.context.topic(row["topic"], row["topic_id"]), row["partition"]) == partitions[0]
-        }
-        offsets = [by_connection[life.connection] for life in dead[1:] if life.connection in by_connection]
-    stays = len(offsets) > 1 and len(set(offsets)) == 1
+    found = _in_common(lives, dead)
+    order = {life.connection: n for n, life in enumerate(dead)}
+    read: dict[Partition, dict[int, int]] = defaultdict(dict)  # the committed offsets that each of the dead read
+    for row in rows_of(given, _COMMITTED) if found else ():
+        if row["connection"] in order:
+            place = given.context.topic(row["topic"], row["topic_id"]) or "", row["partition"]
+            read[place][order[row["connection"]]] = row["offset"]
+    offsets = {each: [offset for _, offset in sorted(read[each].items())] for each in found}
+    partitions = tuple(each for each in found if len(offsets[each]) < 2 or offsets[each][-1] == offsets[each][-2])
+    partitions = partitions if len(partitions) <= _NAMED else ()
     had = sum(life.partitions.issuperset(partitions) for life in dead)
-    return _Stop(partitions, had, soon >= len(dead) - 1, offsets[-1] if offsets else None, stays)
+    soon = sum(life.died - life.assigned_at <= _SOON_NS for life in dead if life.assigned)
+    mine = offsets[partitions[0]] if len(partitions) == 1 else []
+    return _Stop(partitions, had, soon >= len(dead) - 1, mine[-1] if mine else None, len(mine) > 1)
 
 
 def _stopped_ns(lives: Sequence[_Life], dead: Sequence[_Life]) -> int:
     """How long the partitions of dead members had no member, the longest one of each death."""
-    taken: dict[Partition, list[int]] = defaultdict(list)
-    for life in lives:
-        for time, partitions in life.assigned:
-            for partition in partitions:
-                taken[partition].append(time)
+    times: dict[Partition, list[int]] = defaultdict(list)
+    for time, partitions in sorted((each for life in lives for each in life.assigned), key=lambda each: each[0]):
+        for partition in partitions:
+            times[partition].append(time)
     total = 0
     for life in dead:
-        again = (min((t for t in taken[each] if t > life.died), default=0) for each in life.partitions)
-        total += max((time - life.died for time in again if time), default=0)
+        longest = 0
+        for partition in life.partitions:
+            at = bisect_right(times[partition], life.died)
+            if at < len(times[partition]):
+                longest = max(longest, times[partition][at] - life.died)
+        total += longest
     return total
 
 
 def _findings(given: SectionInput) -> Iterator[Finding]:
-    groups = _lives(given)
+    events = member_events(given, EXPULSIONS, *KINDS)
+    groups = _lives(events)
     _find_dead(given, groups)
-    for group, by_connection in groups.items():
-        lives = list(by_connection.values())
+    for group, lives in groups.items():
         dead = sorted((life for life in lives if life.died), key=lambda life: life.died)
         if len(dead) < _LEAST:
             continue
+        _read_assignments(given, lives, events[events["s0"] == group])
         stop = _stop_of(given, lives, dead)
         # Members that are restarted in turn, without LeaveGroup, die once each.
         if max(Counter(life.client for life in dead).values()) > 1 or (stop.partitions and stop.is_soon):
@@ -250,7 +272,7 @@ def _finding(given: SectionInput, group: int, dead: Sequence[_Life], stop: _Stop
     who = ", ".join(named) + (f" and {more:,} more" if named and more else "")
     text = f'group "{name}": members died {len(dead)} times (they closed all connections without LeaveGroup)'
     text += f": {'client' if len(clients) == 1 else 'clients'} {who}" if who else ""
-    places = " and ".join(f"{topic} partition {partition}" for topic, partition in stop.partitions)
+    places = _places(stop.partitions)
     if places:
         each = "each" if stop.had == len(dead) else f"{stop.had:,} of them"
         text += f"; {each} had {'just ' if stop.is_soon else ''}been assigned {places}"
@@ -275,6 +297,16 @@ def _finding(given: SectionInput, group: int, dead: Sequence[_Life], stop: _Stop
     )  # fmt: skip
 
 
+def _places(partitions: Sequence[Partition]) -> str:
+    """`orders partition 1`, `orders partitions 0, 1`."""
+    numbers: dict[str, list[str]] = defaultdict(list)
+    for topic, partition in partitions:
+        numbers[topic].append(str(partition))
+    return " and ".join(
+        f"{topic} partition{'s' if len(mine) > 1 else ''} {', '.join(mine)}" for topic, mine in numbers.items()
+    )
+
+
 def _remedy(topic: str, partition: int, offset: int | None) -> str:
     at = "" if offset is None or offset < 0 else f" --offset {offset}"
     return (
@@ -296,8 +328,8 @@ DYING_MEMBERS = Signature(
     "write it to a dead letter topic. Without such a partition, find what ends the processes.",
     f"{_LEAST} deaths in one group, and one client died twice: members that are restarted in turn die once. Or they "
     f"had a partition in common, and died within {_SOON_NS // units.SECOND} s after its assignment. A partition is in "
-    "common if all dead members had it, or all but one, and nobody else had it for as long. The time lost is how long "
-    "partitions of dead members had no member.",
+    "common if all dead members had it, or all but one, nobody else had it for as long, and its committed offset "
+    "stays. The time lost is how long partitions of dead members had no member.",
     lambda given: list(_findings(given)),
     (_CONNECTIONS, _COMMITTED),
     _read,

@@ -12,8 +12,9 @@ import pytest
 from kafkatap.reports.findings import Finding, Party
 from kafkatap.reports.sections.advice import findings
 from tests.support.captures import pcap_bytes, read_capture
+from tests.support.group_members import GroupMember
 from tests.support.section_runs import section_input
-from tests.support.tcp import START_NS, Segment, TcpConversation, encode, merge, request_frame, response_frame
+from tests.support.tcp import START_NS, Segment, encode, merge
 
 from .advice_samples import FOLDER, SECOND, found, truth
 
@@ -93,53 +94,9 @@ def test_a_capture_that_ends_at_the_third_death_is_silent(tmp_path: Path) -> Non
 # ------------------------------------------------------------ members of a group without a broker
 
 
-def text(value: str) -> bytes:
-    return struct.pack("!h", len(value)) + value.encode()
-
-
-def assignment(*partitions: int) -> bytes:
-    topics = struct.pack("!i", 1) + text("orders") + struct.pack(f"!i{len(partitions)}i", len(partitions), *partitions)
-    return struct.pack("!h", 0) + topics + struct.pack("!i", -1)
-
-
-class Member:
-    """A connection of a member to its coordinator, from a time in seconds on."""
-
-    def __init__(self, client: str, member: str, host: int, port: int, at: float) -> None:
-        self.client_id, self.id, self.number = client, member, 0
-        self.talk = TcpConversation(
-            (f"10.0.0.{host}", port), ("10.0.1.1", 9092), time_ns=START_NS + round(at * SECOND), isn=(port, port * 7)
-        )
-        self.talk.open()
-
-    def ask(self, api: int, version: int, request: bytes, response: bytes) -> None:
-        self.number += 1
-        self.talk.client(request_frame(api, version, self.number, self.client_id, request))
-        self.talk.wait(MS)
-        self.talk.server(response_frame(self.number, response))
-
-    def join(self, generation: int, *partitions: int) -> None:
-        asked = text("billing") + struct.pack("!ii", 10_000, 60_000) + text(self.id) + text("consumer")
-        answer = struct.pack("!hi", 0, generation) + text("range") + text("leader") + text(self.id)
-        self.ask(11, 1, asked + struct.pack("!i", 0), answer + struct.pack("!i", 0))
-        given = assignment(*partitions)
-        asked = text("billing") + struct.pack("!i", generation) + text(self.id) + struct.pack("!i", 0)
-        self.ask(14, 0, asked, struct.pack("!hi", 0, len(given)) + given)
-
-    def beat(self, at: float) -> None:
-        self.talk.time_ns = START_NS + round(at * SECOND)
-        self.ask(12, 0, text("billing") + struct.pack("!i", 1) + text(self.id), struct.pack("!h", 0))
-
-    def refused(self, error: int) -> None:
-        self.ask(12, 0, text("billing") + struct.pack("!i", 1) + text(self.id), struct.pack("!h", error))
-
-    def leave(self) -> None:
-        self.ask(13, 0, text("billing") + text(self.id), struct.pack("!h", 0))
-
-
-def named(tmp_path: Path, *members: Member, more: tuple[list[Segment], ...] = ()) -> list[Finding]:
+def named(tmp_path: Path, *members: GroupMember, more: tuple[list[Segment], ...] = ()) -> list[Finding]:
     """The findings on members of a group in which `steady` joins last, as the capture goes on."""
-    steady = Member("steady", "steady-1", 9, 9999, 0.5)
+    steady = GroupMember("steady", "steady-1", 9, 9999, 0.5)
     steady.join(1, 7)
     last = max(member.talk.time_ns for member in members)
     steady.talk.time_ns = last + SECOND
@@ -149,14 +106,16 @@ def named(tmp_path: Path, *members: Member, more: tuple[list[Segment], ...] = ()
     return [finding for finding in findings(section_input(path, "advice")) if finding.id == "dying_members"]
 
 
-def lives(clients: str, *partitions: int, **options: Any) -> list[Member]:
+def lives(clients: str, *partitions: int, **options: Any) -> list[GroupMember]:
     """Members that join each 3 s and end 1 s later. `clients`: a letter for each, of which the first has host 1.
     `partitions`: of each, or of all."""
     made = []
     for n, client in enumerate(clients):
         identity = options.get("identity") or f"{client}-{n}"
-        member = Member(client, identity, ord(client) - ord("a") + 1, 5000 + n, 1 + 3 * n)
+        member = GroupMember(client, identity, ord(client) - ord("a") + 1, 5000 + n, 1 + 3 * n)
         member.join(n + 1, partitions[n] if len(partitions) > 1 else partitions[0])
+        if "offsets" in options:
+            member.fetch_offset(1, options["offsets"][n])
         member.talk.wait(SECOND)
         if options.get("leaves"):
             member.leave()
@@ -177,6 +136,21 @@ def test_a_client_that_dies_three_times_is_named(tmp_path: Path, resets: bool) -
     assert Party("partition", "orders-1") in finding.parties
     # From its death until it joined again; nobody took the partition after the last one.
     assert finding.time_lost_ns == pytest.approx(2 * 2 * SECOND, rel=0.05)
+
+
+@pytest.mark.parametrize(("offsets", "words"), [((5, 8, 8), "stays 8"), ((-1, -1, -1), "")])
+def test_the_committed_offset_is_that_of_the_members_that_came_back(
+    tmp_path: Path, offsets: tuple[int, ...], words: str
+) -> None:
+    (finding,) = named(tmp_path, *lives("aaa", 1, offsets=offsets))
+    assert finding.numbers["committed_offset"] == offsets[-1]
+    assert f"committed offset {words}" in finding.text if words else "committed offset" not in finding.text
+
+
+def test_a_partition_whose_committed_offset_moves_on_kills_nobody(tmp_path: Path) -> None:
+    (finding,) = named(tmp_path, *lives("aaa", 1, offsets=(5, 8, 9)))
+    assert finding.party("partition") is None
+    assert "record" not in finding.remedy
 
 
 def test_three_clients_that_die_at_one_partition_are_named(tmp_path: Path) -> None:
@@ -204,7 +178,7 @@ def test_members_that_are_restarted_in_turn_are_not_named(tmp_path: Path) -> Non
 
 
 def test_a_client_whose_other_connection_lives_has_not_died(tmp_path: Path) -> None:
-    reader = Member("a", "-", 1, 6000, 0.8)
+    reader = GroupMember("a", "-", 1, 6000, 0.8)
     reader.ask(18, 0, b"", struct.pack("!hi", 0, 0))
     reader.talk.time_ns = START_NS + 20 * SECOND
     reader.ask(18, 0, b"", struct.pack("!hi", 0, 0))
@@ -220,7 +194,7 @@ def test_members_that_end_with_their_group_are_not_named(tmp_path: Path) -> None
 
 def test_a_partition_that_another_member_reads_kills_nobody(tmp_path: Path) -> None:
     """It has partition 1 for 12 s between the deaths."""
-    reader = Member("reader", "reader-1", 5, 7000, 5)
+    reader = GroupMember("reader", "reader-1", 5, 7000, 5)
     reader.join(2, 1)
     reader.beat(17)
     late = lives("aaa", 1)

@@ -11,8 +11,10 @@ import pytest
 
 from kafkatap.reports.findings import Finding
 from kafkatap.reports.sections.events import findings
-from tests.support.captures import read_bytes
+from tests.support.captures import pcap_bytes, read_bytes
+from tests.support.group_members import GroupMember
 from tests.support.section_runs import section_input
+from tests.support.tcp import START_NS, encode, merge
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "samples" / "events"
@@ -233,3 +235,28 @@ def test_captures_are_small() -> None:
     for path in FOLDER.glob("*.zst"):
         assert path.stat().st_size <= 40_000, path
         assert read_bytes(path)
+
+
+def rebalanced(tmp_path: Path, generations: int, wait_ns: int) -> list[Finding]:
+    """Two members that wait in each rebalance. The first one makes the group grow."""
+    members = [GroupMember(name, name, host, 5000 + host, 1) for host, name in enumerate("ab", 1)]
+    for number in range(1, generations + 1):
+        for member in members:
+            member.talk.time_ns = START_NS + (1 + 5 * number) * 1_000_000_000
+            member.join(number, 1, wait_ns=wait_ns)
+    path = tmp_path / "group.pcap"
+    path.write_bytes(pcap_bytes(encode(merge(*(member.talk.segments for member in members)))))
+    return [finding for finding in findings(section_input(path, "events")) if finding.id == "group_rebalanced"]
+
+
+def test_rebalances_that_repeat_cost_the_time_that_members_wait(tmp_path: Path) -> None:
+    (finding,) = rebalanced(tmp_path, 4, 500_000_000)
+    assert (finding.numbers["rebalances"], finding.severity) == (4, "warning")
+    assert finding.time_lost_ns == pytest.approx(3 * 2 * 500_000_000, rel=0.02)
+    assert "waited for each other for 3.01 s in total" in finding.text
+
+
+@pytest.mark.parametrize(("generations", "wait_ns"), [(3, 2_000_000_000), (6, 20_000_000)])
+def test_few_rebalances_and_short_ones_are_usual(tmp_path: Path, generations: int, wait_ns: int) -> None:
+    (finding,) = rebalanced(tmp_path, generations, wait_ns)
+    assert (finding.severity, finding.time_lost_ns) == ("note", 0)

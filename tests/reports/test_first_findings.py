@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kafkatap.reports.findings import Finding, Party
+from kafkatap.reports.model import ReportTable
 from kafkatap.reports.rendering.first_lines import finding_text
 from kafkatap.reports.sections.folding import folded
 from kafkatap.reports.sections.heading import heading
@@ -64,6 +65,23 @@ def test_the_same_trouble_is_one_line(name: str, finding: str, cause: str) -> No
     assert {row["cause"] for row in found} == {cause}
     roots = [row["finding"] for row in rows(SAMPLES / f"{name}.pcap.zst") if row["cause"] is None]
     assert cause in roots
+
+
+def test_rebalances_are_on_the_first_screen_by_the_time_that_members_wait() -> None:
+    """The recording has seldom rebalances too, which are notes, and slow lines that cost less."""
+    from kafkatap.reports.rendering.first_lines import first_lines
+    from kafkatap.reports.sections.summary import COLUMNS
+
+    found = rows(SAMPLES / "questions/rebalances.pcap.zst")
+    names = [column.name for column in COLUMNS]
+    table = ReportTable("summary", "Summary", COLUMNS, [tuple(row[name] for name in names) for row in found])
+    shown = [row for row in first_lines(table)[0] if row["finding"] == "group_rebalanced"]
+    costly = [row for row in found if row["finding"] == "group_rebalanced" and row["severity"] == "warning"]
+    assert [row["text"] for row in shown] == [row["text"] for row in costly]
+    assert costly
+    assert len(of("questions/rebalances", "group_rebalanced")) > len(costly)
+    costs = [row["time_lost_ns"] for row in found if row["severity"] == "warning" and row["cause"] is None]
+    assert costs == sorted(costs, reverse=True)
 
 
 @pytest.mark.parametrize("name", ["events/kill", "events/stop", "events/hang"])

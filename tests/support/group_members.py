@@ -1,0 +1,59 @@
+"""Members of a classic group without a broker: what they and their coordinator send."""
+
+from __future__ import annotations
+
+import struct
+
+from .tcp import START_NS, TcpConversation, request_frame, response_frame
+
+
+def text(value: str) -> bytes:
+    return struct.pack("!h", len(value)) + value.encode()
+
+
+def assignment(*partitions: int) -> bytes:
+    topics = struct.pack("!i", 1) + text("orders") + struct.pack(f"!i{len(partitions)}i", len(partitions), *partitions)
+    return struct.pack("!h", 0) + topics + struct.pack("!i", -1)
+
+
+class GroupMember:
+    """The connection to the coordinator of a member of `billing`, which reads `orders`, from a time in seconds on."""
+
+    def __init__(self, client: str, member: str, host: int, port: int, at: float) -> None:
+        self.client_id, self.id, self.number = client, member, 0
+        self.talk = TcpConversation(
+            (f"10.0.0.{host}", port),
+            ("10.0.1.1", 9092),
+            time_ns=START_NS + round(at * 1_000_000_000),
+            isn=(port, port * 7),
+        )
+        self.talk.open()
+
+    def ask(self, api: int, version: int, request: bytes, response: bytes, wait_ns: int = 1_000_000) -> None:
+        self.number += 1
+        self.talk.client(request_frame(api, version, self.number, self.client_id, request))
+        self.talk.wait(wait_ns)
+        self.talk.server(response_frame(self.number, response))
+
+    def join(self, generation: int, *partitions: int, wait_ns: int = 1_000_000) -> None:
+        """JoinGroup, and SyncGroup with an assignment. `wait_ns`: for the others, in JoinGroup."""
+        asked = text("billing") + struct.pack("!ii", 10_000, 60_000) + text(self.id) + text("consumer")
+        answer = struct.pack("!hi", 0, generation) + text("range") + text("leader") + text(self.id)
+        self.ask(11, 1, asked + struct.pack("!i", 0), answer + struct.pack("!i", 0), wait_ns)
+        given = assignment(*partitions)
+        asked = text("billing") + struct.pack("!i", generation) + text(self.id) + struct.pack("!i", 0)
+        self.ask(14, 0, asked, struct.pack("!hi", 0, len(given)) + given)
+
+    def fetch_offset(self, partition: int, offset: int) -> None:
+        place = struct.pack("!i", 1) + text("orders") + struct.pack("!ii", 1, partition)
+        self.ask(9, 1, text("billing") + place, place + struct.pack("!q", offset) + text("") + struct.pack("!h", 0))
+
+    def beat(self, at: float) -> None:
+        self.talk.time_ns = START_NS + round(at * 1_000_000_000)
+        self.ask(12, 0, text("billing") + struct.pack("!i", 1) + text(self.id), struct.pack("!h", 0))
+
+    def refused(self, error: int) -> None:
+        self.ask(12, 0, text("billing") + struct.pack("!i", 1) + text(self.id), struct.pack("!h", error))
+
+    def leave(self) -> None:
+        self.ask(13, 0, text("billing") + text(self.id), struct.pack("!h", 0))
