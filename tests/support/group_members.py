@@ -17,10 +17,10 @@ def assignment(*partitions: int) -> bytes:
 
 
 class GroupMember:
-    """The connection to the coordinator of a member of `billing`, which reads `orders`, from a time in seconds on."""
+    """The connection to the coordinator of a member of a group that reads `orders`, from a time in seconds on."""
 
-    def __init__(self, client: str, member: str, host: int, port: int, at: float) -> None:
-        self.client_id, self.id, self.number = client, member, 0
+    def __init__(self, client: str, member: str, host: int, port: int, at: float, group: str = "billing") -> None:
+        self.client_id, self.id, self.number, self.group = client, member, 0, group
         self.talk = TcpConversation(
             (f"10.0.0.{host}", port),
             ("10.0.1.1", 9092),
@@ -37,23 +37,30 @@ class GroupMember:
 
     def join(self, generation: int, *partitions: int, wait_ns: int = 1_000_000) -> None:
         """JoinGroup, and SyncGroup with an assignment. `wait_ns`: for the others, in JoinGroup."""
-        asked = text("billing") + struct.pack("!ii", 10_000, 60_000) + text(self.id) + text("consumer")
+        asked = text(self.group) + struct.pack("!ii", 10_000, 60_000) + text(self.id) + text("consumer")
         answer = struct.pack("!hi", 0, generation) + text("range") + text("leader") + text(self.id)
         self.ask(11, 1, asked + struct.pack("!i", 0), answer + struct.pack("!i", 0), wait_ns)
         given = assignment(*partitions)
-        asked = text("billing") + struct.pack("!i", generation) + text(self.id) + struct.pack("!i", 0)
+        asked = text(self.group) + struct.pack("!i", generation) + text(self.id) + struct.pack("!i", 0)
         self.ask(14, 0, asked, struct.pack("!hi", 0, len(given)) + given)
 
     def fetch_offset(self, partition: int, offset: int) -> None:
         place = struct.pack("!i", 1) + text("orders") + struct.pack("!ii", 1, partition)
-        self.ask(9, 1, text("billing") + place, place + struct.pack("!q", offset) + text("") + struct.pack("!h", 0))
+        self.ask(9, 1, text(self.group) + place, place + struct.pack("!q", offset) + text("") + struct.pack("!h", 0))
 
     def beat(self, at: float) -> None:
         self.talk.time_ns = START_NS + round(at * 1_000_000_000)
-        self.ask(12, 0, text("billing") + struct.pack("!i", 1) + text(self.id), struct.pack("!h", 0))
+        self.ask(12, 0, text(self.group) + struct.pack("!i", 1) + text(self.id), struct.pack("!h", 0))
 
     def refused(self, error: int) -> None:
-        self.ask(12, 0, text("billing") + struct.pack("!i", 1) + text(self.id), struct.pack("!h", error))
+        self.ask(12, 0, text(self.group) + struct.pack("!i", 1) + text(self.id), struct.pack("!h", error))
 
     def leave(self) -> None:
-        self.ask(13, 0, text("billing") + text(self.id), struct.pack("!h", 0))
+        self.ask(13, 0, text(self.group) + text(self.id), struct.pack("!h", 0))
+
+    def commit(self, error: int) -> None:
+        """OffsetCommit of a record of partition 1."""
+        asked = text(self.group) + struct.pack("!i", 1) + text(self.id) + struct.pack("!q", -1) + struct.pack("!i", 1)
+        place = text("orders") + struct.pack("!ii", 1, 1)
+        self.ask(8, 2, asked + place + struct.pack("!q", 5) + text(""),
+                 struct.pack("!i", 1) + place + struct.pack("!h", error))  # fmt: skip
