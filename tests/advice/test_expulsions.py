@@ -27,6 +27,8 @@ def test_a_refused_commit_belongs_to_the_group_of_its_connection(tmp_path: Path)
         billing.talk.wait(2_000_000_000)
         billing.id = f"app-1-{number}"
         billing.join(2 + number, 1)
+    shipping.talk.time_ns = billing.talk.time_ns + 1_000_000_000
+    shipping.join(9, 1)
     path = tmp_path / "groups.pcap"
     path.write_bytes(pcap_bytes(encode(merge(billing.talk.segments, shipping.talk.segments))))
     found = [one for one in findings(section_input(path, "advice")) if one.id == "expelled_members"]
