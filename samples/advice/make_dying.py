@@ -23,7 +23,7 @@ from typing import Any
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parents[1]))
 
-from confluent_kafka import Consumer, Producer, TopicPartition  # noqa: E402
+from confluent_kafka import Consumer, Message, Producer, TopicPartition  # noqa: E402
 
 from tests.support.questions import Scene, now_ms, question_main, stage  # noqa: E402
 
@@ -35,10 +35,18 @@ PROPERTIES = {
     "group.consumer.min.heartbeat.interval.ms": "500",
     "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
 }
-USUAL = {"auto.offset.reset": "earliest", "auto.commit.interval.ms": 1000, "enable.auto.offset.store": False,
-         "fetch.wait.max.ms": 5000}  # fmt: skip
-CLASSIC = {"group.id": "label-print", "session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
-NEXT = {"group.id": "customs", "group.protocol": "consumer"}
+USUAL: dict[str, Any] = {
+    "auto.offset.reset": "earliest",
+    "auto.commit.interval.ms": 1000,
+    "enable.auto.offset.store": False,
+    "fetch.wait.max.ms": 5000,
+}
+CLASSIC: dict[str, Any] = {
+    "group.id": "label-print",
+    "session.timeout.ms": SESSION_MS,
+    "heartbeat.interval.ms": HEARTBEAT_MS,
+}
+NEXT: dict[str, Any] = {"group.id": "customs", "group.protocol": "consumer"}
 MEMBERS = {"label-1": CLASSIC, "label-2": CLASSIC, "label-3": CLASSIC, "customs-1": NEXT, "customs-2": NEXT}
 RESTARTED = ("label-3", "customs-2")
 
@@ -84,7 +92,10 @@ def poison(made: Scene) -> list[int]:
     """Write half of a record to partition 1: the partition and the offset."""
     found: list[int] = []
     producer = Producer({"bootstrap.servers": made.ops, "log_level": 0})
-    written = lambda _, message: found.extend((message.partition(), message.offset()))  # noqa: E731
+
+    def written(_: Any, message: Message) -> None:
+        found.extend((message.partition() or 0, message.offset() or 0))
+
     producer.produce("shipments", b'{"parcel": "4711', partition=1, on_delivery=written)
     producer.flush(20)
     return found
