@@ -24,7 +24,7 @@ from .expulsions import EXPULSIONS
 from .member_events import EXPELLED, FENCED, JOINED, KINDS, LAST, LEFT, OWNS, SYNCED, member_events
 from .parties import broker_party, client_option, client_parties
 from .signature import Signature
-from .sums import rows_of
+from .sums import exchanges_of_clients, rows_of
 
 #: Of one group. One or two may be a deployment.
 _LEAST = 3
@@ -40,7 +40,7 @@ _MOST_PARTITIONS = 1000
 _CONNECTIONS = CountForm(
     "advice.members-connections",
     {"client_id": TEXT, "client_ip": ADDRESS, "connection": NUMBER},
-    {"connections": SUM, "first": MIN, "last": MAX, "closed_at": MAX},
+    {"connections": SUM, "exchanges": SUM, "first": MIN, "last": MAX, "closed_at": MAX},
     {"client_id": OTHER, "client_ip": -1, "connection": -1},
     newest="last",
 )
@@ -73,7 +73,8 @@ def _read_connections(rows: Array, tally: Tally) -> None:
         mine = rows[at]
         closed = np.where(mine["closed_by"] == 0, mine["closed_at"], 0)
         tally.add(_CONNECTIONS.name, {name: mine[name] for name in _CONNECTIONS.keys}, {
-            "connections": 1, "first": mine["first"], "last": mine["last"], "closed_at": closed,
+            "connections": 1, "exchanges": mine["exchanges"], "first": mine["first"], "last": mine["last"],
+            "closed_at": closed,
         })  # fmt: skip
 
 
@@ -149,17 +150,24 @@ class _Connections:
 
     def __init__(self, given: SectionInput) -> None:
         self.closed: dict[int, int] = {}
+        self._left_out = Counter[tuple[int, int]]()
+        self._left_out.subtract(exchanges_of_clients(given))
         spans: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
         for row in rows_of(given, _CONNECTIONS):
             self.closed[row["connection"]] = row["closed_at"]
             end = row["closed_at"] if row["closed_at"] > 0 else row["last"]
             spans[row["client_id"], row["client_ip"]].append((row["first"], end))
+            self._left_out[row["client_id"], row["client_ip"]] += row["exchanges"]
         self._firsts: dict[tuple[int, int], list[int]] = {}
         self._latest: dict[tuple[int, int], list[int]] = {}  # the last end of those that began until then
         for client, mine in spans.items():
             mine.sort()
             self._firsts[client] = [first for first, _ in mine]
             self._latest[client] = list(accumulate((end for _, end in mine), max))
+
+    def is_read(self, client: tuple[int, int]) -> bool:
+        """Whether all exchanges of a client were read: a selection may leave out that it leaves the group."""
+        return self._left_out[client] <= 0
 
     def has_another(self, client: tuple[int, int], time: int) -> bool:
         """Whether a client uses a connection after a time that it had before."""
@@ -179,7 +187,7 @@ def _find_dead(given: SectionInput, groups: dict[int, list[_Life]]) -> None:
             if closed <= 0 or others <= closed or not life.members or life.has_left:
                 continue
             is_back = any(last.get((group, member), 0) > closed for member in life.members)
-            if not is_back and not connections.has_another(life.client, closed):
+            if connections.is_read(life.client) and not is_back and not connections.has_another(life.client, closed):
                 life.died = closed
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import WAITS
+from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, WAITS
 
 from ..counting import tally
 from ..counting.rollup import group_columns, roll_up
@@ -72,6 +73,20 @@ def sums_of_clients(given: SectionInput, api_key: int) -> dict[Client, dict[str,
         (int(client or 0), int(ip or 0)): {name: int(column[row]) for name, column in rolled.values.items()}
         for row, (client, ip) in enumerate(rolled.keys)
     }
+
+
+def exchanges_of_clients(given: SectionInput) -> Counter[Client]:
+    """How many exchanges of each client were read, with responses of which the request was not captured."""
+    counts = given.counts
+    counts.finish()
+    columns = group_columns(counts.groups, tally.GROUP_KEY)
+    sums = counts.groups.value_rows()[:, : ORPHAN_RESPONSE + 1].sum(axis=1)
+    found = Counter[Client]()
+    for client, ip, exchanges in zip(
+        columns["client_id"].tolist(), columns["client_ip"].tolist(), sums.tolist(), strict=True
+    ):
+        found[client, ip] += exchanges
+    return found
 
 
 def rows_of(given: SectionInput, form: CountForm) -> Iterator[dict[str, int]]:

@@ -11,6 +11,7 @@ import pytest
 
 from kafkatap.reports.findings import Finding, Party
 from kafkatap.reports.sections.advice import findings
+from kafkatap.selection import Selection
 from tests.support.captures import pcap_bytes, read_capture
 from tests.support.group_members import GroupMember
 from tests.support.section_runs import section_input
@@ -80,6 +81,13 @@ def test_members_that_skip_the_record_are_not_named() -> None:
     assert words["skipped"] >= 2
     assert words["died"] == 0
     assert len(deaths("dying-right", "label-print")) == 1
+
+
+def test_a_selection_of_some_requests_shows_no_deaths() -> None:
+    """A LeaveGroup would be left out."""
+    selection = Selection.of(apis=["JoinGroup", "SyncGroup", "ConsumerGroupHeartbeat"])
+    given = section_input(FOLDER / "dying.pcap.zst", "advice", selection=selection)
+    assert "dying_members" not in [finding.id for finding in findings(given)]
 
 
 def test_a_capture_that_ends_at_the_third_death_is_silent(tmp_path: Path) -> None:
