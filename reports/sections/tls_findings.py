@@ -85,20 +85,26 @@ def _certificates(rows: list[dict[str, int]], context: Context) -> Finding | Non
         return None
     end, name, broker = due[0]
     others = f"; {len(due) - 1:,} more" if len(due) > 1 else ""
-    text = f"{name} of {broker} {expiry_text(end, at)}{others}"
+    text = f"{name} of {broker} {expiry_text(end, at, context.first)}{others}"
+    is_within = context.first is not None and context.first <= end < at
     return Finding(
-        "certificate", ERROR if end < at else WARNING, "certificate", text,
+        "certificate", ERROR if end < at else WARNING, "certificate", text, begin=end if is_within else None,
         numbers={"certificates": len(due), "expires": units.iso(end), "subject": name},
         parties=(Party("host", broker),), options=_SHOWN,
     )  # fmt: skip
 
 
-def expiry_text(end: int, at: int) -> str:
-    """`expired on 2026-01-02, 5 days before`, `expires on 2026-01-02, in 12 days`. Times are ns since the epoch."""
+def expiry_text(end: int, at: int, since: int | None = None) -> str:
+    """`expired on 2026-01-02, 5 days before`, `expires on 2026-01-02, in 12 days`. `since`, `at`: first and last time of
+    the capture, ns since the epoch."""
     days = abs(end - at) // (86_400 * units.SECOND)
     many = f"{days:,} day{'' if days == 1 else 's'}"
     date = units.iso(end)[:10]
-    return f"expired on {date}, {many} before this capture ended" if end < at else f"expires on {date}, in {many}"
+    if end >= at:
+        return f"expires on {date}, in {many}"
+    if since is not None and end >= since:
+        return f"expired on {date} at {units.clock(end, True, 0)} UTC, while this was captured"
+    return f"expired on {date}, {many} before this capture ended"
 
 
 def _encrypted(context: Context) -> Finding | None:

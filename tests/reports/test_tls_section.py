@@ -7,6 +7,7 @@ import io
 import numpy as np
 import pytest
 
+from kafkatap.reports import units
 from kafkatap.reports.batch import (
     D_DECRYPTED,
     D_FAILED_HANDSHAKE,
@@ -28,7 +29,7 @@ from kafkatap.reports.encryption import encryption_of
 from kafkatap.reports.model import Report
 from kafkatap.reports.questions.section_counts import SectionCounts
 from kafkatap.reports.rendering.text import write_text
-from kafkatap.reports.sections.tls_findings import tls_findings
+from kafkatap.reports.sections.tls_findings import expiry_text, tls_findings
 from kafkatap.reports.tables import connections_table
 from kafkatap.reports.tls_names import ALERTS, SUITES, VERSIONS, alert_name, suite_name, version_name
 from kafkatap.selection import Selection, Selector
@@ -316,3 +317,10 @@ def test_names_from_the_wire_are_escaped() -> None:
     write_text(made, out, width=160)
     assert "red" in out.getvalue()
     assert "\x1b" not in out.getvalue()
+
+
+def test_a_certificate_that_expires_while_it_is_captured() -> None:
+    day = 86_400 * units.SECOND
+    end = 20_000 * day + 3 * 3600 * units.SECOND
+    assert expiry_text(end, end + day, end - day) == "expired on 2024-10-04 at 03:00:00 UTC, while this was captured"
+    assert expiry_text(end, end + day, end + 1) == "expired on 2024-10-04, 1 day before this capture ended"
