@@ -95,8 +95,8 @@ def _certificates(rows: list[dict[str, int]], context: Context) -> Finding | Non
 
 
 def expiry_text(end: int, at: int, since: int | None = None) -> str:
-    """`expired on 2026-01-02, 5 days before`, `expires on 2026-01-02, in 12 days`. `since`, `at`: first and last time of
-    the capture, ns since the epoch."""
+    """`expired on 2026-01-02, 5 days before`, `expires on 2026-01-02, in 12 days`. `since`, `at`: the first and
+    last time of the capture, ns since the epoch."""
     days = abs(end - at) // (86_400 * units.SECOND)
     many = f"{days:,} day{'' if days == 1 else 's'}"
     date = units.iso(end)[:10]
