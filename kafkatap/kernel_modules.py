@@ -32,6 +32,8 @@ KERNEL_MODULES = (
     "kafkatap.reports.counting.histogram",
     "kafkatap.reports.counting.tally",
     "kafkatap.reports.questions.matching",
+    "kafkatap.reports.questions.notable",
+    "kafkatap.reports.sections.event_answers",
     "kafkatap.splits.chains",
     "kafkatap.tls.chunk_rows",
     "kafkatap.tls.key_log_lines",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ..batch import Array, Context
+from ..batch import Array, Batch, Context
 from ..findings import Finding
 from ..model import Column, ReportTable
 from .count_forms import CountForm
@@ -33,6 +33,9 @@ class Section(NamedTuple):
     `under_selection`: a note on its first table if exchanges are selected. `findings(input)`: what the first lines of
     the report say of it. `made_of`: modules of `reports.sections` that read for it, and are loaded with it: several
     sections may be made of the same counts.
+
+    `reads_notable`: `read` needs only notable exchanges (`notable`), and results with error codes. `read_batch(batch,
+    tally)` reads all exchanges of a batch, before others are left out.
     """
 
     name: str
@@ -47,6 +50,8 @@ class Section(NamedTuple):
     under_selection: str = ""
     findings: Callable[[SectionInput], Sequence[Finding]] | None = None
     made_of: Sequence[str] = ()
+    reads_notable: bool = False
+    read_batch: Callable[[Batch, Tally], None] | None = None
 
 
 def reads_nothing(gathered: Gathered, tally: Tally) -> None:

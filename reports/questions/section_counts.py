@@ -6,7 +6,7 @@ counts by `names` rows for each form, of events by EVENTS rows for each section,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,11 @@ import numpy as np
 from kafkatap.kernels.arrays import joined
 
 from ..batch import Array, Batch, Names
+from ..counting.count_table import CountTable
 from .count_forms import ADDRESS, TEXT, FormCounts, empty_values
 from .event_rows import EVENT, EVENT_ADDRESSES, EVENT_TEXTS, in_order
 from .gathered import Gathered
+from .notable import NotableExchanges
 from .registry import load_sections
 
 #: Exchanges, and facts, that are gathered before they are counted: few enough that they stay in the caches.
@@ -64,6 +66,10 @@ class Tally:
         found = self._counts.forms[form]
         return found.keys(), found.values()
 
+    def table(self, form: str) -> CountTable:
+        """The table of a form, for a kernel that adds to it."""
+        return self._counts.forms[form].table
+
     def note(self, events: Array) -> None:
         """Add EVENT rows to those of the section."""
         self._counts.note(self._section, events)
@@ -88,9 +94,18 @@ class SectionCounts:
         self._events: dict[str, list[Array]] = {section.name: [] for section in self.sections}
         self._batches: list[Batch] = []
         self._gathered = [0, 0]
+        self._notable = NotableExchanges() if all(section.reads_notable for section in self.sections) else None
 
     def add(self, batch: Batch) -> None:
         """Add a batch, whose arrays stay as they are."""
+        for section in self.sections:
+            if section.read_batch is not None:
+                section.read_batch(batch, Tally(self, section.name))
+                self._limit(form.name for form in section.forms)
+        if self._notable is not None:
+            batch = self._notable.of(batch)
+            if not (len(batch.exchanges) or batch.estimates is not None or batch.tokens is not None):
+                return
         self._batches.append(batch)
         self._gathered[0] += len(batch.exchanges) + (0 if batch.estimates is None else len(batch.estimates))
         self._gathered[1] += 0 if batch.facts is None else len(batch.facts)
@@ -105,19 +120,19 @@ class SectionCounts:
         self._batches, self._gathered = [], [0, 0]
         for section in self.sections:
             section.read(gathered, Tally(self, section.name))
-        self._limit()
+        self._limit(self.forms)
 
     def add_connections(self, rows: Array) -> None:
         """Add connections that ended (CONNECTION_ROW), each once."""
         for section in self.sections:
             if section.read_connections is not None and len(rows):
                 section.read_connections(rows, Tally(self, section.name))
-        self._limit()
+        self._limit(self.forms)
 
-    def _limit(self) -> None:
-        for name, counts in self.forms.items():
-            if len(counts) > self._names:
-                self.forms[name] = counts.without_small_rows(self._names, self._other())
+    def _limit(self, forms: Iterable[str]) -> None:
+        for name in forms:
+            if len(self.forms[name]) > self._names:
+                self.forms[name] = self.forms[name].without_small_rows(self._names, self._other())
 
     def note(self, section: str, events: Array) -> None:
         """Add events of a section."""
@@ -159,7 +174,7 @@ class SectionCounts:
                 self.note(section, part)
         for section, count in other.dropped.items():
             self.dropped[section] = self.dropped.get(section, 0) + count
-        self._limit()
+        self._limit(self.forms)
 
     def renumber(self, strings: Array, addresses: Array) -> None:
         """Change the numbers of strings and addresses: int64, the new number of each old one."""
@@ -195,7 +210,7 @@ class SectionCounts:
     def __getstate__(self) -> dict[str, Any]:
         """For other processes, which can merge these counts, but not add to them."""
         self.finish()
-        state = {name: value for name, value in self.__dict__.items() if name not in ("sections", "_other")}
+        state = {name: value for name, value in self.__dict__.items() if name not in ("sections", "_other", "_notable")}
         state["forms"] = {
             name: (c.table.key_rows().copy(), c.table.value_rows().copy(), c.histograms.keys, c.histograms.counts)
             for name, c in self.forms.items()

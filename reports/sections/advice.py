@@ -93,6 +93,7 @@ def _section(
         under_selection=READ_SELECTED if is_main else "",
         findings=findings if is_main else None,
         made_of=made_of,
+        reads_notable=True,
     )
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from ..batch import Array, Context, endpoint
 from ..findings import Party
 from ..questions.section import SectionInput
-from .event_counts import ANSWERS, CONNECTIONS, NODE_ADDRESSES, NODES
+from .event_answers import ANSWERS
+from .event_counts import CONNECTIONS, NODE_ADDRESSES, NODES
 
 _PORT_BITS = 16
 

@@ -16,8 +16,9 @@ from kafkatap.dissector.kafka.error_codes import error_name
 from ..counting.rollup import api_label
 from ..findings import NOTE, WARNING, Finding, Party
 from ..units import duration
+from .event_answers import SECOND
 from .event_brokers import clients_text, node_label
-from .event_counts import CREATED, DELETED, REBALANCES, SECOND
+from .event_counts import CREATED, DELETED, REBALANCES
 from .event_effects import AFTER_NS, CODES
 from .event_timeline import Seen, around, runs
 

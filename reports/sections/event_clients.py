@@ -12,7 +12,8 @@ from ..findings import NOTE, WARNING, Finding, Party
 from ..units import duration
 from .clients import SLOW_NS
 from .connections import STORM_RATE
-from .event_counts import SECOND, THROTTLED
+from .event_answers import SECOND
+from .event_counts import THROTTLED
 from .event_timeline import Seen, around, runs
 
 #: Throttled responses that are farther apart are two events: Kafka's quotas are of the last 11 s (quota.window.num

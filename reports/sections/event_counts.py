@@ -28,11 +28,10 @@ from ..counting.count_table import MAX, MIN, SUM
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.event_rows import events_of, events_of_facts
 from ..questions.gathered import FactRows, Gathered
+from ..questions.notable import WAIT_NS
 from ..questions.section_counts import Tally
+from .event_answers import ANSWERS, SECOND
 
-SECOND = 1_000_000_000
-#: A wait of this length is noted. Clients repeat a SYN, and TCP a lost segment several times, within it.
-WAIT_NS = SECOND
 WAIT, HEARTBEAT, REGISTERED, CREATED, DELETED, COORDINATOR = range(1, 7)
 #: APIs that a broker answers from what it has in memory. All others may wait for a quorum, a follower or a member.
 #: Produce is one of them unless acks is -1, Fetch beyond its max_wait_ms.
@@ -48,12 +47,6 @@ FACTS = (
 
 _PAIR = {"client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER}
 _NO_PAIR = {"client_ip": -1, "broker_ip": -1, "broker_port": -1, "second": -1}
-ANSWERS = CountForm(
-    "events.answers",
-    {**_PAIR, "client_id": TEXT, "second": NUMBER},
-    {"last": MAX, "first": MIN, "answers": SUM, "packet": MIN},
-    {**_NO_PAIR, "client_id": OTHER},
-)
 CONNECTIONS = CountForm(
     "events.connections",
     {**_PAIR, "client_id": TEXT, "second": NUMBER},
@@ -105,8 +98,8 @@ _ENDS = ("client_ip", "broker_ip", "broker_port")
 
 
 def read(gathered: Gathered, tally: Tally) -> None:
-    """Count answers, errors and throttled responses; note rare requests and waits."""
-    _read_answers(gathered, tally)
+    """Count errors and throttled responses; note rare requests and waits. `event_answers` counts answers."""
+    _read_waits(gathered, tally)
     _read_errors(gathered, tally)
     _read_brokers(gathered, tally)
     _read_leaders(gathered, tally)
@@ -114,22 +107,13 @@ def read(gathered: Gathered, tally: Tally) -> None:
     _read_rebalances(gathered, tally)
 
 
-def _read_answers(gathered: Gathered, tally: Tally) -> None:
-    """Count the answers of each second, and note waits."""
+def _read_waits(gathered: Gathered, tally: Tally) -> None:
+    """Count throttled responses, and note waits."""
     rows, outcome = gathered.exchanges, gathered.column("outcome")
-    last, first = gathered.column("response_last"), gathered.column("response_first")
-    answered = np.flatnonzero(outcome == ANSWERED)
-    if len(answered):
-        ends = last[answered]
-        tally.add(
-            ANSWERS.name,
-            {**{name: gathered.column(name)[answered] for name in (*_ENDS, "client_id")}, "second": ends // SECOND},
-            {"last": ends, "first": ends, "answers": 1, "packet": rows["response_packet_last"][answered]},
-        )
-        throttled = answered[gathered.column("throttle_time_ms")[answered] > 0]
-        if len(throttled):
-            _add_throttled(gathered, tally, throttled)
-    total = first - gathered.column("request_last")
+    throttled = np.flatnonzero((outcome == ANSWERED) & (gathered.column("throttle_time_ms") > 0))
+    if len(throttled):
+        _add_throttled(gathered, tally, throttled)
+    total = gathered.column("response_first") - gathered.column("request_last")
     waited = (outcome == ANSWERED) & (total >= WAIT_NS)
     late = np.flatnonzero(waited)
     late = late[_beyond_own_wait(rows[late], total[late]) >= WAIT_NS]

@@ -10,8 +10,8 @@ from kafkatap.dissector.kafka.error_codes import error_name
 
 from ..batch import Array
 from ..model import Scalar
+from .event_answers import SECOND
 from .event_brokers import clients_text
-from .event_counts import SECOND
 from .event_timeline import Seen
 
 #: Error codes that follow from a broker that is gone or comes back: its leaders, coordinators, replicas and members.

@@ -23,8 +23,9 @@ from ..batch import Array
 from ..findings import ERROR, NOTE, WARNING, Finding, Party
 from ..model import Scalar
 from ..units import duration
+from .event_answers import SECOND
 from .event_brokers import clients_text
-from .event_counts import SECOND, THROTTLED
+from .event_counts import THROTTLED
 from .event_effects import Effects, effects_of
 from .event_timeline import Gap, Seen
 from .own_brokers import has_own_name

@@ -15,9 +15,9 @@ from kafkatap.dissector.dtypes import ANSWERED, NO_TIME
 from .. import units
 from ..batch import Array
 from ..questions.section import SectionInput
+from .event_answers import ANSWERS, SECOND
 from .event_brokers import Brokers, codes_of
 from .event_counts import (
-    ANSWERS,
     CONNECTIONS,
     COORDINATOR,
     ERRORS,
@@ -26,7 +26,6 @@ from .event_counts import (
     LINKS,
     NODES,
     RESENT_PACKETS,
-    SECOND,
     WAIT,
 )
 

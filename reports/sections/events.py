@@ -13,6 +13,7 @@ from ..findings import Finding
 from ..model import Column, ReportTable, Value
 from ..questions.section import READ_SELECTED, Section, SectionInput
 from .commands import command
+from .event_answers import read_batch
 from .event_changes import cause_of, changes
 from .event_clients import client_events, note_losses
 from .event_counts import FACTS, FORMS, read, read_connections
@@ -71,4 +72,6 @@ SECTION = Section(
     read_connections,
     under_selection=READ_SELECTED,
     findings=findings,
+    reads_notable=True,
+    read_batch=read_batch,
 )
