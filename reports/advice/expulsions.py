@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED
+from kafkatap.kernels.arrays import distinct_values, is_among
 
 from .. import units
 from ..batch import Array, rows_of
@@ -72,7 +73,7 @@ def _note_joins(gathered: Gathered, tally: Tally) -> None:
 def _note_leaves(gathered: Gathered, tally: Tally) -> None:
     tops, members = gathered.facts("leave group"), gathered.facts("leaving member")
     group = gathered.top("leave group", "group")
-    alone = tops.where(~np.isin(tops.exchange, members.exchange))
+    alone = tops.where(~is_among(tops.exchange, members.exchange))
     _noted(gathered, tally, alone, _LEFT, s0=alone["group"], s1=alone["member"])
     _noted(gathered, tally, members, _LEFT, s0=group[members.exchange], s1=members["member"], s3=members["reason"])
     rows = gathered.facts("consumer heartbeat")
@@ -81,11 +82,11 @@ def _note_leaves(gathered: Gathered, tally: Tally) -> None:
 
 
 def _note_errors(gathered: Gathered, tally: Tally) -> None:
-    codes = gathered.results[np.isin(gathered.results["error_code"], _ERRORS)]
+    codes = gathered.results[is_among(gathered.results["error_code"], _ERRORS)]
     if not len(codes):
         return
-    at = np.unique(rows_of(gathered.column("exchange"), codes["exchange"]))
-    at = at[(at >= 0) & np.isin(gathered.column("api_key")[at], _APIS)]
+    at = distinct_values(rows_of(gathered.column("exchange"), codes["exchange"]))
+    at = at[(at >= 0) & is_among(gathered.column("api_key")[at], _APIS)]
     group = np.full(len(gathered.exchanges), -1, np.int64)
     for kind in ("join group", "heartbeat", "sync group", "consumer heartbeat"):
         rows = gathered.facts(kind)

@@ -57,7 +57,7 @@ def _read(gathered: Gathered, tally: Tally) -> None:
     at = gathered.of_api(API_VERSIONS, AUTHENTICATE)
     if not len(at):
         return
-    rows, failed = gathered.exchanges[at], np.zeros(len(gathered.exchanges), bool)
+    rows, failed = gathered.rows(at), np.zeros(len(gathered.exchanges), bool)
     has_code = gathered.results["error_code"] != 0
     failed[rows_at(gathered.column("exchange"), gathered.results["exchange"][has_code])] = True
     is_first, ids = rows["api_key"] == API_VERSIONS, rows["correlation_id"]

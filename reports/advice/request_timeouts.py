@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, UNANSWERED
+from kafkatap.kernels.arrays import is_among
 
 from .. import units
 from ..batch import P_KAFKA, Array
@@ -62,10 +63,10 @@ def _read(gathered: Gathered, tally: Tally) -> None:
     outcome, total, api = (gathered.column(name) for name in ("outcome", "total_ns", "api_key"))
     is_long = (outcome == ANSWERED) & (total >= LONG_NS)
     chosen = np.flatnonzero(is_long | (outcome == UNANSWERED))
-    chosen = chosen[~np.isin(api[chosen], _OTHER_TIMEOUT)]
+    chosen = chosen[~is_among(api[chosen], _OTHER_TIMEOUT)]
     if not len(chosen):
         return
-    rows = gathered.exchanges[chosen]
+    rows = gathered.rows(chosen)
     keys = {name: rows[name] for name in ("connection", *_WHO)} | {"slot": rows["correlation_id"] % _SLOTS}
     tally.add(_WAITS.name, keys, {
         "requests": 1, "asked": rows["request_first"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
+from kafkatap.kernels.arrays import is_among
 
 from ..batch import Array
 from ..findings import Finding
@@ -70,5 +70,5 @@ def section_of(signature: Signature) -> str:
 def events_of_kind(given: SectionInput, signature: Signature, *kinds: int) -> Array:
     """The EVENT rows of some kinds of a signature, in order of time."""
     events = given.events(section_of(signature))
-    found: Array = events[np.isin(events["kind"], kinds)]
+    found: Array = events[is_among(events["kind"], kinds)]
     return found

@@ -186,6 +186,12 @@ class CountTable:
         find_rows(probes, self.keys, self.slots, int(self.used[SEED]), out, self.width)
         return out
 
+    def put_in_order(self, order: Array) -> None:
+        """Put the rows in another order: all their numbers."""
+        for rows in (self.key_rows(), self.value_rows()):
+            rows[:] = rows[order]
+        self._fill_slots()
+
     def merge(self, other: CountTable) -> None:
         """Add all rows of another table with the same columns."""
         self.add(other.key_rows(), other.value_rows())

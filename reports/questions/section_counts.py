@@ -39,6 +39,15 @@ def _ranks(numbers: Array, name: Callable[[int], Any]) -> Array:
     return found
 
 
+def _numbers_in(columns: Sequence[Array]) -> Array:
+    """The numbers in some columns (-1: none), ascending: int64."""
+    is_used = np.zeros(2 + max((int(column.max()) for column in columns), default=-1), bool)
+    for column in columns:
+        is_used[column] = True
+    found: Array = np.flatnonzero(is_used[:-1])  # the last one is that of -1
+    return found
+
+
 class Tally:
     """Where a section's `read` puts what it found."""
 
@@ -158,7 +167,9 @@ class SectionCounts:
             TEXT: _ranks(texts, lambda n: names.strings[n] or b""),
             ADDRESS: _ranks(addresses, names.addresses.__getitem__),
         }
-        self.forms = {name: counts.in_order(ranks) if len(counts) else counts for name, counts in self.forms.items()}
+        for counts in self.forms.values():
+            if len(counts):
+                counts.put_in_order(ranks)
 
     def forget_events(self, section: str, before: int) -> None:
         """Drop the events of a section from before a time, ns since the epoch."""
@@ -195,17 +206,16 @@ class SectionCounts:
     def names_used(self) -> tuple[Array, Array]:
         """The numbers of strings and of addresses in counts and events, ascending: int64 (n,) each."""
         self.finish()
-        found: dict[str, list[Array]] = {TEXT: [np.zeros(0, np.int64)], ADDRESS: [np.zeros(0, np.int64)]}
+        found: dict[str, list[Array]] = {TEXT: [], ADDRESS: []}
         for counts in self.forms.values():
-            for kind, column in zip(counts.form.keys.values(), counts.table.key_rows().T, strict=True):
-                if kind in found:
-                    found[kind].append(np.unique(column))
-        for parts in self._events.values():
-            for part in parts:
-                for names, kind in ((EVENT_TEXTS, TEXT), (EVENT_ADDRESSES, ADDRESS)):
-                    found[kind].extend(np.unique(part[name]).astype(np.int64) for name in names)
-        strings, addresses = (np.unique(np.concatenate(found[kind])) for kind in (TEXT, ADDRESS))
-        return strings[strings >= 0], addresses[addresses >= 0]
+            if len(counts):
+                for kind, column in zip(counts.form.keys.values(), counts.table.key_rows().T, strict=True):
+                    if kind in found:
+                        found[kind].append(column)
+        for part in (part for parts in self._events.values() for part in parts if len(part)):
+            for names, kind in ((EVENT_TEXTS, TEXT), (EVENT_ADDRESSES, ADDRESS)):
+                found[kind].extend(part[name] for name in names)
+        return _numbers_in(found[TEXT]), _numbers_in(found[ADDRESS])
 
     def __getstate__(self) -> dict[str, Any]:
         """For other processes, which can merge these counts, but not add to them."""

@@ -22,6 +22,7 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, FETCHES, NO_INT32, NO_REPLY_EXPECTED, NO_TIME, ORPHAN_RESPONSE
 from kafkatap.dissector.facts.fact_rows import NO_NUMBER
+from kafkatap.kernels.arrays import distinct_values, is_among
 
 from ..batch import H_COMPLETE, H_NOT_CAPTURED, H_REFUSED, H_UNANSWERED, NOT_CLOSED, P_FOREIGN, Array
 from ..counting.count_table import MAX, MIN, SUM
@@ -118,13 +119,13 @@ def _read_waits(gathered: Gathered, tally: Tally) -> None:
     late = np.flatnonzero(waited)
     late = late[_beyond_own_wait(rows[late], total[late]) >= WAIT_NS]
     silent = np.flatnonzero((outcome != ANSWERED) & (outcome != NO_REPLY_EXPECTED) & (outcome != ORPHAN_RESPONSE))
-    chosen = np.union1d(late, silent)
+    chosen = distinct_values(np.concatenate((late, silent)))
     if len(chosen):
         events = events_of(gathered, chosen, WAIT, at_request=True)
         mine = rows[chosen]
         events["v0"] = mine["request_last"]
         events["v1"] = np.where(mine["outcome"] == ANSWERED, mine["response_first"], NO_TIME)
-        events["v2"] = np.isin(mine["api_key"], _PROMPT) & ((mine["api_key"] != _PRODUCE) | (mine["acks"] != -1))
+        events["v2"] = is_among(mine["api_key"], _PROMPT) & ((mine["api_key"] != _PRODUCE) | (mine["acks"] != -1))
         events["v3"] = np.where(mine["max_wait_ms"] != NO_INT32, mine["max_wait_ms"], 0).astype(np.int64) * 1_000_000
         events["v4"] = mine["loss_ns"]
         tally.note(events)
@@ -132,14 +133,14 @@ def _read_waits(gathered: Gathered, tally: Tally) -> None:
 
 def _beyond_own_wait(rows: Array, total: Array) -> Array:
     """How long exchanges waited, without head-of-line wait, throttle wait and the wait of a Fetch for data: ns."""
-    polls = np.isin(rows["api_key"], FETCHES) & (rows["max_wait_ms"] != NO_INT32)
+    polls = is_among(rows["api_key"], FETCHES) & (rows["max_wait_ms"] != NO_INT32)
     own = np.where(polls, rows["max_wait_ms"], 0).astype(np.int64) * 1_000_000
     found: Array = total - own - rows["hol_wait_ns"] - rows["throttle_wait_ns"]
     return found
 
 
 def _add_throttled(gathered: Gathered, tally: Tally, chosen: Array) -> None:
-    rows = gathered.exchanges[chosen]
+    rows = gathered.rows(chosen)
     ends = rows["response_last"]
     keys = {name: rows[name] for name in (*_ENDS, "client_id")} | {"second": ends // SECOND}
     values = {"last": ends, "responses": 1, "ms": rows["throttle_time_ms"], "first": ends,
@@ -155,7 +156,7 @@ def _read_errors(gathered: Gathered, tally: Tally) -> None:
     from ..batch import rows_of
 
     at = rows_of(gathered.column("exchange"), failed["exchange"])
-    rows = gathered.exchanges[at]
+    rows = gathered.rows(at)
     ends = rows["response_last"]
     keys = {name: rows[name] for name in (*_ENDS, "client_id", "api_key")}
     keys |= {"error_code": failed["error_code"], "second": ends // SECOND}

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import FETCHES, WAITS
+from kafkatap.kernels.arrays import distinct_values
 
 from .. import units
 from ..batch import Context, endpoint
@@ -85,7 +86,7 @@ def slow_requests(counts: ReportCounts, context: Context) -> list[SlowRequests]:
     slow = (values["total_max"] >= SLOW_NS) & (columns["api_key"] >= 0)
     if not slow.any():
         return []
-    names = {n: context.text(n) for n in np.unique(columns["client_id"]).tolist()}
+    names = {n: context.text(n) for n in distinct_values(columns["client_id"]).tolist()}
     labels: list[tuple[int | str | None, ...] | None] = [
         (names[client], key) if key >= 0 else None
         for client, key in zip(columns["client_id"].tolist(), columns["api_key"].tolist(), strict=True)
@@ -174,7 +175,7 @@ def _own_clients(counts: ReportCounts, context: Context) -> set[str | None]:
     """The clients that only brokers and controllers have."""
     columns = group_columns(counts.groups, tally.GROUP_KEY)
     who = zip(*(columns[name].tolist() for name in ("client_id", "client_ip", "api_key")), strict=True)
-    brokers = {context.address(ip) for ip in np.unique(columns["broker_ip"]).tolist()}
+    brokers = {context.address(ip) for ip in distinct_values(columns["broker_ip"]).tolist()}
     used: dict[str | None, set[int]] = defaultdict(set)
     hosts: dict[str | None, set[str | None]] = defaultdict(set)
     for client, ip, api in who:
