@@ -39,7 +39,7 @@ class FormCounts:
 
     def __init__(self, form: CountForm) -> None:
         self.form = form
-        self.table = CountTable(len(form.keys), list(form.values.values()), 16)
+        self.table = CountTable(len(form.keys), list(form.values.values()), 64)
         self.histograms = Histograms(0)
 
     def __len__(self) -> int:

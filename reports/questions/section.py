@@ -17,6 +17,7 @@ from .count_forms import CountForm
 from .gathered import Gathered
 
 if TYPE_CHECKING:
+    from ..counting.count_table import CountTable
     from ..counting.counts import ReportCounts
     from .section_counts import SectionCounts, Tally
 
@@ -34,8 +35,8 @@ class Section(NamedTuple):
     the report say of it. `made_of`: modules of `reports.sections` that read for it, and are loaded with it: several
     sections may be made of the same counts.
 
-    `reads_notable`: `read` needs only notable exchanges (`notable`), and results with error codes. `read_batch(batch,
-    tally)` reads all exchanges of a batch, before others are left out.
+    `reads_notable`: `read` needs only notable exchanges (`notable`), and results with error codes. What is counted of
+    all others, `read_batch(batch, table)` adds to the table of `batch_form`, a batch at a time.
     """
 
     name: str
@@ -51,7 +52,8 @@ class Section(NamedTuple):
     findings: Callable[[SectionInput], Sequence[Finding]] | None = None
     made_of: Sequence[str] = ()
     reads_notable: bool = False
-    read_batch: Callable[[Batch, Tally], None] | None = None
+    batch_form: CountForm | None = None
+    read_batch: Callable[[Batch, CountTable], None] = lambda batch, table: None
 
 
 def reads_nothing(gathered: Gathered, tally: Tally) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 from kafkatap.kernels.arrays import joined
 
 from ..batch import Array, Batch, Names
-from ..counting.count_table import CountTable
 from .count_forms import ADDRESS, TEXT, FormCounts, empty_values
 from .event_rows import EVENT, EVENT_ADDRESSES, EVENT_TEXTS, in_order
 from .gathered import Gathered
@@ -75,10 +74,6 @@ class Tally:
         found = self._counts.forms[form]
         return found.keys(), found.values()
 
-    def table(self, form: str) -> CountTable:
-        """The table of a form, for a kernel that adds to it."""
-        return self._counts.forms[form].table
-
     def note(self, events: Array) -> None:
         """Add EVENT rows to those of the section."""
         self._counts.note(self._section, events)
@@ -103,14 +98,16 @@ class SectionCounts:
         self._events: dict[str, list[Array]] = {section.name: [] for section in self.sections}
         self._batches: list[Batch] = []
         self._gathered = [0, 0]
+        self._of_batches = [
+            (section.batch_form.name, section.read_batch) for section in self.sections if section.batch_form is not None
+        ]
         self._notable = NotableExchanges() if all(section.reads_notable for section in self.sections) else None
 
     def add(self, batch: Batch) -> None:
         """Add a batch, whose arrays stay as they are."""
-        for section in self.sections:
-            if section.read_batch is not None:
-                section.read_batch(batch, Tally(self, section.name))
-                self._limit(form.name for form in section.forms)
+        for name, read_batch in self._of_batches:
+            read_batch(batch, self.forms[name].table)
+            self._limit((name,))
         if self._notable is not None:
             batch = self._notable.of(batch)
             if not (len(batch.exchanges) or batch.estimates is not None or batch.tokens is not None):
@@ -220,7 +217,8 @@ class SectionCounts:
     def __getstate__(self) -> dict[str, Any]:
         """For other processes, which can merge these counts, but not add to them."""
         self.finish()
-        state = {name: value for name, value in self.__dict__.items() if name not in ("sections", "_other", "_notable")}
+        of_this_process = ("sections", "_other", "_notable", "_of_batches")
+        state = {name: value for name, value in self.__dict__.items() if name not in of_this_process}
         state["forms"] = {
             name: (c.table.key_rows().copy(), c.table.value_rows().copy(), c.histograms.keys, c.histograms.counts)
             for name, c in self.forms.items()

@@ -12,9 +12,8 @@ from kafkatap.dissector.dtypes import ANSWERED, EXCHANGE
 from kafkatap.kernels import kernel
 
 from ..batch import Array, Batch
-from ..counting.count_table import MAX, MIN, SUM, claim_row
+from ..counting.count_table import MAX, MIN, SUM, CountTable, claim_row
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..questions.section_counts import Tally
 
 SECOND = 1_000_000_000
 ANSWERS = CountForm(
@@ -56,9 +55,9 @@ def count_answers(exchanges, first, keys, values, slots, used, probe):  # type: 
     return len(exchanges)
 
 
-def read_batch(batch: Batch, tally: Tally) -> None:
-    """Count the answers of a batch."""
-    table, done = tally.table(ANSWERS.name), 0
+def count_batch(batch: Batch, table: CountTable) -> None:
+    """Count the answers of a batch in the table of ANSWERS."""
+    done = 0
     while done < len(batch.exchanges):
         table.reserve(1)
         done = count_answers(batch.exchanges, done, table.keys, table.values, table.slots, table.used, _PROBE)

@@ -13,7 +13,7 @@ from ..findings import Finding
 from ..model import Column, ReportTable, Value
 from ..questions.section import READ_SELECTED, Section, SectionInput
 from .commands import command
-from .event_answers import read_batch
+from .event_answers import ANSWERS, count_batch
 from .event_changes import cause_of, changes
 from .event_clients import client_events, note_losses
 from .event_counts import FACTS, FORMS, read, read_connections
@@ -73,5 +73,6 @@ SECTION = Section(
     under_selection=READ_SELECTED,
     findings=findings,
     reads_notable=True,
-    read_batch=read_batch,
+    batch_form=ANSWERS,
+    read_batch=count_batch,
 )
