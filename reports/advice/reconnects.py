@@ -7,10 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, OUTCOMES
+from kafkatap.kernels.arrays import is_among
+
 from .. import units
 from ..batch import H_NOT_CAPTURED, H_REFUSED, H_UNANSWERED, P_KAFKA, Array
 from ..batch import rows_of as rows_at
+from ..counting import tally
 from ..counting.count_table import MAX, MIN, SUM
+from ..counting.rollup import group_columns
 from ..findings import NOTE, SEVERITIES, WARNING, Finding, Party
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
@@ -20,7 +25,7 @@ from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .request_timeouts import clients_that_give_up
 from .signature import Signature
-from .sums import REQUESTS, groups_of, rows_of
+from .sums import rows_of
 
 _METADATA = 3
 #: Requests that a connection begins with: ApiVersions, SaslHandshake, SaslAuthenticate.
@@ -93,20 +98,30 @@ class _Client(NamedTuple):
 
 
 def _uses(given: SectionInput) -> dict[tuple[int, ...], dict[str, int]]:
-    """What each client sent to each broker. `asked`: requests besides setup and Metadata. `uses`: of them, those with
-    an answer, or that expect none."""
-    names = ("requests", "uses", "asked", "setup_ns", "total_ns", *_LOGINS.values)
-    uses: dict[tuple[int, ...], dict[str, int]] = defaultdict(lambda: dict.fromkeys(names, 0))
-    for who, api, values in groups_of(given, _WHO):
-        mine, requests = uses[who], sum(values[name] for name in REQUESTS)
-        is_use, is_setup = api not in (*_SETUP, _METADATA), api in _SETUP
-        mine["requests"] += requests
-        mine["asked"] += is_use * requests
-        mine["uses"] += is_use * (values["answered"] + values["no_reply_expected"])
-        mine["setup_ns"] += is_setup * values["total_ns"]
-        mine["total_ns"] += values["total_ns"] - (0 if is_setup else values["waiting_ns"])
-    for row in rows_of(given, _LOGINS):
-        uses[tuple(row[name] for name in _WHO)].update({name: row[name] for name in _LOGINS.values})
+    """What each client sent to each broker, from the counts that every report has. `asked`: requests besides setup and
+    Metadata. `uses`: of them, those with an answer, or that expect none."""
+    given.counts.finish()
+    groups = given.counts.groups
+    keys, values = (
+        group_columns(groups, tally.GROUP_KEY),
+        dict(zip(tally.GROUP_VALUES, groups.value_rows().T, strict=True)),
+    )
+    is_setup = is_among(keys["api_key"], _SETUP)
+    is_use = ~is_setup & (keys["api_key"] != _METADATA)
+    requests: Array = sum((values[name] for name in OUTCOMES[:ORPHAN_RESPONSE]), np.zeros(len(groups), np.int64))
+    found = {
+        "requests": requests, "asked": is_use * requests,
+        "uses": is_use * (values["answered"] + values["no_reply_expected"]), "setup_ns": is_setup * values["total_ns"],
+        "total_ns": values["total_ns"] - ~is_setup * values["waiting_ns"],
+    }  # fmt: skip
+    uses: dict[tuple[int, ...], dict[str, int]] = defaultdict(lambda: dict.fromkeys((*found, *_LOGINS.values), 0))
+    who = zip(*(keys[name].tolist() for name in _WHO), strict=True)
+    for one, row in zip(who, zip(*(column.tolist() for column in found.values()), strict=True), strict=True):
+        mine = uses[one]
+        for name, number in zip(found, row, strict=True):
+            mine[name] += number
+    for login in rows_of(given, _LOGINS):
+        uses[tuple(login[name] for name in _WHO)].update({name: login[name] for name in _LOGINS.values})
     return uses
 
 
@@ -123,7 +138,7 @@ def _each_message(given: SectionInput) -> list[Finding]:
     """One finding for each setting: on the client that spends most, with the others."""
     gave_up = clients_that_give_up(given)
     alike: dict[str, list[Finding]] = defaultdict(list)
-    for one in _clients(given):
+    for one in given.once(_clients):
         is_found = (
             one.who[:2] not in gave_up
             and one.connects["kafka"] - one.uses["failed"] >= _LEAST
@@ -182,7 +197,7 @@ def _each_finding(given: SectionInput, one: _Client) -> Finding:
 
 
 def _storms(given: SectionInput) -> list[Finding]:
-    clients = _clients(given)
+    clients = given.once(_clients)
     ports = {one.who[3] for one in clients if one.uses["requests"]}
     users: dict[tuple[int, ...], set[int]] = defaultdict(set)  # clients by their host, and address and port of a broker
     for one in clients:

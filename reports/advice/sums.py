@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +16,7 @@ from ..questions.count_forms import CountForm
 from ..questions.section import SectionInput
 
 #: Columns of requests, with or without a response.
-REQUESTS = ("answered", "no_reply_expected", "in_flight", "unanswered", "response_lost")
-#: Sums of `groups_of`.
-_SUMMED = (*REQUESTS, "total_ns", "waiting_ns")
+_OUTCOMES = ("answered", "no_reply_expected", "in_flight", "unanswered", "response_lost")
 #: A client by the numbers of its client_id and its address.
 Client = tuple[int, int]
 
@@ -52,7 +50,7 @@ def _work_of_clients(given: SectionInput) -> dict[Client, Work]:
     values = dict(zip(tally.GROUP_VALUES, counts.groups.value_rows().T, strict=True))
     waits = is_among(columns["api_key"], WAITS)
     times = values["total_ns"] - np.where(waits, values["broker_ns"], 0) - values["hol_poll_wait_ns"]
-    count = sum(values[name] for name in REQUESTS)
+    count = sum(values[name] for name in _OUTCOMES)
     found: dict[Client, tuple[int, dict[int, int]]] = {}
     keys = (columns[name].tolist() for name in ("client_id", "client_ip", "api_key"))
     for client, ip, api, requests, time in zip(*keys, np.asarray(count).tolist(), times.tolist(), strict=True):
@@ -61,18 +59,6 @@ def _work_of_clients(given: SectionInput) -> dict[Client, Work]:
             by_api[api] = by_api.get(api, 0) + requests
         found[client, ip] = (before + time, by_api)
     return {who: Work(*work) for who, work in found.items()}
-
-
-def groups_of(given: SectionInput, keys: Sequence[str]) -> Iterator[tuple[tuple[int, ...], int, dict[str, int]]]:
-    """Of each group of the report's counts: some of its keys, its API, and the sums of its outcomes and times."""
-    given.counts.finish()
-    table = given.counts.groups
-    columns = group_columns(table, tally.GROUP_KEY)
-    names, values = list(tally.GROUP_VALUES), table.value_rows()
-    chosen = [columns[name].tolist() for name in ("api_key", *keys)]
-    chosen += [values[:, names.index(name)].tolist() for name in _SUMMED]
-    for api, *row in zip(*chosen, strict=True):
-        yield tuple(row[: len(keys)]), api, dict(zip(_SUMMED, row[len(keys) :], strict=True))
 
 
 def sums_of_clients(given: SectionInput, api_key: int) -> dict[Client, dict[str, int]]:

@@ -22,6 +22,8 @@ from .registry import load_sections
 
 #: Exchanges, and facts, that are gathered before they are counted: few enough that they stay in the caches.
 _EXCHANGES, _FACTS = 1 << 13, 1 << 18
+#: The same of notable exchanges: these are few, and to begin to count them costs more than cache misses do.
+_NOTABLE = 1 << 15
 #: Events of a section that are kept: the latest.
 EVENTS = 1_000_000
 
@@ -115,7 +117,8 @@ class SectionCounts:
         self._batches.append(batch)
         self._gathered[0] += len(batch.exchanges) + (0 if batch.estimates is None else len(batch.estimates))
         self._gathered[1] += 0 if batch.facts is None else len(batch.facts)
-        if self._gathered[0] >= _EXCHANGES or self._gathered[1] >= _FACTS:
+        most = _EXCHANGES if self._notable is None else _NOTABLE
+        if self._gathered[0] >= most or self._gathered[1] >= _FACTS:
             self.finish()
 
     def finish(self) -> None:

@@ -94,10 +94,13 @@ def slow_requests(counts: ReportCounts, context: Context) -> list[SlowRequests]:
     rolled = roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, labels)
     p99 = rolled.percentiles(tally.M_TOTAL, rolled.values["total_max"], (P99,))[:, 0].tolist()
     found = []
+    longest = rolled.values["total_max"].tolist()
     for i, (client, key) in enumerate(rolled.keys):
+        if longest[i] < SLOW_NS:  # none of its requests is slow
+            continue
         made = SlowRequests(
             None if client is None else str(client), int(key or 0), spent(rolled, i).without_waiting(),
-            int(rolled.values["answered"][i]), p99[i], int(rolled.values["total_max"][i]),
+            int(rolled.values["answered"][i]), p99[i], longest[i],
             not has_unknown_waits(rolled, i), {},
         )  # fmt: skip
         if made.is_slow:
@@ -178,7 +181,7 @@ def _own_clients(counts: ReportCounts, context: Context) -> set[str | None]:
     brokers = {context.address(ip) for ip in distinct_values(columns["broker_ip"]).tolist()}
     used: dict[str | None, set[int]] = defaultdict(set)
     hosts: dict[str | None, set[str | None]] = defaultdict(set)
-    for client, ip, api in who:
+    for client, ip, api in set(who):
         used[context.text(client)].add(api)
         hosts[context.text(client)].add(context.address(ip))
     return {
