@@ -28,6 +28,7 @@ KERNEL_MODULES = (
     "kafkatap.reassembly.one_pass",
     "kafkatap.reassembly.segments",
     "kafkatap.reassembly.streams",
+    "kafkatap.reports.advice.one_connection",
     "kafkatap.reports.counting.count_table",
     "kafkatap.reports.counting.histogram",
     "kafkatap.reports.counting.tally",

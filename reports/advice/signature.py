@@ -11,7 +11,7 @@ from ..batch import Array
 from ..findings import Finding
 from ..questions.count_forms import CountForm
 from ..questions.gathered import Gathered
-from ..questions.section import SectionInput, reads_nothing
+from ..questions.section import BatchCount, SectionInput, reads_nothing
 
 if TYPE_CHECKING:
     from ..questions.section_counts import Tally
@@ -27,8 +27,9 @@ class Signature(NamedTuple):
     what to change, as Kafka calls it. `remedy`: how, in a sentence. `threshold`: when it is named, and why not earlier.
 
     `findings(given)` makes the findings from `forms`, `counts` and `events`; none without evidence. `read`,
-    `read_connections`, `facts`, `forms` and `measures` are as in `questions.section.Section`. Forms have names that
-    begin with "advice.". `events`: the kinds of its events, which no other signature has (`events_of_kind`).
+    `read_connections`, `facts`, `forms` and `measures` are as in `questions.section.Section`, and `batch_count` is one
+    of its `batch_counts`. Forms have names that begin with "advice.". `events`: the kinds of its events, which no other
+    signature has (`events_of_kind`).
 
     `follows`: ids of signatures that explain a finding of this one on the same party: it is folded under theirs.
     `exact_facts`: kinds of facts that make its numbers exact where they are read: with `--sections advice`.
@@ -54,6 +55,7 @@ class Signature(NamedTuple):
     exact_facts: Sequence[str] = ()
     follows: Sequence[str] = ()
     label: str = _ADVICE
+    batch_count: BatchCount | None = None
 
     def is_read(self, given: SectionInput) -> bool:
         """Whether a run has read what the findings are made of."""

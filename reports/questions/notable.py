@@ -1,4 +1,4 @@
-"""The exchanges that first lines are made of: slow, throttled, failed, without an answer, or with facts.
+"""The exchanges that first lines are made of: long, throttled, failed, without an answer, or with facts.
 
 Most exchanges are none of these. So sections that read only these (`Section.reads_notable`) cost little: the others are
 left out before batches are gathered.
@@ -24,12 +24,7 @@ from kafkatap.kernels.arrays import taken
 
 from ..batch import Array, Batch
 
-#: Times from which on answered exchanges are notable, ns. BEHIND_NS: behind others of the connection that the broker
-#: works for. Shorter waits add nothing to a mean that matters.
-BEHIND_NS = 1_000_000
-#: SLOW_NS: at the broker, without waits for data and members: slow, as for clients in the report.
-SLOW_NS = 20_000_000
-#: LONG_NS: in total. Nobody sets a timeout below this.
+#: Times from which on answered exchanges are notable, ns. LONG_NS: in total. Nobody sets a timeout below this.
 LONG_NS = 100_000_000
 #: WAIT_NS: until the response begins. Clients repeat a SYN, and TCP a lost segment several times, within it.
 WAIT_NS = 1_000_000_000
@@ -41,19 +36,11 @@ _NO_FACTS = np.zeros(0, FACT)
 
 
 @helper
-def behind_ns(e):  # type: ignore[no-untyped-def]
-    """How long an exchange waited behind others that the broker worked for, ns."""
-    return e.hol_wait_ns - e.hol_throttle_wait_ns - e.hol_poll_wait_ns - e.hol_unknown_wait_ns
-
-
-@helper
 def _is_notable(e):  # type: ignore[no-untyped-def]
     """Whether an exchange is notable by its own columns."""
     if e.outcome == ANSWERED:
         is_found = (
             e.total_ns >= LONG_NS
-            or e.broker_ns - e.waiting_ns >= SLOW_NS
-            or behind_ns(e) >= BEHIND_NS
             or e.response_first - e.request_last >= WAIT_NS
             or e.nagle_ns > 0
             or e.receiver_ns > 0

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ..batch import Array, Batch, Context
+import numpy as np
+
+from ..batch import Array, Context
 from ..findings import Finding
 from ..model import Column, ReportTable
 from .count_forms import CountForm
@@ -24,6 +26,29 @@ if TYPE_CHECKING:
 _Made = TypeVar("_Made")
 
 
+class BatchCount(NamedTuple):
+    """Counts of all exchanges of a batch, notable or not.
+
+    The kernel `add(exchanges, first, probe, *tables)` adds the exchanges from `first` on to the arrays of `forms`
+    (CountArrays). It returns the first one for which there is no room, or else their number. `probe`: room for a key.
+    """
+
+    forms: Sequence[CountForm]
+    add: Callable[..., int]
+
+    def count(self, exchanges: Array, tables: Sequence[CountTable]) -> None:
+        """Add exchanges to the tables of the forms."""
+        done = 0
+        while done < len(exchanges):
+            for table in tables:
+                table.reserve(1)
+            done = self.add(exchanges, done, _PROBE, *(table.arrays for table in tables))
+
+
+#: Room for the longest key.
+_PROBE: Array = np.zeros(16, np.int64)
+
+
 class Section(NamedTuple):
     """`name`: as in --sections. `question`: what it answers. `facts`: the kinds of facts that `read` needs. `forms`:
     its counts. `columns`: the columns of its tables, by their names.
@@ -35,8 +60,8 @@ class Section(NamedTuple):
     the report say of it. `made_of`: modules of `reports.sections` that read for it, and are loaded with it: several
     sections may be made of the same counts.
 
-    `reads_notable`: `read` needs only notable exchanges (`notable`), and results with error codes. What is counted of
-    all others, `read_batch(batch, table)` adds to the table of `batch_form`, a batch at a time.
+    `reads_notable`: `read` needs only notable exchanges (`notable`), and results with error codes. `batch_counts`: what
+    is counted of others too.
     """
 
     name: str
@@ -52,8 +77,7 @@ class Section(NamedTuple):
     findings: Callable[[SectionInput], Sequence[Finding]] | None = None
     made_of: Sequence[str] = ()
     reads_notable: bool = False
-    batch_form: CountForm | None = None
-    read_batch: Callable[[Batch, CountTable], None] = lambda batch, table: None
+    batch_counts: Sequence[BatchCount] = ()
 
 
 def reads_nothing(gathered: Gathered, tally: Tally) -> None:

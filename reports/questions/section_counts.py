@@ -100,16 +100,15 @@ class SectionCounts:
         self._events: dict[str, list[Array]] = {section.name: [] for section in self.sections}
         self._batches: list[Batch] = []
         self._gathered = [0, 0]
-        self._of_batches = [
-            (section.batch_form.name, section.read_batch) for section in self.sections if section.batch_form is not None
-        ]
+        self._batch_counts = [each for section in self.sections for each in section.batch_counts]
         self._notable = NotableExchanges() if all(section.reads_notable for section in self.sections) else None
 
     def add(self, batch: Batch) -> None:
         """Add a batch, whose arrays stay as they are."""
-        for name, read_batch in self._of_batches:
-            read_batch(batch, self.forms[name].table)
-            self._limit((name,))
+        for batch_count in self._batch_counts:
+            names = [form.name for form in batch_count.forms]
+            batch_count.count(batch.exchanges, [self.forms[name].table for name in names])
+            self._limit(names)
         if self._notable is not None:
             batch = self._notable.of(batch)
             if not (len(batch.exchanges) or batch.estimates is not None or batch.tokens is not None):
@@ -220,7 +219,7 @@ class SectionCounts:
     def __getstate__(self) -> dict[str, Any]:
         """For other processes, which can merge these counts, but not add to them."""
         self.finish()
-        of_this_process = ("sections", "_other", "_notable", "_of_batches")
+        of_this_process = ("sections", "_other", "_notable", "_batch_counts")
         state = {name: value for name, value in self.__dict__.items() if name not in of_this_process}
         state["forms"] = {
             name: (c.table.key_rows().copy(), c.table.value_rows().copy(), c.histograms.keys, c.histograms.counts)

@@ -94,6 +94,7 @@ def _section(
         findings=findings if is_main else None,
         made_of=made_of,
         reads_notable=True,
+        batch_counts=tuple(each.batch_count for each in signatures if each.batch_count is not None),
     )
 
 

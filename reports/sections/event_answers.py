@@ -11,8 +11,7 @@ import numpy as np
 from kafkatap.dissector.dtypes import ANSWERED, EXCHANGE
 from kafkatap.kernels import kernel
 
-from ..batch import Array, Batch
-from ..counting.count_table import MAX, MIN, SUM, CountTable, claim_row
+from ..counting.count_table import MAX, MIN, SUM, CountArrays, claim_row, has_room
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 
 SECOND = 1_000_000_000
@@ -23,19 +22,17 @@ ANSWERS = CountForm(
     {"client_ip": -1, "broker_ip": -1, "broker_port": -1, "second": -1, "client_id": OTHER},
 )
 _WIDTH, _COLUMNS = len(ANSWERS.keys), len(ANSWERS.values)
-_PROBE: Array = np.zeros(_WIDTH, np.int64)
 
 
-@kernel(EXCHANGE, int, np.int64, np.int64, np.int32, np.int64, np.int64)
-def count_answers(exchanges, first, keys, values, slots, used, probe):  # type: ignore[no-untyped-def]
-    """Add the answered exchanges from `first` on to the arrays of a CountTable of ANSWERS. Return the first one for
-    which there is no space, or the number of exchanges. `probe`: room for a key."""
+@kernel(EXCHANGE, int, np.int64, CountArrays)
+def count_answers(exchanges, first, probe, answers):  # type: ignore[no-untyped-def]
+    """Add answered exchanges, as of `BatchCount`."""
     row = np.int64(-1)
     for i in range(first, len(exchanges)):
         e = exchanges[i]
         if e.outcome != ANSWERED:
             continue
-        if used[0] >= len(values) // _COLUMNS:
+        if not has_room(answers, _COLUMNS):
             return i
         probe[0] = e.client_ip
         probe[1] = e.broker_ip
@@ -44,20 +41,13 @@ def count_answers(exchanges, first, keys, values, slots, used, probe):  # type: 
         probe[4] = e.response_last // SECOND
         is_same = row >= 0
         for c in range(_WIDTH):
-            is_same = is_same and keys[row * _WIDTH + c] == probe[c]
+            is_same = is_same and answers.keys[row * _WIDTH + c] == probe[c]
         if not is_same:
-            row = np.int64(claim_row(keys, _WIDTH, slots, used, probe, 0))
+            row = np.int64(claim_row(answers.keys, _WIDTH, answers.slots, answers.used, probe, 0))
         v = row * _COLUMNS
+        values = answers.values
         values[v] = max(values[v], e.response_last)
         values[v + 1] = min(values[v + 1], e.response_last)
         values[v + 2] += 1
         values[v + 3] = min(values[v + 3], e.response_packet_last)
     return len(exchanges)
-
-
-def count_batch(batch: Batch, table: CountTable) -> None:
-    """Count the answers of a batch in the table of ANSWERS."""
-    done = 0
-    while done < len(batch.exchanges):
-        table.reserve(1)
-        done = count_answers(batch.exchanges, done, table.keys, table.values, table.slots, table.used, _PROBE)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from ..findings import Finding
 from ..model import Column, ReportTable, Value
-from ..questions.section import READ_SELECTED, Section, SectionInput
+from ..questions.section import READ_SELECTED, BatchCount, Section, SectionInput
 from .commands import command
-from .event_answers import ANSWERS, count_batch
+from .event_answers import ANSWERS, count_answers
 from .event_changes import cause_of, changes
 from .event_clients import client_events, note_losses
 from .event_counts import FACTS, FORMS, read, read_connections
@@ -73,6 +73,5 @@ SECTION = Section(
     under_selection=READ_SELECTED,
     findings=findings,
     reads_notable=True,
-    batch_form=ANSWERS,
-    read_batch=count_batch,
+    batch_counts=(BatchCount((ANSWERS,), count_answers),),
 )
