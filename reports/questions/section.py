@@ -36,7 +36,7 @@ class BatchCount(NamedTuple):
     forms: Sequence[CountForm]
     add: Callable[..., int]
 
-    def count(self, exchanges: Array, tables: Sequence[CountTable]) -> None:
+    def add_all(self, exchanges: Array, tables: Sequence[CountTable]) -> None:
         """Add exchanges to the tables of the forms."""
         done = 0
         while done < len(exchanges):

@@ -107,7 +107,7 @@ class SectionCounts:
         """Add a batch, whose arrays stay as they are."""
         for batch_count in self._batch_counts:
             names = [form.name for form in batch_count.forms]
-            batch_count.count(batch.exchanges, [self.forms[name].table for name in names])
+            batch_count.add_all(batch.exchanges, [self.forms[name].table for name in names])
             self._limit(names)
         if self._notable is not None:
             batch = self._notable.of(batch)
