@@ -31,8 +31,6 @@ live/      packets from interfaces
 spark/     many captures on Spark
 commands/  the command line; complaints, installation: its errors and advice
 
-kernel_modules names the modules with compiled kernels.
-
 `import kafkatap` loads none of them: each is imported at its first use.
 """
 

@@ -24,7 +24,6 @@ from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.programs import loading
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.programs.program import Programs
-from kafkatap.kernels import store
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import ROW_OPEN
@@ -34,13 +33,13 @@ from kafkatap.reports.packet_places import PacketPlaces
 from .assembly import Assembled, Assembly
 from .ended_connections import EndedConnections
 from .endpoints import Endpoints
-from .kernel_modules import KERNEL_MODULES
 from .limits import Limits
 from .tls.layer import TlsLayer
 from .watched_packets import WatchedPackets
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
+    from kafkatap.reports.counting.counts import ReportCounts
     from kafkatap.reports.questions.section_counts import SectionCounts
 
     from .selection import Selection
@@ -114,7 +113,6 @@ def _tokens_of(finished: Finished) -> Batch | None:
 
 def open_definitions(paths: Paths) -> Definitions:
     """`loading.open_definitions` of one path or several, with the compiled programs kept beside the kernels."""
-    store.use(KERNEL_MODULES)
     several = (paths,) if isinstance(paths, (str, os.PathLike)) else tuple(paths)
     return loading.open_definitions(*several)
 
@@ -151,7 +149,6 @@ class Engine:
         key_log: KeyLog | None = None,
         late: int | None = None,
     ) -> None:
-        store.use(KERNEL_MODULES)
         self.assembly = Assembly(assembler, ports)
         self.key_log = key_log
         self._has_own_key_log = False
@@ -369,6 +366,14 @@ class Engine:
 
         strings = self.dissector.strings
         return SectionCounts(wanted, names or self.limits.names, lambda: strings.other)
+
+    def bounded(self, counts: ReportCounts) -> ReportCounts:
+        """The counts, their small rows added up if there are more rows than the limit of names."""
+        if counts.rows <= self.limits.names:
+            return counts
+        from kafkatap.reports.counting.small_rows import add_up_small_rows
+
+        return add_up_small_rows(counts, self.limits.names, lambda: self.dissector.strings.other)
 
     def on_connections(self, watcher: Callable[[Array], None]) -> None:
         """Call `watcher` with the CONNECTION_ROWs of connections when they end."""

@@ -32,7 +32,7 @@ PYTHONS = ((3, 11), (3, 14))
 
 _MAKE = """\
 import sys
-from kafkatap.kernel_modules import KERNEL_MODULES
+from kafkatap.kernels.modules import KERNEL_MODULES
 from kafkatap.kernels import make_library
 from kafkatap.dissector.programs import make_programs
 made = make_programs.main()

@@ -1,6 +1,6 @@
 """The kernel store: compiled kernels, loaded without importing numba.
 
-`use(modules)` names the modules whose kernels belong together. Kernels are looked for in two places:
+The kernels of `modules.KERNEL_MODULES` belong together, and are looked for in two places:
 
 1. the library that was compiled with the package (`library`), if this processor can run it;
 2. the user's cache folder (`cache`), for kernels that changed since and for other processors. What is missing there is
@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING
 from . import library
 from .calling import caller
 from .declarations import KernelSource, kernel_mode, machine_words
+from .modules import KERNEL_MODULES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from .cache import KernelCache
 
-_modules: tuple[str, ...] = ()
+_modules: tuple[str, ...] = KERNEL_MODULES
 _cache: KernelCache | None = None
 _lock = threading.Lock()
 _said = False
@@ -37,7 +38,7 @@ verbose = False
 
 
 def use(modules: Sequence[str]) -> None:
-    """Set the modules whose kernels are compiled and kept together. Call it before the first kernel."""
+    """Keep the kernels of these modules together, instead of those of the package. Call it before the first kernel."""
     global _modules
     _modules = tuple(modules)
 

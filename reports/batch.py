@@ -360,7 +360,7 @@ class Context(NamedTuple):
     not_captured: int = 0  # bytes of TCP payload that the snap length cut off
     interrupted: bool = False  # the user interrupted the reading
     counted: ConnectionTotals | None = None
-    options: tuple[tuple[str, str], ...] = ()  # those of `sections.commands.KEPT` that the user set, with their values
+    options: tuple[tuple[str, str], ...] = ()  # those of `commands.KEPT` that the user set, with their values
 
     @property
     def packet_places(self) -> None:

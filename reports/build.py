@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .findings import Finding
     from .questions.section import SectionInput
     from .questions.section_counts import SectionCounts
+    from .sections.slow_times import SlowTimes
 
 
 def build_report(
@@ -57,7 +58,9 @@ def build_report(
     undecoded = not_decoded(counts, context)
     people = clients(counts, context)
     usual: dict[str, Callable[[], tuple[ReportTable, ...]]] = {
-        "summary": lambda: (summary(counts, context, Tables(detail, people, undecoded), selected, found, unchecked),),
+        "summary": lambda: (
+            summary(counts, context, Tables(detail, people, undecoded), selected, found, unchecked, slow),
+        ),
         "latency": lambda: (latency(counts, context, by),),
         "throttle": lambda: (throttle(counts, context),),
         "errors": lambda: (error_totals(detail), detail),
@@ -68,17 +71,20 @@ def build_report(
     }
     found: dict[str, Sequence[Finding]] = {}
     unchecked: Finding | None = None
+    slow: SlowTimes | None = None
     more: list[ReportTable] = []
     given = None
     if over_facts is not None:
         from .questions.section import SectionInput
         from .sections.advice import unchecked_finding
+        from .sections.slow_times import slow_times
 
         over_facts.finish()
         given = SectionInput(over_facts, counts, context, options or {})
         more = section_tables(given, sections, selected is not None)
         found = {s.name: given.once(s.findings) for s in over_facts.sections if s.findings is not None}
         unchecked = unchecked_finding(given)
+        slow = given.once(slow_times) if "events" in found else None
     tables = [table for name in (USUAL if sections is None else sections) if name in usual for table in usual[name]()]
     tables += more
     tables = _with_timeline_by(tables, given, by, timeline_rows)

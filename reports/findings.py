@@ -17,6 +17,8 @@ from .model import Scalar
 ERROR, WARNING, NOTE = "error", "warning", "note"
 #: The worst first.
 SEVERITIES = (ERROR, WARNING, NOTE)
+#: Nobody notices what costs less time than this in all, ns.
+NOTICED_NS = 1_000_000_000
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -42,7 +44,7 @@ class Finding(NamedTuple):
 
     `setting`: the setting to change, such as "socket.nagle.disable". `remedy`: what to do, in a sentence.
     `options`, `command`: of the command that shows it, which is `kafkatap` with `command`
-    (`sections.commands.command`). "": there is none.
+    (`commands.command`). "": there is none.
     `cause`: the key (`key`) of the finding that it follows from.
     `evidence`, `effect`: of findings about the captures themselves (`doctor`): the numbers behind it, and what it does
     to reports.

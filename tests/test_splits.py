@@ -19,8 +19,6 @@ from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.captures.split_checks import dropped, misinformed, misplaced, void
 from kafkatap.captures.splits import Split, SplitReader, find_record
 from kafkatap.captures.storage import open_input
-from kafkatap.kernel_modules import KERNEL_MODULES
-from kafkatap.kernels import store
 from kafkatap.reassembly import boundaries
 from tests.support.captures import (
     RAW,
@@ -34,8 +32,6 @@ from tests.support.captures import (
     read_bytes,
 )  # fmt: skip
 from tests.support.split_plans import planned_splits
-
-store.use(KERNEL_MODULES)
 
 BEGIN = 1_700_000_000 * 10**9
 Row = tuple[int, int, int, bytes]

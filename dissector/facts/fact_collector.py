@@ -41,6 +41,7 @@ _FACTS, _SAMPLES, _JOBS, _TOKENS, _MIXED = range(5)
 _SASL_AUTHENTICATE = 36
 _TOPS: Array = np.zeros(2 * KEYS, np.uint8)
 _ITEMS: Array = np.zeros(len(KINDS), np.uint8)
+_ITEM_TYPES = ("", "number", "text")
 _WIDTHS: Array = np.array(
     [max((int(c[1:]) + 1 for c in columns_of(n).values() if c[0] == "v"), default=0) for n in range(len(KINDS))],
     np.uint8,
@@ -48,7 +49,7 @@ _WIDTHS: Array = np.array(
 for _number, _kind in enumerate(KINDS):
     if _kind.api_key >= 0 and not _kind.element and _kind.name not in ("batch", "fetched batch"):
         _TOPS[_kind.direction * KEYS + _kind.api_key] = 1 + _number
-    _ITEMS[_number] = ("", "number", "text").index(_kind.items)
+    _ITEMS[_number] = _ITEM_TYPES.index(_kind.items)
 
 
 class FactCollector:

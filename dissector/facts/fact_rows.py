@@ -73,6 +73,8 @@ NO_NUMBER = -(2**63)
 #: Words of 8 bytes and of 4 bytes in a row, and the first of the numbers and of the strings.
 _WORDS, _FIRST_NUMBER = FACT.itemsize // 8, 2
 _HALVES, _FIRST_TEXT = FACT.itemsize // 4, 24
+#: `FactTables.items` of kinds whose items are strings.
+_TEXT_ITEMS = 2
 #: The first bytes of a record batch up to its number of records, and of a message up to its attributes.
 _BATCH_HEAD, _MESSAGE_HEAD = 61, 18
 _LARGEST = 0x7FFFFFFF - 12
@@ -353,7 +355,8 @@ def _has_room(t):  # type: ignore[no-untyped-def]
     for k in range(t.scratch[ROWS]):
         row = t.tape[k]
         place = t.places[row.field]
-        if (place >= TO_TEXT and place <= TO_TOPIC_ID) or place >= TO_ROW:
+        is_item = place >= TO_ROW and t.items[np.int64(place) - TO_ROW] == _TEXT_ITEMS
+        if is_item or (place >= TO_TEXT and place <= TO_TOPIC_ID):
             texts += 1
             size += max(np.int64(row.length), np.int64(0))
     state.needed_contexts = 4 * (longest + 2)

@@ -17,14 +17,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from kafkatap.kernels import store
 from kafkatap.reassembly import boundaries
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.errors import CaptureError
 from kafkatap.reassembly.pcapng import INTERFACE_DESCRIPTION, PACKET_BLOCKS, SECTION_HEADER
 from kafkatap.reassembly.scanner import HEADER_SIZE, MODIFIED, Scanner
 
-from ..kernel_modules import KERNEL_MODULES
 from .capture_bytes import CaptureBytes
 from .capture_reader import BLOCK_SIZE, CaptureReader
 from .storage import File, InputFile, open_input, read_range
@@ -41,8 +39,6 @@ _KEPT = HEADER_SIZE + 4
 #: A first packet with an earlier time (s) means that the clock was not set.
 _CLOCK_WAS_SET = 1 << 28
 _DESCRIPTIONS = (SECTION_HEADER, INTERFACE_DESCRIPTION)
-
-store.use(KERNEL_MODULES)  # executors read splits without an engine, too
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,7 +201,7 @@ class Captures(TwoPasses):
             not_captured=context.not_captured, definitions=self.options.definitions,
             topic_names=proved.plan.topic_names, selected=self.options.selection.text,
             wanted=self.options.wanted, section_names=self.resolved.sections, sections=proved.sections(),
-            section_options=self.options.section_options, kept=self.options.kept,
+            section_options=self.options.section_options, limits=self.options.limits, kept=self.options.kept,
         )  # fmt: skip
 
     @cached_property

@@ -74,7 +74,7 @@ def _published(read: Captures, publication: Publication, by: str, watch: Watch) 
         proved.counts(), proved.connections(), files, ledger, by=by, not_captured=context.not_captured,
         definitions=options.definitions, topic_names=proved.plan.topic_names, selected=options.selection.text,
         wanted=options.wanted, section_names=read.resolved.sections, sections=proved.sections(),
-        section_options=options.section_options, kept=options.kept,
+        section_options=options.section_options, limits=options.limits, kept=options.kept,
     )  # fmt: skip
     names = [name for name in TABLES if name != "records" or options.records]
     published = publication.publish(

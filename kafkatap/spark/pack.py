@@ -55,8 +55,8 @@ exit 127
 _COMPILE = """\
 import pathlib, sys
 from kafkatap.dissector.programs.make_programs import make_programs
-from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels.make_library import NoLibraryError, make_library
+from kafkatap.kernels.modules import KERNEL_MODULES
 folder = pathlib.Path(sys.argv[1], "kernels", "compiled")
 make_programs(folder, installed=False)
 try:

@@ -241,7 +241,8 @@ def _report(checkpoint: Checkpoint, options: StreamOptions, by: str) -> Report:
         _files(options), ledger_table(Context(ledger=sums.ledger)), by=by, not_captured=sums.not_captured,
         definitions=reading.definitions, topic_names=checkpoint.topic_names, selected=reading.selection.text,
         counted=sums.connections, wanted=reading.wanted, section_options=reading.section_options,
-        section_names=reading.sections, sections=() if sums.sections is None else (sums.sections,), kept=reading.kept,
+        section_names=reading.sections, sections=() if sums.sections is None else (sums.sections,),
+        limits=reading.limits, kept=reading.kept,
     )  # fmt: skip
 
 

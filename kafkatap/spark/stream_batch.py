@@ -194,7 +194,7 @@ def _added_sections(
         return None
     names = NameTable()
     parts = [*([] if before is None else [before]), *proved.sections()]
-    total, rows = sum_sections(options.sections, parts, names)
+    total, rows = sum_sections(options.sections, parts, names, options.limits)
     is_open = np.isin(rows["connection"], np.array([f.state.history.facts.key for f in flows], np.int64))
     total.add_connections(rows[~is_open])
     return SplitSections.of(total, names, NamedConnections.of(rows[is_open], names))

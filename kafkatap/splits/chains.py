@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, PROTOCOL_UNKNOWN
-from kafkatap.kernels import kernel, store
+from kafkatap.kernels import kernel
 from kafkatap.kernels.arrays import joined, taken, untouched
 from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.reassembly.dtypes import SHIFT_UNKNOWN
 
 from ..captures.merge import SLACK_NS
 from ..captures.pack_reader import numbered
-from ..kernel_modules import KERNEL_MODULES
 from .flow_rows import FLOW_KEY, HISTORY_FIELDS, TEXTS, as_keys, flow_bytes, group_flows, history_rows, renumber_strings
 from .split_engine import NOTHING
 
@@ -301,7 +300,6 @@ def plan_flows(
     With a checkpoint the first part stands for its open flows. `dropped`: heads that do not hold. `histories`: at heads
     where the surveys are wrong.
     """
-    store.use(KERNEL_MODULES)
     strings = _Strings()
     keys, rows = _shared_flows(parts, checkpoint, strings)
     by_place = _Places(keys, [parts[task].split for task in rows["task"].tolist()] if dropped or histories else [])

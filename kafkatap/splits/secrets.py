@@ -13,10 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kafkatap.kernels import store
-
 from ..captures.storage import find, read_range
-from ..kernel_modules import KERNEL_MODULES
 
 if TYPE_CHECKING:
     from ..tls.key_log import KeyLog
@@ -94,7 +91,6 @@ def key_log_of(lines: bytes | None) -> KeyLog | None:
         return None
     from .task_key_log import TaskKeyLog
 
-    store.use(KERNEL_MODULES)
     key_log = TaskKeyLog()
     if lines:
         key_log.add(lines)

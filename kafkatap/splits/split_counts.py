@@ -16,12 +16,13 @@ import numpy as np
 
 from kafkatap.dissector.strings import OTHER
 from kafkatap.kernels.arrays import joined
-from kafkatap.reports.batch import ADDRESS_COLUMNS, CONNECTION_ROW, STRING_COLUMNS, Array
+from kafkatap.reports.batch import ADDRESS_COLUMNS, CONNECTION_ROW, STRING_COLUMNS, Array, Batch
 from kafkatap.reports.counting.connection_counts import ConnectionCounts
 from kafkatap.reports.counting.count_rows import NameTable
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.counting.small_rows import add_up_small_rows
 
+from ..engine import Engine
 from ..limits import Limits
 from .decode import Outcome, SplitRun
 from .merged_connections import merged_connections
@@ -58,6 +59,23 @@ class SplitCounts:
     sections: SplitSections | None = None
 
 
+class CountsOfSplit:
+    """What the exchanges of a split add to a report: `counts`, and those of `sections`, within the limit of names."""
+
+    def __init__(self, options: ReadOptions, engine: Engine, interval: int | None = None) -> None:
+        self._engine = engine
+        self.counts = ReportCounts(
+            by_topic=options.by_topic, interval=interval, by_connection=options.by_connection, fine=options.fine
+        )
+        self.sections = SectionsOfSplit(options, engine)
+
+    def add(self, batch: Batch) -> None:
+        """Add a batch of selected exchanges."""
+        self.counts.add(batch)
+        self.counts = self._engine.bounded(self.counts)
+        self.sections.add(batch)
+
+
 def count_split(
     run: SplitRun,
     reader: PackReader,
@@ -68,21 +86,14 @@ def count_split(
 ) -> SplitCounts:
     """Decode a split and count its exchanges. `interval`: as of `ReportCounts`. `watch` is called once a batch.
     `tables` gets the rows."""
-    counts = ReportCounts(
-        by_topic=options.by_topic, interval=interval, by_connection=options.by_connection, fine=options.fine
-    )
-    sections = SectionsOfSplit(options, run.engine)
-    for batch in options.selection.apply(run.batches(reader), run.engine):
-        counts.add(batch)
-        sections.add(batch)
-        names = run.engine.limits.names
-        if counts.rows > names:
-            counts = add_up_small_rows(counts, names, lambda: run.engine.dissector.strings.other)
+    engine, counted = run.engine, CountsOfSplit(options, run.engine, interval)
+    for batch in options.selection.apply(run.batches(reader), engine):
+        counted.add(batch)
         if tables is not None:
-            tables.add(batch, run.engine)
+            tables.add(batch, engine)
         watch()
+    counts = counted.counts
     counts.seal()
-    engine = run.engine
     rows = engine.connections
     is_shared = run.are_shared(rows["connection"])
     connections, shared = ConnectionCounts(), rows[is_shared]
@@ -97,7 +108,7 @@ def count_split(
         run.outcome, counts, connections, shared,
         {number: engine.strings[number] for number in strings},
         {number: engine.addresses[number] for number in addresses},
-        parts, sections.finish(rows[~is_shared]),
+        parts, counted.sections.finish(rows[~is_shared]),
     )  # fmt: skip
 
 

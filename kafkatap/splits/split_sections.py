@@ -103,10 +103,10 @@ def add_split(total: SectionCounts, found: SplitSections, names: NameTable) -> N
 
 
 def sum_sections(
-    wanted: tuple[str, ...], parts: Iterable[SplitSections], names: NameTable
+    wanted: tuple[str, ...], parts: Iterable[SplitSections], names: NameTable, limits: Limits | None
 ) -> tuple[SectionCounts, Array]:
     """The counts of splits, and the connections that they share, one CONNECTION_ROW for each: these are not counted."""
-    total = total_sections(wanted, names, None)
+    total = total_sections(wanted, names, limits)
     shared: list[Array] = []
     for part in parts:
         add_split(total, deepcopy(part), names)

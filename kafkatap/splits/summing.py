@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.dissector.programs.loading import load_programs
+from kafkatap.dissector.strings import OTHER
 from kafkatap.reports.batch import (
     ALL_MEASURED,
     CLOSERS,
@@ -30,11 +31,13 @@ from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.connection_counts import count_connections
 from kafkatap.reports.counting.connection_rows import connection_counts_of_rows, rows_of_connections
 from kafkatap.reports.counting.count_rows import ADDED_BY, COLUMNS, KEYS, NameTable, counts_of_rows
+from kafkatap.reports.counting.small_rows import add_up_small_rows
 from kafkatap.reports.model import Report
 from kafkatap.reports.sections.ledger import WORDS
 from kafkatap.reports.tables import CONNECTIONS, FILES, LEDGER, arrow_schema
 from kafkatap.reports.tls_columns import TLS_RENAMED, TLS_ZERO_IF_NULL, is_tls_word, tls_number
 
+from ..limits import Limits
 from .split_sections import SplitSections, sum_sections
 
 if TYPE_CHECKING:
@@ -133,6 +136,7 @@ def report_of(
     section_names: tuple[str, ...] = (),
     sections: Iterable[SplitSections] = (),
     section_options: Mapping[str, Any] | None = None,
+    limits: Limits | None = None,
     kept: tuple[tuple[str, str], ...] = (),
     **known: Any,
 ) -> Report:
@@ -142,12 +146,13 @@ def report_of(
     the timeline, if one is set; `curves`, `selected`: as of `build_report`; `wanted`: the names of sections, and
     `section_options`: what the user set for these. `section_names`: the sections over facts that were counted
     (`ReadOptions.sections`), and `sections`: their counts of each split. `known`: what `context_of_tables` takes.
-    `kept`: as `Context.options`.
+    `limits`: those of names bound the rows of counts. `kept`: as `Context.options`.
     """
     counts, names = counts_of_rows(rows, by_topic=by == "topic", interval=interval)
+    counts = add_up_small_rows(counts, (limits or Limits()).names, lambda: names.string(OTHER))
     over_facts = None
     if section_names:
-        over_facts, shared = sum_sections(section_names, sections, names)
+        over_facts, shared = sum_sections(section_names, sections, names, limits)
         over_facts.add_connections(shared)
     context = context_of_tables(connections, files, ledger, names, **known)._replace(options=kept)
     return build_report(

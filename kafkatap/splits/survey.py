@@ -16,7 +16,7 @@ import numpy as np
 
 from kafkatap.dissector.dissector import Dissector
 from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS
-from kafkatap.kernels import arrays, store
+from kafkatap.kernels import arrays
 from kafkatap.kernels.arrays import as_bytes, taken
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import CHUNK, FLOW, FROM_HELD, OPENING_SYN
@@ -26,7 +26,6 @@ from kafkatap.reassembly.recent_packets import COPY_NS
 
 from ..assembly import Assembled, Assembly
 from ..engine import programs_for
-from ..kernel_modules import KERNEL_MODULES
 from ..limits import Limits
 from ..tls.hand_over import hand_overs
 from .datagrams import packet_of_segment
@@ -126,7 +125,6 @@ class _FlowEngine:
         self, ports: tuple[int, ...], definitions: Definitions | None, light: bool, limits: Limits,
         counts_records: bool,
     ) -> None:  # fmt: skip
-        store.use(KERNEL_MODULES)
         self.assembler = Assembler(keep_flows=True, bounds=limits.bounds())
         self._light, self._counts_records = light, counts_records
         self._assembly = Assembly(self.assembler, ports)

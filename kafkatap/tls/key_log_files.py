@@ -6,12 +6,10 @@ import os
 from collections.abc import Iterable
 from glob import glob
 
-from kafkatap.kernels import store
 from kafkatap.reassembly.errors import CaptureError
 
 from ..captures.capture_bytes import CaptureBytes
 from ..captures.pipes import is_pipe
-from ..kernel_modules import KERNEL_MODULES
 from .key_log import KeyLog
 
 #: The first bytes of a file that show what it is.
@@ -34,7 +32,6 @@ def open_key_logs(named: Iterable[str | os.PathLike[str]], is_growing: bool = Fa
     OSError if there is no such file or it cannot be read. ValueError if it is no key log.
     """
     paths = find_key_logs(named)
-    store.use(KERNEL_MODULES)
     for path in paths:
         _check(path, is_growing)
     key_log = KeyLog(paths)

@@ -13,6 +13,7 @@ from .nagle import NAGLE
 from .one_connection import ONE_CONNECTION
 from .open_transactions import OPEN_TRANSACTIONS
 from .reconnects import CONNECTION_EACH, RECONNECT_STORM
+from .refused_produce import REFUSED_PRODUCE
 from .request_timeouts import REQUEST_TIMEOUTS
 from .signature import Signature
 from .single_records import SINGLE_RECORDS
@@ -28,6 +29,7 @@ CATALOGUE: tuple[Signature, ...] = (
     BLACK_HOLE,
     FETCH_WAITS,
     REQUEST_TIMEOUTS,
+    REFUSED_PRODUCE,
     EXPULSIONS,
     OPEN_TRANSACTIONS,
     LAGGING_GROUPS,

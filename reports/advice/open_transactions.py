@@ -203,7 +203,7 @@ def _finding(given: SectionInput, writer: _Writer | None, holds: list[_Hold]) ->
     most, is_open = max(holds, key=lambda hold: hold.end - hold.begin), any(hold.is_open for hold in holds)
     parties: tuple[Party, ...] = ()
     if writer is None:
-        who = "a transaction whose producer was not captured"
+        who = "a transaction of an unknown producer"
     else:
         name = context.text(writer.transactional_id)
         who = f'transaction "{name}" of {client_words(context, writer.client_id, writer.client_ip)}'

@@ -1,26 +1,20 @@
-"""Parties of findings, their words, and the options of commands that select them."""
+"""Parties of findings by the numbers that counts have of them."""
 
 from __future__ import annotations
 
+from .. import parties
 from ..batch import Context, endpoint
 from ..findings import Party
-
-Options = tuple[tuple[str, str | None], ...]
 
 
 def client_words(context: Context, client: int, ip: int = -1) -> str:
     """`client "billing" (10.0.0.1)`. `client`, `ip`: numbers of the context; -1: not said."""
-    name = context.text(client)
-    words = "a client without client_id" if name is None else f'client "{name}"'
-    address = context.address(ip)
-    return f"{words} ({address})" if address else words
+    return parties.client_text(context.text(client), context.address(ip) or "")
 
 
 def client_parties(context: Context, client: int, ip: int = -1) -> tuple[Party, ...]:
     """A client by its id, and the host that it runs on."""
-    name, address = context.text(client), context.address(ip)
-    found = [] if name is None else [Party("client", name)]
-    return (*found, Party("host", address)) if address else tuple(found)
+    return parties.client_parties(context.text(client), context.address(ip) or "")
 
 
 def broker_party(context: Context, ip: int, port: int) -> Party:
@@ -28,7 +22,6 @@ def broker_party(context: Context, ip: int, port: int) -> Party:
     return Party("broker", endpoint(context.address(ip), port))
 
 
-def client_option(context: Context, client: int) -> Options:
+def client_option(context: Context, client: int) -> parties.Options:
     """`--client NAME` of a command, if that selects this client only."""
-    name = context.text(client)
-    return (("client", name),) if name and not set("*?[") & set(name) else ()
+    return parties.client_option(context.text(client))

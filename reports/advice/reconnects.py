@@ -51,7 +51,7 @@ _CONNECTS = CountForm(
     "advice.reconnects",
     _WHO,
     {"connections": SUM, "refused": SUM, "unanswered": SUM, "kafka": SUM, "by_client": SUM, "by_broker": SUM,
-     "handshake_ns": SUM, "first": MIN, "last": MAX, "packet": MIN},
+     "handshake_ns": SUM, "exchanges": SUM, "first": MIN, "last": MAX, "packet": MIN},
     _OTHERS,
 )  # fmt: skip
 #: Of requests of _SETUP: those of new clients, those with reserved ids, and those that failed.
@@ -80,8 +80,8 @@ def _read_connections(rows: Array, tally: Tally) -> None:
     tally.add(_CONNECTS.name, {name: rows[name][at] for name in _WHO}, {
         "connections": 1, "refused": handshake == H_REFUSED, "unanswered": handshake == H_UNANSWERED,
         "kafka": rows["protocol"][at] == P_KAFKA, "by_client": closed_by == 0, "by_broker": closed_by == 1,
-        "handshake_ns": np.maximum(rows["handshake_rtt_ns"][at], 0), "first": first, "last": first,
-        "packet": rows["first_packet"][at],
+        "handshake_ns": np.maximum(rows["handshake_rtt_ns"][at], 0), "exchanges": rows["exchanges"][at],
+        "first": first, "last": first, "packet": rows["first_packet"][at],
     })  # fmt: skip
 
 
@@ -141,6 +141,7 @@ def _each_message(given: SectionInput) -> list[Finding]:
     for one in given.once(_clients):
         is_found = (
             one.who[:2] not in gave_up
+            and one.connects["exchanges"] <= one.uses["requests"]  # all were read: none is left out by a selection
             and one.connects["kafka"] - one.uses["failed"] >= _LEAST
             and one.connects["kafka"] / 2 <= one.uses["uses"] < _REUSE * one.connects["kafka"]
         )

@@ -18,8 +18,8 @@ _PRODUCE = 0
 _RATE, _LINGER_MS = 50, 20
 #: A sixteenth of the default batch.size. The heads of a request, of its batch and of its packets have about 250 bytes.
 _SMALL = 1024
-#: One second at that rate is no pattern yet.
-_LEAST = 100
+#: One second at that rate is no pattern yet. A client that could not send for a while sends many at once.
+_LEAST, _LASTS_NS = 100, units.SECOND
 #: More records in a batch than this are a batch.
 _FEW = 2.0
 #: A part of its time that its requests wait for each other, from which on that is what it costs.
@@ -48,9 +48,9 @@ def _findings(given: SectionInput) -> list[Finding]:
     made = []
     for (client, ip), sums in sums_of_clients(given, _PRODUCE).items():
         requests = sums["answered"] + sums["no_reply_expected"]
-        lasts = max(sums["last"] - sums["first"], units.SECOND)
+        lasts = max(sums["last"] - sums["first"], 1)
         rate, size = requests * units.SECOND / lasts, sums["request_bytes"] / max(requests, 1)
-        if requests < _LEAST or rate < _RATE or size > _SMALL:
+        if requests < _LEAST or lasts < _LASTS_NS or rate < _RATE or size > _SMALL:
             continue
         numbers: dict[str, int | float] = {
             "requests": requests, "requests_per_second": round(rate, 1), "request_mean_bytes": round(size),
@@ -90,9 +90,10 @@ SINGLE_RECORDS = Signature(
     f"Set `linger.ms` to 5 to {_LINGER_MS} (and keep `batch.size` at 16,384 or more), so that records are sent "
     "together. If the program waits for each answer, let it send the next record before.",
     f"the client sends {_RATE} such requests a second or more, which is more than `linger.ms={_LINGER_MS}` lets "
-    f"through, {_LEAST} in all, of {_SMALL:,} bytes or less on average (a sixteenth of the default `batch.size`). With "
-    f"`--sections advice` batches are counted too, and must have {_FEW:.0f} records or fewer on average. It is a "
-    f"warning if its requests wait for each other for {_SHARE:.0%} of its time, and a note otherwise.",
+    f"through, {_LEAST} in all and for {_LASTS_NS // units.SECOND} s at least, of {_SMALL:,} bytes or less on average "
+    "(a sixteenth of the default `batch.size`). With `--sections advice` batches are counted too, and must have "
+    f"{_FEW:.0f} records or fewer on average. It is a warning if its requests wait for each other for {_SHARE:.0%} of "
+    "its time, and a note otherwise.",
     _findings,
     (_FORM,),
     _read,

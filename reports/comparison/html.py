@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from .. import units
+from ..commands import with_captures
 from ..model import ReportTable, Value
 from ..rendering.html.notebook import tables_html
 from ..rendering.html.page import PageFinding, render_page
-from ..sections.commands import with_captures
 from .comparison import Compared
 from .stories import BETTER, WORSE
 from .text import Row, rows_of, side_text

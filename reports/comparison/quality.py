@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from .. import units
 from ..batch import P_TLS, P_UNKNOWN, Array, Context, endpoint
+from ..commands import command, with_captures
 from ..counting.connection_counts import is_one_sided
-from ..sections.commands import command, with_captures
 from .leaves import Side
 from .measures import WAITING
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from .. import units
+from ..commands import with_captures
 from ..model import Value, as_number
 from ..rendering.text_tables import Line, wrapped
-from ..sections.commands import with_captures
 from .comparison import Compared
 from .stories import BETTER, DIFFERENT, WORSE
 

@@ -9,9 +9,9 @@ from kafkatap.dissector.dtypes import FETCHES, WAITS
 from kafkatap.dissector.kafka.error_codes import error_name
 
 from .. import units
+from ..commands import command, is_showable
 from ..counting.rollup import api_label
 from ..findings import Finding
-from ..sections.commands import command, is_showable
 from .judging import SIZES, TIMES, Change
 from .leaves import Key, Side
 from .measures import MEANS, RANKS, RATES, SHARES, TAIL

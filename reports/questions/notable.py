@@ -26,6 +26,9 @@ from ..batch import Array, Batch
 
 #: Times from which on answered exchanges are notable, ns. LONG_NS: in total. Nobody sets a timeout below this.
 LONG_NS = 100_000_000
+#: SLOW_NS: without waits for data and members. A person does not see less than about 20 ms, and healthy brokers answer
+#: in a few ms.
+SLOW_NS = 20_000_000
 #: WAIT_NS: until the response begins. Clients repeat a SYN, and TCP a lost segment several times, within it.
 WAIT_NS = 1_000_000_000
 #: APIs of which all exchanges are notable: they begin connections.
@@ -41,6 +44,7 @@ def _is_notable(e):  # type: ignore[no-untyped-def]
     if e.outcome == ANSWERED:
         is_found = (
             e.total_ns >= LONG_NS
+            or e.total_ns - e.waiting_ns - e.hol_poll_wait_ns >= SLOW_NS
             or e.response_first - e.request_last >= WAIT_NS
             or e.nagle_ns > 0
             or e.receiver_ns > 0
@@ -49,7 +53,7 @@ def _is_notable(e):  # type: ignore[no-untyped-def]
         )
     else:
         is_found = e.outcome == IN_FLIGHT or e.outcome == UNANSWERED or e.outcome == RESPONSE_LOST
-    return is_found or e.api_key == API_VERSIONS or e.api_key == AUTHENTICATE
+    return is_found or e.acks == 0 or e.api_key == API_VERSIONS or e.api_key == AUTHENTICATE
 
 
 @kernel(EXCHANGE, RESULT, FACT, np.int32, np.int32)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
 from .. import units
+from ..commands import with_captures
 from ..model import Report, ReportTable, Value, as_number
-from ..sections.commands import with_captures
 from .first_lines import finding_text, first_lines
 from .text_tables import PLAIN_WIDTH, Line, Span, cell_text, render_table, wrapped
 

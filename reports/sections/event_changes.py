@@ -172,24 +172,38 @@ def _rebalances(seen: Seen) -> Iterator[Finding]:
     keys, values = seen.given.keys(REBALANCES.name), seen.given.values(REBALANCES.name)
     for group in distinct_values(keys["group"][keys["number"] > 0]).tolist():
         rows = np.flatnonzero((keys["group"] == group) & (keys["number"] > 0))
-        rows = rows[np.argsort(values["first"][rows], kind="stable")]
+        rows = _joined_together(keys, values, rows[np.argsort(values["first"][rows], kind="stable")])
         ends = np.maximum.accumulate(values["last"][rows])
         breaks = np.flatnonzero(values["first"][rows][1:] - ends[:-1] > _TOGETHER_NS) + 1
         for run in np.split(rows, breaks):
             begin, end = int(values["first"][run].min()), int(values["last"][run].max())
             name = seen.context.text(group) or ""
-            low, high = int(keys["number"][run].min()), int(keys["number"][run].max())
+            numbers, at = np.unique(keys["number"][run], return_inverse=True)
+            low, high = int(numbers[0]), int(numbers[-1])
             word = "generation" if keys["is_epoch"][run[0]] == 0 else "epoch"
-            times = "" if len(run) == 1 else f" {len(run):,} times"
+            times = "" if len(numbers) == 1 else f" {len(numbers):,} times"
             span = f"{word} {low}" if low == high else f"{word}s {low} to {high}"
-            members = int(values["members"][run].max())
-            if members < 2 and len(run) < 2:
+            members = int(np.bincount(at, weights=values["members"][run]).max())
+            if members < 2 and len(numbers) < 2:
                 continue  # the only member joined: nobody was interrupted
-            text = f'group "{name}" rebalanced{times} ({span}) in {duration(end - begin)}'
+            during = "in" if len(numbers) == 1 else "within"
+            text = f'group "{name}" rebalanced{times} ({span}) {during} {duration(end - begin)}'
             text += f", {members:,} member{'' if members == 1 else 's'}"
             yield Finding(
                 "group_rebalanced", NOTE, "rebalance", text, begin=begin, end=end,
-                numbers={"rebalances": len(run), "first_number": low, "last_number": high},
+                numbers={"rebalances": len(numbers), "first_number": low, "last_number": high},
                 packets=(int(values["packet"][run].min()),), parties=(Party("group", name),),
                 options=(("sections", "groups"),),
             )  # fmt: skip
+
+
+def _joined_together(keys: dict[str, Any], values: dict[str, Any], rows: Any) -> Any:
+    """Rows of REBALANCES without members that join a generation after it began: static members that come back.
+    Members hear of an epoch one after another."""
+    answered: dict[int, int] = {}
+    kept = []
+    for row in rows.tolist():
+        until = answered.setdefault(int(keys["number"][row]), int(values["last"][row]))
+        if keys["is_epoch"][row] or values["first"][row] <= until:
+            kept.append(row)
+    return np.array(kept, np.int64)

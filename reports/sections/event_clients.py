@@ -11,8 +11,8 @@ from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array
 from ..findings import NOTE, WARNING, Finding, Party
+from ..questions.notable import SLOW_NS
 from ..units import duration
-from .clients import SLOW_NS
 from .connections import STORM_RATE
 from .event_answers import SECOND
 from .event_counts import THROTTLED

@@ -32,6 +32,7 @@ from ..questions.gathered import FactRows, Gathered
 from ..questions.notable import WAIT_NS
 from ..questions.section_counts import Tally
 from .event_answers import ANSWERS, SECOND
+from .slow_times import SLOW, read_slow
 
 WAIT, HEARTBEAT, REGISTERED, CREATED, DELETED, COORDINATOR = range(1, 7)
 #: APIs that a broker answers from what it has in memory. All others may wait for a quorum, a follower or a member.
@@ -87,11 +88,11 @@ NODE_ADDRESSES = CountForm("events.node_addresses", {"node": NUMBER, "address": 
                            {"node": -1, "address": -1})  # fmt: skip
 REBALANCES = CountForm(
     "events.rebalances",
-    {"group": TEXT, "is_epoch": NUMBER, "number": NUMBER},
+    {"group": TEXT, "is_epoch": NUMBER, "number": NUMBER, "second": NUMBER},
     {"last": MAX, "first": MIN, "members": SUM, "packet": MIN},
-    {"group": OTHER, "is_epoch": -1, "number": -1},
+    {"group": OTHER, "is_epoch": -1, "number": -1, "second": -1},
 )
-FORMS = (ANSWERS, CONNECTIONS, LINKS, ERRORS, THROTTLED, LEADERS, NODES, NODE_ADDRESSES, REBALANCES)
+FORMS = (ANSWERS, CONNECTIONS, LINKS, ERRORS, THROTTLED, LEADERS, NODES, NODE_ADDRESSES, REBALANCES, SLOW)
 #: Packets of one end that were sent again on a connection before it counts as one whose packets did not arrive: TCP
 #: repeats a segment three times within WAIT_NS. Single ones are usual.
 RESENT_PACKETS = 2
@@ -106,6 +107,7 @@ def read(gathered: Gathered, tally: Tally) -> None:
     _read_leaders(gathered, tally)
     _read_topics(gathered, tally)
     _read_rebalances(gathered, tally)
+    read_slow(gathered, tally)
 
 
 def _read_waits(gathered: Gathered, tally: Tally) -> None:
@@ -274,9 +276,10 @@ def _add_rebalances(
 ) -> None:  # fmt: skip
     at = rows.exchange
     if len(at):
+        ends = gathered.column("response_last")[at]
         keys = {"group": rows["group"], "is_epoch": is_epoch, "number": gathered.top(answer, number)[at]}
-        tally.add(REBALANCES.name, keys, {
-            "last": gathered.column("response_last")[at], "first": gathered.column("request_first")[at], "members": 1,
+        tally.add(REBALANCES.name, keys | {"second": ends // SECOND}, {
+            "last": ends, "first": gathered.column("request_first")[at], "members": 1,
             "packet": gathered.column("request_packet_first")[at],
         })  # fmt: skip
 

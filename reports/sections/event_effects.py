@@ -46,9 +46,7 @@ class Effects(NamedTuple):
         if self.errors:
             named = ", ".join(f"{codes:,} {name}" for name, codes in self.errors[:_NAMED])
             rest = sum(codes for _, codes in self.errors[_NAMED:])
-            parts.append(
-                f"{named}{f' and {rest:,} more errors' if rest else ''} followed to {clients_text(self.clients)}"
-            )
+            parts.append(f"{named}{f' and {rest:,} more' if rest else ''} followed to {clients_text(self.clients)}")
         return parts
 
     def numbers(self) -> dict[str, Scalar]:

@@ -270,8 +270,9 @@ def _connections(count: int) -> str:
     return f"{count:,} connection{'' if count == 1 else 's'}"
 
 
-def _requests(count: int) -> str:
-    return f"{count:,} request{'' if count == 1 else 's'}"
+def _used(waits: dict[str, Array], chosen: Array) -> int:
+    """The connections of some waits. Requests behind others on these are no waits of their own (`event_counts`)."""
+    return len(np.unique(waits["connection"][chosen]))
 
 
 def _hang(seen: Seen, outage: Outage) -> Finding:
@@ -288,11 +289,12 @@ def _hang(seen: Seen, outage: Outage) -> Finding:
     parts = [
         f"{label} {'hung' if is_hang else 'was not reached'} for {duration(length)}"
         + ("" if gap.end is not None else ", and has not answered since"),
-        f"{_requests(int(mine.sum()))} of {clients_text(people)} waited",
+        f"requests of {clients_text(people)} waited on {_connections(_used(waits, mine))}",
         why,
     ]
     numbers: dict[str, Scalar] = {
-        "silence_ns": length, "waits": int(mine.sum()), "clients": people, "unanswered": outage.unanswered,
+        "silence_ns": length, "waits": int(mine.sum()), "connections": _used(waits, mine), "clients": people,
+        "unanswered": outage.unanswered,
         "is_acknowledged": is_hang,
     }  # fmt: skip
     name = ("broker_hung", "broker hung") if is_hang else ("broker_unreachable", "not reached")
@@ -409,7 +411,7 @@ def _cut(
     parts = [
         f"no answer of {seen.brokers.label(broker)} reached {host} for {duration(until - begin)}"
         + ("" if gap.end is not None else ", and has not answered since"),
-        f"{_requests(int(waiting.sum()))} waited, and their packets were sent again",
+        f"requests waited on {_connections(_used(waits, waiting))}, and their packets were sent again",
         *(["the broker answered other hosts meanwhile"] if goes_on else []),
     ]
     if unanswered:
@@ -417,7 +419,8 @@ def _cut(
     first = np.flatnonzero(caught)[np.argmin(waits["begin"][caught])]
     return Finding(
         "hosts_cut_off", ERROR, "cut off", "; ".join(parts), lost, begin, gap.end,
-        {"silence_ns": until - begin, "waits": int(waiting.sum()), "unanswered": unanswered, "last_answer": gap.begin},
+        {"silence_ns": until - begin, "waits": int(waiting.sum()), "connections": _used(waits, waiting),
+         "unanswered": unanswered, "last_answer": gap.begin},
         (int(waits["packet"][first]),), (Party("host", host), seen.brokers.party(broker)),
         options=seen.shown(broker, begin, gap.end, client_ip), command="show",
     )  # fmt: skip

@@ -15,6 +15,7 @@ from kafkatap.kernels.arrays import distinct_values, is_among
 
 from .. import units
 from ..batch import Array
+from ..parties import Options
 from ..questions.section import SectionInput
 from .event_answers import ANSWERS, SECOND
 from .event_brokers import Brokers, codes_of
@@ -37,7 +38,6 @@ AROUND_NS = SECOND
 _NOT_COORDINATOR = 16
 #: A client that is answered NOT_COORDINATOR looks for the coordinator again within this (retry.backoff.max.ms is 1 s).
 _ASKED_AGAIN_NS = 2 * SECOND
-Options = tuple[tuple[str, str | None], ...]
 
 
 def around(begin: int, end: int | None) -> Options:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..findings import Finding
+from ..commands import command
+from ..findings import NOTE, Finding
 from ..model import Column, ReportTable, Value
 from ..questions.section import READ_SELECTED, BatchCount, Section, SectionInput
-from .commands import command
+from ..units import duration
 from .event_answers import ANSWERS, count_answers
 from .event_changes import cause_of, changes
 from .event_clients import client_events, note_losses
@@ -43,8 +44,19 @@ def findings(given: SectionInput) -> list[Finding]:
         found._replace(cause=cause_of(seen, found, stops)) if found.numbers.get("refused") else found
         for found in client_events(seen)
     ]
-    found = [*stops, *changes(seen, stops), *clients, *note_losses(seen)]
+    losses = list(note_losses(seen))
+    found = [*(_with_holes(stop, losses) for stop in stops), *changes(seen, stops), *clients, *losses]
     return sorted(found, key=lambda f: (f.begin or 0, f.id, str(f.parties)))
+
+
+def _with_holes(outage: Finding, losses: Sequence[Finding]) -> Finding:
+    """An outage that says how much of its time was not captured: it may have ended then."""
+    begin, holes = outage.begin or 0, [f for f in losses if f.id == "capture_hole"]
+    until = max((f.end or 0 for f in holes), default=0) if outage.end is None else outage.end
+    missing = sum(max(min(f.end or 0, until) - max(f.begin or 0, begin), 0) for f in holes)
+    if outage.severity == NOTE or not missing:
+        return outage
+    return outage._replace(text=f"{outage.text}; {duration(missing)} of that time was not captured")
 
 
 def tables(given: SectionInput) -> Sequence[ReportTable]:

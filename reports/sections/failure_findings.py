@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+import numpy as np
+
 from kafkatap.dissector.kafka.error_codes import is_retriable
 
 from .. import units
@@ -12,16 +14,15 @@ from ..batch import Context
 from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.rollup import api_label, group_columns
-from ..findings import ERROR, NOTE, WARNING, Finding, Party
+from ..findings import ERROR, NOTE, NOTICED_NS, WARNING, Finding, Party
 from ..model import ReportTable, Value, as_number
+from ..parties import client_parties, client_text
 from .error_meanings import MEANINGS
-from .finding_words import Row, api_value, client_parties, client_text, counted, listed, rows_of, sentence
+from .finding_words import Row, api_value, counted, listed, rows_of, sentence
 from .time_shares import percent
 
 #: Error codes that are part of a usual start: no line names them while there are others.
 _USUAL_ERRORS = frozenset((("MEMBER_ID_REQUIRED", "JoinGroup"), ("UNSUPPORTED_VERSION", "ApiVersions")))
-#: Clients retry by themselves what a retriable code refuses. If that cost them less than this, nobody noticed.
-RETRIED_NS = units.SECOND
 #: A share of failed requests below this is no measure of what they cost.
 _NAMED_SHARE = 0.01
 #: Levels of a code that names a topic.
@@ -111,7 +112,8 @@ def _errors(
     value = _filter_word(error, code)
     only = f" and api == {api_value(str(next(iter(apis))))}" if len(apis) == 1 else ""
     packet = min(int(as_number(row["packet"])) for row in rows)
-    is_note = is_retriable(int(as_number(code))) and lost < RETRIED_NS and meaning is None
+    # Clients retry by themselves what a retriable code refuses.
+    is_note = is_retriable(int(as_number(code))) and lost < NOTICED_NS and meaning is None
     label = "SASL failed" if is_login else "retried" if is_note else "failing" if meaning is None else meaning.label
     return Finding(
         "sasl_failed" if is_login else "errors", NOTE if is_note else ERROR, label, text, lost, first, last,
@@ -233,16 +235,29 @@ def unanswered_finding(counts: ReportCounts, context: Context) -> Finding | None
     )
     people = sorted(clients.items(), key=lambda item: (-item[1], str(item[0])))
     client, most = people[0]
-    whose = f"{'all' if most == total else f'{most:,}'} by {client_text(client)}"
-    closed = int(values["client_closed"].sum()) if "client_closed" in values else 0
-    left = f"the client closed the connection of {'all' if closed == total else f'{closed:,}'}" if closed else None
-    text = sentence([f"{counted(total, 'request has', 'requests have')} no response: {by_api}", whose, left])
+    whose = f"{'' if total == 1 else 'all ' if most == total else f'{most:,} '}by {client_text(client)}"
+    # Connections with lost responses were closed, too.
+    closed, refused = (
+        int(np.minimum(values[f"{end}_closed"], values["unanswered"]).sum()) for end in ("client", "broker")
+    )
+    ends = [_closed(end, n, total) for end, n in (("broker", refused), ("client", closed))]
+    text = sentence([
+        f"{counted(total, 'request has', 'requests have')} no response: {by_api}", whose, ", ".join(filter(None, ends))
+    ])  # fmt: skip
     return Finding(
-        "unanswered", NOTE if closed == total else WARNING, "unanswered", text,
-        numbers={"unanswered": total, "closed_by_client": closed, "clients": len(clients)},
+        "unanswered", NOTE if closed == total else ERROR if 2 * refused >= total else WARNING, "unanswered", text,
+        numbers={
+            "unanswered": total, "closed_by_client": closed, "closed_by_broker": refused, "clients": len(clients)
+        },
         parties=tuple(p for client, _ in people for p in client_parties(client)),
         options=(("filter", "outcome == unanswered"),), command="show",
     )  # fmt: skip
+
+
+def _closed(end: str, n: int, total: int) -> str | None:
+    """Whose connection one end closed instead."""
+    which = "" if total == 1 else " of all" if n == total else f" of {n:,}"
+    return f"the {end} closed the connection{which}" if n else None
 
 
 def not_decoded_finding(table: ReportTable) -> Finding | None:

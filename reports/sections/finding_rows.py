@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..batch import Context
+from ..commands import command
 from ..findings import Finding
 from ..model import Column, Value
-from .commands import command
 
 #: The columns of `finding_row`, by name.
 COLUMNS = (

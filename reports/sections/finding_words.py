@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..findings import Party
 from ..model import ReportTable, Value
-from .commands import is_showable
 
-Options = tuple[tuple[str, str | None], ...]
 Row = dict[str, Value]
 #: Names in one line at most; the rest is counted.
 NAMED = 3
@@ -18,21 +15,6 @@ def rows_of(table: ReportTable) -> list[Row]:
     """The rows of a table, by column name."""
     names = [c.name for c in table.columns]
     return [dict(zip(names, row, strict=True)) for row in table.rows]
-
-
-def client_text(client: Value) -> str:
-    """`client "billing"`."""
-    return "clients without client_id" if client is None else f'client "{client}"' if client else 'client_id ""'
-
-
-def client_parties(client: Value) -> tuple[Party, ...]:
-    return () if client is None else (Party("client", str(client)),)
-
-
-def client_option(client: Value) -> Options:
-    """`--client NAME`, if that selects this client only."""
-    text = "" if client is None else str(client)
-    return (("client", text if text and is_showable(text) and not set("*?[") & set(text) else None),)
 
 
 def api_value(label: str) -> str:

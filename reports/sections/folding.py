@@ -52,8 +52,8 @@ _CODES_OF: Mapping[str, frozenset[str]] = {
 #: up and connect again.
 _BY_OUTAGE = frozenset(
     ("one_connection", "request_timeout", "reconnect_storm", "slow_follower")
-)  #: Advice that says what a slow client does, and not why.
-_NO_CAUSES = frozenset(("lagging_group",))
+)  #: Advice that says what a slow client does, and not why; and on records that wait, not requests.
+_NO_CAUSES = frozenset(("lagging_group", "open_transaction", "fetch_waits"))
 #: Advice that says why a client connects so often, or why packets do not pass between two hosts.
 _ON_CONNECTIONS = frozenset(("connection_each_message", "reconnect_storm"))
 
@@ -174,7 +174,9 @@ def _cause_of_slow(
     if throttled and clients <= {party.name for party in throttled.parties if party.kind == "client"}:
         return throttled if throttled.time_lost_ns > finding.time_lost_ns else None
     mine = [f for f in advice if f.party("client") in clients]
-    for causes in (mine, [f for f in events if f.id != "quota_began"]):
+    if all(("client", finding.party("client")) not in f.parties for f in mine):
+        mine = []  # it is on others than the client that lost most
+    for causes in (mine, [f for f in events if f.id != "quota_began" and _is_in_time(finding, f)]):
         cost = sum(f.time_lost_ns for f in causes)
         if causes and cost and cost >= _MOST * finding.time_lost_ns:
             return max(causes, key=lambda f: f.time_lost_ns)
@@ -190,6 +192,14 @@ def _cause_of_slow(
             if ("client", finding.party("client")) in event.parties and waited >= _MOST * longest:
                 return event
     return None
+
+
+def _is_in_time(finding: Finding, event: Finding) -> bool:
+    """Whether a finding is on the time of an event, or shortly after it. One without a time is."""
+    if finding.begin is None or event.begin is None:
+        return True
+    is_after = event.end is not None and finding.begin > event.end + _AFTER_NS
+    return not is_after and (finding.end or finding.begin) >= event.begin - _BEFORE_NS
 
 
 def _failed_login(finding: Finding, found: Sequence[Finding]) -> Finding | None:

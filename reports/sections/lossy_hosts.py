@@ -18,7 +18,8 @@ from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.rollup import group_columns
 from ..findings import WARNING, Finding, Party
-from .finding_words import NAMED, client_parties, counted, listed
+from ..parties import client_parties
+from .finding_words import NAMED, counted, listed
 from .time_shares import percent
 
 #: Loss is named if it took this share of the time of a pair's requests, without waits for data and members: below,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from .. import units
+from ..commands import CAPTURE, is_showable, kept_words, with_captures
 from ..model import Report, ReportTable, Value
-from .commands import CAPTURE, is_showable, kept_words, with_captures
 
 Row = Mapping[str, Value]
 #: A condition of a filter expression; "" for none; None: the row cannot be selected.

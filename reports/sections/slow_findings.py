@@ -1,8 +1,10 @@
 """Who is slow, and where the time goes; who is throttled.
 
-"Slow" are the requests of a client and an API whose 99th percentile of total time is at least `clients.SLOW_NS`. Of
-APIs that wait for data or members, the mean of the rest of their time is that long. Clients whose time went to the same
-place are one finding, on the client that lost most.
+"Slow" are the requests of a client and an API whose 99th percentile of total time is at least `notable.SLOW_NS`. Of
+APIs that wait for data or members, the mean of the rest of their time is that long. So are rare requests that cost so
+much time that a person notices (`slow_times`). Clients whose slow requests cost less than `NOTICED_NS` in all have no
+finding, unless that is much of the capture. Those whose time went to the same place are one finding, on the client that
+lost most.
 """
 
 from __future__ import annotations
@@ -22,27 +24,32 @@ from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.histogram import P99
 from ..counting.rollup import Rolled, api_label, group_columns, roll_up
-from ..findings import NOTE, WARNING, Finding, Party
+from ..findings import NOTE, NOTICED_NS, WARNING, Finding, Party
 from ..model import ReportTable, Value, as_number
-from .clients import SLOW_NS, by_verdict, verdict
+from ..parties import client_option, client_parties, client_text
+from ..questions.notable import SLOW_NS
+from .clients import by_verdict, verdict
+from .failure_findings import lasting
 from .finding_words import (
     Row,
     api_value,
-    client_option,
-    client_parties,
-    client_text,
     counted,
     others_too,
     rows_of,
     sentence,
 )
 from .own_brokers import own_by
+from .slow_times import NEVER, NOTICED_SHARE, SlowTime, SlowTimes
 from .time_shares import Spent, has_unknown_waits, percent, spent
 
 #: A broker is named if so much of the time of slow requests passed at it: it is the rule, not chance.
 _MOSTLY = 0.8
 #: A client holds back by itself if its requests waited on the wire for less than this part of the throttle time.
 _HOLDS_BACK = 0.1
+#: A person notices a request that takes this long.
+_LONG_NS = 100_000_000
+#: Slow requests in fewer of the seconds than this come now and then.
+_DENSE = 0.5
 #: Verdicts as the ids of findings.
 _IDS = {
     "broker": "slow_broker", "head-of-line": "slow_head_of_line", "network": "slow_network", "client": "slow_client",
@@ -52,7 +59,7 @@ _IDS = {
 
 class SlowRequests(NamedTuple):
     """The requests of one client and API that are slow. `parts`: without waits for data and members. `p99`, `longest`:
-    total time, ns. `brokers`: the time of `parts`, ns, by broker."""
+    total time, ns. `brokers`: the time of `parts`, ns, by broker. `slow`: those of SLOW_NS or more; None: not known."""
 
     client: str | None
     api_key: int
@@ -62,6 +69,7 @@ class SlowRequests(NamedTuple):
     longest: int
     is_known: bool
     brokers: dict[str, int]
+    slow: SlowTime | None = None
 
     @property
     def waits(self) -> bool:
@@ -73,13 +81,24 @@ class SlowRequests(NamedTuple):
 
     @property
     def is_slow(self) -> bool:
+        if self.slow is not None and self.slow.is_noticed:
+            return True
         if self.waits:
             return self.mean >= SLOW_NS
         # Behind a request that waits for data or members, the total time is long, but none of it is lost.
         return self.p99 >= SLOW_NS and self.parts.total >= SLOW_NS
 
+    @property
+    def lost(self) -> int:
+        """The time of slow requests; of all, if it is not known which are slow: ns."""
+        return self.parts.total if self.slow is None else self.slow.ns
 
-def slow_requests(counts: ReportCounts, context: Context) -> list[SlowRequests]:
+    @property
+    def is_noticed(self) -> bool:
+        return self.slow is None or self.slow.is_noticed or (self.mean if self.waits else self.p99) >= _LONG_NS
+
+
+def slow_requests(counts: ReportCounts, context: Context, times: SlowTimes | None) -> list[SlowRequests]:
     """The slow requests, those that lost most time first."""
     columns = group_columns(counts.groups, tally.GROUP_KEY)
     values = dict(zip(tally.GROUP_VALUES, counts.groups.value_rows().T, strict=True))
@@ -102,10 +121,11 @@ def slow_requests(counts: ReportCounts, context: Context) -> list[SlowRequests]:
             None if client is None else str(client), int(key or 0), spent(rolled, i).without_waiting(),
             int(rolled.values["answered"][i]), p99[i], longest[i],
             not has_unknown_waits(rolled, i), {},
+            None if times is None else times.get((None if client is None else str(client), int(key or 0)), NEVER),
         )  # fmt: skip
         if made.is_slow:
             found.append(made._replace(brokers=_by_broker(rolled, i, columns, values, context)))
-    return sorted(found, key=lambda s: (-s.parts.total, s.client or "", s.api_key))
+    return sorted(found, key=lambda s: (-s.lost, s.client or "", s.api_key))
 
 
 def _by_broker(
@@ -118,15 +138,17 @@ def _by_broker(
     return found
 
 
-def slow_findings(counts: ReportCounts, context: Context, clients: ReportTable) -> list[Finding]:
+def slow_findings(
+    counts: ReportCounts, context: Context, clients: ReportTable, times: SlowTimes | None
+) -> list[Finding]:
     """One finding for each place where time goes, and one on throttled clients. Those that wait behind throttled
-    requests are among them."""
+    requests are among them. `times`: of slow requests; None: not known."""
     people: dict[str | None, list[SlowRequests]] = defaultdict(list)
-    for one in slow_requests(counts, context):
+    for one in slow_requests(counts, context, times):
         people[one.client].append(one)
     groups: dict[str, list[list[SlowRequests]]] = defaultdict(list)
     inner = _own_clients(counts, context)
-    between = [requests for client, requests in people.items() if client in inner]
+    between = [requests for client, requests in people.items() if client in inner and _is_material(requests, context)]
     for client, requests in people.items():
         if client in inner:
             continue
@@ -135,17 +157,26 @@ def slow_findings(counts: ReportCounts, context: Context, clients: ReportTable) 
             total = total.plus(one.parts)
         found_at = verdict(True, total, all(one.is_known for one in requests))
         is_throttled = found_at == "head-of-line" and total.hol_throttle > total.parts["HOL"] // 2
-        groups["throttled" if is_throttled else found_at].append(requests)
+        if is_throttled or found_at == "throttled":
+            groups["throttled"].append(requests)
+        elif _is_material(requests, context):
+            groups[found_at].append(requests)
     throttled = _throttled(rows_of(clients), groups.pop("throttled", []), _throttle_times(counts, context))
-    found = [_slow(name, group) for name, group in groups.items()]
-    found += [_between_brokers(between)] if between else []
+    found = [_slow(name, group, context) for name, group in groups.items()]
+    found += [_between_brokers(between, context)] if between else []
     return [*found, *([] if throttled is None else [throttled])]
 
 
-def _slow(name: str, group: Sequence[list[SlowRequests]]) -> Finding:
-    worst = max(group, key=lambda requests: sum(one.parts.total for one in requests))
+def _is_material(requests: Sequence[SlowRequests], context: Context) -> bool:
+    """Whether the slow requests of a client cost time that a person notices, in a short capture too."""
+    noticed = min(NOTICED_NS, NOTICED_SHARE * ((context.last or 0) - (context.first or 0)))
+    return any(one.slow is None for one in requests) or sum(one.lost for one in requests) >= noticed
+
+
+def _slow(name: str, group: Sequence[list[SlowRequests]], context: Context) -> Finding:
+    worst = max(group, key=lambda requests: sum(one.lost for one in requests))
     first = worst[0]
-    lost = sum(_lost(name, one.parts) for requests in group for one in requests)
+    lost = sum(_lost(name, one) for requests in group for one in requests)
     brokers: dict[str, int] = defaultdict(int)
     for requests in group:
         for one in requests:
@@ -156,13 +187,15 @@ def _slow(name: str, group: Sequence[list[SlowRequests]]) -> Finding:
     ahead = first.parts.hol_in_words() if name == "head-of-line" else None
     behind = f"the requests ahead: {ahead}" if ahead else None
     text = f"{client_text(first.client)}: {_times(first)}"
-    parts = [text, first.parts.in_words(is_known=first.is_known), behind]
+    parts = [text, _while(first.slow, context), first.parts.in_words(is_known=first.is_known), behind]
     parts += [f"{percent(time / sum(brokers.values()))} of the time at broker {at}"] if at_one else []
     label = api_label(first.api_key)
     shares = zip(first.parts.parts, first.parts.shares(), strict=True)
     others = [party for one in group if one is not worst for party in client_parties(one[0].client)]
     return Finding(
-        _IDS[name], WARNING, "slow", sentence([*parts, *others_too(len(group) - 1)]), lost,
+        _IDS[name], WARNING if any(one.is_noticed for requests in group for one in requests) else NOTE, "slow",
+        sentence([*parts, *others_too(len(group) - 1)]), lost,
+        begin=first.slow.begin if first.slow else None, end=first.slow.end if first.slow else None,
         numbers={
             "verdict": name, "api": label, "clients": len(group), **_numbers(first),
             **{f"{part.lower()}_share": share for part, share in shares if share},
@@ -190,21 +223,33 @@ def _own_clients(counts: ReportCounts, context: Context) -> set[str | None]:
     }  # fmt: skip
 
 
-def _between_brokers(group: Sequence[list[SlowRequests]]) -> Finding:
+def _while(slow: SlowTime | None, context: Context) -> str | None:
+    """`for 12.5 s, until the end`; `in 3 s of 94.3 s` if requests were slow now and then."""
+    if slow is None or (words := lasting(slow.begin, slow.end, context)) is None:
+        return None
+    is_dense = max(slow.seconds * units.SECOND, slow.ns) >= _DENSE * (slow.end - slow.begin)
+    return words if is_dense else words.replace("for ", f"in {slow.seconds} s of ", 1)
+
+
+def _between_brokers(group: Sequence[list[SlowRequests]], context: Context) -> Finding:
     """Slow requests between brokers and controllers: nobody waits for them as such, so they cost no time of people."""
-    made = _slow("unknown", sorted(group, key=lambda requests: -sum(one.parts.total for one in requests)))
+    made = _slow("unknown", group, context)
     return made._replace(id="slow_between_brokers", severity=NOTE, time_lost_ns=0,
                          text=f"between brokers: {made.text}")  # fmt: skip
 
 
-def _lost(name: str, parts: Spent) -> int:
-    """The time that went where most of it did."""
-    return by_verdict(parts)[name] if name != "unknown" else parts.total
+def _lost(name: str, one: SlowRequests) -> int:
+    """The time of slow requests that went where most of it did."""
+    total = one.parts.total
+    return one.lost * by_verdict(one.parts)[name] // total if name != "unknown" and total else one.lost
 
 
 def _times(one: SlowRequests) -> str:
     if one.waits:
         what = "data" if one.api_key in FETCHES else "members"
+        if one.slow is not None and one.mean < SLOW_NS:
+            many = f"{one.slow.requests:,} of {one.answered:,} {api_label(one.api_key)} requests"
+            return f"{many} {units.duration(one.slow.ns // one.slow.requests)} on average besides their wait for {what}"
         return f"{api_label(one.api_key)} {units.duration(one.mean)} on average besides its wait for {what}"
     longest = f", longest {units.duration(one.longest)}" if one.longest > one.p99 else ""
     return f"{api_label(one.api_key)} p99 {units.duration(one.p99)}{longest}"
@@ -215,6 +260,7 @@ def _numbers(one: SlowRequests) -> dict[str, int | float]:
     return {
         "requests": one.answered, "total_p99_ns": one.p99, "total_max_ns": one.longest, "mean_ns": one.mean,
         "time_ns": one.parts.total,
+        **({} if one.slow is None else {"slow_requests": one.slow.requests, "slow_ns": one.slow.ns}),
     }  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from .folding import folded
 from .loss_findings import lost_finding
 from .lossy_hosts import lossy_host_findings
 from .slow_findings import slow_findings
+from .slow_times import SlowTimes
 from .tls_findings import tls_findings
 
 COLUMNS = finding_rows.COLUMNS
@@ -56,18 +57,24 @@ def summary(
     selected: str | None = None,
     found: Mapping[str, Sequence[Finding]] | None = None,
     unchecked: Finding | None = None,
+    slow: SlowTimes | None = None,
 ) -> ReportTable:
     """A row for each finding, the most important first; those that follow from another one after it. `selected`: the
     selection as the user wrote it. `found`: the findings of sections, by the section's name. `unchecked`: a note on
-    what was not looked for, which comes last."""
-    findings = summary_findings(counts, context, tables, selected is not None, found or {})
+    what was not looked for, which comes last. `slow`: when requests were slow; None: not known."""
+    findings = summary_findings(counts, context, tables, selected is not None, found or {}, slow)
     findings += [] if unchecked is None or findings[0].id == NO_REQUESTS else [unchecked]
     rows = [finding_rows.finding_row(finding, context, selected) for finding in findings]
     return ReportTable("summary", "Summary", COLUMNS, rows, whole=True)
 
 
 def summary_findings(
-    counts: ReportCounts, context: Context, tables: Tables, is_selection: bool, found: Mapping[str, Sequence[Finding]]
+    counts: ReportCounts,
+    context: Context,
+    tables: Tables,
+    is_selection: bool,
+    found: Mapping[str, Sequence[Finding]],
+    slow: SlowTimes | None,
 ) -> list[Finding]:
     """The findings in the order of the first lines."""
     requests = int(counts.groups.value_rows()[:, :ORPHAN_RESPONSE].sum())
@@ -78,7 +85,7 @@ def summary_findings(
     )
     own = [
         *lossy_host_findings(counts, context),
-        *slow_findings(counts, context, tables.clients),
+        *slow_findings(counts, context, tables.clients, slow),
         *error_findings(tables.errors, counts, context),
         *tls_findings(context),
         *(finding for finding in single if finding is not None),
@@ -90,7 +97,8 @@ def summary_findings(
     if not requests:
         return [Finding(NO_REQUESTS, NOTE, "no requests", _NO_REQUESTS, command=""), *ordered]
     if not ordered:
-        return [Finding("none", NOTE, "all well", _all_well(requests, bool(tables.errors.rows)), command="")]
+        text = _all_well(requests, bool(tables.errors.rows), bool(slow))
+        return [Finding("none", NOTE, "all well", text, command="")]
     return ordered
 
 
@@ -135,7 +143,7 @@ def _ordered(found: Sequence[tuple[str, Finding]]) -> list[Finding]:
         explains = section == "events" and bool(weighty) and finding.id != "group_rebalanced"  # that is usual work
         is_last = finding.id == "lost" or (finding.severity == NOTE and not explains)
         last = 2 if finding.id == "retried" else int(is_last)
-        is_cause = (explains and cost > 0) or (section == "events" and finding.severity == ERROR)
+        is_cause = (explains and cost > 0) or (section != "" and finding.severity == ERROR)
         is_cause = is_cause or finding.id == "lossy_host" or finding.numbers.get("error") in MEANINGS
         many = as_number(finding.numbers.get("codes"))
         return (last, not is_cause, -cost, order, -many, finding.begin or 0, finding.text)
@@ -146,7 +154,8 @@ def _ordered(found: Sequence[tuple[str, Finding]]) -> list[Finding]:
     return ordered
 
 
-def _all_well(requests: int, has_errors: bool) -> str:
+def _all_well(requests: int, has_errors: bool, has_slow: bool) -> str:
     many = "The only request was" if requests == 1 else f"All {requests:,} requests were"
     failed = "failed beyond a usual start" if has_errors else "failed"
-    return f"{many} answered, or expected no answer. None was slow, {failed} or throttled, and nothing was lost."
+    slow = "slow for long" if has_slow else "slow"
+    return f"{many} answered, or expected no answer. None was {slow}, {failed} or throttled, and nothing was lost."

@@ -1,4 +1,4 @@
-"""Record producers whose settings cost time, and the same with better ones: three pairs of samples.
+"""Record producers whose settings cost time or records, and the same with better ones: four pairs of samples.
 
     python samples/advice/make_producers.py [FOLDER]        (as root: it makes network namespaces)
 
@@ -10,6 +10,9 @@
 - `one-connection`, `one-connection-right`: bursts of records, as many requests in flight on one connection, and as a
   few large ones. The broker syncs the topic's log after each append (flush.messages=1). Truth: the times of each
   Produce in the broker's request log, and the client's own latencies.
+- `refused-produce`, `refused-produce-right`: librdkafka sends a record of 6 kB after each 19 small ones with acks=0, to
+  a topic with max.message.bytes=4096, and to one with 65536. Truth: the broker's log of connections that it closed, and
+  the records of the log, by DumpLogSegments.
 
 The captures are of the broker's interface.
 """
@@ -17,6 +20,7 @@ The captures are of the broker's interface.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 import time
@@ -32,10 +36,17 @@ from tests.support.dumped_logs import dumped  # noqa: E402
 from tests.support.namespaces import Host, Network, recorded_at  # noqa: E402
 from tests.support.question_scripts import client, main, publish, requests_of  # noqa: E402
 
-TOPICS = ("orders", "clicks", "prices")
+TOPICS: dict[str, dict[str, str]] = {
+    "orders": {}, "clicks": {}, "prices": {"flush.messages": "1"}, "catalog": {"max.message.bytes": "4096"},
+    "catalog-large": {"max.message.bytes": "65536"},
+}  # fmt: skip
 NAGLE = {"client_id": "order-service", "topic": "orders", "count": 25, "pause": 0.02, "size": 300}
 CLICKS: dict[str, Any] = {"topic": "clicks", "count": 400, "size": 60, "pause": 0.003, "seconds": 20}
 PRICES: dict[str, Any] = {"topic": "prices", "count": 900, "size": 400, "seconds": 20, "bursts": 3}
+CATALOG: dict[str, Any] = {
+    "acks": "0", "linger.ms": 0, "size": 200, "large": [20, 6_000], "count": 120, "pause": 0.05, "seconds": 20,
+}  # fmt: skip
+CLOSING = re.compile(r"Closing connection due to error during produce request.*client id (\S+) with ack=0")
 
 
 def write_truth(folder: Path, name: str, truth: dict[str, Any]) -> None:
@@ -99,19 +110,38 @@ def record_one_connection(folder: Path, work: Path, cluster: Cluster, broker: Ho
         write_truth(folder, name, {"settings": options, **seen, "request_log": times_of(cluster, client_id)})
 
 
+def closings(cluster: Cluster, client_id: str) -> list[str]:
+    """When the broker closed a connection because it refused a request, by its log: times of the day."""
+    found = ((line, CLOSING.search(line)) for line in cluster.brokers[0].log().splitlines())
+    return [line for line, match in found if match and match[1] == client_id]
+
+
+def record_refused_produce(folder: Path, work: Path, cluster: Cluster, broker: Host, host: Host) -> None:
+    for name, topic in (("refused-produce", "catalog"), ("refused-produce-right", "catalog-large")):
+        client_id = f"{topic}-feed"
+        began = time.time_ns() // 1_000_000
+        with recorded_at(broker, work, f"tcp port {PORT}") as raw:
+            seen = client(host, "produce", cluster.bootstrap, client_id, CATALOG | {"topic": topic})
+        publish(folder, name, raw)
+        kept = sum(size * many for size, many in batches(cluster, topic, began).items())
+        write_truth(
+            folder, name, {"config": TOPICS[topic], **seen, "closed": closings(cluster, client_id), "records": kept}
+        )
+
+
 def record(folder: Path) -> None:
     """Start the broker, then record each pair."""
     with tempfile.TemporaryDirectory() as name, Network() as network:
         work = Path(name)
         broker, host = network.host("broker", "10.77.0.1"), network.host("shop", "10.77.0.11")
         with Cluster.start(work / "cluster", [broker], request_log=True) as cluster:
-            for topic in TOPICS:
-                config = {"flush.messages": "1"} if topic == "prices" else {}
+            for topic, config in TOPICS.items():
                 settings = {"topic": topic, "replicas": [[1]], "config": config}
                 client(broker, "create", cluster.bootstrap, "ops-admin", settings)
             record_nagle(folder, work, broker, host)
             record_single_records(folder, work, cluster, broker, host)
             record_one_connection(folder, work, cluster, broker, host)
+            record_refused_produce(folder, work, cluster, broker, host)
 
 
 if __name__ == "__main__":

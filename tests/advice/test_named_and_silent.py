@@ -6,6 +6,7 @@ The numbers of findings agree with what brokers, kernels and scripts noted besid
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ NAMED = {
     "advertised": ["advertised_unreachable"] * 3,
     "one-connection": ["one_connection"],
     "single-records": ["single_records"],
+    "refused-produce": ["refused_produce"],
     "receive-buffer": ["small_buffer"],
     "black-hole": ["mtu_black_hole"],
     "black-hole-producer": ["mtu_black_hole"],
@@ -135,3 +137,19 @@ def test_the_corpus_has_nagle_and_a_listener_out_of_reach(corpus: Path) -> None:
     nagle, advertised = findings(given)
     assert nagle.numbers["exchanges"] == 60
     assert advertised.party("broker") == "localhost:9999"
+
+
+def test_refused_requests_are_those_that_the_broker_logged() -> None:
+    """The client believed that all records were delivered, and the log has fewer."""
+    (finding,) = found("refused-produce")
+    given = truth("refused-produce")
+    closed = [datetime.strptime(line[1:24], "%Y-%m-%d %H:%M:%S,%f").replace(tzinfo=UTC) for line in given["closed"]]
+    assert finding.numbers["connections"] == len(closed)
+    assert finding.begin is not None
+    assert finding.end is not None
+    assert finding.begin / 1e9 == pytest.approx(closed[0].timestamp(), abs=0.05)
+    assert finding.end / 1e9 == pytest.approx(closed[-1].timestamp(), abs=0.05)
+    assert finding.party("client") == "catalog-feed"
+    limit = int(given["config"]["max.message.bytes"])
+    assert finding.numbers["largest_passed_bytes"] < limit < finding.numbers["smallest_refused_bytes"]
+    assert given["records"] < given["delivered"] == 120

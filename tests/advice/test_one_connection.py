@@ -1,4 +1,4 @@
-"""What `one_connection` is on: many requests ahead, and not few slow ones. Rows are made by hand."""
+"""What `one_connection` is on: many requests ahead, and not few slow ones; `single_records`: a rate. By hand."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from kafkatap.reports.batch import H_COMPLETE
 from kafkatap.reports.questions.section import SectionInput
 from kafkatap.reports.questions.section_counts import SectionCounts
 from kafkatap.reports.sections.advice import findings
-from tests.reports.rows import MS, batch, context, counted, exchange
+from tests.reports.rows import MS, batch, connection, context, counted, exchange
 
 PRODUCE, METADATA = 0, 3
 #: Requests that arrive at once, and how often they do.
@@ -52,6 +53,30 @@ def test_many_requests_ahead_are_named(runs: int) -> None:
 def test_requests_behind_a_slow_one_are_not(api: int, runs: int) -> None:
     """The broker stalls for 300 ms. The requests that come meanwhile wait for that one, whatever its API is."""
     assert ids(api, 300, runs) == []
+
+
+@pytest.mark.parametrize(("apart_ms", "is_named"), [(8, True), (1, False)])
+def test_what_a_client_sends_at_once_is_no_rate(apart_ms: int, is_named: bool) -> None:
+    """150 small requests within 150 ms: a firewall had held them back."""
+    rows = [exchange(n, n * apart_ms * MS, api_key=PRODUCE) for n in range(150)]
+    counts = SectionCounts(("first-lines",), 1000, lambda: 0)
+    counts.add(batch(rows))
+    counts.finish()
+    given = SectionInput(counts, counted(rows), context(), {})
+    assert ("single_records" in [finding.id for finding in findings(given)]) is is_named
+
+
+@pytest.mark.parametrize(("of_each", "is_named"), [(1, True), (5, False)])
+def test_connections_are_judged_by_all_of_their_requests(of_each: int, is_named: bool) -> None:
+    """A selection has one request of each."""
+    counts = SectionCounts(("first-lines",), 1000, lambda: 0)
+    rows = [exchange(n, n * MS, api_key=PRODUCE, client_port=40_000 + n) for n in range(12)]
+    counts.add(batch(rows))
+    for n in range(12):
+        counts.add_connections(connection(client_port=40_000 + n, handshake=H_COMPLETE, exchanges=of_each))
+    counts.finish()
+    given = SectionInput(counts, counted(rows), context(), {})
+    assert ("connection_each_message" in [finding.id for finding in findings(given)]) is is_named
 
 
 def test_few_slow_requests_among_many_change_nothing() -> None:

@@ -13,7 +13,7 @@ from kafkatap.__main__ import main
 from kafkatap.commands.command_parser import build_parser, parse
 from kafkatap.commands.kept_options import duration_word, kept_options
 from kafkatap.commands.values import parse_duration
-from kafkatap.reports.sections.commands import CAPTURE, KEPT, OF_SECTIONS, kept_words
+from kafkatap.reports.commands import CAPTURE, KEPT, OF_SECTIONS, kept_words
 
 #: Options of `report` that select exchanges: they are in the text of the selection.
 SELECTION = {"filter", "from", "to", "client", "topic", "broker", "api", "group"}

@@ -18,6 +18,7 @@ from kafkatap.dissector.programs.fact_kinds import (
     BATCH,
     BATCH_SAMPLE,
     KINDS,
+    NUMBER_OF,
     NUMBERS,
     PRINCIPAL,
     TEXTS,
@@ -33,7 +34,10 @@ from tests.conftest import ROOT
 from tests.dissector.test_probes import Everything
 from tests.support.captures import pcap_bytes, read_capture, write_capture
 from tests.support.damage import cut, numbered, packets_of
+from tests.support.tcp import encode
+from tests.wire.kafkatalk import KafkaTalk
 
+FIND_COORDINATOR = 10
 SAMPLES = (
     "apache-4.3.pcap.zst", "apache-2.8.pcap.zst", "apache-0.10.2.pcap.zst", "apache-0.8.2.pcap.zst",
     "live-4.4.pcap.zst",
@@ -241,3 +245,18 @@ def test_cut_batches_are_not_sampled(tmp_path: Path) -> None:
         samples += len(sampled)
         assert not sampled["v3"].any()
     assert samples
+
+
+def test_items_of_arrays_have_room(tmp_path: Path) -> None:
+    """More distinct texts in one message than a new table of strings has room for."""
+    keys = [f"group-{number}" for number in range(150_000)]
+    talk = KafkaTalk(("10.0.0.1", 20_000), ("10.0.1.1", 9_092))
+    talk.tcp.open()
+    talk.exchange(18, 0, 1)
+    talk.respond(talk.request(FIND_COORDINATOR, 4, 2, CoordinatorKeys=keys))
+    path = write_capture(tmp_path / "keys.pcap", pcap_bytes(encode(talk.tcp.segments)))
+    kind = NUMBER_OF["find coordinator key"]
+    engine = Engine(True, facts=(kind,))
+    rows = facts_of(engine, (batch for batch in Run([str(path)], engine).batches() if isinstance(batch, Batch)))
+    found = [row[0] for key, of_kind in rows.items() if key[1] == kind for row in of_kind]
+    assert found == [key.encode() for key in keys]

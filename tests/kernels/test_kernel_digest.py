@@ -8,12 +8,12 @@ from types import ModuleType
 
 import pytest
 
-from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels import kept_objects
 from kafkatap.kernels.build import build, kernels_of
 from kafkatap.kernels.declarations import KernelSource
 from kafkatap.kernels.kept_objects import read_object, write_object
 from kafkatap.kernels.kernel_digest import kernel_digest, toolchain
+from kafkatap.kernels.modules import KERNEL_MODULES
 
 SOURCE = '''
 from typing import Annotated, Any, NamedTuple

@@ -201,7 +201,7 @@ def test_pointers_are_forgotten_with_their_arrays() -> None:
 
 
 def test_all_kernels_of_the_product_belong_to_its_store() -> None:
-    from kafkatap.engine import KERNEL_MODULES
+    from kafkatap.kernels.modules import KERNEL_MODULES
 
     declared = set()
     for folder in ("dissector", "reassembly", "reports", "kernels", "kafkatap"):

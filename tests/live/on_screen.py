@@ -14,7 +14,6 @@ from contextlib import suppress
 from threading import Event, Thread
 
 from kafkatap.engine import Engine
-from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels import store
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
@@ -48,7 +47,6 @@ def main(path: str, speed: float, utc: bool) -> None:
         signal.signal(number, lambda *_: stop.set())
     if os.environ.get("IGNORE_SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    store.use(KERNEL_MODULES)
     store.prepare()
     recent, source = Recent(), Played(path, step_of(speed))
     monitor = Monitor(source, Engine(True), sinks=[recent], governor=Governor(None), clock=source.clock)

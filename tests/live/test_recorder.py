@@ -22,7 +22,6 @@ import kafkatap
 from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.commands.command_parser import build_parser
 from kafkatap.engine import Engine, engine_for
-from kafkatap.kernels import store
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.recording.packet_ring import SEGMENT, PacketRing
@@ -345,7 +344,6 @@ def test_no_packet_is_read_beyond_its_buffer(rows: list[tuple[int, ...]], form: 
 
 @pytest.mark.parametrize("form", [writer.CLASSIC, writer.NEXT_GENERATION])
 def test_the_ring_holds_the_last_packets_and_no_more_than_its_size(form: int) -> None:
-    store.use(["kafkatap.reassembly.pcap_writer"])
     buffer = np.random.default_rng(1).integers(0, 256, 1 << 16, np.uint8)
     packets = np.zeros(200, PACKET)
     ring = PacketRing(form, 3 * SEGMENT + 5, {ETHERNET: "eth0"}, lambda: (0, 0), lambda link: None)

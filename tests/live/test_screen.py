@@ -23,7 +23,6 @@ from typing import Any
 import pytest
 
 from kafkatap.engine import Engine
-from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels import store
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
@@ -53,7 +52,6 @@ COLOR = re.compile(r"\x1b\[[0-9;]*\b[349][0-7]m")
 @pytest.fixture(scope="module", autouse=True)
 def _compiled() -> None:
     """Kernels are there before anybody waits for a screen."""
-    store.use(KERNEL_MODULES)
     store.prepare()
 
 

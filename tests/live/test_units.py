@@ -16,7 +16,6 @@ from urllib.request import urlopen
 import pytest
 
 from kafkatap.commands.command_parser import build_parser
-from kafkatap.kernel_modules import KERNEL_MODULES
 from kafkatap.kernels import store
 
 from .test_prometheus_server import packets
@@ -105,7 +104,6 @@ def test_one_capability_is_enough() -> None:
     why = missing_rights()
     if why:
         pytest.skip(why)
-    store.use(KERNEL_MODULES)
     store.prepare()
     _, *arguments = command()
     changed = {"any": "lo", "127.0.0.1:9464": "127.0.0.1:0", "tcp port 9092": "tcp", "5m": "1s"}

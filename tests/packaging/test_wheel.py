@@ -16,6 +16,7 @@ import pytest
 
 from kafkatap.commands.command_parser import COMMANDS
 from kafkatap.commands.completion.shell_files import SCRIPTS
+from tests.spark.conftest import missing
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("kafkatap", "kafkatap/kernels", "kafkatap/reassembly", "kafkatap/dissector", "kafkatap/reports")
@@ -121,6 +122,46 @@ def test_without_numba_the_first_report_compiles_nothing_and_takes_no_longer(
         for which in ("first", "later"):
             times[which].append(seconds(*kafkatap, cwd=tmp_path, **clean | {"HOME": str(home)}))
     assert min(times["first"]) <= 1.5 * min(times["later"])
+
+
+@on_x86_linux
+@pytest.mark.parametrize("arguments", [
+    ["show", "-n", "3", "CAPTURE"], ["records", "-n", "3", "CAPTURE"], ["upgrade-check", "CAPTURE"],
+    ["doctor", "CAPTURE"], ["compare", "CAPTURE", "CAPTURE"], ["report", "--jobs", "2", "--sections", "all", "CAPTURE"],
+    ["extract", "--anonymize", "--api", "Metadata", "CAPTURE", "-o", "part.pcapng"],
+], ids=lambda arguments: str(arguments[0]))  # fmt: skip
+def test_without_numba_every_command_finds_its_kernels(
+    without_numba: Path, samples: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    """Whatever calls a kernel first: the store knows them all."""
+    words = [str(samples / "apache-2.8.pcap.zst") if word == "CAPTURE" else word for word in arguments]
+    run(without_numba, "-m", "kafkatap", *words, cwd=tmp_path, KAFKATAP_CACHE=str(tmp_path / "cache"))
+    assert not (tmp_path / "cache").exists()
+
+
+@on_x86_linux
+def test_without_numba_a_module_that_reads_packets_alone_finds_its_kernels(
+    without_numba: Path, samples: Path, tmp_path: Path
+) -> None:
+    code = "import sys; from kafkatap.captures.capture_reader import CaptureReader as C; r = C(sys.argv[1], 65536)\n"
+    code += "print(r.fill(), int(r.packets['ts'][r.position]))"
+    said = run(without_numba, "-c", code, samples / "apache-2.8.pcap.zst", cwd=tmp_path)
+    filled, first = said.split()
+    assert filled == "True"
+    assert int(first) > 1_500_000_000 * 10**9
+
+
+@on_x86_linux
+def test_without_numba_a_stream_of_captures_reads_them(without_numba: Path, samples: Path, tmp_path: Path) -> None:
+    """`kafkatap spark --checkpoint`, twice: the driver orders captures by their first packets."""
+    if why := missing():
+        pytest.skip(why)
+    (tmp_path / "in").mkdir()
+    shutil.copy(samples / "apache-0.8.2.pcap.zst", tmp_path / "in" / "a.pcap.zst")
+    words = ("spark", tmp_path / "in", "--out", tmp_path / "lake", "--checkpoint", tmp_path / "state", "--finish")
+    said = run(without_numba, "-m", "kafkatap", *words, "--no-progress", cwd=tmp_path)
+    assert "Produce" in said
+    assert list((tmp_path / "lake").rglob("*.parquet"))
 
 
 @on_x86_linux

@@ -116,6 +116,8 @@ def test_a_process_that_hangs() -> None:
     assert hang.party("broker") == BROKER[3]
     assert hang.numbers["is_acknowledged"] is True
     assert hang.time_lost_ns > 10_000_000_000
+    # tcpdump has 143 requests to it meanwhile, 127 of them on one connection: those behind others are no waits.
+    assert "; requests of 4 clients waited on 5 connections; " in hang.text
 
 
 def test_a_firewall_between_two_hosts() -> None:
@@ -126,6 +128,24 @@ def test_a_firewall_between_two_hosts() -> None:
     # The next try of TCP comes at most as long after the rule has gone as the rule was there.
     dropped, passed = step("firewall", "dropped"), step("firewall", "passed")
     assert passed <= (cut.end or 0) <= passed + (passed - dropped)
+
+
+def test_an_outage_says_what_of_its_time_was_not_captured(tmp_path: Path) -> None:
+    """A file of a ring that is gone: the broker may have returned meanwhile."""
+    data = read_bytes(FOLDER / "kill.pcap.zst")
+    head, packets, at = data[:24], [], 24
+    while at < len(data):
+        size = 16 + int.from_bytes(data[at + 8 : at + 12], "little")
+        packets.append(data[at : at + size])
+        at += size
+    half, later = len(packets) // 2, len(packets) * 3 // 4
+    files = [tmp_path / "1.pcap", tmp_path / "2.pcap"]
+    for path, part in zip(files, (packets[:half], packets[later:]), strict=True):
+        path.write_bytes(head + b"".join(part))
+    made = findings(section_input(files, "events"))
+    (stop,) = (finding for finding in made if finding.id == "broker_stopped")
+    assert stop.text.endswith("; works again after 14.7 s; 5.06 s of that time was not captured")
+    assert "not captured" not in only("kill", "broker_stopped").text
 
 
 def test_a_topic_comes_and_goes() -> None:
@@ -197,6 +217,16 @@ def test_a_hang_as_truth_says() -> None:
     assert (hang.end or 0) // 1_000_000 - stopped["to_ms"] < 50
     assert hang.begin is not None
     assert hang.begin // 1_000_000 <= stopped["from_ms"]
+
+
+def test_a_static_member_that_comes_back_is_no_rebalance() -> None:
+    """The coordinator's log: generation 2 of `payments` is stable with 2 members, 7 s before till-1 is replaced."""
+    mine = [f for f in found(ROOT / "samples/questions/rebalances.pcap.zst") if f.parties[0].name == "payments"]
+    (event,) = mine
+    assert event.end is not None
+    assert abs(event.end - 1795389681389 * 1_000_000) <= NEAR_NS
+    assert "rebalanced 2 times (generations 1 to 2) within 4." in event.text
+    assert event.text.endswith(", 2 members")
 
 
 def test_captures_are_small() -> None:

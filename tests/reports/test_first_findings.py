@@ -82,10 +82,33 @@ def test_no_backoff_is_blamed_for_others_troubles(name: str) -> None:
     assert [row for row in of(name, "reconnect_storm") if row["cause"] is None] == []
 
 
-def test_requests_between_brokers_are_no_ones_time() -> None:
-    (row,) = of("events/quota", "slow_between_brokers")
+def test_requests_between_brokers_are_no_ones_time(corpus: Path) -> None:
+    found = rows(corpus / "captures" / "apache-4.3-broker3.pcapng.zst")
+    (row,) = (row for row in found if row["finding"] == "slow_between_brokers")
     assert (row["severity"], row["time_lost_ns"]) == ("note", 0)
-    assert all(party["name"] != "greedy" for party in row["parties"])
+    assert {party["name"] for party in row["parties"]} <= {"broker-3-txn-marker-sender", "raft-client-1", "1", "2", "3"}
+    assert of("events/quota", "slow_between_brokers") == []  # 33 ms once
+
+
+def test_connections_that_the_broker_closes_instead_of_an_answer() -> None:
+    """It does so with versions that it removed. The truth: both old clients got nothing through."""
+    (row,) = of("questions/upgrade-4.3", "unanswered")
+    assert row["severity"] == "error"
+    assert row["text"].endswith("the broker closed the connection of 39, the client closed the connection of 1")
+    assert {party["name"] for party in row["parties"]} >= {"python-0.10", "java-0.10.2.2"}
+    (row,) = of("questions/sasl", "unanswered")
+    assert row["text"].endswith("; the broker closed the connection of all")
+
+
+def test_a_producer_that_a_selection_leaves_out_was_captured() -> None:
+    path = SAMPLES / "advice/open-transaction.pcap.zst"
+    made = subprocess.run(
+        [sys.executable, "-m", "kafkatap", "report", "--json", "--client", "ledger", str(path)],
+        capture_output=True, check=True,
+    )  # fmt: skip
+    found = json.loads(made.stdout)["reports"]["summary"]
+    (row,) = (row for row in found if row["finding"] == "open_transaction")
+    assert row["text"].startswith("a transaction of an unknown producer held back readers")
 
 
 def test_clusters_of_one_capture_are_not_counted_together(corpus: Path) -> None:
@@ -165,3 +188,25 @@ def test_what_began_later_has_its_time(begin: int, setting: str | None, has_time
     text = finding_text(row, heading(counted([]), context(), 0, None), True)
     assert (text == f"04:43:59.{begin // 100} it broke" + (f"; change {setting}" if setting else "")) is has_time
     assert text.startswith("it broke") is not has_time
+
+
+@pytest.mark.parametrize(
+    ("cause", "client", "is_cause"),
+    [("nagle", "pay", True), ("nagle", "etl", False), ("open_transaction", "pay", False)],
+)
+def test_advice_on_others_explains_no_slow_client(cause: str, client: str, is_cause: bool) -> None:
+    """Nor does what keeps records from their readers."""
+    advice = Finding(cause, "warning", "", "", 90_000 * MS, parties=(Party("client", client),))
+    slow = Finding(
+        "slow_broker", "warning", "", "", 80_000 * MS, parties=(Party("client", "pay"), Party("client", "etl"))
+    )
+    made = {each.id: each for _, each in folded([("advice", advice), ("", slow)], counted([]), context())}
+    assert (made["slow_broker"].cause == advice.key) is is_cause
+
+
+@pytest.mark.parametrize(("begin", "is_cause"), [(30, False), (2, True)])
+def test_an_event_explains_no_other_time(begin: int, is_cause: bool) -> None:
+    hung = Finding("broker_hung", "warning", "", "", 90_000 * MS, START, START + 5_000 * MS)
+    slow = Finding("slow_broker", "warning", "", "", 80_000 * MS, START + begin * 1_000 * MS, START + 40_000 * MS)
+    made = {each.id: each for _, each in folded([("events", hung), ("", slow)], counted([]), context())}
+    assert (made["slow_broker"].cause == hung.key) is is_cause

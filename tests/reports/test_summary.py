@@ -14,8 +14,8 @@ from kafkatap.dissector import dtypes as r
 from kafkatap.reports import units
 from kafkatap.reports.batch import LIVE, FileInfo
 from kafkatap.reports.build import build_report
+from kafkatap.reports.commands import command, with_captures
 from kafkatap.reports.rendering.text import write_text
-from kafkatap.reports.sections.commands import command, with_captures
 
 from . import rows as made
 from .rows import MS, connection, context, counted, exchange, result
@@ -158,6 +158,10 @@ def test_commands_keep_the_selection() -> None:
     assert command(context(), None, options) == "kafkatap report --by client --client='-x y' -v CAPTURE"
     # Two values of one option are alternatives, so the second one would select more.
     assert command(context(), "--client 'a*'", options) == "kafkatap report --client 'a*' --by client -v CAPTURE"
+    selected = "--client=-x --filter 'api == Fetch or error'"
+    assert command(context(), selected, (("filter", "outcome == unanswered"),), "show") == (
+        "kafkatap show --client=-x --filter '(api == Fetch or error) and outcome == unanswered' CAPTURE"
+    )
     live = context(files=[FileInfo("eth0", LIVE, 1, 40, 100)])
     assert command(live, None, (("filter", "error"),), "show") == "kafkatap live --filter error"
 
@@ -223,6 +227,17 @@ def test_a_failed_disk_explains_the_errors_that_follow_on_its_topics() -> None:
     assert (first["label"], first["severity"]) == ("disk failed", "error")
     assert "a log directory of the broker failed" in str(first["text"])
     assert "2 LEADER_NOT_AVAILABLE followed" in str(first["text"])
+
+
+def test_connections_of_lost_responses_are_not_those_of_unanswered_requests() -> None:
+    client_closed = {"closed_by": r.CLOSED_BY_CLIENT, **PRODUCE}
+    lost = [exchange(n, outcome=r.RESPONSE_LOST, **client_closed) for n in (1, 2)]
+    silent = [exchange(n, outcome=r.UNANSWERED, **client_closed) for n in (3, 4)]
+    row = found(*silent, *lost)["unanswered"]
+    assert row["text"] == (
+        '2 requests have no response: Produce 2; all by client "billing"; the client closed the connection of all'
+    )
+    assert row["severity"] == "note"
 
 
 def test_errors_that_clients_retried_are_one_line() -> None:

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from kafkatap import analyze
+from kafkatap.limits import Limits
 from kafkatap.reports.model import Report
 from kafkatap.reports.questions.registry import OVER_FACTS
 from kafkatap.spark.captures import Captures
@@ -46,6 +47,22 @@ def test_first_lines_of_spark(spark: SparkSession, samples: Path, tmp_path: Path
     wanted = analyze(path).report().table("summary")
     assert report.table("summary").rows == wanted.rows
     assert name.replace("-", "_") in {row[0] for row in wanted.rows}
+
+
+@pytest.mark.parametrize("by", ["client", "topic"])
+def test_limits_of_names(samples: Path, tmp_path: Path, by: str) -> None:
+    """Without Spark. Tasks and the sum of their counts keep them; names beyond are "(other)", topic ids as well."""
+    path = tmp_path / "capture.pcap"
+    path.write_bytes(read_bytes(samples / "apache-4.3.pcap.zst"))
+    size = path.stat().st_size // 3
+    report = Captures(None, [str(path)], size, ReadOptions(limits=Limits(names=100))).report(by)
+    whole = Captures(None, [str(path)], size).report(by)
+    few, all_of_them = report.table("latency"), whole.table("latency")
+    assert len(few.rows) <= 100 < len(all_of_them.rows)
+    count = [column.name for column in few.columns].index("count")
+    if by == "client":  # a request may name several topics
+        assert sum(row[count] for row in few.rows) == sum(row[count] for row in all_of_them.rows)
+    assert any("(other)" in map(str, row) for row in few.rows)
 
 
 #: What their findings rest on: connections over several splits, and many names with the same counts.

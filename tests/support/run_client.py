@@ -1,8 +1,9 @@
 """One librdkafka client as a program, for samples: python -m tests.support.run_client create|produce|consume SETTINGS
 
 SETTINGS is a JSON object: `topic`, `count` (messages), `size` (bytes of a message), `pause` (seconds between messages),
-`seconds` (at most), `partitions`, `replicas` (lists of brokers, the leader first), `config` (of the topic), `bursts`;
-everything else is librdkafka's. The output is a JSON object: what the client saw.
+`seconds` (at most), `partitions`, `replicas` (lists of brokers, the leader first), `config` (of the topic), `bursts`,
+`large` (of each so many messages, one of so many bytes); everything else is librdkafka's. The output is a JSON object:
+what the client saw.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ def create(topic: str, replicas: list[list[int]], config: dict[str, str], settin
 
 
 def produce(
-    topic: str, count: int, size: int, pause: float, seconds: float, settings: dict[str, Any], bursts: int = 0
+    topic: str,
+    count: int,
+    size: int,
+    pause: float,
+    seconds: float,
+    settings: dict[str, Any],
+    bursts: int = 0,
+    large: tuple[int, int] = (0, 0),
 ) -> dict[str, Any]:
     """Send messages and wait for their answers. `bursts`: send them in so many bursts, each half a second after the
     answers to the one before; then `latency_ms` has the sum of the messages' latencies, and the longest."""
@@ -44,14 +52,21 @@ def produce(
             seen["latency_ms"] = [round(total + latency, 1), round(max(longest, latency), 1)]
 
     client = Producer(settings | {"throttle_cb": lambda event: seen["throttle_ms"].append(event.throttle_time * 1000)})
-    value = (LINE * (size // len(LINE) + 1))[:size]
+    each, large_size = large
+    text = LINE * (max(size, large_size) // len(LINE) + 1)
     end = time.monotonic() + seconds
     for number in range(count):
         if time.monotonic() > end:
             break
+        length = large_size if each and number % each == each - 1 else size
         while True:
             try:
-                client.produce(topic, value, key=f"k{number % 50}", on_delivery=answered)
+                client.produce(
+                    topic,
+                    text[:length],
+                    key=f"k{number % 50}",
+                    on_delivery=answered,
+                )
                 break
             except BufferError:
                 client.poll(0.1)
@@ -103,8 +118,8 @@ def main(kind: str, text: str) -> None:
     if kind == "create":
         seen = create(topic, settings.pop("replicas"), settings.pop("config", {}), settings)
     elif kind == "produce":
-        size, bursts = settings.pop("size"), settings.pop("bursts", 0)
-        seen = produce(topic, count, size, pause, seconds, settings, bursts)
+        size, bursts, large = settings.pop("size"), settings.pop("bursts", 0), settings.pop("large", (0, 0))
+        seen = produce(topic, count, size, pause, seconds, settings, bursts, large)
     else:
         seen = consume(topic, count, settings.pop("partitions", 1), seconds, pause, settings)
     print(json.dumps(seen))

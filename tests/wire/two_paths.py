@@ -17,8 +17,6 @@ import numpy as np
 from kafkatap.assembly import Assembled, Assembly
 from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.captures.readahead import AHEAD
-from kafkatap.kernel_modules import KERNEL_MODULES
-from kafkatap.kernels import store
 from kafkatap.kernels.table import SlotTable
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import CHUNK_DATA, CHUNK_START, CONNECTION, DIRECTION, HELD, Bounds
@@ -75,7 +73,6 @@ class Streams:
 
 def tables(size: int = 0, bounds: Bounds | None = None) -> Assembly:
     """Reassembly whose tables have room for `size` rows at first (0: as usual)."""
-    store.use(KERNEL_MODULES)
     if not size:
         return Assembly(Assembler(turns=AHEAD, bounds=bounds))
     assembler = Assembler(connections=size, chunks=size, turns=AHEAD, bounds=bounds)

@@ -160,7 +160,7 @@ def _read_here(
     run = Run(options.captures, engine, watch=watch, follow=follow)
     writer = _table_writer(options.parquet, run, files) if has_tables else None
     run.start()  # it reads the first block while the rest is imported
-    from .reporting import ReportCounts, add_up_small_rows
+    from .reporting import ReportCounts
 
     _collect_garbage()
     counts = ReportCounts(
@@ -192,10 +192,9 @@ def _read_here(
                 sections.add(batch)
             if log_join is not None:
                 log_join.add(batch)
-            if counts.rows > engine.limits.names:
-                counts = add_up_small_rows(counts, engine.limits.names, lambda: engine.dissector.strings.other)
-                if reports is not None:
-                    reports.counts = counts
+            counts = engine.bounded(counts)
+            if reports is not None:
+                reports.counts = counts
             if writer is not None:
                 writer.add(batch)
     return Read(run, counts, writer, context, sections)

@@ -18,7 +18,6 @@ from kafkatap.dissector.records.record_inspector import RecordCollector
 from kafkatap.reports import tables
 from kafkatap.reports.batch import Batch
 from kafkatap.reports.counting.count_rows import rows_of_counts
-from kafkatap.reports.counting.counts import ReportCounts
 
 from ...parquet.row_groups import GatheredRows, RowGroup
 from ...partitions import to_microseconds
@@ -26,7 +25,8 @@ from ...splits.checkpoint import OpenFlow
 from ...splits.decode import Outcome, SplitRun
 from ...splits.open_flows import open_flows
 from ...splits.packed_rows import packed
-from ...splits.split_sections import SectionsOfSplit, SplitSections
+from ...splits.split_counts import CountsOfSplit
+from ...splits.split_sections import SplitSections
 from ...splits.task_rows import ReadOptions
 from .writing import CaptureIndex, TableWriter, Written, with_capture
 
@@ -76,7 +76,7 @@ class SplitTables:
         self._collector: RecordCollector | None = None
         if table == "records" or (is_writing and options.records):
             self._collector = RecordCollector(load_programs("records", options.definitions))
-        self._sections: SectionsOfSplit | None = None
+        self._counted: CountsOfSplit | None = None
         self.inspectors: list[Inspector] = [] if self._collector is None else [self._collector]
 
     # The four ways to run a split.
@@ -91,11 +91,10 @@ class SplitTables:
         self, run: SplitRun, reader: PackReader | None, writer: TableWriter, captures: CaptureIndex
     ) -> SplitResult:
         """Write the rows of all tables, and count for reports."""
-        counts = ReportCounts(by_topic=self._options.by_topic, by_connection=self._options.by_connection)
-        self._sections = SectionsOfSplit(self._options, run.engine)
+        self._counted = counted = CountsOfSplit(self._options, run.engine)
         result = SplitResult(run.outcome)
         with writer.open(run.task.split, captures) as files:
-            for name, table in self._made(run, reader, {"exchanges", "results", "connections"}, counts):
+            for name, table in self._made(run, reader, {"exchanges", "results", "connections"}):
                 if name == "connections":
                     first_packets = run.engine.connections["first_packet"]
                     table = with_capture(table, captures.captures_of(first_packets))
@@ -103,21 +102,17 @@ class SplitTables:
                     table = result.connections
                 files.write(name, table)
         result.written, result.unnamed = files.written, self._unnamed
-        result.counts = packed(rows_of_counts(counts, run.engine))
-        result.sections = self._finish_sections(run)
+        _add_counts(result, counted, run)
         result.open_flows = _open_flows(run)
         return result
 
     def count(self, run: SplitRun, reader: PackReader | None) -> SplitResult:
         """Count for reports."""
-        counts = ReportCounts(by_topic=self._options.by_topic, by_connection=self._options.by_connection)
-        self._sections = SectionsOfSplit(self._options, run.engine)
+        counted = CountsOfSplit(self._options, run.engine)
         for batch in self._selected(run, reader):
-            counts.add(batch)
-            self._sections.add(batch)
+            counted.add(batch)
         result = self._with_connections(run)
-        result.counts = packed(rows_of_counts(counts, run.engine))
-        result.sections = self._finish_sections(run)
+        _add_counts(result, counted, run)
         return result
 
     def prove(self, run: SplitRun, reader: PackReader | None) -> SplitResult:
@@ -125,11 +120,6 @@ class SplitTables:
         for _ in run.batches(reader):
             pass
         return self._with_connections(run)
-
-    def _finish_sections(self, run: SplitRun) -> SplitSections | None:
-        rows = run.engine.connections
-        is_shared = run.are_shared(rows["connection"])
-        return None if self._sections is None else self._sections.finish(rows[~is_shared], rows[is_shared])
 
     @staticmethod
     def _with_connections(run: SplitRun) -> SplitResult:
@@ -144,18 +134,15 @@ class SplitTables:
         """The batches of a run with the selected exchanges. The engine knows all topic names from the plan."""
         return self._options.selection.apply(run.batches(reader), run.engine)
 
-    def _made(
-        self, run: SplitRun, reader: PackReader | None, wanted: set[str], counts: ReportCounts | None = None
-    ) -> Iterator[tuple[str, pa.Table]]:
-        """(table name, some rows): exchanges before their results, then connections, then records. Adds to `counts`."""
+    def _made(self, run: SplitRun, reader: PackReader | None, wanted: set[str]) -> Iterator[tuple[str, pa.Table]]:
+        """(table name, some rows): exchanges before their results, then connections, then records. Counts on the way,
+        if wanted."""
         with tempfile.TemporaryFile(prefix="kafkatap-") as file:
             records = _SpilledRecords(file, self._collector, run) if self._collector is not None else None
             gathered = GatheredRows(_GATHERED_BYTES)
             for batch in self._selected(run, reader):
-                if counts is not None:
-                    counts.add(batch)
-                if self._sections is not None:
-                    self._sections.add(batch)
+                if self._counted is not None:
+                    self._counted.add(batch)
                 is_full = gathered.add(batch)
                 if records is not None:
                     records.spill()
@@ -184,6 +171,14 @@ class SplitTables:
             yield "exchanges", group.exchanges_table(context)
         if "results" in wanted:
             yield "results", group.results_table(context)
+
+
+def _add_counts(result: SplitResult, counted: CountsOfSplit, run: SplitRun) -> None:
+    """Add what a split counted to its result."""
+    rows = run.engine.connections
+    is_shared = run.are_shared(rows["connection"])
+    result.counts = packed(rows_of_counts(counted.counts, run.engine))
+    result.sections = counted.sections.finish(rows[~is_shared], rows[is_shared])
 
 
 def _open_flows(run: SplitRun) -> dict[bytes, OpenFlow]:

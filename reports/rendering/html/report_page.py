@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 from ... import units
+from ...commands import with_captures
 from ...model import Report, ReportTable, Value
-from ...sections.commands import with_captures
 from ...sections.row_commands import RowCommander
 from ..first_lines import finding_text, first_lines
 from ..text import heading_facts, ledger_line

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
-from .. import units
-from ..batch import LIVE, Context
+from . import units
+from .batch import LIVE, Context
 
 #: The placeholder for the names of the captures at the end of a command: `with_captures` replaces it.
 CAPTURE = "CAPTURE"
@@ -33,9 +34,12 @@ def command(
 
     `selected`: the selection of the report, which the command keeps, as it does `context.options`. `options`: names of
     options and values, "" for an option without one. An option without a value that a shell can show (None), or one
-    that the selection has already, is left out.
+    that the selection has already, is left out; of two filters both must hold.
     """
     live = any(f.kind == LIVE for f in context.files)
+    more = next((value for option, value in options if option == "filter"), None)
+    if selected and more:
+        selected = _filtered(selected, more)
     parts = ["kafkatap", "live" if live else name, *([selected] if selected else [])]
     for option, value in options:
         if value is not None and f"--{option} " not in f"{selected} ":
@@ -43,6 +47,16 @@ def command(
     sections = ",".join(value or "" for option, value in options if option == "sections").split(",")
     parts += kept_words(context.options, "live" if live else name, sections)
     return " ".join(parts if live else (*parts, CAPTURE))
+
+
+def _filtered(selected: str, more: str) -> str:
+    """A selection whose filter, if it has one, is stricter."""
+    words = shlex.split(selected)
+    if "--filter" not in words:
+        return selected
+    at = words.index("--filter") + 1
+    words[at] = f"({words[at]}) and {more if ' or ' not in more else f'({more})'}"
+    return " ".join(map(units.shell_word, words))
 
 
 def kept_words(options: Sequence[tuple[str, str]], name: str, sections: Sequence[str] = ()) -> list[str]:

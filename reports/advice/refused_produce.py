@@ -1,0 +1,152 @@
+"""Produce requests with acks=0 that the broker refuses: as it may not answer, it closes the connection."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import units
+from ..batch import P_KAFKA, Array
+from ..counting.count_table import MAX, MIN, SUM
+from ..findings import ERROR, Finding
+from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..questions.gathered import Gathered
+from ..questions.section import SectionInput
+from ..questions.section_counts import Tally
+from .parties import broker_party, client_option, client_parties, client_words
+from .signature import Signature
+from .sums import rows_of
+
+#: A broker refuses a batch within milliseconds. A longer time may be chance.
+_SOON_NS = units.SECOND // 10
+#: Connections of other clients that the broker closes this close to it have another cause: it stops.
+_ALIKE_NS = units.SECOND
+#: One or two may be chance.
+_LEAST = 3
+
+#: By size class of the request: the number of bits of its bytes.
+_SENT = CountForm(
+    "advice.unacknowledged",
+    {"connection": NUMBER, "size": NUMBER, "client_id": TEXT, "client_ip": ADDRESS, "broker_ip": ADDRESS,
+     "broker_port": NUMBER},
+    {"requests": SUM, "bytes": MAX, "first": MIN, "last": MAX, "packet": MAX},
+    {"connection": -1, "size": 0, "client_id": OTHER, "client_ip": -1, "broker_ip": -1, "broker_port": -1},
+)  # fmt: skip
+_CLOSED = CountForm(
+    "advice.closed_by_broker",
+    {"connection": NUMBER, "client_id": TEXT, "client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER},
+    {"closed_at": MAX},
+    {"connection": -1, "client_id": OTHER, "client_ip": -1, "broker_ip": -1, "broker_port": -1},
+)
+_WHO = ("client_id", "client_ip", "broker_ip", "broker_port")
+
+
+def _read(gathered: Gathered, tally: Tally) -> None:
+    chosen = np.flatnonzero(gathered.column("acks") == 0)
+    if not len(chosen):
+        return
+    rows = gathered.rows(chosen)
+    size = np.frexp(rows["request_bytes"])[1]
+    tally.add(_SENT.name, {"size": size, **{name: rows[name] for name in _SENT.keys if name != "size"}}, {
+        "requests": 1, "bytes": rows["request_bytes"], "first": rows["request_first"], "last": rows["request_last"],
+        "packet": rows["request_packet_last"],
+    })  # fmt: skip
+
+
+def _read_connections(rows: Array, tally: Tally) -> None:
+    at = np.flatnonzero((rows["closed_by"] == 1) & (rows["protocol"] == P_KAFKA))
+    if len(at):
+        keys = {name: rows[name][at] for name in _CLOSED.keys}
+        tally.add(_CLOSED.name, keys, {"closed_at": rows["closed_at"][at]})
+
+
+class _Refusal(NamedTuple):
+    """`bytes`: of the request that was refused. `out_ns`: until the client sent its next one; 0: it sent none."""
+
+    at: int
+    bytes: int
+    packet: int
+    out_ns: int
+
+
+def _findings(given: SectionInput) -> list[Finding]:
+    closings = list(rows_of(given, _CLOSED))
+    closed = {row["connection"]: row["closed_at"] for row in closings}
+    clients: dict[tuple[int, ...], list[dict[str, int]]] = defaultdict(list)
+    for row in rows_of(given, _SENT):
+        clients[tuple(row[name] for name in _WHO)].append(row)
+    made = []
+    for who, rows in clients.items():
+        others = np.sort([r["closed_at"] for r in closings if r["broker_ip"] == who[2] and r["client_ip"] != who[1]])
+        refused = _refusals(rows, closed, others)
+        if len(refused) >= _LEAST:
+            passed = max(
+                (row["bytes"] for row in rows if row["bytes"] not in {one.bytes for one in refused}), default=0
+            )
+            made.append(_finding(given, who, refused, passed))
+    return made
+
+
+def _refusals(rows: Sequence[dict[str, int]], closed: dict[int, int], others: Array) -> list[_Refusal]:
+    """One for each connection that the broker closed straight after a request, in order of time. `rows`: of one client.
+    `others`: when the broker closed connections of other hosts, ascending."""
+    found: dict[int, _Refusal] = {}
+    begun = np.sort([row["first"] for row in rows])
+    for row in rows:
+        at = closed.get(row["connection"])
+        if at is None or row["connection"] < 0 or not 0 <= at - row["last"] <= _SOON_NS:
+            continue
+        near = np.searchsorted(others, (at - _ALIKE_NS, at + _ALIKE_NS))
+        before = found.get(row["connection"])
+        if near[0] != near[1] or (before is not None and before.bytes > row["bytes"]):
+            continue
+        later = begun[np.searchsorted(begun, at) :]
+        found[row["connection"]] = _Refusal(at, row["bytes"], row["packet"], int(later[0]) - at if len(later) else 0)
+    return sorted(found.values())
+
+
+def _finding(given: SectionInput, who: tuple[int, ...], refused: Sequence[_Refusal], passed: int) -> Finding:
+    client, broker = client_words(given.context, *who[:2]), broker_party(given.context, *who[2:])
+    smallest, largest = min(one.bytes for one in refused), max(one.bytes for one in refused)
+    sizes = ""
+    if smallest > passed > 0:
+        sizes = f": each of {units.size(smallest)} or more, while those up to {units.size(passed)} passed"
+    text = (
+        f"broker {broker.name} closed {len(refused):,} connections of {client} straight after a Produce request with "
+        f"acks=0{sizes}. It may not answer an error to them: records are lost, and the client is not told"
+    )
+    numbers = {
+        "connections": len(refused), "smallest_refused_bytes": smallest, "largest_refused_bytes": largest,
+        "largest_passed_bytes": passed,
+    }  # fmt: skip
+    return Finding(
+        REFUSED_PRODUCE.id, ERROR, REFUSED_PRODUCE.label, text, sum(one.out_ns for one in refused), refused[0].at,
+        refused[-1].at, numbers, tuple(one.packet for one in refused[:10]),
+        (*client_parties(given.context, *who[:2]), broker), REFUSED_PRODUCE.setting, REFUSED_PRODUCE.remedy,
+        (("api", "Produce"), *client_option(given.context, who[0])), "show",
+    )  # fmt: skip
+
+
+REFUSED_PRODUCE = Signature(
+    "refused_produce",
+    "a broker refuses Produce requests with acks=0",
+    "A broker closes connections of a client (FIN or RST) within milliseconds of a Produce request with acks=0. It may "
+    "not answer an error to such a request, so it closes the connection instead. What the client sent behind it is "
+    "lost, too, and it connects again.",
+    "acks, max.message.bytes of the topic",
+    "Set `acks=1` or `acks=all`: then the client is told the error. If only large requests are refused, lower "
+    "`batch.size` (librdkafka: `message.max.bytes`) or raise `max.message.bytes` of the topic. The broker's log names "
+    "the error.",
+    f"{_LEAST} connections of a client at least, each closed within {_SOON_NS // 1_000_000} ms of the last byte of "
+    "such a request, while the broker closes no connection of another host within "
+    f"{_ALIKE_NS // units.SECOND} s: else it stops. Time lost is from each closing until the client's next Produce "
+    "request.",
+    _findings,
+    (_SENT, _CLOSED),
+    _read,
+    _read_connections,
+    label="data lost",
+)

@@ -1,0 +1,97 @@
+"""When requests were slow, and which of them are a finding: by hand, and beside the rows of a recording."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from kafkatap import analyze
+from kafkatap.reports.build import build_report
+from kafkatap.reports.questions.section_counts import SectionCounts
+from kafkatap.reports.rendering.first_lines import finding_text
+from kafkatap.reports.sections.slow_times import slow_times
+from tests.reports.rows import MS, START, batch, context, counted, exchange
+from tests.support.section_runs import section_input
+
+SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "apache-4.3.pcap.zst"
+SECOND = 1000 * MS
+
+
+def produced(number: int, at: int, ms: int, **columns: Any) -> Any:
+    return exchange(number, at * MS, ms * MS, api_key=0, api_version=9, **columns)
+
+
+def first_lines(*exchanges: Any, last: int = START + 60 * SECOND) -> list[dict[str, Any]]:
+    """The findings of a report of a minute, with `shown`: the text as a terminal shows it."""
+    sections = SectionCounts(("first-lines",), 1000, lambda: 0)
+    sections.add(batch(list(exchanges)))
+    report = build_report(counted(list(exchanges)), context(last=last), over_facts=sections)
+    table = report.table("summary")
+    rows = [dict(zip((c.name for c in table.columns), row, strict=True)) for row in table.rows]
+    return [row | {"shown": finding_text(row, report.heading, True)} for row in rows if row["finding"] != "not_checked"]
+
+
+def usual(n: int = 500) -> list[Any]:
+    return [produced(1000 + i, 100 * i, 5) for i in range(n)]
+
+
+def test_a_slow_start_is_no_finding() -> None:
+    """One request of 64 ms is the 99th percentile of three, but nobody noticed."""
+    (row,) = first_lines(*usual(), exchange(1, api_key=10, broker=64 * MS), exchange(2, api_key=10))
+    assert row["finding"] == "none"
+    assert "None was slow for long, failed or throttled" in row["text"]
+
+
+def test_the_slow_time_is_named() -> None:
+    """From second 20 to 30, whatever single requests did before and after."""
+    slow = [produced(i, 20_000 + 500 * i, 300) for i in range(20)]
+    stray = [produced(50, 1_000, 90), produced(51, 55_000, 90)]
+    (row,) = first_lines(*usual(), *slow, *stray)
+    assert (row["begin"] - START, row["end"] - START) == (20 * SECOND, 29_800 * MS)
+    assert "; for 9.80 s; " in row["text"]
+    assert row["shown"].startswith("04:44:19.0 client ")
+    assert row["severity"] == "warning"
+    assert dict(row["numbers"])["slow_ns"] == row["time_lost_ns"] == (20 * 300 + 2 * 90) * MS
+
+
+def test_a_rare_request_that_takes_seconds_is_slow() -> None:
+    (row,) = first_lines(*usual(), produced(1, 30_000, 5_000))
+    assert row["finding"] == "slow_broker"
+    assert "Produce p99 5.0" in row["text"]
+    assert "longest 5.00 s; for 5.00 s; broker" in row["text"]
+
+
+def test_mild_slowness_comes_last() -> None:
+    mild = [produced(i, 1000 * i, 30) for i in range(50)]
+    silent = exchange(80, api_key=3, outcome=3)
+    rows = first_lines(*usual(), *mild, silent)
+    assert [row["finding"] for row in rows] == ["unanswered", "slow_broker"]
+    assert rows[-1]["severity"] == "note"
+
+
+def test_requests_that_are_slow_now_and_then_say_so() -> None:
+    slow = [produced(i, 10_000 * (i // 10) + i, 150) for i in range(60)]
+    (row,) = first_lines(*usual(), *slow)
+    assert "; in 6 s of 50.2 s; " in row["text"]
+
+
+def test_a_short_capture_has_its_slow_request() -> None:
+    """What `extract` cuts out of another one."""
+    (row,) = first_lines(produced(1, 0, 700), last=START + 2 * SECOND)
+    assert row["finding"] == "slow_broker"
+
+
+def test_the_slow_requests_are_those_of_the_rows() -> None:
+    given = section_input(SAMPLE, "events")
+    found = slow_times(given)
+    assert found is not None
+    wanted: dict[tuple[str | None, int], list[tuple[int, int]]] = defaultdict(list)
+    for row in analyze(SAMPLE).exchanges.to_pylist():
+        if row["outcome"] == "answered":
+            own = row["total_ns"] - row["waiting_ns"] - row["hol_poll_wait_ns"]
+            if own >= 20 * MS:
+                wanted[row["client_id"], row["api_key"]].append((own, row["request_first"].value // 10**9))
+    assert {who: (time.requests, time.ns, time.seconds) for who, time in found.items()} == {
+        who: (len(rows), sum(ns for ns, _ in rows), len({at for _, at in rows})) for who, rows in wanted.items()
+    }
