@@ -492,14 +492,14 @@ class Dissector:
         tokens = None
         if made < count and self._facts is not None and self._facts.has_tokens:
             bare = rows[made:][::-1].copy()
-            tokens = bare, self._facts.take(bare["exchange"])
+            tokens = bare, self._facts.take(bare)
         return Finished(
             rows[:made] if made < count else rows,
             decoder.results,
             decoder.topics,
             marks[:made] if self.inspectors else None,
             provisional[:made] if self._has_provisional else None,
-            None if self._facts is None else self._facts.take(rows["exchange"][:made]),
+            None if self._facts is None else self._facts.take(rows[:made]),
             tokens,
         )
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.arrays import taken
+from kafkatap.kernels.arrays import is_among, taken
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import (
     CHUNK_START,
@@ -229,7 +229,7 @@ class Assembly:
 
     def _orient_by_port(self, chunks: Array, started: Array, flows: Array) -> None:
         """Set the client's direction of connections without a SYN if one of their ports is a broker's."""
-        at_a, at_b = np.isin(flows["a_port"], self._ports), np.isin(flows["b_port"], self._ports)
+        at_a, at_b = is_among(flows["a_port"], self._ports), is_among(flows["b_port"], self._ports)
         hinted = (at_a != at_b) & (chunks["opening"][started] == OPENING_UNKNOWN)
         where = started[hinted]
         chunks["direction"][where] = at_a[hinted]

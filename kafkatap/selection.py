@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from kafkatap.kernels.arrays import is_among
 from kafkatap.reports.batch import Batch, Names
 from kafkatap.reports.units import shell_word
 
@@ -407,4 +408,4 @@ def _is_on_unnamed(batch: Batch, unnamed: Sequence[Array]) -> Array:
     found = np.concatenate(numbers)
     if not len(found):
         return np.zeros(len(batch.exchanges), bool)
-    return np.isin(batch.exchanges["exchange"], found)
+    return is_among(batch.exchanges["exchange"], found)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dissector import Dissector, Finished
+from kafkatap.kernels.arrays import is_among
 from kafkatap.reassembly.dtypes import CHUNK_DATA
 from kafkatap.reports.packet_places import PacketPlaces, Place
 
@@ -47,7 +48,7 @@ class WatchedPackets:
     def note(self, part: Assembled) -> None:
         """Note which bytes the wanted packets carry, before TLS is decrypted."""
         chunks = part.chunks
-        wanted = np.isin(chunks["packet"], list(self.places.wanted)) & (chunks["kind"] == CHUNK_DATA)
+        wanted = is_among(chunks["packet"], list(self.places.wanted)) & (chunks["kind"] == CHUNK_DATA)
         for row in chunks[wanted]:
             start = int(row["seq"])
             self._spans.append(

@@ -1,44 +1,32 @@
 """Calls of compiled kernels: Python's arguments become (pointer, length) pairs and integers.
 
 A compiled kernel is a C function with (pointer, length) for each array and an int64 for each scalar. It returns an
-int64. Arrays are recognised by identity, as numpy needs 1 to 17 µs for a pointer and each call has dozens of arrays.
+int64. Pointers are read from array objects, as numpy needs 1 to 17 µs to make one, and each call has dozens of arrays.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from ctypes import c_void_p
+from typing import Any
+
+import numpy as np
 
 from .declarations import ArgType, KernelSource, is_array_tuple, single_args, tuple_args
 
-
-class _Known(NamedTuple):
-    """An array that was passed to a kernel before, and its pointer and length."""
-
-    array: weakref.ref[Any]
-    kind: Any
-    flat: tuple[int, int]  # pointer, length
-
-
-#: By id() of the array.
-_known: dict[int, _Known] = {}
+#: Where an array object has the address of its items: first behind what each object begins with (numpy's C API,
+#: PyArrayObject).
+_DATA = object.__basicsize__
+_PROBE = np.zeros(1, np.uint8)
+_HAS_DATA = c_void_p.from_address(id(_PROBE) + _DATA).value == _PROBE.ctypes.data
 
 
 def _pointer(array: Any, kind: Any, name: str) -> tuple[int, int]:
-    """Return the pointer and length of an array of dtype `kind`, and keep them for the array's life."""
+    """Return the pointer and length of an array of dtype `kind`."""
     if array.dtype != kind or not array.flags.c_contiguous or array.ndim != 1:
         raise TypeError(f"{name}: needs a contiguous 1-D array of {kind}, not {array.dtype}")
-    flat = (array.ctypes.data, array.shape[0])
-    number = id(array)
-
-    def forget(reference: weakref.ref[Any]) -> None:
-        known = _known.get(number)
-        if known is not None and known.array is reference:
-            del _known[number]
-
-    _known[number] = _Known(weakref.ref(array, forget), kind, flat)
-    return flat
+    address = c_void_p.from_address(id(array) + _DATA).value if _HAS_DATA else array.ctypes.data
+    return address or 0, len(array)
 
 
 def caller(kernel: KernelSource, function: Callable[..., int]) -> Callable[..., int]:
@@ -62,10 +50,6 @@ def caller(kernel: KernelSource, function: Callable[..., int]) -> Callable[..., 
         for value, kind in zip(values, kinds, strict=True):
             if kind is int:
                 flat.append(value)
-                continue
-            known = _known.get(id(value))
-            if known is not None and known.array() is value and known.kind is kind:
-                flat += known.flat
             else:
                 flat += _pointer(value, kind, name)
         return flat

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from kafkatap.dissector.dtypes import ERROR_COUNT, RESULT
-from kafkatap.kernels.arrays import taken
+from kafkatap.kernels.arrays import is_among, taken
 from kafkatap.kernels.decorator import record_dtype
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -214,7 +214,7 @@ def failed_handshakes(rows: Array) -> Array:
     handshakes count then, too.
     """
     alert = rows["tls_alert"]
-    refused = (alert > 0) & ((rows["tls_handshake_ns"] < 0) | ~np.isin(alert, _ALERTS_OF_RECORDS))
+    refused = (alert > 0) & ((rows["tls_handshake_ns"] < 0) | ~is_among(alert, _ALERTS_OF_RECORDS))
     failed: Array = (rows["tls_decryption"] == D_FAILED_HANDSHAKE) | ((decryptions(rows) != D_NOT_TLS) & refused)
     return failed
 
@@ -249,12 +249,12 @@ class Batch(NamedTuple):
         exchanges = taken(self.exchanges, np.flatnonzero(mask))
         numbers, topics, facts = exchanges["exchange"], self.topics, self.facts
         if topics is not None:
-            topics = taken(topics, np.flatnonzero(np.isin(topics["exchange"], numbers)))
+            topics = taken(topics, np.flatnonzero(is_among(topics["exchange"], numbers)))
         if facts is not None:
-            facts = taken(facts, np.flatnonzero(np.isin(facts["exchange"], numbers)))
+            facts = taken(facts, np.flatnonzero(is_among(facts["exchange"], numbers)))
         return Batch(
             exchanges,
-            taken(self.results, np.flatnonzero(np.isin(self.results["exchange"], numbers))),
+            taken(self.results, np.flatnonzero(is_among(self.results["exchange"], numbers))),
             None if self.marks is None else self.marks[mask],
             topics,
             None if self.provisional is None else self.provisional[mask],

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
+from kafkatap.kernels.arrays import distinct_values
 
 from . import units
 from .batch import (
@@ -135,7 +135,7 @@ def decrypted_share(context: Context) -> float:
 
 def _sums(decryption: Array, numbers: Array) -> dict[int, int]:
     """Numbers added up by decryption, without those that are no connections."""
-    found = {int(n): int(numbers[decryption == n].sum()) for n in np.unique(decryption).tolist()}
+    found = {int(n): int(numbers[decryption == n].sum()) for n in distinct_values(decryption).tolist()}
     return {n: total for n, total in found.items() if n != D_NOT_TLS}
 
 

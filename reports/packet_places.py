@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kafkatap.kernels.arrays import is_among
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _ENDS = ("request", "response")
@@ -52,5 +54,5 @@ class PacketPlaces:
             for place in places:
                 begun = list(place.begun)
                 found |= (first == place.packet) | (last == place.packet)
-                found |= np.isin(first, begun) & ~np.isin(last, begun)  # the others that began there ended there
+                found |= is_among(first, begun) & ~is_among(last, begun)  # the others that began there ended there
         return found

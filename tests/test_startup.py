@@ -62,6 +62,7 @@ NOT_FOR_REPORTS = {
     "packages": ("importlib.metadata", "importlib.resources", "pkg_resources"),
     "classes": ("dataclasses",),
     "sorting": ("heapq",),
+    "np.unique's": ("numpy.ma",),
     "kernels that must be compiled": (
         "kafkatap.kernels.cache",
         "kafkatap.kernels.build",

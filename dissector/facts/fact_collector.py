@@ -1,16 +1,13 @@
-"""`FactCollector`: the facts of each drain's messages, kept until their exchanges are finished.
-
-It decodes the messages of the wanted APIs once more, with the programs of the profile `facts`.
-"""
+"""`FactCollector`: the facts of each drain's messages, kept until their exchanges are finished."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.arrays import grown, taken, untouched
+from kafkatap.kernels.arrays import copied, grown, is_among, taken, untouched
 
 from ..inspection import Frames
 from ..programs.fact_kinds import (
@@ -20,25 +17,31 @@ from ..programs.fact_kinds import (
     PRINCIPAL,
     SASL_ANSWER,
     SASL_MESSAGE,
-    TO_ROW,
-    TO_TEXT,
-    TO_TOPIC_ID,
     columns_of,
 )
-from ..programs.machine import TAPE
+from ..programs.machine import JOB, SCRATCH_SIZE, TAPE
 from ..programs.program import DENSE, KEYS, VERSIONS, Programs
-from ..programs.tape import decode_jobs
-from ..strings import StringTable
-from .fact_rows import FACT, FACT_STRINGS, FACTS_STATE, FactTables, collect_facts
+from ..strings import Strings, StringTable
+from .fact_rows import (
+    FACT,
+    FACT_STRINGS,
+    FACTS_STATE,
+    NEEDS_TAPE,
+    FactTables,
+    collect_facts,
+    take_facts,
+)
 from .samples import fill_samples
 from .sasl_tokens import token_facts
 
 Array = np.ndarray[Any, Any]
+_NO_FACTS = np.zeros(0, FACT)
+#: Places of counts in a FACTS_STATE.
+_FACTS, _SAMPLES, _JOBS, _TOKENS, _MIXED = range(5)
 _SASL_AUTHENTICATE = 36
 _TOPS: Array = np.zeros(2 * KEYS, np.uint8)
 _ITEMS: Array = np.zeros(len(KINDS), np.uint8)
 _ITEM_TYPES = ("", "number", "text")
-_TEXT_ITEMS = _ITEM_TYPES.index("text")
 _WIDTHS: Array = np.array(
     [max((int(c[1:]) + 1 for c in columns_of(n).values() if c[0] == "v"), default=0) for n in range(len(KINDS))],
     np.uint8,
@@ -59,126 +62,125 @@ class FactCollector:
             wanted |= {BATCH}
         self._programs = programs
         self._strings = strings
-        self._messages = np.zeros(2 * KEYS + 1, bool)  # by direction * KEYS + api_key
+        self._messages: Array = np.zeros(2 * KEYS, np.uint8)  # by direction * KEYS + api_key
         for number in wanted:
             kind = KINDS[number]
             if kind.api_key >= 0:
-                self._messages[kind.direction * KEYS + kind.api_key] = True
+                self._messages[kind.direction * KEYS + kind.api_key] = 1
         self._of_tokens = wanted & {PRINCIPAL, SASL_MESSAGE, SASL_ANSWER}
         self._messages[_SASL_AUTHENTICATE] |= bool(self._of_tokens)
         self._messages[KEYS + _SASL_AUTHENTICATE] |= SASL_ANSWER in wanted
         #: Whether there are facts of bare SASL tokens.
         self.has_tokens = SASL_MESSAGE in wanted
-        self._wanted: Array = np.isin(np.arange(len(KINDS)), sorted(wanted)).astype(np.uint8)
-        roles = programs.roles
-        has_text_items = (roles >= TO_ROW) & (_ITEMS[np.maximum(roles, TO_ROW) - TO_ROW] == _TEXT_ITEMS)
-        self._is_text = (roles >= TO_TEXT) & (roles <= TO_TOPIC_ID) | has_text_items
-        self._as_facts: tuple[Programs, Array, Array] | None = None
+        self._wanted: Array = is_among(np.arange(len(KINDS)), sorted(wanted)).astype(np.uint8)
+        self._of_programs: tuple[Programs, Array, Array] | None = None
+        self._jobs: Array = untouched(1 << 12, JOB)
         self._tape: Array = untouched(1 << 14, TAPE)
+        self._scratch: Array = np.zeros(SCRATCH_SIZE, np.int64)
         self._contexts: Array = np.zeros(4 << 10, np.int64)
         self._state: Array = np.zeros(1, FACTS_STATE)
+        self._numbers: Array = self._state.view(np.int64)  # numpy takes a microsecond for a field of a record
         #: The facts of exchanges that are not finished, and room for more.
         self._facts: Array = untouched(1 << 14, FACT)
         self._samples: Array = untouched(len(self._facts), np.int64)
-        self._count = 0
-        self._bound_to: tuple[object, ...] = (None,) * 4
-        self._bound: Callable[..., int]
+        self._places: Array = np.zeros(1 << 11, np.int32)
+        self._bound: _Bound | None = None
+
+    @property
+    def _count(self) -> int:
+        return int(self._numbers.item(_FACTS))
 
     def look(self, frames: Frames) -> None:
         """Make the facts of these messages."""
-        programs, may_have_facts = self._programs_by(frames.programs)
-        jobs = taken(frames.jobs, np.flatnonzero(may_have_facts[frames.jobs["program"]]))
-        if not len(jobs):
-            return
-        slots = jobs["frame"] >> 1
-        keys = frames.rows["api_key"][slots].astype(np.int64)
-        place = (jobs["frame"] & 1) * KEYS + keys
-        place[(keys < 0) | (keys >= KEYS)] = 2 * KEYS
-        is_bare = frames.links["token"][slots] == 1
-        if self.has_tokens and is_bare.any():
-            tokens = taken(jobs, np.flatnonzero(is_bare))
-            self._append(token_facts(tokens, frames, self._strings, self._of_tokens))
-        chosen = np.flatnonzero(self._messages[place] & ~is_bare)
-        if not len(chosen):
-            return
-        jobs = taken(jobs, chosen)
-        jobs["program"] = programs[jobs["program"]]
-        tape = decode_jobs(self._programs, jobs, frames.buffers, self._tape)
-        if len(tape) > len(self._tape):
-            self._tape = untouched(2 * len(tape), TAPE)
-        self._collect(jobs, tape, frames)
-        if self._of_tokens:
+        if self._of_programs is None or self._of_programs[0] is not frames.programs:
+            self._of_programs = frames.programs, *self._programs_by(frames.programs)
+            self._bound = None
+        if len(frames.jobs) > len(self._jobs):
+            self._jobs = untouched(2 * len(frames.jobs), JOB)
+            self._bound = None
+        while need := self._kernels().collect(frames.jobs, frames.rows, frames.links, *frames.buffers):
+            self._make_room(need)
+        numbers = self._numbers
+        if numbers.item(_SAMPLES):
+            fill_samples(self._facts, self._samples[: numbers.item(_SAMPLES)], frames.buffers)
+        if self.has_tokens and numbers.item(_TOKENS):
+            tokens = np.flatnonzero(frames.links["token"][frames.jobs["frame"] >> 1] == 1)
+            self._append(token_facts(taken(frames.jobs, tokens), frames, self._strings, self._of_tokens))
+        if self._of_tokens and numbers.item(_JOBS):
+            jobs = self._jobs[: numbers.item(_JOBS)]
             self._append(token_facts(jobs, frames, self._strings, self._of_tokens))
 
     def _programs_by(self, others: Programs) -> tuple[Array, Array]:
-        """By programs of another profile: the programs of facts, int32; and whether their messages may have facts,
-        bool, as several messages may share a program. Both have an item more, for program -1: a bare token has it."""
-        if self._as_facts is None or self._as_facts[0] is not others:
-            wanted = np.ones(len(others.index), bool)
-            wanted[:DENSE] = np.repeat(self._messages[: 2 * KEYS], VERSIONS)
-            may_have_facts = np.zeros(len(others.code) + 1, bool)
-            may_have_facts[others.index[wanted & (others.index >= 0)]] = True
-            may_have_facts[-1] = bool(self._of_tokens)
-            self._as_facts = others, self._programs.by_program_of(others), may_have_facts
-        return self._as_facts[1:]
+        """`programs` and `may_have` of FactTables, by programs of another profile."""
+        wanted = np.ones(len(others.index), bool)
+        wanted[:DENSE] = np.repeat(self._messages != 0, VERSIONS)
+        may_have_facts = np.zeros(len(others.code) + 1, np.uint8)
+        may_have_facts[others.index[wanted & (others.index >= 0)]] = 1
+        may_have_facts[-1] = bool(self._of_tokens)
+        return self._programs.by_program_of(others), may_have_facts
 
-    def _collect(self, jobs: Array, tape: Array, frames: Frames) -> None:
-        """Add the facts of jobs, whose fields are on the tape."""
-        longest = int(jobs["tape_count"].max(initial=0)) + 2
-        if 4 * longest > len(self._contexts):
-            self._contexts = np.zeros(8 * longest, np.int64)
-        texts = tape["length"][self._is_text[tape["field"]]]
-        self._strings.reserve(len(texts) + 1, int(np.maximum(texts, 0).sum(dtype=np.int64)) + 16)
-        self._state[0] = (self._count, 0, 0)
-        while True:
-            needed = self._kernel()(jobs, tape, frames.rows, *frames.buffers)
-            self._count = int(self._state[0].facts)
-            if not needed:
-                break
-            self._facts = grown(self._facts, self._count + int(needed), self._count)
-            self._samples = grown(self._samples, len(self._facts), int(self._state[0].samples))
-        samples = self._samples[: int(self._state[0].samples)]
-        if len(samples):
-            fill_samples(self._facts, samples, frames.buffers)
+    def _make_room(self, need: int) -> None:
+        """Do what the kernel needs before it goes on."""
+        state = self._state[0]
+        if need == NEEDS_TAPE:
+            self._tape = grown(self._tape)
+        elif state.needed_rows:
+            self._reserve(self._count + int(state.needed_rows))
+        else:
+            self._strings.reserve(int(state.needed_texts), int(state.needed_bytes))
+            if state.needed_contexts > len(self._contexts):
+                self._contexts = np.zeros(2 * int(state.needed_contexts), np.int64)
+        self._bound = None
 
-    def _kernel(self) -> Callable[..., int]:
-        """The kernel with the tables of now."""
-        arrays = (self._contexts, self._facts, self._samples, self._strings.arrays)
-        if any(mine is not other for mine, other in zip(arrays, self._bound_to, strict=True)):
-            self._bound = collect_facts.bound(FactTables(
+    def _reserve(self, count: int) -> None:
+        """Make room for so many facts."""
+        if count > len(self._facts):
+            self._facts = grown(self._facts, count, self._count)
+            self._samples = grown(self._samples, len(self._facts))
+            self._bound = None
+
+    def _kernels(self) -> _Bound:
+        """The kernels with the tables of now."""
+        bound, strings = self._bound, self._strings.arrays
+        if bound is None or bound.strings is not strings:
+            assert self._of_programs is not None
+            tables = FactTables(
+                self._programs.code, *self._of_programs[1:], self._messages, self._jobs, self._tape, self._scratch,
                 self._programs.roles, _TOPS, _ITEMS, _WIDTHS, self._wanted, self._contexts, self._facts,
-                self._facts.view(np.int64), self._facts.view(np.int32), self._samples, self._strings.arrays,
-                self._state,
-            ))  # fmt: skip
-            self._bound_to = arrays
-        return self._bound
+                self._facts.view(np.int64), self._facts.view(np.int32), self._samples, strings, self._state,
+            )  # fmt: skip
+            bound = self._bound = _Bound(collect_facts.bound(tables), take_facts.bound(tables), strings)
+        return bound
 
     def _append(self, facts: Array) -> None:
         end = self._count + len(facts)
-        if end > len(self._facts):
-            self._facts = grown(self._facts, end, self._count)
-            self._samples = grown(self._samples, len(self._facts), 0)
+        self._reserve(end)
         self._facts[self._count : end] = facts
-        self._count = end
+        self._numbers[_FACTS] = end
 
     def take(self, exchanges: Array) -> Array:
-        """Remove and return the facts of finished exchanges (their numbers, int64), in order of these."""
-        rows = self._facts[: self._count]
-        if not len(rows) or not len(exchanges):
-            return rows[:0].copy()
-        numbers, ordered = rows["exchange"], np.sort(exchanges)  # `np.isin` costs more
-        at = np.minimum(np.searchsorted(ordered, numbers), len(ordered) - 1)
-        is_finished = ordered[at] == numbers
-        finished, left = np.flatnonzero(is_finished), np.flatnonzero(~is_finished)
-        of_finished = numbers[finished]
-        if (of_finished[1:] < of_finished[:-1]).any():
-            finished = finished[np.argsort(of_finished, kind="stable")]
-        found = taken(rows, finished)
-        if len(finished):
-            self._count = 0
-            self._append(taken(rows, left))
+        """Remove and return the facts of finished exchanges (EXCHANGE), in order of their numbers."""
+        count = self._count
+        if not count or not len(exchanges):
+            return _NO_FACTS
+        if 2 * len(exchanges) > len(self._places):
+            self._places = np.zeros(1 << (4 * len(exchanges) - 1).bit_length(), np.int32)
+        found: Array = np.empty(count, FACT)
+        made = self._kernels().take(exchanges, self._places, found)
+        if made < count:
+            found = copied(found[:made])
+        if self._numbers.item(_MIXED):
+            found = taken(found, np.argsort(found["exchange"], kind="stable"))
         return found
 
     def string_columns(self) -> list[tuple[Array, str]]:
         """The arrays and columns that hold numbers of strings: `Dissector.forget_strings` changes them in place."""
         return [(self._facts[: self._count], name) for name in FACT_STRINGS]
+
+
+class _Bound(NamedTuple):
+    """Kernels with their tables, for as long as no table is replaced."""
+
+    collect: Callable[..., int]
+    take: Callable[..., int]
+    strings: Strings

@@ -1,4 +1,5 @@
-"""Rows of facts, and the kernel that makes them from the tape of a drain.
+"""Rows of facts, and the kernel that makes them of the messages of a drain: it decodes those of the wanted APIs once
+more, with the programs of the profile `facts`.
 
 The tape has the fields of `programs.fact_fields`, and their numbers say where a value goes. An element's row comes
 before the rows of its fields, so a fact begins with it, and takes topic and partition of the elements around it.
@@ -15,8 +16,9 @@ from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.readers import be16, be32, be64
 
 from ..dtypes import EXCHANGE, FETCHES, INCOMPLETE, NO_INT32, OK, TRAILING_BYTES
+from ..exchange_places import enter_places, row_of
 from ..exchanges import PRODUCE
-from ..framing.tables import SOURCE_BLOCK, SOURCE_HELD
+from ..framing.tables import LINK, SOURCE_BLOCK, SOURCE_HELD
 from ..programs.fact_kinds import (
     BATCH,
     BATCH_SAMPLE,
@@ -32,7 +34,7 @@ from ..programs.fact_kinds import (
     TO_TOPIC,
     TO_TOPIC_ID,
 )
-from ..programs.machine import JOB, TAPE
+from ..programs.machine import JOB, ROWS, TAPE, run_jobs
 from ..programs.program import KEYS
 from ..strings import Strings, intern
 
@@ -71,24 +73,57 @@ NO_NUMBER = -(2**63)
 #: Words of 8 bytes and of 4 bytes in a row, and the first of the numbers and of the strings.
 _WORDS, _FIRST_NUMBER = FACT.itemsize // 8, 2
 _HALVES, _FIRST_TEXT = FACT.itemsize // 4, 24
+#: `FactTables.items` of kinds whose items are strings.
+_TEXT_ITEMS = 2
 #: The first bytes of a record batch up to its number of records, and of a message up to its attributes.
 _BATCH_HEAD, _MESSAGE_HEAD = 61, 18
 _LARGEST = 0x7FFFFFFF - 12
 
-#: `facts`: how many rows there are. `done`: how many jobs have been read. `samples`: how many rows are samples.
-FACTS_STATE = record_dtype(("facts", "i8"), ("done", "i8"), ("samples", "i8"))
+#: What `collect_facts` returns. NEEDS_ROOM: for `needed_rows` facts, `needed_contexts` contexts, and `needed_texts`
+#: strings with `needed_bytes` in all.
+COLLECTED, NEEDS_TAPE, NEEDS_ROOM = range(3)
+#: What it does next.
+STEP_BEGIN, STEP_DECODE, STEP_COLLECT, STEP_READ = range(4)
+
+#: `facts`: how many rows there are. `samples`: how many of them are samples that this drain has added. `jobs`: how many
+#: messages are decoded. `done`: how many of them the current step has read. `tokens`: how many messages are bare SASL
+#: tokens. `is_mixed`: 1: the facts that `take_facts` took are not in order of their exchanges.
+FACTS_STATE = record_dtype(
+    ("facts", "i8"),
+    ("samples", "i8"),
+    ("jobs", "i8"),
+    ("tokens", "i8"),
+    ("is_mixed", "i8"),
+    ("step", "i8"),
+    ("done", "i8"),
+    ("needed_rows", "i8"),
+    ("needed_contexts", "i8"),
+    ("needed_texts", "i8"),
+    ("needed_bytes", "i8"),
+)
 #: One batch of so many is sampled: those whose checksum has this divisor, whatever the blocks or splits.
 SAMPLED = 64
 
 
 class FactTables(NamedTuple):
-    """`places`: by field, where its value goes. `tops`: by direction * KEYS + api_key, 1 + the kind of the message's
+    """`code`: of the programs of facts. `programs`, `may_have`: by a program of other profiles, last for -1: that of
+    facts, and 1 if its messages may have facts, as several messages may share a program. `messages`: by
+    direction * KEYS + api_key, 1: they have facts. `jobs`: room for those of a drain.
+
+    `places`: by field, where its value goes. `tops`: by direction * KEYS + api_key, 1 + the kind of the message's
     top, or 0. By kind, `items`: 1: an item is a number, 2: a string; `widths`: how many numbers a row has; `wanted`:
     1: it has rows. `words`, `halves`: the bytes of `facts`. `samples`: the numbers of the rows that are samples.
 
     `contexts` has a row for the top (0) and for each row of the tape: its fact or -1, topic, topic id, partition.
     """
 
+    code: Annotated[Array, np.int32]
+    programs: Annotated[Array, np.int32]
+    may_have: Annotated[Array, np.uint8]
+    messages: Annotated[Array, np.uint8]
+    jobs: Annotated[Array, JOB]
+    tape: Annotated[Array, TAPE]
+    scratch: Annotated[Array, np.int64]
     places: Annotated[Array, np.uint8]
     tops: Annotated[Array, np.uint8]
     items: Annotated[Array, np.uint8]
@@ -280,34 +315,141 @@ def _read_row(t, buf, job, tape, k, x):  # type: ignore[no-untyped-def]
         _set_number(t, row.value, above, place)
 
 
-@kernel(FactTables, JOB, TAPE, EXCHANGE, np.uint8, np.uint8, np.uint8)
-def collect_facts(t, jobs, tape, exchanges, block, held, pool):  # type: ignore[no-untyped-def]
-    """Add the facts of jobs[state.done:]. Return the rows that the next job needs, or 0 if all jobs are read.
+@helper
+def _begin(t, jobs, exchanges, links):  # type: ignore[no-untyped-def]
+    """Choose the messages of a drain that have facts, and count its bare tokens."""
+    state = t.state[0]
+    state.samples = 0
+    state.tokens = 0
+    state.done = 0
+    t.scratch[ROWS] = 0
+    last = np.int64(len(t.may_have)) - 1
+    count = np.int64(0)
+    for j in range(len(jobs)):
+        job = jobs[j]
+        program = np.int64(job.program) if job.program >= 0 else last
+        if t.may_have[program] == 0:
+            continue
+        slot = job.frame >> 1
+        if links[slot].token == 1:
+            state.tokens += 1
+            continue
+        key = np.int64(exchanges[slot].api_key)
+        if key >= 0 and key < KEYS and t.messages[(job.frame & 1) * KEYS + key]:
+            t.jobs[count] = jobs[j]
+            t.jobs[count].program = t.programs[program]
+            count += 1
+    state.jobs = count
+    state.step = STEP_DECODE
 
-    The caller has made room for all strings, and for the contexts of the longest job.
-    """
-    while t.state[0].done < jobs.shape[0]:
-        job = jobs[t.state[0].done]
+
+@helper
+def _has_room(t):  # type: ignore[no-untyped-def]
+    """Whether there is room for the contexts and strings of the rows on the tape."""
+    state = t.state[0]
+    longest = np.int64(0)
+    for j in range(state.jobs):
+        longest = max(longest, np.int64(t.jobs[j].tape_count))
+    texts = np.int64(0)
+    size = np.int64(0)
+    for k in range(t.scratch[ROWS]):
+        row = t.tape[k]
+        place = t.places[row.field]
+        is_item = place >= TO_ROW and t.items[np.int64(place) - TO_ROW] == _TEXT_ITEMS
+        if is_item or (place >= TO_TEXT and place <= TO_TOPIC_ID):
+            texts += 1
+            size += max(np.int64(row.length), np.int64(0))
+    state.needed_contexts = 4 * (longest + 2)
+    state.needed_texts = texts + 1
+    state.needed_bytes = size + 16
+    state.needed_rows = 0
+    strings = t.strings.state[0]
+    count = strings.count + state.needed_texts
+    return (
+        state.needed_contexts <= len(t.contexts)
+        and count <= len(t.strings.entries)
+        and 2 * count <= len(t.strings.buckets)
+        and strings.text_used + state.needed_bytes < len(t.strings.text)
+    )
+
+
+@helper
+def _read_job(t, buf, job, x):  # type: ignore[no-untyped-def]
+    """Add the facts of a message."""
+    t.contexts[0] = -1
+    t.contexts[1] = -1
+    t.contexts[2] = -1
+    t.contexts[3] = NO_INT32
+    top = np.int64(0)
+    if x.api_key >= 0 and x.api_key < KEYS:
+        top = np.int64(t.tops[(job.frame & 1) * KEYS + x.api_key])
+    if top > 0:
+        t.contexts[0] = _add_fact(t, x.exchange, top - 1, np.int64(-1), np.int64(-1), np.int64(NO_INT32))
+    for k in range(np.int64(job.tape_count)):
+        _read_row(t, buf, job, t.tape, k, x)
+
+
+@kernel(FactTables, JOB, EXCHANGE, LINK, np.uint8, np.uint8, np.uint8)
+def collect_facts(t, jobs, exchanges, links, block, held, pool):  # type: ignore[no-untyped-def]
+    """Add the facts of a drain's messages. Return COLLECTED, or NEEDS_* before it is called again."""
+    state = t.state[0]
+    if state.step == STEP_BEGIN:
+        _begin(t, jobs, exchanges, links)
+    if state.step == STEP_DECODE:
+        state.done = run_jobs(t.code, t.jobs, state.jobs, state.done, block, held, pool, t.tape, t.scratch)
+        if state.done < state.jobs:
+            return NEEDS_TAPE
+        state.done = 0
+        state.step = STEP_COLLECT
+    if state.step == STEP_COLLECT:
+        if not _has_room(t):
+            return NEEDS_ROOM
+        state.step = STEP_READ
+    while state.done < state.jobs:
+        job = t.jobs[state.done]
         status = np.int64(job.status)
         if job.program >= 0 and (status == OK or status == TRAILING_BYTES or status == INCOMPLETE):
             x = exchanges[job.frame >> 1]
             most = np.int64(job.tape_count) + 2
             if x.api_key == PRODUCE or x.api_key == FETCH or x.api_key == SHARE_FETCH:
                 most += 2 * ((job.end - job.at) // _BATCH_HEAD)
-            if t.state[0].facts + most > t.facts.shape[0]:
-                return most
+            if state.facts + most > len(t.facts):
+                state.needed_rows = most
+                return NEEDS_ROOM
             source = np.int64(job.source)
             buf = block if source == SOURCE_BLOCK else (held if source == SOURCE_HELD else pool)
-            t.contexts[0] = -1
-            t.contexts[1] = -1
-            t.contexts[2] = -1
-            t.contexts[3] = NO_INT32
-            top = np.int64(0)
-            if x.api_key >= 0 and x.api_key < KEYS:
-                top = np.int64(t.tops[(job.frame & 1) * KEYS + x.api_key])
-            if top > 0:
-                t.contexts[0] = _add_fact(t, x.exchange, top - 1, np.int64(-1), np.int64(-1), np.int64(NO_INT32))
-            for k in range(np.int64(job.tape_count)):
-                _read_row(t, buf, job, tape, k, x)
-        t.state[0].done += 1
-    return 0
+            _read_job(t, buf, job, x)
+        state.done += 1
+    state.step = STEP_BEGIN
+    return COLLECTED
+
+
+@kernel(FactTables, EXCHANGE, np.int32, FACT)
+def take_facts(t, exchanges, numbers, taken):  # type: ignore[no-untyped-def]
+    """Move the facts of some exchanges to `taken`, which has room for all facts; return how many they are.
+
+    `numbers`: places of the exchanges, as of `exchange_places`.
+    """
+    state = t.state[0]
+    enter_places(numbers, exchanges)
+    state.is_mixed = 0
+    before = np.int64(-1)
+    is_taken = False
+    kept = np.int64(0)
+    count = np.int64(0)
+    for i in range(state.facts):
+        number = np.int64(t.facts[i].exchange)
+        if i == 0 or number != before:
+            is_taken = row_of(numbers, exchanges, number) >= 0
+            before = number
+        if is_taken:
+            if count > 0 and number < taken[count - 1].exchange:
+                state.is_mixed = 1
+            taken[count] = t.facts[i]
+            count += 1
+        else:
+            if kept < i:
+                t.facts[kept] = t.facts[i]
+            kept += 1
+    state.facts = kept
+    return count

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.assembly import Assembled
+from kafkatap.kernels.arrays import distinct_values
 from kafkatap.kernels.table import Column, SlotTable, Table
 from kafkatap.reassembly.dtypes import CHUNK_START, OPENING_HINT, OPENING_UNKNOWN
 from kafkatap.reports.batch import D_NO_HANDSHAKE, D_NO_KEY, D_WRONG_KEY
@@ -380,7 +381,7 @@ class TlsLayer:
     def _note_turns(self, count: int) -> None:
         """Keep the turns that the kernel emitted, of connections that are not decrypted."""
         turns = self._turns[:count]
-        for slot in np.unique(turns["slot"]).tolist():
+        for slot in distinct_values(turns["slot"]).tolist():
             tracked = self._by_slot[slot] if slot < len(self._by_slot) else None
             if tracked is not None and tracked.mode != DECRYPTED:
                 tracked.turns.append(turns[turns["slot"] == slot].copy())

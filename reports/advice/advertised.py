@@ -45,13 +45,12 @@ _CONNECTS = CountForm(
 
 
 def _read(gathered: Gathered, tally: Tally) -> None:
-    rows = gathered.exchanges
     for kind in _ADDRESSES:
         facts = gathered.facts(kind)
         facts = facts.where((facts["port"] > 0) & (facts["host"] >= 0)) if len(facts) else facts
         if not len(facts):
             continue
-        of = rows[facts.exchange]
+        of = gathered.rows(facts.exchange)
         keys = {
             "client_id": of["client_id"],
             "client_ip": of["client_ip"],

@@ -45,7 +45,7 @@ def _read(gathered: Gathered, tally: Tally) -> None:
     chosen = np.flatnonzero((gathered.column("receiver_ns") > 0) & (gathered.column("outcome") == ANSWERED))
     if not len(chosen):
         return
-    rows = gathered.exchanges[chosen]
+    rows = gathered.rows(chosen)
     is_request = rows["request_bytes"] > rows["response_bytes"]
     keys = {name: rows[name] for name in _WAITS.keys if name != "is_request"} | {"is_request": is_request}
     tally.add(_WAITS.name, keys, {

@@ -43,7 +43,7 @@ def _read(gathered: Gathered, tally: Tally) -> None:
     chosen = np.flatnonzero((min_bytes > 1) & (api == _FETCH) & (gathered.column("outcome") == ANSWERED))
     if not len(chosen):
         return
-    rows, dated, oldest = gathered.exchanges[chosen], *_oldest_records(gathered, chosen)
+    rows, dated, oldest = gathered.rows(chosen), *_oldest_records(gathered, chosen)
     size = rows["response_bytes"]
     has_records = np.where(dated, True, size > _LARGER * rows["request_bytes"] + _MORE_BYTES)
     waited = has_records & (rows["long_poll"] == 1) & (size < rows["min_bytes"])

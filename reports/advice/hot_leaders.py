@@ -41,7 +41,7 @@ def _read(gathered: Gathered, tally: Tally) -> None:
     rows = gathered.facts("metadata partition")
     rows = rows.where((rows["leader"] >= 0) & (rows["partition"] >= 0))
     if len(rows):
-        of = gathered.exchanges[rows.exchange]
+        of = gathered.rows(rows.exchange)
         names = {name: rows[name] for name in ("topic", "topic_id", "partition")}
         tally.add(_LEADERS.name, {name: of[name] for name in _BY} | names, {
             "responses": 1, "first": of["response_first"], "last": of["response_last"], "leader": rows["leader"],
@@ -49,7 +49,7 @@ def _read(gathered: Gathered, tally: Tally) -> None:
         })  # fmt: skip
     brokers = gathered.facts("metadata broker")
     if len(brokers):
-        of = gathered.exchanges[brokers.exchange]
+        of = gathered.rows(brokers.exchange)
         keys = {name: of[name] for name in _BY} | {name: brokers[name] for name in ("node", "host", "port")}
         tally.add(_NODES.name, keys, {"responses": np.ones(len(brokers), np.int64)})
 

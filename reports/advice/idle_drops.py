@@ -18,6 +18,7 @@ from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
 from .stretches import (
+    COUNT_STRETCHES,
     LATEST_PARTS,
     OTHERS,
     PAUSE_NS,
@@ -25,7 +26,6 @@ from .stretches import (
     WHO,
     Connection,
     pauses,
-    read_stretches,
     stretches_of,
 )
 from .sums import rows_of
@@ -261,7 +261,7 @@ IDLE_DROPS = Signature(
     "Time lost is from the first message until the client connects again, or the last copy.",
     _findings,
     (STRETCHES, LATEST_PARTS, _STUCK),
-    read_stretches,
-    _read_connections,
+    read_connections=_read_connections,
+    batch_count=COUNT_STRETCHES,
     label="path broken",
 )

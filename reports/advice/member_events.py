@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED
+from kafkatap.kernels.arrays import distinct_values, is_among
 
 from ..batch import Array, rows_of
 from ..counting.count_table import MAX, SUM
@@ -105,24 +106,24 @@ def _note_assignments(gathered: Gathered, tally: Tally) -> None:
 def _note_leaves(gathered: Gathered, tally: Tally) -> None:
     tops, members = gathered.facts("leave group"), gathered.facts("leaving member")
     group = gathered.top("leave group", "group")
-    alone = tops.where(~np.isin(tops.exchange, members.exchange))
+    alone = tops.where(~is_among(tops.exchange, members.exchange))
     _noted(gathered, tally, alone, LEFT, s0=alone["group"], s1=alone["member"])
     _noted(gathered, tally, members, LEFT, s0=group[members.exchange], s1=members["member"], s3=members["reason"])
     rows = gathered.facts("consumer heartbeat")
-    rows = rows.where(np.isin(rows["member_epoch"], _LEAVES))
+    rows = rows.where(is_among(rows["member_epoch"], _LEAVES))
     _noted(gathered, tally, rows, LEFT, s0=rows["group"], s1=rows["member"])
 
 
 def _note_errors(gathered: Gathered, tally: Tally) -> None:
     for kind, errors in _ERRORS.items():
-        codes = gathered.results[np.isin(gathered.results["error_code"], errors)]
+        codes = gathered.results[is_among(gathered.results["error_code"], errors)]
         if len(codes):
             _note_refused(gathered, tally, kind, codes["exchange"])
 
 
 def _note_refused(gathered: Gathered, tally: Tally, kind: int, exchanges: Array) -> None:
-    at = np.unique(rows_of(gathered.column("exchange"), exchanges))
-    at = at[(at >= 0) & np.isin(gathered.column("api_key")[at], _APIS)]
+    at = distinct_values(rows_of(gathered.column("exchange"), exchanges))
+    at = at[(at >= 0) & is_among(gathered.column("api_key")[at], _APIS)]
     group = np.full(len(gathered.exchanges), -1, np.int64)
     for fact in ("join group", "heartbeat", "sync group", "consumer heartbeat"):
         rows = gathered.facts(fact)
@@ -150,5 +151,5 @@ def member_events(given: SectionInput, signature: Signature, *kinds: int) -> Arr
     of_connection = dict(zip(named["connection"].tolist(), named["s0"].tolist(), strict=True))
     unnamed = np.flatnonzero(events["s0"] < 0)
     events["s0"][unnamed] = [of_connection.get(link, -1) for link in events["connection"][unnamed].tolist()]
-    found: Array = events[(events["s0"] >= 0) & np.isin(events["kind"], kinds)]
+    found: Array = events[(events["s0"] >= 0) & is_among(events["kind"], kinds)]
     return found

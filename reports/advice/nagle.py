@@ -34,7 +34,7 @@ def _read(gathered: Gathered, tally: Tally) -> None:
     chosen = np.flatnonzero((gathered.column("nagle_ns") > 0) & (gathered.column("outcome") == ANSWERED))
     if not len(chosen):
         return
-    rows = gathered.exchanges[chosen]
+    rows = gathered.rows(chosen)
     tally.add(_FORM.name, {name: rows[name] for name in _FORM.keys}, {
         "nagle_ns": rows["nagle_ns"], "exchanges": 1, "longest_ns": rows["nagle_ns"], "first": rows["request_first"],
         "last": rows["response_last"], "packet": rows["request_packet_first"],

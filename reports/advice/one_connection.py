@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import ANSWERED
+from kafkatap.dissector.dtypes import ANSWERED, EXCHANGE
+from kafkatap.kernels import kernel
 
 from .. import units
-from ..counting.count_table import MAX, MIN, SUM
+from ..counting.count_table import MAX, MIN, SUM, CountArrays, claim_row, has_room
 from ..counting.rollup import api_label
 from ..findings import WARNING, Finding
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..questions.gathered import Gathered
-from ..questions.section import SectionInput
-from ..questions.section_counts import Tally
+from ..questions.section import BatchCount, SectionInput
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
 from .sums import rows_of, work_of_clients
@@ -44,28 +43,47 @@ _BUSY = CountForm(
 )
 
 
-def _read(gathered: Gathered, tally: Tally) -> None:
-    rows, waits = gathered.exchanges, gathered.column("hol_wait_ns")
-    broker = gathered.column("broker_ns") - gathered.column("waiting_ns")
-    is_slow = broker >= _SLOW_NS
-    chosen = np.flatnonzero(((waits >= _COUNTED_NS) | is_slow) & (gathered.column("outcome") == ANSWERED))
-    # Behind requests that a quota delays or may delay, or that wait for data, other settings matter.
-    others = ("hol_throttle_wait_ns", "hol_poll_wait_ns", "hol_unknown_wait_ns")
-    behind = waits[chosen] - sum(rows[name][chosen] for name in others)
-    waited, busy = chosen[behind >= _COUNTED_NS], chosen[(behind >= _COUNTED_NS) | is_slow[chosen]]
-    if len(busy):
-        tally.add(_BUSY.name, {"connection": rows["connection"][busy]}, {
-            "broker_ns": broker[busy], "slow_ns": np.where(is_slow[busy], broker[busy], 0),
-        })  # fmt: skip
-    chosen, behind = waited, behind[behind >= _COUNTED_NS]
-    if len(chosen):
-        tally.add(_FORM.name, {name: rows[name][chosen] for name in _FORM.keys}, {
-            "behind_ns": behind, "exchanges": 1, "longest_ns": behind,
-            "own_ns": gathered.column("total_ns")[chosen] - waits[chosen] - rows["throttle_wait_ns"][chosen],
-            "broker_ns": broker[chosen],
-            "first": rows["request_first"][chosen], "last": rows["response_last"][chosen],
-            "packet": rows["request_packet_first"][chosen],
-        })  # fmt: skip
+_BEHIND_WIDTH, _BEHIND_COLUMNS = len(_FORM.keys), len(_FORM.values)
+_BUSY_COLUMNS = len(_BUSY.values)
+
+
+@kernel(EXCHANGE, int, np.int64, CountArrays, CountArrays)
+def count_behind(exchanges, first, probe, waited, busy):  # type: ignore[no-untyped-def]
+    """Add exchanges that waited behind others, or that are slow, as of `BatchCount`.
+
+    Behind requests that a quota delays or may delay, or that wait for data, other settings matter.
+    """
+    for i in range(first, len(exchanges)):
+        e = exchanges[i]
+        behind = e.hol_wait_ns - e.hol_throttle_wait_ns - e.hol_poll_wait_ns - e.hol_unknown_wait_ns
+        broker = e.broker_ns - e.waiting_ns
+        if e.outcome != ANSWERED or (behind < _COUNTED_NS and broker < _SLOW_NS):
+            continue
+        if not has_room(waited, _BEHIND_COLUMNS, 1) or not has_room(busy, _BUSY_COLUMNS, 1):
+            return i
+        probe[0] = e.connection
+        v = claim_row(busy.keys, 1, busy.slots, busy.used, probe, 0) * _BUSY_COLUMNS
+        busy.values[v] += broker
+        busy.values[v + 1] += broker if broker >= _SLOW_NS else 0
+        if behind < _COUNTED_NS:
+            continue
+        probe[0] = e.client_id
+        probe[1] = e.client_ip
+        probe[2] = e.broker_ip
+        probe[3] = e.broker_port
+        probe[4] = e.api_key
+        probe[5] = e.connection
+        v = claim_row(waited.keys, _BEHIND_WIDTH, waited.slots, waited.used, probe, 0) * _BEHIND_COLUMNS
+        values = waited.values
+        values[v] += behind
+        values[v + 1] += e.total_ns - e.hol_wait_ns - e.throttle_wait_ns
+        values[v + 2] += broker
+        values[v + 3] += 1
+        values[v + 4] = max(values[v + 4], behind)
+        values[v + 5] = min(values[v + 5], e.request_first)
+        values[v + 6] = max(values[v + 6], e.response_last)
+        values[v + 7] = min(values[v + 7], e.request_packet_first)
+    return len(exchanges)
 
 
 def _findings(given: SectionInput) -> list[Finding]:
@@ -138,6 +156,6 @@ ONE_CONNECTION = Signature(
     "requests that a quota delays, or that wait for data or members, do not count.",
     _findings,
     (_FORM, _BUSY),
-    _read,
+    batch_count=BatchCount((_FORM, _BUSY), count_behind),
     follows=("single_records",),
 )

@@ -61,7 +61,7 @@ def _read_readers(gathered: Gathered, tally: Tally) -> None:
     rows = rows.where((isolation[rows.exchange] == _COMMITTED) & (stable >= 0) & (stable < high))
     if not len(rows):
         return
-    of = gathered.exchanges[rows.exchange]
+    of = gathered.rows(rows.exchange)
     keys = {name: rows[name] for name in (*_PLACE, "stable_offset")}
     tally.add(_HELD.name, keys | {name: of[name] for name in ("client_id", "client_ip")}, {
         "fetches": 1, "waiting_ns": of["waiting_ns"], "high_watermark": rows["high_watermark"],
@@ -82,7 +82,7 @@ def _read_writers(gathered: Gathered, tally: Tally) -> None:
     at = np.searchsorted(theirs[order], mine)
     found = np.flatnonzero((at < len(order)) & (theirs[order[np.minimum(at, len(order) - 1)]] == mine))
     batches, answer = batches.where(found), order[at[found]]
-    of = gathered.exchanges[batches.exchange]
+    of = gathered.rows(batches.exchange)
     ids = gathered.top("produce", "transactional_id")
     keys = {name: batches[name] for name in (*_PLACE, "producer_id")}
     keys |= {name: of[name] for name in ("client_id", "client_ip")}

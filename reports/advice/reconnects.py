@@ -7,15 +7,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import ANSWERED, NO_REPLY_EXPECTED, NO_TIME
+from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, OUTCOMES
+from kafkatap.kernels.arrays import is_among
 
 from .. import units
 from ..batch import H_NOT_CAPTURED, H_REFUSED, H_UNANSWERED, P_KAFKA, Array
 from ..batch import rows_of as rows_at
+from ..counting import tally
 from ..counting.count_table import MAX, MIN, SUM
+from ..counting.rollup import group_columns
 from ..findings import NOTE, SEVERITIES, WARNING, Finding, Party
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
+from ..questions.notable import API_VERSIONS, AUTHENTICATE
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
@@ -23,10 +27,9 @@ from .request_timeouts import clients_that_give_up
 from .signature import Signature
 from .sums import rows_of
 
-_API_VERSIONS, _METADATA = 18, 3
+_METADATA = 3
 #: Requests that a connection begins with: ApiVersions, SaslHandshake, SaslAuthenticate.
-_AUTHENTICATE = 36
-_SETUP = (_API_VERSIONS, 17, _AUTHENTICATE)
+_SETUP = (API_VERSIONS, 17, AUTHENTICATE)
 #: Ids of requests begin at 0 in each new client (its first ApiVersions has at most this), and go on when it connects
 #: again. Java's clients use other ids from this one on while they authenticate.
 _FIRST_ID, _RESERVED_ID = 3, 2_147_483_640
@@ -51,41 +54,21 @@ _CONNECTS = CountForm(
      "handshake_ns": SUM, "exchanges": SUM, "first": MIN, "last": MAX, "packet": MIN},
     _OTHERS,
 )  # fmt: skip
-_USES = CountForm(
-    "advice.uses",
-    _WHO,
-    {
-        "requests": SUM,
-        "uses": SUM,
-        "asked": SUM,
-        "setup_ns": SUM,
-        "total_ns": SUM,
-        "starts": SUM,
-        "reserved": SUM,
-        "failed": SUM,
-    },
-    _OTHERS,
-)
+#: Of requests of _SETUP: those of new clients, those with reserved ids, and those that failed.
+_LOGINS = CountForm("advice.logins", _WHO, {"starts": SUM, "reserved": SUM, "failed": SUM}, _OTHERS)
 
 
 def _read(gathered: Gathered, tally: Tally) -> None:
-    chosen = np.flatnonzero(gathered.column("request_first") != NO_TIME)
-    if not len(chosen):
+    at = gathered.of_api(API_VERSIONS, AUTHENTICATE)
+    if not len(at):
         return
-    api, total = gathered.column("api_key")[chosen], gathered.column("total_ns")[chosen]
-    is_setup, is_first = np.isin(api, _SETUP), api == _API_VERSIONS
-    is_use = ~is_setup & (api != _METADATA)
-    ids = gathered.column("correlation_id")[chosen]
-    has_answer = np.isin(gathered.column("outcome")[chosen], (ANSWERED, NO_REPLY_EXPECTED))
-    is_failed = np.zeros(len(gathered.exchanges), bool)
-    is_failed[
-        rows_at(gathered.column("exchange"), gathered.results["exchange"][gathered.results["error_code"] != 0])
-    ] = 1
-    tally.add(_USES.name, {name: gathered.column(name)[chosen] for name in _WHO}, {
-        "requests": 1, "uses": is_use & has_answer, "asked": is_use, "setup_ns": np.where(is_setup, total, 0),
-        "total_ns": total - np.where(is_setup, 0, gathered.column("waiting_ns")[chosen]),
+    rows, failed = gathered.rows(at), np.zeros(len(gathered.exchanges), bool)
+    has_code = gathered.results["error_code"] != 0
+    failed[rows_at(gathered.column("exchange"), gathered.results["exchange"][has_code])] = True
+    is_first, ids = rows["api_key"] == API_VERSIONS, rows["correlation_id"]
+    tally.add(_LOGINS.name, {name: rows[name] for name in _WHO}, {
         "starts": is_first & (ids <= _FIRST_ID), "reserved": is_first & (ids >= _RESERVED_ID),
-        "failed": (api == _AUTHENTICATE) & is_failed[chosen],
+        "failed": ~is_first & failed[at],
     })  # fmt: skip
 
 
@@ -114,10 +97,36 @@ class _Client(NamedTuple):
         return max((self.connects["last"] - self.connects["first"]) / units.SECOND, 1.0)
 
 
+def _uses(given: SectionInput) -> dict[tuple[int, ...], dict[str, int]]:
+    """What each client sent to each broker, from the counts that every report has. `asked`: requests besides setup and
+    Metadata. `uses`: of them, those with an answer, or that expect none."""
+    given.counts.finish()
+    groups = given.counts.groups
+    keys, values = (
+        group_columns(groups, tally.GROUP_KEY),
+        dict(zip(tally.GROUP_VALUES, groups.value_rows().T, strict=True)),
+    )
+    is_setup = is_among(keys["api_key"], _SETUP)
+    is_use = ~is_setup & (keys["api_key"] != _METADATA)
+    requests: Array = sum((values[name] for name in OUTCOMES[:ORPHAN_RESPONSE]), np.zeros(len(groups), np.int64))
+    found = {
+        "requests": requests, "asked": is_use * requests,
+        "uses": is_use * (values["answered"] + values["no_reply_expected"]), "setup_ns": is_setup * values["total_ns"],
+        "total_ns": values["total_ns"] - ~is_setup * values["waiting_ns"],
+    }  # fmt: skip
+    uses: dict[tuple[int, ...], dict[str, int]] = defaultdict(lambda: dict.fromkeys((*found, *_LOGINS.values), 0))
+    who = zip(*(keys[name].tolist() for name in _WHO), strict=True)
+    for one, row in zip(who, zip(*(column.tolist() for column in found.values()), strict=True), strict=True):
+        mine = uses[one]
+        for name, number in zip(found, row, strict=True):
+            mine[name] += number
+    for login in rows_of(given, _LOGINS):
+        uses[tuple(login[name] for name in _WHO)].update({name: login[name] for name in _LOGINS.values})
+    return uses
+
+
 def _clients(given: SectionInput) -> list[_Client]:
-    uses: dict[tuple[int, ...], dict[str, int]] = defaultdict(lambda: dict.fromkeys(_USES.values, 0))
-    for row in rows_of(given, _USES):
-        uses[tuple(row[name] for name in _WHO)] = row
+    uses = _uses(given)
     found = []
     for row in rows_of(given, _CONNECTS):
         who = row["client_id"], row["client_ip"], row["broker_ip"], row["broker_port"]
@@ -129,7 +138,7 @@ def _each_message(given: SectionInput) -> list[Finding]:
     """One finding for each setting: on the client that spends most, with the others."""
     gave_up = clients_that_give_up(given)
     alike: dict[str, list[Finding]] = defaultdict(list)
-    for one in _clients(given):
+    for one in given.once(_clients):
         is_found = (
             one.who[:2] not in gave_up
             and one.connects["exchanges"] <= one.uses["requests"]  # all were read: none is left out by a selection
@@ -189,7 +198,7 @@ def _each_finding(given: SectionInput, one: _Client) -> Finding:
 
 
 def _storms(given: SectionInput) -> list[Finding]:
-    clients = _clients(given)
+    clients = given.once(_clients)
     ports = {one.who[3] for one in clients if one.uses["requests"]}
     users: dict[tuple[int, ...], set[int]] = defaultdict(set)  # clients by their host, and address and port of a broker
     for one in clients:
@@ -246,7 +255,7 @@ CONNECTION_EACH = Signature(
     f"besides setup and Metadata: a client opens a few when it starts. It is a note if setup takes less than "
     f"{_SHARE:.0%} of the client's time. Clients that give up waiting (`request_timeout`) are left out.",
     _each_message,
-    (_CONNECTS, _USES),
+    (_CONNECTS, _LOGINS),
     _read,
     _read_connections,
 )
@@ -261,5 +270,5 @@ RECONNECT_STORM = Signature(
     f"{_LEAST_IDLE} connects at {_STORM:.0f} a second or more: with Kafka's defaults a client connects about once a "
     "second after its first second. Connects that are never answered count for ports that others use for Kafka.",
     _storms,
-    (_CONNECTS, _USES),
+    (_CONNECTS, _LOGINS),
 )

@@ -48,7 +48,7 @@ def _read(gathered: Gathered, tally: Tally) -> None:
     chosen = np.flatnonzero(gathered.column("acks") == 0)
     if not len(chosen):
         return
-    rows = gathered.exchanges[chosen]
+    rows = gathered.rows(chosen)
     size = np.frexp(rows["request_bytes"])[1]
     tally.add(_SENT.name, {"size": size, **{name: rows[name] for name in _SENT.keys if name != "size"}}, {
         "requests": 1, "bytes": rows["request_bytes"], "first": rows["request_first"], "last": rows["request_last"],

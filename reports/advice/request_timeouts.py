@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, UNANSWERED
+from kafkatap.kernels.arrays import is_among
 
 from .. import units
 from ..batch import P_KAFKA, Array
@@ -17,14 +18,13 @@ from ..counting.rollup import api_label
 from ..findings import WARNING, Finding
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
+from ..questions.notable import LONG_NS
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
 from .sums import rows_of
 
-#: Nobody sets a timeout below this.
-_SHORTEST_NS = 100_000_000
 #: JoinGroup and SyncGroup have a timeout of their own: that of the rebalance.
 _OTHER_TIMEOUT = (11, 14)
 #: Of one client. Once or twice may be a client that stops.
@@ -61,12 +61,12 @@ _LONGEST = CountForm(
 
 def _read(gathered: Gathered, tally: Tally) -> None:
     outcome, total, api = (gathered.column(name) for name in ("outcome", "total_ns", "api_key"))
-    is_long = (outcome == ANSWERED) & (total >= _SHORTEST_NS)
+    is_long = (outcome == ANSWERED) & (total >= LONG_NS)
     chosen = np.flatnonzero(is_long | (outcome == UNANSWERED))
-    chosen = chosen[~np.isin(api[chosen], _OTHER_TIMEOUT)]
+    chosen = chosen[~is_among(api[chosen], _OTHER_TIMEOUT)]
     if not len(chosen):
         return
-    rows = gathered.exchanges[chosen]
+    rows = gathered.rows(chosen)
     keys = {name: rows[name] for name in ("connection", *_WHO)} | {"slot": rows["correlation_id"] % _SLOTS}
     tally.add(_WAITS.name, keys, {
         "requests": 1, "asked": rows["request_first"],
@@ -81,7 +81,7 @@ def _read(gathered: Gathered, tally: Tally) -> None:
 
 def _read_connections(rows: Array, tally: Tally) -> None:
     """Keep the connections that have rows of _WAITS, by their sums: the longest wait is no longer than all."""
-    has_waits = (rows["unanswered"] > 0) | (rows["total_ns"] >= _SHORTEST_NS)
+    has_waits = (rows["unanswered"] > 0) | (rows["total_ns"] >= LONG_NS)
     at = np.flatnonzero(has_waits & (rows["protocol"] == P_KAFKA) & (rows["closed_by"] == 0))
     if len(at):
         values = {"connections": 1, "closed_at": rows["closed_at"][at]}
@@ -115,7 +115,7 @@ def _given_up(given: SectionInput) -> dict[tuple[int, int], list[_GivenUp]]:
     found: dict[tuple[int, int], list[_GivenUp]] = defaultdict(list)
     for connection, row in oldest.items():
         waited = closed[connection] - row["asked"]
-        if waited >= _SHORTEST_NS:
+        if waited >= LONG_NS:
             needed = row["done"] - row["asked"] if row["done"] else 0
             broker = row["broker_ip"], row["broker_port"]
             one = _GivenUp(row["api_key"], broker, row["asked"], waited, needed, row["packet"])

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
+from kafkatap.kernels.arrays import is_among
 
 from ..batch import Array
 from ..findings import Finding
 from ..questions.count_forms import CountForm
 from ..questions.gathered import Gathered
-from ..questions.section import SectionInput, reads_nothing
+from ..questions.section import BatchCount, SectionInput, reads_nothing
 
 if TYPE_CHECKING:
     from ..questions.section_counts import Tally
@@ -27,8 +27,9 @@ class Signature(NamedTuple):
     what to change, as Kafka calls it. `remedy`: how, in a sentence. `threshold`: when it is named, and why not earlier.
 
     `findings(given)` makes the findings from `forms`, `counts` and `events`; none without evidence. `read`,
-    `read_connections`, `facts`, `forms` and `measures` are as in `questions.section.Section`. Forms have names that
-    begin with "advice.". `events`: the kinds of its events, which no other signature has (`events_of_kind`).
+    `read_connections`, `facts`, `forms` and `measures` are as in `questions.section.Section`, and `batch_count` is one
+    of its `batch_counts`. Forms have names that begin with "advice.". `events`: the kinds of its events, which no other
+    signature has (`events_of_kind`).
 
     `follows`: ids of signatures that explain a finding of this one on the same party: it is folded under theirs.
     `exact_facts`: kinds of facts that make its numbers exact where they are read: with `--sections advice`.
@@ -54,6 +55,7 @@ class Signature(NamedTuple):
     exact_facts: Sequence[str] = ()
     follows: Sequence[str] = ()
     label: str = _ADVICE
+    batch_count: BatchCount | None = None
 
     def is_read(self, given: SectionInput) -> bool:
         """Whether a run has read what the findings are made of."""
@@ -70,5 +72,5 @@ def section_of(signature: Signature) -> str:
 def events_of_kind(given: SectionInput, signature: Signature, *kinds: int) -> Array:
     """The EVENT rows of some kinds of a signature, in order of time."""
     events = given.events(section_of(signature))
-    found: Array = events[np.isin(events["kind"], kinds)]
+    found: Array = events[is_among(events["kind"], kinds)]
     return found

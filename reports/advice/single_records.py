@@ -36,7 +36,7 @@ def _read(gathered: Gathered, tally: Tally) -> None:
     batches = batches.where(batches["records"] > 0) if len(batches) else batches  # old message sets may not say
     if not len(batches):
         return
-    rows = gathered.exchanges[batches.exchange]
+    rows = gathered.rows(batches.exchange)
     tally.add(_FORM.name, {name: rows[name] for name in _FORM.keys}, {
         "batches": 1, "records": batches["records"], "packet": rows["request_packet_first"],
     })  # fmt: skip

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kafkatap.kernels.arrays import is_among
+
 from .. import units
 from ..counting.percentiles import percentile
 from ..findings import WARNING, Finding, Party
@@ -49,7 +51,7 @@ def _findings(given: SectionInput) -> list[Finding]:
     written = events[events["kind"] == follower_waits.WRITTEN]
     _, first = np.unique(written["exchange"], return_index=True)
     written = written[np.sort(first)]
-    written = written[np.isin(written["exchange"], np.fromiter(charged, np.int64, len(charged)))]
+    written = written[is_among(written["exchange"], np.fromiter(charged, np.int64, len(charged)))]
     total, followers = int((written["time"] - written["v1"]).sum()), dict[int, _Follower]()
     columns = ("exchange", "time", "v1", "packet", "client_id")
     for key, end, begin, packet, client in zip(*(written[name].tolist() for name in columns), strict=True):

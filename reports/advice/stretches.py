@@ -1,8 +1,7 @@
 """The stretches of connections: times in which they carry messages, with pauses of no more than PAUSE_NS.
 
-`read_stretches` adds those of gathered exchanges to STRETCHES. A row is a part of a stretch: what a run read of it.
-`stretches_of` joins the rows. So the stretches are the same, however exchanges were gathered, and for any number of
-processes.
+`count_stretches` adds exchanges to STRETCHES. A row is a part of a stretch: what a run read of it. `stretches_of` joins
+the rows. So the stretches are the same for any number of processes.
 """
 
 from __future__ import annotations
@@ -12,15 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import ANSWERED, NO_TIME, UNANSWERED
-from kafkatap.kernels.arrays import taken
+from kafkatap.dissector.dtypes import ANSWERED, EXCHANGE, NO_TIME, UNANSWERED
+from kafkatap.kernels import helper, kernel
 
-from ..batch import Array
-from ..counting.count_table import LATEST, MAX, MIN, SUM
+from ..counting.count_table import LATEST, MAX, MIN, SUM, CountArrays, claim_row, has_room
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..questions.gathered import Gathered
-from ..questions.section import SectionInput
-from ..questions.section_counts import Tally
+from ..questions.section import BatchCount, SectionInput
 from .sums import rows_of
 
 #: Shorter pauses are not kept. Members of a group send a Heartbeat each 3 or 5 s, and devices on the path that forget
@@ -46,7 +42,7 @@ STRETCHES = CountForm(
     {"connection": -1, "part": -1, **OTHERS},
     newest="last",
 )
-#: The latest part of each connection, which the next exchanges may belong to.
+#: The latest part of each connection, which the next messages may belong to.
 LATEST_PARTS = CountForm(
     "advice.latest-parts", {"connection": NUMBER}, {"is_part": MAX, "last": MAX, "part": LATEST}, {"connection": -1},
     newest="last",
@@ -77,72 +73,63 @@ class Connection(NamedTuple):
     stretches: list[Stretch]
 
 
-class _Messages(NamedTuple):
-    """Requests with their responses, and responses that came apart: int64 (n,) each. `row`: the exchange."""
-
-    connection: Array
-    first: Array
-    last: Array
-    row: Array
-    requests: Array
-    answered: Array
-    unanswered: Array
-    response_bytes: Array
+_WHO_WIDTH = 2 + len(WHO)
+_PART_COLUMNS, _LATEST_COLUMNS = len(STRETCHES.values), len(LATEST_PARTS.values)
 
 
-def _messages(gathered: Gathered) -> _Messages:
-    first, total = gathered.column("request_first"), gathered.column("total_ns")
-    outcome = gathered.column("outcome")
-    answered, unanswered = ((outcome == one).astype(np.int64) for one in (ANSWERED, UNANSWERED))
-    found = _Messages(
-        gathered.column("connection"), first, first + np.maximum(total, 0), np.arange(len(first)),
-        np.ones(len(first), np.int64), answered, unanswered, np.zeros(len(first), np.int64),
-    )  # fmt: skip
-    slow = np.flatnonzero((total > PAUSE_NS) | (first == NO_TIME))
-    if not len(slow):
-        return found
-    rows = taken(gathered.exchanges, slow)
-    asked = np.maximum(rows["request_first"], rows["request_last"])  # NO_TIME is below any time
-    is_apart = (rows["response_last"] != NO_TIME) & (rows["response_first"] > asked + PAUSE_NS)
-    found.last[slow[is_apart]] = asked[is_apart]
-    rows, kept = rows[is_apart], first != NO_TIME
-    responses = _Messages(
-        rows["connection"], rows["response_first"], rows["response_last"], slow[is_apart],
-        np.zeros(len(rows), np.int64), np.ones(len(rows), np.int64), np.zeros(len(rows), np.int64),
-        rows["response_bytes"].astype(np.int64) + 4,
-    )  # fmt: skip
-    return _Messages(*(np.concatenate((a[kept], b)) for a, b in zip(found, responses, strict=True)))
+@helper
+def _add_message(e, begin, end, requests, answered, response_bytes, probe, parts, latest):  # type: ignore[no-untyped-def]
+    """Add a message of an exchange, or several, to the part of a stretch that it belongs to."""
+    probe[0] = e.connection
+    at = np.int64(claim_row(latest.keys, 1, latest.slots, latest.used, probe, 0)) * _LATEST_COLUMNS
+    last, part = latest.values[at + 1], latest.values[at + 2]
+    if latest.values[at] != 1 or begin > max(last, 0) + PAUSE_NS or end + PAUSE_NS < part:
+        part = begin
+    if end > last or (end == last and part > latest.values[at + 2]):
+        latest.values[at + 2] = part
+    latest.values[at] = 1
+    latest.values[at + 1] = max(last, end)
+    probe[1] = part
+    probe[2] = e.client_id
+    probe[3] = e.client_ip
+    probe[4] = e.broker_ip
+    probe[5] = e.broker_port
+    at = np.int64(claim_row(parts.keys, _WHO_WIDTH, parts.slots, parts.used, probe, 0)) * _PART_COLUMNS
+    values = parts.values
+    values[at] = 1
+    values[at + 1] = min(values[at + 1], begin)
+    values[at + 2] = max(values[at + 2], end)
+    values[at + 3] += requests
+    values[at + 4] += answered
+    values[at + 5] += requests if e.outcome == UNANSWERED else 0
+    values[at + 6] += response_bytes
+    if e.request_packet_first > 0:
+        values[at + 7] = min(values[at + 7], e.request_packet_first)
 
 
-def read_stretches(gathered: Gathered, tally: Tally) -> None:
-    """Add the parts of stretches that some exchanges are."""
-    messages = _messages(gathered)
-    if not len(messages.row):
-        return
-    connection, first, last, row, requests, answered, unanswered, response_bytes = messages
-    # 16 bits are sorted fast. Connections that share them make more parts.
-    order = np.argsort(connection.astype(np.uint16), kind="stable")
-    connection, first, last = connection[order], first[order], last[order]
-    is_begin = np.ones(len(order), bool)
-    is_begin[1:] = connection[1:] != connection[:-1]
-    is_begin[1:] |= first[1:] > last[:-1] + PAUSE_NS
-    is_begin[1:] |= last[1:] < first[:-1] - PAUSE_NS
-    at = np.flatnonzero(is_begin)
-    of = taken(gathered.exchanges, row[order[at]])
-    connection, packets = connection[at], of["request_packet_first"]
-    begins, ends = np.minimum.reduceat(first, at), np.maximum.reduceat(last, at)
-    before = tally.values_of(LATEST_PARTS.name, {"connection": connection})
-    is_same = (before["is_part"] == 1) & (begins <= np.maximum(before["last"], 0) + PAUSE_NS)
-    is_same &= ends + PAUSE_NS >= before["part"]
-    part = np.where(is_same, before["part"], begins)
-    tally.add(STRETCHES.name, {"connection": connection, "part": part, **{name: of[name] for name in WHO}}, {
-        "is_part": 1, "first": begins, "last": ends, "requests": np.add.reduceat(requests[order], at),
-        "answered": np.add.reduceat(answered[order], at),
-        "unanswered": np.add.reduceat(unanswered[order], at),
-        "response_bytes": np.add.reduceat(response_bytes[order], at),
-        "packet": np.where(packets > 0, packets, np.iinfo(np.int64).max),
-    })  # fmt: skip
-    tally.add(LATEST_PARTS.name, {"connection": connection}, {"is_part": 1, "last": ends, "part": part})
+@kernel(EXCHANGE, int, np.int64, CountArrays, CountArrays)
+def count_stretches(exchanges, first, probe, parts, latest):  # type: ignore[no-untyped-def]
+    """Add the parts of stretches that some exchanges are, as of `BatchCount`. A response that comes after a pause is a
+    message of its own."""
+    for i in range(first, len(exchanges)):
+        if not has_room(parts, _PART_COLUMNS, 2) or not has_room(latest, _LATEST_COLUMNS, 2):
+            return i
+        e = exchanges[i]
+        end = e.request_first + max(e.total_ns, 0)
+        asked = max(e.request_first, e.request_last)  # NO_TIME is below any time
+        is_apart = e.total_ns > PAUSE_NS or e.request_first == NO_TIME
+        is_apart = is_apart and e.response_last != NO_TIME and e.response_first > asked + PAUSE_NS
+        if e.request_first != NO_TIME:
+            is_answered = 1 if e.outcome == ANSWERED else 0
+            _add_message(e, e.request_first, asked if is_apart else end, 1, is_answered, 0, probe, parts, latest)
+        if is_apart:
+            size = np.int64(e.response_bytes) + 4
+            _add_message(e, e.response_first, e.response_last, 0, 1, size, probe, parts, latest)
+    return len(exchanges)
+
+
+#: Reads stretches: a signature's `batch_count`.
+COUNT_STRETCHES = BatchCount((STRETCHES, LATEST_PARTS), count_stretches)
 
 
 def stretches_of(given: SectionInput, hosts: Set[tuple[int, int]]) -> tuple[dict[int, Connection], int]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, WAITS
+from kafkatap.kernels.arrays import is_among
 
 from ..counting import tally
 from ..counting.rollup import group_columns, roll_up
@@ -48,7 +49,7 @@ def _work_of_clients(given: SectionInput) -> dict[Client, Work]:
     counts.finish()
     columns = group_columns(counts.groups, tally.GROUP_KEY)
     values = dict(zip(tally.GROUP_VALUES, counts.groups.value_rows().T, strict=True))
-    waits = np.isin(columns["api_key"], WAITS)
+    waits = is_among(columns["api_key"], WAITS)
     times = values["total_ns"] - np.where(waits, values["broker_ns"], 0) - values["hol_poll_wait_ns"]
     count = sum(values[name] for name in _OUTCOMES)
     found: dict[Client, tuple[int, dict[int, int]]] = {}

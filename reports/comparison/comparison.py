@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kafkatap.kernels.arrays import distinct_values
+
 from ..batch import Context
 from ..counting.connection_counts import connection_totals
 from ..counting.rollup import api_label
@@ -201,13 +203,13 @@ def _captured(forms: Forms, quality: Quality) -> list[Presence]:
 def _side_row(n: int, side: Side, selected: str | None) -> tuple[Value, ...]:
     exchanges = side.counts.forms["exchanges"]
     keys = exchanges.keys()
-    brokers = np.unique(np.stack((keys["broker_ip"], keys["broker_port"]), axis=1), axis=0)
+    brokers = distinct_values(np.stack((keys["broker_ip"], keys["broker_port"]), axis=1), axis=0)
     clients = keys["client_id"]
     has_packets = side.context.first is not None
     return (
         SIDE_NAMES[n], tuple(f.path for f in side.context.files), selected, side.first if has_packets else None,
         side.last if has_packets else None, side.seconds if has_packets else 0.0,
-        int(exchanges.values()["requests"].sum()), len(np.unique(clients[clients >= 0])), len(brokers),
+        int(exchanges.values()["requests"].sum()), len(distinct_values(clients[clients >= 0])), len(brokers),
         side.counts.length, blocks_of(side, "exchanges")[1], side.context.encrypted_share,
         decrypted_share(side.context),
     )  # fmt: skip

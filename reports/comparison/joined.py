@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kafkatap.kernels.arrays import distinct_values
+
 from ..batch import Array
 from .judging import TIMES, Change, Demands, Judged, compare
 from .leaves import Key
@@ -108,7 +110,7 @@ def _as_one(stories: Sequence[Story], judged: Judged, demands: Demands) -> Story
     for change in largest.changes:
         parts = [c for story in stories for c in story.changes if c.measure.name == change.measure.name
                  and c.measure.test == change.measure.test and c.direction == change.direction]  # fmt: skip
-        members = np.unique(np.concatenate([c.cell.members for c in parts]))
+        members = distinct_values(np.concatenate([c.cell.members for c in parts]))
         key = change.cell.key._replace(client=None)
         kind = tuple("clients" if part == "client" else part for part in change.cell.kind)
         cell = change.cell._replace(kind=kind, key=key, members=members)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import WAITS
+from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array
 from .cells import CONNECTION_KINDS, KINDS, TOPIC_KINDS, Cell, cells_of
@@ -121,7 +122,7 @@ def judge(forms: Forms, demands: Demands, quality: Quality) -> Judged:
         too_few += few
     families = np.array([family(change.measure.name) for change in changes], str)
     q = np.ones(len(changes))
-    for one in np.unique(families):
+    for one in distinct_values(families):
         own = families == one
         q[own] = false_discovery(np.array([c.difference.p for c, mine in zip(changes, own, strict=True) if mine]))
     changes = [change._replace(q=float(value)) for change, value in zip(changes, q, strict=True)]
@@ -137,7 +138,7 @@ def of_errors(leaves: Leaves, errors: Leaves) -> list[Measure]:
     codes = np.array([key.code for key in errors.keys])
     counts, answered = errors.value("exchanges"), leaves.value("answered")
     found = []
-    for code in np.unique(codes).tolist():
+    for code in distinct_values(codes).tolist():
         chosen = np.flatnonzero((codes == code) & (target >= 0))
         parts = []
         for side in (0, 1):

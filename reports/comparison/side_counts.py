@@ -16,6 +16,7 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, INCOMPLETE, ORPHAN_RESPONSE, UNANSWERED
 from kafkatap.dissector.time_parts import DURATIONS
+from kafkatap.kernels.arrays import distinct_values, is_among
 
 from ..batch import H_COMPLETE, H_REFUSED, H_UNANSWERED, P_KAFKA, Array, Batch, as_results, rows_of
 from ..counting.count_table import SUM
@@ -88,7 +89,7 @@ class SideCounts:
         known = rows["outcome"] != ORPHAN_RESPONSE
         if not known.all():
             rows = rows[known]
-            results = results[np.isin(results["exchange"], rows["exchange"])]
+            results = results[is_among(results["exchange"], rows["exchange"])]
         if not len(rows):
             return
         at = began_at(rows)
@@ -128,7 +129,9 @@ class SideCounts:
         failed = results["error_code"] != 0
         if not failed.any():
             return
-        pairs = np.unique(np.stack((owner[failed], results["error_code"][failed].astype(np.int64)), axis=1), axis=0)
+        pairs = distinct_values(
+            np.stack((owner[failed], results["error_code"][failed].astype(np.int64)), axis=1), axis=0
+        )
         found = np.concatenate((keys[pairs[:, 0]], pairs[:, 1:]), axis=1)
         self._count(ERRORS, found, {"exchanges": np.ones(len(found), np.int64)})
 
@@ -267,7 +270,7 @@ def _stack(*columns: Array) -> Array:
 def _carried(rows: Array, results: Array, owner: Array) -> Array:
     """Which results carry records whose number is known: bool (n,)."""
     api = rows["api_key"][owner]
-    found: Array = (results["records"] > 0) & ((api == PRODUCE) | np.isin(api, FETCHES))
+    found: Array = (results["records"] > 0) & ((api == PRODUCE) | is_among(api, FETCHES))
     return found
 
 
@@ -287,7 +290,7 @@ def _values(rows: Array, results: Array, owner: Array, carried: Array) -> dict[s
     outcome, api = rows["outcome"], rows["api_key"]
     answered = outcome == ANSWERED
     throttle = rows["throttle_time_ms"]
-    size = np.where(api == PRODUCE, rows["request_bytes"], np.where(np.isin(api, FETCHES), rows["response_bytes"], 0))
+    size = np.where(api == PRODUCE, rows["request_bytes"], np.where(is_among(api, FETCHES), rows["response_bytes"], 0))
     failed = np.bincount(owner, weights=results["error_code"] != 0, minlength=len(rows)) > 0
     records = np.bincount(owner[carried], weights=results["records"][carried], minlength=len(rows))
     return {

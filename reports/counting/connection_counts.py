@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from kafkatap.kernels.arrays import distinct_values
+
 from ..batch import (
     ADDRESS_COLUMNS,
     D_NOT_TLS,
@@ -128,7 +130,7 @@ class ConnectionCounts:
         """The numbers of strings and of addresses in the keys, ascending: int64 (n,) each."""
         both = ((KEY, self.table.key_rows()), (TLS_KEY, self.tls.key_rows()))
         strings, addresses = (
-            np.unique(np.concatenate([
+            distinct_values(np.concatenate([
                 keys[:, [i for i, name in enumerate(key) if name in names]].reshape(-1) for key, keys in both
             ]))
             for names in (STRING_COLUMNS, ADDRESS_COLUMNS)

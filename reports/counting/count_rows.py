@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.dissector.dtypes import RESULT_KINDS
+from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import ADDRESS_COLUMNS, STRING_COLUMNS, Array, Names, uuid_text
 from ..tables import TableColumn, arrow_schema
@@ -280,7 +281,7 @@ def _integers(part: pa.Table, name: str, form: _CountedTable) -> Array:
 
 def _coarsen(keys: Array, intervals: Array, shortest: int, chosen: int | None) -> int:
     """Renumber the intervals of `keys` by the longest interval of all. Return that interval, ns."""
-    coarsest = max([shortest, *np.unique(intervals).tolist()])
+    coarsest = max([shortest, *distinct_values(intervals).tolist()])
     if chosen is not None and coarsest != chosen:
         raise ValueError(f"counts: rows by {coarsest} ns cannot be counted by {chosen} ns")
     if (intervals <= 0).any() or (coarsest % intervals).any():
@@ -322,4 +323,4 @@ def _topics_with_ids(counts: ReportCounts) -> Iterator[tuple[int, int]]:
     """(topic, topic id) of the keys that have both, in a fixed order."""
     for table, columns in ((counts.topics, tally.TOPIC_KEY), (counts.errors, tally.ERROR_KEY)):
         both = table.key_rows()[:, [columns.index("topic"), columns.index("topic_id")]]
-        yield from np.unique(both[(both >= 0).all(axis=1)], axis=0).tolist()
+        yield from distinct_values(both[(both >= 0).all(axis=1)], axis=0).tolist()

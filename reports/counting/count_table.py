@@ -11,7 +11,7 @@ Python grows the table and calls again. Rows are in order of first appearance.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -113,6 +113,21 @@ def find_rows(probes, keys, slots, seed, out, width):  # type: ignore[no-untyped
     return rows
 
 
+class CountArrays(NamedTuple):
+    """The arrays of a CountTable, for kernels that add to it. There is room for more rows while `has_room`."""
+
+    keys: Annotated[Any, np.int64]
+    values: Annotated[Any, np.int64]
+    slots: Annotated[Any, np.int32]
+    used: Annotated[Any, np.int64]
+
+
+@helper
+def has_room(table, columns, rows):  # type: ignore[no-untyped-def]
+    """Whether a table (CountArrays) with so many value columns has room for so many more rows."""
+    return table.used[ROWS] + rows <= len(table.values) // columns
+
+
 class CountTable:
     """A table with `width` key columns and one value column for each of `ops` (SUM, MIN, MAX, LATEST).
 
@@ -141,6 +156,11 @@ class CountTable:
     @property
     def columns(self) -> int:
         return len(self.ops)
+
+    @property
+    def arrays(self) -> CountArrays:
+        """The arrays, until the table grows."""
+        return CountArrays(self.keys, self.values, self.slots, self.used)
 
     @property
     def capacity(self) -> int:
@@ -185,6 +205,12 @@ class CountTable:
         probes = np.ascontiguousarray(keys, np.int64).reshape(-1)
         find_rows(probes, self.keys, self.slots, int(self.used[SEED]), out, self.width)
         return out
+
+    def put_in_order(self, order: Array) -> None:
+        """Put the rows in another order: all their numbers."""
+        for rows in (self.key_rows(), self.value_rows()):
+            rows[:] = rows[order]
+        self._fill_slots()
 
     def merge(self, other: CountTable) -> None:
         """Add all rows of another table with the same columns."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kafkatap.dissector.results import EXCHANGE_TOPIC
+from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import ADDRESS_COLUMNS, STRING_COLUMNS, Array, Batch
 from . import tally
@@ -236,8 +237,8 @@ class ReportCounts:
         ):  # fmt: skip
             for column, name in enumerate(names):
                 if name in STRING_COLUMNS or name in ADDRESS_COLUMNS:
-                    found[name in STRING_COLUMNS].append(np.unique(table.key_rows()[:, column]))
-        strings, addresses = (np.unique(np.concatenate(found[which])) for which in (True, False))
+                    found[name in STRING_COLUMNS].append(distinct_values(table.key_rows()[:, column]))
+        strings, addresses = (distinct_values(np.concatenate(found[which])) for which in (True, False))
         return strings[strings >= 0], addresses[addresses >= 0]
 
 

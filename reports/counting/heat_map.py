@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from kafkatap.dissector.dtypes import WAITS
+from kafkatap.kernels.arrays import is_among
 
 from ..batch import Array
 from ..model import HeatMap
@@ -37,7 +38,7 @@ def heat_map(counts: ReportCounts) -> HeatMap | None:
     if not len(owner):
         return None
     keys = group_columns(counts.timeline, tally.TIMELINE_KEY)
-    waits = np.isin(keys["api_key"], WAITS)[owner]
+    waits = is_among(keys["api_key"], WAITS)[owner]
     is_mixed = bool(waits.any() and not waits.all())
     if is_mixed:
         owner, bucket, count = owner[~waits], bucket[~waits], count[~waits]

@@ -165,6 +165,15 @@ class Histograms:
         starts = _starts(keys)
         self._keys, self._counts = keys[starts], np.add.reduceat(counts[order], starts)
 
+    def with_owners(self, numbers: Array) -> Histograms:
+        """The same counts with other owners: int64, the new number of each old one, or -1 to leave it out."""
+        self.merge_noted()
+        made = Histograms(len(self.noted))
+        owners, low = numbers[self.keys >> OWNER_SHIFT], self.keys & ((1 << OWNER_SHIFT) - 1)
+        kept = owners >= 0
+        made.add((owners << OWNER_SHIFT | low)[kept], self.counts[kept])
+        return made
+
     @property
     def keys(self) -> Array:
         self._merge()

@@ -77,15 +77,17 @@ def roll_up(
     for group, label in enumerate(labels):
         if label is not None:
             row_of[group] = rows.setdefault(label, len(rows))
-    kept = row_of >= 0
-    target, source = row_of[kept], table.value_rows()[kept]
+    kept = np.flatnonzero(row_of >= 0)
+    order = kept[np.argsort(row_of[kept], kind="stable")]
+    starts = np.searchsorted(row_of[order], np.arange(len(rows)))
+    source = table.value_rows()[order]
     values: dict[str, Array] = {}
-    for column, (name, op) in enumerate(value_ops.items()):
-        start = {SUM: 0, MIN: 2**63 - 1, MAX: 0}[op]
-        total = np.full(len(rows), start, np.int64)
-        {SUM: np.add, MIN: np.minimum, MAX: np.maximum}[op].at(total, target, source[:, column])
-        values[name] = total
-    return Rolled(list(rows), values, row_of, histograms)
+    for op, add_up in ((SUM, np.add), (MIN, np.minimum), (MAX, np.maximum)):
+        names = [name for name, its_op in value_ops.items() if its_op == op]
+        columns = [column for column, its_op in enumerate(value_ops.values()) if its_op == op]
+        found = add_up.reduceat(source[:, columns], starts) if len(rows) else source[:0, columns]
+        values.update(zip(names, np.maximum(found, 0).T if op == MAX else found.T, strict=True))
+    return Rolled(list(rows), {name: values[name] for name in value_ops}, row_of, histograms)
 
 
 def api_label(api_key: int, long_poll: int = 0) -> str:

@@ -26,6 +26,7 @@ from kafkatap.dissector.dtypes import (
     RESULT,
     UNANSWERED,
 )
+from kafkatap.dissector.exchange_places import enter_places, row_of
 from kafkatap.dissector.results import EXCHANGE_TOPIC
 from kafkatap.kernels import helper, kernel
 from kafkatap.kernels.decorator import record_dtype
@@ -150,8 +151,7 @@ class TallyTables(NamedTuple):
     """The tables of a run's counts, and room for one batch.
 
     `stamps`: for each topic row 1 + the exchange that was added last. `group_of`, `interval_of`: the group row and the
-    timeline row of each exchange. `places`: a hash table of exchanges by number, 1 + their row; the number of places is
-    a power of two. `probe`: room for a key.
+    timeline row of each exchange. `places`: as of `exchange_places`. `probe`: room for a key.
     """
 
     groups: Counted
@@ -355,33 +355,6 @@ def _add_exchanges(t, exchanges, interval_ns, first):  # type: ignore[no-untyped
 
 
 @helper
-def _enter_places(t, exchanges):  # type: ignore[no-untyped-def]
-    """Enter the exchanges into `places`."""
-    mask = len(t.places) - 1
-    for k in range(len(t.places)):
-        t.places[k] = 0
-    for i in range(len(exchanges)):
-        number = np.int64(exchanges[i].exchange)
-        place = (number ^ (number >> 12)) & mask
-        while t.places[place] != 0:
-            place = (place + 1) & mask
-        t.places[place] = i + 1
-
-
-@helper
-def _row_of(t, exchanges, number):  # type: ignore[no-untyped-def]
-    """The row of an exchange by its number, -1 if it is missing."""
-    mask = len(t.places) - 1
-    place = (number ^ (number >> 12)) & mask
-    while t.places[place] != 0:
-        row = np.int64(t.places[place]) - 1
-        if exchanges[row].exchange == number:
-            return row
-        place = (place + 1) & mask
-    return np.int64(-1)
-
-
-@helper
 def _add_error(t, e, r, at_row):  # type: ignore[no-untyped-def]
     """Add a result with a non-zero error code."""
     g = np.int64(t.group_of[at_row]) * GROUP_COLUMNS
@@ -422,7 +395,7 @@ def _add_errors(t, exchanges, results, first):  # type: ignore[no-untyped-def]
         r = results[i]
         if r.error_code == 0:
             continue
-        at_row = _row_of(t, exchanges, r.exchange)
+        at_row = row_of(t.places, exchanges, r.exchange)
         if at_row < 0:
             continue
         if not _has_space(t.errors, 4, 0):
@@ -465,7 +438,7 @@ def _add_topics(t, exchanges, results, first):  # type: ignore[no-untyped-def]
             continue
         if at_row < 0 or r.exchange != number:
             number = r.exchange
-            at_row = _row_of(t, exchanges, number)
+            at_row = row_of(t.places, exchanges, number)
             if at_row < 0:
                 continue
         if not _has_topic_space(t):
@@ -484,7 +457,7 @@ def _add_requested(t, exchanges, topics, first):  # type: ignore[no-untyped-def]
     """
     for i in range(first, len(topics)):
         topic = topics[i]
-        at_row = _row_of(t, exchanges, topic.exchange)
+        at_row = row_of(t.places, exchanges, topic.exchange)
         if at_row < 0:
             continue
         e = exchanges[at_row]
@@ -516,7 +489,7 @@ def add_batch(t, exchanges, results, topics, interval_ns, by_topic):  # type: ig
         state.done = 0
         state.step = STEP_ERRORS
         if len(results) > 0 or (by_topic and len(topics) > 0):
-            _enter_places(t, exchanges)
+            enter_places(t.places, exchanges)
     if state.step == STEP_ERRORS:
         state.done = _add_errors(t, exchanges, results, state.done)
         if state.done < len(results):

@@ -15,6 +15,7 @@ import numpy as np
 
 from kafkatap.dissector.layouts.catalog import api_name, api_names
 from kafkatap.dissector.probes import MOST, Probe, Probes
+from kafkatap.kernels.arrays import is_among
 
 from ..batch import Array, Batch, Names, rows_of, uuid_text
 from ..packet_places import PacketPlaces
@@ -201,9 +202,9 @@ def _possible(node: Node, keys: Array) -> tuple[Array, Array]:
         return first([p[0] for p in pairs]), second([p[1] for p in pairs])
     open_ = np.ones(len(keys), bool)
     if isinstance(node, FieldAtom):
-        return np.isin(keys, sorted({key for key, _, _ in node.places})), open_
+        return is_among(keys, sorted({key for key, _, _ in node.places})), open_
     if node.name.apis is not None:
-        return np.isin(keys, sorted(node.name.apis)), open_
+        return is_among(keys, sorted(node.name.apis)), open_
     if node.name.name != "api":
         return open_, open_
     if isinstance(node.test, MatchedTexts):

@@ -24,6 +24,7 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, INCOMPLETE, NO_TIME
 from kafkatap.dissector.facts.fact_rows import NO_NUMBER
+from kafkatap.kernels.arrays import distinct_values, is_among
 
 from ..batch import Array
 from ..counting.count_table import EMPTY, LATEST, MAX, MIN, SUM
@@ -154,7 +155,7 @@ def _end_time(exchanges: Array, at: Array) -> Array:
 
 def _read_members(gathered: Gathered, tally: Tally, group: Array) -> None:
     chosen = np.flatnonzero(group >= 0)
-    rows = gathered.exchanges[chosen]
+    rows = gathered.rows(chosen)
     api = rows["api_key"]
     times = np.where(rows["request_first"] != NO_TIME, rows["request_first"], rows["response_last"])
     failed, codes = _errors(gathered)
@@ -175,15 +176,15 @@ def _read_members(gathered: Gathered, tally: Tally, group: Array) -> None:
         },
         {
             "requests": 1,
-            "heartbeats": np.isin(api, (12, 68, 76, 88)),
-            "commits": np.isin(api, (_COMMIT, _TXN_COMMIT)),
+            "heartbeats": is_among(api, (12, 68, 76, 88)),
+            "commits": is_among(api, (_COMMIT, _TXN_COMMIT)),
             "errors": is_failed[chosen],
             "first": times,
             "last": times,
         },
     )
     has_moved = np.zeros(len(group), bool)
-    has_moved[failed[np.isin(codes, _MOVED)]] = True
+    has_moved[failed[is_among(codes, _MOVED)]] = True
     answered = (rows["outcome"] == ANSWERED) & (rows["response_status"] != INCOMPLETE)
     last = {"answered_at": answered & ~has_moved[chosen], "moved_at": answered & has_moved[chosen]}
     ends = {name: np.where(is_so, rows["response_last"], EMPTY[MAX]) for name, is_so in last.items()}
@@ -230,7 +231,7 @@ def _read_leaves(gathered: Gathered, tally: Tally) -> None:
     if not len(tops):
         return
     group = gathered.top("leave group", "group")
-    alone = tops.where(~np.isin(tops.exchange, members.exchange))
+    alone = tops.where(~is_among(tops.exchange, members.exchange))
     events = _filled(
         events_of(gathered, alone.exchange, LEAVE), gathered, alone.exchange, s0=alone["group"], s1=alone["member"]
     )
@@ -244,15 +245,15 @@ def _read_refusals(gathered: Gathered, tally: Tally, group: Array) -> None:
     """How members hear of a rebalance, and that the group expelled them."""
     exchanges, codes = _errors(gathered)
     api = gathered.exchanges["api_key"][exchanges]
-    at = np.unique(exchanges[(codes == REBALANCE_IN_PROGRESS) & np.isin(api, (_HEARTBEAT, _COMMIT))])
+    at = distinct_values(exchanges[(codes == REBALANCE_IN_PROGRESS) & is_among(api, (_HEARTBEAT, _COMMIT))])
     if len(at):
         events = _filled(events_of(gathered, at, REFUSED), gathered, at, s0=group[at], s1=_member(gathered)[at])
         generation = gathered.top("heartbeat", "generation", 0) + gathered.top("commit", "generation", 0)
         events["v0"] = generation[at]
         events["error_code"] = REBALANCE_IN_PROGRESS
         tally.note(events)
-    is_of_member = np.isin(api, (_HEARTBEAT, _COMMIT, _SYNC_GROUP, _JOIN_GROUP))
-    at = np.unique(exchanges[(codes == UNKNOWN_MEMBER_ID) & is_of_member])
+    is_of_member = is_among(api, (_HEARTBEAT, _COMMIT, _SYNC_GROUP, _JOIN_GROUP))
+    at = distinct_values(exchanges[(codes == UNKNOWN_MEMBER_ID) & is_of_member])
     if len(at):
         events = _filled(events_of(gathered, at, EXPELLED), gathered, at, s0=group[at], s1=_member(gathered)[at])
         events["error_code"] = UNKNOWN_MEMBER_ID
@@ -299,11 +300,11 @@ def _read_commits(gathered: Gathered, tally: Tally, group: Array) -> None:
         (int(x), int(t), int(i), int(p))
         for x, t, i, p in zip(failed.exchange, failed["topic"], failed["topic_id"], failed["partition"], strict=True)
     }
-    suspects = np.unique(failed.exchange)
+    suspects = distinct_values(failed.exchange)
     for kind in ("commit partition", "transaction commit partition"):
         rows = gathered.facts(kind)
         good = gathered.exchanges["outcome"][rows.exchange] == ANSWERED
-        for n in np.flatnonzero(np.isin(rows.exchange, suspects)):
+        for n in np.flatnonzero(is_among(rows.exchange, suspects)):
             key = rows.exchange[n], rows["topic"][n], rows["topic_id"][n], rows["partition"][n]
             good[n] &= tuple(map(int, key)) not in refused
         _add_committed(gathered, tally, group, rows, np.flatnonzero(good & (rows["offset"] >= 0)), 1)

@@ -77,7 +77,7 @@ def count_batches(gathered: Gathered, tally: Tally, form: CountForm) -> None:
     batches = batches.where(has_crc & (gathered.exchanges["outcome"][batches.exchange] != NO_REPLY_EXPECTED))
     if not len(batches):
         return
-    rows = gathered.exchanges[batches.exchange]
+    rows = gathered.rows(batches.exchange)
     error, offset = _answers(gathered, batches)
     outcome = rows["outcome"]
     is_answered = (outcome == ANSWERED) & (error == 0)

@@ -39,7 +39,7 @@ class FormCounts:
 
     def __init__(self, form: CountForm) -> None:
         self.form = form
-        self.table = CountTable(len(form.keys), list(form.values.values()), 16)
+        self.table = CountTable(len(form.keys), list(form.values.values()), 64)
         self.histograms = Histograms(0)
 
     def __len__(self) -> int:
@@ -95,15 +95,17 @@ class FormCounts:
         keys = self.histograms.keys[chosen]
         return keys >> OWNER_SHIFT, keys & (BUCKETS - 1), self.histograms.counts[chosen]
 
-    def in_order(self, ranks: Mapping[str, Array]) -> FormCounts:
-        """The same rows in order of their keys. `ranks`: by the kind of key, those of numbers in order of what they
+    def put_in_order(self, ranks: Mapping[str, Array]) -> None:
+        """Put the rows in order of their keys. `ranks`: by the kind of key, those of numbers in order of what they
         name, and last that of -1."""
         keys = self.table.key_rows()
         columns = [
             ranks[kind][keys[:, i]] if kind in ranks else keys[:, i] for i, kind in enumerate(self.form.keys.values())
         ]
         order = np.lexsort(columns[::-1])
-        return self if (order[1:] > order[:-1]).all() else self._with_rows(order)
+        if not (order[1:] > order[:-1]).all():
+            self.table.put_in_order(order)
+            self.histograms = self.histograms.with_owners(_numbers_of(order, len(self)))
 
     def without_small_rows(self, rows: int, other: int) -> FormCounts:
         """Counts of no more than `rows` rows. If there are more, half of that is left, and the others are added up. Of
@@ -127,14 +129,15 @@ class FormCounts:
         """Only these rows, with their histograms."""
         made = FormCounts(self.form)
         made.add(self.table.key_rows()[rows], self.table.value_rows()[rows])
-        self.histograms.merge_noted()
-        number = np.full(len(self), -1, np.int64)
-        number[rows] = np.arange(len(rows))
-        owners = number[self.histograms.keys >> OWNER_SHIFT]
-        low = self.histograms.keys & ((1 << OWNER_SHIFT) - 1)
-        kept = owners >= 0
-        made.histograms.add((owners << OWNER_SHIFT | low)[kept], self.histograms.counts[kept])
+        made.histograms = self.histograms.with_owners(_numbers_of(rows, len(self)))
         return made
+
+
+def _numbers_of(rows: Array, count: int) -> Array:
+    """The place in `rows` of each of `count` rows, -1 if it is not there."""
+    found = np.full(count, -1, np.int64)
+    found[rows] = np.arange(len(rows))
+    return found
 
 
 def empty_values(form: CountForm, rows: int) -> Array:

@@ -56,7 +56,7 @@ def events_of(gathered: Gathered, exchanges: Array, kind: int, *, at_request: bo
     The time is that of the response's last byte, or with `at_request` of the request's first byte. Where there is no
     such byte, it is that of the other message.
     """
-    rows = gathered.exchanges[exchanges]
+    rows = gathered.rows(exchanges)
     made = np.zeros(len(rows), EVENT)
     for name in (
         "connection",

@@ -18,6 +18,7 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import NO_TIME
 from kafkatap.dissector.facts.fact_rows import NO_NUMBER
+from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array, Context
 from .event_rows import events_of, events_of_facts
@@ -55,7 +56,7 @@ def _note_written(gathered: Gathered, tally: Tally) -> None:
     if not len(rows):
         return
     events = events_of_facts(gathered, rows, WRITTEN)
-    mine = exchanges[rows.exchange]
+    mine = gathered.rows(rows.exchange)
     events["time"] = mine["response_first"]
     events["v0"] = rows["base_offset"] + _records_of(gathered, rows)
     events["v1"] = mine["response_first"] - mine["broker_ns"]
@@ -101,7 +102,7 @@ def _note_fetches(gathered: Gathered, tally: Tally) -> None:
 
 
 def _fill_fetch(gathered: Gathered, events: Array, exchange: Array, replica: Array) -> None:
-    rows = gathered.exchanges[exchange]
+    rows = gathered.rows(exchange)
     events["time"] = rows["request_last"]
     events["v1"] = replica[exchange]
     events["v2"] = rows["response_first"]
@@ -229,7 +230,7 @@ def _partition_waits(written: Array, positions: Array, held: dict[int, _Held]) -
     own = np.zeros(len(written), np.int64)
     for number, each in enumerate(followers):
         mine = np.flatnonzero(last == number)
-        for connection in np.unique(positions["connection"][positions["v1"] == each]).tolist():
+        for connection in distinct_values(positions["connection"][positions["v1"] == each]).tolist():
             hands = held[connection]
             own[mine] -= hands.until(begin[mine] + wait[mine]) - hands.until(begin[mine])
     own = np.clip(own + wait, 0, wait)

@@ -10,7 +10,7 @@ import numpy as np
 from kafkatap.dissector.dtypes import EXCHANGE, RESULT
 from kafkatap.dissector.facts.fact_rows import FACT
 from kafkatap.dissector.programs.fact_kinds import NUMBER_OF, columns_of
-from kafkatap.kernels.arrays import joined
+from kafkatap.kernels.arrays import is_among, joined, taken
 
 from ..batch import ESTIMATE, Array, Batch, rows_of
 
@@ -100,10 +100,14 @@ class Gathered:
             found = self._columns[name] = np.ascontiguousarray(self.exchanges[name])
         return found
 
+    def rows(self, chosen: Array) -> Array:
+        """A copy of some exchanges (their indexes): numpy's own way copies each of their fields for itself."""
+        return taken(self.exchanges, chosen)
+
     def of_api(self, *api_keys: int) -> Array:
         """The indexes of the exchanges of some APIs: int64, ascending."""
         keys = self.column("api_key")
-        found: Array = np.flatnonzero(keys == api_keys[0] if len(api_keys) == 1 else np.isin(keys, api_keys))
+        found: Array = np.flatnonzero(keys == api_keys[0] if len(api_keys) == 1 else is_among(keys, api_keys))
         return found
 
     def top(self, name: str, column: str, missing: Any = -1) -> Array:

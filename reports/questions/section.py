@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from ..batch import Array, Context
 from ..findings import Finding
 from ..model import Column, ReportTable
@@ -17,10 +19,35 @@ from .count_forms import CountForm
 from .gathered import Gathered
 
 if TYPE_CHECKING:
+    from ..counting.count_table import CountTable
     from ..counting.counts import ReportCounts
     from .section_counts import SectionCounts, Tally
 
 _Made = TypeVar("_Made")
+
+
+class BatchCount(NamedTuple):
+    """Counts of all exchanges of a batch, notable or not.
+
+    The kernel `add(exchanges, first, probe, *tables)` adds the exchanges from `first` on to the arrays of `forms`
+    (CountArrays), at most two rows for each. It returns the first one for which there is no room, or else their number.
+    `probe`: room for a key.
+    """
+
+    forms: Sequence[CountForm]
+    add: Callable[..., int]
+
+    def add_all(self, exchanges: Array, tables: Sequence[CountTable]) -> None:
+        """Add exchanges to the tables of the forms."""
+        done = 0
+        while done < len(exchanges):
+            for table in tables:
+                table.reserve(2)
+            done = self.add(exchanges, done, _PROBE, *(table.arrays for table in tables))
+
+
+#: Room for the longest key.
+_PROBE: Array = np.zeros(16, np.int64)
 
 
 class Section(NamedTuple):
@@ -33,6 +60,9 @@ class Section(NamedTuple):
     `under_selection`: a note on its first table if exchanges are selected. `findings(input)`: what the first lines of
     the report say of it. `made_of`: modules of `reports.sections` that read for it, and are loaded with it: several
     sections may be made of the same counts.
+
+    `reads_notable`: `read` needs only notable exchanges (`notable`), and results with error codes. `batch_counts`: what
+    is counted of others too.
     """
 
     name: str
@@ -47,6 +77,8 @@ class Section(NamedTuple):
     under_selection: str = ""
     findings: Callable[[SectionInput], Sequence[Finding]] | None = None
     made_of: Sequence[str] = ()
+    reads_notable: bool = False
+    batch_counts: Sequence[BatchCount] = ()
 
 
 def reads_nothing(gathered: Gathered, tally: Tally) -> None:

@@ -6,7 +6,7 @@ counts by `names` rows for each form, of events by EVENTS rows for each section,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,13 @@ from ..batch import Array, Batch, Names
 from .count_forms import ADDRESS, TEXT, FormCounts, empty_values
 from .event_rows import EVENT, EVENT_ADDRESSES, EVENT_TEXTS, in_order
 from .gathered import Gathered
+from .notable import NotableExchanges
 from .registry import load_sections
 
 #: Exchanges, and facts, that are gathered before they are counted: few enough that they stay in the caches.
 _EXCHANGES, _FACTS = 1 << 13, 1 << 18
+#: The same of notable exchanges: these are few, and to begin to count them costs more than cache misses do.
+_NOTABLE = 1 << 15
 #: Events of a section that are kept: the latest.
 EVENTS = 1_000_000
 
@@ -34,6 +37,15 @@ def _ranks(numbers: Array, name: Callable[[int], Any]) -> Array:
     """The place of each number (int64, ascending) in order of names, by number, and last -1 for -1."""
     found = np.full(int(numbers.max(initial=-1)) + 2, -1, np.int64)
     found[sorted(numbers.tolist(), key=name)] = np.arange(len(numbers))
+    return found
+
+
+def _numbers_in(columns: Sequence[Array]) -> Array:
+    """The numbers in some columns (-1: none), ascending: int64."""
+    is_used = np.zeros(2 + max((int(column.max()) for column in columns), default=-1), bool)
+    for column in columns:
+        is_used[column] = True
+    found: Array = np.flatnonzero(is_used[:-1])  # the last one is that of -1
     return found
 
 
@@ -64,16 +76,6 @@ class Tally:
         found = self._counts.forms[form]
         return found.keys(), found.values()
 
-    def values_of(self, form: str, keys: Mapping[str, Any]) -> dict[str, Array]:
-        """The values so far of a form's rows, by their keys: int64 columns by name; those of a new row if there is
-        none."""
-        found = self._counts.forms[form]
-        columns = self._columns(found, keys)
-        at = found.table.find(columns)
-        rows = empty_values(found.form, len(columns))
-        rows[at >= 0] = found.table.value_rows()[at[at >= 0]]
-        return {name: rows[:, i] for i, name in enumerate(found.form.values)}
-
     def note(self, events: Array) -> None:
         """Add EVENT rows to those of the section."""
         self._counts.note(self._section, events)
@@ -98,13 +100,24 @@ class SectionCounts:
         self._events: dict[str, list[Array]] = {section.name: [] for section in self.sections}
         self._batches: list[Batch] = []
         self._gathered = [0, 0]
+        self._batch_counts = [each for section in self.sections for each in section.batch_counts]
+        self._notable = NotableExchanges() if all(section.reads_notable for section in self.sections) else None
 
     def add(self, batch: Batch) -> None:
         """Add a batch, whose arrays stay as they are."""
+        for batch_count in self._batch_counts:
+            names = [form.name for form in batch_count.forms]
+            batch_count.add_all(batch.exchanges, [self.forms[name].table for name in names])
+            self._limit(names)
+        if self._notable is not None:
+            batch = self._notable.of(batch)
+            if not (len(batch.exchanges) or batch.estimates is not None or batch.tokens is not None):
+                return
         self._batches.append(batch)
         self._gathered[0] += len(batch.exchanges) + (0 if batch.estimates is None else len(batch.estimates))
         self._gathered[1] += 0 if batch.facts is None else len(batch.facts)
-        if self._gathered[0] >= _EXCHANGES or self._gathered[1] >= _FACTS:
+        most = _EXCHANGES if self._notable is None else _NOTABLE
+        if self._gathered[0] >= most or self._gathered[1] >= _FACTS:
             self.finish()
 
     def finish(self) -> None:
@@ -115,19 +128,19 @@ class SectionCounts:
         self._batches, self._gathered = [], [0, 0]
         for section in self.sections:
             section.read(gathered, Tally(self, section.name))
-        self._limit()
+        self._limit(self.forms)
 
     def add_connections(self, rows: Array) -> None:
         """Add connections that ended (CONNECTION_ROW), each once."""
         for section in self.sections:
             if section.read_connections is not None and len(rows):
                 section.read_connections(rows, Tally(self, section.name))
-        self._limit()
+        self._limit(self.forms)
 
-    def _limit(self) -> None:
-        for name, counts in self.forms.items():
-            if len(counts) > self._names:
-                self.forms[name] = counts.without_small_rows(self._names, self._other())
+    def _limit(self, forms: Iterable[str]) -> None:
+        for name in forms:
+            if len(self.forms[name]) > self._names:
+                self.forms[name] = self.forms[name].without_small_rows(self._names, self._other())
 
     def note(self, section: str, events: Array) -> None:
         """Add events of a section."""
@@ -153,7 +166,9 @@ class SectionCounts:
             TEXT: _ranks(texts, lambda n: names.strings[n] or b""),
             ADDRESS: _ranks(addresses, names.addresses.__getitem__),
         }
-        self.forms = {name: counts.in_order(ranks) if len(counts) else counts for name, counts in self.forms.items()}
+        for counts in self.forms.values():
+            if len(counts):
+                counts.put_in_order(ranks)
 
     def forget_events(self, section: str, before: int) -> None:
         """Drop the events of a section from before a time, ns since the epoch."""
@@ -169,7 +184,7 @@ class SectionCounts:
                 self.note(section, part)
         for section, count in other.dropped.items():
             self.dropped[section] = self.dropped.get(section, 0) + count
-        self._limit()
+        self._limit(self.forms)
 
     def renumber(self, strings: Array, addresses: Array) -> None:
         """Change the numbers of strings and addresses: int64, the new number of each old one."""
@@ -190,22 +205,22 @@ class SectionCounts:
     def names_used(self) -> tuple[Array, Array]:
         """The numbers of strings and of addresses in counts and events, ascending: int64 (n,) each."""
         self.finish()
-        found: dict[str, list[Array]] = {TEXT: [np.zeros(0, np.int64)], ADDRESS: [np.zeros(0, np.int64)]}
+        found: dict[str, list[Array]] = {TEXT: [], ADDRESS: []}
         for counts in self.forms.values():
-            for kind, column in zip(counts.form.keys.values(), counts.table.key_rows().T, strict=True):
-                if kind in found:
-                    found[kind].append(np.unique(column))
-        for parts in self._events.values():
-            for part in parts:
-                for names, kind in ((EVENT_TEXTS, TEXT), (EVENT_ADDRESSES, ADDRESS)):
-                    found[kind].extend(np.unique(part[name]).astype(np.int64) for name in names)
-        strings, addresses = (np.unique(np.concatenate(found[kind])) for kind in (TEXT, ADDRESS))
-        return strings[strings >= 0], addresses[addresses >= 0]
+            if len(counts):
+                for kind, column in zip(counts.form.keys.values(), counts.table.key_rows().T, strict=True):
+                    if kind in found:
+                        found[kind].append(column)
+        for part in (part for parts in self._events.values() for part in parts if len(part)):
+            for names, kind in ((EVENT_TEXTS, TEXT), (EVENT_ADDRESSES, ADDRESS)):
+                found[kind].extend(part[name] for name in names)
+        return _numbers_in(found[TEXT]), _numbers_in(found[ADDRESS])
 
     def __getstate__(self) -> dict[str, Any]:
         """For other processes, which can merge these counts, but not add to them."""
         self.finish()
-        state = {name: value for name, value in self.__dict__.items() if name not in ("sections", "_other")}
+        of_this_process = ("sections", "_other", "_notable", "_batch_counts")
+        state = {name: value for name, value in self.__dict__.items() if name not in of_this_process}
         state["forms"] = {
             name: (c.table.key_rows().copy(), c.table.value_rows().copy(), c.histograms.keys, c.histograms.counts)
             for name, c in self.forms.items()

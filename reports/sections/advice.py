@@ -93,6 +93,8 @@ def _section(
         under_selection=READ_SELECTED if is_main else "",
         findings=findings if is_main else None,
         made_of=made_of,
+        reads_notable=True,
+        batch_counts=tuple(each.batch_count for each in signatures if each.batch_count is not None),
     )
 
 

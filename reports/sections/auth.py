@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, RESPONSE_LOST, UNANSWERED
+from kafkatap.kernels.arrays import is_among
 
 from ..batch import D_NOT_TLS, H_COMPLETE, P_KAFKA, Array, Context, decryptions, endpoint
 from ..counting.count_table import MAX, MIN, SUM
@@ -129,7 +130,7 @@ _NEVER = 2**63 - 1
 def read(gathered: Gathered, tally: Tally) -> None:
     """Note each SASL exchange and bare token as an event, and other requests without a response."""
     rows = gathered.exchanges
-    needs_no_login = np.isin(rows["api_key"], (SASL_HANDSHAKE, _API_VERSIONS, SASL_AUTHENTICATE))
+    needs_no_login = is_among(rows["api_key"], (SASL_HANDSHAKE, _API_VERSIONS, SASL_AUTHENTICATE))
     answered = (rows["outcome"] == ANSWERED) & ~needs_no_login
     values = {
         "requests": 1, "answered": answered, "last": rows["request_first"],
@@ -188,7 +189,7 @@ def _refused(given: SectionInput, events: Array) -> Iterator[Attempt]:
 def _connections(given: SectionInput, events: Array) -> dict[int, Connection]:
     """The connections with SASL events."""
     keys, values = given.keys(_CONNECTIONS.name)["connection"], given.values(_CONNECTIONS.name)
-    chosen = np.isin(keys, events["connection"])
+    chosen = is_among(keys, events["connection"])
     columns = (values[name][chosen].tolist() for name in ("first_answered", "last", "closed_by"))
     rows = zip(*columns, strict=True)
     return {key: Connection(*row) for key, row in zip(keys[chosen].tolist(), rows, strict=True)}

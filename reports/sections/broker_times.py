@@ -20,6 +20,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from kafkatap.kernels.arrays import is_among
+
 from .. import units
 from ..batch import Array, Context
 from ..counting.percentiles import percentile
@@ -213,7 +215,7 @@ def _largest(keys: Array, times: Array) -> list[int]:
 
 def _note(joined: JoinedRows, rows: Array, lines: Array) -> str:
     """Where most of the brokers' time goes, without long polls and waits for members."""
-    chosen = ~np.isin(rows["api_key"], (*_FETCHES, *_MEMBERS))
+    chosen = ~is_among(rows["api_key"], (*_FETCHES, *_MEMBERS))
     sums = {part: int(np.maximum(lines[part][chosen], 0).sum()) for part in PARTS if part != "throttle"}
     total = sum(sums.values())
     if not total:

@@ -37,6 +37,7 @@ from ..counting.counts import ReportCounts
 from ..counting.histogram import P50, P99
 from ..counting.rollup import api_label, group_columns, maybe, roll_up
 from ..model import Column, ReportTable, Value, Versions
+from ..questions.notable import SLOW_NS
 from . import time_shares
 from .time_shares import Spent, has_unknown_waits, spent
 
@@ -114,8 +115,6 @@ COLUMNS = (
     ),
 )
 
-#: A person does not see less than about 20 ms, and healthy brokers answer in a few ms.
-SLOW_NS = 20_000_000
 UNKNOWN = "unknown"
 
 Software = tuple[str | None, str | None]

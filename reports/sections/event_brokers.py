@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from kafkatap.kernels.arrays import distinct_values
+
 from ..batch import Array, Context, endpoint
 from ..findings import Party
 from ..questions.section import SectionInput
-from .event_counts import ANSWERS, CONNECTIONS, NODE_ADDRESSES, NODES
+from .event_answers import ANSWERS
+from .event_counts import CONNECTIONS, NODE_ADDRESSES, NODES
 
 _PORT_BITS = 16
 
@@ -33,7 +36,7 @@ class Brokers:
         many = given.values(ANSWERS.name)["answers"]
         codes = codes_of(answers["broker_ip"], answers["broker_port"])
         others = codes_of(connections["broker_ip"], connections["broker_port"])
-        known = np.unique(np.concatenate((codes, others)))
+        known = distinct_values(np.concatenate((codes, others)))
         self._codes = known[known >= 0]
         counted = np.bincount(np.searchsorted(self._codes, codes[codes >= 0]), weights=many[codes >= 0],
                               minlength=len(self._codes)) if len(self._codes) else np.zeros(0)  # fmt: skip

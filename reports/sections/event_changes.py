@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from kafkatap.dissector.kafka.error_codes import error_name
+from kafkatap.kernels.arrays import distinct_values
 
 from ..counting.rollup import api_label
 from ..findings import NOTE, WARNING, Finding, Party
 from ..units import duration
+from .event_answers import SECOND
 from .event_brokers import clients_text, node_label
-from .event_counts import CREATED, DELETED, REBALANCES, SECOND
+from .event_counts import CREATED, DELETED, REBALANCES
 from .event_effects import AFTER_NS, CODES
 from .event_timeline import Seen, around, runs
 
@@ -118,7 +120,7 @@ def _topics(seen: Seen) -> Iterator[Finding]:
     context = seen.context
     for kind, name, word in ((CREATED, "topic_created", "created"), (DELETED, "topic_deleted", "deleted")):
         events = seen.events[seen.events["kind"] == kind]
-        for client in np.unique(events["client_id"]).tolist():
+        for client in distinct_values(events["client_id"]).tolist():
             mine = events[events["client_id"] == client]
             for run in _together(mine["time"]):
                 rows = mine[run]
@@ -145,7 +147,7 @@ def _bursts(seen: Seen) -> Iterator[Finding]:
     usual = np.zeros(len(errors["second"]), bool)
     for code, api_key in _USUAL:
         usual |= (errors["error_code"] == code) & (errors["api_key"] == api_key)
-    for code in np.unique(errors["error_code"][~usual]).tolist():
+    for code in distinct_values(errors["error_code"][~usual]).tolist():
         mine = seen.of(errors, (errors["error_code"] == code) & ~usual)
         for run in runs(mine, _PAUSE_NS):
             begin, last = int(mine["first"][run].min()), int(mine["last"][run].max())
@@ -173,7 +175,7 @@ def _rebalances(seen: Seen) -> Iterator[Finding]:
     """New generations (JoinGroup) and epochs (KIP-848) of groups, those within _TOGETHER_NS in one event."""
     keys, values = seen.given.keys(REBALANCES.name), seen.given.values(REBALANCES.name)
     is_known = (keys["number"] > 0) & (values["members"] > 0)
-    for group in np.unique(keys["group"][is_known]).tolist():
+    for group in distinct_values(keys["group"][is_known]).tolist():
         rows = np.flatnonzero((keys["group"] == group) & is_known)
         rows = _joined_together(keys, values, rows[np.argsort(values["first"][rows], kind="stable")])
         grown = _growing(keys, values, rows)

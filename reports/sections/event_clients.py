@@ -7,12 +7,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from kafkatap.kernels.arrays import distinct_values
+
 from ..batch import Array
 from ..findings import NOTE, WARNING, Finding, Party
+from ..questions.notable import SLOW_NS
 from ..units import duration
-from .clients import SLOW_NS
 from .connections import STORM_RATE
-from .event_counts import SECOND, THROTTLED
+from .event_answers import SECOND
+from .event_counts import THROTTLED
 from .event_timeline import Seen, around, runs
 
 #: Throttled responses that are farther apart are two events: Kafka's quotas are of the last 11 s (quota.window.num
@@ -44,7 +47,7 @@ def _party(seen: Seen, client_id: int, client_ip: int) -> Party:
 def _throttled(seen: Seen) -> Iterator[Finding]:
     """Clients whose responses begin to be throttled."""
     columns = seen.columns(THROTTLED.name)
-    clients = np.unique(np.stack((columns["client_ip"], columns["client_id"]), axis=1), axis=0)
+    clients = distinct_values(np.stack((columns["client_ip"], columns["client_id"]), axis=1), axis=0)
     for client_ip, client_id in clients.tolist():
         mine = seen.of(columns, (columns["client_ip"] == client_ip) & (columns["client_id"] == client_id))
         for run in runs(mine, _QUOTA_NS):
@@ -72,7 +75,7 @@ def _storms(seen: Seen) -> Iterator[Finding]:
     columns = seen.connections
     tried = columns["opened"] + columns["refused"] + columns["unanswered"]
     clients = np.stack((columns["client_ip"], columns["client_id"]), axis=1)[tried > 0]
-    for client_ip, client_id in np.unique(clients, axis=0).tolist():
+    for client_ip, client_id in distinct_values(clients, axis=0).tolist():
         of_client = (columns["client_ip"] == client_ip) & (columns["client_id"] == client_id)
         seconds, at = np.unique(columns["second"][of_client], return_inverse=True)
         opened = np.bincount(at, weights=tried[of_client]).astype(np.int64)
@@ -115,11 +118,11 @@ def _leaks(seen: Seen) -> Iterator[Finding]:
     """Clients with more and more open connections until the capture ends. Clients whose ids differ in numbers only,
     as those of the Java client do, are one."""
     columns, context = seen.connections, seen.context
-    ids = np.unique(columns["client_id"])
+    ids = distinct_values(columns["client_id"])
     stems = {n: re.sub(r"\d+", "*", context.text(n) or "") for n in ids.tolist()}
     numbers = {stem: i for i, stem in enumerate(sorted(set(stems.values())))}
     stem_of = np.array([numbers[stems[n]] for n in ids.tolist()], np.int64)[np.searchsorted(ids, columns["client_id"])]
-    owners = np.unique(np.stack((columns["client_ip"], stem_of), axis=1), axis=0)
+    owners = distinct_values(np.stack((columns["client_ip"], stem_of), axis=1), axis=0)
     brokers = int(seen.brokers.has_answered.sum())
     for client_ip, stem in owners.tolist():
         rows = np.flatnonzero((columns["client_ip"] == client_ip) & (stem_of == stem))
@@ -133,7 +136,7 @@ def _leaks(seen: Seen) -> Iterator[Finding]:
         change = columns["opened"] - columns["client_closed"] - columns["broker_closed"]
         if (np.histogram(columns["last"][rows], edges, weights=change[rows])[0] <= 0).any():
             continue
-        clients = len(np.unique(columns["client_id"][begun]))
+        clients = len(distinct_values(columns["client_id"][begun]))
         name, host = sorted(numbers)[stem], context.address(client_ip) or "?"
         text = (
             f'"{name}" ({host}) opened {opened:,} connections within {duration(last - begin)} and closed '

@@ -22,18 +22,18 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, FETCHES, NO_INT32, NO_REPLY_EXPECTED, NO_TIME, ORPHAN_RESPONSE
 from kafkatap.dissector.facts.fact_rows import NO_NUMBER
+from kafkatap.kernels.arrays import distinct_values, is_among
 
 from ..batch import H_COMPLETE, H_NOT_CAPTURED, H_REFUSED, H_UNANSWERED, NOT_CLOSED, P_FOREIGN, Array
 from ..counting.count_table import MAX, MIN, SUM
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.event_rows import events_of, events_of_facts
 from ..questions.gathered import FactRows, Gathered
+from ..questions.notable import WAIT_NS
 from ..questions.section_counts import Tally
+from .event_answers import ANSWERS, SECOND
 from .slow_times import SLOW, read_slow
 
-SECOND = 1_000_000_000
-#: A wait of this length is noted. Clients repeat a SYN, and TCP a lost segment several times, within it.
-WAIT_NS = SECOND
 WAIT, HEARTBEAT, REGISTERED, CREATED, DELETED, COORDINATOR = range(1, 7)
 #: APIs that a broker answers from what it has in memory. All others may wait for a quorum, a follower or a member.
 #: Produce is one of them unless acks is -1, Fetch beyond its max_wait_ms.
@@ -49,12 +49,6 @@ FACTS = (
 
 _PAIR = {"client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER}
 _NO_PAIR = {"client_ip": -1, "broker_ip": -1, "broker_port": -1, "second": -1}
-ANSWERS = CountForm(
-    "events.answers",
-    {**_PAIR, "client_id": TEXT, "second": NUMBER},
-    {"last": MAX, "first": MIN, "answers": SUM, "packet": MIN},
-    {**_NO_PAIR, "client_id": OTHER},
-)
 CONNECTIONS = CountForm(
     "events.connections",
     {**_PAIR, "client_id": TEXT, "second": NUMBER},
@@ -106,8 +100,8 @@ _ENDS = ("client_ip", "broker_ip", "broker_port")
 
 
 def read(gathered: Gathered, tally: Tally) -> None:
-    """Count answers, errors, throttled responses and slow requests; note rare requests and waits."""
-    _read_answers(gathered, tally)
+    """Count errors and throttled responses; note rare requests and waits. `event_answers` counts answers."""
+    _read_waits(gathered, tally)
     _read_errors(gathered, tally)
     _read_brokers(gathered, tally)
     _read_leaders(gathered, tally)
@@ -116,33 +110,24 @@ def read(gathered: Gathered, tally: Tally) -> None:
     read_slow(gathered, tally)
 
 
-def _read_answers(gathered: Gathered, tally: Tally) -> None:
-    """Count the answers of each second, and note waits."""
+def _read_waits(gathered: Gathered, tally: Tally) -> None:
+    """Count throttled responses, and note waits."""
     rows, outcome = gathered.exchanges, gathered.column("outcome")
-    last, first = gathered.column("response_last"), gathered.column("response_first")
-    answered = np.flatnonzero(outcome == ANSWERED)
-    if len(answered):
-        ends = last[answered]
-        tally.add(
-            ANSWERS.name,
-            {**{name: gathered.column(name)[answered] for name in (*_ENDS, "client_id")}, "second": ends // SECOND},
-            {"last": ends, "first": ends, "answers": 1, "packet": rows["response_packet_last"][answered]},
-        )
-        throttled = answered[gathered.column("throttle_time_ms")[answered] > 0]
-        if len(throttled):
-            _add_throttled(gathered, tally, throttled)
-    total = first - gathered.column("request_last")
+    throttled = np.flatnonzero((outcome == ANSWERED) & (gathered.column("throttle_time_ms") > 0))
+    if len(throttled):
+        _add_throttled(gathered, tally, throttled)
+    total = gathered.column("response_first") - gathered.column("request_last")
     waited = (outcome == ANSWERED) & (total >= WAIT_NS)
     late = np.flatnonzero(waited)
     late = late[_beyond_own_wait(rows[late], total[late]) >= WAIT_NS]
     silent = np.flatnonzero((outcome != ANSWERED) & (outcome != NO_REPLY_EXPECTED) & (outcome != ORPHAN_RESPONSE))
-    chosen = np.union1d(late, silent)
+    chosen = distinct_values(np.concatenate((late, silent)))
     if len(chosen):
         events = events_of(gathered, chosen, WAIT, at_request=True)
         mine = rows[chosen]
         events["v0"] = mine["request_last"]
         events["v1"] = np.where(mine["outcome"] == ANSWERED, mine["response_first"], NO_TIME)
-        events["v2"] = np.isin(mine["api_key"], _PROMPT) & ((mine["api_key"] != _PRODUCE) | (mine["acks"] != -1))
+        events["v2"] = is_among(mine["api_key"], _PROMPT) & ((mine["api_key"] != _PRODUCE) | (mine["acks"] != -1))
         events["v3"] = np.where(mine["max_wait_ms"] != NO_INT32, mine["max_wait_ms"], 0).astype(np.int64) * 1_000_000
         events["v4"] = mine["loss_ns"]
         events["v5"] = mine["request_bytes"].astype(np.int64) + 4
@@ -151,14 +136,14 @@ def _read_answers(gathered: Gathered, tally: Tally) -> None:
 
 def _beyond_own_wait(rows: Array, total: Array) -> Array:
     """How long exchanges waited, without head-of-line wait, throttle wait and the wait of a Fetch for data: ns."""
-    polls = np.isin(rows["api_key"], FETCHES) & (rows["max_wait_ms"] != NO_INT32)
+    polls = is_among(rows["api_key"], FETCHES) & (rows["max_wait_ms"] != NO_INT32)
     own = np.where(polls, rows["max_wait_ms"], 0).astype(np.int64) * 1_000_000
     found: Array = total - own - rows["hol_wait_ns"] - rows["throttle_wait_ns"]
     return found
 
 
 def _add_throttled(gathered: Gathered, tally: Tally, chosen: Array) -> None:
-    rows = gathered.exchanges[chosen]
+    rows = gathered.rows(chosen)
     ends = rows["response_last"]
     keys = {name: rows[name] for name in (*_ENDS, "client_id")} | {"second": ends // SECOND}
     values = {"last": ends, "responses": 1, "ms": rows["throttle_time_ms"], "first": ends,
@@ -174,7 +159,7 @@ def _read_errors(gathered: Gathered, tally: Tally) -> None:
     from ..batch import rows_of
 
     at = rows_of(gathered.column("exchange"), failed["exchange"])
-    rows = gathered.exchanges[at]
+    rows = gathered.rows(at)
     ends = rows["response_last"]
     keys = {name: rows[name] for name in (*_ENDS, "client_id", "api_key")}
     keys |= {"error_code": failed["error_code"], "second": ends // SECOND}

@@ -7,11 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkatap.dissector.kafka.error_codes import error_name
+from kafkatap.kernels.arrays import distinct_values, is_among
 
 from ..batch import Array
 from ..model import Scalar
+from .event_answers import SECOND
 from .event_brokers import clients_text
-from .event_counts import SECOND
 from .event_timeline import Seen
 
 #: Error codes that follow from a broker that is gone or comes back: its leaders, coordinators, replicas and members.
@@ -63,7 +64,7 @@ def window(seen: Seen, begin: int, end: int | None) -> tuple[int, int]:
 
 
 def is_effect(errors: dict[str, Array]) -> Array:
-    found: Array = np.isin(errors["error_code"], CODES)
+    found: Array = is_among(errors["error_code"], CODES)
     return found
 
 
@@ -73,7 +74,7 @@ def effects_of(seen: Seen, broker: int, begin: int, end: int | None) -> Effects:
     mine = is_effect(errors) & (errors["first"] >= first) & (errors["first"] <= last)
     codes = errors["error_code"][mine]
     totals = sorted(
-        ((error_name(int(code)), int(errors["codes"][mine][codes == code].sum())) for code in np.unique(codes)),
+        ((error_name(int(code)), int(errors["codes"][mine][codes == code].sum())) for code in distinct_values(codes)),
         key=lambda pair: (-pair[1], pair[0]),
     )
     people = set(zip(errors["client_ip"][mine].tolist(), errors["client_id"][mine].tolist(), strict=True))

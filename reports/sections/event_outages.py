@@ -19,12 +19,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kafkatap.kernels.arrays import distinct_values, is_among
+
 from ..batch import Array
 from ..findings import ERROR, NOTE, WARNING, Finding, Party
 from ..model import Scalar
 from ..units import duration
+from .event_answers import SECOND
 from .event_brokers import clients_text
-from .event_counts import SECOND, THROTTLED
+from .event_counts import THROTTLED
 from .event_effects import Effects, effects_of
 from .event_timeline import Gap, Seen
 from .own_brokers import has_own_name
@@ -129,7 +132,7 @@ def _interrupted(seen: Seen, broker: int, at: int) -> bool:
     """Whether a broker closed connections with requests that waited: it does not do so to connections that are idle."""
     waits = seen.waits
     closed = ~waits["is_answered"] & (waits["broker"] == broker) & (abs(waits["end"] - at) <= _CLOSING_NS)
-    return len(np.unique(waits["connection"][closed])) >= _SEVERAL
+    return len(distinct_values(waits["connection"][closed])) >= _SEVERAL
 
 
 def _announced(seen: Seen, broker: int, gap: Gap, since: int) -> int | None:
@@ -179,16 +182,16 @@ def _hang_kind(seen: Seen, broker: int, gap: Gap, unanswered: int) -> str:
         return ""
     others = seen.answers["broker"] != broker
     until = gap.until(seen.end)
-    connections = np.unique(waits["connection"][mine])
+    connections = distinct_values(waits["connection"][mine])
     if others.any():
         if not seen.answered_between(others, gap.begin + SILENCE_NS // 2, until):
             return ""
     elif gap.end is None or len(connections) < _SEVERAL:
         return ""  # the only broker: the capture, or one slow request, explains it as well
-    resent = np.unique(waits["connection"][mine & waits["is_resent"]])
+    resent = distinct_values(waits["connection"][mine & waits["is_resent"]])
     if len(resent) <= _MOST * len(connections):
         return "hang"
-    return "unreachable" if len(np.unique(waits["client_ip"][mine])) >= _SEVERAL else ""  # one host: `_cut_off`
+    return "unreachable" if len(distinct_values(waits["client_ip"][mine])) >= _SEVERAL else ""  # one host: `_cut_off`
 
 
 def _first_wait(seen: Seen, broker: int, gap: Gap) -> int:
@@ -247,7 +250,7 @@ def _waited(seen: Seen, outage: Outage, end: int | None) -> Waited:
     is_now = (throttled["last"] >= outage.begin) & (throttled["first"] <= until)
     people = _clients(seen.of(answers, answers["broker"] == outage.broker)) - _clients(seen.of(throttled, is_now))
     begin = waits["begin"] + waits["own"]
-    mine = (begin >= outage.begin - _BEFORE_NS) & (begin <= until) & ~np.isin(waits["api_key"], _MEMBER_WAITS)
+    mine = (begin >= outage.begin - _BEFORE_NS) & (begin <= until) & ~is_among(waits["api_key"], _MEMBER_WAITS)
     lost, longest = 0, dict[str, int]()
     for row in np.flatnonzero(mine & (waits["end"] > begin)).tolist():
         name = seen.context.text(int(waits["client_id"][row]))
@@ -345,7 +348,7 @@ def _starts(seen: Seen, broker: int) -> Iterator[Finding]:
 def _announcements(seen: Seen, silent: list[Outage]) -> Iterator[Finding]:
     """Announced stops whose end the capture does not show."""
     events = seen.heartbeats[seen.heartbeats["v1"] == 1]
-    for node in np.unique(events["v0"]).tolist():
+    for node in distinct_values(events["v0"]).tolist():
         times = events[events["v0"] == node]
         broker = seen.brokers.of_node(node)
         stops = [outage for outage in silent if outage.broker == broker and outage.kind == "stop"]
@@ -364,7 +367,7 @@ def _cut_off(seen: Seen, silent: list[Outage]) -> Iterator[Finding]:
     """Hosts of clients whose packets to a broker, or from it, do not arrive, while others' do."""
     waits, answers = seen.waits, seen.answers
     chosen = waits["is_resent"] & (waits["broker"] >= 0)
-    pairs = np.unique(np.stack((waits["client_ip"][chosen], waits["broker"][chosen]), axis=1), axis=0)
+    pairs = distinct_values(np.stack((waits["client_ip"][chosen], waits["broker"][chosen]), axis=1), axis=0)
     for client_ip, broker in pairs.tolist():
         mine = (answers["client_ip"] == client_ip) & (answers["broker"] == broker)
         others = (answers["client_ip"] != client_ip) & (answers["broker"] == broker)

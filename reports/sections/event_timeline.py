@@ -11,14 +11,15 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, NO_TIME
+from kafkatap.kernels.arrays import distinct_values, is_among
 
 from .. import units
 from ..batch import Array
 from ..parties import Options
 from ..questions.section import SectionInput
+from .event_answers import ANSWERS, SECOND
 from .event_brokers import Brokers, codes_of
 from .event_counts import (
-    ANSWERS,
     CONNECTIONS,
     COORDINATOR,
     ERRORS,
@@ -27,7 +28,6 @@ from .event_counts import (
     LINKS,
     NODES,
     RESENT_PACKETS,
-    SECOND,
     WAIT,
 )
 
@@ -81,7 +81,7 @@ class Seen:
         beats = self.events[self.events["kind"] == HEARTBEAT]
         nodes = given.keys(NODES.name)["node"]
         #: HEARTBEAT events of nodes that exist: answered without an error, or listed as a broker.
-        is_node = (beats["outcome"] == ANSWERED) | np.isin(beats["v0"], nodes)
+        is_node = (beats["outcome"] == ANSWERED) | is_among(beats["v0"], nodes)
         self.heartbeats = beats[is_node & (beats["error_code"] == 0)]
         self.begin, self.end = given.context.first or 0, given.context.last or 0
         self.answers = self.columns(ANSWERS.name)
@@ -167,7 +167,7 @@ class Seen:
     def _is_missing(self, connections: Array) -> Array:
         """Whether the capture lacks bytes of connections."""
         lacking = self.given.values(LINKS.name)["missing"] > 0
-        found: Array = np.isin(connections, self.given.keys(LINKS.name)["connection"][lacking])
+        found: Array = is_among(connections, self.given.keys(LINKS.name)["connection"][lacking])
         return found
 
     def _links(self, connections: Array) -> tuple[Array, Array]:
@@ -183,8 +183,8 @@ class Seen:
 
     def has_answered(self, columns: dict[str, Array]) -> Array:
         """Whether the address and port of each row answered requests in the capture."""
-        answered = np.unique(codes_of(self.answers["broker_ip"], self.answers["broker_port"]))
-        found: Array = np.isin(codes_of(columns["broker_ip"], columns["broker_port"]), answered)
+        answered = distinct_values(codes_of(self.answers["broker_ip"], self.answers["broker_port"]))
+        found: Array = is_among(codes_of(columns["broker_ip"], columns["broker_port"]), answered)
         return found
 
     def of(self, columns: dict[str, Array], mask: Array) -> dict[str, Array]:

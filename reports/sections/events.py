@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from ..commands import command
 from ..findings import NOTE, Finding
 from ..model import Column, ReportTable, Value
-from ..questions.section import READ_SELECTED, Section, SectionInput
+from ..questions.section import READ_SELECTED, BatchCount, Section, SectionInput
 from ..units import duration
+from .event_answers import ANSWERS, count_answers
 from .event_changes import cause_of, changes
 from .event_clients import client_events, note_losses
 from .event_counts import FACTS, FORMS, read, read_connections
@@ -83,4 +84,6 @@ SECTION = Section(
     read_connections,
     under_selection=READ_SELECTED,
     findings=findings,
+    reads_notable=True,
+    batch_counts=(BatchCount((ANSWERS,), count_answers),),
 )

@@ -6,5 +6,12 @@ from ..groups import group_events
 from ..questions.section import Section
 
 SECTION = Section(
-    group_events.READ_BY, "", group_events.FACTS, group_events.FORMS, {}, group_events.read, lambda given: ()
+    group_events.READ_BY,
+    "",
+    group_events.FACTS,
+    group_events.FORMS,
+    {},
+    group_events.read,
+    lambda given: (),
+    reads_notable=True,
 )

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kafkatap.kernels.arrays import distinct_values
+
 from .. import units
 from ..batch import Context
 from ..counting import tally
@@ -72,7 +74,7 @@ def _pairs(counts: ReportCounts, context: Context) -> list[_Pair]:
         hit = rows[values["loss_ns"][rows] > 0]
         pairs.append(_Pair(
             str(context.address(client)), str(context.address(broker)), int(values["loss_ns"][rows].sum()),
-            int(worked[rows].sum()), tuple(np.unique(columns["client_id"][hit]).tolist()),
+            int(worked[rows].sum()), tuple(distinct_values(columns["client_id"][hit]).tolist()),
         ))  # fmt: skip
     return pairs
 

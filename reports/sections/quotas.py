@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import NO_TIME
+from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array, Context, endpoint
 from ..counting.count_table import MAX, MIN, SUM
@@ -160,7 +161,7 @@ class _Client:
         self.early += int(is_early.sum())
         self.early_bytes += int(events["v6"][is_early].sum())
         self.in_flight += int(is_late.sum())
-        self.kept += len(responses) - len(np.unique(last[is_early]))
+        self.kept += len(responses) - len(distinct_values(last[is_early]))
         first = np.searchsorted(sent, times, side="right")
         known = first < len(sent)
         # Another response may lie between: then the gap belongs to that one.

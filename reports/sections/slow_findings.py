@@ -1,6 +1,6 @@
 """Who is slow, and where the time goes; who is throttled.
 
-"Slow" are the requests of a client and an API whose 99th percentile of total time is at least `clients.SLOW_NS`. Of
+"Slow" are the requests of a client and an API whose 99th percentile of total time is at least `notable.SLOW_NS`. Of
 APIs that wait for data or members, the mean of the rest of their time is that long. So are rare requests that cost so
 much time that a person notices (`slow_times`). Clients whose slow requests cost less than `NOTICED_NS` in all have no
 finding, unless that is much of the capture. Those whose time went to the same place are one finding, on the client that
@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import FETCHES, WAITS
+from kafkatap.kernels.arrays import distinct_values
 
 from .. import units
 from ..batch import Context, endpoint
@@ -26,7 +27,8 @@ from ..counting.rollup import Rolled, api_label, group_columns, roll_up
 from ..findings import NOTE, NOTICED_NS, WARNING, Finding, Party
 from ..model import ReportTable, Value, as_number
 from ..parties import client_option, client_parties, client_text
-from .clients import SLOW_NS, by_verdict, verdict
+from ..questions.notable import SLOW_NS
+from .clients import by_verdict, verdict
 from .failure_findings import lasting
 from .finding_words import (
     Row,
@@ -103,7 +105,7 @@ def slow_requests(counts: ReportCounts, context: Context, times: SlowTimes | Non
     slow = (values["total_max"] >= SLOW_NS) & (columns["api_key"] >= 0)
     if not slow.any():
         return []
-    names = {n: context.text(n) for n in np.unique(columns["client_id"]).tolist()}
+    names = {n: context.text(n) for n in distinct_values(columns["client_id"]).tolist()}
     labels: list[tuple[int | str | None, ...] | None] = [
         (names[client], key) if key >= 0 else None
         for client, key in zip(columns["client_id"].tolist(), columns["api_key"].tolist(), strict=True)
@@ -111,10 +113,13 @@ def slow_requests(counts: ReportCounts, context: Context, times: SlowTimes | Non
     rolled = roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, labels)
     p99 = rolled.percentiles(tally.M_TOTAL, rolled.values["total_max"], (P99,))[:, 0].tolist()
     found = []
+    longest = rolled.values["total_max"].tolist()
     for i, (client, key) in enumerate(rolled.keys):
+        if longest[i] < SLOW_NS:  # none of its requests is slow
+            continue
         made = SlowRequests(
             None if client is None else str(client), int(key or 0), spent(rolled, i).without_waiting(),
-            int(rolled.values["answered"][i]), p99[i], int(rolled.values["total_max"][i]),
+            int(rolled.values["answered"][i]), p99[i], longest[i],
             not has_unknown_waits(rolled, i), {},
             None if times is None else times.get((None if client is None else str(client), int(key or 0)), NEVER),
         )  # fmt: skip
@@ -206,10 +211,10 @@ def _own_clients(counts: ReportCounts, context: Context) -> set[str | None]:
     """The clients that only brokers and controllers have."""
     columns = group_columns(counts.groups, tally.GROUP_KEY)
     who = zip(*(columns[name].tolist() for name in ("client_id", "client_ip", "api_key")), strict=True)
-    brokers = {context.address(ip) for ip in np.unique(columns["broker_ip"]).tolist()}
+    brokers = {context.address(ip) for ip in distinct_values(columns["broker_ip"]).tolist()}
     used: dict[str | None, set[int]] = defaultdict(set)
     hosts: dict[str | None, set[str | None]] = defaultdict(set)
-    for client, ip, api in who:
+    for client, ip, api in set(who):
         used[context.text(client)].add(api)
         hosts[context.text(client)].add(context.address(ip))
     return {

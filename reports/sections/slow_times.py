@@ -18,10 +18,10 @@ from ..counting.count_table import MAX, MIN, SUM
 from ..findings import NOTICED_NS
 from ..questions.count_forms import NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
+from ..questions.notable import SLOW_NS
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from ..units import SECOND
-from .clients import SLOW_NS
 
 SLOW = CountForm(
     "events.slow",

@@ -13,6 +13,7 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, KIND_GROUP, KIND_RESOURCE, NO_TIME, WAITS
 from kafkatap.dissector.time_parts import TIME_PARTS
+from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array, endpoint, rows_of
 from ..counting.count_table import MAX, MIN
@@ -101,7 +102,7 @@ def _add_slow(gathered: Gathered, tally: Tally) -> None:
     start, key = gathered.column("request_first"), gathered.column("key")
     is_candidate = (gathered.column("outcome") == ANSWERED) & (gathered.column("long_poll") == 0)
     kept = _slowest(*tally.rows(_SLOW.name))
-    for api_key in np.unique(api[is_candidate]).tolist():
+    for api_key in distinct_values(api[is_candidate]).tolist():
         mine = np.flatnonzero(is_candidate & (api == api_key))
         limit = kept.get(api_key, [])
         if len(limit) == _KEPT:
@@ -134,7 +135,7 @@ def _add_failed(gathered: Gathered, tally: Tally) -> None:
     results, at = results[at >= 0], at[at >= 0]
     if not len(at):
         return
-    exchanges = gathered.exchanges[at]
+    exchanges = gathered.rows(at)
     time = np.where(exchanges["response_first"] != NO_TIME, exchanges["response_first"], exchanges["request_first"])
     kinds = np.stack((results["error_code"].astype(np.int64), exchanges["api_key"].astype(np.int64)))
     order = np.lexsort((*_places(results), exchanges["key"], time, *kinds))

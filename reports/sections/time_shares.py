@@ -32,6 +32,11 @@ _MOST_PARTS, _LEAST_SHARE = 2, 0.01
 _OF_BROKER = ("answered", "unknown_waits", "broker_ns", "waiting_ns", "unknown_broker_ns")
 
 
+#: What `Spent` is made of: the parts, and the columns of its other fields.
+_BESIDE = ("client_ns", "nagle_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "hol_unknown_wait_ns")
+_SPENT = (*(part.column for part in TIME_PARTS), *_BESIDE)
+
+
 class Spent(NamedTuple):
     """Summed total time by its parts, ns: by name, in the order of TIME_PARTS.
 
@@ -108,8 +113,5 @@ def spent(rolled: Rolled, row: int) -> Spent:
     """The parts of one row of a rollup. -1: no time."""
     if row < 0:
         return NOTHING
-    values: dict[str, Any] = {name: int(column[row]) for name, column in rolled.values.items()}
-    return Spent(
-        parts_of(values), values["client_ns"], values["nagle_ns"], values["hol_throttle_wait_ns"],
-        values["hol_poll_wait_ns"], values["hol_unknown_wait_ns"],
-    )  # fmt: skip
+    values: dict[str, Any] = {name: int(rolled.values[name][row]) for name in _SPENT}
+    return Spent(parts_of(values), *(values[name] for name in _BESIDE))

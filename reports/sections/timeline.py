@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kafkatap.dissector.dtypes import WAITS
+from kafkatap.kernels.arrays import is_among
 
 from .. import units
 from ..batch import Array, Context
@@ -86,7 +87,7 @@ def timeline(counts: ReportCounts, context: Context, rows: int = 24) -> ReportTa
     v = rolled.values
     times: Array = np.array([k[0] for k in rolled.keys], np.int64)
     # Requests that wait for data or for other members would hide the times of all others.
-    waits = np.isin(c["api_key"], WAITS)
+    waits = is_among(c["api_key"], WAITS)
     mixed = bool((~waits).any())
     prompt = roll_up(
         counts.timeline, tally.TIMELINE_VALUES, counts.timeline_histograms,

@@ -9,7 +9,8 @@ from .. import units
 from ..batch import Array, endpoint
 from ..model import Column, ReportTable, Value
 from ..questions.section import SectionInput
-from .event_counts import ANSWERS, CONNECTIONS, ERRORS, SECOND, THROTTLED
+from .event_answers import ANSWERS, SECOND
+from .event_counts import CONNECTIONS, ERRORS, THROTTLED
 from .timeline import display_interval
 
 #: What --by may say.

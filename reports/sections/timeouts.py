@@ -33,6 +33,7 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, FETCHES, LATE_NS, NO_INT32, RESPONSE_LOST, UNANSWERED, WAITS
 from kafkatap.dissector.time_parts import parts_of
+from kafkatap.kernels.arrays import is_among
 
 from ..batch import CLOSERS, NOT_CLOSED, P_KAFKA, WITH_RST, Array, endpoint
 from ..counting.count_table import MAX, SUM
@@ -112,9 +113,9 @@ def read(gathered: Gathered, tally: Tally) -> None:
     rows = gathered.exchanges
     answered = rows["outcome"] == ANSWERED
     waited = rows["total_ns"].copy()
-    polls = np.isin(rows["api_key"], FETCHES) & (rows["max_wait_ms"] != NO_INT32)
+    polls = is_among(rows["api_key"], FETCHES) & (rows["max_wait_ms"] != NO_INT32)
     waited[polls] -= rows["max_wait_ms"][polls].astype(np.int64) * 1_000_000
-    is_late = answered & (waited >= _PATIENCE) & ~np.isin(rows["api_key"], _WAIT_FOR_MEMBERS)
+    is_late = answered & (waited >= _PATIENCE) & ~is_among(rows["api_key"], _WAIT_FOR_MEMBERS)
     chosen = np.flatnonzero(is_late | (rows["outcome"] == UNANSWERED) | (rows["outcome"] == RESPONSE_LOST))
     if len(chosen):
         tally.note(_events(gathered, chosen))
@@ -128,7 +129,7 @@ def read(gathered: Gathered, tally: Tally) -> None:
 
 def _events(gathered: Gathered, chosen: Array) -> Array:
     events = events_of(gathered, chosen, 1, at_request=True)
-    rows = gathered.exchanges[chosen]
+    rows = gathered.rows(chosen)
     sent = np.maximum(rows["request_first"], rows["request_last"])  # NO_TIME is below any time
     until = sent + np.maximum(rows["waited_ns"], 0)
     events["v0"] = rows["request_first"]
@@ -303,7 +304,7 @@ class _Retries:
         self._answered: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
         #: The longest throttle time that each client was told, ms, by client_id and address.
         self.throttle_ms: dict[tuple[int, int], int] = defaultdict(int)
-        is_more = ~np.isin(keys["api_key"], _HANDSHAKE)
+        is_more = ~is_among(keys["api_key"], _HANDSHAKE)
         #: Connections with an answer to more than a handshake.
         self.logged_in = set(keys["connection"][is_more].tolist())
         columns = [keys[name].tolist() for name in _ANSWERED.keys]

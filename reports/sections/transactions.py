@@ -14,6 +14,7 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED
 from kafkatap.dissector.kafka.error_codes import error_name
+from kafkatap.kernels.arrays import is_among
 
 from ..batch import Array, Context
 from ..counting.count_table import MAX, MIN, SUM
@@ -195,9 +196,9 @@ def _read_produce(gathered: Gathered, tally: Tally) -> None:
     np.maximum.at(worst, answers.exchange, answers["error_code"].astype(np.int64))
     error = worst[batches.exchange]
     is_good = (error == 0) & (gathered.exchanges["outcome"][batches.exchange] == ANSWERED)
-    good, failed = batches.where(is_good), batches.where(np.isin(error, _ERRORS_OF_PRODUCE))
+    good, failed = batches.where(is_good), batches.where(is_among(error, _ERRORS_OF_PRODUCE))
     if len(good):
-        rows = gathered.exchanges[good.exchange]
+        rows = gathered.rows(good.exchange)
         keys = {"transactional_id": ids[good.exchange], "producer_id": good["producer_id"],
                 "epoch": good["producer_epoch"], "client_id": rows["client_id"],
                 "client_ip": rows["client_ip"]}  # fmt: skip

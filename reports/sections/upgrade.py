@@ -27,6 +27,7 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import ORPHAN_RESPONSE
 from kafkatap.dissector.kafka.releases import release_number, release_of, removed_in, speaks, stable_versions
+from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import P_KAFKA, Array
 from ..counting.count_table import MAX, SUM
@@ -103,7 +104,7 @@ def read(gathered: Gathered, tally: Tally) -> None:
             tally.add("upgrade.replicas", keys, {"fetches": 1})
     ranges = gathered.facts("version range")
     if len(ranges):
-        rows = gathered.exchanges[ranges.exchange]
+        rows = gathered.rows(ranges.exchange)
         keys = {"broker_ip": rows["broker_ip"], "broker_port": rows["broker_port"], "api_key": ranges["api_key"]}
         tally.add("upgrade.offered", keys, {"answers": 1, "max_version": ranges["max_version"]})
 
@@ -239,7 +240,7 @@ def _clients(given: SectionInput) -> dict[Who, _Seen]:
 def _own(clients: Mapping[Who, _Seen], given: SectionInput) -> dict[Who, str]:
     """The clients that are the cluster's own brokers, and what shows it."""
     keys, addresses = given.keys("upgrade.used"), given.context.addresses
-    brokers = {addresses[n] for n in np.unique(keys["broker_ip"]).tolist() if n >= 0}
+    brokers = {addresses[n] for n in distinct_values(keys["broker_ip"]).tolist() if n >= 0}
     found = {}
     for who, seen in clients.items():
         why = own_by(who[0], who[1], {key for key, _ in seen.brokers}, seen.replicates, brokers)

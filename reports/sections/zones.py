@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import NO_INT32, NO_TIME
+from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array
 from ..counting.count_table import SUM
@@ -159,7 +160,7 @@ class _Zones:
             if address is not None and node in self._by_node:
                 self._by_ip.setdefault(address, self._by_node[node])
         keys = given.keys(BYTES.name)
-        pairs = np.unique(np.stack([keys["client_ip"], keys["rack"]], axis=1), axis=0)
+        pairs = distinct_values(np.stack([keys["client_ip"], keys["rack"]], axis=1), axis=0)
         for ip, rack in pairs[pairs[:, 1] >= 0].tolist():
             address, named = context.address(ip), context.text(rack)
             if address is not None and named:

@@ -188,16 +188,15 @@ def test_arrays_of_another_kind_are_refused() -> None:
         call(10)
 
 
-def test_pointers_are_forgotten_with_their_arrays() -> None:
-    call = caller(small.spread, lambda *flat: flat[1])
-    before = len(calling._known)
-    pairs, out = np.zeros(4, small.PAIR), np.zeros(4, np.int64)
-    limits = small.Limits(np.zeros(1, np.int32))
-    both = small.Pairs(pairs, limits, out)
-    assert call(10, both) == pairs.ctypes.data == call(10, both)
-    assert len(calling._known) == before + 3
-    del pairs, out, limits, both
-    assert len(calling._known) == before
+@pytest.mark.parametrize("reads_objects", [True, False])
+def test_pointers_are_those_of_numpy(reads_objects: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calling, "_HAS_DATA", calling._HAS_DATA and reads_objects)
+    call = caller(small.spread, lambda *flat: flat[1:3])
+    limits, out = small.Limits(np.zeros(1, np.int32)), np.zeros(4, np.int64)
+    whole = np.zeros(9, small.PAIR)
+    whole.tofile(tmp_path / "pairs")
+    for pairs in (whole, whole[3:7], whole[9:], np.memmap(tmp_path / "pairs", small.PAIR), whole.view(np.recarray)):
+        assert call(10, small.Pairs(pairs, limits, out)) == (pairs.ctypes.data, len(pairs))
 
 
 def test_all_kernels_of_the_product_belong_to_its_store() -> None:

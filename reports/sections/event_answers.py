@@ -1,0 +1,53 @@
+"""The answers of each second, by client and broker: the one count of the first lines that every exchange is in.
+
+They are counted in a kernel as soon as a batch comes. So no other exchange has to be kept but notable ones
+(`questions.notable`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import ANSWERED, EXCHANGE
+from kafkatap.kernels import kernel
+
+from ..counting.count_table import MAX, MIN, SUM, CountArrays, claim_row, has_room
+from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+
+SECOND = 1_000_000_000
+ANSWERS = CountForm(
+    "events.answers",
+    {"client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER, "client_id": TEXT, "second": NUMBER},
+    {"last": MAX, "first": MIN, "answers": SUM, "packet": MIN},
+    {"client_ip": -1, "broker_ip": -1, "broker_port": -1, "second": -1, "client_id": OTHER},
+)
+_WIDTH, _COLUMNS = len(ANSWERS.keys), len(ANSWERS.values)
+
+
+@kernel(EXCHANGE, int, np.int64, CountArrays)
+def count_answers(exchanges, first, probe, answers):  # type: ignore[no-untyped-def]
+    """Add answered exchanges, as of `BatchCount`."""
+    row = np.int64(-1)
+    for i in range(first, len(exchanges)):
+        e = exchanges[i]
+        if e.outcome != ANSWERED:
+            continue
+        if not has_room(answers, _COLUMNS, 1):
+            return i
+        probe[0] = e.client_ip
+        probe[1] = e.broker_ip
+        probe[2] = e.broker_port
+        probe[3] = e.client_id
+        probe[4] = e.response_last // SECOND
+        is_same = row >= 0
+        for c in range(_WIDTH):
+            is_same = is_same and answers.keys[row * _WIDTH + c] == probe[c]
+        if not is_same:
+            row = np.int64(claim_row(answers.keys, _WIDTH, answers.slots, answers.used, probe, 0))
+        v = row * _COLUMNS
+        values = answers.values
+        values[v] = max(values[v], e.response_last)
+        values[v + 1] = min(values[v + 1], e.response_last)
+        values[v + 2] += 1
+        values[v + 3] = min(values[v + 3], e.response_packet_last)
+    return len(exchanges)
