@@ -29,6 +29,7 @@ KERNEL_MODULES = (
     "kafkatap.reassembly.segments",
     "kafkatap.reassembly.streams",
     "kafkatap.reports.advice.one_connection",
+    "kafkatap.reports.advice.refused_produce",
     "kafkatap.reports.advice.stretches",
     "kafkatap.reports.counting.count_table",
     "kafkatap.reports.counting.histogram",

@@ -47,8 +47,8 @@ _BEHIND_WIDTH, _BEHIND_COLUMNS = len(_FORM.keys), len(_FORM.values)
 _BUSY_COLUMNS = len(_BUSY.values)
 
 
-@kernel(EXCHANGE, int, np.int64, CountArrays, CountArrays)
-def count_behind(exchanges, first, probe, waited, busy):  # type: ignore[no-untyped-def]
+@kernel(np.int64, CountArrays, CountArrays, EXCHANGE, int)
+def count_behind(probe, waited, busy, exchanges, first):  # type: ignore[no-untyped-def]
     """Add exchanges that waited behind others, or that are slow, as of `BatchCount`.
 
     Behind requests that a quota delays or may delay, or that wait for data, other settings matter.

@@ -8,13 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kafkatap.dissector.dtypes import EXCHANGE
+from kafkatap.kernels import kernel
+
 from .. import units
 from ..batch import P_KAFKA, Array
-from ..counting.count_table import MAX, MIN, SUM
+from ..counting.count_table import MAX, MIN, SUM, CountArrays, claim_row, has_room
 from ..findings import ERROR, Finding
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..questions.gathered import Gathered
-from ..questions.section import SectionInput
+from ..questions.section import BatchCount, SectionInput
 from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
@@ -44,16 +46,37 @@ _CLOSED = CountForm(
 _WHO = ("client_id", "client_ip", "broker_ip", "broker_port")
 
 
-def _read(gathered: Gathered, tally: Tally) -> None:
-    chosen = np.flatnonzero(gathered.column("acks") == 0)
-    if not len(chosen):
-        return
-    rows = gathered.rows(chosen)
-    size = np.frexp(rows["request_bytes"])[1]
-    tally.add(_SENT.name, {"size": size, **{name: rows[name] for name in _SENT.keys if name != "size"}}, {
-        "requests": 1, "bytes": rows["request_bytes"], "first": rows["request_first"], "last": rows["request_last"],
-        "packet": rows["request_packet_last"],
-    })  # fmt: skip
+_WIDTH, _COLUMNS = len(_SENT.keys), len(_SENT.values)
+
+
+@kernel(np.int64, CountArrays, EXCHANGE, int)
+def count_unacknowledged(probe, sent, exchanges, first):  # type: ignore[no-untyped-def]
+    """Add Produce requests with acks=0, as of `BatchCount`."""
+    for i in range(first, len(exchanges)):
+        e = exchanges[i]
+        if e.acks != 0:
+            continue
+        if not has_room(sent, _COLUMNS, 1):
+            return i
+        bits = 0
+        rest = e.request_bytes
+        while rest > 0:
+            rest >>= 1
+            bits += 1
+        probe[0] = e.connection
+        probe[1] = bits
+        probe[2] = e.client_id
+        probe[3] = e.client_ip
+        probe[4] = e.broker_ip
+        probe[5] = e.broker_port
+        v = np.int64(claim_row(sent.keys, _WIDTH, sent.slots, sent.used, probe, 0)) * _COLUMNS
+        values = sent.values
+        values[v] += 1
+        values[v + 1] = max(values[v + 1], e.request_bytes)
+        values[v + 2] = min(values[v + 2], e.request_first)
+        values[v + 3] = max(values[v + 3], e.request_last)
+        values[v + 4] = max(values[v + 4], e.request_packet_last)
+    return len(exchanges)
 
 
 def _read_connections(rows: Array, tally: Tally) -> None:
@@ -146,7 +169,7 @@ REFUSED_PRODUCE = Signature(
     "request.",
     _findings,
     (_SENT, _CLOSED),
-    _read,
-    _read_connections,
+    read_connections=_read_connections,
+    batch_count=BatchCount((_SENT,), count_unacknowledged),
     label="data lost",
 )

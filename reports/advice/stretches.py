@@ -107,8 +107,8 @@ def _add_message(e, begin, end, requests, answered, response_bytes, probe, parts
         values[at + 7] = min(values[at + 7], e.request_packet_first)
 
 
-@kernel(EXCHANGE, int, np.int64, CountArrays, CountArrays)
-def count_stretches(exchanges, first, probe, parts, latest):  # type: ignore[no-untyped-def]
+@kernel(np.int64, CountArrays, CountArrays, EXCHANGE, int)
+def count_stretches(probe, parts, latest, exchanges, first):  # type: ignore[no-untyped-def]
     """Add the parts of stretches that some exchanges are, as of `BatchCount`. A response that comes after a pause is a
     message of its own."""
     for i in range(first, len(exchanges)):

@@ -53,7 +53,7 @@ def _is_notable(e):  # type: ignore[no-untyped-def]
         )
     else:
         is_found = e.outcome == IN_FLIGHT or e.outcome == UNANSWERED or e.outcome == RESPONSE_LOST
-    return is_found or e.acks == 0 or e.api_key == API_VERSIONS or e.api_key == AUTHENTICATE
+    return is_found or e.api_key == API_VERSIONS or e.api_key == AUTHENTICATE
 
 
 @kernel(EXCHANGE, RESULT, FACT, np.int32, np.int32)

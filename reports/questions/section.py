@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from kafkatap.kernels import Kernel
+
 from ..batch import Array, Context
 from ..findings import Finding
 from ..model import Column, ReportTable
@@ -29,21 +31,35 @@ _Made = TypeVar("_Made")
 class BatchCount(NamedTuple):
     """Counts of all exchanges of a batch, notable or not.
 
-    The kernel `add(exchanges, first, probe, *tables)` adds the exchanges from `first` on to the arrays of `forms`
+    The kernel `add(probe, *tables, exchanges, first)` adds the exchanges from `first` on to the arrays of `forms`
     (CountArrays), at most two rows for each. It returns the first one for which there is no room, or else their number.
     `probe`: room for a key.
     """
 
     forms: Sequence[CountForm]
-    add: Callable[..., int]
+    add: Kernel
 
-    def add_all(self, exchanges: Array, tables: Sequence[CountTable]) -> None:
+
+class BatchCounter:
+    """Adds batches as one BatchCount says. The kernel is bound to the tables until one of them grows."""
+
+    def __init__(self, count: BatchCount) -> None:
+        self.names = [form.name for form in count.forms]
+        self._add = count.add
+        self._bound_to: list[Array] = []
+        self._bound: Callable[..., int]
+
+    def add(self, exchanges: Array, tables: Sequence[CountTable]) -> None:
         """Add exchanges to the tables of the forms."""
         done = 0
         while done < len(exchanges):
             for table in tables:
                 table.reserve(2)
-            done = self.add(exchanges, done, _PROBE, *(table.arrays for table in tables))
+            arrays = [array for table in tables for array in table.arrays]
+            if [*map(id, arrays)] != [*map(id, self._bound_to)]:
+                self._bound = self._add.bound(_PROBE, *(table.arrays for table in tables))
+                self._bound_to = arrays
+            done = self._bound(exchanges, done)
 
 
 #: Room for the longest key.

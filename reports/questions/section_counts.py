@@ -19,6 +19,7 @@ from .event_rows import EVENT, EVENT_ADDRESSES, EVENT_TEXTS, in_order
 from .gathered import Gathered
 from .notable import NotableExchanges
 from .registry import load_sections
+from .section import BatchCounter
 
 #: Exchanges, and facts, that are gathered before they are counted: few enough that they stay in the caches.
 _EXCHANGES, _FACTS = 1 << 13, 1 << 18
@@ -100,15 +101,14 @@ class SectionCounts:
         self._events: dict[str, list[Array]] = {section.name: [] for section in self.sections}
         self._batches: list[Batch] = []
         self._gathered = [0, 0]
-        self._batch_counts = [each for section in self.sections for each in section.batch_counts]
+        self._counters = [BatchCounter(each) for section in self.sections for each in section.batch_counts]
         self._notable = NotableExchanges() if all(section.reads_notable for section in self.sections) else None
 
     def add(self, batch: Batch) -> None:
         """Add a batch, whose arrays stay as they are."""
-        for batch_count in self._batch_counts:
-            names = [form.name for form in batch_count.forms]
-            batch_count.add_all(batch.exchanges, [self.forms[name].table for name in names])
-            self._limit(names)
+        for counter in self._counters:
+            counter.add(batch.exchanges, [self.forms[name].table for name in counter.names])
+            self._limit(counter.names)
         if self._notable is not None:
             batch = self._notable.of(batch)
             if not (len(batch.exchanges) or batch.estimates is not None or batch.tokens is not None):
@@ -219,7 +219,7 @@ class SectionCounts:
     def __getstate__(self) -> dict[str, Any]:
         """For other processes, which can merge these counts, but not add to them."""
         self.finish()
-        of_this_process = ("sections", "_other", "_notable", "_batch_counts")
+        of_this_process = ("sections", "_other", "_notable", "_counters")
         state = {name: value for name, value in self.__dict__.items() if name not in of_this_process}
         state["forms"] = {
             name: (c.table.key_rows().copy(), c.table.value_rows().copy(), c.histograms.keys, c.histograms.counts)

@@ -24,8 +24,8 @@ ANSWERS = CountForm(
 _WIDTH, _COLUMNS = len(ANSWERS.keys), len(ANSWERS.values)
 
 
-@kernel(EXCHANGE, int, np.int64, CountArrays)
-def count_answers(exchanges, first, probe, answers):  # type: ignore[no-untyped-def]
+@kernel(np.int64, CountArrays, EXCHANGE, int)
+def count_answers(probe, answers, exchanges, first):  # type: ignore[no-untyped-def]
     """Add answered exchanges, as of `BatchCount`."""
     row = np.int64(-1)
     for i in range(first, len(exchanges)):
