@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
+from .hot_leaders import LEADERS, NODES, led_by
 from .parties import client_option, client_parties, client_words
 from .signature import Signature
 from .sums import Work, rows_of, work_of_clients
@@ -27,14 +30,18 @@ _LEAST_ASKED, _PAUSE_NS = 5, 10 * units.SECOND
 #: SaslHandshake, ApiVersions, SaslAuthenticate, Metadata, FindCoordinator: a client that sends no others has not begun
 #: to work.
 _PREPARING = frozenset((17, 18, 36, 3, 10))
+#: Names in a line at most; the rest is counted.
+_NAMED = 3
+#: A client by the numbers of its client_id and its address.
+_Client = tuple[int, int]
 #: Answers with addresses: a kind of fact for each.
 _ADDRESSES = ("metadata broker", "coordinator", "coordinator of key")
 
 _TOLD = CountForm(
     "advice.told",
-    {"client_id": TEXT, "client_ip": ADDRESS, "host": TEXT, "port": NUMBER},
+    {"client_id": TEXT, "client_ip": ADDRESS, "node": NUMBER, "host": TEXT, "port": NUMBER},
     {"responses": SUM, "first": MIN, "last": MAX, "packet": MIN},
-    {"client_id": OTHER, "client_ip": -1, "host": OTHER, "port": -1},
+    {"client_id": OTHER, "client_ip": -1, "node": -1, "host": OTHER, "port": -1},
 )
 _CONNECTS = CountForm(
     "advice.connects",
@@ -54,6 +61,7 @@ def _read(gathered: Gathered, tally: Tally) -> None:
         keys = {
             "client_id": of["client_id"],
             "client_ip": of["client_ip"],
+            "node": facts["node"],
             "host": facts["host"],
             "port": facts["port"],
         }
@@ -109,17 +117,128 @@ def _failures(seen: _Seen, address: str | None, told: str) -> dict[str, int] | N
     return found[0] if len(found) == 1 else None
 
 
-def _findings(given: SectionInput) -> list[Finding]:
-    seen, work = _seen(given), work_of_clients(given)
-    clients: dict[tuple[int, int], dict[str, dict[str, int]]] = {}
+class _Told(NamedTuple):
+    """Addresses in answers to clients. `clients`: for each client (client_id, address), what it was told of each
+    address. `nodes`: for each node of a broker (its id), the rows by client and address."""
+
+    clients: dict[_Client, dict[str, dict[str, int]]]
+    nodes: dict[int, dict[_Client, dict[str, dict[str, int]]]]
+
+
+def _told(given: SectionInput) -> _Told:
+    told = _Told({}, {})
     for row in rows_of(given, _TOLD):
         host = given.context.text(row["host"])
-        if host is not None and row["port"] > 0:
-            clients.setdefault((row["client_id"], row["client_ip"]), {})[endpoint(host, row["port"])] = row
-    made = []
-    for (client, ip), told in clients.items():
+        if host is None or row["port"] <= 0:
+            continue
+        who, address = (row["client_id"], row["client_ip"]), endpoint(host, row["port"])
+        addresses = told.clients.setdefault(who, {})
+        addresses[address] = _both(addresses[address], row) if address in addresses else row
+        if row["node"] >= 0:
+            told.nodes.setdefault(row["node"], {}).setdefault(who, {})[address] = row
+    return told
+
+
+def _both(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    """The row of an address that two nodes have."""
+    firsts = {name: min(one[name], other[name]) for name in ("first", "packet")}
+    return one | firsts | {"responses": one["responses"] + other["responses"], "last": max(one["last"], other["last"])}
+
+
+class _Move(NamedTuple):
+    """A node that came under another address, which nobody reaches. `told`: the rows of that address by client.
+    `tries`: the connects to it that failed, of any host, by the host's address."""
+
+    node: int
+    address: str
+    before: str
+    told: dict[_Client, dict[str, int]]
+    tries: dict[str | None, dict[str, int]]
+
+
+def _moves(given: SectionInput, told: _Told, seen: _Seen, work: Mapping[_Client, Work]) -> Iterator[_Move]:
+    """Brokers connect to each other without Metadata, and packets of clients to a broker may pass elsewhere: so the
+    connects of any host count, if clients were told first one address of a node and then the other one."""
+    for node, clients in told.nodes.items():
+        before: dict[str, str] = {}
+        for addresses in clients.values():
+            in_turn = sorted((row["first"], address) for address, row in addresses.items())
+            for (_, old), (_, new) in pairwise(in_turn):
+                if addresses[old]["last"] < addresses[new]["first"]:  # not two listeners, nor one that changed back
+                    before[new] = old
+        for address, old in sorted(before.items()):
+            if address in seen.reached or not _is_literal(address):
+                continue
+            mine = {who: rows[address] for who, rows in clients.items() if address in rows}
+            tries = {host: row for (host, broker), row in seen.failed.items() if broker == address}
+            failed = sum(row["refused"] + row["unanswered"] for row in tries.values())
+            is_shunned = any(
+                _is_shunned(row, (given.context.address(who[1]), old, address), seen, work.get(who))
+                for who, row in mine.items()
+            )
+            if failed >= _LEAST_FAILED or (not tries and is_shunned):
+                yield _Move(node, address, old, mine, tries)
+
+
+def _is_shunned(row: dict[str, int], where: tuple[str | None, str, str], seen: _Seen, whole: Work | None) -> bool:
+    """Whether a client that had connected to the old address never connects to the new one, and asks again and again.
+    `where`: its host, both addresses."""
+    host, old, new = where
+    asks = row["responses"]
+    return (
+        whole is not None and (host, old) in seen.tried and (host, new) not in seen.tried
+        and asks >= _LEAST_ASKED and row["last"] - row["first"] <= _PAUSE_NS * asks
+    )  # fmt: skip
+
+
+def _moved(given: SectionInput, move: _Move) -> Finding:
+    context = given.context
+    rows, tries = move.told.values(), move.tries.values()
+    sums = {way: sum(row[way] for row in tries) for way in ("refused", "unanswered")}
+    ways = " and ".join(f"{count:,} {way}" for way, count in sums.items() if count)
+    by = _listed([str(host) for host in sorted(move.tries, key=str)])
+    tried = f"{ways} connects, by {by}" if ways else "no client that is told so connects to it"
+    most = sorted(move.told, key=lambda who: (-move.told[who]["responses"], who))
+    clients = dict.fromkeys(client_words(context, client) for client, _ in most)
+    led = led_by(given, move.node, move.address)
+    partitions = [f"{topic}[{', '.join(units.ranges(numbers))}]" for topic, numbers in led.items()]
+    leads = f"; it leads {_listed(partitions)}" if led else ""
+    text = (
+        f"broker {move.node} is advertised as {move.address}, which cannot be reached, before as {move.before}: {tried}"
+        f"{leads}; told to {_listed(list(clients))}"
+    )
+    began, end = min(row["first"] for row in (*rows, *tries)), max(row["last"] for row in (*rows, *tries))
+    numbers = {
+        **sums, "node": move.node, "responses": sum(row["responses"] for row in rows), "clients": len(move.told),
+        "partitions": sum(len(numbers) for numbers in led.values()), "lasts_ns": end - began,
+    }  # fmt: skip
+    packets = (min(row["packet"] for row in rows), *([min(row["packet"] for row in tries)] if tries else ()))
+    parties = (
+        Party("broker", move.address), Party("broker", move.before),
+        *dict.fromkeys(party for client, _ in most for party in client_parties(context, client)),
+        *(Party("topic", topic) for topic in led),
+    )  # fmt: skip
+    return Finding(
+        ADVERTISED.id, ERROR, ADVERTISED.label, text, end - began, began, end, numbers, packets, parties,
+        ADVERTISED.setting, ADVERTISED.remedy, (("filter", "api in (Metadata, FindCoordinator)"),), "show",
+    )  # fmt: skip
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names, and the number of the rest."""
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _findings(given: SectionInput) -> list[Finding]:
+    seen, work, all_told = _seen(given), work_of_clients(given), _told(given)
+    moves = list(_moves(given, all_told, seen, work))
+    moved = {move.address for move in moves}
+    made = [_moved(given, move) for move in moves]
+    for (client, ip), addresses in all_told.clients.items():
         whole = work.get((client, ip))
-        if whole is None:
+        told = {broker: row for broker, row in addresses.items() if broker not in moved}
+        if whole is None or not told:
             continue
         address = given.context.address(ip)
         failing = {broker: failed for broker in told if (failed := _failures(seen, address, broker)) is not None}
@@ -196,16 +315,19 @@ ADVERTISED = Signature(
     "advertised_unreachable",
     "a broker advertises an address that clients cannot reach",
     "A Metadata or FindCoordinator response names an address. The client's connects to it are refused (RST), or not "
-    "answered, or there are none while the client asks for addresses again and again.",
+    "answered, or there are none while the client asks for addresses again and again. Or the responses to a client "
+    "have another address of a broker than before, and connects to that one fail, whoever makes them: brokers, too.",
     "advertised.listeners",
     "Advertise an address and port that these clients reach (`advertised.listeners` of the broker, for the listener "
     "that they use), or open the firewall between them.",
     f"{_LEAST_FAILED} connects or more failed, as a single one may be a broker that restarts, and no client of the "
     f"capture reached that address. Or the client asked {_LEAST_ASKED} times or more, {_PAUSE_NS // units.SECOND} s "
     "apart at most on average, and did nothing else: clients refresh what works each 5 minutes. A host that is a name "
-    "counts if the client's connects to its port failed, at one address, and nobody reached that port.",
+    "counts if the client's connects to its port failed, at one address, and nobody reached that port. An address that "
+    f"follows another one of the same broker counts if {_LEAST_FAILED} connects of any hosts failed, or if a client "
+    "that had connected to the old address asks as often, and never connects to the new one.",
     _findings,
-    (_TOLD, _CONNECTS),
+    (_TOLD, _CONNECTS, LEADERS, NODES),
     _read,
     _read_connections,
     facts=_ADDRESSES,

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from .. import units
+from ..batch import endpoint
 from ..counting.count_table import LATEST, MAX, MIN, SUM
 from ..findings import WARNING, Finding, Party
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
@@ -21,13 +22,13 @@ from .sums import rows_of
 _SHARE, _LEAST_PARTITIONS, _LEAST_BROKERS = 0.8, 4, 3
 
 _BY = {"broker_ip": ADDRESS, "broker_port": NUMBER}
-_LEADERS = CountForm(
+LEADERS = CountForm(
     "advice.leaders",
     {**_BY, "topic": TEXT, "topic_id": TEXT, "partition": NUMBER},
     {"responses": SUM, "first": MIN, "last": MAX, "leader": LATEST, "packet": MIN},
     {"broker_ip": -1, "broker_port": -1, "topic": OTHER, "topic_id": -1, "partition": -1},
 )
-_NODES = CountForm(
+NODES = CountForm(
     "advice.nodes", {**_BY, "node": NUMBER, "host": TEXT, "port": NUMBER}, {"responses": SUM},
     {"broker_ip": -1, "broker_port": -1, "node": -1, "host": OTHER, "port": -1},
 )  # fmt: skip
@@ -43,7 +44,7 @@ def _read(gathered: Gathered, tally: Tally) -> None:
     if len(rows):
         of = gathered.rows(rows.exchange)
         names = {name: rows[name] for name in ("topic", "topic_id", "partition")}
-        tally.add(_LEADERS.name, {name: of[name] for name in _BY} | names, {
+        tally.add(LEADERS.name, {name: of[name] for name in _BY} | names, {
             "responses": 1, "first": of["response_first"], "last": of["response_last"], "leader": rows["leader"],
             "packet": of["response_packet_last"],
         })  # fmt: skip
@@ -51,14 +52,14 @@ def _read(gathered: Gathered, tally: Tally) -> None:
     if len(brokers):
         of = gathered.rows(brokers.exchange)
         keys = {name: of[name] for name in _BY} | {name: brokers[name] for name in ("node", "host", "port")}
-        tally.add(_NODES.name, keys, {"responses": np.ones(len(brokers), np.int64)})
+        tally.add(NODES.name, keys, {"responses": np.ones(len(brokers), np.int64)})
 
 
 def _clusters(given: SectionInput) -> dict[tuple[int, int], dict[int, str]]:
     """The nodes (id, address) of the cluster to which each broker belongs, by its address and port. Brokers that list
     the same node are of one cluster: a capture may have several, with the same ids."""
     listed: dict[tuple[int, int], set[tuple[int, str]]] = defaultdict(set)
-    for row in rows_of(given, _NODES):
+    for row in rows_of(given, NODES):
         if row["node"] >= 0:
             node = row["node"], f"{given.context.text(row['host'])}:{row['port']}"
             listed[row["broker_ip"], row["broker_port"]].add(node)
@@ -70,12 +71,32 @@ def _clusters(given: SectionInput) -> dict[tuple[int, int], dict[int, str]]:
     return {end: dict(sorted(nodes)) for ends, nodes in clusters for end in ends}
 
 
+def led_by(given: SectionInput, node: int, address: str) -> dict[str, list[int]]:
+    """The partitions that a node leads by the last answers of brokers that name its address, by topic. Without Kafka's
+    own topics."""
+    ends = {
+        (row["broker_ip"], row["broker_port"])
+        for row in rows_of(given, NODES)
+        if row["node"] == node and endpoint(given.context.text(row["host"]), row["port"]) == address
+    }
+    leaders: dict[tuple[str, int], int] = {}
+    for row in sorted(rows_of(given, LEADERS), key=lambda row: row["last"]):
+        name = given.context.topic(row["topic"], row["topic_id"])
+        if name and not name.startswith("__") and (row["broker_ip"], row["broker_port"]) in ends:
+            leaders[name, row["partition"]] = row["leader"]
+    found: dict[str, list[int]] = {}
+    for (name, partition), leader in sorted(leaders.items()):
+        if leader == node and partition >= 0:
+            found.setdefault(name, []).append(partition)
+    return found
+
+
 def _findings(given: SectionInput) -> list[Finding]:
     """One finding for each leader."""
     clusters = _clusters(given)
     names = {tuple(sorted(nodes.items())): nodes for nodes in clusters.values()}
     topics: dict[tuple[tuple[tuple[int, str], ...], str], Rows] = defaultdict(list)
-    for row in rows_of(given, _LEADERS):
+    for row in rows_of(given, LEADERS):
         name = given.context.topic(row["topic"], row["topic_id"])
         nodes = clusters.get((row["broker_ip"], row["broker_port"]))
         if name and not name.startswith("__") and row["partition"] >= 0 and nodes is not None:
@@ -125,7 +146,7 @@ HOT_LEADERS = Signature(
     f"there are {_LEAST_BROKERS} brokers in its cluster: Kafka spreads the leaders of a topic in turns, so that is no "
     "chance. The time that it costs is not known.",
     _findings,
-    (_LEADERS, _NODES),
+    (LEADERS, NODES),
     _read,
     facts=("metadata partition", "metadata broker"),
 )

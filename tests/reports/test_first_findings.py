@@ -40,6 +40,7 @@ def test_a_listener_that_never_answers_is_no_stop() -> None:
     assert of("advice/advertised", "broker_stopped") == []
     assert of("advice/advertised", "broker_returned") == []
     assert rows(SAMPLES / "advice/advertised.pcap.zst")[0]["label"] == "unreachable"
+    assert rows(SAMPLES / "advice/advertised-moved.pcap.zst")[0]["finding"] == "advertised_unreachable"
 
 
 @pytest.mark.parametrize(
