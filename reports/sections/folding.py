@@ -8,7 +8,8 @@
 * Error codes and unanswered requests under events that explain them: an outage, moved leaders, a rebalance, topics that
   come or go. Error codes under another one that says why (`error_meanings`).
 * Unanswered requests, and clients that connect for each message, under idle connections that the path drops, if those
-  are theirs.
+  are theirs. Unanswered requests under a limit of connections, if the broker closed most of theirs for it; and clients
+  that connect again and again, if they are of the host that has it.
 * A group that falls behind under what keeps its client from reading: packets that never arrive, or a quota.
 * Advice on clients that wait, and on those that connect again, under an outage of the broker in that time: no setting
   of a client explains these.
@@ -81,7 +82,7 @@ def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: 
         elif finding.id in ("errors", "sasl_failed"):
             cause = _cause_of_errors(finding, events) or _told_by_another(finding, all_of_them)
         elif finding.id == "unanswered":
-            cause = _dropped_on_path(finding, advice) or _cause_of_unanswered(events, lost_at)
+            cause = _of_lost_connections(finding, advice) or _cause_of_unanswered(events, lost_at)
         elif section == "events":
             cause = _better_line(finding, all_of_them)
         elif finding.id == "lossy_host":
@@ -89,9 +90,10 @@ def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: 
         elif finding.id == "lagging_group":
             cause = _cause_of_lag(finding, all_of_them)
         elif section == "advice" and finding.id in _BY_OUTAGE:
-            cause = _outage_of(finding, events)
+            cause = _outage_of(finding, events) or _limit_of(finding, advice)
         elif section == "advice" and finding.id == "connection_each_message":
-            cause = next((f for f in advice if f.id == "idle_dropped" and _clients(f) >= _clients(finding)), None)
+            dropped = (f for f in advice if f.id == "idle_dropped" and _clients(f) >= _clients(finding))
+            cause = next(dropped, None) or _limit_of(finding, advice)
         made.append((section, finding if cause is None else finding._replace(cause=cause.key)))
     return [(section, _with_effects(finding, made, context)) for section, finding in made]
 
@@ -263,13 +265,22 @@ def _unanswered_by_broker(counts: ReportCounts, context: Context) -> dict[str, i
     return found
 
 
-def _dropped_on_path(unanswered: Finding, advice: Sequence[Finding]) -> Finding | None:
-    """The idle connections on which most of them were sent."""
-    dropped = [f for f in advice if f.id == "idle_dropped"]
-    count = sum(as_number(f.numbers["unanswered"]) for f in dropped)
-    if not dropped or count < _MOST * as_number(unanswered.numbers["unanswered"]):
+def _limit_of(finding: Finding, advice: Sequence[Finding]) -> Finding | None:
+    """The limit that the connections of the client are over."""
+    if finding.id not in _ON_CONNECTIONS:
         return None
-    return max(dropped, key=lambda f: as_number(f.numbers["unanswered"]))
+    limits = (f for f in advice if f.id == "connection_limit" and _clients(f) >= _clients(finding))
+    return next((f for f in limits if f.party("host") == finding.party("host")), None)
+
+
+def _of_lost_connections(unanswered: Finding, advice: Sequence[Finding]) -> Finding | None:
+    """The idle connections that the path dropped, or those over a limit, on which most of them were sent."""
+    for cause in ("idle_dropped", "connection_limit"):
+        lost = [f for f in advice if f.id == cause]
+        count = sum(as_number(f.numbers["unanswered"]) for f in lost)
+        if lost and count >= _MOST * as_number(unanswered.numbers["unanswered"]):
+            return max(lost, key=lambda f: as_number(f.numbers["unanswered"]))
+    return None
 
 
 def _cause_of_unanswered(events: Sequence[Finding], lost_at: dict[str, int]) -> Finding | None:
