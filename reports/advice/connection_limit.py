@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -62,12 +62,13 @@ def _read_connections(rows: Array, tally: Tally) -> None:
 
 class _Host(NamedTuple):
     """A host at a broker that closes its new connections. `refused`, `used`: rows of _CONNECTIONS in order of time.
-    `most`: the connections that it had open at once."""
+    `most`: the connections that it had open at once. `others_go_on`: those of other hosts were captured, and last."""
 
     who: tuple[int, int, int]
     refused: Sequence[dict[str, int]]
     used: Sequence[dict[str, int]]
     most: int
+    others_go_on: bool = False
 
 
 def _hosts(given: SectionInput) -> list[_Host]:
@@ -84,8 +85,12 @@ def _hosts(given: SectionInput) -> list[_Host]:
         if count >= _LEAST:
             mine = sorted(rows[who], key=lambda row: (row["first"], row["packet"]))
             host = _host(who, mine)
-            if host is not None and _goes_on(host, rows):
-                found.append(host)
+            if host is None:
+                continue
+            others = [row for other, some in rows.items() if other[1:] == who[1:] and other != who for row in some]
+            others = [row for row in others if not row["refused"]]
+            if _goes_on(host, others or host.used):
+                found.append(host._replace(others_go_on=bool(others)))
     return found
 
 
@@ -108,14 +113,10 @@ def _host(who: tuple[int, int, int], rows: Sequence[dict[str, int]]) -> _Host | 
     return _Host(who, refused, used, most)
 
 
-def _goes_on(host: _Host, rows: dict[tuple[int, int, int], list[dict[str, int]]]) -> bool:
-    """Whether connections to the broker, of another host if any is known, last longer than the closings."""
+def _goes_on(host: _Host, used: Iterable[dict[str, int]]) -> bool:
+    """Whether some connections last longer than the closings."""
     end = host.refused[-1]["first"]
-    others = [
-        row for who, some in rows.items() if who[1:] == host.who[1:] and who != host.who
-        for row in some if not row["refused"]
-    ]  # fmt: skip
-    return any(row["last"] > end and row["first"] <= end for row in others or host.used)
+    return any(row["last"] > end and row["first"] <= end for row in used)
 
 
 def _findings(given: SectionInput) -> list[Finding]:
@@ -141,10 +142,12 @@ def _finding(given: SectionInput, host: _Host) -> Finding:
     text = (
         f"broker {broker.name} closed {len(host.refused):,} new connections of host {name} at once, without an answer, "
         f"while that host had {host.most:,} open, and never more. {count:,} of them are of "
-        f"{client_words(context, holder)}{pace}; {idle:,} of these are idle since"
+        f"{client_words(context, holder)}{pace}; {'all' if idle == count else f'{idle:,}'} of these are idle since"
     )
     if hit:
         text += f". Closed were those of {hit}"
+    if host.others_go_on:
+        text += ". Connections of other hosts go on" if hit else "; connections of other hosts go on"
     clients = [client for client, _ in known if client != holder]
     parties = (*client_parties(context, holder, ip), *(Party("client", str(context.text(one))) for one in clients))
     return Finding(
@@ -165,14 +168,14 @@ CONNECTION_LIMIT = Signature(
     "an answer. The connections that the host has open go on, and so do those of other hosts. While that lasts the "
     "number of open connections of the host is the same, or one less for a moment.",
     "max.connections.per.ip, max.connections.per.ip.overrides",
-    "Close clients that are no longer used, or make one for all work: an application that makes a client for each piece "
-    "of work, and does not close it, uses up any limit. If the host needs as many, raise "
+    "Close clients that are no longer used, or make one for all work: an application that makes a client for each "
+    "piece of work, and does not close it, uses up any limit. If the host needs as many, raise "
     "`max.connections.per.ip`, or for this host `max.connections.per.ip.overrides`.",
-    f"{_LEAST} new connections of a host at least, each closed within {_SOON_NS // 1_000_000} ms of its handshake, with "
-    f"{_FEWEST} connections open or more: at {_MOST:.0%} of the closings as many as the host ever had at once, or a few "
-    f"less (1 of {_SLACK}). Clients that never got through do not count, nor does TLS where the host uses plaintext, or "
+    f"{_LEAST} new connections of a host at least, each closed within {_SOON_NS // 1_000_000} ms of its handshake, "
+    f"with {_FEWEST} connections open or more: at {_MOST:.0%} of the closings as many as the host ever had at once, or "
+    f"1 of {_SLACK} less. Clients that never got through do not count, nor does TLS where the host uses plaintext, or "
     "plaintext where it uses TLS. A full `max.connections`, and `max.connection.creation.rate`, delay connections and "
-    "do not close them. Connections that send nothing in the whole capture are not counted as open, so the limit may "
+    "do not close them. Connections that carry nothing in the whole capture are not counted as open, so the limit may "
     "be higher. No time lost is named.",
     _findings,
     (_CONNECTIONS,),

@@ -8,8 +8,7 @@
 * Error codes and unanswered requests under events that explain them: an outage, moved leaders, a rebalance, topics that
   come or go. Error codes under another one that says why (`error_meanings`).
 * Unanswered requests, and clients that connect for each message, under idle connections that the path drops, if those
-  are theirs. Unanswered requests under a limit of connections, if the broker closed most of theirs for it; and clients
-  that connect again and again, if they are of the host that has it.
+  are theirs. Unanswered requests under a limit of connections, if the broker closed those of most for it.
 * A group that falls behind under what keeps its client from reading: packets that never arrive, or a quota.
 * Advice on clients that wait, and on those that connect again, under an outage of the broker in that time: no setting
   of a client explains these.
@@ -90,10 +89,9 @@ def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: 
         elif finding.id == "lagging_group":
             cause = _cause_of_lag(finding, all_of_them)
         elif section == "advice" and finding.id in _BY_OUTAGE:
-            cause = _outage_of(finding, events) or _limit_of(finding, advice)
+            cause = _outage_of(finding, events)
         elif section == "advice" and finding.id == "connection_each_message":
-            dropped = (f for f in advice if f.id == "idle_dropped" and _clients(f) >= _clients(finding))
-            cause = next(dropped, None) or _limit_of(finding, advice)
+            cause = next((f for f in advice if f.id == "idle_dropped" and _clients(f) >= _clients(finding)), None)
         made.append((section, finding if cause is None else finding._replace(cause=cause.key)))
     return [(section, _with_effects(finding, made, context)) for section, finding in made]
 
@@ -263,14 +261,6 @@ def _unanswered_by_broker(counts: ReportCounts, context: Context) -> dict[str, i
         name = endpoint(context.address(int(columns["broker_ip"][g])), int(columns["broker_port"][g]))
         found[name] = found.get(name, 0) + int(numbers[g])
     return found
-
-
-def _limit_of(finding: Finding, advice: Sequence[Finding]) -> Finding | None:
-    """The limit that the connections of the client are over."""
-    if finding.id not in _ON_CONNECTIONS:
-        return None
-    limits = (f for f in advice if f.id == "connection_limit" and _clients(f) >= _clients(finding))
-    return next((f for f in limits if f.party("host") == finding.party("host")), None)
 
 
 def _of_lost_connections(unanswered: Finding, advice: Sequence[Finding]) -> Finding | None:
