@@ -40,6 +40,8 @@ _CONNECTIONS = CountForm(
     newest="last",
 )  # fmt: skip
 
+_COLUMNS = ("first", "last", "closed_at", "protocol", "tls_decryption", "handshake", "unanswered", "first_packet")
+
 
 def _read_connections(rows: Array, tally: Tally) -> None:
     since = rows["closed_at"] - rows["first"] - np.maximum(rows["handshake_rtt_ns"], 0)
@@ -51,7 +53,7 @@ def _read_connections(rows: Array, tally: Tally) -> None:
     at = np.flatnonzero(is_refused | is_used)
     if not len(at):
         return
-    some = rows[at]
+    some = {name: rows[name][at] for name in (*_CONNECTIONS.keys, *_COLUMNS)}
     tally.add(_CONNECTIONS.name, {name: some[name] for name in _CONNECTIONS.keys}, {
         "refused": is_refused[at], "first": some["first"], "last": some["last"], "closed_at": some["closed_at"],
         "is_tls": (some["protocol"] == P_TLS) | (some["tls_decryption"] != D_NOT_TLS),
@@ -72,6 +74,8 @@ class _Host(NamedTuple):
 
 
 def _hosts(given: SectionInput) -> list[_Host]:
+    if given.values(_CONNECTIONS.name)["refused"].sum() < _LEAST:
+        return []
     rows: dict[tuple[int, int, int], list[dict[str, int]]] = defaultdict(list)
     refusals: Counter[tuple[int, int, int]] = Counter()
     for row in rows_of(given, _CONNECTIONS):
