@@ -5,6 +5,7 @@ from __future__ import annotations
 from .advertised import ADVERTISED
 from .black_hole import BLACK_HOLE
 from .buffers import BUFFERS
+from .connection_limit import CONNECTION_LIMIT
 from .dying_members import DYING_MEMBERS
 from .expulsions import EXPULSIONS
 from .fetch_waits import FETCH_WAITS
@@ -33,6 +34,7 @@ CATALOGUE: tuple[Signature, ...] = (
     FETCH_WAITS,
     REQUEST_TIMEOUTS,
     REFUSED_PRODUCE,
+    CONNECTION_LIMIT,
     EXPULSIONS,
     DYING_MEMBERS,
     OPEN_TRANSACTIONS,

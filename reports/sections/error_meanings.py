@@ -48,6 +48,12 @@ MEANINGS: Mapping[str, Meaning] = {
     "MESSAGE_TOO_LARGE": Meaning(
         "failing", "a batch is larger than max.message.bytes of the topic, or message.max.bytes of the broker"
     ),
+    "INVALID_TIMESTAMP": Meaning(
+        "failing",
+        "timestamps of records are further from the broker's clock than message.timestamp.after.max.ms or "
+        "message.timestamp.before.max.ms of the topic: the clock of the client's host is wrong, or old data is sent "
+        "again",
+    ),
     "CORRUPT_MESSAGE": Meaning("failing", "the broker found batches damaged, or without the key of a compacted topic"),
     "INCONSISTENT_GROUP_PROTOCOL": Meaning(
         "failing", "the members of the group have no partition.assignment.strategy in common"

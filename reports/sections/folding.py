@@ -8,7 +8,7 @@
 * Error codes and unanswered requests under events that explain them: an outage, moved leaders, a rebalance, topics that
   come or go. Error codes under another one that says why (`error_meanings`).
 * Unanswered requests, and clients that connect for each message, under idle connections that the path drops, if those
-  are theirs.
+  are theirs. Unanswered requests under a limit of connections, if the broker closed those of most for it.
 * A group that falls behind under what keeps its client from reading: packets that never arrive, or a quota.
 * Advice on clients that wait, and on those that connect again, under an outage of the broker in that time: no setting
   of a client explains these.
@@ -81,7 +81,7 @@ def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: 
         elif finding.id in ("errors", "sasl_failed"):
             cause = _cause_of_errors(finding, events) or _told_by_another(finding, all_of_them)
         elif finding.id == "unanswered":
-            cause = _dropped_on_path(finding, advice) or _cause_of_unanswered(events, lost_at)
+            cause = _of_lost_connections(finding, advice) or _cause_of_unanswered(events, lost_at)
         elif section == "events":
             cause = _better_line(finding, all_of_them)
         elif finding.id == "lossy_host":
@@ -263,13 +263,14 @@ def _unanswered_by_broker(counts: ReportCounts, context: Context) -> dict[str, i
     return found
 
 
-def _dropped_on_path(unanswered: Finding, advice: Sequence[Finding]) -> Finding | None:
-    """The idle connections on which most of them were sent."""
-    dropped = [f for f in advice if f.id == "idle_dropped"]
-    count = sum(as_number(f.numbers["unanswered"]) for f in dropped)
-    if not dropped or count < _MOST * as_number(unanswered.numbers["unanswered"]):
-        return None
-    return max(dropped, key=lambda f: as_number(f.numbers["unanswered"]))
+def _of_lost_connections(unanswered: Finding, advice: Sequence[Finding]) -> Finding | None:
+    """The idle connections that the path dropped, or those over a limit, on which most of them were sent."""
+    for cause in ("idle_dropped", "connection_limit"):
+        lost = [f for f in advice if f.id == cause]
+        count = sum(as_number(f.numbers["unanswered"]) for f in lost)
+        if lost and count >= _MOST * as_number(unanswered.numbers["unanswered"]):
+            return max(lost, key=lambda f: as_number(f.numbers["unanswered"]))
+    return None
 
 
 def _cause_of_unanswered(events: Sequence[Finding], lost_at: dict[str, int]) -> Finding | None:

@@ -25,6 +25,7 @@ NAMED = {
     "one-connection": ["one_connection"],
     "single-records": ["single_records"],
     "refused-produce": ["refused_produce"],
+    "connection-limit": ["connection_limit"],
     "receive-buffer": ["small_buffer"],
     "black-hole": ["mtu_black_hole"],
     "black-hole-producer": ["mtu_black_hole"],
@@ -154,3 +155,20 @@ def test_refused_requests_are_those_that_the_broker_logged() -> None:
     limit = int(given["config"]["max.message.bytes"])
     assert finding.numbers["largest_passed_bytes"] < limit < finding.numbers["smallest_refused_bytes"]
     assert given["records"] < given["delivered"] == 120
+
+
+def test_connections_over_the_limit_are_those_that_the_broker_logged() -> None:
+    """Each page of report-ui leaves a connection open, and report-mail has the other two."""
+    (finding,) = found("connection-limit")
+    given = truth("connection-limit")
+    times = [datetime.fromisoformat(f"{given['date']}T{line[:12]}+00:00").timestamp() for line in given["closed"]]
+    assert finding.numbers["connections"] == len(times)
+    assert finding.begin is not None
+    assert finding.end is not None
+    assert finding.begin / 1e9 == pytest.approx(times[0], abs=0.05)
+    assert finding.end / 1e9 == pytest.approx(times[-1], abs=0.05)
+    assert finding.numbers["open"] == int(given["config"]["max.connections.per.ip"])
+    assert finding.numbers["open_of_client"] == finding.numbers["idle_of_client"] == len(given["pages"])
+    assert [party.name for party in finding.parties] == [
+        "report-ui", "10.99.0.23", "report-export", "10.99.0.11:9092",
+    ]  # fmt: skip

@@ -27,7 +27,7 @@ def read(path: Path, parts: int) -> list[str]:
 NAMES = (
     "nagle", "advertised", "one-connection", "single-records", "receive-buffer", "black-hole-producer", "fetch-wait",
     "request-timeout", "expelled-poll", "expelled-session", "open-transaction", "reconnects", "slow-follower",
-    "hot-leader", "lagging-group", "refused-produce", "idle-dropped", "dying", "advertised-moved",
+    "hot-leader", "lagging-group", "refused-produce", "idle-dropped", "dying", "advertised-moved", "connection-limit",
 )  # fmt: skip
 
 

@@ -58,6 +58,7 @@ def test_a_listener_that_never_answers_is_no_stop() -> None:
         ("advice/dying", "group_rebalanced", "dying_members"),
         ("events/firewall", "lossy_host", "hosts_cut_off"),
         ("advice/idle-dropped", "unanswered", "idle_dropped"),
+        ("advice/connection-limit", "unanswered", "connection_limit"),
     ],
 )
 def test_the_same_trouble_is_one_line(name: str, finding: str, cause: str) -> None:
