@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kafkatap.dissector.framing.connections import PROTOCOL_KAFKA, PROTOCOL_TLS
+from kafkatap.kernels.arrays import taken
 from kafkatap.reports.batch import (
     CONNECTION_ROW,
     D_FAILED_HANDSHAKE,
@@ -125,7 +126,8 @@ class EndedConnections:
         client = np.maximum(known["client"], 0)
         first = 2 * np.arange(len(known))
         for prefix, direction in (("client_", client), ("broker_", 1 - client)):
-            sent, more = part.ended_directions[first + direction], part.ended_recoveries[first + direction]
+            sent = taken(part.ended_directions, first + direction)
+            more = taken(part.ended_recoveries, first + direction)
             for name in _OF_DIRECTION:
                 rows[prefix + name] = sent[name]
             rows[prefix + "duplicates"] = sent["duplicate_packets"]
@@ -135,7 +137,7 @@ class EndedConnections:
                 np.maximum(sent["next"], more["sent"]) - sent["acked"], 0
             )
             rows[prefix + "bytes"] = sent["bytes"] - sent["retransmitted_bytes"] - sent["stray_bytes"]
-        mine, more = part.ended_directions[first + client], part.ended_recoveries[first + client]
+        mine, more = taken(part.ended_directions, first + client), taken(part.ended_recoveries, first + client)
         is_lost = more["copy_end"] != 0
         rows["client_lost_bytes"] = np.where(is_lost, np.maximum(mine["next"] - more["copy_from"], 0), 0)
         rows["client_lost_at"] = np.where(is_lost, more["copy_at"], 0)

@@ -347,7 +347,7 @@ class Engine:
     def _add_ended(self, ended: EndedConnections, part: Assembled) -> None:
         numbers = part.ended
         both = (2 * numbers[:, None] + (0, 1)).reshape(-1)
-        known, streams = self.dissector.connections[numbers], taken(self.dissector.streams, both)
+        known, streams = taken(self.dissector.connections, numbers), taken(self.dissector.streams, both)
         tls = None
         if self.tls.tracked:
             from .tls.columns import tls_rows  # only captures with TLS need it

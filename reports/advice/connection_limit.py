@@ -12,7 +12,7 @@ from .. import units
 from ..batch import D_NOT_TLS, H_COMPLETE, H_NOT_CAPTURED, P_FOREIGN, P_KAFKA, P_TLS, Array
 from ..counting.count_table import MAX, MIN, SUM
 from ..findings import ERROR, Finding, Party
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..questions.count_forms import ADDRESS, CONNECTION_ROWS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
@@ -31,16 +31,21 @@ _MOST, _SLACK = 0.9, 20
 #: Victims in the line by name.
 _NAMED = 3
 
-_CONNECTIONS = CountForm(
+#: Connections that a broker closed at once (`refused`), that carried an answer (`used`), or an exchange.
+CONNECTIONS = CountForm(
     "advice.connections",
     {"connection": NUMBER, "client_id": TEXT, "client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER},
-    {"refused": SUM, "first": MIN, "last": MAX, "closed_at": MAX, "is_tls": SUM, "is_whole": SUM, "unanswered": SUM,
-     "packet": MIN},
+    {"refused": SUM, "used": SUM, "first": MIN, "last": MAX, "closed_at": MAX, "by_client": SUM, "is_tls": SUM,
+     "is_whole": SUM, "exchanges": SUM, "unanswered": SUM, "packet": MIN},
     {"connection": -1, "client_id": OTHER, "client_ip": -1, "broker_ip": -1, "broker_port": -1},
     newest="last",
+    rows=CONNECTION_ROWS,
 )  # fmt: skip
 
-_COLUMNS = ("first", "last", "closed_at", "protocol", "tls_decryption", "handshake", "unanswered", "first_packet")
+_COLUMNS = (
+    "first", "last", "closed_at", "closed_by", "protocol", "tls_decryption", "handshake", "exchanges", "unanswered",
+    "first_packet",
+)  # fmt: skip
 
 
 def _read_connections(rows: Array, tally: Tally) -> None:
@@ -50,20 +55,22 @@ def _read_connections(rows: Array, tally: Tally) -> None:
         & (since <= _SOON_NS) & (rows["protocol"] != P_FOREIGN)
     )  # fmt: skip
     is_used = (rows["broker_bytes"] > 0) & ((rows["protocol"] == P_KAFKA) | (rows["protocol"] == P_TLS))
-    at = np.flatnonzero(is_refused | is_used)
+    at = np.flatnonzero(is_refused | is_used | ((rows["protocol"] == P_KAFKA) & (rows["exchanges"] > 0)))
     if not len(at):
         return
-    some = {name: rows[name][at] for name in (*_CONNECTIONS.keys, *_COLUMNS)}
-    tally.add(_CONNECTIONS.name, {name: some[name] for name in _CONNECTIONS.keys}, {
-        "refused": is_refused[at], "first": some["first"], "last": some["last"], "closed_at": some["closed_at"],
+    some = {name: rows[name][at] for name in (*CONNECTIONS.keys, *_COLUMNS)}
+    tally.add(CONNECTIONS.name, {name: some[name] for name in CONNECTIONS.keys}, {
+        "refused": is_refused[at], "used": is_used[at],
+        "first": some["first"], "last": some["last"], "closed_at": some["closed_at"],
+        "by_client": some["closed_by"] == 0,
         "is_tls": (some["protocol"] == P_TLS) | (some["tls_decryption"] != D_NOT_TLS),
-        "is_whole": some["handshake"] != H_NOT_CAPTURED, "unanswered": some["unanswered"],
-        "packet": some["first_packet"],
+        "is_whole": some["handshake"] != H_NOT_CAPTURED, "exchanges": some["exchanges"],
+        "unanswered": some["unanswered"], "packet": some["first_packet"],
     })  # fmt: skip
 
 
 class _Host(NamedTuple):
-    """A host at a broker that closes its new connections. `refused`, `used`: rows of _CONNECTIONS in order of time.
+    """A host at a broker that closes its new connections. `refused`, `used`: rows of CONNECTIONS in order of time.
     `most`: the connections that it had open at once. `others_go_on`: those of other hosts were captured, and last."""
 
     who: tuple[int, int, int]
@@ -74,11 +81,11 @@ class _Host(NamedTuple):
 
 
 def _hosts(given: SectionInput) -> list[_Host]:
-    if given.values(_CONNECTIONS.name)["refused"].sum() < _LEAST:
+    if given.values(CONNECTIONS.name)["refused"].sum() < _LEAST:
         return []
     rows: dict[tuple[int, int, int], list[dict[str, int]]] = defaultdict(list)
     refusals: Counter[tuple[int, int, int]] = Counter()
-    for row in rows_of(given, _CONNECTIONS):
+    for row in rows_of(given, CONNECTIONS):
         if row["connection"] == -1:
             return []  # there were too many to keep each: how many are open at a time is not known
         who = row["client_ip"], row["broker_ip"], row["broker_port"]
@@ -92,7 +99,7 @@ def _hosts(given: SectionInput) -> list[_Host]:
             if host is None:
                 continue
             others = [row for other, some in rows.items() if other[1:] == who[1:] and other != who for row in some]
-            others = [row for row in others if not row["refused"]]
+            others = [row for row in others if row["used"]]
             if _goes_on(host, others or host.used):
                 found.append(host._replace(others_go_on=bool(others)))
     return found
@@ -100,7 +107,7 @@ def _hosts(given: SectionInput) -> list[_Host]:
 
 def _host(who: tuple[int, int, int], rows: Sequence[dict[str, int]]) -> _Host | None:
     """None if the connections that it has open do not explain that others are closed."""
-    used = [row for row in rows if not row["refused"]]
+    used = [row for row in rows if row["used"]]
     kinds, clients = {row["is_tls"] > 0 for row in used}, {row["client_id"] for row in used}
     # Plaintext to a port for TLS is closed as well, and so is a client that never got through.
     refused = [row for row in rows if row["refused"] and ((row["is_tls"] > 0) in kinds or row["client_id"] == -1)]
@@ -182,7 +189,7 @@ CONNECTION_LIMIT = Signature(
     "do not close them. Connections that carry nothing in the whole capture are not counted as open, so the limit may "
     "be higher. No time lost is named.",
     _findings,
-    (_CONNECTIONS,),
+    (CONNECTIONS,),
     read_connections=_read_connections,
     label="refused",
 )

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from functools import cache
 from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 
+from kafkatap.kernels.arrays import is_among
+
 from .. import units
-from ..batch import P_KAFKA, Array
-from ..counting.count_table import LATEST, MAX, MIN, SUM
+from ..batch import Array
+from ..counting.count_table import LATEST, MAX, SUM
 from ..findings import WARNING, Finding, Party
 from ..groups.group_requests import Partition, assigned_partitions, read_assignment
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..questions.count_forms import NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
+from .connection_limit import CONNECTIONS
 from .expulsions import EXPULSIONS
 from .member_events import EXPELLED, FENCED, JOINED, KINDS, LAST, LEFT, OWNS, SYNCED, member_events
 from .parties import broker_party, client_option, client_parties
 from .signature import Signature
-from .sums import exchanges_of_clients, rows_of
+from .sums import dict_rows, exchanges_of_clients, rows_of
 
 #: Of one group. One or two may be a deployment.
 _LEAST = 3
@@ -37,13 +40,6 @@ _NAMED = 3
 #: Responses with more partitions are those of tools.
 _MOST_PARTITIONS = 1000
 
-_CONNECTIONS = CountForm(
-    "advice.members-connections",
-    {"client_id": TEXT, "client_ip": ADDRESS, "connection": NUMBER},
-    {"connections": SUM, "exchanges": SUM, "first": MIN, "last": MAX, "closed_at": MAX},
-    {"client_id": OTHER, "client_ip": -1, "connection": -1},
-    newest="last",
-)
 #: The offsets that OffsetFetch responses have.
 _COMMITTED = CountForm(
     "advice.members-committed",
@@ -65,17 +61,6 @@ def _read(gathered: Gathered, tally: Tally) -> None:
         keys["connection"] = gathered.column("connection")[rows.exchange]
         times = gathered.column("response_last")[rows.exchange]
         tally.add(_COMMITTED.name, keys, {"responses": 1, "time": times, "offset": rows["offset"]})
-
-
-def _read_connections(rows: Array, tally: Tally) -> None:
-    at = np.flatnonzero((rows["protocol"] == P_KAFKA) & (rows["exchanges"] > 0))
-    if len(at):
-        mine = rows[at]
-        closed = np.where(mine["closed_by"] == 0, mine["closed_at"], 0)
-        tally.add(_CONNECTIONS.name, {name: mine[name] for name in _CONNECTIONS.keys}, {
-            "connections": 1, "exchanges": mine["exchanges"], "first": mine["first"], "last": mine["last"],
-            "closed_at": closed,
-        })  # fmt: skip
 
 
 class _Life:
@@ -146,18 +131,21 @@ def _read_assignments(given: SectionInput, lives: Sequence[_Life], events: Array
 
 
 class _Connections:
-    """When connections began and ended, by client."""
+    """When the connections of some clients began and ended."""
 
-    def __init__(self, given: SectionInput) -> None:
-        self.closed: dict[int, int] = {}
+    def __init__(self, given: SectionInput, clients: Set[tuple[int, int]]) -> None:
+        self.closed: dict[int, int] = {}  # when the client closed them, by their keys; 0: it did not
         self._left_out = Counter[tuple[int, int]]()
         self._left_out.subtract(exchanges_of_clients(given))
         spans: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-        for row in rows_of(given, _CONNECTIONS):
-            self.closed[row["connection"]] = row["closed_at"]
-            end = row["closed_at"] if row["closed_at"] > 0 else row["last"]
-            spans[row["client_id"], row["client_ip"]].append((row["first"], end))
-            self._left_out[row["client_id"], row["client_ip"]] += row["exchanges"]
+        columns = given.keys(CONNECTIONS.name) | given.values(CONNECTIONS.name)
+        at = np.flatnonzero((columns["exchanges"] > 0) & is_among(columns["client_id"], [one for one, _ in clients]))
+        for row in dict_rows({name: column[at] for name, column in columns.items()}):
+            client = row["client_id"], row["client_ip"]
+            closed = row["closed_at"] if row["by_client"] else 0
+            self.closed[row["connection"]] = closed
+            spans[client].append((row["first"], closed if closed > 0 else row["last"]))
+            self._left_out[client] += row["exchanges"]
         self._firsts: dict[tuple[int, int], list[int]] = {}
         self._latest: dict[tuple[int, int], list[int]] = {}  # the last end of those that began until then
         for client, mine in spans.items():
@@ -177,7 +165,7 @@ class _Connections:
 
 def _find_dead(given: SectionInput, groups: dict[int, list[_Life]]) -> None:
     """Note which members died. Their group must go on, so that the end of a capture, or of a group, is no death."""
-    connections = _Connections(given)
+    connections = _Connections(given, {life.client for lives in groups.values() for life in lives})
     last = {(row["group"], row["member"]): row["last"] for row in rows_of(given, LAST)}
     for group, lives in groups.items():
         *_, second, latest = sorted((0, 0, *(life.asked for life in lives)))
@@ -259,6 +247,8 @@ def _stopped_ns(lives: Sequence[_Life], dead: Sequence[_Life]) -> int:
 def _findings(given: SectionInput) -> Iterator[Finding]:
     events = member_events(given, EXPULSIONS, *KINDS)
     groups = _lives(events)
+    if not groups:
+        return
     _find_dead(given, groups)
     for group, lives in groups.items():
         dead = sorted((life for life in lives if life.died), key=lambda life: life.died)
@@ -339,9 +329,8 @@ DYING_MEMBERS = Signature(
     "common if all dead members had it, or all but one, nobody else had it for as long, and its committed offset "
     "stays. The time lost is how long partitions of dead members had no member.",
     lambda given: list(_findings(given)),
-    (_CONNECTIONS, _COMMITTED),
+    (CONNECTIONS, _COMMITTED),
     _read,
-    _read_connections,
     facts=("fetched offset", "fetched offset of group"),
     label="members die",
 )  # fmt: skip

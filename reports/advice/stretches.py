@@ -15,7 +15,7 @@ from kafkatap.dissector.dtypes import ANSWERED, EXCHANGE, NO_TIME, UNANSWERED
 from kafkatap.kernels import helper, kernel
 
 from ..counting.count_table import LATEST, MAX, MIN, SUM, CountArrays, claim_row, has_room
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..questions.count_forms import ADDRESS, CONNECTION_ROWS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.section import BatchCount, SectionInput
 from .sums import rows_of
 
@@ -41,11 +41,12 @@ STRETCHES = CountForm(
     },
     {"connection": -1, "part": -1, **OTHERS},
     newest="last",
+    rows=CONNECTION_ROWS,
 )
 #: The latest part of each connection, which the next messages may belong to.
 LATEST_PARTS = CountForm(
     "advice.latest-parts", {"connection": NUMBER}, {"is_part": MAX, "last": MAX, "part": LATEST}, {"connection": -1},
-    newest="last",
+    newest="last", rows=CONNECTION_ROWS,
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, WAITS
 from kafkatap.kernels.arrays import is_among
 
+from ..batch import Array
 from ..counting import tally
 from ..counting.rollup import group_columns, roll_up
 from ..questions.count_forms import CountForm
@@ -92,6 +93,10 @@ def exchanges_of_clients(given: SectionInput) -> Counter[Client]:
 
 def rows_of(given: SectionInput, form: CountForm) -> Iterator[dict[str, int]]:
     """The rows of a form, keys and values by name."""
-    columns = given.keys(form.name) | given.values(form.name)
+    return dict_rows(given.keys(form.name) | given.values(form.name))
+
+
+def dict_rows(columns: Mapping[str, Array]) -> Iterator[dict[str, int]]:
+    """The rows of some columns (int64), by name."""
     for row in zip(*(column.tolist() for column in columns.values()), strict=True):
         yield dict(zip(columns, row, strict=True))

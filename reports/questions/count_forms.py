@@ -19,7 +19,7 @@ class CountForm(NamedTuple):
     """`keys`: the kind of each key column. `values`: SUM, MIN, MAX or LATEST by name. Rows with little of the first
     value are small. `newest`: a value by which the smallest of rows with the same first value are small, such as the
     last time. Without it, rows that came later are. `other`: the key columns of small rows once there are too many:
-    OTHER, or a number. `metrics`: values with a histogram.
+    OTHER, or a number. `metrics`: values with a histogram. `rows`: the most rows, if fewer than `--max-names`.
     """
 
     name: str
@@ -28,7 +28,11 @@ class CountForm(NamedTuple):
     other: Mapping[str, int]
     metrics: tuple[str, ...] = ()
     newest: str = ""
+    rows: int | None = None
 
+
+#: `CountForm.rows` of forms with a row for each connection, which are looked at one by one.
+CONNECTION_ROWS = 50_000
 
 #: In `CountForm.other`: the text "(other)".
 OTHER = -2

@@ -24,7 +24,7 @@ from .section import BatchCounter
 #: Exchanges, and facts, that are gathered before they are counted: few enough that they stay in the caches.
 _EXCHANGES, _FACTS = 1 << 13, 1 << 18
 #: The same of notable exchanges: these are few, and to begin to count them costs more than cache misses do.
-_NOTABLE = 1 << 15
+_NOTABLE = 1 << 14
 #: Events of a section that are kept: the latest.
 EVENTS = 1_000_000
 
@@ -139,8 +139,10 @@ class SectionCounts:
 
     def _limit(self, forms: Iterable[str]) -> None:
         for name in forms:
-            if len(self.forms[name]) > self._names:
-                self.forms[name] = self.forms[name].without_small_rows(self._names, self._other())
+            counts = self.forms[name]
+            rows = min(self._names, counts.form.rows or self._names)
+            if len(counts) > rows:
+                self.forms[name] = counts.without_small_rows(rows, self._other())
 
     def note(self, section: str, events: Array) -> None:
         """Add events of a section."""
