@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+
 import numpy as np
 
 from kafkatap.kernels.arrays import taken
@@ -9,11 +11,12 @@ from kafkatap.kernels.arrays import taken
 from ..batch import H_COMPLETE, P_KAFKA, Array
 from ..counting.count_table import MAX, MIN, SUM
 from ..findings import ERROR, Finding
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..questions.count_forms import NUMBER, CountForm
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
+from .stretches import OTHERS, WHO, Connection, stretches_of
 from .sums import rows_of
 
 #: A lost packet is repaired by its first or second copy. Three copies that are lost too take 1.4 s on Linux.
@@ -26,13 +29,15 @@ _MSS = 1_460
 #: A connection begins with a few small messages (ApiVersions, SASL, Metadata), and is stuck at the first large one:
 #: what was acknowledged until then is less than so many segments.
 _BEFORE = 8
+_PACKETS = 10
 
 _FORM = CountForm(
     "advice.stuck",
-    {"client_id": TEXT, "client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER, "is_broker": NUMBER},
+    {"connection": NUMBER, **WHO, "is_broker": NUMBER},
     {"connections": SUM, "retransmissions": SUM, "stuck_bytes": SUM, "lasts_ns": SUM, "segment_bytes": MAX,
      "passed_bytes": SUM, "first": MIN, "last": MAX, "packet": MIN},
-    {"client_id": OTHER, "client_ip": -1, "broker_ip": -1, "broker_port": -1, "is_broker": -1},
+    {"connection": -1, **OTHERS, "is_broker": -1},
+    newest="last",
 )  # fmt: skip
 _NUMBERS = ("connections", "retransmissions", "segment_bytes", "stuck_bytes", "lasts_ns")
 
@@ -60,23 +65,49 @@ def _read_connections(rows: Array, tally: Tally) -> None:
         })  # fmt: skip
 
 
+def _stuck(given: SectionInput) -> dict[tuple[int, int, bool], list[dict[str, int]]]:
+    """The connections that are stuck, by client and by who sends."""
+    rows = [row for row in rows_of(given, _FORM) if row["connection"] != -1]
+    connections, _ = stretches_of(given, {(row["client_ip"], row["broker_ip"]) for row in rows})
+    found: dict[tuple[int, int, bool], list[dict[str, int]]] = defaultdict(list)
+    for row in rows:
+        one = connections.get(row["connection"])
+        if one is not None and _is_first_large(row, one):
+            found[row["client_id"], row["client_ip"], row["is_broker"] > 0].append(row)
+    return found
+
+
+def _is_first_large(row: dict[str, int], one: Connection) -> bool:
+    """Whether a large message may be the first one of its connection, and not what came after a pause: a device on the
+    path may have forgotten the connection meanwhile."""
+    has_paused = any(stretch.answered for stretch in one.stretches[:-1]) and not one.stretches[-1].answered
+    has_passed = max(stretch.largest_request for stretch in one.stretches) >= row["segment_bytes"]
+    return not has_paused and (row["is_broker"] > 0 or not has_passed)
+
+
 def _findings(given: SectionInput) -> list[Finding]:
     context = given.context
     made = []
-    for row in rows_of(given, _FORM):
-        who = client_words(context, row["client_id"], row["client_ip"])
-        broker = broker_party(context, row["broker_ip"], row["broker_port"])
-        path = f"from {broker.name} to {who}" if row["is_broker"] else f"from {who} to {broker.name}"
-        many = "1 connection is" if row["connections"] == 1 else f"{row['connections']:,} connections are"
+    for (client_id, client_ip, is_broker), rows in _stuck(given).items():
+        who = client_words(context, client_id, client_ip)
+        lost = Counter[tuple[int, int]]()
+        for row in rows:
+            lost[row["broker_ip"], row["broker_port"]] += row["lasts_ns"]
+        brokers = [broker_party(context, *end) for end, _ in lost.most_common()]
+        at = brokers[0].name + (f" and {len(brokers) - 1:,} more" if len(brokers) > 1 else "")
+        path = f"from {at} to {who}" if is_broker else f"from {who} to {at}"
+        many = "1 connection is" if len(rows) == 1 else f"{len(rows):,} connections are"
+        sums = {name: sum(row[name] for row in rows) for name in _NUMBERS}
+        sums["segment_bytes"] = max(row["segment_bytes"] for row in rows)
         text = (
-            f"packets of the full size do not arrive {path}: {many} stuck at segments of {row['segment_bytes']:,} "
-            f"bytes, sent again {row['retransmissions']:,} times, while smaller ones pass"
+            f"packets of the full size do not arrive {path}: {many} stuck at segments of {sums['segment_bytes']:,} "
+            f"bytes, sent again {sums['retransmissions']:,} times, while smaller ones pass"
         )
         made.append(Finding(
-            BLACK_HOLE.id, ERROR, BLACK_HOLE.label, text, row["lasts_ns"], row["first"], row["last"],
-            {name: row[name] for name in _NUMBERS}, (row["packet"],),
-            (*client_parties(context, row["client_id"], row["client_ip"]), broker), BLACK_HOLE.setting,
-            BLACK_HOLE.remedy, (("sections", "connections"), *client_option(context, row["client_id"])),
+            BLACK_HOLE.id, ERROR, BLACK_HOLE.label, text, sums["lasts_ns"], min(row["first"] for row in rows),
+            max(row["last"] for row in rows), sums, tuple(sorted(row["packet"] for row in rows)[:_PACKETS]),
+            (*client_parties(context, client_id, client_ip), *brokers), BLACK_HOLE.setting,
+            BLACK_HOLE.remedy, (("sections", "connections"), *client_option(context, client_id)),
         ))  # fmt: skip
     return made
 
@@ -93,10 +124,13 @@ BLACK_HOLE = Signature(
     "or set `net.ipv4.tcp_mtu_probing=1` on both ends.",
     f"{_LEAST} retransmissions or more in one direction, all of them of {_FULL:.0%} of the MSS or more: what was lost "
     "by chance is repaired by its first copies. Their bytes are not acknowledged when the connection ends, and what "
-    f"was acknowledged before is less than {_BEFORE} such segments, so the large ones never passed. It needs the "
-    "handshake, and a capture on the sender's side of the hole. Time lost is that of the connections.",
+    f"was acknowledged before is less than {_BEFORE} such segments, so the large ones never passed. No request of the "
+    "connection that was as large was answered before, and there was no pause before: after one, a device on the path "
+    "may have forgotten the connection. It needs the handshake, and a capture on the sender's side of the hole. Time "
+    "lost is that of the connections.",
     _findings,
     (_FORM,),
     read_connections=_read_connections,
+    follows=("idle_dropped",),
     label="path broken",
 )

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import units
-from ..batch import Array, Context
-from ..counting.count_table import MAX, SUM
+from ..batch import H_NOT_CAPTURED, Array, Context
+from ..counting.count_table import MAX, MIN, SUM
 from ..findings import ERROR, Finding
 from ..questions.count_forms import NUMBER, CountForm
 from ..questions.section import SectionInput
@@ -25,6 +25,7 @@ from .stretches import (
     STRETCHES,
     WHO,
     Connection,
+    Stretch,
     pauses,
     stretches_of,
 )
@@ -41,7 +42,7 @@ _PACKETS = 10
 _STUCK = CountForm(
     "advice.stuck-connections",
     {"connection": NUMBER, "by_broker": NUMBER, **WHO},
-    {"connections": SUM, "last": MAX, "unacknowledged": SUM, "exchanges": SUM},
+    {"connections": SUM, "first": MIN, "last": MAX, "unacknowledged": SUM, "exchanges": SUM, "was_open": SUM},
     {"connection": -1, "by_broker": -1, **OTHERS},
     newest="last",
 )  # fmt: skip
@@ -60,13 +61,15 @@ def _read_connections(rows: Array, tally: Tally) -> None:
         some, last, stuck = some[some["last"] <= last], last[some["last"] <= last], stuck[at][some["last"] <= last]
         keys = {name: some[name] for name in ("connection", *WHO)} | {"by_broker": number}
         tally.add(_STUCK.name, keys, {
-            "connections": 1, "last": last, "unacknowledged": stuck, "exchanges": some["exchanges"],
+            "connections": 1, "first": some["first"], "last": last, "unacknowledged": stuck,
+            "exchanges": some["exchanges"], "was_open": some["handshake"] == H_NOT_CAPTURED,
         })  # fmt: skip
 
 
 class _Drop(NamedTuple):
     """A connection of which nothing arrived after a pause. `begin`: its first message that did not. `idle_since`: its
-    last one that did. `last`: the last copy. `until`: when its client made another one, or gave it up, or `last`."""
+    last one that did; or the begin of the capture, if it was open then and carried nothing (`is_longer`). `last`: the
+    last copy. `until`: when its client made another one, or gave it up, or `last`."""
 
     begin: int
     idle_since: int
@@ -77,6 +80,7 @@ class _Drop(NamedTuple):
     requests: int
     unanswered: int
     packet: int
+    is_longer: bool = False
 
     @property
     def idle_ns(self) -> int:
@@ -116,7 +120,7 @@ def _paths(given: SectionInput) -> list[_Path]:
     between: dict[tuple[int, int], dict[int, Connection]] = defaultdict(dict)
     for number, one in connections.items():
         between[one.client_ip, one.broker_ip][number] = one
-    found = [_path(hosts, rows, between[hosts], known_since) for hosts, rows in stuck.items()]
+    found = [_path(hosts, rows, between[hosts], known_since, given.context.first) for hosts, rows in stuck.items()]
     paths = sorted(path for path in found if path is not None)
     made: list[_Path] = []
     for path in sorted(paths, key=lambda path: -len(path.drops)):
@@ -134,15 +138,20 @@ def _paths(given: SectionInput) -> list[_Path]:
 
 
 def _path(
-    hosts: tuple[int, int], rows: Sequence[dict[str, int]], connections: Mapping[int, Connection], known_since: int
+    hosts: tuple[int, int],
+    rows: Sequence[dict[str, int]],
+    connections: Mapping[int, Connection],
+    known_since: int,
+    start: int | None,
 ) -> _Path | None:
-    """The drops between two hosts; None without, and if they have another reason than a timeout."""
+    """The drops between two hosts; None without, and if they have another reason than a timeout. `start`: of the
+    capture."""
     drops, busy = [], []
     for row in rows:
         one = connections.get(row["connection"])
         if one is None or sum(stretch.requests for stretch in one.stretches) < row["exchanges"]:
             continue  # a selection leaves requests out, and the pauses may have had traffic in them
-        drop = _drop(row, one, connections)
+        drop = _drop(row, one, connections, start)
         if drop is None:
             busy.append((one.stretches[-1].last, row["last"]))
         elif _others_pass(drop, row["connection"], connections):
@@ -163,9 +172,16 @@ def _path(
     return path if path.has_timeout else None
 
 
-def _drop(row: dict[str, int], one: Connection, connections: Mapping[int, Connection]) -> _Drop | None:
-    """What became of a stuck connection; None if it did not pause before."""
+def _drop(
+    row: dict[str, int], one: Connection, connections: Mapping[int, Connection], start: int | None
+) -> _Drop | None:
+    """What became of a stuck connection; None if it did not pause before. `start`: of the capture."""
     stretches = one.stretches
+    is_first = row["was_open"] > 0 and row["first"] >= stretches[0].first and not stretches[0].answered
+    if is_first and start is not None and stretches[0].first > start + PAUSE_NS and not row["by_broker"]:
+        stretches = [Stretch(start, start, 0, 1, 0, 0, 0, 0), *stretches]  # nothing was sent on it since the start
+    else:
+        is_first = False
     if row["by_broker"]:
         at = len(stretches) - 1
         is_stuck = not stretches[at].requests and stretches[at].response_bytes <= row["unacknowledged"]
@@ -186,7 +202,7 @@ def _drop(row: dict[str, int], one: Connection, connections: Mapping[int, Connec
     requests = sum(stretch.requests for stretch in stretches[at:]) or stretches[at].answered
     return _Drop(
         begin, stretches[at - 1].last, row["last"], until, again is not None and again.answered > 0, who, requests,
-        sum(stretch.unanswered for stretch in stretches[at:]), stretches[at].packet,
+        sum(stretch.unanswered for stretch in stretches[at:]), stretches[at].packet, is_first,
     )  # fmt: skip
 
 
@@ -217,6 +233,7 @@ def _finding(context: Context, path: _Path) -> Finding:
     if path.passed_ns:
         shorter = f"pauses of up to {units.duration(path.passed_ns)} do no harm"
     pause = units.duration(min(idle)) + (f" to {units.duration(max(idle))}" if max(idle) > min(idle) else "")
+    pause += " or more" if any(drop.is_longer for drop in drops) else ""
     were = "request was" if requests == 1 else "requests were"
     text = (
         f"idle connections are dropped on the path without a RST: {count:,} of {names} to {at}, after pauses of "
@@ -256,9 +273,10 @@ IDLE_DROPS = Signature(
     "the timeout. Or raise the idle timeout of the device, and let it answer with a RST.",
     f"{_LEAST} connections of two hosts are stuck so, with {_COPIES} copies or more in {units.duration(_STUCK_NS)} or "
     f"more, each after a pause of more than {units.duration(PAUSE_NS)}, and longer than any that a connection of these "
-    "hosts survived meanwhile. Other connections of theirs carried replies while each was stuck, and none was stuck "
-    "without a pause: otherwise the host or the path is gone. It needs a capture between the sender and the device. "
-    "Time lost is from the first message until the client connects again, or the last copy.",
+    "hosts survived meanwhile. A connection that was open before the capture, and carried nothing in it until then, "
+    "paused at least since its begin. Other connections of theirs carried replies while each was stuck, and none was "
+    "stuck without a pause: otherwise the host or the path is gone. It needs a capture between the sender and the "
+    "device. Time lost is from the first message until the client connects again, or the last copy.",
     _findings,
     (STRETCHES, LATEST_PARTS, _STUCK),
     read_connections=_read_connections,

@@ -26,6 +26,7 @@ PAUSE_NS = 6_000_000_000
 WHO = {"client_id": TEXT, "client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER}
 OTHERS = {"client_id": OTHER, "client_ip": -1, "broker_ip": -1, "broker_port": -1}
 #: `part`: the time at which a part begins. `is_part`: 1, so that `last` says which rows are small.
+#: `largest_request`: the most bytes of one that was answered.
 STRETCHES = CountForm(
     "advice.stretches",
     {"connection": NUMBER, "part": NUMBER, **WHO},
@@ -38,6 +39,7 @@ STRETCHES = CountForm(
         "unanswered": SUM,
         "response_bytes": SUM,
         "packet": MIN,
+        "largest_request": MAX,
     },
     {"connection": -1, "part": -1, **OTHERS},
     newest="last",
@@ -53,7 +55,7 @@ LATEST_PARTS = CountForm(
 class Stretch(NamedTuple):
     """`requests`: how many it has. `answered`: messages in it to which the other end replied, or that are replies.
     `unanswered`: requests without a response that were not in flight at the end. `response_bytes`: of replies that came
-    after a pause. `packet`: the first."""
+    after a pause. `packet`: the first. `largest_request`: bytes of the largest one that was answered."""
 
     first: int
     last: int
@@ -62,6 +64,7 @@ class Stretch(NamedTuple):
     unanswered: int
     response_bytes: int
     packet: int
+    largest_request: int
 
 
 class Connection(NamedTuple):
@@ -106,6 +109,8 @@ def _add_message(e, begin, end, requests, answered, response_bytes, probe, parts
     values[at + 6] += response_bytes
     if e.request_packet_first > 0:
         values[at + 7] = min(values[at + 7], e.request_packet_first)
+    if e.outcome == ANSWERED:
+        values[at + 8] = max(values[at + 8], np.int64(e.request_bytes) + 4)
 
 
 @kernel(np.int64, CountArrays, CountArrays, EXCHANGE, int)
@@ -156,6 +161,7 @@ def _joined(rows: list[dict[str, int]]) -> Connection:
                 last.first, max(last.last, one.last), last.requests + one.requests, last.answered + one.answered,
                 last.unanswered + one.unanswered,
                 last.response_bytes + one.response_bytes, min(last.packet, one.packet),
+                max(last.largest_request, one.largest_request),
             )  # fmt: skip
             found[-1] = one
         else:
