@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,11 +130,12 @@ class _Writer(NamedTuple):
 
 
 class _Hold(NamedTuple):
-    """A reader that stopped at an offset of a partition. `end`: when the transaction ended, or the last response that
-    shows it as open."""
+    """A reader that stopped at an offset of a partition. `topic`: its name, if `place` has the id. `end`: when the
+    transaction ended, or the last response that shows it as open."""
 
     reader: tuple[int, int]
     place: tuple[str, int, int]
+    topic: str
     begin: int
     end: int
     is_open: bool
@@ -165,7 +167,8 @@ def _found(given: SectionInput) -> list[tuple[Finding, list[_Hold]]]:
     ends = events_of_kind(given, OPEN_TRANSACTIONS, _ENDED)
     for row in rows_of(given, _HELD):
         place = (given.context.topic(row["topic"], row["topic_id"]) or "?", row["partition"], row["stable_offset"])
-        writer, begin, end, is_open = writers.get(place), row["first"], row["last"], True
+        known = _named(place, row, writers)
+        writer, begin, end, is_open = writers.get(known), row["first"], row["last"], True
         if writer is not None:
             begin = max(begin, writer.begin)
             ended = ends["time"][(ends["v0"] == writer.producer_id) & (ends["time"] >= writer.begin)]
@@ -173,9 +176,23 @@ def _found(given: SectionInput) -> list[tuple[Finding, list[_Hold]]]:
             end = end if is_open else int(ended[0])
         if end - begin >= _LEAST_NS:
             held = row["high_watermark"] - row["stable_offset"]
-            hold = _Hold((row["client_id"], row["client_ip"]), place, begin, end, is_open, held, row["packet"])
+            hold = _Hold(
+                (row["client_id"], row["client_ip"]), place, known[0], begin, end, is_open, held, row["packet"]
+            )
             holds[None if writer is None else writer.who].append(hold)
     return [(_finding(given, writer, found), found) for writer, found in holds.items()]
+
+
+def _named(
+    place: tuple[str, int, int], row: dict[str, int], writers: Mapping[tuple[str, int, int], _Writer]
+) -> tuple[str, int, int]:
+    """A place with the topic's name. Fetch requests have ids of topics, Produce requests names: if no Metadata with
+    both was captured, the only transaction that began at this offset of this partition, before the reader came there,
+    says which topic it is."""
+    if row["topic"] >= 0 or place in writers:
+        return place
+    same = [one for one, writer in writers.items() if one[1:] == place[1:] and writer.begin <= row["last"]]
+    return same[0] if len(same) == 1 else place
 
 
 def _writers(given: SectionInput) -> dict[tuple[str, int, int], _Writer]:
@@ -194,13 +211,15 @@ def _finding(given: SectionInput, writer: _Writer | None, holds: list[_Hold]) ->
     context = given.context
     longest: dict[tuple[object, ...], int] = {}  # by reader and transaction: over its partitions
     for hold in holds:
-        key = (hold.reader, hold.begin // _LEAST_NS if writer is None else hold.end)
+        of = hold.begin // _LEAST_NS if writer is None else None if hold.is_open else hold.end
+        key = (hold.reader, of)
         longest[key] = max(longest.get(key, 0), hold.end - hold.begin)
     readers = sorted(
         {hold.reader for hold in holds}, key=lambda one: (context.text(one[0]) or "", context.address(one[1]) or "")
     )
-    places = sorted({hold.place[:2] for hold in holds})
+    places = sorted({(hold.topic, hold.place[1]) for hold in holds})
     most, is_open = max(holds, key=lambda hold: hold.end - hold.begin), any(hold.is_open for hold in holds)
+    times = len({which for _, which in longest})
     parties: tuple[Party, ...] = ()
     if writer is None:
         who = "a transaction of an unknown producer"
@@ -211,11 +230,15 @@ def _finding(given: SectionInput, writer: _Writer | None, holds: list[_Hold]) ->
         parties += client_parties(context, writer.client_id, writer.client_ip)
     reader = client_words(context, *readers[0]) + (f" and {len(readers) - 1} more" if len(readers) > 1 else "")
     where = f"{places[0][0]}-{places[0][1]}" + (f" and {len(places) - 1} more" if len(places) > 1 else "")
-    still = "; one is still open" if is_open and len(longest) > 1 else "; it is still open" if is_open else ""
+    many = f"{len(readers):,} reader{'s' if len(readers) > 1 else ''} of committed records"
+    if times > 1:
+        held, still = f"held back readers of committed records {times:,} times, up to", "; one is still open"
+    else:
+        held, still = f"{'holds' if is_open else 'held'} back {many} for", "; it is still open"
+    still = still if is_open else ""
     text = (
-        f"{who} held back readers of committed records {len(longest)} times, up to "
-        f"{units.duration(most.end - most.begin)} and {most.records:,} offsets: {reader} on {where}{still}"
-    ).replace(" 1 times,", " once,")
+        f"{who} {held} {units.duration(most.end - most.begin)} and {most.records:,} offsets: {reader} on {where}{still}"
+    )
     parties += (*client_parties(context, *readers[0]), Party("topic", places[0][0]))
     return Finding(
         OPEN_TRANSACTIONS.id, WARNING, OPEN_TRANSACTIONS.label, text,

@@ -7,12 +7,17 @@ from typing import NamedTuple
 
 
 class Meaning(NamedTuple):
-    """`label`: of the line. `text`: what the code says, in a part of a sentence. `follows`: codes that come to the same
-    topics from then on."""
+    """`label`: of the line. `text`: what the code says, in a part of a sentence; `{broker}`: who sent it. `follows`:
+    codes that come to the same topics from then on."""
 
     label: str
     text: str
     follows: frozenset[str] = frozenset()
+
+    @property
+    def is_of_broker(self) -> bool:
+        """Whether the line is on the broker that sent it."""
+        return "{broker}" in self.text
 
 
 #: By name of the code. Clients cannot mend these by a retry, whatever Kafka calls retriable. Source: Kafka's error
@@ -25,7 +30,7 @@ MEANINGS: Mapping[str, Meaning] = {
     ),
     "KAFKA_STORAGE_ERROR": Meaning(
         "disk failed",
-        "a log directory of the broker failed, and its partitions are offline there",
+        "a log directory of {broker} failed (full, or defective), and its partitions are offline there",
         frozenset((
             "LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH",
             "REPLICA_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PARTITION",

@@ -10,7 +10,7 @@ import numpy as np
 from kafkatap.dissector.kafka.error_codes import is_retriable
 
 from .. import units
-from ..batch import Context
+from ..batch import Context, endpoint
 from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.rollup import api_label, group_columns
@@ -22,8 +22,12 @@ from .finding_words import Row, api_value, counted, listed, rows_of, sentence
 from .time_shares import percent
 from .unanswered import Unanswered
 
-#: Error codes that are part of a usual start: no line names them while there are others.
-_USUAL_ERRORS = frozenset((("MEMBER_ID_REQUIRED", "JoinGroup"), ("UNSUPPORTED_VERSION", "ApiVersions")))
+#: Error codes that are part of a usual start, or of a question to which the client has another one: Java's admin client
+#: asks for a group of the new protocol (KIP-848) first, and then DescribeGroups. No line names them.
+_USUAL_ERRORS = frozenset((
+    ("MEMBER_ID_REQUIRED", "JoinGroup"), ("UNSUPPORTED_VERSION", "ApiVersions"),
+    ("UNSUPPORTED_VERSION", "ConsumerGroupDescribe"), ("GROUP_ID_NOT_FOUND", "ConsumerGroupDescribe"),
+))  # fmt: skip
 #: A share of failed requests below this is no measure of what they cost.
 _NAMED_SHARE = 0.01
 #: Levels of a code that names a topic.
@@ -56,8 +60,24 @@ def error_findings(table: ReportTable, counts: ReportCounts, context: Context) -
     if not by_code:
         return []
     tried = _exchanges_by_client(counts, context)
-    made = [_errors(*key, rows, tried, codes_of, context) for key, rows in by_code.items()]
+    brokers = _brokers_by_code(counts, context)
+    made = [
+        _errors(*key, rows, tried, codes_of, context, brokers.get(int(as_number(key[1])), Counter()))
+        for key, rows in by_code.items()
+    ]
     return sorted(made, key=lambda f: (-as_number(f.numbers["codes"]), f.text))
+
+
+def _brokers_by_code(counts: ReportCounts, context: Context) -> dict[int, Counter[str]]:
+    """The brokers that sent each error code, and how often."""
+    columns = group_columns(counts.errors, tally.ERROR_KEY)
+    names = ("error_code", "broker_ip", "broker_port")
+    found: dict[int, Counter[str]] = defaultdict(Counter)
+    for code, ip, port, count in zip(
+        *(columns[name].tolist() for name in names), counts.errors.value_rows()[:, 0].tolist(), strict=True
+    ):
+        found[code][endpoint(context.address(ip), port)] += count
+    return found
 
 
 #: By client and API: requests, failed ones, and the time of these.
@@ -86,8 +106,9 @@ def _errors(
     tried: _Tried,
     codes_of: Counter[Value],
     context: Context,
+    brokers: Counter[str],
 ) -> Finding:
-    """`codes_of`: all error codes, by API."""
+    """`codes_of`: all error codes, by API. `brokers`: how often each sent this one."""
     clients, apis = (_counts_by(rows, column) for column in ("client_id", "api"))
     count = sum(clients.values())
     pairs = list({(row["client_id"], row["api"]) for row in rows})
@@ -108,7 +129,7 @@ def _errors(
     text = sentence([
         f"{error} {counted(count, 'time')} in {by_api}{where}, {_whom(clients)}",
         lasting(first, last, context) if count > 1 else None,
-        of if meaning is None else meaning.text,
+        of if meaning is None else meaning.text.format(broker=_of_brokers(brokers)),
     ])  # fmt: skip
     value = _filter_word(error, code)
     only = f" and api == {api_value(str(next(iter(apis))))}" if len(apis) == 1 else ""
@@ -125,9 +146,16 @@ def _errors(
         },
         (packet,) if packet > 0 else (),
         (*(p for c, _ in clients.most_common() for p in client_parties(c)),
-         *(Party("topic", name) for name in dict.fromkeys(str(r["name"]) for r in rows if _has_topic(r)))),
+         *(Party("topic", name) for name in dict.fromkeys(str(r["name"]) for r in rows if _has_topic(r))),
+         *(Party("broker", name) for name in sorted(brokers) if meaning is not None and meaning.is_of_broker)),
         options=(("filter", f"error == {value}{only}"),), command="show",
     )  # fmt: skip
+
+
+def _of_brokers(brokers: Counter[str]) -> str:
+    """`broker 10.0.0.1:9092`, `brokers 10.0.0.1:9092, 10.0.0.2:9092`."""
+    names = [name for name, _ in sorted(brokers.items(), key=lambda item: (-item[1], item[0]))]
+    return f"broker{'s' if len(names) > 1 else ''} {listed(names)}"
 
 
 def _share_words(share: float, clients: int, apis: Counter[Value]) -> str:

@@ -46,7 +46,7 @@ from .time_shares import Spent, has_unknown_waits, percent, spent
 _MOSTLY = 0.8
 #: A client holds back by itself if its requests waited on the wire for less than this part of the throttle time.
 _HOLDS_BACK = 0.1
-#: A person notices a request that takes this long.
+#: A person notices a request that takes this long, and many that take half of it.
 _LONG_NS = 100_000_000
 #: Slow requests in fewer of the seconds than this come now and then.
 _DENSE = 0.5
@@ -95,7 +95,9 @@ class SlowRequests(NamedTuple):
 
     @property
     def is_noticed(self) -> bool:
-        return self.slow is None or self.slow.is_noticed or (self.mean if self.waits else self.p99) >= _LONG_NS
+        if self.slow is None or (self.mean if self.waits else self.p99) >= _LONG_NS:
+            return True
+        return self.slow.is_noticed and 2 * self.slow.ns >= _LONG_NS * self.slow.requests
 
 
 def slow_requests(counts: ReportCounts, context: Context, times: SlowTimes | None) -> list[SlowRequests]:

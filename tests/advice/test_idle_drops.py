@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kafkatap.dissector.dtypes import ANSWERED, IN_FLIGHT, NO_TIME, ORPHAN_RESPONSE, UNANSWERED
-from kafkatap.reports.batch import CONNECTION_ROW, P_KAFKA, Array
+from kafkatap.reports.batch import CONNECTION_ROW, H_COMPLETE, H_NOT_CAPTURED, P_KAFKA, Array
 from kafkatap.reports.findings import Finding
 from kafkatap.reports.questions.section import SectionInput
 from kafkatap.reports.questions.section_counts import SectionCounts
@@ -236,3 +236,25 @@ def test_outcomes_of_lost_requests_are_alike() -> None:
         row["outcome"] = UNANSWERED if row["outcome"] == IN_FLIGHT else row["outcome"]
     (finding,) = dropped(rows, [connection_of(number, one) for number, one in enumerate(sent)])
     assert finding.numbers["unanswered"] == 2
+
+
+@pytest.mark.parametrize(
+    ("handshake", "since", "is_named"),
+    [
+        (H_NOT_CAPTURED, 30.0, True),
+        (H_COMPLETE, 30.0, False),  # it began with what got lost, so it did not pause
+        (H_NOT_CAPTURED, 12.0, False),  # other packets came before
+        (H_NOT_CAPTURED, 4.0, False),  # the capture is too short to say
+    ],
+)
+def test_connections_that_were_open_before_the_capture(handshake: int, since: float, is_named: bool) -> None:
+    """They carried nothing since its begin: a pause of at least that."""
+    sent = (Sent([since], since, since + 15.0), Sent([10.0, 25.0], 25.0, 45.0, client=3), BUSY)
+    rows = [row for number, one in enumerate(sent) for row in exchanges_of(number, one)]
+    first = START + ns(since if since != 12.0 else 11.0)
+    open_before = connection_of(0, sent[0], handshake=handshake, first=first)
+    found_here = dropped(rows, [open_before, *(connection_of(n, sent[n]) for n in (1, 2))])
+    assert bool(found_here) is is_named
+    if is_named:
+        assert found_here[0].begin == START + ns(since)
+        assert "after pauses of 15.0 s to 30.0 s or more" in found_here[0].text

@@ -225,7 +225,7 @@ def test_a_failed_disk_explains_the_errors_that_follow_on_its_topics() -> None:
     assert [row["cause"] for row in rest if "UNKNOWN_TOPIC" in str(row["text"])] == [None]
     assert [row["cause"] for row in rest if "LEADER_NOT" in str(row["text"])] == ["errors"]
     assert (first["label"], first["severity"]) == ("disk failed", "error")
-    assert "a log directory of the broker failed" in str(first["text"])
+    assert "a log directory of broker 10.0.0.2:9092 failed" in str(first["text"])
     assert "2 LEADER_NOT_AVAILABLE followed" in str(first["text"])
 
 
@@ -248,3 +248,10 @@ def test_errors_that_clients_retried_are_one_line() -> None:
         "3 errors that clients may retry, to 1 client: COORDINATOR_NOT_AVAILABLE 2, COORDINATOR_LOAD_IN_PROGRESS 1"
     )
     assert "error in (COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS)" in str(rows["retried"]["command"])
+
+
+def test_the_first_question_of_an_admin_client_is_no_failure() -> None:
+    """It asks for a group of the new protocol first, and then for one of the old protocol."""
+    ask = exchange(1, api_key=69, api_version=0)
+    assert "errors" not in found(exchange(0), ask, results=[result(1, 35, kind=r.KIND_GROUP)])
+    assert "errors" in found(exchange(0), ask, results=[result(1, 30, kind=r.KIND_GROUP)])
