@@ -49,7 +49,10 @@ def no_kafka(seen: Observed) -> Iterator[Finding]:
             return  # the finding on TLS says it
         elif (rows["protocol"] == P_UNKNOWN).any():
             remedy += "; if the connections are Kafka and began before the capture, capture longer, or try --port"
-    yield finding("content", ERROR, what, evidence, "all reports are empty", remedy)
+    yield finding(
+        "content", ERROR, what, evidence, "all reports are empty", remedy,
+        packets=context.packets, connections=len(rows),
+    )  # fmt: skip
 
 
 def ports(seen: Observed) -> str:
@@ -86,6 +89,7 @@ def encryption(seen: Observed) -> Iterator[Finding]:
         yield finding(
             "encryption", NOTE, f"{counted(read, 'connection')} {_are(read)} encrypted (TLS), and decrypted", evidence,
             "none: the key log has their secrets", "keep the key log as safe as the data",
+            encrypted_connections=0, decrypted_connections=read, encrypted_share=0.0,
         )  # fmt: skip
         return
     rest = f"; {counted(read, 'more was', 'more were')} decrypted" if read else ""
@@ -98,6 +102,7 @@ def encryption(seen: Observed) -> Iterator[Finding]:
         "estimated response times",
         f"{found.help().rstrip('.') or 'see docs/tls.md'}; or capture a plaintext listener, or behind the proxy that "
         "ends TLS",
+        encrypted_connections=hidden, decrypted_connections=read, encrypted_share=float(found.encrypted),
     )  # fmt: skip
 
 
@@ -114,7 +119,10 @@ def handshakes(seen: Observed) -> Iterator[Finding]:
     for one in tls_findings(seen.context):
         if one.id in effects:
             what = f"the certificate {one.text}" if one.id == "certificate" else one.text
-            yield finding("handshakes", NOTE, what, "alerts and certificates of TLS", *effects[one.id])
+            effect, remedy = effects[one.id]
+            yield finding(
+                "handshakes", NOTE, what, "alerts and certificates of TLS", effect, remedy, **one.numbers
+            )  # fmt: skip
 
 
 def other_traffic(seen: Observed) -> Iterator[Finding]:
@@ -126,7 +134,7 @@ def other_traffic(seen: Observed) -> Iterator[Finding]:
     yield finding(
         "content", NOTE, f"{share(other, total)} of the payload is not Kafka",
         ports(seen), "none, but the capture is larger and drops packets earlier",
-        "filter on the brokers' ports while you capture",
+        "filter on the brokers' ports while you capture", other_bytes=other, other_share=other / total,
     )  # fmt: skip
 
 
@@ -145,7 +153,7 @@ def length(seen: Observed) -> Iterator[Finding]:
         "length", NOTE, "the capture is short",
         f"{counted(answered, 'answered request')} in {units.duration(span)}",
         "percentiles beyond p90 rest on a few requests, and rates and rebalances of minutes do not show",
-        "capture for at least a minute under the usual load",
+        "capture for at least a minute under the usual load", answered=answered, span_ns=span,
     )  # fmt: skip
 
 
@@ -175,7 +183,7 @@ def listeners(seen: Observed) -> Iterator[Finding]:
         f"of the captured hosts it has {seen_there}"
         + (", which no broker advertises: clients only begin there" if is_all else ""),
         "most requests of these clients are missing" if is_all else "what clients ask there is missing, if they use it",
-        f"capture these ports too: 'tcp port {ports}'",
+        f"capture these ports too: 'tcp port {ports}'", ports=len(missing),
     )  # fmt: skip
 
 
@@ -195,6 +203,7 @@ def brokers(seen: Observed) -> Iterator[Finding]:
         f"all clients are connected to {some(sorted(str(h) for h in hosts))}; Metadata names {some(names)}",
         "what clients ask of the other brokers is missing: their share of topics, groups and transactions",
         "capture on all brokers at once, or on the clients' hosts, and read all captures together",
+        brokers=len(seen.nodes),
     )  # fmt: skip
 
 
@@ -220,7 +229,7 @@ def proxies(seen: Observed) -> Iterator[Finding]:
         f"{names:,} client ids come from the one address {address}, to {some(sorted(places))}, which no broker of "
         f"{some(sorted(advertised))} advertises",
         "clients cannot be told apart by address",
-        "let it send PROXY headers, or capture in front of it",
+        "let it send PROXY headers, or capture in front of it", clients=names,
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ FINDINGS = (
     Column("evidence", "evidence", "text", "the numbers behind it"),
     Column("effect", "effect", "text", "what it does to reports"),
     Column("remedy", "remedy", "text", "what to do about it"),
+    Column("numbers", "numbers", "numbers", "the numbers that it rests on, with their units in their names", 9),
 )
 CHECKED = (
     Column("check", "check", "text", "name of the check"),
@@ -73,7 +74,9 @@ MOST_CONNECTIONS = 1_000
 def diagnose(seen: Observed) -> Report:
     """The diagnosis of captures as a report: the tables of TABLES, `files`, the heading and the ledger."""
     found = find(seen)
-    rows: list[tuple[Value, ...]] = [(f.id, f.severity, f.text, f.evidence, f.effect, f.remedy) for f in found]
+    rows: list[tuple[Value, ...]] = [
+        (f.id, f.severity, f.text, f.evidence, f.effect, f.remedy, tuple(f.numbers.items())) for f in found
+    ]
     findings = ReportTable("findings", "Findings", FINDINGS, rows, empty="no problem found")
     checked: list[tuple[Value, ...]] = [
         (check.name, check.question, sum(f.id == check.name for f in found)) for check in CHECKS

@@ -24,7 +24,7 @@ def diagnosis_lines(
     the remedies of notes. `top`: rows of a table at most, 0: all; None: 5 connections with gaps, or 20 if `verbose`,
     and all rows of the others."""
     findings = report.table("findings").rows
-    for check, severity, what, evidence, effect, remedy in findings:
+    for check, severity, what, evidence, effect, remedy, _ in findings:
         yield from _paragraph(str(severity), f"{check}: {what}", width, _STYLES[str(severity)])
         details = [("evidence", evidence), ("effect", effect), ("remedy", remedy)]
         for label, text in details if verbose or severity != NOTE else details[:2]:

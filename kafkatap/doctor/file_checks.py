@@ -34,6 +34,7 @@ def damage(seen: Observed) -> Iterator[Finding]:
                 "files", ERROR, f"{file.path} cannot be read", f"{file.damage}",
                 "none of its packets is in any report",
                 "check that it is a pcap or pcapng, and that it was copied whole",
+                path=str(file.path), packets=0,
             )  # fmt: skip
             continue
         is_cut = "cut short" in file.damage
@@ -44,6 +45,7 @@ def damage(seen: Observed) -> Iterator[Finding]:
             "reports cover the packets before that place only",
             "let the capture program end by itself (Ctrl-C or SIGTERM), and copy the file when it has ended"
             if is_cut else "copy the file again; pcapfix can recover some of the rest",
+            path=str(file.path), packets=file.packets,
         )  # fmt: skip
 
 
@@ -58,6 +60,7 @@ def extracts(seen: Observed) -> Iterator[Finding]:
             "numbers of requests, rates, gaps and statistics of whole connections are those of the extract; rows of "
             "the chosen exchanges are right",
             "none is needed; for statistics read the original, or extract with --connections",
+            path=str(path),
         )  # fmt: skip
 
 
@@ -74,6 +77,7 @@ def drops(seen: Observed) -> Iterator[Finding]:
             "interface statistics say",
             "messages in them are missing; see gaps for those of known connections",
             "use a larger buffer (-B), a filter on the brokers' ports, and a fast disk",
+            path=str(file.path), dropped_packets=file.drops, dropped_share=rate,
         )  # fmt: skip
 
 
@@ -96,12 +100,16 @@ def snap_length(seen: Observed) -> Iterator[Finding]:
             f"({kafka:,} Kafka); {counted(seen.exchanges.incomplete, 'exchange')} incomplete",
             _effect_of_cuts(seen) if payload else "headers are missing" if short else "none: no TCP payload is missing",
             "capture whole packets: -s 0",
+            path=str(checks.report.path), packets=checks.packets, cut_packets=checks.cut, cut_bytes=checks.cut_bytes,
+            kept_bytes=checks.longest_kept, cut_payload_bytes=payload, connections=int(is_hit.sum()),
+            kafka_connections=kafka, incomplete=seen.exchanges.incomplete,
         )  # fmt: skip
     if short:
         yield finding(
             "snap length", ERROR, f"headers of {counted(short, 'packet')} are cut off",
             f"{share(short, seen.context.packets)} of all packets end before the payload of TCP begins",
             "these packets are ignored: their bytes count as gaps", "capture whole packets: -s 0",
+            packets=short,
         )  # fmt: skip
 
 
@@ -142,6 +150,7 @@ def link_types(seen: Observed) -> Iterator[Finding]:
             "link types", ERROR, f"kafkatap does not read the link type {some(list(unknown))}",
             f"{counted(count, 'packet')}, {share(count, seen.context.packets)} of all",
             "these packets are in no report", "capture on another interface, such as that of the broker's host",
+            packets=count,
         )  # fmt: skip
     bad = packets.get("bad_header", 0)
     if bad:
@@ -149,7 +158,7 @@ def link_types(seen: Observed) -> Iterator[Finding]:
             "link types", WARNING if bad >= 0.01 * seen.context.packets else NOTE,
             f"{counted(bad, 'packet')} {'has' if bad == 1 else 'have'} invalid headers",
             f"{share(bad, seen.context.packets)} of all packets", "these packets are ignored",
-            "if there are many, the link type of the capture may be wrong (editcap -T)",
+            "if there are many, the link type of the capture may be wrong (editcap -T)", packets=bad,
         )  # fmt: skip
     lost = packets.get("fragment", 0) + packets.get("evicted_fragment", 0)
     if lost:
@@ -157,6 +166,7 @@ def link_types(seen: Observed) -> Iterator[Finding]:
             "link types", WARNING, f"{counted(lost, 'IP fragment')} without the rest of the packet",
             f"{share(lost, seen.context.packets)} of all packets", "their bytes count as gaps",
             "a filter on ports drops all fragments but the first: filter by host, or add 'or (ip[6:2] & 0x1fff != 0)'",
+            fragments=lost,
         )  # fmt: skip
 
 
@@ -183,6 +193,7 @@ def copies(seen: Observed) -> Iterator[Finding]:
         "copies", WARNING if are_many and points < 2 else NOTE,
         f"{counted(count, 'packet')} captured twice", f"{share(count, seen.context.packets)} of all packets, {why}",
         "they count once, and not as retransmissions; the capture is larger and drops packets earlier", remedy,
+        packets=count, capture_points=points,
     )  # fmt: skip
 
 
@@ -199,7 +210,7 @@ def interfaces(seen: Observed) -> Iterator[Finding]:
             yield finding(
                 "interfaces", NOTE, f"{path} has {len(names)} interfaces",
                 f"{some(names)}", "none, unless a packet crosses several of them: see copies",
-                "capture only the interface with the brokers' traffic",
+                "capture only the interface with the brokers' traffic", path=str(path), interfaces=len(names),
             )  # fmt: skip
     cooked = {f.path for f in seen.context.files if any(link in COOKED for link in f.link_types)}
     for path in sorted(cooked):
@@ -208,7 +219,7 @@ def interfaces(seen: Observed) -> Iterator[Finding]:
         yield finding(
             "interfaces", NOTE, f"{path} was captured on 'any'",
             f"Linux cooked packets{which}", "none, but copies are possible, and the capture is larger",
-            "capture on one interface instead of 'any'",
+            "capture on one interface instead of 'any'", path=str(path), interfaces=len(numbers),
         )  # fmt: skip
 
 
@@ -231,6 +242,7 @@ def clock(seen: Observed) -> Iterator[Finding]:
             some(shown, LISTED),
             f"times of {counted(spanning, 'exchange')} that were under way are wrong, and the timeline jumps",
             "let the clock be slewed, not stepped (chrony without makestep), or capture on a host with a steady clock",
+            steps=len(steps), largest_step_ns=max((step.step_ns for step in steps), key=abs), exchanges=spanning,
         )  # fmt: skip
 
 
@@ -269,6 +281,7 @@ def clocks(seen: Observed) -> Iterator[Finding]:
             f"{'later' if apart > 0 else 'earlier'}",
             "durations mix both clocks" + ("; connections may count twice" if abs(apart) > TWICE_NS else ""),
             "synchronise the clocks (chrony, PTP), or shift one capture: editcap -t SECONDS IN OUT",
+            difference_ns=apart, directions=directions,
         )  # fmt: skip
 
 
@@ -284,6 +297,7 @@ def resolution(seen: Observed) -> Iterator[Finding]:
             f"so are those of all {counted(checks.packets, 'packet')}",
             f"durations below {units.step(coarsest)} show as 0, and percentiles are that coarse",
             "use tcpdump or dumpcap (µs or ns), and do not convert the capture to a text format",
+            path=str(checks.report.path), resolution_ns=coarsest, packets=checks.packets,
         )  # fmt: skip
 
 
@@ -308,6 +322,7 @@ def _parts(checks: CaptureChecks) -> Finding:
         "connections that span the parts are torn: requests are missing, and bytes count as retransmitted or as gaps",
         "read the files of the ring themselves, in any order: kafkatap sorts them by time (so does mergecap, without "
         "-a); or sort the file: reordercap IN OUT",
+        path=str(checks.report.path), times=checks.backs, latest_ns=checks.latest_ns, late_packets=checks.very_late,
     )  # fmt: skip
 
 
@@ -320,4 +335,6 @@ def _late(checks: CaptureChecks, within: int, are_interfaces: bool) -> Finding:
         f"{units.duration(checks.latest_ns)}: {why}; {counted(within, 'packet')} of these late within a connection",
         "bytes that come so late count as gaps" if within else "none: each connection is in order",
         "sort the capture before you read it: reordercap IN OUT",
+        path=str(checks.report.path), latest_ns=checks.latest_ns, late_packets=checks.very_late,
+        late_packets_of_connections=within,
     )  # fmt: skip

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from kafkatap.reports import units
 from kafkatap.reports.findings import Finding
+from kafkatap.reports.model import Scalar
 
 
-def finding(check: str, severity: str, what: str, evidence: str, effect: str, remedy: str) -> Finding:
-    """A finding of the check `check` (`checks.CHECKS`), which is its id: `what` in a sentence, `evidence` in numbers,
-    `effect` on reports, `remedy`: what to do about it. Texts from captures are unescaped."""
-    return Finding(check, severity, check, what, remedy=remedy, evidence=evidence, effect=effect)
+def finding(
+    check: str, severity: str, what: str, evidence: str, effect: str, remedy: str, /, **numbers: Scalar
+) -> Finding:
+    """A finding of the check `check` (`checks.CHECKS`), which is its id: `what` in a sentence, `evidence` in words,
+    `effect` on reports, `remedy`: what to do about it; `numbers` that it rests on. Texts from captures are unescaped.
+    """
+    return Finding(check, severity, check, what, numbers=numbers, remedy=remedy, evidence=evidence, effect=effect)
 
 
 def counted(n: int, one: str, many: str = "") -> str:

@@ -63,6 +63,9 @@ def gaps(seen: Observed) -> Iterator[Finding]:
         f"{counted(seen.exchanges.incomplete, 'exchange')} incomplete, {units.size(skipped)} skipped until the next "
         "message",
         "use a larger buffer (-B), a filter on the brokers' ports, and a fast disk",
+        gap_bytes=total, gap_share=total / payload, gaps=number, connections=int((missing > 0).sum()),
+        acknowledged_bytes=acknowledged, retransmitted_bytes=resent, responses_lost=lost, orphan_responses=orphans,
+        incomplete=seen.exchanges.incomplete, skipped_bytes=skipped,
     )  # fmt: skip
 
 
@@ -100,6 +103,8 @@ def directions(seen: Observed) -> Iterator[Finding]:
         f"{counted(orphans, 'response')} without request",
         "the way back takes another interface (asymmetric routing, a bond, a mirror of one direction), or the filter "
         "has 'src' or 'dst': capture both directions with 'tcp port ...'",
+        connections=count, connections_share=count / of, to_broker_only=only_client, responses_lost=lost,
+        orphan_responses=orphans,
     )  # fmt: skip
 
 
@@ -116,6 +121,7 @@ def starts(seen: Observed) -> Iterator[Finding]:
         "their window scale, handshake round trip, authentication and often client software are unknown; a first "
         "response may have no request",
         "none is needed; to see them, start to capture before the clients start",
+        connections=count, kafka_connections=len(rows),
     )  # fmt: skip
 
 
@@ -135,6 +141,7 @@ def network(seen: Observed) -> Iterator[Finding]:
         "network", NOTE, f"{counted(packets, 'packet')} retransmitted: the network loses packets, not the capture",
         f"{share(resent, payload + resent)} of the payload", "none: retransmitted bytes count once",
         f"see which connections wait for them: {with_captures(shows, [file.path for file in seen.context.files])}",
+        retransmitted_packets=packets, retransmitted_bytes=resent, retransmitted_share=resent / (payload + resent),
     )  # fmt: skip
 
 
@@ -149,7 +156,8 @@ def place(seen: Observed) -> Iterator[Finding]:
         f"median of {counted(count, 'handshake')}: {units.duration(broker)} to the broker and back, "
         f"{units.duration(client)} to the client and back",
         f"broker times include about {units.duration(broker)} of network round trip",
-        "to measure brokers alone, capture on their hosts",
+        "to measure brokers alone, capture on their hosts", handshakes=count, broker_rtt_ns=broker,
+        client_rtt_ns=client,
     )  # fmt: skip
 
 

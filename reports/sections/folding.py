@@ -10,6 +10,7 @@
 * Unanswered requests, and clients that connect for each message, under idle connections that the path drops, if those
   are theirs. Unanswered requests under a limit of connections, if the broker closed those of most for it.
 * A group that falls behind under what keeps its client from reading: packets that never arrive, or a quota.
+* Silences of a broker under the first of them, if there are several.
 * Advice on clients that wait, and on those that connect again, under an outage of the broker in that time: no setting
   of a client explains these.
 """
@@ -40,6 +41,8 @@ _BEFORE_NS = units.SECOND
 _AFTER_NS = 10 * units.SECOND
 #: Outages of a broker, or of the path to it.
 _OUTAGES = frozenset(("broker_stopped", "broker_hung", "broker_unreachable", "hosts_cut_off"))
+#: Silences of a broker, and from how many on they are one line: a pause now and then may have another reason each.
+_SILENCES, _REPEATS = frozenset(("broker_hung", "broker_unreachable")), 3
 #: Error codes that follow from an event by what they say, whatever its line names.
 _CODES_OF: Mapping[str, frozenset[str]] = {
     "leaders_moved": frozenset((
@@ -65,6 +68,7 @@ _ON_CONNECTIONS = frozenset(("connection_each_message", "reconnect_storm"))
 
 def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: Context) -> list[tuple[str, Finding]]:
     """The findings (section, finding), with the causes of those that follow from others."""
+    found = _repeats_in_one(found)
     keys = {finding.key for _, finding in found}
     all_of_them = [finding for _, finding in found if finding.cause is None]
     events = [f for section, f in found if section == "events" and f.cause is None]
@@ -94,6 +98,44 @@ def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: 
             cause = next((f for f in advice if f.id == "idle_dropped" and _clients(f) >= _clients(finding)), None)
         made.append((section, finding if cause is None else finding._replace(cause=cause.key)))
     return [(section, _with_effects(finding, made, context)) for section, finding in made]
+
+
+def _repeats_in_one(found: Sequence[tuple[str, Finding]]) -> list[tuple[str, Finding]]:
+    """A broker that hangs again and again is one line: the first silence, with the others folded under it."""
+    silences: dict[object, list[Finding]] = {}
+    for section, finding in found:
+        if section == "events" and finding.id in _SILENCES and finding.cause is None:
+            silences.setdefault((finding.id, finding.parties[:1]), []).append(finding)
+    heads: dict[object, Finding] = {}
+    causes: dict[object, Finding] = {}
+    for alike in silences.values():
+        if len(alike) >= _REPEATS:
+            first, *rest = sorted(alike, key=lambda finding: finding.begin or 0)
+            heads[first.key] = _repeated(first, rest)
+            causes |= {finding.key: first for finding in rest}
+    return [
+        (section, heads.get(finding.key) or _caused(finding, causes.get(finding.key))) for section, finding in found
+    ]
+
+
+def _caused(finding: Finding, cause: Finding | None) -> Finding:
+    return finding if cause is None else finding._replace(cause=cause.key)
+
+
+def _repeated(first: Finding, rest: Sequence[Finding]) -> Finding:
+    """The first of several silences of a broker, with the number, the span and the length of all."""
+    every = [int(as_number(finding.numbers["silence_ns"])) for finding in (first, *rest)]
+    last = rest[-1]
+    until = (last.begin or 0) + every[-1]
+    what, _, how = first.text.partition(f" for {units.duration(every[0])}")
+    times = f"{len(every):,} times in {units.duration(until - (first.begin or 0))}"
+    lengths = f"{units.duration(sorted(every)[len(every) // 2])} each, longest {units.duration(max(every))}"
+    return first._replace(
+        text=f"{what} {times}, {lengths}{how}", end=last.end,
+        time_lost_ns=sum(finding.time_lost_ns for finding in (first, *rest)),
+        numbers={**first.numbers, "times": len(every), "longest_silence_ns": max(every), "sum_silence_ns": sum(every)},
+        packets=tuple(finding.packets[0] for finding in (first, *rest[:9]) if finding.packets),
+    )  # fmt: skip
 
 
 def _with_effects(finding: Finding, found: Sequence[tuple[str, Finding]], context: Context) -> Finding:

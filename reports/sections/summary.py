@@ -43,6 +43,10 @@ _ORDER = (
 FINDINGS = (*(name for name in _ORDER if name not in ("advice", "events")), NOT_CHECKED)
 
 
+#: Findings of the report itself on what is broken, and not slow: they come before what costs time.
+_CAUSES = frozenset(("lossy_host", "tls_failed"))
+
+
 class Tables(NamedTuple):
     """The tables that the summary is made from."""
 
@@ -148,7 +152,8 @@ def _ordered(found: Sequence[tuple[str, Finding]]) -> list[Finding]:
         is_last = finding.id == "lost" or (finding.severity == NOTE and not explains)
         last = 2 if finding.id == "retried" else int(is_last)
         is_cause = (explains and cost > 0) or (section != "" and finding.severity == ERROR)
-        is_cause = is_cause or finding.id == "lossy_host" or finding.numbers.get("error") in MEANINGS
+        is_cause = is_cause or finding.id in _CAUSES or finding.numbers.get("error") in MEANINGS
+        is_cause = is_cause or (finding.id == "certificate" and finding.severity == ERROR)  # it has expired
         many = as_number(finding.numbers.get("codes"))
         return (last, not is_cause, -cost, order, -many, finding.begin or 0, finding.text)
 

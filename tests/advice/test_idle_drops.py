@@ -256,5 +256,5 @@ def test_connections_that_were_open_before_the_capture(handshake: int, since: fl
     found_here = dropped(rows, [open_before, *(connection_of(n, sent[n]) for n in (1, 2))])
     assert bool(found_here) is is_named
     if is_named:
-        assert found_here[0].begin == START + ns(since)
+        assert found_here[0].begin == START + ns(25)
         assert "after pauses of 15.0 s to 30.0 s or more" in found_here[0].text

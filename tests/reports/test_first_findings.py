@@ -16,7 +16,7 @@ from kafkatap.reports.model import ReportTable
 from kafkatap.reports.rendering.first_lines import finding_text
 from kafkatap.reports.sections.folding import folded
 from kafkatap.reports.sections.heading import heading
-from tests.reports.rows import MS, START, context, counted
+from tests.reports.rows import MS, START, context, counted, exchange
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 
@@ -233,3 +233,24 @@ def test_an_event_explains_no_other_time(begin: int, is_cause: bool) -> None:
     slow = Finding("slow_broker", "warning", "", "", 80_000 * MS, START + begin * 1_000 * MS, START + 40_000 * MS)
     made = {each.id: each for _, each in folded([("events", hung), ("", slow)], counted([]), context())}
     assert (made["slow_broker"].cause == hung.key) is is_cause
+
+
+def test_a_broker_that_hangs_again_and_again_is_one_line() -> None:
+    """The others follow from the first, whose time is that of all. Two are two lines."""
+
+    def hung(number: int) -> Finding:
+        begin, broker = START + 3_000 * MS * number, (Party("broker", "10.0.0.2:9092"),)
+        text = "broker 2 (10.0.0.2:9092) hung for 1.50 s; its kernel acknowledged what came"
+        return Finding(
+            "broker_hung", "error", "broker hung", text, 2_000 * MS, begin, begin + 1_500 * MS,
+            {"silence_ns": 1_500 * MS}, (number + 1,), broker,
+        )  # fmt: skip
+
+    counts = counted([exchange(0)])
+    one, *rest = [finding for _, finding in folded([("events", hung(n)) for n in range(5)], counts, context())]
+    every = "5 times in 13.5 s, 1.50 s each, longest 1.50 s"
+    assert one.text == f"broker 2 (10.0.0.2:9092) hung {every}; its kernel acknowledged what came"
+    assert (one.time_lost_ns, one.numbers["times"], one.packets) == (10_000 * MS, 5, (1, 2, 3, 4, 5))
+    assert {finding.cause for finding in rest} == {one.key}
+    two = folded([("events", hung(n)) for n in range(2)], counts, context())
+    assert {finding.cause for _, finding in two} == {None}
