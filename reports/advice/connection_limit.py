@@ -152,7 +152,7 @@ def _finding(given: SectionInput, host: _Host) -> Finding:
         hit += f" and {len(known) - _NAMED:,} more"
     text = (
         f"broker {broker.name} closed {len(host.refused):,} new connections of host {name} at once, without an answer, "
-        f"while that host had {host.most:,} open, and never more. {count:,} of them are of "
+        f"while that host had {host.most:,} open that carried messages, and never more. {count:,} of them are of "
         f"{client_words(context, holder)}{pace}; {'all' if idle == count else f'{idle:,}'} of these are idle since"
     )
     if hit:

@@ -24,7 +24,7 @@ from kafkatap.dissector.dtypes import ANSWERED, FETCHES, NO_INT32, NO_REPLY_EXPE
 from kafkatap.dissector.facts.fact_rows import NO_NUMBER
 from kafkatap.kernels.arrays import distinct_values, is_among
 
-from ..batch import H_COMPLETE, H_NOT_CAPTURED, H_REFUSED, H_UNANSWERED, NOT_CLOSED, P_FOREIGN, Array
+from ..batch import H_COMPLETE, H_NOT_CAPTURED, H_REFUSED, H_UNANSWERED, NOT_CLOSED, P_FOREIGN, WITH_FIN, Array
 from ..counting.count_table import MAX, MIN, SUM
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.event_rows import events_of, events_of_facts
@@ -54,7 +54,8 @@ CONNECTIONS = CountForm(
     {**_PAIR, "client_id": TEXT, "second": NUMBER},
     {
         "last": MAX, "opened": SUM, "seen": SUM, "refused": SUM, "unanswered": SUM, "client_closed": SUM,
-        "broker_closed": SUM, "first": MIN, "first_close": MIN, "last_close": MAX, "packet": MIN,
+        "broker_closed": SUM, "broker_fins": SUM, "first_refused": MIN,
+        "first": MIN, "first_close": MIN, "last_close": MAX, "packet": MIN,
     },
     {**_NO_PAIR, "client_id": OTHER},
 )  # fmt: skip
@@ -309,6 +310,7 @@ def read_connections(rows: Array, tally: Tally) -> None:
     tally.add(CONNECTIONS.name, keys | {"second": first // SECOND}, {
         "last": first, "opened": handshake == H_COMPLETE, "seen": (handshake == H_NOT_CAPTURED),
         "refused": handshake == H_REFUSED, "unanswered": handshake == H_UNANSWERED, "first": first,
+        "first_refused": np.where(handshake == H_REFUSED, first, 2**63 - 1),
         "packet": rows["first_packet"][at],
     })  # fmt: skip
     is_closed = rows["closed_with"][at] != NOT_CLOSED
@@ -316,6 +318,7 @@ def read_connections(rows: Array, tally: Tally) -> None:
     ends, by_broker = rows["last"][at[closed]], rows["closed_by"][at[closed]] == 1
     tally.add(CONNECTIONS.name, {name: values[closed] for name, values in keys.items()} | {"second": ends // SECOND}, {
         "last": ends, "client_closed": ~by_broker, "broker_closed": by_broker,
+        "broker_fins": by_broker & (rows["closed_with"][at[closed]] == WITH_FIN),
         "first_close": np.where(by_broker, ends, 2**63 - 1), "last_close": np.where(by_broker, ends, -(2**63)),
     })  # fmt: skip
     resent = np.maximum(rows["client_retransmitted_packets"][at], rows["broker_retransmitted_packets"][at])

@@ -52,7 +52,8 @@ _MEMBER_WAITS = (11, 14)
 
 
 class Outage(NamedTuple):
-    """`kind`: stop, hang, unreachable. `gap`: without answers. `begin`: ns. `closed_at`: the first close, if any."""
+    """`kind`: stop, hang, unreachable. `gap`: without answers. `begin`: ns. `closed_at`: the first close, if any.
+    `is_reset`: it closed all with RST, and none with FIN."""
 
     kind: str
     broker: int
@@ -64,6 +65,7 @@ class Outage(NamedTuple):
     unanswered: int = 0
     announced: int | None = None
     packet: int = 0
+    is_reset: bool = False
 
 
 def _return_of(seen: Seen, broker: int, gap: Gap, begin: int) -> tuple[int | None, int]:
@@ -108,6 +110,7 @@ def _of_broker(seen: Seen, broker: int) -> Iterator[Outage]:
         closing = near & (own_links["broker_closed"] > 0) & (own_links["last_close"] >= gap.begin)
         closed = int(own_links["broker_closed"][closing].sum())
         at = int(own_links["first_close"][closing].min()) if closed else None
+        is_reset = closed >= _SEVERAL and not own_links["broker_fins"][closing].any()
         announced = _announced(seen, broker, gap, since)
         is_most = (
             closed >= _SEVERAL and at is not None and closed > _MOST * _open_before(own_links, at)
@@ -115,8 +118,10 @@ def _of_broker(seen: Seen, broker: int) -> Iterator[Outage]:
         )  # fmt: skip
         if is_most or (refused and (closed or announced is not None)) or (closed and announced is not None):
             first = announced if announced is not None else at if at is not None else gap.begin
+            if announced is None and refused:
+                first = min(first, int(own_links["first_refused"][tries & (own_links["refused"] > 0)].min()))
             yield Outage("stop", broker, gap, first, closed, at, refused, unanswered, announced,
-                         _packet(seen, own_links, first))  # fmt: skip
+                         _packet(seen, own_links, first), announced is None and is_reset)  # fmt: skip
             since = until
         elif refused:
             yield Outage("stop", broker, gap, gap.begin, 0, None, refused, unanswered, None,
@@ -229,6 +234,11 @@ def _stop(seen: Seen, outage: Outage) -> Finding:
         late = outage.closed_at - outage.begin
         parts.append(f"closed {_connections(outage.closed)}" + (f" {duration(late)} later" if late > 0 else ""))
         numbers |= {"closed": outage.closed, "closed_after_ns": late}
+    if outage.is_reset:
+        parts.append(
+            "all with RST and none with FIN, as a host does that does not know them: restarted, or another one that "
+            "has its address"
+        )
     numbers |= {"refused": outage.refused, "unanswered": outage.unanswered, "last_answer": gap.begin}
     return _made(seen, "broker_stopped", WARNING if outage.announced is not None else ERROR, "broker stopped", outage,
                  parts, numbers, effects, _waited(seen, outage, end))  # fmt: skip

@@ -7,8 +7,8 @@
   errors under the line on that error code, which says whose they are.
 * Error codes and unanswered requests under events that explain them: an outage, moved leaders, a rebalance, topics that
   come or go. Error codes under another one that says why (`error_meanings`).
-* Unanswered requests, and clients that connect for each message, under idle connections that the path drops, if those
-  are theirs. Unanswered requests under a limit of connections, if the broker closed those of most for it.
+* Unanswered requests, and clients that connect for each message or again and again, under idle connections that the
+  path drops, if those are theirs, or under a limit of connections, if the broker closed theirs for it.
 * A group that falls behind under what keeps its client from reading: packets that never arrive, or a quota.
 * Silences of a broker under the first of them, if there are several.
 * Advice on clients that wait, and on those that connect again, under an outage of the broker in that time: no setting
@@ -94,8 +94,8 @@ def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: 
             cause = _cause_of_lag(finding, all_of_them)
         elif section == "advice" and finding.id in _BY_OUTAGE:
             cause = _outage_of(finding, events)
-        elif section == "advice" and finding.id == "connection_each_message":
-            cause = next((f for f in advice if f.id == "idle_dropped" and _clients(f) >= _clients(finding)), None)
+        if section == "advice" and finding.id in _ON_CONNECTIONS and cause is None:
+            cause = _of_connections(finding, advice)
         made.append((section, finding if cause is None else finding._replace(cause=cause.key)))
     return [(section, _with_effects(finding, made, context)) for section, finding in made]
 
@@ -161,12 +161,22 @@ def _clients(finding: Finding) -> set[tuple[str, str]]:
     return set()
 
 
+def _of_connections(finding: Finding, advice: Sequence[Finding]) -> Finding | None:
+    """Why a client connects so often: its idle connections are dropped, or the broker closes new ones of its host."""
+    for cause in ("idle_dropped", "connection_limit"):
+        for one in advice:
+            if one.id == cause and _clients(one) >= _clients(finding):
+                return one
+    return None
+
+
 def _better_line(event: Finding, found: Sequence[Finding]) -> Finding | None:
     """The line that says more of the same."""
     if event.id == "quota_began":
         return next((f for f in found if f.id == "throttled" and _clients(f) & _clients(event)), None)
     if event.id == "connection_storm":
-        return next((f for f in found if f.id in _ON_CONNECTIONS and _clients(f) & _clients(event)), None)
+        lines = _ON_CONNECTIONS | {"connection_limit"}
+        return next((f for f in found if f.id in lines and _clients(f) & _clients(event)), None)
     if event.id == "error_burst":
         name = event.party("error")
         return next((f for f in found if f.id in ("errors", "sasl_failed") and f.numbers["error"] == name), None)
