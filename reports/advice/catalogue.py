@@ -9,6 +9,7 @@ from .connection_limit import CONNECTION_LIMIT
 from .dying_members import DYING_MEMBERS
 from .expulsions import EXPULSIONS
 from .fetch_waits import FETCH_WAITS
+from .held_rebalances import HELD_REBALANCES
 from .hot_leaders import HOT_LEADERS
 from .idle_drops import IDLE_DROPS
 from .lagging_groups import LAGGING_GROUPS
@@ -37,6 +38,7 @@ CATALOGUE: tuple[Signature, ...] = (
     CONNECTION_LIMIT,
     EXPULSIONS,
     DYING_MEMBERS,
+    HELD_REBALANCES,
     OPEN_TRANSACTIONS,
     LAGGING_GROUPS,
     CONNECTION_EACH,

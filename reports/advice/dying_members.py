@@ -24,7 +24,7 @@ from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .connection_limit import CONNECTIONS
 from .expulsions import EXPULSIONS
-from .member_events import EXPELLED, FENCED, JOINED, KINDS, LAST, LEFT, OWNS, SYNCED, member_events
+from .member_events import EXPELLED, FENCED, JOINED, KINDS, LAST, LEFT, OWNS, SYNCED, TOLD, member_events
 from .parties import broker_party, client_option, client_parties
 from .signature import Signature
 from .sums import dict_rows, exchanges_of_clients, rows_of
@@ -245,7 +245,7 @@ def _stopped_ns(lives: Sequence[_Life], dead: Sequence[_Life]) -> int:
 
 
 def _findings(given: SectionInput) -> Iterator[Finding]:
-    events = member_events(given, EXPULSIONS, *KINDS)
+    events = member_events(given, EXPULSIONS, *(kind for kind in KINDS if kind != TOLD))
     groups = _lives(events)
     if not groups:
         return

@@ -1,4 +1,5 @@
-"""What members of groups do, as events: read once for the signatures on members that are expelled, and that die."""
+"""What members of groups do, as events: read once for the signatures on members that are expelled, that die, and that
+hold up others."""
 
 from __future__ import annotations
 
@@ -16,13 +17,15 @@ from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .signature import Signature, events_of_kind
 
-#: Kinds of events. s0 group (-1: not named), s1 member, s3 reason of a leave, or the assignment's bytes; v0 session
-#: timeout, v1 rebalance timeout, both in ms; v2 the request's first byte. REFUSED: a join without a good answer. OWNS:
-#: a partition that a heartbeat's response assigns. FENCED: another member has the same group.instance.id.
-JOINED, LEFT, EXPELLED, REFUSED, SYNCED, OWNS, FENCED = KINDS = 20, 21, 22, 23, 24, 25, 26
+#: Kinds of events. s0 group (-1: not named), s1 member, s2 protocol of a join, s3 reason of a leave, or the
+#: assignment's bytes; v0 session timeout, v1 rebalance timeout, both in ms; v2 the request's first byte; v3 generation
+#: (of a join as answered); v4 whether a join was answered with another member id than it has. REFUSED: a join without a
+#: good answer, with its error code. OWNS: a partition that a heartbeat's response assigns. FENCED: another member has
+#: the same group.instance.id. TOLD: a heartbeat that is answered REBALANCE_IN_PROGRESS.
+JOINED, LEFT, EXPELLED, REFUSED, SYNCED, OWNS, FENCED, TOLD = KINDS = 20, 21, 22, 23, 24, 25, 26, 27
 FACTS = (
-    "join group", "joined group", "heartbeat", "sync group", "synced group", "leave group", "leaving member",
-    "consumer heartbeat", "consumer heartbeat answer", "consumer assigned partition",
+    "join group", "joined group", "heartbeat", "heartbeat answer", "sync group", "synced group", "leave group",
+    "leaving member", "consumer heartbeat", "consumer heartbeat answer", "consumer assigned partition",
 )  # fmt: skip
 #: When each member sent its last request.
 LAST = CountForm(
@@ -34,6 +37,7 @@ LAST = CountForm(
 )
 #: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH; FENCED_INSTANCE_ID.
 _ERRORS = {EXPELLED: (25, 110), FENCED: (82,)}
+_REBALANCE_IN_PROGRESS = 27
 #: OffsetCommit, JoinGroup, Heartbeat, SyncGroup, ConsumerGroupHeartbeat, ShareGroupHeartbeat.
 _APIS = (8, 11, 12, 14, 68, 76)
 #: Epochs of the last heartbeats of a member, and of a static one.
@@ -45,6 +49,7 @@ _MOST_PARTITIONS = 1000
 def read(gathered: Gathered, tally: Tally) -> None:
     """Note joins, assignments, leaves, and refused requests of members."""
     _note_joins(gathered, tally)
+    _note_told(gathered, tally)
     _note_assignments(gathered, tally)
     _note_leaves(gathered, tally)
     _note_errors(gathered, tally)
@@ -82,16 +87,32 @@ def _note_joins(gathered: Gathered, tally: Tally) -> None:
             rows = rows.where(rows["member_epoch"] == 0)
         is_good = _is_good(gathered, rows, answer)
         for kind, mine in ((JOINED, rows.where(is_good)), (REFUSED, rows.where(~is_good))):
-            session = mine["session_timeout_ms"] if fact == "join group" else np.zeros(len(mine), np.int64)
-            _noted(gathered, tally, mine, kind, s0=mine["group"], s1=_member(gathered, mine, answer), v0=session,
-                   v1=mine["rebalance_timeout_ms"])  # fmt: skip
+            member = _member(gathered, mine, answer)
+            more = {}
+            if fact == "join group":
+                more = {
+                    "v0": mine["session_timeout_ms"],
+                    "v3": gathered.top(answer, "generation")[mine.exchange],
+                    "v4": member != mine["member"],
+                    "s2": gathered.top(answer, "protocol")[mine.exchange],
+                    "error_code": gathered.top(answer, "error_code", 0)[mine.exchange],
+                }
+            _noted(gathered, tally, mine, kind, s0=mine["group"], s1=member, v1=mine["rebalance_timeout_ms"], **more)
+
+
+def _note_told(gathered: Gathered, tally: Tally) -> None:
+    rows = gathered.facts("heartbeat")
+    if len(rows):
+        code = gathered.top("heartbeat answer", "error_code", 0)
+        rows = rows.where(code[rows.exchange] == _REBALANCE_IN_PROGRESS)
+        _noted(gathered, tally, rows, TOLD, s0=rows["group"], s1=rows["member"], v3=rows["generation"])
 
 
 def _note_assignments(gathered: Gathered, tally: Tally) -> None:
     rows = gathered.facts("sync group")
     rows = rows.where(_is_good(gathered, rows, "synced group"))
     assignment = gathered.top("synced group", "assignment")[rows.exchange]
-    _noted(gathered, tally, rows, SYNCED, s0=rows["group"], s1=rows["member"], s3=assignment)
+    _noted(gathered, tally, rows, SYNCED, s0=rows["group"], s1=rows["member"], s3=assignment, v3=rows["generation"])
     parts = gathered.facts("consumer assigned partition")
     if len(parts):
         many = np.bincount(parts.exchange, minlength=len(gathered.exchanges))

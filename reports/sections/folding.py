@@ -3,13 +3,14 @@
 * A slow client under the advice or the event that explains most of its lost time, or the longest requests ahead of its
   own; a client whose login fails, under that.
 * A quota that begins under the line on throttled clients, which says what it costs. A storm of connections under the
-  advice on it, which says what to change. Rebalances under the members that a group lost in that time. A burst of
-  errors under the line on that error code, which says whose they are.
+  advice on it, which says what to change. Rebalances under the members that a group lost or waited for in that time. A
+  burst of errors under the line on that error code, which says whose they are.
 * Error codes and unanswered requests under events that explain them: an outage, moved leaders, a rebalance, topics that
   come or go. Error codes under another one that says why (`error_meanings`).
 * Unanswered requests, and clients that connect for each message or again and again, under idle connections that the
   path drops, if those are theirs, or under a limit of connections, if the broker closed theirs for it.
-* A group that falls behind under what keeps its client from reading: packets that never arrive, or a quota.
+* A group that falls behind under what keeps its client from reading: packets that never arrive, a quota, or a
+  rebalance that was held up for most of the time.
 * Silences of a broker under the first of them, if there are several.
 * Advice on clients that wait, and on those that connect again, under an outage of the broker in that time: no setting
   of a client explains these.
@@ -57,11 +58,11 @@ _CODES_OF: Mapping[str, frozenset[str]] = {
 #: up and connect again.
 _BY_OUTAGE = frozenset(("one_connection", "request_timeout", "reconnect_storm", "slow_follower", "dying_members"))
 #: Advice that says what a slow client does, and not why; and on records that wait, not requests.
-_NO_CAUSES = frozenset(("lagging_group", "open_transaction", "fetch_waits", "dying_members"))
+_NO_CAUSES = frozenset(("lagging_group", "open_transaction", "fetch_waits", "dying_members", "held_rebalance"))
 #: Events that make no request slow: the time that members wait for each other is none of a slow request.
 _NO_WAITS = frozenset(("quota_began", "group_rebalanced"))
 #: Advice that says why a group rebalances.
-_ON_MEMBERS = ("dying_members", "expelled_members")
+_ON_MEMBERS = ("dying_members", "expelled_members", "held_rebalance")
 #: Advice that says why a client connects so often, or why packets do not pass between two hosts.
 _ON_CONNECTIONS = frozenset(("connection_each_message", "reconnect_storm"))
 
@@ -91,7 +92,7 @@ def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: 
         elif finding.id == "lossy_host":
             cause = _cut_off(finding, events)
         elif finding.id == "lagging_group":
-            cause = _cause_of_lag(finding, all_of_them)
+            cause = _cause_of_lag(finding, all_of_them, context)
         elif section == "advice" and finding.id in _BY_OUTAGE:
             cause = _outage_of(finding, events)
         if section == "advice" and finding.id in _ON_CONNECTIONS and cause is None:
@@ -191,7 +192,7 @@ def _better_line(event: Finding, found: Sequence[Finding]) -> Finding | None:
 def _rebalances(finding: Finding, event: Finding) -> bool:
     """Whether a finding on members of a group is on the time of its rebalances."""
     begin, end = event.begin or 0, event.end or event.begin or 0
-    is_in_time = end >= (finding.begin or 0) - _BEFORE_NS and begin <= (finding.end or 0) + _AFTER_NS
+    is_in_time = end >= (finding.begin or 0) - _BEFORE_NS and (finding.end is None or begin <= finding.end + _AFTER_NS)
     return finding.party("group") == event.party("group") and is_in_time
 
 
@@ -215,8 +216,15 @@ def _outage_of(finding: Finding, events: Sequence[Finding]) -> Finding | None:
     return None
 
 
-def _cause_of_lag(finding: Finding, found: Sequence[Finding]) -> Finding | None:
-    """What keeps the client from reading, if it is on its host too where a host is named."""
+def _cause_of_lag(finding: Finding, found: Sequence[Finding], context: Context) -> Finding | None:
+    """What keeps the client from reading, if it is on its host too where a host is named; or the group for most of the
+    time since it falls behind."""
+    last, since = context.last or 0, finding.begin or 0
+    for held in found:
+        if held.id == "held_rebalance" and held.party("group") == finding.party("group"):
+            time = (last if held.end is None else held.end) - max(held.begin or 0, since)
+            if time >= _MOST * (last - since):
+                return held
     for cause in ("mtu_black_hole", "throttled"):
         for other in found:
             if other.id == cause and _clients(other) & _clients(finding):

@@ -30,6 +30,7 @@ NAMED = {
     "black-hole": ["mtu_black_hole"],
     "black-hole-producer": ["mtu_black_hole"],
     "idle-dropped": ["idle_dropped"],
+    "held-rebalance": ["held_rebalance"] * 3,
 }
 LARGEST = 40_000
 

@@ -20,6 +20,7 @@ SCRIPTS = {
     "request_timeout": ("request-timeout",),
     "expelled": ("expelled-poll", "expelled-session"),
     "dying": ("dying",),
+    "held": ("held-rebalance",),
     "open_transaction": ("open-transaction",),
     "lagging_group": ("lagging-group",),
     "reconnects": ("reconnects",),

@@ -35,11 +35,17 @@ class GroupMember:
         self.talk.wait(wait_ns)
         self.talk.server(response_frame(self.number, response))
 
-    def join(self, generation: int, *partitions: int, wait_ns: int = 1_000_000) -> None:
-        """JoinGroup, and SyncGroup with an assignment. `wait_ns`: for the others, in JoinGroup."""
+    def ask_to_join(self, generation: int, error: int = 0, wait_ns: int = 1_000_000, protocol: str = "range") -> None:
+        """JoinGroup. `wait_ns`: for the others."""
         asked = text(self.group) + struct.pack("!ii", 10_000, 60_000) + text(self.id) + text("consumer")
-        answer = struct.pack("!hi", 0, generation) + text("range") + text("leader") + text(self.id)
+        answer = struct.pack("!hi", error, generation) + text(protocol) + text("leader") + text(self.id)
         self.ask(11, 1, asked + struct.pack("!i", 0), answer + struct.pack("!i", 0), wait_ns)
+
+    def join(
+        self, generation: int, *partitions: int, wait_ns: int = 1_000_000, protocol: str = "range"
+    ) -> None:  # fmt: skip
+        """JoinGroup, and SyncGroup with an assignment. `wait_ns`: for the others, in JoinGroup."""
+        self.ask_to_join(generation, 0, wait_ns, protocol)
         given = assignment(*partitions)
         asked = text(self.group) + struct.pack("!i", generation) + text(self.id) + struct.pack("!i", 0)
         self.ask(14, 0, asked, struct.pack("!hi", 0, len(given)) + given)
@@ -52,8 +58,8 @@ class GroupMember:
         self.talk.time_ns = START_NS + round(at * 1_000_000_000)
         self.ask(12, 0, text(self.group) + struct.pack("!i", 1) + text(self.id), struct.pack("!h", 0))
 
-    def refused(self, error: int) -> None:
-        self.ask(12, 0, text(self.group) + struct.pack("!i", 1) + text(self.id), struct.pack("!h", error))
+    def refused(self, error: int, generation: int = 1) -> None:
+        self.ask(12, 0, text(self.group) + struct.pack("!i", generation) + text(self.id), struct.pack("!h", error))
 
     def leave(self) -> None:
         self.ask(13, 0, text(self.group) + text(self.id), struct.pack("!h", 0))

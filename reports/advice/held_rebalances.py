@@ -1,0 +1,151 @@
+"""Rebalances that one member holds up: the others wait in JoinGroup, and read nothing if the assignor is eager."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from .. import units
+from ..findings import WARNING, Finding, Party
+from ..groups.group_requests import read_assignment
+from ..parties import client_text
+from ..questions.section import SectionInput
+from .dying_members import DYING_MEMBERS
+from .expulsions import EXPULSIONS
+from .member_events import EXPELLED, JOINED, LAST, LEFT, REFUSED, SYNCED, TOLD, member_events
+from .parties import client_parties
+from .rebalance_holds import CAME, DEAD, LEAST_NS, REMOVED, STILL, WENT, Client, Hold, holds_of
+from .signature import Signature
+from .sums import rows_of
+
+#: Assignors of Kafka by which members give up all partitions before they join.
+_EAGER = frozenset(("range", "roundrobin", "sticky"))
+_NAMED = 3
+_BUSY = (
+    "max.poll.records, max.poll.interval.ms, partition.assignment.strategy or group.protocol",
+    "Bound how long the client works between two polls: time-outs of its calls, fewer `max.poll.records`, or work off "
+    "the thread that polls. The group waits for it up to `max.poll.interval.ms`. With a cooperative assignor, or "
+    "`group.protocol=consumer`, the others read on meanwhile.",
+)
+_SILENT = (
+    "session.timeout.ms, group.instance.id",
+    "Find what stops the process (GC, CPU limits) or ends it. Let it close its consumer, so that it leaves, or give it "
+    "a `group.instance.id`. The group waits for it up to `session.timeout.ms`.",
+)
+
+
+def _findings(given: SectionInput) -> list[Finding]:
+    events = member_events(given, EXPULSIONS, JOINED, REFUSED, TOLD, LEFT, EXPELLED, SYNCED)
+    if not len(events):
+        return []
+    last = {(row["group"], row["member"]): row["last"] for row in rows_of(given, LAST)}
+    groups: dict[int, list[Hold]] = defaultdict(list)
+    for hold in holds_of(events, last, given.context.last or 0):
+        groups[hold.group].append(hold)
+    made = [_finding(given, group, found) for group, found in groups.items()]
+    return [finding._replace(cause=_cause(given, finding)) for finding in made]
+
+
+def _cause(given: SectionInput, finding: Finding) -> tuple[Any, ...] | None:
+    """What says of the group that it loses members, if it waited only for those."""
+    for how, signature in ((DEAD, DYING_MEMBERS), (DEAD, EXPULSIONS), (REMOVED, EXPULSIONS), (WENT, EXPULSIONS)):
+        if finding.numbers["how"] == how:
+            for other in signature.findings(given):
+                if all(other.party(kind) == finding.party(kind) for kind in ("group", "client")):
+                    return other.key
+    return None
+
+
+def _finding(given: SectionInput, group: int, found: Sequence[Hold]) -> Finding:
+    context, name = given.context, given.context.text(group) or "?"
+    worst = max(found, key=lambda hold: (hold.waited_ns, -hold.begin))
+    client = worst.by[0][0]
+    setting, remedy = _SILENT if worst.is_silent else _BUSY
+    hows = {hold.how for hold in found}
+    beats = sum(count for hold in found for *_, count in hold.by)
+    return Finding(
+        HELD_REBALANCES.id, WARNING, HELD_REBALANCES.label, _text(given, name, found, worst),
+        sum(hold.waited_ns for hold in found), min(hold.begin for hold in found),
+        None if found[-1].end is None else max(hold.until for hold in found),
+        {"rebalances": len(found), "rebalance_ns": worst.until - worst.begin, "held_ns": worst.until - worst.since,
+         "waited_ns": sum(hold.waited_ns for hold in found), "members_waiting": len(worst.waited),
+         "heartbeats": beats, "how": hows.pop() if len(hows) == 1 else "several", "is_silent": worst.is_silent},
+        tuple(hold.packet for hold in found[:10]), (Party("group", name), *client_parties(context, *client)),
+        setting, remedy, (("sections", "groups"), *(() if set("*?[") & set(name) else (("group", name),))),
+    )  # fmt: skip
+
+
+def _text(given: SectionInput, name: str, found: Sequence[Hold], worst: Hold) -> str:
+    context = given.context
+
+    def words(client: Client) -> str:
+        return client_text(context.text(client[0]), context.address(client[1]) or "")
+
+    whole, held = units.duration(worst.until - worst.begin), units.duration(worst.until - worst.since)
+    if len(found) > 1:
+        text = f'group "{name}" was held up in {len(found):,} rebalances; for longest, {held}, by'
+    else:
+        stood = "has stood" if worst.end is None else "stood"
+        part = "" if held == whole else f", {held} of it"
+        text = f'group "{name}" {stood} in a rebalance for {whole}{part} because of'
+    text += f" {words(worst.by[0][0])}" + (f" and {len(worst.by) - 1:,} more" if len(worst.by) > 1 else "")
+    text += f", {_why(worst)}"
+    names = list(dict.fromkeys(client_text(context.text(client)) for (client, _), _ in worst.waited))
+    listed = _listed([one.removeprefix("client ") for one in names])
+    text += f"; {listed} waited in JoinGroup, {units.duration(worst.waited_ns)} in total"
+    topics = _topics(given, worst)
+    if (context.text(worst.protocol) or "") in _EAGER:
+        text += ", and read nothing" + (f" of {_listed(topics)}" if topics else "")
+    if worst.cause is not None:
+        text += f"; it began when {words(worst.cause[0])} {worst.cause[1]}"
+    return text
+
+
+def _why(hold: Hold) -> str:
+    """What a member did while the group waited for it."""
+    _, heard, beats = hold.by[0]
+    limit = f" ({hold.timeout_ms:,} ms)" if hold.timeout_ms else ""
+    if hold.how == DEAD:
+        return f"which had gone without LeaveGroup until its session timeout was over{limit}"
+    how = {
+        CAME: "joined last", WENT: "left at last, without having joined", STILL: "has not joined yet",
+        REMOVED: f"did not join within its rebalance timeout{limit}",
+    }[hold.how]  # fmt: skip
+    if hold.is_silent:
+        return f"which sent no heartbeat for {units.duration(heard - hold.begin)}, and {how}"
+    return f"which {how}, though it sent {beats:,} heartbeat{'s' if beats > 1 else ''} meanwhile: it did not poll"
+
+
+def _topics(given: SectionInput, hold: Hold) -> list[str]:
+    """The topics that the group reads."""
+    strings = given.context.strings
+    read = (read_assignment(strings[number] or b"") or () for number in hold.assignments)
+    return sorted({topic for partitions in read for topic, _ in partitions})
+
+
+def _listed(names: Sequence[str]) -> str:
+    left = len(names) - _NAMED
+    if left > 0:
+        return f"{', '.join(names[:_NAMED])} and {left:,} more"
+    return " and ".join((", ".join(names[:-1]), names[-1]) if len(names) > 1 else names)
+
+
+HELD_REBALANCES = Signature(
+    "held_rebalance",
+    "a member holds up the rebalance of its group",
+    "Members wait in JoinGroup. One member sends its own last, and is answered at once; or it leaves, or the group "
+    "answers UNKNOWN_MEMBER_ID to it afterwards. Until then its heartbeats are answered REBALANCE_IN_PROGRESS: the "
+    "client lives, but does not poll. If it sends no heartbeats, it does not run, or has ended without LeaveGroup.",
+    "max.poll.records and max.poll.interval.ms, partition.assignment.strategy or group.protocol; or session.timeout.ms",
+    "Bound how long a client works between two polls. With a cooperative assignor, or the new protocol (KIP-848), the "
+    "other members read on meanwhile. Close consumers when their process ends.",
+    f"A group waited for a member for {LEAST_NS // units.SECOND} s, and for at least half of the rebalance: a member "
+    "hears of it by its next heartbeat, each 3 s by default, and joins with its next poll. Another member waited in "
+    "JoinGroup as long. New members, and the broker's own delay for an empty group, are not waited for. The time lost "
+    "is what the others waited in JoinGroup since the last of the members in time had joined. Groups of the new "
+    "protocol do not stand still for a member, and are not named.",
+    _findings,
+    (LAST,),
+    label="held up",
+)
