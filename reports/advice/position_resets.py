@@ -1,4 +1,4 @@
-"""Readers that ask for an offset that the log does not have, and go on elsewhere: they skip records, or read them again.
+"""Readers that ask for an offset that the log does not have, and go on elsewhere: they skip records, or read again.
 
 Each report reads the error and the ListOffsets that follows it. Where Fetch requests are read too, the offset that the
 reader asked for says how many records it skips, and its next one whether it went there.
@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
-
-import numpy as np
 
 from kafkatap.dissector.dtypes import NO_TIME
 
@@ -207,7 +205,7 @@ def _finding(given: SectionInput, resets: list[_Reset]) -> Finding:
         no_more = "no longer has" if worst.direction > 0 else "does not have"
         went = f"it asked for offset {worst.asked:,}, which the log {no_more} (OFFSET_OUT_OF_RANGE), and {went}"
     else:
-        went = f"the log does not have the offset that it asked for (OFFSET_OUT_OF_RANGE), and it {went}"
+        went = f"the log does not have the offset that it was at (OFFSET_OUT_OF_RANGE), and it {went}"
     on = "" if partitions == 1 else f"on {where} "
     is_shorter = worst.direction < 0
     return Finding(
@@ -221,9 +219,9 @@ def _finding(given: SectionInput, resets: list[_Reset]) -> Finding:
         (*dict.fromkeys(party for client in clients for party in client_parties(context, *client)),
          *((Party("group", group),) if group else ()), Party("topic", worst.topic), Party("partition", where)),
         _SHORTER if is_shorter else POSITION_RESET.setting, _REMEDY_OF_SHORTER if is_shorter else POSITION_RESET.remedy,
-        (("filter", "error == OFFSET_OUT_OF_RANGE or api == ListOffsets"),
+        (("filter", "error == OFFSET_OUT_OF_RANGE or api == ListOffsets") if worst.direction else _NUMBER_OF_RECORDS,
          *(client_option(context, worst.client[0]) if len(clients) == 1 else ())),
-        "show",
+        "show" if worst.direction else "report",
     )  # fmt: skip
 
 
@@ -255,6 +253,8 @@ def _group(given: SectionInput, client: tuple[int, int]) -> str | None:
     return next((group.name for group in groups if name in group.clients), None)
 
 
+#: The option that reads Fetch requests.
+_NUMBER_OF_RECORDS = ("sections", "advice")
 _SHORTER = "unclean.leader.election.enable, auto.offset.reset"
 _REMEDY_OF_SHORTER = (
     "Find out whether the topic was deleted and made anew, or lost records in an unclean leader election "
