@@ -229,7 +229,7 @@ def _words(worst: _Reset, place: str, records: int) -> tuple[str, str]:
     """What happened to a reader, and why."""
     many = f"{records:,} record{'' if records == 1 else 's'}"
     deleted = "Retention (or DeleteRecords) had deleted records that it had not read"
-    shorter = "The log ends before: a topic that was made anew, or an unclean leader election"
+    shorter = "The log ends before: a topic made anew, an unclean leader election, or a position from elsewhere"
     if worst.direction > 0:
         return f"{'skipped' if worst.timestamp == _END else 'missed'} {many} of {place}", deleted
     if worst.direction < 0:
@@ -257,9 +257,9 @@ def _group(given: SectionInput, client: tuple[int, int]) -> str | None:
 _NUMBER_OF_RECORDS = ("sections", "advice")
 _SHORTER = "unclean.leader.election.enable, auto.offset.reset"
 _REMEDY_OF_SHORTER = (
-    "Find out whether the topic was deleted and made anew, or lost records in an unclean leader election "
-    "(`unclean.leader.election.enable`). Set the position of the group by hand: `kafka-consumer-groups.sh "
-    "--reset-offsets`. `auto.offset.reset=none` stops the reader instead."
+    "Find out whether the topic was deleted and made anew, lost records in an unclean leader election "
+    "(`unclean.leader.election.enable`), or whether the position comes from elsewhere. Set the position of the group "
+    "by hand: `kafka-consumer-groups.sh --reset-offsets`. `auto.offset.reset=none` stops the reader instead."
 )
 POSITION_RESET = Signature(
     "position_reset",

@@ -18,10 +18,45 @@ from kafkatap.reports.questions.section_counts import SectionCounts
 from kafkatap.reports.sections.advice import findings
 from kafkatap.reports.sections.folding import folded
 from tests.reports.rows import BILLING, MS, ORDERS, START, STRINGS, batch, context, counted, exchange, result
+from tests.support.section_runs import section_input
+
+from .advice_samples import FOLDER, found, of, truth
 
 END, BEGINNING = -1, -2
 OUT_OF_RANGE = 1
 FOLLOWER, FOLLOWER_NAME = len(STRINGS), b"broker-2-fetcher-0"
+
+
+def by_client(made: Sequence[Finding]) -> dict[str | None, Finding]:
+    return {finding.party("client"): finding for finding in made}
+
+
+def test_the_recording_has_what_the_readers_say() -> None:
+    made, readers = by_client(of("position-reset", "position_reset")), truth("position-reset")["readers"]
+    assert set(made) == {"dwh-loader", "archive", "moved"}  # `strict` stopped, with an error
+    for name in ("dwh-loader", "archive"):
+        assert made[name].numbers["asked"] == readers[name]["last_before"] + 1
+        assert made[name].numbers["to"] == readers[name]["first_after"]
+        assert made[name].numbers["records"] == readers[name]["first_after"] - readers[name]["last_before"] - 1
+        assert made[name].label == "records lost"
+    assert made["moved"].numbers["asked"] == truth("position-reset")["moved_from"]
+    assert made["moved"].numbers["to"] == readers["moved"]["first_after"]
+    assert (made["moved"].label, made["moved"].numbers["direction"]) == ("position reset", -1)
+    assert readers["strict"]["errors"] == ["_AUTO_OFFSET_RESET"]
+    deleted_ns = truth("position-reset")["deleted_ms"] * MS
+    assert all((finding.begin or 0) > deleted_ns for finding in made.values())
+
+
+def test_readers_that_had_read_what_is_deleted_are_not_named() -> None:
+    assert found("position-reset-right") == ()
+    assert all(not reader["errors"] for reader in truth("position-reset-right")["readers"].values())
+
+
+def test_the_usual_report_of_large_captures_names_the_same_readers() -> None:
+    made = findings(section_input(FOLDER / "position-reset.pcap.zst", "first-lines"))
+    texts = [finding.text for finding in made if finding.id == "position_reset"]
+    assert len(texts) == 2  # to the end, and to the beginning
+    assert all("lost its position in clicks-0" in text or "and 1 more lost" in text for text in texts)
 
 
 class Step(NamedTuple):
@@ -131,7 +166,8 @@ def test_a_log_that_ends_before_is_read_again() -> None:
     assert finding.text == (
         'client "billing" (10.0.0.1) reads up to 4,000 records of orders-0 again: it asked for offset 4,000, which the '
         "log does not have (OFFSET_OUT_OF_RANGE), and went on at the beginning of the log, 0 "
-        "(auto.offset.reset=earliest). The log ends before: a topic that was made anew, or an unclean leader election"
+        "(auto.offset.reset=earliest). The log ends before: a topic made anew, an unclean leader election, or a "
+        "position from elsewhere"
     )
     assert finding.setting.startswith("unclean.leader.election.enable")
     (finding,) = resets(refused(100, 4000), listed(150, END, 3999), fetch(200, 3999))

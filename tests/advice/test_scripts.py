@@ -22,6 +22,7 @@ SCRIPTS = {
     "dying": ("dying",),
     "open_transaction": ("open-transaction",),
     "lagging_group": ("lagging-group",),
+    "position_reset": ("position-reset",),
     "reconnects": ("reconnects",),
     "idle": ("idle-dropped",),
     "followers": ("slow-follower", "hot-leader"),

@@ -28,6 +28,7 @@ NAMES = (
     "nagle", "advertised", "one-connection", "single-records", "receive-buffer", "black-hole-producer", "fetch-wait",
     "request-timeout", "expelled-poll", "expelled-session", "open-transaction", "reconnects", "slow-follower",
     "hot-leader", "lagging-group", "refused-produce", "idle-dropped", "dying", "advertised-moved", "connection-limit",
+    "position-reset",
 )  # fmt: skip
 
 
