@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 from .commands import is_showable
 from .findings import Party
 from .model import Value
 
 Options = tuple[tuple[str, str | None], ...]
+#: Client ids of Kafka's own clients inside brokers (Apache Kafka 0.8 to 4.4).
+_NAMES = re.compile(
+    r"\Abroker-\d+-|\Araft-client-\d+\Z|\AReplicaFetcherThread-|\Aid_\d+-host_|\ABrokerToControllerChannel"
+)
+
+
+def has_own_name(client_id: str | None) -> bool:
+    """Whether a client id is one that Kafka gives clients inside brokers."""
+    return client_id is not None and _NAMES.match(client_id) is not None
 
 
 def client_text(client: Value, address: str = "") -> str:

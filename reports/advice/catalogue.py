@@ -16,6 +16,7 @@ from .lagging_groups import LAGGING_GROUPS
 from .nagle import NAGLE
 from .one_connection import ONE_CONNECTION
 from .open_transactions import OPEN_TRANSACTIONS
+from .position_resets import POSITION_RESET
 from .reconnects import CONNECTION_EACH, RECONNECT_STORM
 from .refused_produce import REFUSED_PRODUCE
 from .request_timeouts import REQUEST_TIMEOUTS
@@ -41,6 +42,7 @@ CATALOGUE: tuple[Signature, ...] = (
     HELD_REBALANCES,
     OPEN_TRANSACTIONS,
     LAGGING_GROUPS,
+    POSITION_RESET,
     CONNECTION_EACH,
     RECONNECT_STORM,
     SLOW_FOLLOWERS,

@@ -24,13 +24,13 @@ from kafkatap.kernels.arrays import distinct_values, is_among
 from ..batch import Array
 from ..findings import ERROR, NOTE, WARNING, Finding, Party
 from ..model import Scalar
+from ..parties import has_own_name
 from ..units import duration
 from .event_answers import SECOND
 from .event_brokers import clients_text
 from .event_counts import THROTTLED
 from .event_effects import Effects, effects_of
 from .event_timeline import Gap, Seen
-from .own_brokers import has_own_name
 
 #: A silence of a broker. Brokers of healthy clusters answer each second: fetches come back after 500 ms, and clients
 #: repeat what is not acknowledged within it.

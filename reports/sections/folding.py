@@ -6,7 +6,8 @@
   advice on it, which says what to change. Rebalances under the members that a group lost or waited for in that time. A
   burst of errors under the line on that error code, which says whose they are.
 * Error codes and unanswered requests under events that explain them: an outage, moved leaders, a rebalance, topics that
-  come or go. Error codes under another one that says why (`error_meanings`).
+  come or go. Error codes under another one that says why (`error_meanings`), and offsets out of range under the line
+  on where the reader went.
 * Unanswered requests, and clients that connect for each message or again and again, under idle connections that the
   path drops, if those are theirs, or under a limit of connections, if the broker closed theirs for it.
 * A group that falls behind under what keeps its client from reading: packets that never arrive, a quota, or a
@@ -84,7 +85,11 @@ def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: 
         if finding.id.startswith("slow_") and section != "advice":
             cause = _cause_of_slow(finding, events, advice, all_of_them) or _failed_login(finding, all_of_them)
         elif finding.id in ("errors", "sasl_failed"):
-            cause = _cause_of_errors(finding, events) or _told_by_another(finding, all_of_them)
+            cause = (
+                _lost_position(finding, advice)
+                or _cause_of_errors(finding, events)
+                or _told_by_another(finding, all_of_them)
+            )
         elif finding.id == "unanswered":
             cause = _of_lost_connections(finding, advice) or _cause_of_unanswered(events, lost_at)
         elif section == "events":
@@ -298,6 +303,16 @@ def _cause_of_errors(finding: Finding, events: Sequence[Finding]) -> Finding | N
             if not changed or (topics and topics <= changed):
                 return event
     return None
+
+
+def _lost_position(finding: Finding, advice: Sequence[Finding]) -> Finding | None:
+    """Where the readers went after the error, if that is known of all its clients and topics."""
+    if finding.numbers["error"] != "OFFSET_OUT_OF_RANGE":
+        return None
+    resets = [f for f in advice if f.id == "position_reset"]
+    known = {party for f in resets for party in f.parties}
+    hit = {party for party in finding.parties if party.kind in ("client", "topic")}
+    return max(resets, key=lambda f: as_number(f.numbers["records"])) if hit and hit <= known else None
 
 
 def _told_by_another(finding: Finding, found: Sequence[Finding]) -> Finding | None:

@@ -6,10 +6,11 @@ Kafka gives its own clients count only for addresses of brokers, since any clien
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 
 from kafkatap.dissector.layouts.catalog import key_of
+
+from ..parties import has_own_name
 
 #: APIs that only brokers and controllers send.
 _APIS = (
@@ -18,15 +19,6 @@ _APIS = (
     "BrokerHeartbeat", "AllocateProducerIds", "ControllerRegistration", "AssignReplicasToDirs", "UpdateRaftVoter",
 )  # fmt: skip
 BROKER_APIS = frozenset(key for key in map(key_of, _APIS) if key is not None)
-#: Client ids of Kafka's own clients inside brokers (Apache Kafka 0.8 to 4.4).
-_NAMES = re.compile(
-    r"\Abroker-\d+-|\Araft-client-\d+\Z|\AReplicaFetcherThread-|\Aid_\d+-host_|\ABrokerToControllerChannel"
-)
-
-
-def has_own_name(client_id: str | None) -> bool:
-    """Whether a client id is one that Kafka gives clients inside brokers."""
-    return client_id is not None and _NAMES.match(client_id) is not None
 
 
 def own_by(

@@ -23,6 +23,7 @@ SCRIPTS = {
     "held": ("held-rebalance",),
     "open_transaction": ("open-transaction",),
     "lagging_group": ("lagging-group",),
+    "position_reset": ("position-reset",),
     "reconnects": ("reconnects",),
     "idle": ("idle-dropped",),
     "followers": ("slow-follower", "hot-leader"),

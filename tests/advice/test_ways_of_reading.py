@@ -29,6 +29,7 @@ NAMES = (
     "request-timeout", "expelled-poll", "expelled-session", "open-transaction", "reconnects", "slow-follower",
     "hot-leader", "lagging-group", "refused-produce", "idle-dropped", "dying", "advertised-moved", "connection-limit",
     "held-rebalance",
+    "position-reset",
 )  # fmt: skip
 
 
