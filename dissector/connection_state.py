@@ -77,17 +77,6 @@ class ConnectionFacts:
     source_port: int = -1
 
 
-def facts_of(tables: ConnectionTables, connection: int) -> ConnectionFacts:
-    """The known facts of a connection."""
-    row = tables.connections[connection]
-    named: dict[str, Any] = {name: _text(tables, row[name]) for name in NAMES}
-    named.update({name: int(row[name]) for name in SOURCE})
-    return ConnectionFacts(
-        int(row.serial), int(row.client), int(row.protocol), int(row.answers_at_once), head=int(row.head),
-        not_kafka_since=int(row.not_kafka_since), key=int(row.key), **named,
-    )  # fmt: skip
-
-
 def set_facts(tables: ConnectionTables, connection: int, facts: ConnectionFacts) -> None:
     """Write the facts of a connection that began earlier to its row. The START chunk sets its serial and its key."""
     row = tables.connections[connection]
@@ -300,7 +289,3 @@ def write_states(t, numbers, first, out, ends):  # type: ignore[no-untyped-def]
             return i
         at = end
     return numbers.shape[0]
-
-
-def _text(tables: ConnectionTables, number: int) -> bytes | None:
-    return tables.strings[number] if number >= 0 else None

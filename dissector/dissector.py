@@ -4,8 +4,7 @@
 the frames so far and returns the finished exchanges. Frames point into the block, so drain before its bytes change;
 `feed` drains by itself when a table is full.
 
-`connection_facts`, `connection_states`, `resume` and `discount` are for drivers that read one connection in several
-runs.
+`connection_states`, `resume` and `discount` are for drivers that read one connection in several runs.
 """
 
 from __future__ import annotations
@@ -289,12 +288,6 @@ class Dissector:
         return numbers
 
     # Connections that are read in several runs.
-
-    def connection_facts(self, connection: int) -> ConnectionFacts:
-        """The known facts of a connection."""
-        from .connection_state import facts_of
-
-        return facts_of(self, connection)
 
     def connection_states(self, connections: Array) -> Iterator[bytes]:
         """All that later packets of each connection (int64 numbers) can depend on: bytes that can be compared."""

@@ -11,7 +11,6 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from kafkatap.kernels.decorator import helper, record_dtype
-from kafkatap.kernels.readers import be32
 from kafkatap.kernels.table import release_row, rows_left, take_row
 
 from .dtypes import (
@@ -39,6 +38,7 @@ from .programs.roles import (
     R_TOPIC_NAME,
     R_TRANSACTIONAL_ID,
 )
+from .records.batch_headers import count_records
 
 Array = np.ndarray[Any, Any]
 
@@ -81,38 +81,13 @@ class Results(NamedTuple):
 
 
 @helper
-def count_records(buf, at, length):  # type: ignore[no-untyped-def]
-    """The records in a records field, by its batch headers; -1 for compressed message sets of magic 0 and 1."""
-    end = at + length
-    total = np.int64(0)
-    while at + 17 <= end:
-        size = be32(buf, at + 8)
-        magic = buf[at + 16]
-        if size > 0x7FFFFFFF - 12 or size < 14 or magic > 2:
-            break
-        if magic == 2:
-            if at + 61 > end:
-                break
-            total += be32(buf, at + 57)
-        else:
-            if at + 18 > end:
-                break
-            if at + 12 + size > end:
-                break  # a partial last message
-            if buf[at + 17] & 7:
-                return np.int64(-1)
-            total += 1
-        at += 12 + size
-    return total
-
-
-@helper
 def _records_in(b, job, context):  # type: ignore[no-untyped-def]
     """The records of an element, -1 if it has none or their number is unknown."""
     if context.records_length < 0:
         return np.int64(-1)
-    captured = min(np.int64(context.records_length), job.end - context.records_at)
-    return count_records(body_of(b, job).buf, context.records_at, captured)
+    at = np.int64(context.records_at)
+    end = at + np.int64(context.records_length)
+    return count_records(body_of(b, job).buf, at, min(end, np.int64(job.end)), end)
 
 
 @helper

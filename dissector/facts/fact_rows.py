@@ -13,7 +13,7 @@ import numpy as np
 
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, record_dtype
-from kafkatap.kernels.readers import be16, be32, be64
+from kafkatap.kernels.readers import be16, be32, be64, signed16, signed32
 
 from ..dtypes import EXCHANGE, FETCHES, INCOMPLETE, NO_INT32, OK, TRAILING_BYTES
 from ..exchange_places import enter_places, row_of
@@ -36,6 +36,7 @@ from ..programs.fact_kinds import (
 )
 from ..programs.machine import JOB, ROWS, TAPE, run_jobs
 from ..programs.program import KEYS
+from ..records.batch_headers import BATCH_HEADER, THERE, next_header, record_count
 from ..strings import Strings, intern
 
 Array = np.ndarray[Any, Any]
@@ -75,9 +76,6 @@ _WORDS, _FIRST_NUMBER = FACT.itemsize // 8, 2
 _HALVES, _FIRST_TEXT = FACT.itemsize // 4, 24
 #: `FactTables.items` of kinds whose items are strings.
 _TEXT_ITEMS = 2
-#: The first bytes of a record batch up to its number of records, and of a message up to its attributes.
-_BATCH_HEAD, _MESSAGE_HEAD = 61, 18
-_LARGEST = 0x7FFFFFFF - 12
 
 #: What `collect_facts` returns. NEEDS_ROOM: for `needed_rows` facts, `needed_contexts` contexts, and `needed_texts`
 #: strings with `needed_bytes` in all.
@@ -197,28 +195,25 @@ def _add_batches(t, buf, row, end, exchange, kind, context, source):  # type: ig
     """
     at = np.int64(row.value)
     stop = at + np.int64(row.length)
-    end = min(end, stop)
+    end = min(np.int64(end), stop)
     messages = np.int64(-1)
-    while at + _MESSAGE_HEAD <= end:
-        size = be32(buf, at + 8)
-        magic = np.int64(buf[at + 16])
-        if size > _LARGEST or size < 14 or magic > 2 or at + 12 + size > stop:
-            break
-        if magic == 2:
-            if at + _BATCH_HEAD > end:
-                break
+    header = next_header(buf, at, end, stop)
+    while header.state == THERE:
+        at = header.at
+        count = record_count(buf, header)
+        if header.magic == 2:
             fact = _add_batch(t, exchange, kind, context, at, source)
-            fact.v0 = 12 + size
-            fact.v1 = be32(buf, at + 57)
-            fact.v2 = be16(buf, at + 21) | magic << 16
+            fact.v0 = header.following - at
+            fact.v1 = count
+            fact.v2 = be16(buf, at + 21) | header.magic << 16
             fact.v3 = be64(buf, at + 43)
-            fact.v4 = be16(buf, at + 51) if be16(buf, at + 51) < 32_768 else be16(buf, at + 51) - 65_536
-            fact.v5 = be32(buf, at + 53) if be32(buf, at + 53) < 2_147_483_648 else be32(buf, at + 53) - 4_294_967_296
+            fact.v4 = signed16(be16(buf, at + 51))
+            fact.v5 = signed32(be32(buf, at + 53))
             fact.v6 = be32(buf, at + 17)
             fact.v7 = be64(buf, at + 27)
             fact.v8 = be64(buf, at + 35)
             fact.v9 = be64(buf, at)
-            is_whole = at + 12 + size <= end
+            is_whole = header.following <= end
             if kind == BATCH and t.wanted[BATCH_SAMPLE] and fact.v6 % SAMPLED == 0 and is_whole:
                 _add_sample(t, fact)
         else:
@@ -227,15 +222,12 @@ def _add_batches(t, buf, row, end, exchange, kind, context, source):  # type: ig
                 messages = np.int64(t.state[0].facts) - 1
                 fact.v0 = 0
                 fact.v1 = 0
-                fact.v2 = np.int64(buf[at + 17]) | magic << 16
+                fact.v2 = np.int64(buf[at + 17]) | header.magic << 16
                 fact.v9 = be64(buf, at)
             fact = t.facts[messages]
-            fact.v0 += 12 + size
-            if buf[at + 17] & 7 or fact.v1 < 0:
-                fact.v1 = -1  # how many there are in a compressed message is not in its header
-            else:
-                fact.v1 += 1
-        at += 12 + size
+            fact.v0 += header.following - at
+            fact.v1 = np.int64(-1) if count < 0 or fact.v1 < 0 else fact.v1 + count
+        header = next_header(buf, header.following, end, stop)
 
 
 @helper
@@ -412,7 +404,7 @@ def collect_facts(t, jobs, exchanges, links, block, held, pool):  # type: ignore
             x = exchanges[job.frame >> 1]
             most = np.int64(job.tape_count) + 2
             if x.api_key == PRODUCE or x.api_key == FETCH or x.api_key == SHARE_FETCH:
-                most += 2 * ((job.end - job.at) // _BATCH_HEAD)
+                most += 2 * ((job.end - job.at) // BATCH_HEADER)
             if state.facts + most > len(t.facts):
                 state.needed_rows = most
                 return NEEDS_ROOM

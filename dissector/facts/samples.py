@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from ..records.batch_headers import BATCH_HEADER, CODEC_BITS
 
-#: The bytes of a batch before its records (magic 2).
-_HEAD = 61
-_CODEC = 7
+Array = np.ndarray[Any, Any]
 
 
 @cache
@@ -32,7 +30,7 @@ def fill_samples(facts: Array, numbers: Array, buffers: Sequence[Array]) -> None
     columns = (facts[name][numbers].tolist() for name in ("source", "at", "v0", "v2", "v3"))
     for i, (source, at, size, attributes, checksum) in enumerate(zip(*columns, strict=True)):
         batch = views[source][at : at + size]
-        sizes[i] = _decompressed_size(batch, attributes & _CODEC)
+        sizes[i] = _decompressed_size(batch, attributes & CODEC_BITS)
         damaged[i] = _is_damaged(batch, checksum)
     facts["v1"][numbers], facts["v3"][numbers] = sizes, damaged
 
@@ -49,5 +47,5 @@ def _decompressed_size(batch: memoryview, codec: int) -> int:
         return len(batch)
     from ..records.codecs import DONE, decompress
 
-    found = decompress(codec, 2, batch[_HEAD:], _bounds())
-    return _HEAD + len(found.data) if found.problem == DONE else -1
+    found = decompress(codec, 2, batch[BATCH_HEADER:], _bounds())
+    return BATCH_HEADER + len(found.data) if found.problem == DONE else -1

@@ -16,7 +16,7 @@ from kafkatap.kernels.decorator import helper
 from ..dtypes import INCOMPLETE, MALFORMED, OK, TRAILING_BYTES
 from .buffers import skip_buffer
 from .connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, STREAM_AT_START, STREAM_RESYNC
-from .cursor import Cursor, i4, left, skip, u1, u2
+from .cursor import Cursor, i4, left, skip, u1
 from .evidence import ACCEPT, REJECT, WAIT, Header, body_status, is_telling, request_header
 from .headers import (
     API_VERSIONS,
@@ -34,26 +34,16 @@ from .headers import (
 from .program_index import response_program
 from .proxy_protocol import MORE, NO_HEADER, NO_SOURCE, may_be_proxy_header, read_proxy_header
 from .resync import RETRY_FROM, SEARCH_LIMIT, drop_front, search_buffer, segment_ends_at
+from .tls_records import HANDSHAKE, RECORD_HEADER, record_length
 
-#: Content types of TLS records (RFC 8446, 5.1).
-TLS_FIRST, TLS_HANDSHAKE, TLS_LAST = 20, 22, 23
 #: A ControlledShutdown request of version 0 has 16 bytes; some clients' mistakes have a few more.
 LONGEST_SHUTDOWN = 20
-#: A TLS record is no longer.
-TLS_LONGEST = 16_640
 
 
 @helper
 def looks_like_tls(data):  # type: ignore[no-untyped-def]
-    """Whether a TLS record header starts here (RFC 8446, 5.1)."""
-    if left(data) < 5:
-        return False
-    return (
-        TLS_FIRST <= u1(data, 0) <= TLS_LAST
-        and u1(data, 1) == 3
-        and u1(data, 2) <= 4
-        and 0 < u2(data, 3) <= TLS_LONGEST
-    )
+    """Whether a TLS record header starts here."""
+    return left(data) >= RECORD_HEADER and record_length(data.buf, data.at) > 0
 
 
 @helper
@@ -201,7 +191,7 @@ def detect_protocol(t, c, d, stream, is_final):  # type: ignore[no-untyped-def]
         if _needs_more_of_proxy(t, connection, stream, is_final):
             return
         first = search_buffer(t, stream)
-        if looks_like_tls(first) and u1(first, 0) == TLS_HANDSHAKE:
+        if looks_like_tls(first) and u1(first, 0) == HANDSHAKE:
             set_not_kafka(t, c, PROTOCOL_TLS)
             return
         verdict = np.int64(_judge_requests(t, connection, stream, is_final))

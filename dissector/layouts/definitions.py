@@ -132,15 +132,6 @@ def _valid_versions(definition: Mapping[str, Any]) -> Versions:
     return versions
 
 
-def load_data_definition(text: str) -> MessageLayout | None:
-    """A definition of a layout in byte fields ("type": "data"), with the key 0; None for another type."""
-    definition = _parsed(text)
-    if definition["type"] != "data":
-        return None
-    message = _load(definition, RESPONSE, _valid_versions(definition), 0)
-    return replace(message, has_header=False)
-
-
 def _load(definition: dict[str, Any], direction: int, versions: Versions, api_key: int) -> MessageLayout:
     name = _name(definition["name"])
     flexible = clip(_versions(definition.get("flexibleVersions", "none")), versions)

@@ -14,6 +14,18 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.readers import be16, be32, be64, signed16, signed32
 
+from .batch_headers import (
+    BATCH_HEADER,
+    CODEC_BITS,
+    MESSAGE_0,
+    MESSAGE_1,
+    NO_BATCH,
+    OTHER_MAGIC,
+    THERE,
+    UNKNOWN_END,
+    batch_header,
+)
+
 #: Statuses of batches and records. PARTIAL: the broker cut it at the response's size, as usual. NESTED: a compressed
 #: message within a compressed one.
 RECORD_STATUSES = (
@@ -29,13 +41,8 @@ UNKNOWN_NUMBER = -(2**63)
 
 CRC_WRONG, CRC_RIGHT, CRC_UNCHECKED = range(3)
 
-#: Bits of a batch's attributes.
-CODEC_BITS, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 7, 8, 16, 32
-
-#: Bytes before a batch's body (magic 2), and in the shortest messages.
-BATCH_HEADER, MESSAGE_0, MESSAGE_1 = 61, 26, 34
-#: Offset and size, which the size does not count.
-LOG_OVERHEAD = 12
+#: Bits of a batch's attributes, beside CODEC_BITS.
+LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 8, 16, 32
 
 #: One `records` field: its bytes in the arena, and whose it is.
 PART = record_dtype(
@@ -176,39 +183,29 @@ def _read_message_header(buf, at, batch):  # type: ignore[no-untyped-def]
 @helper
 def _read_batch(buf, at, end, part, batch):  # type: ignore[no-untyped-def]
     """Read the batch at `at` as far as it is there; where the next one starts, `end` where that is not known."""
-    left = end - at
-    if left >= 8:
+    if end - at >= 8:
         batch.base_offset = be64(buf, at)
-    short = np.int64(NOT_CAPTURED if part.cut else (PARTIAL if part.fetch else MALFORMED))
-    if left < LOG_OVERHEAD + 5:
-        batch.status = short
-        return end
-    size = signed32(be32(buf, at + 8))
-    magic = np.int64(buf[at + 16])
-    magic = magic - 256 if magic >= 128 else magic
-    batch.magic = magic
-    least = np.int64(BATCH_HEADER if magic == 2 else (MESSAGE_1 if magic == 1 else MESSAGE_0)) - LOG_OVERHEAD
-    if size < least:
+    header = batch_header(buf, at, end, np.int64(UNKNOWN_END) if part.cut else end)
+    batch.magic = header.magic
+    batch.end = min(header.following, end)
+    if header.state == NO_BATCH:
         batch.status = MALFORMED
-        return end
-    whole = size <= left - LOG_OVERHEAD
-    following = at + LOG_OVERHEAD + size if whole else end
-    batch.end = following
-    if magic < 0 or magic > 2:
+    elif header.state == OTHER_MAGIC:
         batch.status = UNKNOWN_MAGIC
-    elif not whole:
-        batch.status = short
-        if magic == 2 and left >= BATCH_HEADER:
+    elif header.state == THERE and header.following <= end:
+        if header.magic == 2:
+            _read_batch_header(buf, at, batch)
+            batch.body_end = header.following
+        else:
+            _read_message_header(buf, at, batch)
+    else:
+        batch.status = NOT_CAPTURED if part.cut else (PARTIAL if part.fetch else MALFORMED)
+        if header.magic == 2 and end - at >= BATCH_HEADER:
             _read_batch_header(buf, at, batch)
             batch.body_end = end
-            if short == PARTIAL or batch.codec != 0:
+            if batch.status == PARTIAL or batch.codec != 0:
                 batch.body = -1
-    elif magic == 2:
-        _read_batch_header(buf, at, batch)
-        batch.body_end = following
-    else:
-        _read_message_header(buf, at, batch)
-    return following
+    return np.int64(batch.end)
 
 
 @kernel(np.uint8, PART, int, BATCH, np.int64)

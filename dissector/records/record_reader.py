@@ -12,21 +12,18 @@ import numpy as np
 
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
-from kafkatap.kernels.readers import be16, be32, be64, signed16, signed32
+from kafkatap.kernels.readers import be16, be64, signed16, signed32
 
+from .batch_headers import CODEC_BITS, OTHER_MAGIC, THERE, batch_header, next_header
 from .batches import (
     BASE,
     BATCH,
-    CODEC_BITS,
     CONTROL,
     HEADER,
     HEADERS,
     INDEX,
     LOG_APPEND_TIME,
-    LOG_OVERHEAD,
     MALFORMED,
-    MESSAGE_0,
-    MESSAGE_1,
     NESTED,
     NEXT,
     OK,
@@ -152,17 +149,15 @@ def _mark(record, batch_number, batch, status):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _read_message(buf, at, batch, record):  # type: ignore[no-untyped-def]
-    """Read the message of magic 0 or 1 at `at`, whose size is within bounds, into its row, with its status; its end."""
-    size = signed32(be32(buf, at + 8))
-    end = at + LOG_OVERHEAD + size
-    magic = np.int64(buf[at + 16])
-    if magic > 1 or size < (MESSAGE_1 if magic == 1 else MESSAGE_0) - LOG_OVERHEAD:
+def _read_message(buf, header, batch, record):  # type: ignore[no-untyped-def]
+    """Read the message of magic 0 or 1 behind a header into its row, with its status."""
+    at, end, magic = header.at, header.following, header.magic
+    if magic < 0 or magic > 1:
         record.status = MALFORMED
-        return end
-    if buf[at + 17] & CODEC_BITS != 0:
+        return
+    if buf[np.uintp(at + 17)] & CODEC_BITS != 0:
         record.status = NESTED
-        return end
+        return
     if magic == 1:
         record.timestamp = be64(buf, at + 18)
         if batch.magic == 1 and batch.attributes & LOG_APPEND_TIME != 0:
@@ -170,14 +165,13 @@ def _read_message(buf, at, batch, record):  # type: ignore[no-untyped-def]
     key_at, key, value_at, value = key_and_value(buf, at, magic, end)
     if value_at < 0:
         record.status = MALFORMED
-        return end
+        return
     record.key_at = key_at
     record.key_length = key
     record.value_at = value_at
     record.value_length = value
     if value_at + max(value, np.int64(0)) < end:
         record.status = TRAILING_BYTES
-    return end
 
 
 @helper
@@ -187,12 +181,10 @@ def _offset_base(buf, at, end, batch):  # type: ignore[no-untyped-def]
     if batch.magic != 1:
         return np.int64(0)
     last = np.int64(0)
-    while end - at >= LOG_OVERHEAD:
-        size = signed32(be32(buf, at + 8))
-        if size < 0 or size > end - at - LOG_OVERHEAD:
-            break
-        last = be64(buf, at)
-        at += LOG_OVERHEAD + size
+    header = next_header(buf, at, end, end)
+    while header.state == THERE:
+        last = be64(buf, header.at)
+        header = next_header(buf, header.following, end, end)
     if last < 0 or batch.base_offset < last:
         return np.int64(0)
     return batch.base_offset - last
@@ -214,12 +206,13 @@ def _read_set(buf, batches, b, records, state):  # type: ignore[no-untyped-def]
         state[RECORDS] += 1
         state[INDEX] += 1
         _mark(record, b, batch, OK)
-        size = signed32(be32(buf, at + 8)) if end - at >= MESSAGE_0 else np.int64(-1)
-        if size < MESSAGE_0 - LOG_OVERHEAD or size > end - at - LOG_OVERHEAD:
+        header = batch_header(buf, at, end, end)
+        if header.state != THERE and header.state != OTHER_MAGIC:
             record.status = MALFORMED
             return True
         record.offset = wrapping_sum(be64(buf, at), state[BASE])
-        at = _read_message(buf, at, batch, record)
+        _read_message(buf, header, batch, record)
+        at = header.following
     return True
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from ..kafka.enums import enum_name, time_text
 from ..programs.tape import as_array
 from ..records import batches as b
+from ..records.batch_headers import CODEC_BITS
 from ..records.checksums import crc_of
 from . import node as n
 from .node import Node
@@ -121,7 +122,7 @@ def _view_batch(raw: bytes, at: int, end: int, offset: int, number: int, magic: 
 
 def _flags(attributes: int, magic: int) -> str:
     """The bits of a batch: "zstd, log append time, transactional, control"."""
-    codec = enum_name("CompressionType", attributes & b.CODEC_BITS).lower() or f"codec {attributes & b.CODEC_BITS}"
+    codec = enum_name("CompressionType", attributes & CODEC_BITS).lower() or f"codec {attributes & CODEC_BITS}"
     words = [codec if codec != "none" else "not compressed"]
     if magic > 0 and attributes & b.LOG_APPEND_TIME:
         words.append("log append time")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, PROTOCOL_UNKNOWN
+from kafkatap.dissector.framing.tls_records import RECORD_HEADER, record_length
 from kafkatap.dissector.inspection import Frames
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.tree.view import Viewer
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
 Array = np.ndarray[Any, Any]
-_TLS_HEADER, _TLS_LONGEST = 5, 16_640
 
 
 @dataclass
@@ -134,14 +134,13 @@ class Learner:
             stream.cursor = at
         if stream.tls_next >= first + at:
             at = stream.tls_next - first
-        while at + _TLS_HEADER <= len(data):
-            header = data[at : at + _TLS_HEADER]
-            size = int.from_bytes(header[3:5], "big")
-            if not (20 <= header[0] <= 23 and header[1] == 3 and header[2] <= 4 and 0 < size <= _TLS_LONGEST):
+        while at + RECORD_HEADER <= len(data):
+            length = int(record_length(data, at))
+            if not length:
                 stream.tls_next = -1
                 return
-            self.streams.add(stream.stream, first + at, header)
-            at += _TLS_HEADER + size
+            self.streams.add(stream.stream, first + at, data[at : at + RECORD_HEADER])
+            at += length
         stream.tls_next = first + at if at >= len(data) else -1
 
     # ---------------------------------------------------------------- frames

@@ -15,7 +15,18 @@ from collections.abc import Iterator
 
 from kafkatap.dissector.facts.fact_rows import SAMPLED
 from kafkatap.dissector.kafka.varints import signed_varint
-from kafkatap.dissector.records.batches import BATCH_HEADER, CODEC_BITS, CONTROL, LOG_OVERHEAD, MESSAGE_0, MESSAGE_1
+from kafkatap.dissector.records.batch_headers import (
+    BATCH_HEADER,
+    CODEC_BITS,
+    LOG_OVERHEAD,
+    MESSAGE_0,
+    MESSAGE_1,
+    NO_BATCH,
+    OTHER_MAGIC,
+    UNKNOWN_END,
+    batch_header,
+)
+from kafkatap.dissector.records.batches import CONTROL
 from kafkatap.dissector.records.checksums import crc_of
 from kafkatap.dissector.records.codecs import DONE, Bounds, decompress
 
@@ -24,7 +35,7 @@ from .fields import FILLER
 from .names import Names
 from .plausible import PRINTABLE, is_plausible
 
-_MAGIC_AT, _NESTED = 16, 2
+_NESTED = 2
 #: Where the CRC is, by magic.
 _CRC_AT = {0: 12, 1: 12, 2: 17}
 _MARKER_TYPES = (b"\0\0", b"\0\1")
@@ -50,18 +61,19 @@ class RecordRewriter:
     def rewrite(self, raw: bytes, depth: int = 0) -> bytes:
         """A field's bytes, as far as they were captured; in as many bytes."""
         made = bytearray(FILLER * len(raw))
-        at = 0
-        while at + LOG_OVERHEAD + 5 <= len(raw):
-            size = int.from_bytes(raw[at + 8 : at + 12], "big", signed=True)
-            magic = raw[at + _MAGIC_AT]
-            header = {0: MESSAGE_0, 1: MESSAGE_1, 2: BATCH_HEADER}.get(magic, 0)
-            end = at + LOG_OVERHEAD + size
-            if not header or size < header - LOG_OVERHEAD:
+        following = 0
+        while following < len(raw):
+            header = batch_header(raw, following, len(raw), UNKNOWN_END)
+            at, following, magic = int(header.at), int(header.following), int(header.magic)
+            if header.state == OTHER_MAGIC:
+                if following <= len(raw):  # its size leads to the next batch
+                    made[at + 8 : at + LOG_OVERHEAD] = raw[at + 8 : at + LOG_OVERHEAD]
+                continue
+            if header.state == NO_BATCH or magic < 0:
                 break
             self.batches += 1
-            batch = raw[at : min(end, len(raw))]
-            made[at : at + len(batch)] = self._batch(batch, magic, end <= len(raw), depth)
-            at = end
+            batch = raw[at : min(following, len(raw))]
+            made[at : at + len(batch)] = self._batch(batch, magic, following <= len(raw), depth)
         return bytes(made)
 
     def _batch(self, raw: bytes, magic: int, is_whole: bool, depth: int) -> bytes:

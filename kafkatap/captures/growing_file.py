@@ -217,11 +217,6 @@ class GrowingReader(CaptureReader):
         self.report.damage = None
 
     @property
-    def has_rest(self) -> bool:
-        """Whether bytes of an incomplete record are left."""
-        return self._end > self._at
-
-    @property
     def next_number(self) -> int:
         """The number of the first packet that was not scanned."""
         return self._scanner.next_number

@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -80,6 +79,8 @@ def plan_splits(files: Sequence[File], size: int) -> list[Split]:
     Only the heads of longer files are read. Compressed files, files that are no captures, and files that cannot be
     opened are one split each.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(32) as threads:  # object stores have high latency but answer many requests at once
         whole = [Split(file.path, file=number, size=file.size) for number, file in enumerate(files)]
         long = [split for split in whole if 0 < size < split.size]

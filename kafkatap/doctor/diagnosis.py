@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kafkatap.reassembly.link_types import link_name
-from kafkatap.reports.batch import P_KAFKA, PROTOCOLS
+from kafkatap.reports.batch import PROTOCOLS
 from kafkatap.reports.findings import NOTE
 from kafkatap.reports.model import Column, Curves, Report, ReportTable, Value
 from kafkatap.reports.sections.heading import files, heading
@@ -130,8 +130,3 @@ def _interfaces(seen: Observed) -> ReportTable:
         for n, i in enumerate(head.interfaces)
     ]
     return ReportTable("interfaces", "Interfaces", INTERFACES, rows, empty="the captures do not name any")
-
-
-def kafka_connections(seen: Observed) -> int:
-    """The number of Kafka connections."""
-    return int((seen.context.connections["protocol"] == P_KAFKA).sum())

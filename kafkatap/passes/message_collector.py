@@ -5,7 +5,6 @@ A response waits for the end of its drain, which computes its times.
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from kafkatap.dissector.dtypes import OUTCOMES
 from kafkatap.dissector.inspection import Frames
 from kafkatap.dissector.programs.loading import load_programs
+from kafkatap.dissector.records.batch_headers import records_in_field
 from kafkatap.dissector.tree.summary import FactReader, Facts
 from kafkatap.kernels.arrays import taken
 from kafkatap.reports.batch import Batch, endpoint
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 #: Texts of addresses with ports that are kept.
 _ENDS = 100_000
-#: Of a record batch: its length and, four bytes later, its magic; the number of its records.
-_BATCH_HEAD, _BATCH_COUNT = struct.Struct(">i4xb"), struct.Struct(">i")
 
 
 class MessageCollector:
@@ -136,26 +134,6 @@ def _count_records(facts: Facts, buffer: Array, end: int) -> int | None:
     """How many records a message holds, by the headers of its batches; None where these do not say."""
     if facts.records is None:
         return None
-    counts = [_count_batches(buffer[at : min(at + length, end)].data) for at, length in facts.records if length > 0]
-    return None if min(counts, default=0) < 0 else int(sum(counts))  # without JIT the sum is a numpy integer
-
-
-def _count_batches(field: memoryview) -> int:
-    """Records in one field; -1 for compressed message sets of magic 0 and 1. As the kernel `results.count_records`."""
-    at, total, end = 0, 0, len(field)
-    while at + 17 <= end:
-        size, magic = _BATCH_HEAD.unpack_from(field, at + 8)
-        if size < 14 or magic > 2:
-            break
-        if magic == 2:
-            if at + 61 > end:
-                break
-            total += max(_BATCH_COUNT.unpack_from(field, at + 57)[0], 0)
-        else:
-            if at + 12 + size > end:
-                break
-            if field[at + 17] & 7:
-                return -1
-            total += 1
-        at += 12 + size
-    return total
+    places = [(at, at + length) for at, length in facts.records if length > 0]
+    counts = [records_in_field(buffer, at, min(stop, end), stop) for at, stop in places]
+    return None if min(counts, default=0) < 0 else sum(counts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -65,8 +66,10 @@ class FlowStates:
         return dict(zip(flow_bytes(self.rows["flow"]), states, strict=True))
 
 
-#: Secret, so that no traffic can have flows with equal hashes.
-_SEED = int.from_bytes(os.urandom(7), "little")
+@cache
+def _seed() -> int:
+    """That of the hashes of this process: secret, so that no traffic can have flows with equal hashes."""
+    return int.from_bytes(os.urandom(7), "little")
 
 
 def flow_bytes(keys: Array) -> list[bytes]:
@@ -88,7 +91,7 @@ def hash_flows(keys: Array, seed: int) -> Array:
 def group_flows(keys: Array) -> tuple[Array, Array]:
     """Sort flows (FLOW_KEY) so that equal ones are adjacent, in their order: the places in that order, and where the
     groups begin in it. In one process, groups are always in the same order."""
-    seed = _SEED
+    seed = _seed()
     while True:
         hashes = hash_flows(keys, seed)
         order = np.argsort(hashes, kind="stable")

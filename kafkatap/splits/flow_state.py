@@ -6,12 +6,10 @@ Two engines with equal digests of a flow treat the same later packets alike.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
-from kafkatap.dissector.connection_state import NAMES, SOURCE, ConnectionFacts
+from kafkatap.dissector.connection_state import ConnectionFacts
 from kafkatap.dissector.framing.connections import PROTOCOL_UNKNOWN
 from kafkatap.reassembly.connection_state import Handshake, Resumption, SynOptions
-from kafkatap.reassembly.dtypes import SHIFT_UNKNOWN
 
 from ..tls.hand_over import HandOver
 
@@ -52,25 +50,6 @@ class History:
         return Resumption(
             self.base_seqs, Handshake(*self.handshake, self.facts.client, self.handshake_rtt_ns), self.options
         )
-
-    def then(self, later: History) -> History:
-        """Both histories of one connection as one: facts of the later one take precedence."""
-        mine, new = self.facts, later.facts
-        known: dict[str, Any] = {
-            name: getattr(mine, name) if getattr(new, name) is None else getattr(new, name) for name in NAMES
-        }
-        known |= {name: getattr(new if new.source_port >= 0 else mine, name) for name in SOURCE}
-        facts = replace(
-            mine, client=new.client if new.client >= 0 else mine.client, protocol=new.protocol or mine.protocol,
-            answers_at_once=new.answers_at_once if new.answers_at_once >= 0 else mine.answers_at_once, **known,
-        )  # fmt: skip
-        first, second = (a if a >= 0 else b for a, b in zip(self.base_seqs, later.base_seqs, strict=True))
-        syn, answer = (b or a for a, b in zip(self.handshake, later.handshake, strict=True))
-        rtt = self.handshake_rtt_ns if self.handshake_rtt_ns >= 0 else later.handshake_rtt_ns
-        one, other = (a if a.shift != SHIFT_UNKNOWN else b for a, b in zip(self.options, later.options, strict=True))
-        tls = later.tls if self.tls is None else self.tls
-        sent, received = (a + b for a, b in zip(self.tls_records, later.tls_records, strict=True))
-        return History(facts, self.first, (first, second), (syn, answer), rtt, (one, other), tls, (sent, received))
 
     def is_equivalent(self, other: History) -> bool:
         """Whether a connection that is resumed with one or the other behaves alike."""

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kafkatap.dissector.framing.tls_records import APPLICATION_DATA
+
 from ..tls.hand_over import quiet_turns
 from ..tls.layer import TlsLayer
-from ..tls.record_tables import APPLICATION_DATA, EMIT_ALL, EMIT_NONE, ROW_BROKEN, ROW_RECORD
+from ..tls.record_tables import EMIT_ALL, EMIT_NONE, ROW_BROKEN, ROW_RECORD
 
 if TYPE_CHECKING:
     from kafkatap.reassembly.assembler import Assembler

@@ -31,7 +31,7 @@ from kafkatap.dissector.framing.connections import (
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import ACK, CHUNK_START, LISTENER, OPENING_RESUMED, OPENING_SYN, ROW_OPEN, SYN
-from kafkatap.reassembly.flows import KEY_BYTES, flow_keys
+from kafkatap.reassembly.flows import flow_keys
 from kafkatap.reports.batch import Batch
 
 from ..assembly import Assembled
@@ -273,11 +273,6 @@ class SplitEngine:
         """The state of each flow that is in a connection."""
         current = self.current(flows)
         return self._states(list(current), np.array(list(current.values()), np.int64))
-
-    def state_of(self, c: int) -> FlowState:
-        """The state of connection `c`."""
-        (state,) = self._states([bytes(KEY_BYTES)], np.array([c])).by_flow().values()
-        return state
 
     def open_flows(self) -> dict[bytes, tuple[FlowState, bool]]:
         """The state of each flow that is in a connection, and whether that connection was closed."""

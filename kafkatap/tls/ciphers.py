@@ -22,13 +22,14 @@ from cryptography.hazmat.primitives import hmac as macs
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESCCM, AESGCM, ChaCha20Poly1305
 
+from kafkatap.dissector.framing.tls_records import APPLICATION_DATA
+
 from .key_schedule import DirectionKeys
 from .suites import CBC, CCM, CHACHA20, GCM, Suite
 
 #: What `open` and `find` return if there is no application data: the record has another content type, which is in
 #: `kind` and `length` of the cipher; it could not be decrypted.
 OTHER, FAILED = -1, -2
-DATA = 23
 #: Records with larger numbers are not searched.
 _LAST_NUMBER = 1 << 60
 _ERRORS = (InvalidTag, ValueError, OverflowError)
@@ -103,7 +104,7 @@ class AeadCipher13:
             return FAILED
         self.number += 1
         size -= 1
-        if out[size] == DATA:
+        if out[size] == APPLICATION_DATA:
             return size
         return self._other(out, size)
 
@@ -116,7 +117,7 @@ class AeadCipher13:
         if size < 0:  # nothing but zeros, which no end may send
             self.kind = self.length = 0
             return OTHER
-        if out[size] == DATA:
+        if out[size] == APPLICATION_DATA:
             return size
         self.kind = out[size]
         self.length = size
@@ -186,7 +187,7 @@ class ChaChaCipher12:
         except _ERRORS:
             return FAILED
         self.number = number + 1
-        if record[0] == DATA:
+        if record[0] == APPLICATION_DATA:
             return size
         self.kind = record[0]
         self.length = size
@@ -228,7 +229,7 @@ class AeadCipher12:
         except _ERRORS:
             return FAILED
         self.number = number + 1
-        if record[0] == DATA:
+        if record[0] == APPLICATION_DATA:
             return size
         self.kind = record[0]
         self.length = size
@@ -316,7 +317,7 @@ class CbcCipher:
     def _found(self, record: memoryview, out: memoryview, size: int) -> int:
         out[:size] = self._plain[:size]
         self.number += 1
-        if record[0] == DATA:
+        if record[0] == APPLICATION_DATA:
             return size
         self.kind = record[0]
         self.length = size

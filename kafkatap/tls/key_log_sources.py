@@ -144,10 +144,6 @@ class GrowingLines:
         except OSError:
             return True
 
-    def __del__(self) -> None:
-        if hasattr(self, "_file"):  # else it could not be opened
-            self._file.close()
-
     def close(self) -> None:
         self._closed()
 

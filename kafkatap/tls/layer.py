@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.assembly import Assembled
+from kafkatap.dissector.framing.tls_records import APPLICATION_DATA
 from kafkatap.kernels.arrays import distinct_values
 from kafkatap.kernels.table import Column, SlotTable, Table
 from kafkatap.reassembly.dtypes import CHUNK_START, OPENING_HINT, OPENING_UNKNOWN
@@ -23,7 +24,6 @@ from kafkatap.reports.batch import D_NO_HANDSHAKE, D_NO_KEY, D_WRONG_KEY
 from .chunk_rows import ChunkRows, copied_chunks
 from .estimates import overhead_of
 from .record_tables import (
-    APPLICATION_DATA,
     DECRYPTED,
     EMIT_ALL,
     EMIT_HANDSHAKE,

@@ -39,12 +39,8 @@ EMIT_NONE, EMIT_HANDSHAKE, EMIT_ALL = range(3)
 
 #: What a record that waits for secrets takes, besides its bytes.
 QUEUED_BYTES = 1_024
-#: The longest record with its header (RFC 5246, 6.2.3: 2^14 + 2,048 bytes), and the room for one.
-RECORD_HEADER = 5
-LONGEST_RECORD = RECORD_HEADER + 16_384 + 2_048
+#: Room for the longest record.
 RECORD_ROOM = 18_440
-#: Content types (RFC 8446, 5.1).
-CHANGE_CIPHER_SPEC, ALERT, HANDSHAKE, APPLICATION_DATA, HEARTBEAT = range(20, 25)
 #: Chunks after which a connection without a SYN that showed no TLS record is plain.
 MIDDLE_CHUNKS = 64
 

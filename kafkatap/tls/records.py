@@ -9,9 +9,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from kafkatap.dissector.framing.tls_records import (
+    APPLICATION_DATA,
+    CHANGE_CIPHER_SPEC,
+    HANDSHAKE,
+    RECORD_HEADER,
+    length_of_header,
+    record_length,
+)
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
-from kafkatap.kernels.readers import be16
 from kafkatap.kernels.table import rows_left, take_row
 from kafkatap.reassembly.dtypes import (
     CHUNK,
@@ -27,8 +34,6 @@ from kafkatap.reassembly.dtypes import (
 
 from .estimates import begin_turns, end_turn, note_record, suspend_turns
 from .record_tables import (
-    APPLICATION_DATA,
-    CHANGE_CIPHER_SPEC,
     EMIT_ALL,
     EMIT_HANDSHAKE,
     FLOW_HEADER,
@@ -36,15 +41,11 @@ from .record_tables import (
     FLOW_SEARCH,
     FLOW_STOPPED,
     FROM_GATHERED,
-    HANDSHAKE,
-    HEARTBEAT,
     LINK_MIDDLE,
     LINK_PLAIN,
     LINK_START,
     LINK_TRACKED,
-    LONGEST_RECORD,
     MIDDLE_CHUNKS,
-    RECORD_HEADER,
     RECORD_ROOM,
     ROW_BEGIN,
     ROW_BROKEN,
@@ -66,26 +67,13 @@ LONGEST_PROXY_1, PROXY_2 = 107, 16
 
 
 @helper
-def _record_length(buf, at):  # type: ignore[no-untyped-def]
-    """The length of the record whose header is at `at`, with the header; 0 if that is no header."""
-    content, length = np.int64(buf[np.uintp(at)]), be16(buf, at + 3)
-    is_header = (
-        CHANGE_CIPHER_SPEC <= content <= HEARTBEAT
-        and buf[np.uintp(at + 1)] == 3
-        and buf[np.uintp(at + 2)] <= 4
-        and 0 < length <= LONGEST_RECORD - RECORD_HEADER
-    )
-    return length + RECORD_HEADER if is_header else np.int64(0)
-
-
-@helper
 def _header_place(buf, at, end, is_chunk_start):  # type: ignore[no-untyped-def]
     """The place of the first header in buf[at:end], or -1. A header of application data is distinct enough. Another
     one has to be at the start of a chunk, and its record must end with the chunk or before another header."""
     for place in range(at, end - RECORD_HEADER + 1):
         if buf[np.uintp(place + 1)] != 3:
             continue
-        length = _record_length(buf, place)
+        length = record_length(buf, place)
         if length == 0:
             continue
         if buf[np.uintp(place)] == APPLICATION_DATA and buf[np.uintp(place + 2)] == 3:
@@ -250,19 +238,6 @@ def _add_to_header(flow, buf, at, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _length_of_header(header):  # type: ignore[no-untyped-def]
-    """`_record_length` of a header as a number."""
-    content, length = (header >> 32) & 255, header & 65_535
-    is_header = (
-        CHANGE_CIPHER_SPEC <= content <= HEARTBEAT
-        and (header >> 24) & 255 == 3
-        and (header >> 16) & 255 <= 4
-        and 0 < length <= LONGEST_RECORD - RECORD_HEADER
-    )
-    return length + RECORD_HEADER if is_header else np.int64(0)
-
-
-@helper
 def _read_bytes(t, slot, d, flow, buf, first, at, end, place, chunk):  # type: ignore[no-untyped-def]
     """Read buf[at:end], captured bytes of a chunk that begins at `first`. Return the place of the first byte that was
     not read: there was no room for rows, or what comes is no record (`need` is -1)."""
@@ -280,7 +255,7 @@ def _read_bytes(t, slot, d, flow, buf, first, at, end, place, chunk):  # type: i
         if flow.have == 0:
             flow.seq = (np.int64(chunk.seq) + at - first) & 0xFFFFFFFF
             if end - at >= RECORD_HEADER:
-                length = _record_length(buf, at)
+                length = record_length(buf, at)
                 if length == 0:
                     flow.need = -1
                     return at
@@ -296,7 +271,7 @@ def _read_bytes(t, slot, d, flow, buf, first, at, end, place, chunk):  # type: i
             at = _add_to_header(flow, buf, at, end)
             if flow.have < RECORD_HEADER:
                 return end
-            flow.need = _length_of_header(flow.header)
+            flow.need = length_of_header(flow.header)
             if flow.need == 0:
                 flow.need = -1
                 return at
@@ -467,10 +442,10 @@ def _may_begin(link, buf, chunk):  # type: ignore[no-untyped-def]
         return np.int64(FLOW_PROXY) if value == 0x50 or value == 0x0D else np.int64(-1)
     if captured <= RECORD_HEADER or not CHANGE_CIPHER_SPEC <= value <= APPLICATION_DATA:
         return np.int64(-1)
-    length = _record_length(buf, at)
+    length = record_length(buf, at)
     if length == 0:
         return np.int64(-1)
-    if length + RECORD_HEADER <= captured and _record_length(buf, at + length) == 0:
+    if length + RECORD_HEADER <= captured and record_length(buf, at + length) == 0:
         return np.int64(-1)
     return np.int64(FLOW_HEADER)
 

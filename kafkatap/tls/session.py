@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from kafkatap.dissector.framing.tls_records import ALERT, APPLICATION_DATA, CHANGE_CIPHER_SPEC
+from kafkatap.dissector.framing.tls_records import HANDSHAKE as HANDSHAKE_RECORD
 from kafkatap.reports.batch import (
     D_DECRYPTED,
     D_FAILED_HANDSHAKE,
@@ -48,8 +50,6 @@ from .secrets import Secrets, TrafficSecret
 from .suites import SUITES, SUITES_13
 from .trials import find_secret
 
-#: Content types of records.
-CHANGE_CIPHER_SPEC, ALERT, HANDSHAKE_RECORD, DATA = 20, 21, 22, 23
 TLS_1_2, TLS_1_3 = 0x0303, 0x0304
 #: Alerts that are not fatal in TLS 1.3.
 _CLOSE_NOTIFY, _USER_CANCELED = 0, 90
@@ -88,12 +88,12 @@ class Session:
     def open(self, direction: int, record: memoryview, out: memoryview) -> Opened:
         """Decrypt one whole record with its header. `out` needs as many bytes as the record."""
         cipher = self._ciphers[direction]
-        if cipher is not None and record[0] == DATA:
+        if cipher is not None and record[0] == APPLICATION_DATA:
             length = cipher.open(record, out)
             if length >= 0:
                 if self.facts.decryption != D_DECRYPTED:
                     self.facts.decryption = D_DECRYPTED
-                return DATA, length, cipher.at, 0
+                return APPLICATION_DATA, length, cipher.at, 0
             if length != FAILED:
                 return self._inside(direction, cipher, out, 0)
         return self._open_unusual(direction, record, out)
@@ -145,10 +145,6 @@ class Session:
         for messages in self._messages:
             messages.lose()
         return True
-
-    def look_up(self) -> bool:
-        """Look into the key log again; whether it has secrets of this connection. Cheap if it did not grow."""
-        return self._look_up() is not None
 
     def has_secrets(self) -> bool:
         """Whether the key log has secrets of this connection now, by its client random or its session id.
@@ -217,7 +213,7 @@ class Session:
 
     def _open_unusual(self, direction: int, record: memoryview, out: memoryview) -> Opened:
         if len(record) <= 5:
-            return (record[0] if len(record) and record[0] != DATA else -1), 0, 5, 0
+            return (record[0] if len(record) and record[0] != APPLICATION_DATA else -1), 0, 5, 0
         kind = record[0]
         if self._is_clear(direction, kind, len(record)):
             self._read_visible(direction, record)
@@ -237,11 +233,11 @@ class Session:
         if found < 0:
             return self._inside(direction, cipher, out, skipped)
         self.facts.decryption = D_DECRYPTED
-        return DATA, found, cipher.at, skipped
+        return APPLICATION_DATA, found, cipher.at, skipped
 
     def _is_clear(self, direction: int, kind: int, length: int) -> bool:
         """Whether a record is not encrypted."""
-        if kind == DATA:
+        if kind == APPLICATION_DATA:
             return False
         if self._protection_13 is not None or (kind == CHANGE_CIPHER_SPEC and length == 6):
             return True
@@ -293,7 +289,7 @@ class Session:
         facts = self.facts
         if direction == facts.client and self._server_hello is not None and not self._server_hello.is_retry:
             is_13 = facts.version == TLS_1_3
-            if record[0] == (DATA if is_13 else HANDSHAKE_RECORD):
+            if record[0] == (APPLICATION_DATA if is_13 else HANDSHAKE_RECORD):
                 facts.handshake_done = True
 
     def _read_visible(self, direction: int, record: memoryview) -> None:
@@ -303,7 +299,7 @@ class Session:
         if kind == CHANGE_CIPHER_SPEC:
             if len(record) == 6 and self.facts.version != TLS_1_3:
                 self._change_cipher(direction)
-        elif is_on or kind == DATA:
+        elif is_on or kind == APPLICATION_DATA:
             self._note_encrypted(direction, record)
         elif kind == ALERT:
             self._read_alert(direction, bytes(record[5:]))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kafkatap.dissector.framing.tls_records import APPLICATION_DATA, CHANGE_CIPHER_SPEC
 from kafkatap.reports.batch import (
     D_DECRYPTED,
     D_FAILED_HANDSHAKE,
@@ -26,7 +27,7 @@ from kafkatap.reports.batch import (
 )
 
 from .chunk_rows import ChunkRows
-from .record_tables import APPLICATION_DATA, CHANGE_CIPHER_SPEC, DECRYPTED, HOLDING, OBSERVED, QUEUED_BYTES
+from .record_tables import DECRYPTED, HOLDING, OBSERVED, QUEUED_BYTES
 
 if TYPE_CHECKING:
     from .facts import TlsFacts

@@ -202,11 +202,6 @@ class SideCounts:
         for name in ("requests", "cut_requests", "nameless", "cut_responses", "unthrottled", "fine_times"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
-    def doubled_to(self, length: int) -> None:
-        """Lengthen the blocks."""
-        while self.length < length:
-            self._double()
-
     def _cover(self, first: int, last: int) -> None:
         """Lengthen the blocks until there are few enough up to these times."""
         self.first = first if self.first is None else min(first, self.first)

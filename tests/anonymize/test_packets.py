@@ -90,6 +90,16 @@ def test_of_tls_only_the_headers_of_records_stay(tmp_path: Path) -> None:
     assert analyze(tmp_path / "out.pcap").connections.column("protocol").to_pylist() == ["tls"]
 
 
+def test_headers_of_records_as_long_as_those_of_tls_1_2_stay(tmp_path: Path) -> None:
+    """RFC 5246, 6.2.3: 2^14 + 2,048 bytes."""
+    hello = b"\x16\x03\x01\0\x20" + b"\1\0\0\x1c\3\3" + b"server-name.example.org!!!"
+    header = b"\x17\x03\x03" + (16_384 + 2_048).to_bytes(2, "big")
+    made = _anonymized(_talk((0, hello), (1, header + bytes(16_384 + 2_048)), (1, header + b"secret")), tmp_path)
+    payload = _payload(made)
+    assert payload.count(header) == 2
+    assert b"secret" not in payload
+
+
 def test_foreign_bytes_are_filler(tmp_path: Path) -> None:
     made = _anonymized(
         _talk((0, b"GET /secret-path HTTP/1.1\r\nHost: shop.example\r\n\r\n"), (1, b"HTTP/1.1 200")), tmp_path

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kafkatap.anonymize.exact_compression import recompressed
 from kafkatap.anonymize.names import Names
 from kafkatap.anonymize.record_batches import RecordRewriter
+from kafkatap.dissector.records.batch_headers import count_records
 from kafkatap.dissector.records.checksums import crc_of
 from kafkatap.dissector.records.codecs import DONE, GZIP, LZ4, SNAPPY, ZSTD, Bounds, decompress
 from tests.support.records import Record, batch, compressed, message, varint
@@ -86,6 +87,18 @@ def test_a_wrong_crc_stays_wrong_and_a_cut_batch_keeps_its_header() -> None:
     for size in range(len(whole)):
         assert len(rewriter.rewrite(whole[:size])) == size
     assert rewriter.rewrite(whole[:30])[:17] == whole[:17]
+
+
+@pytest.mark.parametrize("magic", [3, 128, 255])
+def test_batches_behind_one_of_an_unknown_magic_stay(magic: int) -> None:
+    """Of that batch only the size stays, so that readers of the copy find the next one."""
+    first, second = bytearray(batch(_records(3))), batch(_records(2, seed=2))
+    first[16] = magic
+    old = bytes(first) + second
+    new = RecordRewriter(Names(b"a key of 16 bytes")).rewrite(old)
+    assert new[: len(first)] == b"x" * 8 + old[8:12] + b"x" * (len(first) - 12)
+    assert new[len(first) :][:17] == second[:17]
+    assert count_records(new, 0, len(new), len(new)) == count_records(old, 0, len(old), len(old)) == 2
 
 
 @given(st.binary(max_size=200), st.integers(0, 5))

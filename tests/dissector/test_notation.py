@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from kafkatap.dissector.layouts.catalog import MESSAGES_FOLDER, api_name, built_in_names, load_messages
-from kafkatap.dissector.layouts.notation import NotationError, parse_api, parse_range, render_api
+from kafkatap.dissector.layouts.notation import NotationError, parse_api, parse_range
 from kafkatap.dissector.layouts.schema import NO_VERSIONS, OPEN, REQUEST, RESPONSE, Versions
+from tests.support.notation_writer import render_api
 
 EXAMPLE = """\
 api 200 Example

@@ -14,7 +14,7 @@ from kafkatap.dissector.dtypes import OK
 from kafkatap.dissector.layouts import catalog, overlay
 from kafkatap.dissector.layouts.catalog import api_name, api_names, load_messages
 from kafkatap.dissector.layouts.definitions import DefinitionError, load_definitions
-from kafkatap.dissector.layouts.notation import parse_api, render_message
+from kafkatap.dissector.layouts.notation import parse_api
 from kafkatap.dissector.layouts.overlay import lay_message_over, lay_over, read_definitions
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, Versions
 from kafkatap.dissector.layouts.vendors import vendor_names
@@ -26,6 +26,7 @@ from kafkatap.dissector.programs.profiles import EVERYTHING
 from kafkatap.kernels import store
 from tests.support.messages import generate_message
 from tests.support.newer import QUEUE_PEEK, newer_texts, write_definitions
+from tests.support.notation_writer import render_message
 from tests.support.reference import decode_message
 
 

@@ -18,7 +18,7 @@ from kafkatap.dissector.time_parts import DURATIONS
 from kafkatap.reassembly import dtypes as r
 from kafkatap.reassembly.connection_state import Handshake, Resumption, SynOptions
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
-from kafkatap.splits.flow_state import History
+from kafkatap.splits.flow_state import FlowState, History
 from kafkatap.splits.seams import Seam, SeamPackets
 from kafkatap.splits.split_engine import SplitEngine
 from tests.spark.join_talks import pipelined
@@ -37,6 +37,12 @@ def engine_after(segments: list[Segment], **options: Any) -> SplitEngine:
     engine = SplitEngine(**options)
     engine.prime(SeamPackets(Seam(scanner.packets[:count], whole)))
     return engine
+
+
+def state_of(engine: SplitEngine) -> FlowState:
+    """The state of its only connection."""
+    (state,) = engine.states(engine.assembler.flow_keys()).by_flow().values()
+    return state
 
 
 def busy_state(**options: Any) -> SplitEngine:
@@ -164,8 +170,8 @@ def _names(table: str, dtype: np.dtype[Any]) -> list[str]:
 @cache
 def _engine_and_digest(made: Callable[[], SplitEngine]) -> tuple[SplitEngine, bytes]:
     engine = made()
-    digest = engine.state_of(0).digest
-    assert digest == made().state_of(0).digest
+    digest = state_of(engine).digest
+    assert digest == state_of(made()).digest
     return engine, digest
 
 
@@ -191,9 +197,9 @@ def test_a_digest_takes_in_each_part_of_the_state(made: Callable[[], SplitEngine
     """Every field of the tables is state, or named above as none: a new one has to be thought about."""
     engine, before = _engine_and_digest(made)
     change(engine)
-    assert engine.state_of(0).digest != before
+    assert state_of(engine).digest != before
     change(engine)  # back to what it was
-    assert engine.state_of(0).digest == before
+    assert state_of(engine).digest == before
 
 
 def _held_byte(engine: SplitEngine) -> None:
@@ -266,7 +272,7 @@ def test_a_digest_takes_in_what_a_waiting_request_is_behind(name: str) -> None:
         connections["previous_response"][0] = waiting["request_last"] + after
         for each in (n for n in connections.dtype.names if n.startswith("ahead_")):
             connections[each][0] = ahead.get(each, 0) + (change if each == name else 0)
-        return engine.state_of(0).digest
+        return state_of(engine).digest
 
     assert digest(1, 0, ahead_late=1) != digest(1, 1, ahead_late=1)
     assert digest(0, 0, ahead_late=1) == digest(0, 1, ahead_late=1)
@@ -281,21 +287,21 @@ def test_a_digest_takes_in_what_a_waiting_request_is_behind(name: str) -> None:
 )  # fmt: skip
 def test_a_digest_takes_in_what_lies_beside_the_tables(change: Change) -> None:
     engine = busy_state()
-    before = engine.state_of(0).digest
+    before = state_of(engine).digest
     change(engine)
-    assert engine.state_of(0).digest != before
+    assert state_of(engine).digest != before
 
 
 def test_a_digest_takes_in_the_bytes_that_are_searched() -> None:
     engine = searching_state()
-    before = engine.state_of(0).digest
+    before = state_of(engine).digest
     _searched_byte(engine)
-    assert engine.state_of(0).digest != before
+    assert state_of(engine).digest != before
     engine.dissector.connections["tls_records"][0] = 2
     engine.dissector.connections["protocol"][0] = d.PROTOCOL_UNKNOWN
-    with_two = engine.state_of(0).digest
+    with_two = state_of(engine).digest
     engine.dissector.connections["tls_records"][0] = 1
-    assert engine.state_of(0).digest != with_two
+    assert state_of(engine).digest != with_two
 
 
 def test_a_digest_takes_in_a_handshake_under_way() -> None:
@@ -304,13 +310,13 @@ def test_a_digest_takes_in_a_handshake_under_way() -> None:
     talk.tcp.open()
     digests = set()
     for seen in (talk.segments[:1], talk.segments[:2], talk.segments[:3]):
-        digests.add(engine_after(seen).state_of(0).digest)
+        digests.add(state_of(engine_after(seen)).digest)
     engine = engine_after(talk.segments[:2])
-    digests.add(engine.state_of(0).digest)
+    digests.add(state_of(engine).digest)
     assert len(digests) == 3
     for name in ("syn_at", "syn_ack_at", "client"):
         engine.assembler.connections[name][0] ^= 1
-        digests.add(engine.state_of(0).digest)
+        digests.add(state_of(engine).digest)
     assert len(digests) == 6
 
 
@@ -319,7 +325,7 @@ def test_what_is_handed_over_is_known_again() -> None:
     segments = pipelined(20, depth=0)
     whole = engine_after(segments[: len(segments) - 6])
     key = whole.assembler.flow_keys()[0]
-    history = whole.state_of(0).history
+    history = state_of(whole).history
     again = engine_after(segments[len(segments) - 26 : len(segments) - 6], histories={key: history})
     known = again.states([key]).by_flow()[key].history
     assert known.base_seqs == history.base_seqs == (1001, 5_000_001)
@@ -337,7 +343,7 @@ def test_a_syn_sent_again_is_no_new_connection() -> None:
     """Long after the handshake, in a split that did not see it: recognised by the sequence numbers of the history."""
     segments = pipelined(20, depth=0)
     key = engine_after(segments).assembler.flow_keys()[0]
-    history = engine_after(segments[:-6]).state_of(0).history
+    history = state_of(engine_after(segments[:-6])).history
     rest = [replace(segment, time_ns=segment.time_ns + 6_000_000_000) for segment in segments[40:]]
     late = [*segments[30:40], replace(segments[1], time_ns=rest[0].time_ns), *rest]
     for known, connections in ((None, 2), (history, 1)):
@@ -355,30 +361,26 @@ def test_a_syn_sent_again_is_no_new_connection() -> None:
 def test_resuming_counts_bytes_from_where_they_were_counted() -> None:
     engine = busy_state()
     before = engine.assembler.directions[:2].copy()
-    digest = engine.state_of(0).digest
+    digest = state_of(engine).digest
     engine.assembler.resume(0, Resumption((10, 2**32 - 5), Handshake(5, 6)))
     after = engine.assembler.directions[:2]
     assert after["base_seq"].tolist() == [10, 2**32 - 5]
     for name in ("next", "acked"):
         ends = (before["base_seq"] + before[name]) % 2**32
         assert ((after["base_seq"] + after[name]) % 2**32).tolist() == ends.tolist()
-    assert engine.state_of(0).digest != digest
+    assert state_of(engine).digest != digest
     engine.assembler.resume(0, Resumption((int(before["base_seq"][0]), int(before["base_seq"][1]))))
-    assert engine.state_of(0).digest == digest
+    assert state_of(engine).digest == digest
 
 
-def test_histories_one_after_the_other() -> None:
+def test_histories_that_resume_alike() -> None:
     first = History(
         ConnectionFacts(7, 0, d.PROTOCOL_KAFKA, -1, b"a", b"lib", b"1"), 70, (5, -1), (1, 0), handshake_rtt_ns=300
     )
-    later = History(
-        ConnectionFacts(9, -1, d.PROTOCOL_UNKNOWN, 1, software_version=b"2", mechanism=b"PLAIN"),
-        90, (6, 8), (0, 2), handshake_rtt_ns=400,
-    )  # fmt: skip
-    both = ConnectionFacts(7, 0, d.PROTOCOL_KAFKA, 1, b"a", b"lib", b"2", b"PLAIN")
-    assert first.then(later) == History(both, 70, (5, 8), (1, 2), handshake_rtt_ns=300)
-    assert first.is_equivalent(first.then(History(ConnectionFacts(8), 80)))
-    assert not first.is_equivalent(later)
+    facts = replace(first.facts, protocol=d.PROTOCOL_UNKNOWN, head=9, not_kafka_since=9)
+    assert first.is_equivalent(replace(first, facts=facts, tls_records=(3, 4)))
+    assert not first.is_equivalent(replace(first, base_seqs=(6, -1)))
+    assert not first.is_equivalent(replace(first, facts=replace(facts, mechanism=b"PLAIN")))
 
 
 @pytest.mark.parametrize("name", [*STALL_STATE, *_names("recoveries", r.RECOVERY)])
@@ -391,9 +393,9 @@ def test_a_digest_takes_in_what_stalls_depend_on(name: str) -> None:
     row["last_data"], row["freed_at"], more["sent"], row["acked_then"] = 70, 80, acked + 1_000, acked
     more["recovery"], more["copy_from"], more["copy_end"] = acked + 1_000, acked + 10, acked + 20
     more["spurious_due"], more["spurious_end"] = 1, acked + 1_000
-    before = engine.state_of(0).digest
+    before = state_of(engine).digest
     (row if name in STALL_STATE else more)[name] += 1
-    assert engine.state_of(0).digest != before
+    assert state_of(engine).digest != before
 
 
 #: Fields of MEASURE on which later measures do not depend, beside counters.
@@ -409,20 +411,20 @@ def test_a_digest_takes_in_what_measures_depend_on(name: str) -> None:
     row = engine.assembler.measures[1]
     row["last_data"], row["sent"] = 7, int(engine.assembler.directions["acked"][1]) + 1_000
     row["timed_end"], row["timed_at"] = row["sent"], 7
-    before = engine.state_of(0).digest
+    before = state_of(engine).digest
     row[name] += 2
-    assert (engine.state_of(0).digest == before) == (name in NO_MEASURE_STATE)
+    assert (state_of(engine).digest == before) == (name in NO_MEASURE_STATE)
 
 
 def test_measures_are_resumed() -> None:
     """Their offsets move with the first byte; an earlier run's handshake counts."""
     engine = busy_state(measures=True)
-    digest, sent = engine.state_of(0).digest, int(engine.assembler.measures["sent"][0])
+    digest, sent = state_of(engine).digest, int(engine.assembler.measures["sent"][0])
     base = engine.assembler.directions["base_seq"][:2].tolist()
     engine.assembler.resume(0, Resumption((base[0] - 100, base[1])))
     assert int(engine.assembler.measures["sent"][0]) == sent + 100
     engine.assembler.resume(0, Resumption((base[0], base[1])))
-    assert engine.state_of(0).digest == digest
+    assert state_of(engine).digest == digest
     options = SynOptions(7, 1460, 1, 1), SynOptions(3, 1400, 0, 1)
     engine.assembler.directions["shift"][:2] = r.SHIFT_UNKNOWN
     engine.assembler.expect(0, Resumption((-1, -1), Handshake(5, 25, 1, 30), options))

@@ -31,10 +31,12 @@ def produce(talk: KafkaTalk, number: int, version: int, field: bytes, topic: str
         talk.respond(asked, Responses=[{"Name": topic, "PartitionResponses": answers}])
 
 
-def fetch(talk: KafkaTalk, number: int, version: int, *fields: bytes, topic_id: bytes = ORDERS_ID) -> None:
+def fetch(
+    talk: KafkaTalk, number: int, version: int, *fields: bytes, topic: str = ORDERS, topic_id: bytes = ORDERS_ID
+) -> None:
     asked = talk.request(FETCH, version, number)
     partitions = [{"PartitionIndex": n, "Records": field} for n, field in enumerate(fields)]
-    talk.respond(asked, Responses=[{"Topic": ORDERS, "TopicId": topic_id, "Partitions": partitions}])
+    talk.respond(asked, Responses=[{"Topic": topic, "TopicId": topic_id, "Partitions": partitions}])
 
 
 def talk_of_all() -> KafkaTalk:

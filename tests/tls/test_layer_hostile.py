@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 import struct
+from pathlib import Path
 
 import pytest
 
+from kafkatap.analysis import analyze
 from kafkatap.tls import layer as layer_module
-from tests.support.tcp import Segment, TcpConversation, split_small
+from tests.support.captures import pcap_bytes
+from tests.support.tcp import Segment, TcpConversation, encode, split_small
 from tests.support.tls_talk import OverTls
 from tests.tls.layer_runs import check, decode
 from tests.wire.kafkatalk import small_talk
@@ -54,6 +57,23 @@ CASES = {
     "PROXY 2 then nothing": [(0, bytes.fromhex("0d0a0d0a000d0a515549540a2111ffff") + bytes(500))],
     "alerts": [(0, record(22, bytes(40))), (1, record(21, b"\2\x28") * 500)],
 }
+
+
+@pytest.mark.parametrize("length", [16_640, 16_641, 16_704, 18_432, 18_433])
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_the_longest_record(tmp_path: Path, length: int, is_whole: bool) -> None:
+    """Layer and dissector accept the records of TLS 1.2, at the start of a connection and behind it. With CBC, SHA-384
+    and random padding they have up to 2^14 + 16 + 48 + 256 bytes."""
+    tcp = TcpConversation(("10.0.0.1", 40_000), ("10.0.0.2", 9_093), mss=65_000)
+    if is_whole:
+        tcp.open()
+    for _ in range(4):
+        tcp.send(0, record(22 if is_whole else 23, CHANCE.randbytes(length)))
+        tcp.send(1, record(23, CHANCE.randbytes(length)))
+    path = tmp_path / "long.pcap"
+    path.write_bytes(pcap_bytes(encode(tcp.segments)))
+    (protocol,) = analyze(path).connections.column("protocol").to_pylist()
+    assert (protocol == "tls") == (length <= 18_432)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -143,7 +143,7 @@ def test_secrets_that_come_late() -> None:
     see(crafted.records[:-3], log, session)
     assert session.facts.decryption == D_NO_KEY
     log.add(crafted.keys)
-    assert session.look_up()
+    assert session.has_secrets()
     seen = see(crafted.records[-3:], log, session)
     assert all(opened[0] == 23 for opened in seen.opened)
 
