@@ -220,19 +220,3 @@ class GrowingReader(CaptureReader):
     def has_rest(self) -> bool:
         """Whether bytes of an incomplete record are left."""
         return self._end > self._at
-
-    @property
-    def next_number(self) -> int:
-        """The number of the first packet that was not scanned."""
-        return self._scanner.next_number
-
-    @property
-    def number(self) -> int:
-        """The number of the next packet."""
-        return int(self.packets["number"][self.position])
-
-    def number_on_from(self, number: int) -> None:
-        """Number the next packet, and those that follow it, from `number` on."""
-        more = number - self.number
-        self.packets["number"][self.position : self.count] += more
-        self._scanner.number_from(more + 1)
