@@ -17,6 +17,7 @@ from kafkatap.kernels.arrays import as_bytes
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import FIN, RST, SYN
 from kafkatap.reassembly.flows import KEY_BYTES
+from kafkatap.reassembly.trail import LONGEST_TRAIL, TRAIL
 
 from ..captures.capture_reader import FileReport
 from ..captures.merge import Merger, Pending, Place, places
@@ -247,10 +248,11 @@ class CapturePass:
     def _with_fragments(self) -> Array:
         """The numbers of the wanted packets and of the fragments that belong to them, ascending."""
         wanted, found = [np.zeros(0, np.int64)], [np.zeros(0, _FOUND)]
+        trail = np.zeros(LONGEST_TRAIL, TRAIL)
         for reader, rows in self._chosen():
             wanted.append(reader.packets["number"][rows].copy())
             places = np.zeros(reader.count, FRAGMENT_PLACE)
-            places = places[: find_fragments(reader.buffer, reader.packets, reader.count, places)]
+            places = places[: find_fragments(reader.buffer, reader.packets, reader.count, places, trail)]
             fragments = np.zeros(len(places), _FOUND)
             packets = reader.packets[places["row"]]
             fragments["datagram"], fragments["number"] = places["datagram"], packets["number"]
