@@ -16,7 +16,7 @@ from .captures.readahead import read_ahead
 from .engine import Engine
 
 if TYPE_CHECKING:
-    from .captures.merge import MergedPackets
+    from .captures.merged_captures import MergedPackets
 
 
 class Follow(NamedTuple):
@@ -71,6 +71,7 @@ class Run:
         self.files: list[FileReport] = []
         #: Called with packets before they are reassembled, in the thread that reads them. Set it before the first step.
         self.on_packets: Callable[[MergedPackets], None] | None = None
+        self._noted: set[int] = set()  # ids of the reports in `files`
         self._done = 0  # bytes of files read so far
         self._secrets = b""  # TLS key logs of captures, for the next part
         self._ahead: Iterator[tuple[int, Assembled | None]] | None = None
@@ -107,11 +108,8 @@ class Run:
 
     def _assembled(self) -> Generator[tuple[int, Assembled | None], None, None]:
         """Yield (bytes of files read so far, a part that reassembly made of them)."""
-        if self.follow is not None:
-            yield from self._followed_captures(self.follow)
-        else:
-            in_one_pass = len(self.paths) == 1 and self.on_packets is None
-            yield from self._one_capture(self.paths[0]) if in_one_pass else self._merged_captures()
+        in_one_pass = len(self.paths) == 1 and self.on_packets is None and self.follow is None
+        yield from self._one_capture(self.paths[0]) if in_one_pass else self._merged_captures()
         for part in self.engine.assembly.end_all():
             yield self._done, self._with_secrets(part)
 
@@ -146,15 +144,17 @@ class Run:
         yield self._done, None  # the caller may have been interrupted while the last bytes were awaited
 
     def _merged_captures(self) -> Iterator[tuple[int, Assembled | None]]:
-        """Yield the parts of several captures, merged in time order."""
-        from .captures.merge import merge_captures  # most runs read one capture
+        """Yield the parts of captures in time order; (bytes, None) where there is nothing new."""
+        from .captures.merged_captures import merge_captures  # most runs read one capture
 
+        follow = self.follow
         assembly, assembler = self.engine.assembly, self.engine.assembler
-        seen: set[int] = set()
-        for merged in merge_captures(self.paths, self.block_size):
+        for merged in merge_captures(self.paths, self.block_size) if follow is None else self._followed(follow):
+            if merged is None:
+                yield self._done, None
+                continue
             self._done = merged.progress
-            self.files += [report for _, report in merged.captures if id(report) not in seen]
-            seen.update(id(report) for _, report in merged.captures)
+            self._note_files([report for _, report in merged.captures])
             if self.on_packets is not None:
                 self.on_packets(merged)
             self._secrets += merged.secrets
@@ -167,35 +167,27 @@ class Run:
                     report.duplicates += int(assembler.duplicates[point] - before[point])
             else:
                 yield self._done, None
-            if self.interrupted:
+            if self.interrupted and follow is None:
                 break
 
-    def _followed_captures(self, follow: Follow) -> Iterator[tuple[int, Assembled | None]]:
-        """Yield the parts of captures that grow; (bytes, None) a few times a second while there is nothing new."""
+    def _followed(self, follow: Follow) -> Iterator[MergedPackets | None]:
+        """The packets of captures that grow; None a few times a second while there is nothing new."""
         from .captures.followed_captures import FollowedCaptures
 
-        assembler = self.engine.assembler
         captures = FollowedCaptures(self.paths, follow.notify, follow.note, self.block_size)
         end = None if follow.duration is None else time.monotonic() + follow.duration / 1e9
-        for run in captures.runs(lambda: self.interrupted or (end is not None and time.monotonic() >= end)):
+        for merged in captures.packets(lambda: self.interrupted or (end is not None and time.monotonic() >= end)):
             self.is_caught_up = captures.is_caught_up
-            if run is None:
-                yield self._done, None
-                continue
-            reader, last, point = run
-            self._secrets += reader.take_secrets()
-            if not any(report is reader.report for report in reversed(self.files)):
-                self.files.append(reader.report)
-                if len(self.files) > FILES_KEPT:
-                    self.files[: FILES_KEPT // 2] = [joined_report(self.files[: FILES_KEPT // 2])]
-            if last > reader.position:
-                assembler.expect_points(captures.points)
-                before = int(assembler.duplicates[point])
-                for part in self.engine.assembly.feed(reader.buffer, reader.packets, reader.position, last):
-                    yield self._done, self._with_secrets(part)
-                reader.report.duplicates += int(assembler.duplicates[point]) - before
-                reader.position = last
+            yield merged
         self.is_caught_up = captures.is_caught_up
+
+    def _note_files(self, reports: Sequence[FileReport]) -> None:
+        """Add new reports to `files`. Those on files that were followed are bounded: the earliest are joined."""
+        self.files += [report for report in reports if id(report) not in self._noted]
+        self._noted.update(map(id, reports))
+        if self.follow is not None and len(self.files) > FILES_KEPT:
+            self.files[: FILES_KEPT // 2] = [joined_report(self.files[: FILES_KEPT // 2])]
+            self._noted = set(map(id, self.files))
 
     @property
     def is_cut_short(self) -> bool:
@@ -211,7 +203,7 @@ class Run:
     def context(self, is_over: bool = True) -> Context:
         """Names, connections, files and the ledger: what reports and tables need beside the rows. `is_over`: as for
         `Engine.context`."""
-        files = sorted(self.files, key=lambda f: f.first_packet)
+        files = sorted(self.files, key=lambda f: (f.first_packet, f.packets > 0))
         interrupted = self.interrupted and not self.is_caught_up
         context = self.engine.context([self._info(f) for f in files], is_over=is_over)
         return context._replace(interrupted=interrupted)

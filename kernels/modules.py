@@ -29,6 +29,7 @@ KERNEL_MODULES = (
     "kafkatap.reassembly.one_pass",
     "kafkatap.reassembly.segments",
     "kafkatap.reassembly.streams",
+    "kafkatap.reassembly.trail",
     "kafkatap.reports.advice.one_connection",
     "kafkatap.reports.advice.refused_produce",
     "kafkatap.reports.advice.stretches",

@@ -15,6 +15,7 @@ link_types        numbers and names of link layers
 headers           the headers of usual packets, and the flow of a segment
 layers            the link layers and tunnels that may lie around TCP
 inner_packets     packets whose TCP lies in tunnels or fragments
+trail             where each header of a packet begins, up to TCP
 fragments         the table of incomplete IP datagrams
 packet_counts     what is counted of packets
 segments          packets to TCP segments

@@ -16,13 +16,13 @@ from kafkatap.kernels.decorator import helper
 from .dtypes import FROM_BLOCK, FROM_HELD, Packet
 from .fragments import HEADER, LONGEST, UNIT, Fragment, add_fragment, take_datagram
 from .headers import Datagram, tcp_category
-from .layers import IP, IPV4, IPV6, TCP_PROTOCOL, ip_header, ip_payload, link_layer, next_layer
+from .layers import TCP_PROTOCOL, ip_header, ip_payload, is_ip, link_layer, next_layer
 from .link_types import RAW
 from .packet_counts import FRAGMENT, NO_TUNNEL, NOT_TCP, WAITING
 from .stream_tables import ASSEMBLED, POOL_FULL
 
 #: IP headers within each other, and layers in all, that are read of one packet.
-IP_LEVELS, LAYERS = 9, 40
+IP_LEVELS, LAYERS = 9, 96
 #: Bytes of the held pool that one packet may need for the datagrams that it completes.
 ROOM = IP_LEVELS * (HEADER + LONGEST)
 
@@ -72,7 +72,7 @@ def read_inner(buf, packet, t):  # type: ignore[no-untyped-def]
     is_in_tunnel = False
     completed = np.int64(-1)  # the row of the outermost datagram that this packet completes
     levels = 0
-    layer = link_layer(buf, packet)
+    layer = link_layer(packet)
     for _ in range(LAYERS):
         if layer.what < 0:
             category = -1 - layer.what
@@ -81,7 +81,7 @@ def read_inner(buf, packet, t):  # type: ignore[no-untyped-def]
             is_in_tunnel = True
             h.tunnels[layer.tunnel] += packets
         data = pool if source == FROM_HELD else buf
-        if layer.what != IPV4 and layer.what != IPV6 and layer.what != IP:
+        if not is_ip(layer):
             layer = next_layer(data, layer)
             continue
         levels += 1
@@ -109,7 +109,7 @@ def read_inner(buf, packet, t):  # type: ignore[no-untyped-def]
             state.pool_used = at + captured
             source = np.int64(FROM_HELD)
             place = Packet(packet.ts, packet.number, at, captured, captured, np.int64(RAW), packet.point)
-            layer = link_layer(pool, place)
+            layer = link_layer(place)
             continue
         if ip.protocol == TCP_PROTOCOL:
             place = Packet(packet.ts, packet.number, ip.at, max(zero, ip.end - ip.at), zero, zero, packet.point)
@@ -119,7 +119,7 @@ def read_inner(buf, packet, t):  # type: ignore[no-untyped-def]
             )  # fmt: skip
             category = tcp_category(data, place, datagram)
             break
-        layer = ip_payload(data, ip.protocol, ip.at, ip.end, ip.wire)
+        layer = ip_payload(ip.protocol, ip.at, ip.end, ip.wire)
     if completed >= 0 and category >= 0:
         t.fragments.rows[completed].category = category
     return Inner(category, packets, source, place, datagram)

@@ -1,9 +1,9 @@
 """The layers that may lie between a capture's record and TCP: link layers, tags, labels and tunnels.
 
-`link_layer` reads the first layer of a packet, and `next_layer` one more each time. Neither looks behind the captured
-bytes. Facts: the registries of IANA and tcpdump.org; RFC 791, 8200 (IP), 7348 (VXLAN), 8926 (GENEVE), 2784 and 2890
-(GRE), 8086 (GRE in UDP), 7510 (MPLS in UDP), 3378 (EtherIP), 4385 (control word), 2516 (PPPoE); draft-foschiano-erspan,
-draft-ietf-nvo3-vxlan-gpe.
+`link_layer` is the first layer of a packet, and `next_layer` reads one header each time, so the layers of a packet are
+the trail of its headers (`trail`). Neither looks behind the captured bytes. Facts: the registries of IANA and
+tcpdump.org; RFC 791, 8200 (IP), 7348 (VXLAN), 8926 (GENEVE), 2784 and 2890 (GRE), 8086 (GRE in UDP), 7510 (MPLS in
+UDP), 3378 (EtherIP), 4385 (control word), 2516 (PPPoE); draft-foschiano-erspan, draft-ietf-nvo3-vxlan-gpe.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ from .packet_counts import (
     UNKNOWN_LINK,
 )
 
-#: What a layer is: an EtherType, or one of these. Below 0: -1 - the category that its packet is counted in.
-LLC, PPP, IP, IP_PAYLOAD, GRE = 0x10000, 0x10001, 0x10002, 0x10003, 0x10004
+#: What a layer is: an EtherType, one of these, or LINK + a link type. Below 0: -1 - the category that its packet is
+#: counted in.
+LLC, PPP, IP, GRE, UDP, VXLAN, VXLAN_GPE, GENEVE, ETHERIP, NFLOG_FIELD = range(0x10000, 0x1000A)
+LINK = 0x20000
 IPV4, IPV6, BRIDGED, MPLS, MPLS_MULTICAST, PPPOE, VLAN, QINQ, OLD_QINQ, ERSPAN_2, ERSPAN_3, PPP_ETHERTYPE = (
     0x0800, 0x86DD, 0x6558, 0x8847, 0x8848, 0x8864, 0x8100, 0x88A8, 0x9100, 0x88BE, 0x22EB, 0x880B,
 )  # fmt: skip
@@ -117,27 +119,44 @@ def _cooked(buf, place, hardware, at, end, wire):  # type: ignore[no-untyped-def
 
 
 @helper
-def _nflog(buf, at, end, wire):  # type: ignore[no-untyped-def]
-    """Read a log of netfilter: 4 bytes, then fields of length, type and value in the byte order of the host.
+def _nflog_field(buf, at, end, wire):  # type: ignore[no-untyped-def]
+    """Read a field of a log of netfilter: length, type and value in the byte order of the host.
 
     A field's type is a small number, which shows the order. Field 9 is the packet.
     """
-    at += 4
-    while at + 4 <= end:
-        swapped = buf[np.uintp(at + 2)] == 0 and buf[np.uintp(at + 3)] != 0
-        length = be16(buf, at) if swapped else le16(buf, at)
-        kind = (be16(buf, at + 2) if swapped else le16(buf, at + 2)) & 0x3FFF
-        if kind == 9:
-            return _layer(IP, at + 4, end, wire)
-        if length < 4:
-            return _no_layer(BAD_HEADER)
-        at += (length + 3) & ~3
-    return _no_layer(SHORT)
+    if at + 4 > end:
+        return _no_layer(SHORT)
+    swapped = buf[np.uintp(at + 2)] == 0 and buf[np.uintp(at + 3)] != 0
+    length = be16(buf, at) if swapped else le16(buf, at)
+    kind = (be16(buf, at + 2) if swapped else le16(buf, at + 2)) & 0x3FFF
+    if kind == 9:
+        return _layer(IP, at + 4, end, wire)
+    if length < 4:
+        return _no_layer(BAD_HEADER)
+    return _layer(NFLOG_FIELD, at + ((length + 3) & ~3), end, wire)
 
 
 @helper
-def _simple_link(buf, at, end, wire, link_type):  # type: ignore[no-untyped-def]
-    """Read the link layers that contain no other link type."""
+def _other_link(buf, at, end, wire, link_type):  # type: ignore[no-untyped-def]
+    """Read the header of a link layer that contains one of another link type."""
+    if at + 12 > end:
+        return _no_layer(SHORT)
+    if link_type == link.PPI:
+        length = le16(buf, at + 2)
+        link_type = le32(buf, at + 4)
+    else:
+        length = le32(buf, at)
+        link_type = le32(buf, at + 8)
+    if length < 8:
+        return _no_layer(BAD_HEADER)
+    if link_type == link.PPI or link_type == link.PKTAP:
+        return _no_layer(UNKNOWN_LINK)
+    return _layer(LINK + link_type, at + length, end, wire)
+
+
+@helper
+def _link(buf, at, end, wire, link_type):  # type: ignore[no-untyped-def]
+    """Read the header of a link layer."""
     if link_type == link.ETHERNET:
         return _ethernet(buf, at, end, wire)
     if link_type == link.SLL:
@@ -167,30 +186,17 @@ def _simple_link(buf, at, end, wire, link_type):  # type: ignore[no-untyped-def]
     if link_type == link.MPLS_LABELS:
         return _layer(MPLS, at, end, wire)
     if link_type == link.NFLOG:
-        return _nflog(buf, at, end, wire)
+        return _layer(NFLOG_FIELD, at + 4, end, wire)
+    if link_type == link.PPI or link_type == link.PKTAP:
+        return _other_link(buf, at, end, wire, link_type)
     return _no_layer(UNKNOWN_LINK)
 
 
 @helper
-def link_layer(buf, packet):  # type: ignore[no-untyped-def]
-    """Return the first layer of a packet behind its link layer."""
-    at = packet.at
-    end = at + packet.captured
-    wire = max(at + packet.original, end)
-    link_type = packet.link_type
-    if link_type == link.PPI or link_type == link.PKTAP:
-        if at + 12 > end:
-            return _no_layer(SHORT)
-        if link_type == link.PPI:
-            length = le16(buf, at + 2)
-            link_type = le32(buf, at + 4)
-        else:
-            length = le32(buf, at)
-            link_type = le32(buf, at + 8)
-        if length < 8:
-            return _no_layer(BAD_HEADER)
-        at += length
-    return _simple_link(buf, at, end, wire, link_type)
+def link_layer(packet):  # type: ignore[no-untyped-def]
+    """Return the first layer of a packet, its link layer."""
+    end = packet.at + packet.captured
+    return _layer(LINK + packet.link_type, packet.at, end, max(packet.at + packet.original, end))
 
 
 @helper
@@ -266,7 +272,7 @@ def _mpls(buf, at, end, wire):  # type: ignore[no-untyped-def]
 
 @helper
 def _gre(buf, at, end, wire):  # type: ignore[no-untyped-def]
-    """Read GRE of version 0, and ERSPAN in it."""
+    """Read GRE of version 0."""
     if at + 4 > end:
         return _no_layer(SHORT)
     flags = be16(buf, at)
@@ -277,40 +283,46 @@ def _gre(buf, at, end, wire):  # type: ignore[no-untyped-def]
     at += 4 + (4 if flags & 0x8000 else 0) + (4 if flags & 0x2000 else 0) + (4 if has_sequence else 0)
     if at > end:
         return _no_layer(SHORT)
-    if kind == ERSPAN_2:
-        if has_sequence and at < end and buf[np.uintp(at)] >> 4 == 1:
-            at += 8
-        return _in_tunnel(IN_ERSPAN, BRIDGED, at, end, wire)
-    if kind == ERSPAN_3:
-        if at + 12 > end:
-            return _no_layer(SHORT)
-        last = be16(buf, at + 10)
-        at += 20 if last & 1 else 12
-        return _in_tunnel(IN_ERSPAN, IP if (last >> 10) & 31 == 2 else BRIDGED, at, end, wire)
+    if kind == ERSPAN_2 and not (has_sequence and at < end and buf[np.uintp(at)] >> 4 == 1):
+        return _in_tunnel(IN_ERSPAN, BRIDGED, at, end, wire)  # the first version, without a header
+    if kind == ERSPAN_2 or kind == ERSPAN_3:
+        return _layer(kind, at, end, wire)
     if kind >= _FIRST_ETHERTYPE:
         return _in_tunnel(IN_GRE, kind, at, end, wire)
     return _no_layer(NOT_TCP)
 
 
 @helper
-def _vxlan(buf, at, end, wire, port):  # type: ignore[no-untyped-def]
+def _erspan(buf, at, end, wire, what):  # type: ignore[no-untyped-def]
+    """Read the header of ERSPAN of the second or third version."""
+    if what == ERSPAN_2:
+        return _in_tunnel(IN_ERSPAN, BRIDGED, at + 8, end, wire)
+    if at + 12 > end:
+        return _no_layer(SHORT)
+    last = be16(buf, at + 10)
+    at += 20 if last & 1 else 12
+    return _in_tunnel(IN_ERSPAN, IP if (last >> 10) & 31 == 2 else BRIDGED, at, end, wire)
+
+
+@helper
+def _vxlan(buf, at, end, wire, what):  # type: ignore[no-untyped-def]
     """Read VXLAN. The bit that says that there is a network identifier has to be set, and the last byte is reserved. In
     the generic form another bit says that byte 3 has the next protocol."""
     if at + 8 > end:
         return _no_layer(SHORT)
     flags = np.int64(buf[np.uintp(at)])
-    if flags & 0x08 == 0 or flags & (0x31 if port == VXLAN_GPE_PORT else 0x33) != 0 or buf[np.uintp(at + 7)] != 0:
+    if flags & 0x08 == 0 or flags & (0x31 if what == VXLAN_GPE else 0x33) != 0 or buf[np.uintp(at + 7)] != 0:
         return _no_layer(NOT_TCP)
-    what = np.int64(BRIDGED)
+    inner = np.int64(BRIDGED)
     if flags & 0x04:
         following = buf[np.uintp(at + 3)]
         if following == 1 or following == 2:
-            what = np.int64(IP)
+            inner = np.int64(IP)
         elif following == 5:
-            what = np.int64(MPLS)
+            inner = np.int64(MPLS)
         elif following != 3:
             return _no_layer(NOT_TCP)
-    return _in_tunnel(IN_VXLAN, what, at + 8, end, wire)
+    return _in_tunnel(IN_VXLAN, inner, at + 8, end, wire)
 
 
 @helper
@@ -334,32 +346,30 @@ def _udp(buf, at, end, wire):  # type: ignore[no-untyped-def]
         return _no_layer(SHORT)
     port = be16(buf, at + 2)
     at += 8
-    if port in (VXLAN_PORT, VXLAN_LINUX_PORT, VXLAN_GPE_PORT):
-        return _vxlan(buf, at, end, wire, port)
+    if port == VXLAN_PORT or port == VXLAN_LINUX_PORT:
+        return _layer(VXLAN, at, end, wire)
+    if port == VXLAN_GPE_PORT:
+        return _layer(VXLAN_GPE, at, end, wire)
     if port == GENEVE_PORT:
-        return _geneve(buf, at, end, wire)
+        return _layer(GENEVE, at, end, wire)
     if port == GRE_PORT:
-        return _gre(buf, at, end, wire)
+        return _layer(GRE, at, end, wire)
     if port == MPLS_PORT:
         return _in_tunnel(IN_MPLS, MPLS, at, end, wire)
     return _no_layer(NOT_TCP)
 
 
 @helper
-def ip_payload(buf, protocol, at, end, wire):  # type: ignore[no-untyped-def]
+def ip_payload(protocol, at, end, wire):  # type: ignore[no-untyped-def]
     """Return the layer in an IP packet whose payload is at `at` and is not TCP."""
     if protocol == UDP_PROTOCOL:
-        return _udp(buf, at, end, wire)
+        return _layer(UDP, at, end, wire)
     if protocol == _GRE:
-        return _gre(buf, at, end, wire)
+        return _layer(GRE, at, end, wire)
     if protocol == _IP_IN_IP or protocol == _IPV6_IN_IP:
         return _in_tunnel(IN_IP, IP, at, end, wire)
     if protocol == _ETHERIP:
-        if at + 2 > end:
-            return _no_layer(SHORT)
-        if be16(buf, at) != 0x3000:
-            return _no_layer(NOT_TCP)
-        return _in_tunnel(IN_ETHERIP, BRIDGED, at + 2, end, wire)
+        return _layer(ETHERIP, at, end, wire)
     if protocol == _ETHERNET_IN_IP:
         return _in_tunnel(IN_ETHERIP, BRIDGED, at, end, wire)
     if protocol == _MPLS_IN_IP:
@@ -368,9 +378,26 @@ def ip_payload(buf, protocol, at, end, wire):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _etherip(buf, at, end, wire):  # type: ignore[no-untyped-def]
+    if at + 2 > end:
+        return _no_layer(SHORT)
+    if be16(buf, at) != 0x3000:
+        return _no_layer(NOT_TCP)
+    return _in_tunnel(IN_ETHERIP, BRIDGED, at + 2, end, wire)
+
+
+@helper
+def is_ip(layer):  # type: ignore[no-untyped-def]
+    """Whether a layer is IP, which `ip_header` reads."""
+    return layer.what == IPV4 or layer.what == IPV6 or layer.what == IP
+
+
+@helper
 def next_layer(buf, layer):  # type: ignore[no-untyped-def]
-    """Return the layer in one that is not IP. Each one starts behind the one before."""
+    """Read the header of a layer that is not IP, and return the layer behind it."""
     what, at, end, wire = layer.what, layer.at, layer.end, layer.wire
+    if what >= LINK:
+        return _link(buf, at, end, wire, what - LINK)
     if what == BRIDGED:
         return _ethernet(buf, at, end, wire)
     if what == VLAN or what == QINQ or what == OLD_QINQ:
@@ -390,6 +417,20 @@ def next_layer(buf, layer):  # type: ignore[no-untyped-def]
         return _ppp(buf, at, end, wire)
     if what == LLC:
         return _llc(buf, at, end, wire)
+    if what == UDP:
+        return _udp(buf, at, end, wire)
+    if what == VXLAN or what == VXLAN_GPE:
+        return _vxlan(buf, at, end, wire, what)
+    if what == GENEVE:
+        return _geneve(buf, at, end, wire)
+    if what == GRE:
+        return _gre(buf, at, end, wire)
+    if what == ERSPAN_2 or what == ERSPAN_3:
+        return _erspan(buf, at, end, wire, what)
+    if what == ETHERIP:
+        return _etherip(buf, at, end, wire)
+    if what == NFLOG_FIELD:
+        return _nflog_field(buf, at, end, wire)
     return _no_layer(NOT_IP)
 
 
@@ -437,6 +478,15 @@ def _ipv4(buf, layer):  # type: ignore[no-untyped-def]
 
 
 @helper
+def extension_length(buf, protocol, at):  # type: ignore[no-untyped-def]
+    """Return the length of an extension header of IPv6."""
+    if protocol == FRAGMENT_HEADER:
+        return np.int64(8)
+    units = np.int64(buf[np.uintp(at + 1)])
+    return (units + 2) * 4 if protocol == _AUTHENTICATION else (units + 1) * 8
+
+
+@helper
 def _ipv6(buf, layer):  # type: ignore[no-untyped-def]
     at = layer.at
     if at + 40 > layer.end:
@@ -452,16 +502,13 @@ def _ipv6(buf, layer):  # type: ignore[no-untyped-def]
             break
         if place + 8 > end:
             return _bad_ip(SHORT)
-        step = (np.int64(buf[np.uintp(place + 1)]) + 1) * 8
+        step = extension_length(buf, following, place)
         if following == FRAGMENT_HEADER:
-            step = np.int64(8)
             fields = be16(buf, place + 2)
             if fields & 0xFFF9 != 0:  # else it is the whole packet (RFC 6946)
                 identifier = (np.int64(6) << 40) | be32(buf, place + 4)
                 offset = fields & 0xFFF8
                 is_last = np.int64(1 if fields & 1 == 0 else 0)
-        elif following == _AUTHENTICATION:
-            step = (np.int64(buf[np.uintp(place + 1)]) + 2) * 4
         following = np.int64(buf[np.uintp(place)])
         place += step
         if identifier >= 0:

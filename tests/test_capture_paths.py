@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from kafkatap import analyze
-from kafkatap.captures.merge import PIPE_PACKETS
+from kafkatap.captures.merged_captures import PIPE_PACKETS
 from kafkatap.captures.paths import find_captures
 from kafkatap.captures.pipes import is_pipe
 from kafkatap.engine import Engine

@@ -16,7 +16,7 @@ import pytest
 
 from kafkatap.assembly import Assembled
 from kafkatap.captures.capture_reader import CaptureReader
-from kafkatap.captures.merge import MergedPackets
+from kafkatap.captures.merged_captures import MergedPackets
 from kafkatap.engine import Engine
 from kafkatap.reassembly import pcapng, scanner
 from kafkatap.reassembly.pcapng_blocks import decryption_secrets

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -208,6 +209,54 @@ def test_two_captures_of_the_same_packets_count_once(tmp_path: Path, monkeypatch
     assert sum(x["client_retransmitted_bytes"] + x["broker_retransmitted_bytes"] for x in seen.connections) == 0
 
 
+def cut_and_whole(packets: Sequence[Packet]) -> dict[str, bytes]:
+    """A capture with a short snap length, and one of the same packets that came a little later."""
+    later = [replace(p, time_ns=p.time_ns + 20_000) for p in packets]
+    return {"a-cut.pcap": pcap_bytes(packets, snap_length=96), "b-whole.pcap": pcap_bytes(later)}
+
+
+def assert_followed_as_read_at_once(paths: Sequence[Path], block_size: int) -> Decoded:
+    wanted = decode_files(paths, block_size=block_size)
+    seen = follow(paths, iter(()), block_size)
+    assert_same(seen, wanted)
+    assert list(map(str, seen.files)) == list(map(str, wanted.files))
+    return seen
+
+
+@pytest.mark.parametrize("block_size", [5_000, 1 << 20])
+def test_finished_captures_have_the_rows_of_reading_at_once(block_size: int, tmp_path: Path) -> None:
+    """Of a packet that one capture cuts, the whole copy comes first, though it is later. Captures without packets, and
+    steps back of time, change nothing."""
+    packets = talks(12)
+    packets[10], packets[40] = (replace(packets[n], time_ns=packets[n].time_ns - 10**8) for n in (10, 40))
+    captures = cut_and_whole(packets) | {"c-empty.pcap": pcap_bytes([]), "d.pcap": pcap_bytes(talks(20)[-400:])}
+    paths = [write_capture(tmp_path / name, data) for name, data in captures.items()]
+    seen = assert_followed_as_read_at_once(paths, block_size)
+    assert {x["request_status"] for x in seen.exchanges} == {"ok"}
+
+
+def test_cut_captures_while_they_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed_captures, "_HOLD", 0.05)
+    captures = cut_and_whole(talks(6))
+    pieces = [append(tmp_path / name, pieces_of(data, [len(data) // 12])) for name, data in captures.items()]
+
+    def both() -> Iterator[None]:
+        for _ in range(14):
+            next(pieces[0], None), next(pieces[1], None)
+            yield
+
+    seen = follow([tmp_path], both())
+    assert Counter(x["request_status"] for x in seen.exchanges) == {"ok": 18}
+    assert Counter(x["response_status"] for x in seen.exchanges) == {"ok": 18}
+
+
+def test_finished_captures_of_a_real_host(corpus: Path) -> None:
+    """One cut its packets at 128 bytes, the other did not."""
+    names = ("a-cut.pcap", "b-whole.pcap")
+    seen = assert_followed_as_read_at_once([corpus / "captures" / "repro" / name for name in names], 1 << 20)
+    assert sum(sum(x["errors"].values()) for x in seen.exchanges) == 7
+
+
 def test_a_quiet_file_is_suspended_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(followed_captures, "_QUIET", -1.0)
     packets = talks(12)
@@ -295,18 +344,16 @@ def test_a_file_that_is_overwritten_before_its_turn(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(pcap_bytes(part))
     captures = followed_captures.FollowedCaptures([str(tmp_path)], said.append, block_size=5_000)
     said.clear()
-    runs = captures.runs(lambda: False)
-    reader, end, _ = next(run for run in runs if run is not None)
-    reader.position = end
+    found = captures.packets(lambda: False)
+    next(packets for packets in found if packets is not None)
     (tmp_path / "b").write_bytes(pcap_bytes(files[2]))
     (tmp_path / "c").unlink()
     names = []
-    for run in runs:
-        if run is None:
+    for packets in found:
+        if packets is None:
             break
-        names.append(Path(run[0].report.path).name)
-        run[0].position = run[1]
-    runs.close()
+        names += [Path(report.path).name for _, report in packets.captures]
+    found.close()
     assert dict.fromkeys(names) == {"a": None, "b": None}
     assert sorted(said) == [f"{tmp_path / n} was deleted or overwritten before it was read" for n in "bc"]
 

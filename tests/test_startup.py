@@ -72,7 +72,12 @@ NOT_FOR_REPORTS = {
     "single messages": ("kafkatap.dissector.tree", "kafkatap.dissector.records", "kafkatap.passes", "kafkatap.show"),
     "filters": ("kafkatap.reports.expressions", "kafkatap.reports.literals"),
     "tables": ("kafkatap.reports.tables", "kafkatap.parquet", "kafkatap.analysis"),
-    "several captures": ("kafkatap.captures.merge", "kafkatap.captures.splits", "kafkatap.splits"),
+    "several captures": (
+        "kafkatap.captures.merge",
+        "kafkatap.captures.merged_captures",
+        "kafkatap.captures.splits",
+        "kafkatap.splits",
+    ),
     "TLS, as the capture has none": ("cryptography", "kafkatap.tls.session", "kafkatap.tls.key_log"),
     "other commands": ("kafkatap.live", "kafkatap.spark", "kafkatap.commands.show", "kafkatap.commands.live"),
 }

@@ -16,6 +16,7 @@ learning           the first pass: from a capture to the map of its streams
 checksums          the checksums of IP, TCP and UDP
 fragments          IP fragments
 packets            the second pass: packets with new headers and payload
+headers            what is kept of each header before TCP
 packet_copy        a packet and its copy, which starts as zeros
 tcp_segments       TCP headers, options and payload
 rewriter           both passes for one capture

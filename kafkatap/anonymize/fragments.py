@@ -13,11 +13,15 @@ from dataclasses import dataclass
 _MOST_WAITING = 4_096
 
 
+#: Of a datagram: its addresses, protocol and identifier.
+FragmentKey = tuple[bytes, bytes, int, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """The payload of one fragment. `key`: addresses, protocol and identifier."""
+    """The payload of one fragment."""
 
-    key: tuple[bytes, bytes, int, bytes]
+    key: FragmentKey
     number: int
     offset: int
     is_last: bool
@@ -30,7 +34,7 @@ class Fragments:
     def __init__(self) -> None:
         self.is_collecting = False
         self.new: dict[int, bytes] = {}
-        self._waiting: dict[tuple[bytes, bytes, int, bytes], list[Fragment]] = {}
+        self._waiting: dict[FragmentKey, list[Fragment]] = {}
 
     def add(self, fragment: Fragment) -> list[Fragment] | None:
         """Add a fragment; return all of its datagram, in order, if they are complete."""

@@ -7,8 +7,10 @@ pipes              captures that can be read only once: standard input, named pi
 decompression      gzip and zstd, up to the byte where they are damaged
 capture_bytes      the decompressed bytes of one file or pipe
 capture_reader     the packets of one capture, block by block, and a report on the capture
-merge              several captures as one sequence of packets in time order
+merge              the time order of packets of several sources, and what a source is
+merged_captures    several captures as one sequence of packets, with their numbers and capture points
 growing_file       the packets of a capture that another program still writes
+growing_capture    such a capture as a source of `merge`
 followed_captures  files and folders that grow, as one sequence of packets
 capture_points     which captures were made at the same place
 splits             byte ranges of one capture, each read without those before it

@@ -151,6 +151,22 @@ class CaptureReader:
         self.packets["number"][: self.count] += first - self.report.first_packet
         self.report.first_packet = first
 
+    @property
+    def next_number(self) -> int:
+        """The number of the first packet that was not scanned."""
+        return self._scanner.next_number
+
+    @property
+    def number(self) -> int:
+        """The number of the next packet."""
+        return int(self.packets["number"][self.position])
+
+    def number_on_from(self, number: int) -> None:
+        """Number the next packet, and those that follow it, from `number` on."""
+        more = number - self.number
+        self.packets["number"][self.position : self.count] += more
+        self._scanner.number_from(more + 1)
+
     def take_secrets(self) -> bytes:
         """Remove and return the TLS key logs in the capture's blocks so far, as one: for a `KeyLog`."""
         return b"".join(found + b"\n" for found in self._scanner.take_secrets())

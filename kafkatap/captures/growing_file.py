@@ -215,19 +215,3 @@ class GrowingReader(CaptureReader):
         self._scanner.packets = untouched(_PACKETS, PACKET)
         self._is_used = self._over = False
         self.report.damage = None
-
-    @property
-    def next_number(self) -> int:
-        """The number of the first packet that was not scanned."""
-        return self._scanner.next_number
-
-    @property
-    def number(self) -> int:
-        """The number of the next packet."""
-        return int(self.packets["number"][self.position])
-
-    def number_on_from(self, number: int) -> None:
-        """Number the next packet, and those that follow it, from `number` on."""
-        more = number - self.number
-        self.packets["number"][self.position : self.count] += more
-        self._scanner.number_from(more + 1)

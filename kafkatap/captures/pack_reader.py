@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .capture_bytes import UnreadableBytes
+from .capture_points import SLACK_NS
 from .capture_reader import BLOCK_SIZE, CaptureReader, FileReport
 from .current_reader import CurrentReader
 from .files_ahead import FilesAhead
 from .identity import missing_identity
-from .merge import SLACK_NS
 from .packs import Pack
 from .splits import Split, SplitReader
 

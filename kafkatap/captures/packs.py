@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .merge import SLACK_NS
+from .capture_points import SLACK_NS
 from .splits import Split
 
 #: Splits that are read as one: a part of a file, or whole files.

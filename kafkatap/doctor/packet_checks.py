@@ -13,7 +13,7 @@ import numpy as np
 from kafkatap.reassembly.link_types import ETHERNET, SLL, SLL2
 
 from ..captures.capture_reader import FileReport
-from ..captures.merge import MergedPackets
+from ..captures.merged_captures import MergedPackets
 from .clock_steps import ClockStep
 
 Array = np.ndarray[Any, Any]

@@ -3,10 +3,9 @@
     extraction      the whole run: index, plan, copy, check; widens the plan until the rows are equal
     exchange_index  first pass: exchanges, connections, and which packet carries which bytes of a stream
     neighbourhood   which exchanges belong to the selected ones, and the byte ranges and times to copy
-    wanted_packets  second pass: the packets within these ranges
+    wanted_packets  second pass: the packets within these ranges, in time order
     fragment_places which packets are IP fragments of the same datagram
     source_blocks   interfaces and packet options of the captures that are read
-    merged_order    packets of several captures in time order
     topic_naming    which exchange names a topic id
     findings        what the packet comments say
     host_names      names of addresses

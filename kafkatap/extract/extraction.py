@@ -25,11 +25,10 @@ from ..selection import EVERYTHING, Selection
 from .exchange_index import ExchangeIndex, index_exchanges
 from .findings import Findings
 from .host_names import host_names
-from .merged_order import merged_packets
 from .neighbourhood import COPY_NONE, COPY_WHOLE, Plan, make_plan
 from .row_check import compare_rows
 from .source_blocks import SourceInterface
-from .wanted_packets import CapturePass, SegmentChooser, WantedPacket
+from .wanted_packets import CapturePass, SegmentChooser, WantedPacket, merged_packets
 
 Array = np.ndarray[Any, Any]
 #: How often the plan is widened. Whole connections, and then names, need no more.
@@ -166,12 +165,15 @@ def _packets(index: ExchangeIndex, plan: Plan, with_texts: bool, progress: _Prog
     """The packets that a plan wants, in time order."""
     chooser = SegmentChooser(index, plan)
     has_fragments = index.run.engine.assembler.fragments.seen > 0
-    files = [report for report in index.run.files if not report.fatal]
-    return merged_packets([
-        (report, CapturePass(
-            report.path, report.first_packet, chooser, with_texts, has_fragments, progress.go_on
-        )) for report in files
-    ])  # fmt: skip
+    orders = {path: order for order, path in enumerate(index.run.paths)}
+    files = [report for report in index.run.files if report.first is not None]
+    files.sort(key=lambda report: orders[report.path])  # packets of the same time follow it
+    return merged_packets(
+        [
+            CapturePass(report, order, chooser, with_texts, has_fragments, progress.go_on)
+            for order, report in enumerate(files)
+        ]
+    )
 
 
 class _Writer:

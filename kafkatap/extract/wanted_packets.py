@@ -7,7 +7,8 @@ a capture that has fragments is read once more for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -16,8 +17,10 @@ from kafkatap.kernels.arrays import as_bytes
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import FIN, RST, SYN
 from kafkatap.reassembly.flows import KEY_BYTES
+from kafkatap.reassembly.trail import LONGEST_TRAIL, TRAIL
 
-from ..captures.merge import CUT_DELAY_NS
+from ..captures.capture_reader import FileReport
+from ..captures.merge import Merger, Pending, Place, places
 from ..run import Watch, never
 from .exchange_index import ExchangeIndex
 from .fragment_places import FRAGMENT_PLACE, find_fragments
@@ -172,39 +175,61 @@ DATAGRAM_NS = 30_000_000_000
 
 
 class CapturePass:
-    """Reads one capture and yields its wanted packets. `first`: the number of its first packet. `delay`: ns by which
-    its packets are sorted later than those of other captures. `has_fragments`: IP fragments are among them. `watch` is
-    called once a block, and may raise."""
+    """Reads the capture of a report of the first pass, for its wanted packets: a source of `captures.merge`. `order`:
+    among the captures. `has_fragments`: IP fragments are among the packets. `watch` is called once a block, and may
+    raise."""
 
     def __init__(
-        self, path: str, first: int, chooser: SegmentChooser, with_texts: bool = True, has_fragments: bool = False,
-        watch: Watch = never,
+        self, report: FileReport, order: int, chooser: SegmentChooser, with_texts: bool = True,
+        has_fragments: bool = False, watch: Watch = never,
     ) -> None:  # fmt: skip
         self._watch = watch
-        self._path, self._first, self._chooser, self._with_texts = path, first, chooser, with_texts
+        self._report, self._order, self._chooser, self._with_texts = report, order, chooser, with_texts
         self._has_fragments = has_fragments
-        self.delay = 0
+        self.pending = Pending(order)
+        self._packets: deque[WantedPacket] = deque()  # those that are pending
+        self._more = self._read()
 
-    def packets(self) -> Iterator[WantedPacket]:
-        """Yield the wanted packets in the order of the capture."""
-        if self._has_fragments:
-            numbers = self._with_fragments()
-            for reader in self._blocks():
-                first = int(reader.packets["number"][0])
-                here = slice(*np.searchsorted(numbers, (first, first + reader.count)).tolist())
-                yield from _packets(reader, numbers[here] - first)
+    @property
+    def first_place(self) -> Place:
+        return self._report.first or 0, self._order
+
+    def open(self) -> bool:
+        return True
+
+    def fill(self) -> bool:
+        while not self.pending:
+            found = next(self._more, None)
+            if found is None:
+                return False
+            reader, wanted = found
+            self.pending.add(reader.packets["ts"][: reader.count], wanted)
+            self._packets.extend(_packets(reader, wanted))
+        return True
+
+    def take(self, count: int) -> list[WantedPacket]:
+        """Remove and return the next packets."""
+        return [self._packets.popleft() for _ in range(count)]
+
+    def _read(self) -> Iterator[tuple[SourceReader, Array]]:
+        """Yield the reader with each block of packets, and the rows of those that are wanted."""
+        if not self._has_fragments:
+            yield from self._chosen()
             return
-        for reader, wanted in self._chosen():
-            yield from _packets(reader, wanted)
+        numbers = self._with_fragments()
+        for reader in self._blocks():
+            first = int(reader.packets["number"][0])
+            here = slice(*np.searchsorted(numbers, (first, first + reader.count)).tolist())
+            yield reader, numbers[here] - first
 
     def _blocks(self) -> Iterator[SourceReader]:
         """Yield the reader with each block of packets."""
-        reader = SourceReader(self._path, self._with_texts)
+        reader = SourceReader(self._report.path, self._with_texts)
         try:
             if reader.report.fatal:
                 return
-            reader.number_from(self._first)
-            self.delay = CUT_DELAY_NS if reader.is_cut else 0
+            reader.number_from(self._report.first_packet)
+            self.pending.is_cut = reader.is_cut
             while reader.fill():
                 self._watch(0)
                 yield reader
@@ -213,7 +238,7 @@ class CapturePass:
             reader.close()
 
     def _chosen(self) -> Iterator[tuple[SourceReader, Array]]:
-        """Yield the reader with each block of packets, and the rows of those whose segments are wanted."""
+        """The same without the other fragments of a datagram."""
         assembler = Assembler(keep_flows=True)
         flows = _Flows(assembler, self._chooser)
         for reader in self._blocks():
@@ -223,10 +248,11 @@ class CapturePass:
     def _with_fragments(self) -> Array:
         """The numbers of the wanted packets and of the fragments that belong to them, ascending."""
         wanted, found = [np.zeros(0, np.int64)], [np.zeros(0, _FOUND)]
+        trail = np.zeros(LONGEST_TRAIL, TRAIL)
         for reader, rows in self._chosen():
             wanted.append(reader.packets["number"][rows].copy())
             places = np.zeros(reader.count, FRAGMENT_PLACE)
-            places = places[: find_fragments(reader.buffer, reader.packets, reader.count, places)]
+            places = places[: find_fragments(reader.buffer, reader.packets, reader.count, places, trail)]
             fragments = np.zeros(len(places), _FOUND)
             packets = reader.packets[places["row"]]
             fragments["datagram"], fragments["number"] = places["datagram"], packets["number"]
@@ -248,6 +274,17 @@ class CapturePass:
             picked = self._chooser.choose(chosen, connections[known])
             rows.append(chosen["packet"][picked] - first)
         return np.unique(np.concatenate(rows))
+
+
+def merged_packets(passes: Sequence[CapturePass]) -> Iterator[WantedPacket]:
+    """Yield the wanted packets of all captures in time order."""
+    merger = Merger[CapturePass]()
+    for one in passes:
+        merger.add(one)
+    while part := merger.next_part():
+        packets = [packet for one, times in part for packet in one.take(len(times))]
+        yield from packets if len(part) == 1 else (packets[place] for place in places(part).tolist())
+        merger.opened[:] = [one for one in merger.opened if one.fill()]
 
 
 _FOUND = np.dtype([("datagram", "i8"), ("number", "i8"), ("ts", "i8")])

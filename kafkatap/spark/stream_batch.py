@@ -18,7 +18,7 @@ from kafkatap.reports.batch import Context, FileInfo
 from kafkatap.reports.counting.connection_rows import sum_connection_rows
 from kafkatap.reports.counting.count_rows import NameTable
 
-from ..captures.merge import SLACK_NS
+from ..captures.capture_points import SLACK_NS
 from ..captures.storage import File
 from ..splits.checkpoint import Checkpoint, Ledger, OpenFlow, Span, Sums, added_spans, late_since, still_needed
 from ..splits.decode import sum_ledgers

@@ -18,7 +18,7 @@ from kafkatap.kernels.arrays import joined, taken, untouched
 from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.reassembly.dtypes import SHIFT_UNKNOWN
 
-from ..captures.merge import SLACK_NS
+from ..captures.capture_points import SLACK_NS
 from ..captures.pack_reader import numbered
 from .flow_rows import FLOW_KEY, HISTORY_FIELDS, TEXTS, as_keys, flow_bytes, group_flows, history_rows, renumber_strings
 from .split_engine import NOTHING

@@ -14,7 +14,7 @@ import numpy as np
 
 from kafkatap.reassembly.dtypes import LISTENER
 
-from ..captures.merge import SLACK_NS
+from ..captures.capture_points import SLACK_NS
 from .flow_state import FlowState, History
 from .seams import Seam
 

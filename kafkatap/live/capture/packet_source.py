@@ -13,7 +13,7 @@ import numpy as np
 from kafkatap.reassembly.assembler import Assembler
 
 from ...assembly import Assembled, Assembly
-from ...captures.merge import SLACK_NS
+from ...captures.merge import Blocks, Merger, Pending, Place, places
 from . import capture_filter, interfaces
 from .interfaces import ANY, Interface, find
 
@@ -49,6 +49,36 @@ class Tap(Protocol):
     def close(self) -> None: ...
 
 
+class _TapPackets:
+    """What a tap has captured, as a source of `captures.merge`. It is always open."""
+
+    def __init__(self, tap: Tap, order: int) -> None:
+        self.tap = tap
+        self.pending = Pending(order)
+        self._position = 0
+
+    @property
+    def first_place(self) -> Place:
+        return self.pending.first
+
+    def open(self) -> bool:
+        return True
+
+    def fill(self) -> bool:
+        return len(self.pending) > 0
+
+    def scan(self) -> None:
+        """Have the packets pending that are there now. All earlier ones were taken."""
+        count, self._position = self.tap.scan(1), 0
+        if count:
+            self.pending.add(self.tap.packets["ts"][:count])
+
+    def take(self, count: int) -> Array:
+        """Remove and return the rows of the next packets."""
+        first, self._position = self._position, self._position + count
+        return self.tap.packets[first : self._position]
+
+
 class Capture:
     """All captured interfaces. `notify` gets a line when an interface goes down or comes back."""
 
@@ -57,6 +87,9 @@ class Capture:
         self._taps = tuple(taps)
         self._notify = notify
         self._number = 1
+        self._merger = Merger[_TapPackets]()
+        self._merger.opened += [_TapPackets(tap, order) for order, tap in enumerate(self._taps)]
+        self._blocks = Blocks(1)
         self._lost: list[Tap] = []  # taps whose interface is down or gone
         self._look = 0.0  # when to look for them again
 
@@ -103,23 +136,15 @@ class Capture:
         yield from self._merged()
 
     def _merged(self) -> Iterator[tuple[Array, Array, int]]:
-        """Runs of packets, the earliest first, as `merge_captures` merges files."""
-        waiting = [(tap, tap.scan(1), 0) for tap in self._taps]
-        active = [item for item in waiting if item[1]]
-        while active:
-            active.sort(key=lambda item: int(item[0].packets["ts"][item[2]]))
-            tap, count, at = active.pop(0)
-            end = count
-            if active:
-                limit = int(active[0][0].packets["ts"][active[0][2]]) + SLACK_NS
-                later = np.flatnonzero(tap.packets["ts"][at:count] > limit)
-                end = at + max(1, int(later[0])) if len(later) else count
-            run = tap.packets[at:end]
+        """Blocks of the packets of all interfaces, in time order."""
+        for source in self._merger.opened:
+            source.scan()
+        while part := self._merger.next_part():
+            blocks = [(source.tap.buffer, source.take(len(times))) for source, times in part]
+            buffer, run = blocks[0] if len(blocks) == 1 else self._blocks.join(blocks, places(part))
             run["number"] = np.arange(self._number, self._number + len(run))
             self._number += len(run)
-            yield tap.buffer, run, len(run)
-            if end < count:
-                active.append((tap, count, end))
+            yield buffer, run, len(run)
         for tap in self._taps:
             tap.release()
 

@@ -1,0 +1,160 @@
+"""What is kept of each kind of header between a packet's record and TCP. Addresses become pseudonyms.
+
+Only known fields are copied. Options with unknown contents, padding and trailers stay zeros or become no-operations. A
+kind of header that is not here is rewritten all the same (`packets`), without its addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kafkatap.reassembly import layers as known
+from kafkatap.reassembly import link_types as link
+from kafkatap.reassembly.layers import LINK
+from kafkatap.reassembly.trail import EXTENSION
+
+from .addresses import Addresses
+from .checksums import internet_checksum, transport_checksum
+from .packet_copy import PacketCopy
+
+_NOP = 1
+_HOP_BY_HOP, _DESTINATION = 0, 60
+
+
+class Header(NamedTuple):
+    """A row of a trail."""
+
+    what: int
+    at: int
+    end: int
+    wire: int
+    identifier: int = 0
+    offset: int = 0
+    is_last: int = 0
+
+
+class HeaderCopy(PacketCopy):
+    """A packet, and a copy to which headers are written one after the other. `old_ends`, `new_ends`: the addresses of
+    the last IP header, and their pseudonyms."""
+
+    def __init__(self, packet: bytes, number: int, addresses: Addresses) -> None:
+        super().__init__(packet, number, addresses)
+        self.old_ends = self.new_ends = (b"", b"")
+        self._checksums: list[Callable[[], None]] = []  # of headers that others follow
+
+    def write_checksums(self) -> None:
+        """Compute the checksums of headers with what follows them."""
+        for write in reversed(self._checksums):
+            write()
+
+    def ethernet(self, header: Header, stop: int) -> None:
+        self.mac(header.at)
+        self.mac(header.at + 6)
+        self.copy(header.at + 12, stop)
+
+    def cooked(self, header: Header, stop: int) -> None:
+        """Linux's cooked headers: all but the address of the link layer is copied."""
+        at = header.at
+        self.copy(at, stop)
+        is_first = header.what == LINK + link.SLL
+        address = at + 6 if is_first else at + 12
+        length = self.u16(at + 4) if is_first else self.old[at + 11]
+        self.new[address : address + 8] = bytes(8)
+        if length == 6:
+            self.mac(address)
+
+    def ipv4(self, header: Header, stop: int) -> None:
+        at = header.at
+        self.copy(at, at + 10)
+        self._write_ends(at + 12, 4)
+        self.new[at + 20 : stop] = bytes((_NOP,)) * (stop - at - 20)
+        self.new[at + 10 : at + 12] = internet_checksum(self.new[at:stop]).to_bytes(2, "big")
+
+    def ipv6(self, header: Header, stop: int) -> None:
+        self.copy(header.at, header.at + 8)
+        self._write_ends(header.at + 8, 16)
+
+    def _write_ends(self, at: int, size: int) -> None:
+        self.old_ends = self.old[at : at + size], self.old[at + size : at + 2 * size]
+        source, target = map(self.addresses.packed, self.old_ends)
+        self.new_ends = source, target
+        self.new[at : at + 2 * size] = source + target
+
+    def extension(self, protocol: int, at: int, stop: int) -> None:
+        """An extension header without its contents: options become one padding."""
+        self.copy(at, stop if protocol == known.FRAGMENT_HEADER else at + 2)
+        if protocol in (_HOP_BY_HOP, _DESTINATION):
+            self.new[at + 2 : at + 4] = bytes((1, min(stop - at - 4, 255)))
+
+    def udp(self, header: Header, stop: int) -> None:
+        at, end = header.at, header.end
+        self.copy(at, at + 6)
+        ends = self.new_ends
+
+        def write() -> None:
+            checksum = transport_checksum(known.UDP_PROTOCOL, *ends, self.new[at:end]) or 0xFFFF
+            self.new[at + 6 : at + 8] = checksum.to_bytes(2, "big")
+
+        if self.u16(at + 6) and end == header.wire:
+            self._checksums.append(write)
+
+    def gre(self, header: Header, stop: int) -> None:
+        at, end = header.at, header.end
+        self.copy(at, stop)
+
+        def write() -> None:
+            self.new[at + 4 : at + 6] = internet_checksum(self.new[at:end]).to_bytes(2, "big")
+
+        if self.u16(at) & 0x8000:
+            self.new[at + 4 : at + 8] = bytes(4)
+            self._checksums.append(write)
+
+    def vxlan(self, header: Header, stop: int) -> None:
+        at = header.at
+        self.copy(at, at + 1)
+        self.copy(at + 4, at + 7)
+        if self.old[at] & 4:
+            self.copy(at + 3, at + 4)
+
+
+Writer = Callable[[HeaderCopy, Header, int], None]
+
+
+def _first(size: int | None = None) -> Writer:
+    """Copies the first bytes of a header. None: all of it."""
+
+    def write(copy: HeaderCopy, header: Header, stop: int) -> None:
+        copy.copy(header.at, stop if size is None else min(header.at + size, stop))
+
+    return write
+
+
+#: Writes a header of a kind to a copy, up to the place where the next one begins.
+WRITERS: dict[int, Writer] = {
+    known.IPV4: HeaderCopy.ipv4,
+    known.IPV6: HeaderCopy.ipv6,
+    known.UDP: HeaderCopy.udp,
+    known.GRE: HeaderCopy.gre,
+    known.BRIDGED: HeaderCopy.ethernet,
+    LINK + link.ETHERNET: HeaderCopy.ethernet,
+    LINK + link.SLL: HeaderCopy.cooked,
+    LINK + link.SLL2: HeaderCopy.cooked,
+    known.VXLAN: HeaderCopy.vxlan,
+    known.VXLAN_GPE: HeaderCopy.vxlan,
+    known.GENEVE: _first(8),
+    known.ERSPAN_3: _first(12),
+    known.NFLOG_FIELD: _first(4),
+    LINK + link.NFLOG: _first(4),
+    LINK + link.PPI: _first(8),
+    LINK + link.PKTAP: _first(12),
+    **dict.fromkeys(
+        (
+            known.VLAN, known.QINQ, known.OLD_QINQ, known.MPLS, known.MPLS_MULTICAST, known.PPPOE, known.PPP,
+            known.PPP_ETHERTYPE, known.LLC, known.ERSPAN_2, known.ETHERIP, LINK + link.NULL, LINK + link.LOOP,
+            LINK + link.PPP_WITH_DIRECTION, LINK + link.PPP_PPPD, LINK + link.CISCO_HDLC,
+        ), _first()
+    ),
+}  # fmt: skip
+#: The protocols of IPv6's extension headers, by what a trail calls them.
+EXTENSIONS = {EXTENSION + protocol: protocol for protocol in known.EXTENSION_HEADERS}
