@@ -7,37 +7,38 @@ Each distinct string is decoded once, not once for each row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from kafkatap.dissector import dtypes as r
 from kafkatap.dissector.time_parts import DURATIONS
 from kafkatap.kernels.arrays import taken
+from kafkatap.kernels.column_spec import TIME_TYPE
 
 from .arrow_arrays import arrow_indices, arrow_numbers, arrow_texts
-from .batch import (
-    ALL_MEASURED,
-    ALL_SUMS,
-    CLOSERS,
-    HANDSHAKES,
-    NOT_CLOSED,
-    PROTOCOLS,
-    SCALE_UNKNOWN,
-    Array,
-    Context,
-    rows_of,
-    uuid_text,
-)
-from .tls_columns import TLS_SPECS, tls_columns
+from .batch import Array, Context, rows_of, uuid_text
+from .connection_columns import CONNECTION_ROW, CONNECTIONS, decryptions
+from .row_columns import Numbers, arrow_column, row_column, words
 
-TIME = "timestamp[ns, UTC]"
+TIME = TIME_TYPE
 LIST_ERRORS = "list<struct<code:int16,count:int32>>"
 LIST_STRING = "list<string>"
 LIST_HEADERS = "list<struct<key:string,value:binary>>"
 TIME_MS = "timestamp[ms, UTC]"
+
+
+class Declared(Protocol):
+    """A column of a table: a TableColumn, or a ColumnSpec if the table is made of rows."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def nullable(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,52 +111,6 @@ RESULTS = _columns(
     "bytes int64?",
     "records int64?",
 )
-_BOTH_WAYS = [
-    f"{end}_{what} {kind}"
-    for what, kind in (
-        ("bytes", "int64"),
-        ("retransmitted_bytes", "int64"),
-        ("retransmitted_packets", "int64"),
-        ("spurious_retransmissions", "int64"),
-        ("out_of_order", "int64"),
-        ("gaps", "int32"),
-        ("gap_bytes", "int64"),
-        ("zero_windows", "int32"),
-        ("duplicates", "int64"),
-    )
-    for end in ("client", "broker")
-]
-_ENDS = ("client", "broker")
-_OPTIONS = (("mss", "int32?"), ("window_scale", "int8?"), ("sack_permitted", "bool?"), ("timestamps", "bool?"))
-CONNECTIONS = _columns(
-    "connection int64",
-    "client_ip string",
-    "client_port int32",
-    "broker_ip string",
-    "broker_port int32",
-    f"connection_first {TIME}",
-    f"connection_last {TIME}",
-    "handshake_rtt_ns int64?",
-    "packets int64",
-    *_BOTH_WAYS,
-    "client_id string?",
-    "client_software string?",
-    "client_software_version string?",
-    "sasl_mechanism string?",
-    "protocol string",
-    "orientation_known bool",
-    "proxy_ip string?",
-    "proxy_port int32?",
-    "handshake string",
-    "closed_by string?",
-    "closed_with string?",
-    f"closed_at {TIME}?",
-    "reset_by string?",
-    *(f"{end}_{name} {kind}" for end in _ENDS for name, kind in _OPTIONS),
-    *(f"{name} {kind.replace('TIME', TIME)}" for name, kind in TLS_SPECS),
-    *(f"{name} int64" for name in ALL_SUMS),
-    *(f"{name} int64?" for name in ALL_MEASURED),
-)
 FILES = _columns(
     "path string",
     "kind string",
@@ -199,7 +154,7 @@ RECORDS = _columns(
     "status string",
 )
 
-TABLES = {
+TABLES: Mapping[str, Sequence[Declared]] = {
     "exchanges": EXCHANGES,
     "results": RESULTS,
     "connections": CONNECTIONS,
@@ -228,7 +183,7 @@ def arrow_type(name: str) -> Any:
     return pa.type_for_alias(name)
 
 
-def arrow_schema(columns: Sequence[TableColumn]) -> Any:
+def arrow_schema(columns: Sequence[Declared]) -> Any:
     """The pyarrow schema of a declared table."""
     import pyarrow as pa
 
@@ -286,11 +241,6 @@ def masked(values: Array, kind: str, missing: Array | None = None) -> Any:
     return arrow_numbers(values, arrow_type(kind), missing)
 
 
-def words(names: Sequence[str], numbers: Array, missing: Array | None = None) -> Any:
-    """The names of numbers as an Arrow array of strings, null where `missing` is true."""
-    return arrow_texts(names).take(arrow_indices(numbers, missing))
-
-
 def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Context) -> Any:
     """The table `exchanges` from EXCHANGE (n,), ERROR_COUNT and RESULT rows, in the order of `exchanges`.
 
@@ -338,7 +288,7 @@ def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Co
     return _table(EXCHANGES, columns, e)
 
 
-def _table(declared: Sequence[TableColumn], columns: dict[str, Any], rows: Array) -> Any:
+def _table(declared: Sequence[Declared], columns: dict[str, Any], rows: Array) -> Any:
     import pyarrow as pa
 
     arrays = [columns[c.name] if c.name in columns else masked(rows[c.name], c.type) for c in declared]
@@ -414,39 +364,29 @@ def _has_name(results: Array, context: Context) -> Array:
 
 def connections_table(connections: Array, context: Context) -> Any:
     """The table `connections` from CONNECTION_ROW rows."""
-    c, texts = connections, Texts(context)
-    columns = {
-        "client_ip": texts.address(c["client_ip"]),
-        "broker_ip": texts.address(c["broker_ip"]),
-        "connection_first": masked(c["first"], TIME),
-        "connection_last": masked(c["last"], TIME),
-        "handshake_rtt_ns": masked(c["handshake_rtt_ns"], "int64", c["handshake_rtt_ns"] < 0),
-        "client_id": texts.string(c["client_id"]),
-        "client_software": texts.string(c["software"]),
-        "client_software_version": texts.string(c["software_version"]),
-        "sasl_mechanism": texts.string(c["sasl_mechanism"]),
-        "protocol": words(PROTOCOLS, c["protocol"]),
-        "orientation_known": masked(c["orientation_known"] != 0, "bool"),
-        "proxy_ip": texts.address(c["proxy_ip"], or_null=True),
-        "proxy_port": masked(c["proxy_port"], "int32", c["proxy_port"] < 0),
-        "handshake": words(HANDSHAKES, c["handshake"]),
-        "closed_by": words(_ENDS, c["closed_by"], c["closed_by"] < 0),
-        "closed_with": words(CLOSERS, c["closed_with"], c["closed_with"] == NOT_CLOSED),
-        "closed_at": masked(c["closed_at"], TIME, c["closed_at"] < 0),
-        "reset_by": words(_ENDS, c["reset_by"], c["reset_by"] < 0),
-        **{name: masked(c[name], "int64", c["is_measured"] == 0) for name in ALL_MEASURED},
-    }
-    for end in _ENDS:
-        offered, is_unknown = c[f"{end}_window_scale"], c[f"{end}_window_scale"] == SCALE_UNKNOWN
-        columns[f"{end}_window_scale"] = masked(offered, "int8", is_unknown)
-        columns[f"{end}_mss"] = masked(c[f"{end}_mss"], "int32", is_unknown | (c[f"{end}_mss"] == 0))
-        for name in ("sack_permitted", "timestamps"):
-            columns[f"{end}_{name}"] = masked(c[f"{end}_{name}"] != 0, "bool", is_unknown)
-        measured = c["is_measured"] != 0
-        for name in ("rtt_min_ns", "rtt_max_ns"):
-            has_rtt = measured & (c[f"{end}_rtt_count"] > 0)
-            columns[f"{end}_{name}"] = masked(c[f"{end}_{name}"], "int64", ~has_rtt)
-    return _table(CONNECTIONS, columns | tls_columns(c, texts.string, arrow_type(TIME)), c)
+    import pyarrow as pa
+
+    rows, texts = connections.copy(), Texts(context)
+    rows["tls_decryption"] = decryptions(connections)
+    arrays = [arrow_column(column, rows, texts, arrow_type(column.type)) for column in CONNECTIONS]
+    return pa.Table.from_arrays(arrays, schema=arrow_schema(CONNECTIONS))
+
+
+def connection_rows(table: Any, names: Numbers) -> Array:
+    """CONNECTION_ROW rows of a table `connections`, their strings numbered by `names`: as texts, so bytes that were not
+    UTF-8 are what they print as. Columns that the table does not have are 0."""
+    table = as_declared(table, CONNECTIONS)
+    rows = np.zeros(len(table), CONNECTION_ROW)
+    for column in CONNECTIONS:
+        rows[column.field] = row_column(column, table[column.name], names)
+    rows["is_measured"] = table["client_window_max"].is_valid().to_numpy()
+    return rows
+
+
+def as_declared(table: Any, columns: Sequence[Declared]) -> Any:
+    """The declared columns with their declared types: Spark has times to the microsecond."""
+    schema = arrow_schema(columns)
+    return table.select(schema.names).cast(schema)
 
 
 def files_table(context: Context) -> Any:

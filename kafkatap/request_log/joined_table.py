@@ -9,7 +9,8 @@ import numpy as np
 from kafkatap.dissector.dtypes import ANSWERED, NO_TIME, OUTCOMES
 from kafkatap.dissector.layouts.catalog import api_name
 from kafkatap.reports.batch import Context
-from kafkatap.reports.tables import TIME, TableColumn, Texts, arrow_schema, masked, words
+from kafkatap.reports.row_columns import words
+from kafkatap.reports.tables import TIME, TableColumn, Texts, arrow_schema, masked
 
 from .log_join import Joined
 from .log_line import PARTS

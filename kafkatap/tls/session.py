@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from kafkatap.reports.batch import (
+from kafkatap.reports.connection_words import (
     D_DECRYPTED,
     D_FAILED_HANDSHAKE,
     D_NO_HANDSHAKE,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.reports.batch import (
+from kafkatap.reports.connection_words import (
     D_DECRYPTED,
     D_FAILED_HANDSHAKE,
     D_NO_HANDSHAKE,

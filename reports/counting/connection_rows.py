@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..batch import ADDRESS_COLUMNS, DECRYPTIONS, P_TLS, PROTOCOLS, Array, Names
+from ..batch import ADDRESS_COLUMNS, Array, Names
+from ..connection_words import DECRYPTIONS, P_TLS, PROTOCOLS
 from ..tables import TableColumn, arrow_schema
 from .connection_counts import KEY, TLS_KEY, TLS_VALUES, VALUES, ConnectionCounts
 from .count_rows import NameTable, escape, unescape
