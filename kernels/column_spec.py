@@ -62,7 +62,8 @@ NEVER = Merge("never")
 
 
 class ColumnSpec:
-    """A column. `dtype`: that of the rows. `merge`: each column has to say it. `doc`: its meaning, as in the documents.
+    """A column. `dtype`: that of the rows; "" if only the table has it. `kind`: one of those above, or, for such a
+    column, also a type of tables. `merge`: each column has to say it. `doc`: its meaning, as in the documents.
 
     `null`: this number, and lower ones, are null in the table. `known`: the rows in which it is not null, if that
     depends on other columns. `fill`: the number in rows that are made of nulls, if it is not `null`. `words`: of a
@@ -93,7 +94,7 @@ class ColumnSpec:
     @property
     def type(self) -> str:
         """Its type in the table."""
-        return _TYPES.get(self.kind) or _TYPES[self.dtype]
+        return _TYPES.get(self.kind) or _TYPES.get(self.dtype) or self.kind
 
     @property
     def nullable(self) -> bool:
@@ -115,7 +116,7 @@ class ColumnSpec:
 
 def dtype_of(columns: Iterable[ColumnSpec]) -> np.dtype[Any]:
     """The dtype of rows with these columns: the widest first, so that there is no room between them."""
-    fields = [(column.field, column.dtype) for column in columns]
+    fields = [(column.field, column.dtype) for column in columns if column.dtype]
     return record_dtype(*sorted(fields, key=lambda field: -int(field[1][1:])))
 
 

@@ -23,7 +23,8 @@ from kafkatap.reports.counting.count_rows import ADDED_BY, COLUMNS, KEYS, NameTa
 from kafkatap.reports.counting.small_rows import add_up_small_rows
 from kafkatap.reports.model import Report
 from kafkatap.reports.sections.ledger import WORDS
-from kafkatap.reports.tables import FILES, LEDGER, arrow_schema, as_declared, connection_rows
+from kafkatap.reports.table_columns import FILES, LEDGER
+from kafkatap.reports.tables import arrow_schema, as_declared, connection_rows
 
 from ..limits import Limits
 from .split_sections import SplitSections, sum_sections

@@ -14,7 +14,8 @@ import numpy as np
 
 from ..batch import ADDRESS_COLUMNS, Array, Names
 from ..connection_words import DECRYPTIONS, P_TLS, PROTOCOLS
-from ..tables import TableColumn, arrow_schema
+from ..table_columns import TableColumn
+from ..tables import arrow_schema
 from .connection_counts import KEY, TLS_KEY, TLS_VALUES, VALUES, ConnectionCounts
 from .count_rows import NameTable, escape, unescape
 from .count_table import EMPTY, MAX
