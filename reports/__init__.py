@@ -23,6 +23,7 @@ model           `Report`, `Table`, `Column`: a report before rendering
 units           format numbers and times, escape texts
 exchange_texts  words on an exchange for the comments of its packets
 tables          the Arrow tables of the library: exchanges, results, connections, files, ledger
+table_columns   the columns of tables that are not made of rows of one dtype
 row_columns     columns of rows as Arrow arrays, and back
 record_table    the Arrow table of records
 

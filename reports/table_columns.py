@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kafkatap.dissector.dtypes import LIST_STRING
-from kafkatap.kernels.column_spec import TIME_TYPE as TIME
+from kafkatap.kernels.column_spec import TIME_TYPE
 
 LIST_HEADERS = "list<struct<key:string,value:binary>>"
-TIME_MS = "timestamp[ms, UTC]"
+TIME, TIME_MS = TIME_TYPE, "timestamp[ms, UTC]"
 
 
 class Declared(Protocol):
