@@ -6,7 +6,30 @@ nanoseconds since the epoch (NO_TIME: none). Packet numbers are those of the cap
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
+from kafkatap.kernels.column_spec import (
+    ADDRESS,
+    BYTES,
+    FLAG,
+    MS,
+    NEVER,
+    NS,
+    NUMBER,
+    STRING,
+    TIME,
+    TOPIC_ID,
+    WORD,
+    ColumnSpec,
+    Mask,
+    dtype_of,
+    fields_of,
+)
 from kafkatap.kernels.decorator import record_dtype
+
+Array = np.ndarray[Any, Any]
 
 NO_TIME = -(2**63)
 NO_INT32 = -(2**31)
@@ -36,89 +59,213 @@ MAX_FRAME = 100 << 20
 FETCHES = (1, 78)
 WAITS = (*FETCHES, 11, 14)
 
-#: A request with its response, or one without the other. -1 bytes: there is no such frame.
-EXCHANGE = record_dtype(
-    ("exchange", "i8"),  # its number in this run
-    ("key", "i8"),  # the same in every run
-    ("connection", "i8"),  # the connection's key
-    ("request_first", "i8"),
-    ("request_last", "i8"),
-    ("response_first", "i8"),
-    ("response_last", "i8"),
-    ("request_packet_first", "i8"),
-    ("request_packet_last", "i8"),
-    ("response_packet_first", "i8"),
-    ("response_packet_last", "i8"),
-    ("request_bytes", "i8"),
-    ("response_bytes", "i8"),
-    # Durations in ns, 0 where they do not apply. The parts of `time_parts` add up to total_ns.
-    ("broker_ns", "i8"),  # the broker's own time (for a throttled answer of a broker before 2.0 less its throttling)
-    ("waiting_ns", "i8"),  # of it, waiting for data (FETCHES: at most max_wait_ms) or group members
-    ("hol_wait_ns", "i8"),  # waiting behind an earlier request of the same connection
-    ("hol_throttle_wait_ns", "i8"),  # of it, while the requests ahead were delayed by a quota
-    ("hol_poll_wait_ns", "i8"),  # of it, while the requests ahead waited at the broker (APIs of WAITS)
-    ("hol_unknown_wait_ns", "i8"),  # of it, while the requests ahead were at the broker, or delayed by a quota
-    ("throttle_wait_ns", "i8"),  # waiting because of a quota, as it was on the wire
-    (
-        "waited_ns",
-        "i8",
-    ),  # without a response: from the request's last byte to the end of its connection or the capture; -1
-    # Of the transfers of request and response. With the times above they are total_ns (`time_parts`).
-    ("loss_ns", "i8"),  # until a lost segment was sent again and acknowledged
-    ("receiver_ns", "i8"),  # the receiver's window was full or closed
-    ("sender_ns", "i8"),  # the sender had room in the window, and did not send
-    ("nagle_ns", "i8"),  # of it, Nagle's algorithm waited for a delayed ACK
-    ("path_ns", "i8"),  # round trips, bandwidth, congestion window
-    ("unexplained_ns", "i8"),  # in no other part
-    ("total_ns", "i8"),  # request_first to response_last, or until missing bytes before it had come
-    ("client_ip", "i4"),
-    ("broker_ip", "i4"),
-    ("client_port", "i4"),
-    ("broker_port", "i4"),
-    ("client_id", "i4"),
-    ("client_software", "i4"),
-    ("client_software_version", "i4"),
-    ("request_problem", "i4"),  # path of the field at which a malformed request could not be decoded further
-    ("response_problem", "i4"),
-    ("request_problem_at", "i4"),  # place of that field in the frame, or of trailing bytes; NO_INT32: decoded well
-    ("response_problem_at", "i4"),
-    ("correlation_id", "i4"),
-    ("throttle_time_ms", "i4"),  # NO_INT32: that version has no such field, or there is no readable response
-    ("max_wait_ms", "i4"),  # NO_INT32 where the request has none
-    ("min_bytes", "i4"),
-    ("api_key", "i2"),
-    ("api_version", "i2"),
-    ("acks", "i2"),  # NO_INT16 where the request has none
-    ("outcome", "u1"),
-    ("closed_by", "i1"),  # CLOSED_BY_*, of a request without a response; -1: neither end did, as far as was captured
-    ("request_status", "u1"),
-    ("response_status", "u1"),
-    ("long_poll", "u1"),  # 1: a Fetch that waited out its max_wait_ms (broker_ns holds that wait)
-    ("behind_unread", "u1"),  # 1: it waited behind a response of which the throttle time was not captured
-)
+#: Types of columns that the tables have of several rows.
+LIST_ERRORS, LIST_STRING = "list<struct<code:int16,count:int32>>", "list<string>"
 
+
+def _is_answered(rows: Array) -> Array:
+    answered: Array = rows["outcome"] == ANSWERED
+    return answered
+
+
+def _has_request(rows: Array) -> Array:
+    known: Array = rows["outcome"] != ORPHAN_RESPONSE
+    return known
+
+
+def _has_response(rows: Array) -> Array:
+    known: Array = (rows["response_first"] != NO_TIME) | (rows["response_bytes"] >= 0)
+    return known
+
+
+def _column(
+    name: str, kind: str, dtype: str, doc: str, null: int | None = None, known: Mask | None = None,
+    words: tuple[str, ...] = (), row: str = "", in_table: bool = True,
+) -> ColumnSpec:  # fmt: skip
+    """A column of exchanges or results. No two rows are of one exchange: each is in one split."""
+    return ColumnSpec(name, kind, dtype, NEVER, doc, null, known, words=words, row=row, in_table=in_table)
+
+
+def _duration(name: str, doc: str, in_table: bool = True) -> ColumnSpec:
+    """A duration in ns, 0 where it does not apply. The parts of `time_parts` add up to total_ns."""
+    return _column(name, NS, "i8", doc, known=_is_answered, in_table=in_table)
+
+
+DURATION_COLUMNS = (
+    _duration(
+        "broker_ns",  # for a throttled answer of a broker before 2.0 less its throttling
+        "broker time, ns: from the arrival of the request to `response_first`, without `hol_wait_ns` and "
+        "`throttle_wait_ns`",
+    ),
+    _duration(
+        "waiting_ns",
+        "part of `broker_ns`, ns: waiting for data (Fetch, ShareFetch: at most `max_wait_ms`) or for other group "
+        "members (JoinGroup, SyncGroup: at most the `rebalance_timeout_ms` of the JoinGroup, if it is known)",
+    ),
+    _duration(
+        "hol_wait_ns",
+        "head-of-line wait, ns: the time that the request waited behind an earlier one of its connection",
+    ),
+    _duration(
+        "hol_throttle_wait_ns", "part of `hol_wait_ns` behind requests that a quota delayed, ns"
+    ),
+    _duration(
+        "hol_poll_wait_ns",
+        "part of `hol_wait_ns` behind requests that waited at the broker for data (Fetch, ShareFetch) or for other "
+        "group members (JoinGroup, SyncGroup), ns",
+    ),
+    _duration(
+        "hol_unknown_wait_ns",
+        "part of `hol_wait_ns` behind requests that were at the broker, or delayed by a quota, ns", in_table=False,
+    ),
+    _duration(
+        "throttle_wait_ns", "throttle wait, ns: the time that the request waited on the wire because of a quota"
+    ),
+    # Of the transfers of request and response.
+    _duration(
+        "loss_ns",
+        "time in which a lost segment of request or response was missing, until it was sent again and acknowledged, ns",
+    ),
+    _duration(
+        "receiver_ns",
+        "part of the transfers of request and response, ns: the receive window was full or closed",
+    ),
+    _duration(
+        "sender_ns", "part of the transfers, ns: the sender had room in the window, and did not send"
+    ),
+    _duration("nagle_ns", "part of `sender_ns`: Nagle's algorithm waited for an acknowledgement, ns"),
+    _duration("path_ns", "part of the transfers, ns: data flowed, or a round trip was awaited"),
+    _duration("unexplained_ns", "time in no other part, ns"),
+    _duration(
+        "total_ns",
+        "total time, ns: from `request_first` to `response_last`, or until missing bytes before it had come. It is the "
+        "sum of `broker_ns`, `hol_wait_ns`, `throttle_wait_ns`, `loss_ns`, `receiver_ns`, `sender_ns`, `path_ns` and "
+        "`unexplained_ns`",
+    ),
+)  # fmt: skip
+_PROBLEM = (
+    'path of the field at which decoding of a malformed request stopped, such as "Topics[3].Name"; null otherwise'
+)
+_PROBLEM_AT = (
+    "offset of the error in the frame; the size field is at 0. For trailing_bytes, the offset of the first one; null "
+    "otherwise"
+)
+_AS_REQUEST = "the same for the response"
+
+#: The columns of EXCHANGE, in the order of the table `exchanges`. -1 bytes: there is no such frame.
+EXCHANGE_COLUMNS = (
+    _column("number", NUMBER, "i8", "its number in this run", row="exchange", in_table=False),
+    _column("exchange", NUMBER, "i8", "key of this exchange", row="key"),
+    _column("connection", NUMBER, "i8", "key of its connection, in `connections`"),
+    _column("client_ip", ADDRESS, "i4", "the client's address"),
+    _column("client_port", NUMBER, "i4", "the client's port"),
+    _column("broker_ip", ADDRESS, "i4", "the broker's address"),
+    _column("broker_port", NUMBER, "i4", "the broker's port"),
+    _column("client_id", STRING, "i4", "client_id of the request; any bytes are possible", -1),
+    _column(
+        "client_software", STRING, "i4",
+        "name of the client software, from an earlier ApiVersions request (KIP-511)", -1,
+    ),
+    _column("client_software_version", STRING, "i4", "version of the client software", -1),
+    _column("api_key", NUMBER, "i2", "number of the API", known=_has_request),
+    _column("api_name", WORD, "", "name of the API; `API 10001` if it has no name", known=_has_request),
+    _column("api_version", NUMBER, "i2", "version of the API that the request used", known=_has_request),
+    _column("correlation_id", NUMBER, "i4", "the correlation id of request and response"),
+    _column(
+        "request_first", TIME, "i8", "arrival of the request's first byte, which is part of the size field", NO_TIME
+    ),
+    _column("request_last", TIME, "i8", "arrival of its last byte", NO_TIME),
+    _column("response_first", TIME, "i8", "arrival of the response's first byte", NO_TIME),
+    _column("response_last", TIME, "i8", "arrival of its last byte", NO_TIME),
+    *DURATION_COLUMNS,
+    _column("request_packet_first", NUMBER, "i8", "number of the packet with the request's first byte", 0),
+    _column("request_packet_last", NUMBER, "i8", "number of the packet with its last byte", 0),
+    _column("response_packet_first", NUMBER, "i8", "number of the packet with the response's first byte", 0),
+    _column("response_packet_last", NUMBER, "i8", "number of the packet with its last byte", 0),
+    _column(
+        "request_bytes", BYTES, "i8", "value of the request's size field, which does not count its own 4 bytes", -1
+    ),
+    _column("response_bytes", BYTES, "i8", "value of the response's size field", -1),
+    _column(
+        "outcome", WORD, "u1",
+        "answered; no_reply_expected (Produce with acks=0); in_flight (the capture ended, the connection was open, and "
+        "the request had waited less than `--late`, 30 s, or than its body lets it wait and `--late`); unanswered; "
+        "response_lost (in a gap, after the capture of that direction ended, or in a direction that was not captured); "
+        "orphan_response (the request is not in the capture, so its columns are null)", words=OUTCOMES,
+    ),
+    _column(
+        "closed_by", WORD, "i1",
+        "client or broker: the end that closed the connection before the response came, with its FIN or RST; null for "
+        "other outcomes, or if the connection was open when the capture ended", -1, words=CLOSED_BY,
+    ),
+    _column(
+        "waited_ns", NS, "i8",
+        "how long a request without a response waited, ns: from its last byte until its connection was closed, or the "
+        "capture ended; null for other outcomes", -1,
+    ),
+    _column(
+        "long_poll", FLAG, "u1", "true for a Fetch that waited for its whole max_wait_ms; its broker time is that wait"
+    ),
+    _column(
+        "throttle_time_ms", MS, "i4",
+        "throttle time in the response, ms; null if its version has no such field, or the field cannot be decoded",
+        NO_INT32,
+    ),
+    _column(
+        "errors", LIST_ERRORS, "",
+        "the non-zero error codes at every level of the response, ascending, with their counts",
+    ),
+    _column(
+        "request_status", WORD, "u1",
+        "ok, trailing_bytes, malformed, incomplete, unknown_api, unknown_version, not_decoded, or too_large (larger "
+        "than `--max-frame`; only the first 64 KiB are decoded)", known=_has_request, words=STATUSES,
+    ),
+    _column("request_problem", STRING, "i4", _PROBLEM, -1),
+    _column("request_problem_at", NUMBER, "i4", _PROBLEM_AT, NO_INT32),
+    _column("response_status", WORD, "u1", _AS_REQUEST, known=_has_response, words=STATUSES),
+    _column("response_problem", STRING, "i4", _AS_REQUEST, -1),
+    _column("response_problem_at", NUMBER, "i4", _AS_REQUEST, NO_INT32),
+    _column("acks", NUMBER, "i2", "acks of a Produce request", NO_INT16),
+    _column("max_wait_ms", MS, "i4", "max_wait_ms of a Fetch request, ms", NO_INT32),
+    _column("min_bytes", BYTES, "i4", "min_bytes of a Fetch request, bytes", NO_INT32),
+    _column(
+        "topics", LIST_STRING, "",
+        "distinct topics of the exchange: their names, or their ids if the names are unknown",
+    ),
+    _column(
+        "behind_unread", FLAG, "u1", "it waited behind a response of which the throttle time was not captured",
+        in_table=False,
+    ),
+)  # fmt: skip
+#: A request with its response, or one without the other.
+EXCHANGE = dtype_of(EXCHANGE_COLUMNS)
 #: Columns that are numbers of strings.
-EXCHANGE_STRINGS = ("client_id", "client_software", "client_software_version", "request_problem", "response_problem")
+EXCHANGE_STRINGS = fields_of(EXCHANGE_COLUMNS, STRING)
 
 RESULT_KINDS = ("response", "topic", "partition", "group", "resource", "other")
 KIND_RESPONSE, KIND_TOPIC, KIND_PARTITION, KIND_GROUP, KIND_RESOURCE, KIND_OTHER = range(6)
 
+#: The columns of RESULT, in the order of the table `results`.
+RESULT_COLUMNS = (
+    _column("exchange", NUMBER, "i8", "key of the exchange, in `exchanges`"),
+    _column(
+        "kind", WORD, "u1", "level of the result: response (all of it), topic, partition, group, resource, other",
+        words=RESULT_KINDS,
+    ),
+    _column("topic", STRING, "i4", "name of the topic, or its id if the name is unknown", -1),
+    _column("topic_id", TOPIC_ID, "i4", "id of the topic, in Kafka's 22-character form", -1),
+    _column("partition", NUMBER, "i4", "number of the partition", NO_INT32),
+    _column("name", STRING, "i4", "name of the group, transactional id or other resource", -1),
+    _column("error_code", NUMBER, "i2", "0: no error"),
+    _column("offset", NUMBER, "i8", "an offset: base offset (Produce), high watermark (Fetch) and so on", -1),
+    _column("bytes", BYTES, "i8", "size of the records", -1),
+    _column("records", NUMBER, "i8", "number of records, if the headers of the batches contain it", -1),
+)  # fmt: skip
 #: What an exchange answered about one topic-partition, group, resource, or (kind "response") the whole of it.
 #: One row for each place of a response that has an error code, be it zero or not.
-RESULT = record_dtype(
-    ("exchange", "i8"),
-    ("offset", "i8"),  # base offset of a Produce, high watermark of a Fetch ...; -1
-    ("bytes", "i8"),  # size of the records; -1
-    ("records", "i8"),  # their number, where the batch headers tell it; -1
-    ("topic", "i4"),
-    ("topic_id", "i4"),  # number of a 16-byte string in the Strings table; -1
-    ("partition", "i4"),  # NO_INT32
-    ("name", "i4"),  # group, transactional id, resource ...; -1
-    ("error_code", "i2"),
-    ("kind", "u1"),
-)
+RESULT = dtype_of(RESULT_COLUMNS)
 #: Columns that are numbers of strings.
-RESULT_STRINGS = ("topic", "topic_id", "name")
+RESULT_STRINGS = fields_of(RESULT_COLUMNS, STRING, TOPIC_ID)
 
 #: The non-zero error codes of a response, ascending by code within an exchange.
 ERROR_COUNT = record_dtype(("exchange", "i8"), ("count", "i4"), ("code", "i2"))

@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .dtypes import DURATION_COLUMNS
+
 Array = np.ndarray[Any, Any]
 
 #: The columns of EXCHANGE that are durations, ns, in the order of the table `exchanges`. 0 where they do not apply.
-DURATIONS = (
-    "broker_ns", "waiting_ns", "hol_wait_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "throttle_wait_ns",
-    "loss_ns", "receiver_ns", "sender_ns", "nagle_ns", "path_ns", "unexplained_ns", "total_ns",
-)  # fmt: skip
+DURATIONS = tuple(column.name for column in DURATION_COLUMNS if column.in_table)
 
 
 class TimePart(NamedTuple):

@@ -9,8 +9,8 @@ import numpy as np
 
 from kafkatap.dissector.framing.connections import PROTOCOL_KAFKA, PROTOCOL_TLS
 from kafkatap.kernels.arrays import taken
-from kafkatap.reports.batch import (
-    CONNECTION_ROW,
+from kafkatap.reports.connection_columns import CONNECTION_ROW, MEASURED_COLUMNS, TLS_COLUMNS, TLS_UNKNOWN
+from kafkatap.reports.connection_words import (
     D_FAILED_HANDSHAKE,
     D_NO_HANDSHAKE,
     D_NO_KEY_LOG,
@@ -19,12 +19,9 @@ from kafkatap.reports.batch import (
     H_REFUSED,
     H_UNANSWERED,
     H_UNFINISHED,
-    MEASURED_COLUMNS,
     NOT_CLOSED,
     P_TLS,
     P_UNKNOWN,
-    TLS_COLUMNS,
-    TLS_UNKNOWN,
     WITH_FIN,
     WITH_RST,
 )

@@ -16,6 +16,7 @@ readers       big-endian and little-endian reads
 writers       writes of values that are to be digested
 hashing       keyed hashes
 hints         hints to the processor
+column_spec   the declaration of a column of rows and of the table that is made of them
 arrays        arrays that grow, and arrays that use memory only where they are written
 table         tables that grow, and tables whose rows are taken and released
 """

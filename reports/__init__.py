@@ -14,6 +14,8 @@ rendering/      a report as text, JSON, CSV or plots; records as lines
 Modules between the rooms:
 
 batch           the input: `Batch` (rows) and `Context` (names, connections, files, ledger)
+connection_columns the columns of connections, each declared once; their rows and table come from it
+connection_words    the words of numbers in these rows
 literals        read numbers, durations, sizes and times
 addresses       read addresses and ports
 build           `build_report`: the report of a run, from counts and context
@@ -21,6 +23,8 @@ model           `Report`, `Table`, `Column`: a report before rendering
 units           format numbers and times, escape texts
 exchange_texts  words on an exchange for the comments of its packets
 tables          the Arrow tables of the library: exchanges, results, connections, files, ledger
+table_columns   the columns of tables that are not made of rows of one dtype
+row_columns     columns of rows as Arrow arrays, and back
 record_table    the Arrow table of records
 
 A new section is a module in sections/ and a line in build.py. A new output format is a module in rendering/.

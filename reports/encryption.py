@@ -11,7 +11,8 @@ from typing import NamedTuple
 from kafkatap.kernels.arrays import distinct_values
 
 from . import units
-from .batch import (
+from .batch import Array, Context
+from .connection_words import (
     D_DECRYPTED,
     D_FAILED_HANDSHAKE,
     D_NO_HANDSHAKE,
@@ -21,8 +22,6 @@ from .batch import (
     D_UNSUPPORTED,
     D_WRONG_KEY,
     NOT_DECRYPTED,
-    Array,
-    Context,
 )
 from .counting.connection_counts import TLS_KEY, TLS_VALUES, connection_totals
 

@@ -18,7 +18,9 @@ from kafkatap.dissector.records.record_inspector import Chunk, Topic
 
 from .arrow_arrays import arrow_indices, arrow_numbers, arrow_texts
 from .batch import Array, uuid_text
-from .tables import RECORDS, TIME_MS, arrow_schema, arrow_type, masked, words
+from .row_columns import words
+from .table_columns import RECORDS, TIME_MS
+from .tables import arrow_schema, arrow_type, masked
 
 DIRECTIONS = ("produce", "fetch")
 TIMESTAMP_TYPES = ("create", "log_append")

@@ -1,205 +1,31 @@
 """The tables of the library: the declaration of their columns, and functions that make them from rows.
 
-`TABLES` has plain (name, type, nullable) rows. Arrow, pandas and Spark schemas are derived from it (`arrow_schema`).
-Types: int8 to int64, string, bool, binary, TIME and TIME_MS, and the lists LIST_ERRORS, LIST_HEADERS and LIST_STRING.
+`TABLES` has the columns of each. Arrow, pandas, Spark and Delta schemas are derived from it (`arrow_schema`), and the
+rows of docs/tables.md.
 Each distinct string is decoded once, not once for each row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from kafkatap.dissector import dtypes as r
-from kafkatap.dissector.time_parts import DURATIONS
+from kafkatap.dissector.dtypes import LIST_ERRORS, LIST_STRING
 from kafkatap.kernels.arrays import taken
+from kafkatap.kernels.column_spec import ColumnSpec
 
 from .arrow_arrays import arrow_indices, arrow_numbers, arrow_texts
-from .batch import (
-    ALL_MEASURED,
-    ALL_SUMS,
-    CLOSERS,
-    HANDSHAKES,
-    NOT_CLOSED,
-    PROTOCOLS,
-    SCALE_UNKNOWN,
-    Array,
-    Context,
-    rows_of,
-    uuid_text,
-)
-from .tls_columns import TLS_SPECS, tls_columns
+from .batch import Array, Context, rows_of, uuid_text
+from .connection_columns import CONNECTION_ROW, CONNECTIONS, decryptions
+from .row_columns import Numbers, arrow_column, row_column, words
+from .table_columns import FILES, LEDGER, LIST_HEADERS, RECORDS, TIME, TIME_MS, Declared
 
-TIME = "timestamp[ns, UTC]"
-LIST_ERRORS = "list<struct<code:int16,count:int32>>"
-LIST_STRING = "list<string>"
-LIST_HEADERS = "list<struct<key:string,value:binary>>"
-TIME_MS = "timestamp[ms, UTC]"
-
-
-@dataclass(frozen=True, slots=True)
-class TableColumn:
-    name: str
-    type: str
-    nullable: bool = False
-
-
-def _columns(*specs: str) -> tuple[TableColumn, ...]:
-    """`name type` or `name type?` (nullable)."""
-    found = []
-    for spec in specs:
-        name, _, kind = spec.partition(" ")
-        found.append(TableColumn(name, kind.rstrip("?"), kind.endswith("?")))
-    return tuple(found)
-
-
-EXCHANGES = _columns(
-    "exchange int64",
-    "connection int64",
-    "client_ip string",
-    "client_port int32",
-    "broker_ip string",
-    "broker_port int32",
-    "client_id string?",
-    "client_software string?",
-    "client_software_version string?",
-    "api_key int16?",
-    "api_name string?",
-    "api_version int16?",
-    "correlation_id int32",
-    f"request_first {TIME}?",
-    f"request_last {TIME}?",
-    f"response_first {TIME}?",
-    f"response_last {TIME}?",
-    *(f"{name} int64?" for name in DURATIONS),
-    "request_packet_first int64?",
-    "request_packet_last int64?",
-    "response_packet_first int64?",
-    "response_packet_last int64?",
-    "request_bytes int64?",
-    "response_bytes int64?",
-    "outcome string",
-    "closed_by string?",
-    "waited_ns int64?",
-    "long_poll bool",
-    "throttle_time_ms int32?",
-    f"errors {LIST_ERRORS}",
-    "request_status string?",
-    "request_problem string?",
-    "request_problem_at int32?",
-    "response_status string?",
-    "response_problem string?",
-    "response_problem_at int32?",
-    "acks int16?",
-    "max_wait_ms int32?",
-    "min_bytes int32?",
-    f"topics {LIST_STRING}",
-)
-RESULTS = _columns(
-    "exchange int64",
-    "kind string",
-    "topic string?",
-    "topic_id string?",
-    "partition int32?",
-    "name string?",
-    "error_code int16",
-    "offset int64?",
-    "bytes int64?",
-    "records int64?",
-)
-_BOTH_WAYS = [
-    f"{end}_{what} {kind}"
-    for what, kind in (
-        ("bytes", "int64"),
-        ("retransmitted_bytes", "int64"),
-        ("retransmitted_packets", "int64"),
-        ("spurious_retransmissions", "int64"),
-        ("out_of_order", "int64"),
-        ("gaps", "int32"),
-        ("gap_bytes", "int64"),
-        ("zero_windows", "int32"),
-        ("duplicates", "int64"),
-    )
-    for end in ("client", "broker")
-]
-_ENDS = ("client", "broker")
-_OPTIONS = (("mss", "int32?"), ("window_scale", "int8?"), ("sack_permitted", "bool?"), ("timestamps", "bool?"))
-CONNECTIONS = _columns(
-    "connection int64",
-    "client_ip string",
-    "client_port int32",
-    "broker_ip string",
-    "broker_port int32",
-    f"connection_first {TIME}",
-    f"connection_last {TIME}",
-    "handshake_rtt_ns int64?",
-    "packets int64",
-    *_BOTH_WAYS,
-    "client_id string?",
-    "client_software string?",
-    "client_software_version string?",
-    "sasl_mechanism string?",
-    "protocol string",
-    "orientation_known bool",
-    "proxy_ip string?",
-    "proxy_port int32?",
-    "handshake string",
-    "closed_by string?",
-    "closed_with string?",
-    f"closed_at {TIME}?",
-    "reset_by string?",
-    *(f"{end}_{name} {kind}" for end in _ENDS for name, kind in _OPTIONS),
-    *(f"{name} {kind.replace('TIME', TIME)}" for name, kind in TLS_SPECS),
-    *(f"{name} int64" for name in ALL_SUMS),
-    *(f"{name} int64?" for name in ALL_MEASURED),
-)
-FILES = _columns(
-    "path string",
-    "kind string",
-    "first_packet int64",
-    "packets int64",
-    "bytes int64",
-    f"link_types {LIST_STRING}",
-    f"first {TIME}?",
-    f"last {TIME}?",
-    "drops int64?",
-    "damage string?",
-)
-LEDGER = _columns("section string", "part string", "count int64")
-RECORDS = _columns(
-    "exchange int64",
-    "direction string",
-    f"message_first {TIME}?",
-    "packet int64",
-    "client_id string?",
-    "topic string?",
-    "topic_id string?",
-    "partition int32?",
-    "batch int32",
-    "magic int8?",
-    "codec string?",
-    "offset int64?",
-    "offset_is_relative bool",
-    f"timestamp {TIME_MS}?",
-    "timestamp_type string?",
-    "key binary?",
-    "value binary?",
-    f"headers {LIST_HEADERS}",
-    "is_control bool",
-    "control_type string?",
-    "is_transactional bool",
-    "producer_id int64?",
-    "producer_epoch int16?",
-    "sequence int32?",
-    "partition_leader_epoch int32?",
-    "crc_ok bool?",
-    "status string",
-)
-
-TABLES = {
+EXCHANGES = tuple(column for column in r.EXCHANGE_COLUMNS if column.in_table)
+RESULTS = r.RESULT_COLUMNS
+TABLES: Mapping[str, Sequence[Declared]] = {
     "exchanges": EXCHANGES,
     "results": RESULTS,
     "connections": CONNECTIONS,
@@ -228,7 +54,7 @@ def arrow_type(name: str) -> Any:
     return pa.type_for_alias(name)
 
 
-def arrow_schema(columns: Sequence[TableColumn]) -> Any:
+def arrow_schema(columns: Sequence[Declared]) -> Any:
     """The pyarrow schema of a declared table."""
     import pyarrow as pa
 
@@ -286,11 +112,6 @@ def masked(values: Array, kind: str, missing: Array | None = None) -> Any:
     return arrow_numbers(values, arrow_type(kind), missing)
 
 
-def words(names: Sequence[str], numbers: Array, missing: Array | None = None) -> Any:
-    """The names of numbers as an Arrow array of strings, null where `missing` is true."""
-    return arrow_texts(names).take(arrow_indices(numbers, missing))
-
-
 def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Context) -> Any:
     """The table `exchanges` from EXCHANGE (n,), ERROR_COUNT and RESULT rows, in the order of `exchanges`.
 
@@ -299,49 +120,23 @@ def exchanges_table(exchanges: Array, errors: Array, results: Array, context: Co
     from kafkatap.dissector.layouts.catalog import api_name
 
     e, texts = exchanges, Texts(context)
-    orphan = e["outcome"] == r.ORPHAN_RESPONSE
-    none = e["response_first"] == r.NO_TIME
-    untimed = e["outcome"] != r.ANSWERED
-    no_response = e["response_bytes"] < 0
     api_keys, inverse = np.unique(e["api_key"], return_inverse=True)
     names = [api_name(k) for k in api_keys.tolist()]
-    columns: dict[str, Any] = {
-        "exchange": masked(e["key"], "int64"),
-        "client_ip": texts.address(e["client_ip"]),
-        "broker_ip": texts.address(e["broker_ip"]),
-        "api_key": masked(e["api_key"], "int16", orphan),
-        "api_name": words(names, inverse, orphan),
-        "api_version": masked(e["api_version"], "int16", orphan),
-        "outcome": words(r.OUTCOMES, e["outcome"]),
-        "waited_ns": masked(e["waited_ns"], "int64", e["waited_ns"] < 0),
-        "closed_by": words(r.CLOSED_BY, np.maximum(e["closed_by"], 0), e["closed_by"] < 0),
-        "long_poll": masked(e["long_poll"] != 0, "bool"),
-        "throttle_time_ms": masked(e["throttle_time_ms"], "int32", e["throttle_time_ms"] == r.NO_INT32),
-        "request_status": words(r.STATUSES, e["request_status"], orphan),
-        "response_status": words(r.STATUSES, e["response_status"], none & no_response),
-        "acks": masked(e["acks"], "int16", e["acks"] == r.NO_INT16),
+    columns = {
+        "api_name": words(names, inverse, e["outcome"] == r.ORPHAN_RESPONSE),
         "errors": _error_lists(e["exchange"], errors),
         "topics": _topic_lists(e["exchange"], results, texts),
     }
-    for name in r.EXCHANGE_STRINGS:
-        columns[name] = texts.string(e[name])
-    for name in ("request_first", "request_last", "response_first", "response_last"):
-        columns[name] = masked(e[name], TIME, e[name] == r.NO_TIME)
-    for name in DURATIONS:
-        columns[name] = masked(e[name], "int64", untimed)
-    for name in ("request_packet_first", "request_packet_last", "response_packet_first", "response_packet_last"):
-        columns[name] = masked(e[name], "int64", e[name] == 0)
-    for name in ("request_bytes", "response_bytes"):
-        columns[name] = masked(e[name], "int64", e[name] < 0)
-    for name in ("max_wait_ms", "min_bytes", "request_problem_at", "response_problem_at"):
-        columns[name] = masked(e[name], "int32", e[name] == r.NO_INT32)
-    return _table(EXCHANGES, columns, e)
+    return _table(EXCHANGES, columns, e, texts)
 
 
-def _table(declared: Sequence[TableColumn], columns: dict[str, Any], rows: Array) -> Any:
+def _table(declared: Sequence[ColumnSpec], columns: dict[str, Any], rows: Array, texts: Texts) -> Any:
+    """A table of rows. `columns`: those that are made of other rows."""
     import pyarrow as pa
 
-    arrays = [columns[c.name] if c.name in columns else masked(rows[c.name], c.type) for c in declared]
+    arrays = [
+        columns[c.name] if c.name in columns else arrow_column(c, rows, texts, arrow_type(c.type)) for c in declared
+    ]
     return pa.Table.from_arrays(arrays, schema=arrow_schema(declared))
 
 
@@ -393,16 +188,12 @@ def _topic_lists(exchange: Array, results: Array, texts: Texts) -> Any:
 def results_table(results: Array, exchanges: Array, context: Context) -> Any:
     """The table `results` from RESULT rows. `exchanges`: the EXCHANGE rows that they belong to, in any order."""
     x, texts = results, Texts(context)
+    keys = exchanges["key"][rows_of(exchanges["exchange"], x["exchange"])]
     columns = {
-        "exchange": masked(exchanges["key"][rows_of(exchanges["exchange"], x["exchange"])], "int64"),
-        "kind": words(r.RESULT_KINDS, x["kind"]),
+        "exchange": masked(keys, "int64"),
         "topic": texts.topic(x["topic"], np.where(_has_name(x, context), x["topic_id"], -1)),
-        "topic_id": texts.topic_id(x["topic_id"]),
-        "partition": masked(x["partition"], "int32", x["partition"] == r.NO_INT32),
-        "name": texts.string(x["name"]),
-        **{name: masked(x[name], "int64", x[name] < 0) for name in ("offset", "bytes", "records")},
     }
-    return _table(RESULTS, columns, x)
+    return _table(RESULTS, columns, x, texts)
 
 
 def _has_name(results: Array, context: Context) -> Array:
@@ -414,39 +205,26 @@ def _has_name(results: Array, context: Context) -> Array:
 
 def connections_table(connections: Array, context: Context) -> Any:
     """The table `connections` from CONNECTION_ROW rows."""
-    c, texts = connections, Texts(context)
-    columns = {
-        "client_ip": texts.address(c["client_ip"]),
-        "broker_ip": texts.address(c["broker_ip"]),
-        "connection_first": masked(c["first"], TIME),
-        "connection_last": masked(c["last"], TIME),
-        "handshake_rtt_ns": masked(c["handshake_rtt_ns"], "int64", c["handshake_rtt_ns"] < 0),
-        "client_id": texts.string(c["client_id"]),
-        "client_software": texts.string(c["software"]),
-        "client_software_version": texts.string(c["software_version"]),
-        "sasl_mechanism": texts.string(c["sasl_mechanism"]),
-        "protocol": words(PROTOCOLS, c["protocol"]),
-        "orientation_known": masked(c["orientation_known"] != 0, "bool"),
-        "proxy_ip": texts.address(c["proxy_ip"], or_null=True),
-        "proxy_port": masked(c["proxy_port"], "int32", c["proxy_port"] < 0),
-        "handshake": words(HANDSHAKES, c["handshake"]),
-        "closed_by": words(_ENDS, c["closed_by"], c["closed_by"] < 0),
-        "closed_with": words(CLOSERS, c["closed_with"], c["closed_with"] == NOT_CLOSED),
-        "closed_at": masked(c["closed_at"], TIME, c["closed_at"] < 0),
-        "reset_by": words(_ENDS, c["reset_by"], c["reset_by"] < 0),
-        **{name: masked(c[name], "int64", c["is_measured"] == 0) for name in ALL_MEASURED},
-    }
-    for end in _ENDS:
-        offered, is_unknown = c[f"{end}_window_scale"], c[f"{end}_window_scale"] == SCALE_UNKNOWN
-        columns[f"{end}_window_scale"] = masked(offered, "int8", is_unknown)
-        columns[f"{end}_mss"] = masked(c[f"{end}_mss"], "int32", is_unknown | (c[f"{end}_mss"] == 0))
-        for name in ("sack_permitted", "timestamps"):
-            columns[f"{end}_{name}"] = masked(c[f"{end}_{name}"] != 0, "bool", is_unknown)
-        measured = c["is_measured"] != 0
-        for name in ("rtt_min_ns", "rtt_max_ns"):
-            has_rtt = measured & (c[f"{end}_rtt_count"] > 0)
-            columns[f"{end}_{name}"] = masked(c[f"{end}_{name}"], "int64", ~has_rtt)
-    return _table(CONNECTIONS, columns | tls_columns(c, texts.string, arrow_type(TIME)), c)
+    rows = connections.copy()
+    rows["tls_decryption"] = decryptions(connections)
+    return _table(CONNECTIONS, {}, rows, Texts(context))
+
+
+def connection_rows(table: Any, names: Numbers) -> Array:
+    """CONNECTION_ROW rows of a table `connections`, their strings numbered by `names`: as texts, so bytes that were not
+    UTF-8 are what they print as. Columns that the table does not have are 0."""
+    table = as_declared(table, CONNECTIONS)
+    rows = np.zeros(len(table), CONNECTION_ROW)
+    for column in CONNECTIONS:
+        rows[column.field] = row_column(column, table[column.name], names)
+    rows["is_measured"] = table["client_window_max"].is_valid().to_numpy()
+    return rows
+
+
+def as_declared(table: Any, columns: Sequence[Declared]) -> Any:
+    """The declared columns with their declared types: Spark has times to the microsecond."""
+    schema = arrow_schema(columns)
+    return table.select(schema.names).cast(schema)
 
 
 def files_table(context: Context) -> Any:

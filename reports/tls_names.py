@@ -109,3 +109,24 @@ def suite_name(number: int) -> str | None:
 def alert_name(number: int) -> str | None:
     """`unknown_ca`, or `alert 200` for a number without a name. None for -1: there was no alert."""
     return ALERTS.get(number, f"alert {number}") if number >= 0 else None
+
+
+#: By column of CONNECTION_ROW: the names of numbers, and the name of any number.
+_NAMED = {
+    "tls_version": (VERSIONS, version_name),
+    "tls_suite": (SUITES, suite_name),
+    "tls_alert": (ALERTS, alert_name),
+}
+
+
+def name_of(column: str, number: int) -> str | None:
+    """The name of a number in a column of CONNECTION_ROW."""
+    return _NAMED[column][1](number)
+
+
+def number_of(column: str, name: str) -> int:
+    """The number of a name in a column of CONNECTION_ROW, also of `0x00ff` or `alert 200`."""
+    for number, known in _NAMED[column][0].items():
+        if known == name:
+            return number
+    return int(name, 16) if name.startswith("0x") else int(name.removeprefix("alert "))

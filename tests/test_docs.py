@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import os
 import re
 from pathlib import Path
 
@@ -15,22 +16,34 @@ from kafkatap.reports.comparison.wording import WAITS_FOR, WHERE
 from kafkatap.reports.sections.clients import by_verdict
 from kafkatap.reports.sections.summary import FINDINGS
 from kafkatap.reports.sections.time_shares import NOTHING
+from kafkatap.reports.table_columns import Declared
 from kafkatap.reports.tables import TABLES
 from kafkatap.request_log import joined_table
 
 ROOT = Path(__file__).resolve().parent.parent
+#: The rows of a table on columns.
+_ROWS = re.compile(r"(?:^\| `\w+` \| .+ \|\n)+", re.MULTILINE)
 
 
-def test_tables_are_documented_as_they_are() -> None:
-    text = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
-    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+def row_of_column(column: Declared) -> str:
+    """The row of the document on a column."""
+    return f"| `{column.name}` | {column.type}{'?' * column.nullable} | {column.doc} |"
+
+
+def test_tables_are_documented_as_they_are_declared() -> None:
+    """KAFKATAP_UPDATE=1 writes the rows of each table anew."""
+    path = ROOT / "docs" / "tables.md"
+    text = path.read_text(encoding="utf-8")
     tables = {**TABLES, "request_log": joined_table.COLUMNS}
-    assert list(sections) == ["Keys", *tables]
+    assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == ["Keys", *tables]
     for name, columns in tables.items():
-        told = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \|$", sections[name], re.MULTILINE)
-        assert [(column, kind) for column, kind, _ in told] == [(c.name, c.type + "?" * c.nullable) for c in columns], (
-            name
-        )
+        assert all(column.doc for column in columns), name
+        head, section = re.split(rf"^## {name}$", text, flags=re.MULTILINE)
+        rows = "".join(f"{row_of_column(column)}\n" for column in columns)
+        text = f"{head}## {name}{re.sub(_ROWS, lambda _, rows=rows: rows, section, count=1)}"
+    if os.environ.get("KAFKATAP_UPDATE"):
+        path.write_text(text, encoding="utf-8")
+    assert text.splitlines() == path.read_text(encoding="utf-8").splitlines()
 
 
 def test_the_examples_of_the_library_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kafkatap.reassembly.scanner import SECRETS_ROOM
-from kafkatap.reports.batch import D_DECRYPTED, P_KAFKA, Context
+from kafkatap.reports.batch import Context
+from kafkatap.reports.connection_words import D_DECRYPTED, P_KAFKA
 from kafkatap.reports.counting.connection_counts import connection_totals
 
 from ..captures.capture_reader import FileReport

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafkatap.reports.batch import H_NOT_CAPTURED, P_KAFKA, P_TLS
+from kafkatap.reports.connection_words import H_NOT_CAPTURED, P_KAFKA, P_TLS
 from kafkatap.reports.units import shell_word
 
 from .observed import Array, Observed

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from kafkatap.reports import units
-from kafkatap.reports.batch import D_DECRYPTED, P_FOREIGN, P_KAFKA, P_TLS, P_UNKNOWN, endpoint
+from kafkatap.reports.batch import endpoint
+from kafkatap.reports.connection_words import D_DECRYPTED, P_FOREIGN, P_KAFKA, P_TLS, P_UNKNOWN
 from kafkatap.reports.counting.connection_counts import is_one_sided
 from kafkatap.reports.encryption import encryption_of
 from kafkatap.reports.findings import ERROR, NOTE, WARNING, Finding

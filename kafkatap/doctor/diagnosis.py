@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kafkatap.reassembly.link_types import link_name
-from kafkatap.reports.batch import PROTOCOLS
+from kafkatap.reports.connection_words import PROTOCOLS
 from kafkatap.reports.findings import NOTE
 from kafkatap.reports.model import Column, Curves, Report, ReportTable, Value
 from kafkatap.reports.sections.heading import files, heading

@@ -9,8 +9,9 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, RESPONSE_LOST
 from kafkatap.reports import units
-from kafkatap.reports.batch import H_NOT_CAPTURED, P_KAFKA, P_TLS, Context, endpoint
+from kafkatap.reports.batch import Context, endpoint
 from kafkatap.reports.commands import command, with_captures
+from kafkatap.reports.connection_words import H_NOT_CAPTURED, P_KAFKA, P_TLS
 from kafkatap.reports.counting.connection_counts import is_one_sided
 from kafkatap.reports.findings import ERROR, NOTE, WARNING, Finding
 

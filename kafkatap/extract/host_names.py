@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 from ipaddress import ip_address
 
-from kafkatap.reports.batch import P_KAFKA, Array, Context
+from kafkatap.reports.batch import Array, Context
+from kafkatap.reports.connection_words import P_KAFKA
 
 #: Node ids in the name of an address at which several brokers listen.
 MOST_NODES = 8

@@ -23,7 +23,8 @@ from kafkatap.dissector.framing.connections import (
 )
 from kafkatap.kernels.arrays import grown, taken
 from kafkatap.kernels.decorator import record_dtype
-from kafkatap.reports.batch import PROTOCOLS, Array, endpoint
+from kafkatap.reports.batch import Array, endpoint
+from kafkatap.reports.connection_words import PROTOCOLS
 
 from .latency_buckets import BUCKET_BOUNDS
 

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kafkatap.reports.batch import ADDRESS_COLUMNS, CONNECTION_ROW, STRING_COLUMNS
+from kafkatap.reports.batch import ADDRESS_COLUMNS, STRING_COLUMNS
+from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.counting.small_rows import add_up_small_rows
 

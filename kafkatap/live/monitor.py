@@ -14,7 +14,8 @@ from threading import RLock
 from typing import TYPE_CHECKING, Protocol
 
 from kafkatap.kernels.arrays import joined
-from kafkatap.reports.batch import CONNECTION_ROW, LIVE, Array, Batch, Context, FileInfo
+from kafkatap.reports.batch import LIVE, Array, Batch, Context, FileInfo
+from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.counting.counts import ReportCounts
 
 from ..assembly import Assembled, Assembly

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Self
 
 from kafkatap.kernels.arrays import joined
 from kafkatap.reports import tables
-from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context
+from kafkatap.reports.batch import Array, Batch, Context
+from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.counting.connection_counts import ConnectionCounts
 
 from .parquet_files import ParquetFiles

@@ -9,32 +9,49 @@ import numpy as np
 from kafkatap.dissector.dtypes import ANSWERED, NO_TIME, OUTCOMES
 from kafkatap.dissector.layouts.catalog import api_name
 from kafkatap.reports.batch import Context
-from kafkatap.reports.tables import TIME, TableColumn, Texts, arrow_schema, masked, words
+from kafkatap.reports.row_columns import words
+from kafkatap.reports.table_columns import TIME, documented
+from kafkatap.reports.tables import Texts, arrow_schema, masked
 
 from .log_join import Joined
 from .log_line import PARTS
 
 COLUMNS = (
-    TableColumn("exchange", "int64"),
-    TableColumn("connection", "int64"),
-    *(TableColumn(name, "string") for name in ("client_ip", "broker_ip")),
-    *(TableColumn(name, "int32") for name in ("client_port", "broker_port", "correlation_id")),
-    TableColumn("client_id", "string", True),
-    TableColumn("api_key", "int16"),
-    TableColumn("api_name", "string"),
-    TableColumn("api_version", "int16"),
-    TableColumn("outcome", "string"),
-    TableColumn("long_poll", "bool"),
-    *(TableColumn(name, TIME, True) for name in ("request_first", "request_last", "response_first", "response_last")),
-    *(TableColumn(name, "int64", True) for name in ("broker_ns", "hol_wait_ns", "throttle_wait_ns", "total_ns")),
-    TableColumn("log_end", TIME, True),
-    TableColumn("log_offset_ns", "int64", True),
-    *(TableColumn(f"log_{part}_ns", "int64", True) for part in PARTS),
-    TableColumn("difference_ns", "int64", True),
-    TableColumn("listener", "string"),
-    TableColumn("log_file", "string"),
-    TableColumn("log_line", "int32"),
-)
+    documented("exchange", "int64", "key of the exchange, in `exchanges`"),
+    documented("connection", "int64", "key of its connection"),
+    documented("client_ip", "string", "address of the client"),
+    documented("broker_ip", "string", "address of the broker, as captured"),
+    documented("client_port", "int32", "as in `exchanges`"),
+    documented("broker_port", "int32", "as in `exchanges`"),
+    documented("correlation_id", "int32", "as in `exchanges`"),
+    documented("client_id", "string", "as in `exchanges`", True),
+    documented("api_key", "int16", "as in `exchanges`"),
+    documented("api_name", "string", "as in `exchanges`"),
+    documented("api_version", "int16", "as in `exchanges`"),
+    documented("outcome", "string", "`answered` or `no_reply_expected`; others if the log has what the capture lost"),
+    documented("long_poll", "bool", "a Fetch that waited out its max_wait_ms"),
+    documented("request_first", TIME, "as in `exchanges`", True),
+    documented("request_last", TIME, "as in `exchanges`", True),
+    documented("response_first", TIME, "as in `exchanges`", True),
+    documented("response_last", TIME, "as in `exchanges`", True),
+    documented("broker_ns", "int64", "as in `exchanges`", True),
+    documented("hol_wait_ns", "int64", "as in `exchanges`", True),
+    documented("throttle_wait_ns", "int64", "as in `exchanges`", True),
+    documented("total_ns", "int64", "as in `exchanges`", True),
+    documented("log_end", TIME, "time of the line by the broker's clock; without a zone as UTC", True),
+    documented("log_offset_ns", "int64", "how far the clock of the log file is ahead of the capturing one", True),
+    documented("log_total_ns", "int64", "`totalTimeMs`: the broker's clock", True),
+    documented("log_request_queue_ns", "int64", "`requestQueueTimeMs`", True),
+    documented("log_local_ns", "int64", "`localTimeMs`", True),
+    documented("log_remote_ns", "int64", "`remoteTimeMs`", True),
+    documented("log_throttle_ns", "int64", "`throttleTimeMs`; null before Kafka 0.11", True),
+    documented("log_response_queue_ns", "int64", "`responseQueueTimeMs`", True),
+    documented("log_send_ns", "int64", "`sendTimeMs`", True),
+    documented("difference_ns", "int64", "`broker_ns` - `log_total_ns`", True),
+    documented("listener", "string", "listener of the broker; empty before Kafka 0.10"),
+    documented("log_file", "string", "path of the log"),
+    documented("log_line", "int32", "number of the line in it, from 1"),
+)  # fmt: skip
 
 
 def joined_table(joined: Joined, context: Context) -> Any:

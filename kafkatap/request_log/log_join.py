@@ -21,7 +21,8 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, EXCHANGE, NO_REPLY_EXPECTED, NO_TIME, ORPHAN_RESPONSE
 from kafkatap.kernels.arrays import joined as concatenated
-from kafkatap.reports.batch import P_TLS, Batch, Context
+from kafkatap.reports.batch import Batch, Context
+from kafkatap.reports.connection_words import P_TLS
 
 from .log_files import LogFile, RequestLog
 

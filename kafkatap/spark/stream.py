@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from kafkatap.reports.batch import Context, FileInfo
-from kafkatap.reports.tables import CONNECTIONS, TABLES, arrow_schema, ledger_table
+from kafkatap.reports.connection_columns import CONNECTIONS
+from kafkatap.reports.tables import TABLES, arrow_schema, ledger_table
 
 from ..captures.storage import absolute, exists
 from ..splits.checkpoint import Checkpoint

@@ -16,7 +16,8 @@ import numpy as np
 
 from kafkatap.dissector.strings import OTHER
 from kafkatap.kernels.arrays import joined
-from kafkatap.reports.batch import ADDRESS_COLUMNS, CONNECTION_ROW, STRING_COLUMNS, Array, Batch
+from kafkatap.reports.batch import ADDRESS_COLUMNS, STRING_COLUMNS, Array, Batch
+from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.counting.connection_counts import ConnectionCounts
 from kafkatap.reports.counting.count_rows import NameTable
 from kafkatap.reports.counting.counts import ReportCounts

@@ -12,7 +12,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from kafkatap.kernels.arrays import joined
-from kafkatap.reports.batch import ADDRESS_COLUMNS, CONNECTION_ROW, STRING_COLUMNS, Array, Batch, Names
+from kafkatap.reports.batch import ADDRESS_COLUMNS, STRING_COLUMNS, Array, Batch, Names
+from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.counting.count_rows import NameTable
 from kafkatap.reports.questions.section_counts import SectionCounts
 

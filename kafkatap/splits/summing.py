@@ -15,18 +15,7 @@ import numpy as np
 
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.strings import OTHER
-from kafkatap.reports.batch import (
-    ALL_MEASURED,
-    CLOSERS,
-    CONNECTION_ROW,
-    HANDSHAKES,
-    NOT_CLOSED,
-    OPTION_COLUMNS,
-    PROTOCOLS,
-    Array,
-    Context,
-    FileInfo,
-)
+from kafkatap.reports.batch import Array, Context, FileInfo
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.connection_counts import count_connections
 from kafkatap.reports.counting.connection_rows import connection_counts_of_rows, rows_of_connections
@@ -34,8 +23,8 @@ from kafkatap.reports.counting.count_rows import ADDED_BY, COLUMNS, KEYS, NameTa
 from kafkatap.reports.counting.small_rows import add_up_small_rows
 from kafkatap.reports.model import Report
 from kafkatap.reports.sections.ledger import WORDS
-from kafkatap.reports.tables import CONNECTIONS, FILES, LEDGER, arrow_schema
-from kafkatap.reports.tls_columns import TLS_RENAMED, TLS_ZERO_IF_NULL, is_tls_word, tls_number
+from kafkatap.reports.table_columns import FILES, LEDGER
+from kafkatap.reports.tables import arrow_schema, as_declared, connection_rows
 
 from ..limits import Limits
 from .split_sections import SplitSections, sum_sections
@@ -44,30 +33,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkatap.dissector.layouts.overlay import Definitions
-
-#: Columns of CONNECTION_ROW that have another name in the table `connections`.
-_RENAMED = {
-    "connection_first": "first",
-    "connection_last": "last",
-    "client_software": "software",
-    "client_software_version": "software_version",
-    **TLS_RENAMED,
-}
-
-#: Columns of CONNECTION_ROW whose numbers are words in the table.
-_WORDS: dict[str, Sequence[str]] = {
-    "protocol": PROTOCOLS,
-    "handshake": HANDSHAKES,
-    "closed_with": CLOSERS,
-    "closed_by": ("client", "broker"),
-    "reset_by": ("client", "broker"),
-}
-#: Columns that are 0 where the table has null.
-_ZERO_IF_NULL = frozenset((
-    *ALL_MEASURED,
-    *TLS_ZERO_IF_NULL,
-    *(f"{end}_{name}" for end in ("client", "broker") for name in OPTION_COLUMNS if name != "window_scale"),
-))  # fmt: skip
 
 #: Rows that are gathered before they are added up.
 _GATHER = 500_000
@@ -211,36 +176,9 @@ def counts_of_connections(table: pa.Table) -> pa.Table:
     return rows_of_connections(count_connections(connection_rows(table, names)), names)
 
 
-def connection_rows(table: pa.Table, names: NameTable) -> Array:
-    """CONNECTION_ROW rows of a table `connections`, their strings numbered by `names`: as texts, so bytes that were not
-    UTF-8 are what they print as."""
-    table = _as_declared(table, CONNECTIONS)
-    rows = np.zeros(len(table), CONNECTION_ROW)
-    for column in CONNECTIONS:
-        target = _RENAMED.get(column.name, column.name)
-        values = table[column.name]
-        if column.type != "string":
-            rows[target] = values.cast("int64").fill_null(0 if target in _ZERO_IF_NULL else -1).to_numpy()
-            continue
-        encoded = values.combine_chunks().dictionary_encode()
-        texts = encoded.dictionary.to_pylist()
-        if target in _WORDS:
-            numbers = [_WORDS[target].index(text) for text in texts]
-        elif is_tls_word(target):
-            numbers = [tls_number(target, text) for text in texts]
-        elif target.endswith("_ip"):
-            numbers = [names.address(text) for text in texts]
-        else:
-            numbers = [names.string(text.encode()) for text in texts]
-        missing = NOT_CLOSED if target == "closed_with" else 0 if target in TLS_ZERO_IF_NULL else -1
-        rows[target] = np.array([*numbers, missing])[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
-    rows["is_measured"] = table[ALL_MEASURED[0]].is_valid().to_numpy()
-    return rows
-
-
 def _files(table: pa.Table) -> list[FileInfo]:
     """Files in the order of their packets."""
-    table = _as_declared(table, FILES)
+    table = as_declared(table, FILES)
     for name in ("first", "last"):
         table = table.set_column(table.schema.get_field_index(name), name, table[name].cast("int64"))
     rows = sorted(table.to_pylist(), key=lambda row: (row["first_packet"], row["path"]))
@@ -250,7 +188,7 @@ def _files(table: pa.Table) -> list[FileInfo]:
 def _ledger(table: pa.Table) -> dict[str, dict[str, int]]:
     """Sections and their parts in the usual order, rows of the same part added up; those of no name known come last."""
     found: dict[str, dict[str, int]] = {}
-    for row in _as_declared(table, LEDGER).to_pylist():
+    for row in as_declared(table, LEDGER).to_pylist():
         parts = found.setdefault(row["section"], {})
         parts[row["part"]] = parts.get(row["part"], 0) + row["count"]
     return {
@@ -261,9 +199,3 @@ def _ledger(table: pa.Table) -> dict[str, dict[str, int]]:
 
 def _in_order(found: Mapping[str, object], usual: Mapping[str, object]) -> list[str]:
     return [name for name in usual if name in found] + sorted(name for name in found if name not in usual)
-
-
-def _as_declared(table: pa.Table, columns: Any) -> pa.Table:
-    """The declared columns with their declared types: Spark has times to the microsecond."""
-    schema = arrow_schema(columns)
-    return table.select(schema.names).cast(schema)

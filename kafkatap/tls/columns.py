@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.reports.batch import CONNECTION_ROW, TLS_COLUMNS, TLS_UNKNOWN
+from kafkatap.reports.connection_columns import CONNECTION_ROW, TLS_COLUMNS, TLS_UNKNOWN
 
 from .record_tables import DECRYPTED
 

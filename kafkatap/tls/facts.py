@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from kafkatap.reports.batch import D_NO_HANDSHAKE, TLS_FULL
+from kafkatap.reports.connection_words import D_NO_HANDSHAKE, TLS_FULL
 
 
 @dataclass(slots=True)

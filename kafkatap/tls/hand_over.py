@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.reports.batch import D_DECRYPTED, D_NO_HANDSHAKE, D_NO_KEY, D_NO_KEY_LOG, D_UNSUPPORTED
+from kafkatap.reports.connection_words import D_DECRYPTED, D_NO_HANDSHAKE, D_NO_KEY, D_NO_KEY_LOG, D_UNSUPPORTED
 
 from .estimates import FIRST_TURNS, PATTERN_TURNS, TURN_NONE, TURN_RESPONSE
 from .record_tables import (

@@ -19,7 +19,7 @@ from kafkatap.dissector.framing.tls_records import APPLICATION_DATA
 from kafkatap.kernels.arrays import distinct_values
 from kafkatap.kernels.table import Column, SlotTable, Table
 from kafkatap.reassembly.dtypes import CHUNK_START, OPENING_HINT, OPENING_UNKNOWN
-from kafkatap.reports.batch import D_NO_HANDSHAKE, D_NO_KEY, D_WRONG_KEY
+from kafkatap.reports.connection_words import D_NO_HANDSHAKE, D_NO_KEY, D_WRONG_KEY
 
 from .chunk_rows import ChunkRows, copied_chunks
 from .estimates import overhead_of

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from kafkatap.dissector.framing.tls_records import ALERT, APPLICATION_DATA, CHANGE_CIPHER_SPEC
 from kafkatap.dissector.framing.tls_records import HANDSHAKE as HANDSHAKE_RECORD
-from kafkatap.reports.batch import (
+from kafkatap.reports.connection_words import (
     D_DECRYPTED,
     D_FAILED_HANDSHAKE,
     D_NO_HANDSHAKE,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.dissector.framing.tls_records import APPLICATION_DATA, CHANGE_CIPHER_SPEC
-from kafkatap.reports.batch import (
+from kafkatap.reports.connection_words import (
     D_DECRYPTED,
     D_FAILED_HANDSHAKE,
     D_NO_HANDSHAKE,

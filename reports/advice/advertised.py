@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import units
-from ..batch import H_REFUSED, H_UNANSWERED, Array, Context, endpoint
+from ..batch import Array, Context, endpoint
+from ..connection_words import H_REFUSED, H_UNANSWERED
 from ..counting.count_table import EMPTY, MAX, MIN, SUM
 from ..findings import ERROR, Finding, Party
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm

@@ -8,7 +8,8 @@ import numpy as np
 
 from kafkatap.kernels.arrays import taken
 
-from ..batch import H_COMPLETE, P_KAFKA, Array
+from ..batch import Array
+from ..connection_words import H_COMPLETE, P_KAFKA
 from ..counting.count_table import MAX, MIN, SUM
 from ..findings import ERROR, Finding
 from ..questions.count_forms import NUMBER, CountForm

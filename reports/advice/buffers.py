@@ -7,7 +7,8 @@ import numpy as np
 from kafkatap.dissector.dtypes import ANSWERED
 
 from .. import units
-from ..batch import NO_SCALE, P_KAFKA, Array
+from ..batch import Array
+from ..connection_words import NO_SCALE, P_KAFKA
 from ..counting.count_table import MAX, MIN, SUM
 from ..findings import WARNING, Finding
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import units
-from ..batch import D_NOT_TLS, H_COMPLETE, H_NOT_CAPTURED, P_FOREIGN, P_KAFKA, P_TLS, Array
+from ..batch import Array
+from ..connection_words import D_NOT_TLS, H_COMPLETE, H_NOT_CAPTURED, P_FOREIGN, P_KAFKA, P_TLS
 from ..counting.count_table import MAX, MIN, SUM
 from ..findings import ERROR, Finding, Party
 from ..questions.count_forms import ADDRESS, CONNECTION_ROWS, NUMBER, OTHER, TEXT, CountForm

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import units
-from ..batch import H_NOT_CAPTURED, Array, Context
+from ..batch import Array, Context
+from ..connection_words import H_NOT_CAPTURED
 from ..counting.count_table import MAX, MIN, SUM
 from ..findings import ERROR, Finding
 from ..questions.count_forms import NUMBER, CountForm

@@ -11,8 +11,9 @@ from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, OUTCOMES
 from kafkatap.kernels.arrays import is_among
 
 from .. import units
-from ..batch import H_NOT_CAPTURED, H_REFUSED, H_UNANSWERED, P_KAFKA, Array
+from ..batch import Array
 from ..batch import rows_of as rows_at
+from ..connection_words import H_NOT_CAPTURED, H_REFUSED, H_UNANSWERED, P_KAFKA
 from ..counting import tally
 from ..counting.count_table import MAX, MIN, SUM
 from ..counting.rollup import group_columns

@@ -12,7 +12,8 @@ from kafkatap.dissector.dtypes import EXCHANGE
 from kafkatap.kernels import kernel
 
 from .. import units
-from ..batch import P_KAFKA, Array
+from ..batch import Array
+from ..connection_words import P_KAFKA
 from ..counting.count_table import MAX, MIN, SUM, CountArrays, claim_row, has_room
 from ..findings import ERROR, Finding
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm

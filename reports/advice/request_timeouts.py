@@ -12,7 +12,8 @@ from kafkatap.dissector.dtypes import ANSWERED, UNANSWERED
 from kafkatap.kernels.arrays import is_among
 
 from .. import units
-from ..batch import P_KAFKA, Array
+from ..batch import Array
+from ..connection_words import P_KAFKA
 from ..counting.count_table import LATEST, MAX, SUM
 from ..counting.rollup import api_label
 from ..findings import WARNING, Finding

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from .. import units
-from ..batch import P_TLS, P_UNKNOWN, Array, Context, endpoint
+from ..batch import Array, Context, endpoint
 from ..commands import command, with_captures
+from ..connection_words import P_TLS, P_UNKNOWN
 from ..counting.connection_counts import is_one_sided
 from .leaves import Side
 from .measures import WAITING

@@ -18,7 +18,8 @@ from kafkatap.dissector.dtypes import ANSWERED, INCOMPLETE, ORPHAN_RESPONSE, UNA
 from kafkatap.dissector.time_parts import DURATIONS
 from kafkatap.kernels.arrays import distinct_values, is_among
 
-from ..batch import H_COMPLETE, H_REFUSED, H_UNANSWERED, P_KAFKA, Array, Batch, as_results, rows_of
+from ..batch import Array, Batch, as_results, rows_of
+from ..connection_words import H_COMPLETE, H_REFUSED, H_UNANSWERED, P_KAFKA
 from ..counting.count_table import SUM
 from ..expressions.exchange_columns import began_at
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm, FormCounts

@@ -9,15 +9,9 @@ import numpy as np
 
 from kafkatap.kernels.arrays import distinct_values
 
-from ..batch import (
-    ADDRESS_COLUMNS,
-    D_NOT_TLS,
-    STRING_COLUMNS,
-    ConnectionTotals,
-    Context,
-    decryptions,
-    failed_handshakes,
-)
+from ..batch import ADDRESS_COLUMNS, STRING_COLUMNS, ConnectionTotals, Context
+from ..connection_columns import decryptions, failed_handshakes
+from ..connection_words import D_NOT_TLS
 from .count_table import MAX, SUM, Array, CountTable
 from .histogram import OWNER_SHIFT, P50, Histograms, buckets, percentiles
 

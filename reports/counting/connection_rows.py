@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..batch import ADDRESS_COLUMNS, DECRYPTIONS, P_TLS, PROTOCOLS, Array, Names
-from ..tables import TableColumn, arrow_schema
+from ..batch import ADDRESS_COLUMNS, Array, Names
+from ..connection_words import DECRYPTIONS, P_TLS, PROTOCOLS
+from ..table_columns import TableColumn
+from ..tables import arrow_schema
 from .connection_counts import KEY, TLS_KEY, TLS_VALUES, VALUES, ConnectionCounts
 from .count_rows import NameTable, escape, unescape
 from .count_table import EMPTY, MAX

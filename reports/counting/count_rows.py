@@ -31,7 +31,8 @@ from kafkatap.dissector.dtypes import RESULT_KINDS
 from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import ADDRESS_COLUMNS, STRING_COLUMNS, Array, Names, uuid_text
-from ..tables import TableColumn, arrow_schema
+from ..table_columns import TableColumn
+from ..tables import arrow_schema
 from . import tally
 from .count_table import MAX, MIN, SUM, CountTable
 from .counts import ReportCounts

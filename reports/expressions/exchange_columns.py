@@ -13,6 +13,7 @@ import numpy as np
 from kafkatap.dissector import dtypes as r
 from kafkatap.dissector.kafka.error_codes import error_name
 from kafkatap.dissector.layouts.catalog import api_name
+from kafkatap.kernels.column_spec import ColumnSpec
 
 from ..batch import Array, Names, endpoint, uuid_text
 from .verdicts import Values
@@ -31,39 +32,9 @@ def _single(values: Array, null: Array | None = None) -> Values:
     return Values(wide, wide, null)
 
 
-def plain(name: str, rows: Array, names: Names) -> tuple[Values, ...]:
-    """A column that is never null."""
-    return (_single(rows[name]),)
-
-
-def optional(name: str, missing: int, rows: Array, names: Names) -> tuple[Values, ...]:
-    """A column with a value that means null."""
-    return (_single(rows[name], rows[name] == missing),)
-
-
-def natural(name: str, rows: Array, names: Names) -> tuple[Values, ...]:
-    """A column in which all below zero is null."""
-    return (_single(rows[name], rows[name] < 0),)
-
-
-def of_request(name: str, rows: Array, names: Names) -> tuple[Values, ...]:
-    """A column that is null for responses whose request was not seen."""
-    return (_single(rows[name], rows["outcome"] == r.ORPHAN_RESPONSE),)
-
-
-def of_answer(name: str, rows: Array, names: Names) -> tuple[Values, ...]:
-    """A duration, null where there is not both a request and its response."""
-    return (_single(rows[name], rows["outcome"] != r.ANSWERED),)
-
-
-def response_status(rows: Array, names: Names) -> tuple[Values, ...]:
-    none = (rows["response_first"] == r.NO_TIME) & (rows["response_bytes"] < 0)
-    return (_single(rows["response_status"], none),)
-
-
-def both(first: ReadColumn, second: ReadColumn, rows: Array, names: Names) -> tuple[Values, ...]:
-    """Two columns of which any may fulfil a comparison."""
-    return (*first(rows, names), *second(rows, names))
+def column(declared: ColumnSpec, rows: Array, names: Names) -> tuple[Values, ...]:
+    """A column with its nulls."""
+    return (_single(rows[declared.field], declared.nulls(rows)),)
 
 
 def began(rows: Array, names: Names) -> tuple[Values, ...]:

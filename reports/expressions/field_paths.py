@@ -18,7 +18,7 @@ from kafkatap.dissector.programs.fields import K_COUNT, K_ELEMENT, K_STRUCT, K_T
 from kafkatap.dissector.programs.roles import ROLE_NAMES
 
 from .expression_error import ExpressionError, suggestion
-from .names import FIELD, MS, Name
+from .names import FIELD, MILLISECOND, Name
 from .tree import Comparison
 
 Messages = Mapping[tuple[int, int], MessageLayout]
@@ -56,7 +56,7 @@ class Fields:
         elif all(word.endswith("ErrorCode") for word in last):
             kind = "error"
         elif all(word.endswith("Ms") for word in last):
-            kind, unit = "duration", MS
+            kind, unit = "duration", MILLISECOND
         else:
             kind = "size" if any("Bytes" in word or "Size" in word for word in last) else "number"
         return Name(shown, kind, "", per=FIELD, unit=unit)

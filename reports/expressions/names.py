@@ -11,7 +11,7 @@ word      one of `words`                    api, error    Kafka's name or number
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -19,12 +19,25 @@ from typing import Any
 
 from kafkatap.dissector import dtypes as r
 from kafkatap.dissector.time_parts import DURATIONS
+from kafkatap.kernels.column_spec import (
+    ADDRESS,
+    BYTES,
+    FLAG,
+    MS,
+    NS,
+    NUMBER,
+    STRING,
+    TIME,
+    TOPIC_ID,
+    WORD,
+    ColumnSpec,
+)
 
 from ..addresses import canonical_address, canonical_broker
 from . import exchange_columns as c
 from .exchange_columns import ReadColumn, Spelling
 
-MS = 1_000_000
+MILLISECOND = 1_000_000
 #: The source of a name's values: the exchange, its results, its error codes (0 if it has none), or fields of its
 #: messages.
 EXCHANGE, RESULT, ERRORS, FIELD = "exchange", "result", "errors", "field"
@@ -61,119 +74,6 @@ class Name:
         return find_name, (self.name,)
 
 
-def _words(words: tuple[str, ...]) -> Mapping[str, int]:
-    return MappingProxyType({word: number for number, word in enumerate(words)})
-
-
-def _exchange_names() -> list[Name]:
-    found = [
-        Name("api", "api", "API of the request, by name or key", ((partial(c.of_request, "api_key"), c.api_text),)),
-        Name("version", "number", "version of the API", ((partial(c.of_request, "api_version"), None),)),
-        Name("client", "text", "client_id, or the client's address",
-             ((partial(c.natural, "client_id"), c.string_text), (partial(c.plain, "client_ip"), c.address_text))),
-        Name("broker", "text", "the broker as ADDRESS, ADDRESS:PORT or :PORT", ((c.broker, c.endpoint_text),),
-             spell=canonical_broker),
-        Name("error", "error", "error codes at any level of the response, by name or number; NONE if there is none",
-             ((partial(c.plain, "error_code"), c.error_text),), per=ERRORS),
-        Name("latency", "duration", "total time: from the request's first byte to the response's last byte",
-             ((partial(c.of_answer, "total_ns"), None),), unit=None),
-        Name("broker_time", "duration",
-             "broker time: the part of the total time in which the broker worked or waited for data",
-             ((partial(c.of_answer, "broker_ns"), None),), unit=None),
-        Name("hol_wait", "duration", "head-of-line wait: the time behind earlier requests of the connection",
-             ((partial(c.of_answer, "hol_wait_ns"), None),), unit=None),
-        Name("throttle_wait", "duration", "throttle wait: the time on the wire because of a quota",
-             ((partial(c.of_answer, "throttle_wait_ns"), None),), unit=None),
-        Name("throttle", "duration", "throttle time: throttle_time_ms in the response",
-             ((partial(c.optional, "throttle_time_ms", r.NO_INT32), None),), unit=MS),
-        Name("size", "size", "size of the request or the response",
-             ((partial(c.natural, "request_bytes"), None), (partial(c.natural, "response_bytes"), None))),
-        Name("packet", "number", "with ==: the exchanges with bytes in that packet; else any packet of a message",
-             ((c.packets, None),)),
-        Name("time", "time", "time of the request's first byte", ((c.began, None),)),
-        Name("exchange", "number", "key of the exchange", ((partial(c.plain, "key"), None),)),
-    ]  # fmt: skip
-    for name, text in (
-        ("connection", "key of the connection"),
-        ("client_port", "port of the client"), ("broker_port", "port of the broker"),
-        ("correlation_id", "correlation_id of the request"),
-    ):  # fmt: skip
-        found.append(Name(name, "number", text, ((partial(c.plain, name), None),)))
-    for name, text in (("client_ip", "address of the client"), ("broker_ip", "address of the broker")):
-        found.append(Name(name, "text", text, ((partial(c.plain, name), c.address_text),), spell=canonical_address))
-    for name, text in (
-        ("client_id", "client_id of the request"), ("client_software", "name of the client software, from ApiVersions"),
-        ("client_software_version", "version of the client software"),
-    ):  # fmt: skip
-        found.append(Name(name, "text", text, ((partial(c.natural, name), c.string_text),)))
-    for end in ("request", "response"):
-        for part in ("first", "last"):
-            name = f"{end}_{part}"
-            found.append(Name(name, "time", f"arrival of the {end}'s {part} byte",
-                              ((partial(c.optional, name, r.NO_TIME), None),)))  # fmt: skip
-            name = f"{end}_packet_{part}"
-            found.append(Name(name, "number", f"packet of the {end}'s {part} byte",
-                              ((partial(c.optional, name, 0), None),)))  # fmt: skip
-        found.append(Name(f"{end}_bytes", "size", f"size of the {end}", ((partial(c.natural, f"{end}_bytes"), None),)))
-    for name in DURATIONS:
-        found.append(Name(name, "duration", "the column of the table exchanges; in ns without a unit",
-                          ((partial(c.of_answer, name), None),)))  # fmt: skip
-    status = _words(r.STATUSES)
-    found += [
-        Name("outcome", "word", "outcome of the request",
-             ((partial(c.plain, "outcome"), partial(c.word_text, r.OUTCOMES)),), words=_words(r.OUTCOMES)),
-        Name("waited", "duration", "without a response: how long it waited, until its connection or the capture ended",
-             ((partial(c.natural, "waited_ns"), None),)),
-        Name("closed_by", "word", "of a request without a response, the end that closed its connection",
-             ((partial(c.optional, "closed_by", -1), partial(c.word_text, r.CLOSED_BY)),), words=_words(r.CLOSED_BY)),
-        Name("request_status", "word", "result of decoding the request",
-             ((partial(c.of_request, "request_status"), partial(c.word_text, r.STATUSES)),), words=status),
-        Name("response_status", "word", "result of decoding the response",
-             ((c.response_status, partial(c.word_text, r.STATUSES)),), words=status),
-        *(Name(f"{end}_problem", "text", f"path of the field at which the {end} is malformed",
-               ((partial(c.natural, f"{end}_problem"), c.string_text),)) for end in ("request", "response")),
-        *(Name(f"{end}_problem_at", "number", f"offset of the malformed field, or of trailing bytes, in the {end}",
-               ((partial(c.optional, f"{end}_problem_at", r.NO_INT32), None),)) for end in ("request", "response")),
-        Name("long_poll", "flag", "true for a Fetch that waited for its whole max_wait_ms",
-             ((partial(c.plain, "long_poll"), None),)),
-        Name("acks", "number", "acks of a Produce request: 0 (none), 1 (leader) or -1 (all)",
-             ((partial(c.optional, "acks", r.NO_INT16), None),), words={"all": -1, "leader": 1, "none": 0},
-             apis=frozenset((0,))),
-        Name("max_wait_ms", "duration", "max_wait_ms of a Fetch request; in ms without a unit",
-             ((partial(c.optional, "max_wait_ms", r.NO_INT32), None),), unit=MS, apis=frozenset((1, 78))),
-        Name("min_bytes", "size", "min_bytes of a Fetch request",
-             ((partial(c.optional, "min_bytes", r.NO_INT32), None),), apis=frozenset((1, 78))),
-    ]  # fmt: skip
-    return found
-
-
-def _result_names() -> list[Name]:
-    natural = c.natural
-    return [
-        Name("topic", "text", "a topic of the request or the response, by name or id",
-             ((c.topic, c.string_text), (partial(natural, "topic_id"), c.id_text)), per=RESULT, in_requests=True),
-        Name("topic_id", "text", "id of a topic", ((partial(natural, "topic_id"), c.id_text),), per=RESULT,
-             in_requests=True),
-        Name("partition", "number", "a partition in the response",
-             ((partial(c.optional, "partition", r.NO_INT32), None),), per=RESULT),
-        Name("error_code", "error", "an error code of the response, including 0 (NONE)",
-             ((partial(c.plain, "error_code"), c.error_text),), per=RESULT),
-        Name("kind", "word", "level of a result",
-             ((partial(c.plain, "kind"), partial(c.word_text, r.RESULT_KINDS)),), per=RESULT,
-             words=_words(r.RESULT_KINDS)),
-        Name("name", "text", "group, transactional id or other resource of a result",
-             ((partial(natural, "name"), c.string_text),), per=RESULT),
-        Name("offset", "number", "offset of a result (Produce: base offset, Fetch: high watermark)",
-             ((partial(natural, "offset"), None),), per=RESULT),
-        Name("bytes", "size", "size of the records of a result", ((partial(natural, "bytes"), None),), per=RESULT),
-        Name("records", "number", "number of records of a result", ((partial(natural, "records"), None),), per=RESULT),
-        Name("group", "text", "a group id at any level of the request or the response",
-             per=FIELD, role="group_id"),
-        Name("transactional_id", "text", "a transactional id at any level of the request or the response",
-             per=FIELD, role="transactional_id"),
-    ]  # fmt: skip
-
-
 #: Aliases of names.
 ALIASES = {
     "waited_ns": "waited",
@@ -181,6 +81,128 @@ ALIASES = {
     "software_version": "client_software_version", "total": "latency", "total_time": "latency",
     "throttle_time_ms": "throttle", "errors": "error", "topics": "topic",
 }  # fmt: skip
+#: The kinds of names by those of columns, the unit of their numbers, and the texts of these.
+_KINDS: Mapping[str, tuple[str, int, Spelling | None]] = {
+    NUMBER: ("number", 1, None),
+    BYTES: ("size", 1, None),
+    NS: ("duration", 1, None),
+    MS: ("duration", MILLISECOND, None),
+    TIME: ("time", 1, None),
+    FLAG: ("flag", 1, None),
+    STRING: ("text", 1, c.string_text),
+    TOPIC_ID: ("text", 1, c.id_text),
+    ADDRESS: ("text", 1, c.address_text),
+}
+_EXCHANGE = {column.name: column for column in r.EXCHANGE_COLUMNS if column.in_table and column.dtype}
+_RESULT = {column.name: column for column in r.RESULT_COLUMNS}
+
+
+def _part(column: ColumnSpec, spelling: Spelling | None = None) -> tuple[ReadColumn, Spelling | None]:
+    """A column with its nulls and its texts."""
+    own = partial(c.word_text, column.words) if column.kind == WORD else _KINDS[column.kind][2]
+    return partial(c.column, column), spelling or own
+
+
+def _named(column: ColumnSpec, text: str, name: str = "", per: str = EXCHANGE, **more: Any) -> Name:
+    """The name of a column: its kind, unit, nulls and words are those of the declaration."""
+    if column.kind == WORD:
+        kind, unit = "word", 1
+        more["words"] = MappingProxyType({word: number for number, word in enumerate(column.words)})
+    else:
+        kind, unit, _ = _KINDS[column.kind]
+    if column.kind == ADDRESS:
+        more["spell"] = canonical_address
+    return Name(name or column.name, kind, text, **{"parts": (_part(column),), "per": per, "unit": unit, **more})
+
+
+def _exchange_names() -> Iterator[Name]:
+    """Short names, then the columns of the table `exchanges`."""
+    of = _EXCHANGE
+    yield Name("api", "api", "API of the request, by name or key", (_part(of["api_key"], c.api_text),))
+    yield _named(of["api_version"], "version of the API", "version")
+    yield Name("client", "text", "client_id, or the client's address", (_part(of["client_id"]), _part(of["client_ip"])))
+    yield Name("broker", "text", "the broker as ADDRESS, ADDRESS:PORT or :PORT", ((c.broker, c.endpoint_text),),
+               spell=canonical_broker)  # fmt: skip
+    yield Name("error", "error", "error codes at any level of the response, by name or number; NONE if there is none",
+               (_part(_RESULT["error_code"], c.error_text),), per=ERRORS)  # fmt: skip
+    for name, source, text in (
+        ("latency", "total_ns", "total time: from the request's first byte to the response's last byte"),
+        ("broker_time", "broker_ns",
+         "broker time: the part of the total time in which the broker worked or waited for data"),
+        ("hol_wait", "hol_wait_ns", "head-of-line wait: the time behind earlier requests of the connection"),
+        ("throttle_wait", "throttle_wait_ns", "throttle wait: the time on the wire because of a quota"),
+    ):  # fmt: skip
+        yield _named(of[source], text, name, unit=None)
+    yield _named(of["throttle_time_ms"], "throttle time: throttle_time_ms in the response", "throttle")
+    sizes = (_part(of["request_bytes"]), _part(of["response_bytes"]))
+    yield Name("size", "size", "size of the request or the response", sizes)
+    yield Name("packet", "number", "with ==: the exchanges with bytes in that packet; else any packet of a message",
+               ((c.packets, None),))  # fmt: skip
+    yield Name("time", "time", "time of the request's first byte", ((c.began, None),))
+    for name, text in _TEXTS.items():
+        yield _named(of[name], text, **_MORE_OF.get(name, {}))
+    for column in of.values():
+        if column.name not in _TEXTS and column.name not in ALIASES:
+            yield _named(column, column.doc)
+
+
+#: What the help says on columns, in its order. It says what the documents say on columns that are not here.
+_TEXTS = {
+    "exchange": "key of the exchange", "connection": "key of the connection",
+    "client_port": "port of the client", "broker_port": "port of the broker",
+    "correlation_id": "correlation_id of the request",
+    "client_ip": "address of the client", "broker_ip": "address of the broker",
+    "client_id": "client_id of the request", "client_software": "name of the client software, from ApiVersions",
+    "client_software_version": "version of the client software",
+    **{name: text for end in ("request", "response") for name, text in (
+        (f"{end}_first", f"arrival of the {end}'s first byte"),
+        (f"{end}_packet_first", f"packet of the {end}'s first byte"),
+        (f"{end}_last", f"arrival of the {end}'s last byte"),
+        (f"{end}_packet_last", f"packet of the {end}'s last byte"),
+        (f"{end}_bytes", f"size of the {end}"),
+    )},
+    **dict.fromkeys(DURATIONS, "the column of the table exchanges; in ns without a unit"),
+    "outcome": "outcome of the request",
+    "waited_ns": "without a response: how long it waited, until its connection or the capture ended",
+    "closed_by": "of a request without a response, the end that closed its connection",
+    "request_status": "result of decoding the request", "response_status": "result of decoding the response",
+    "request_problem": "path of the field at which the request is malformed",
+    "response_problem": "path of the field at which the response is malformed",
+    "request_problem_at": "offset of the malformed field, or of trailing bytes, in the request",
+    "response_problem_at": "offset of the malformed field, or of trailing bytes, in the response",
+    "long_poll": "true for a Fetch that waited for its whole max_wait_ms",
+    "acks": "acks of a Produce request: 0 (none), 1 (leader) or -1 (all)",
+    "max_wait_ms": "max_wait_ms of a Fetch request; in ms without a unit",
+    "min_bytes": "min_bytes of a Fetch request",
+}  # fmt: skip
+#: What names of columns have beside what is declared.
+_MORE_OF: Mapping[str, Mapping[str, Any]] = {
+    "waited_ns": {"name": "waited"},
+    "acks": {"words": {"all": -1, "leader": 1, "none": 0}, "apis": frozenset((0,))},
+    "max_wait_ms": {"apis": frozenset(r.FETCHES)},
+    "min_bytes": {"apis": frozenset(r.FETCHES)},
+}
+
+
+def _result_names() -> Iterator[Name]:
+    of, result = _RESULT, partial(_named, per=RESULT)
+    yield Name("topic", "text", "a topic of the request or the response, by name or id",
+               ((c.topic, c.string_text), _part(of["topic_id"])), per=RESULT, in_requests=True)  # fmt: skip
+    yield result(of["topic_id"], "id of a topic", in_requests=True)
+    yield result(of["partition"], "a partition in the response")
+    yield Name("error_code", "error", "an error code of the response, including 0 (NONE)",
+               (_part(of["error_code"], c.error_text),), per=RESULT)  # fmt: skip
+    yield result(of["kind"], "level of a result")
+    yield result(of["name"], "group, transactional id or other resource of a result")
+    yield result(of["offset"], "offset of a result (Produce: base offset, Fetch: high watermark)")
+    yield result(of["bytes"], "size of the records of a result")
+    yield result(of["records"], "number of records of a result")
+    for role in ("group", "transactional_id"):
+        what = "a group id" if role == "group" else "a transactional id"
+        text = f"{what} at any level of the request or the response"
+        yield Name(role, "text", text, per=FIELD, role="group_id" if role == "group" else role)
+
+
 NAMES: Mapping[str, Name] = MappingProxyType({n.name: n for n in (*_exchange_names(), *_result_names())})
 
 

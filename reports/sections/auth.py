@@ -27,7 +27,9 @@ import numpy as np
 from kafkatap.dissector.dtypes import ANSWERED, RESPONSE_LOST, UNANSWERED
 from kafkatap.kernels.arrays import is_among
 
-from ..batch import D_NOT_TLS, H_COMPLETE, P_KAFKA, Array, Context, decryptions, endpoint
+from ..batch import Array, Context, endpoint
+from ..connection_columns import decryptions
+from ..connection_words import D_NOT_TLS, H_COMPLETE, P_KAFKA
 from ..counting.count_table import MAX, MIN, SUM
 from ..counting.percentiles import percentile
 from ..counting.rollup import api_label

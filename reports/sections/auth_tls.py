@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..batch import Array, failed_handshakes
+from ..batch import Array
+from ..connection_columns import failed_handshakes
 from ..counting.count_table import MAX, MIN, SUM
 from ..questions.count_forms import ADDRESS, NUMBER, CountForm
 from ..questions.section import SectionInput

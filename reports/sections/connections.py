@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 
 from .. import units
-from ..batch import (
+from ..batch import Array, endpoint
+from ..connection_columns import decryptions
+from ..connection_words import (
     D_NOT_TLS,
     H_COMPLETE,
     H_REFUSED,
@@ -27,9 +29,6 @@ from ..batch import (
     NO_SCALE,
     WITH_FIN,
     WITH_RST,
-    Array,
-    decryptions,
-    endpoint,
 )
 from ..counting.count_table import EMPTY, MAX, MIN, SUM
 from ..counting.histogram import P50, percentiles

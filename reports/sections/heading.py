@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kafkatap.dissector.dtypes import IN_FLIGHT, ORPHAN_RESPONSE
 
-from ..batch import D_DECRYPTED, LIVE, P_FOREIGN, P_KAFKA, P_TLS, Context, endpoint
+from ..batch import LIVE, Context, endpoint
+from ..connection_words import D_DECRYPTED, P_FOREIGN, P_KAFKA, P_TLS
 from ..counting import tally
 from ..counting.connection_counts import connection_totals
 from ..counting.counts import ReportCounts

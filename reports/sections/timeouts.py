@@ -35,7 +35,8 @@ from kafkatap.dissector.dtypes import ANSWERED, FETCHES, LATE_NS, NO_INT32, RESP
 from kafkatap.dissector.time_parts import parts_of
 from kafkatap.kernels.arrays import is_among
 
-from ..batch import CLOSERS, NOT_CLOSED, P_KAFKA, WITH_RST, Array, endpoint
+from ..batch import Array, endpoint
+from ..connection_words import CLOSERS, NOT_CLOSED, P_KAFKA, WITH_RST
 from ..counting.count_table import MAX, SUM
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Value

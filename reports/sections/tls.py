@@ -14,18 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ..batch import (
-    D_NOT_TLS,
-    DECRYPTIONS,
-    TLS_EARLY_DATA,
-    TLS_FULL,
-    TLS_RESUMED,
-    Array,
-    Context,
-    decryptions,
-    endpoint,
-    failed_handshakes,
-)
+from ..batch import Array, Context, endpoint
+from ..connection_columns import decryptions, failed_handshakes
+from ..connection_words import D_NOT_TLS, DECRYPTIONS, TLS_EARLY_DATA, TLS_FULL, TLS_RESUMED
 from ..counting.count_table import MAX, MIN, SUM
 from ..counting.histogram import P50, P99, percentiles
 from ..encryption import NAMED_SHARE, encryption_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from .. import units
-from ..batch import D_FAILED_HANDSHAKE, D_NOT_TLS, Context
+from ..batch import Context
+from ..connection_words import D_FAILED_HANDSHAKE, D_NOT_TLS
 from ..counting.connection_counts import TLS_KEY, connection_totals
 from ..encryption import encryption_of
 from ..findings import ERROR, WARNING, Finding, Party

@@ -29,7 +29,8 @@ from kafkatap.dissector.dtypes import ORPHAN_RESPONSE
 from kafkatap.dissector.kafka.releases import release_number, release_of, removed_in, speaks, stable_versions
 from kafkatap.kernels.arrays import distinct_values
 
-from ..batch import P_KAFKA, Array
+from ..batch import Array
+from ..connection_words import P_KAFKA
 from ..counting.count_table import MAX, SUM
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Value

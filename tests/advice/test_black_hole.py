@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from kafkatap.dissector.dtypes import ANSWERED, IN_FLIGHT
-from kafkatap.reports.batch import CONNECTION_ROW, H_COMPLETE, P_KAFKA
+from kafkatap.reports.connection_columns import CONNECTION_ROW
+from kafkatap.reports.connection_words import H_COMPLETE, P_KAFKA
 from kafkatap.reports.questions.section import SectionInput
 from kafkatap.reports.questions.section_counts import SectionCounts
 from kafkatap.reports.sections.advice import findings

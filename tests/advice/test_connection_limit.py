@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkatap.reports.batch import CONNECTION_ROW, H_COMPLETE, P_KAFKA, P_TLS, Array
+from kafkatap.reports.batch import Array
+from kafkatap.reports.connection_columns import CONNECTION_ROW
+from kafkatap.reports.connection_words import H_COMPLETE, P_KAFKA, P_TLS
 from kafkatap.reports.findings import Finding
 from kafkatap.reports.questions.section import SectionInput
 from kafkatap.reports.questions.section_counts import SectionCounts

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from kafkatap.dissector.dtypes import ANSWERED, IN_FLIGHT, NO_TIME, ORPHAN_RESPONSE, UNANSWERED
-from kafkatap.reports.batch import CONNECTION_ROW, H_COMPLETE, H_NOT_CAPTURED, P_KAFKA, Array
+from kafkatap.reports.batch import Array
+from kafkatap.reports.connection_columns import CONNECTION_ROW
+from kafkatap.reports.connection_words import H_COMPLETE, H_NOT_CAPTURED, P_KAFKA
 from kafkatap.reports.findings import Finding
 from kafkatap.reports.questions.section import SectionInput
 from kafkatap.reports.questions.section_counts import SectionCounts

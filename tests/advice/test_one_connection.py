@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafkatap.reports.batch import H_COMPLETE
+from kafkatap.reports.connection_words import H_COMPLETE
 from kafkatap.reports.questions.section import SectionInput
 from kafkatap.reports.questions.section_counts import SectionCounts
 from kafkatap.reports.sections.advice import findings

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafkatap import analyze
-from kafkatap.reports.tables import RECORDS, TABLES, arrow_schema
+from kafkatap.reports.table_columns import RECORDS
+from kafkatap.reports.tables import TABLES, arrow_schema
 from tests.support import record_talk
 from tests.support.records import CODECS
 

@@ -11,21 +11,13 @@ import pytest
 
 from kafkatap import Comparison, compare
 from kafkatap.dissector import dtypes as r
-from kafkatap.reports.batch import (
-    CONNECTION_ROW,
-    H_COMPLETE,
-    H_REFUSED,
-    H_UNANSWERED,
-    P_KAFKA,
-    P_TLS,
-    Array,
-    Batch,
-    FileInfo,
-)
+from kafkatap.reports.batch import Array, Batch, FileInfo
 from kafkatap.reports.comparison.comparison import Compared, compare_sides
 from kafkatap.reports.comparison.leaves import Side
 from kafkatap.reports.comparison.quality import encrypted_brokers, has_one_direction, one_sided, qualities
 from kafkatap.reports.comparison.side_counts import SideCounts
+from kafkatap.reports.connection_columns import CONNECTION_ROW
+from kafkatap.reports.connection_words import H_COMPLETE, H_REFUSED, H_UNANSWERED, P_KAFKA, P_TLS
 from tests.support import damage
 from tests.support.captures import ETHERNET, Packet, pcap_bytes, read_capture
 from tests.support.segments import tcp_at

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from kafkatap.dissector import dtypes as r
-from kafkatap.reports.batch import CONNECTION_ROW, P_KAFKA, Array, Batch, Context, FileInfo
+from kafkatap.reports.batch import Array, Batch, Context, FileInfo
+from kafkatap.reports.connection_columns import CONNECTION_ROW
+from kafkatap.reports.connection_words import P_KAFKA
 from kafkatap.reports.counting.counts import ReportCounts
 
 MS = 1_000_000

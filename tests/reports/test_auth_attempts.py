@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkatap.reports.batch import CONNECTION_ROW, D_FAILED_HANDSHAKE, P_TLS, Context
+from kafkatap.reports.batch import Context
+from kafkatap.reports.connection_columns import CONNECTION_ROW
+from kafkatap.reports.connection_words import D_FAILED_HANDSHAKE, P_TLS
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.questions.section import SectionInput
 from kafkatap.reports.questions.section_counts import SectionCounts

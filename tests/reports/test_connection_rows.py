@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafkatap.reports.batch import CONNECTION_ROW, DECRYPTIONS, PROTOCOLS
+from kafkatap.reports.connection_columns import CONNECTION_ROW
+from kafkatap.reports.connection_words import DECRYPTIONS, PROTOCOLS
 from kafkatap.reports.counting.connection_counts import ConnectionCounts, count_connections
 from kafkatap.reports.counting.connection_rows import (
     COLUMNS,

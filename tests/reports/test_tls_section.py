@@ -8,22 +8,20 @@ import numpy as np
 import pytest
 
 from kafkatap.reports import units
-from kafkatap.reports.batch import (
+from kafkatap.reports.batch import ESTIMATE, Array, Context
+from kafkatap.reports.build import build_report
+from kafkatap.reports.connection_columns import TLS_UNKNOWN
+from kafkatap.reports.connection_words import (
     D_DECRYPTED,
     D_FAILED_HANDSHAKE,
     D_NO_HANDSHAKE,
     D_NO_KEY,
     D_NO_KEY_LOG,
-    ESTIMATE,
     P_KAFKA,
     P_TLS,
     TLS_EARLY_DATA,
     TLS_RESUMED,
-    TLS_UNKNOWN,
-    Array,
-    Context,
 )
-from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.count_rows import NameTable
 from kafkatap.reports.encryption import encryption_of
 from kafkatap.reports.model import Report

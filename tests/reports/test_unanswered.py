@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from kafkatap.dissector.dtypes import IN_FLIGHT, UNANSWERED
-from kafkatap.reports.batch import CONNECTION_ROW, P_KAFKA
+from kafkatap.reports.connection_columns import CONNECTION_ROW
+from kafkatap.reports.connection_words import P_KAFKA
 from kafkatap.reports.questions.section import SectionInput
 from kafkatap.reports.questions.section_counts import SectionCounts
 from kafkatap.reports.sections.failure_findings import unanswered_finding

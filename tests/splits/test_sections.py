@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,6 +62,16 @@ def test_any_number_of_processes(samples: Path, tmp_path: Path, name: str) -> No
     path = unpacked(samples, name, tmp_path)
     whole = one_process(path)
     for processes in (2, 5):
+        same(several(path, processes), whole)
+
+
+def test_waits_for_lost_segments_are_those_of_one_process(samples: Path, tmp_path: Path) -> None:
+    """In this capture a response waits for lost segments; the others have none."""
+    path = unpacked(samples / "account", "lossy-client", tmp_path)
+    whole = one_process(path)
+    lost = [row["wait_loss_sum_ns"] for row in json.loads(whole)["reports"]["slow_connections"]]
+    assert max(lost) > 500_000_000
+    for processes in (2, 3, 8):
         same(several(path, processes), whole)
 
 

@@ -11,12 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.reports.batch import (
-    D_DECRYPTED,
-    D_NO_KEY,
-    D_NO_KEY_LOG,
-    D_WRONG_KEY,
-)
+from kafkatap.reports.connection_words import D_DECRYPTED, D_NO_KEY, D_NO_KEY_LOG, D_WRONG_KEY
 from tests.support.tcp import Segment, merge, move, retransmit, split_small
 from tests.support.tls_talk import OverTls, TLSv1_2, TLSv1_3
 from tests.tls.layer_runs import check, decode, facts, long_talk

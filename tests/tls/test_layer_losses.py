@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kafkatap.engine import Engine
-from kafkatap.reports.batch import D_DECRYPTED, D_NO_HANDSHAKE
+from kafkatap.reports.connection_words import D_DECRYPTED, D_NO_HANDSHAKE
 from kafkatap.tls.key_log import KeyLog
 from tests.support.tcp import Segment, lose, split_small
 from tests.support.tls_talk import OverTls

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafkatap import analyze
-from kafkatap.reports.batch import D_DECRYPTED
+from kafkatap.reports.connection_words import D_DECRYPTED
 from tests.support.captures import Packet, read_capture
 from tests.support.tls_records import (
     APPLICATION_DATA,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkatap import analyze
-from kafkatap.reports.batch import (
+from kafkatap.reports.connection_words import (
     D_DECRYPTED,
     D_NO_KEY,
     D_NO_KEY_LOG,

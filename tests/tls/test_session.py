@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 
-from kafkatap.reports.batch import D_DECRYPTED, TLS_FULL, TLS_RESUMED
+from kafkatap.reports.connection_words import D_DECRYPTED, TLS_FULL, TLS_RESUMED
 from kafkatap.tls.suites import SUITES
 
 from .talk import END, ends, see, see_resumed, talk

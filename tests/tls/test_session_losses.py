@@ -6,14 +6,7 @@ import random
 
 import pytest
 
-from kafkatap.reports.batch import (
-    D_DECRYPTED,
-    D_NO_KEY,
-    D_WRONG_KEY,
-    TLS_EARLY_DATA,
-    TLS_FULL,
-    TLS_RESUMED,
-)
+from kafkatap.reports.connection_words import D_DECRYPTED, D_NO_KEY, D_WRONG_KEY, TLS_EARLY_DATA, TLS_FULL, TLS_RESUMED
 from kafkatap.tls.key_log import KeyLog
 from kafkatap.tls.session import Session
 

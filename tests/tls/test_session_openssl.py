@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.reports.batch import D_DECRYPTED, D_FAILED_HANDSHAKE, TLS_EARLY_DATA, TLS_FULL, TLS_RESUMED
+from kafkatap.reports.connection_words import D_DECRYPTED, D_FAILED_HANDSHAKE, TLS_EARLY_DATA, TLS_FULL, TLS_RESUMED
 
 from .relayed import OPENSSL, Server
 from .talk import CLIENT, SERVER, certificate, see, see_resumed

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafkatap import analyze
-from kafkatap.reports.batch import D_DECRYPTED
+from kafkatap.reports.connection_words import D_DECRYPTED
 from tests.support.captures import PcapRecords, read_bytes
 from tests.support.wireshark import TSHARK, read_decrypted
 

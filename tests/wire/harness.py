@@ -19,7 +19,8 @@ from kafkatap.dissector import dtypes as r
 from kafkatap.dissector.time_parts import DURATIONS, parts_of
 from kafkatap.engine import Engine
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
-from kafkatap.reports.batch import PROTOCOLS, Batch, Context
+from kafkatap.reports.batch import Batch, Context
+from kafkatap.reports.connection_words import PROTOCOLS
 from kafkatap.run import Run
 from tests.support.captures import ETHERNET, Packet, pcap_bytes
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from kafkatap.kernels import store
 from kafkatap.reports import units
-from kafkatap.reports.batch import P_FOREIGN, P_TLS, P_UNKNOWN, endpoint
+from kafkatap.reports.batch import endpoint
+from kafkatap.reports.connection_words import P_FOREIGN, P_TLS, P_UNKNOWN
 from kafkatap.reports.counting.connection_counts import connection_totals
 
 from ...captures.pipes import is_pipe

@@ -26,7 +26,8 @@ import pyarrow.parquet as pq
 from kafkatap.dissector.dtypes import ERROR_COUNT, EXCHANGE, RESULT
 from kafkatap.kernels.arrays import joined
 from kafkatap.reports import tables
-from kafkatap.reports.batch import CONNECTION_ROW, Array, Batch, Context, as_results, error_counts
+from kafkatap.reports.batch import Array, Batch, Context, as_results, error_counts
+from kafkatap.reports.connection_columns import CONNECTION_ROW
 
 from ...parquet.parquet_files import repeating_columns
 from ...parquet.row_names import named

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafkatap.reports.batch import Context, FileInfo
-from kafkatap.reports.tables import LEDGER, arrow_schema, files_table
+from kafkatap.reports.table_columns import LEDGER
+from kafkatap.reports.tables import arrow_schema, files_table
 
 from ...captures.identity import missing_identity
 from .writing import with_capture

@@ -1,0 +1,40 @@
+"""The numbers in rows of connections that mean words, and the words."""
+
+from __future__ import annotations
+
+ENDS = ("client", "broker")
+
+PROTOCOLS = ("unknown", "kafka", "tls", "foreign")
+P_UNKNOWN, P_KAFKA, P_TLS, P_FOREIGN = range(4)
+
+#: How the handshake of a connection went: its SYN and SYN-ACK were not captured; its SYN was not answered; its SYN-ACK
+#: was not acknowledged; its SYN was answered by a RST; it is complete. Later ones are better known.
+HANDSHAKES = ("not captured", "unanswered", "unfinished", "refused", "complete")
+H_NOT_CAPTURED, H_UNANSWERED, H_UNFINISHED, H_REFUSED, H_COMPLETE = range(5)
+#: What closed a connection first, if anything.
+CLOSERS = ("", "FIN", "RST")
+NOT_CLOSED, WITH_FIN, WITH_RST = range(3)
+#: `client_window_scale` and `broker_window_scale` if the SYN had no such option, and if it was not captured.
+NO_SCALE, SCALE_UNKNOWN = -2, -1
+
+#: Whether a TLS connection was decrypted, and why not: it is no TLS connection; it was decrypted; no key log was given;
+#: the key log has no secret of its client random; its handshake was not captured, and no secret fits; its version or
+#: cipher suite is not supported; the secret does not decrypt it; its handshake failed, so there was nothing to decrypt.
+DECRYPTIONS = (
+    "", "decrypted", "no key log", "no key", "no handshake", "unsupported suite", "wrong key", "failed handshake",
+)  # fmt: skip
+(
+    D_NOT_TLS,
+    D_DECRYPTED,
+    D_NO_KEY_LOG,
+    D_NO_KEY,
+    D_NO_HANDSHAKE,
+    D_UNSUPPORTED,
+    D_WRONG_KEY,
+    D_FAILED_HANDSHAKE,
+) = range(8)
+#: Those of TLS connections that were not decrypted.
+NOT_DECRYPTED = (D_NO_KEY_LOG, D_NO_KEY, D_NO_HANDSHAKE, D_UNSUPPORTED, D_WRONG_KEY, D_FAILED_HANDSHAKE)
+#: How a TLS session began: with a full handshake; resumed by session id, ticket or PSK; resumed with early data.
+TLS_SESSIONS = ("full handshake", "resumed", "early data")
+TLS_FULL, TLS_RESUMED, TLS_EARLY_DATA = range(3)
