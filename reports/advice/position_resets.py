@@ -19,7 +19,7 @@ from ..findings import ERROR, Finding, Party
 from ..groups.group import groups_of, shared_clients
 from ..parties import has_own_name
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..questions.gathered import Gathered
+from ..questions.gathered import FactRows, Gathered
 from ..questions.matching import matched
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
@@ -92,7 +92,7 @@ def _read_listed(gathered: Gathered, tally: Tally) -> None:
     })  # fmt: skip
 
 
-def _keys(gathered: Gathered, places: Array, exchanges: Array, times: Array) -> dict[str, Array]:
+def _keys(gathered: Gathered, places: Array | FactRows, exchanges: Array, times: Array) -> dict[str, Array]:
     who = {name: gathered.column(name)[exchanges] for name in ("client_id", "client_ip")}
     return who | {name: places[name] for name in ("topic", "topic_id", "partition")} | {"time": times}
 
