@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from .headers import EXTENSIONS, WRITERS, Header, HeaderCopy
 from .stream_map import StreamMap
 from .tcp_segments import Span, copy_segment
 
+#: Bytes of packets that need no larger buffer.
+_USUAL_PACKET = 65_536
 #: Headers of which the needed bytes are remembered.
 _MOST_REMEMBERED = 4_096
 
@@ -39,6 +42,7 @@ class PacketRewriter:
         self.scan: Callable[[], None] | None = None
         self._row = np.zeros(1, PACKET)
         self._trail = np.zeros(LONGEST_TRAIL, TRAIL)
+        self._set_buffer(_USUAL_PACKET)
         self._needed: dict[tuple[int, bytes], bytes] = {}
 
     def collect(self, packet: bytes, link_type: int, number: int) -> None:
@@ -65,13 +69,19 @@ class PacketRewriter:
 
     def trail(self, packet: bytes | bytearray, link_type: int) -> list[Header]:
         """The headers of a packet; none if it does not lead to TCP."""
-        row = self._row
-        row["captured"] = row["original"] = len(packet)
-        row["link_type"] = link_type
-        if not packet:
-            return []
-        count = read_trail(np.frombuffer(bytearray(packet), np.uint8), row, 0, self._trail)
-        return [Header(*values) for values in self._trail[:count].tolist()]
+        size = len(packet)
+        if size > len(self._buffer):
+            self._set_buffer(2 * size)
+        self._buffer[:size] = packet
+        self._row[0] = 0, 0, 0, size, size, link_type, 0
+        count = self._read_trail()
+        return list(map(Header._make, self._trail[:count].tolist()))
+
+    def _set_buffer(self, size: int) -> None:
+        """Set how long packets may be."""
+        buffer = np.zeros(size, np.uint8)
+        self._buffer = memoryview(cast(Any, buffer))
+        self._read_trail = read_trail.bound(buffer, self._row, 0, self._trail)
 
     def _write_header(self, copy: HeaderCopy, header: Header, stop: int, link_type: int) -> None:
         if header.what in WRITERS:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -94,7 +96,8 @@ def _patched(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, new: Calla
 @pytest.fixture
 def _new_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A link type and a tunnel that only the reader of layers knows."""
-    monkeypatch.setattr(rewritten, "read_trail", trail.read_trail.function)
+    plain = SimpleNamespace(bound=lambda *arguments: partial(trail.read_trail.function, *arguments))
+    monkeypatch.setattr(rewritten, "read_trail", plain)
     _patched(
         monkeypatch, layers, "_link",
         lambda buf, at, end, wire, kind: _new_layer(buf, at, end, wire) if kind == NEW_LINK else None,
@@ -127,6 +130,22 @@ def test_what_only_the_reader_knows_is_rewritten(kind: str, rewriter: PacketRewr
     assert rewriter.trail(new, link_type) == before
     assert not [secret for secret in SECRETS if secret in new]
     assert rewriter.rewrite(packet, link_type, 2) == new
+
+
+def test_no_trail_reads_beyond_its_packet(rewriter: PacketRewriter) -> None:
+    """Plain Python raises for an index beyond the packet. The compiled reader has bytes of another packet there."""
+    rows, packets = np.zeros(trail.LONGEST_TRAIL, trail.TRAIL), np.zeros(1, trail.PACKET)
+    for name, kind in KINDS.items():
+        [packet] = [one.data for one in encapsulate([Packet(START_NS, frames()[0])], name)]
+        for size in range(1, len(packet) + 1):
+            packets["captured"] = packets["original"] = size
+            packets["link_type"] = kind.link_type
+            exact = np.frombuffer(bytearray(packet[:size]), np.uint8)
+            count = trail.read_trail.function(exact, packets, 0, rows)
+            rewriter.trail(b"\xff" * 300, kind.link_type)
+            assert [list(row) for row in rewriter.trail(packet[:size], kind.link_type)] == list(
+                map(list, rows[:count].tolist())
+            ), (name, size)
 
 
 def test_a_trail_has_each_header_once() -> None:
