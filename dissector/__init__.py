@@ -6,6 +6,7 @@ decoding          the tables of a drain, and the programs for bodies
 drain             the kernel of a drain: bodies decoded and read, exchanges finished
 exchanges         the fields of bodies that exchanges need
 results           the results of a response, and the topics of a request
+batch_headers     the headers of record batches and messages, one behind the other
 problems          the fields at which messages are malformed
 times             the durations of an exchange: broker time, head-of-line wait, throttle wait
 expiry            requests without an answer, for input without an end

@@ -13,6 +13,7 @@ import numpy as np
 from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.table import release_row, rows_left, take_row
 
+from .batch_headers import count_records
 from .dtypes import (
     KIND_GROUP,
     KIND_OTHER,
@@ -38,7 +39,6 @@ from .programs.roles import (
     R_TOPIC_NAME,
     R_TRANSACTIONAL_ID,
 )
-from .records.batch_headers import count_records
 
 Array = np.ndarray[Any, Any]
 

@@ -12,7 +12,7 @@ KERNEL_MODULES = (
     "kafkatap.dissector.problems",
     "kafkatap.dissector.strings",
     "kafkatap.dissector.programs.machine",
-    "kafkatap.dissector.records.batch_headers",
+    "kafkatap.dissector.batch_headers",
     "kafkatap.dissector.records.batches",
     "kafkatap.dissector.records.record_reader",
     "kafkatap.extract.fragment_places",

@@ -15,6 +15,7 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.readers import be16, be32, be64, signed16, signed32
 
+from ..batch_headers import BATCH_HEADER, THERE, next_header, record_count
 from ..dtypes import EXCHANGE, FETCHES, INCOMPLETE, NO_INT32, OK, TRAILING_BYTES
 from ..exchange_places import enter_places, row_of
 from ..exchanges import PRODUCE
@@ -36,7 +37,6 @@ from ..programs.fact_kinds import (
 )
 from ..programs.machine import JOB, ROWS, TAPE, run_jobs
 from ..programs.program import KEYS
-from ..records.batch_headers import BATCH_HEADER, THERE, next_header, record_count
 from ..strings import Strings, intern
 
 Array = np.ndarray[Any, Any]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..records.batch_headers import BATCH_HEADER, CODEC_BITS
+from ..batch_headers import BATCH_HEADER, CODEC_BITS
 
 Array = np.ndarray[Any, Any]
 

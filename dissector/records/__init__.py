@@ -1,6 +1,5 @@
 """Record batches and message sets: what lies in the `records` fields of messages.
 
-batch_headers     the headers of batches and messages, one behind the other
 batches           kernels that find batches, and the tables that they fill
 record_reader     kernels that read the records of a batch
 codecs            decompression, with a limit on the size of the result

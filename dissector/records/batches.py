@@ -14,7 +14,7 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.readers import be16, be32, be64, signed16, signed32
 
-from .batch_headers import (
+from ..batch_headers import (
     BATCH_HEADER,
     CODEC_BITS,
     MESSAGE_0,

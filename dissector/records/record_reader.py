@@ -14,7 +14,7 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
 from kafkatap.kernels.readers import be16, be64, signed16, signed32
 
-from .batch_headers import CODEC_BITS, OTHER_MAGIC, THERE, batch_header, next_header
+from ..batch_headers import CODEC_BITS, OTHER_MAGIC, THERE, batch_header, next_header
 from .batches import (
     BASE,
     BATCH,

@@ -12,10 +12,10 @@ from itertools import accumulate, repeat
 
 import numpy as np
 
+from ..batch_headers import CODEC_BITS
 from ..kafka.enums import enum_name, time_text
 from ..programs.tape import as_array
 from ..records import batches as b
-from ..records.batch_headers import CODEC_BITS
 from ..records.checksums import crc_of
 from . import node as n
 from .node import Node

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import struct
 
-from kafkatap.dissector.records.batch_headers import BATCH_HEADER, CODEC_BITS, LOG_OVERHEAD, MESSAGE_0, MESSAGE_1
+from kafkatap.dissector.batch_headers import BATCH_HEADER, CODEC_BITS, LOG_OVERHEAD, MESSAGE_0, MESSAGE_1
 
 PRINTABLE = re.compile(rb"[\x20-\x7e]{6,}")
 #: Offsets and producer ids are below the one, epochs and counts below the other.

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kafkatap.dissector.facts.fact_rows import SAMPLED
-from kafkatap.dissector.kafka.varints import signed_varint
-from kafkatap.dissector.records.batch_headers import (
+from kafkatap.dissector.batch_headers import (
     BATCH_HEADER,
     CODEC_BITS,
     LOG_OVERHEAD,
@@ -26,6 +24,8 @@ from kafkatap.dissector.records.batch_headers import (
     UNKNOWN_END,
     batch_header,
 )
+from kafkatap.dissector.facts.fact_rows import SAMPLED
+from kafkatap.dissector.kafka.varints import signed_varint
 from kafkatap.dissector.records.batches import CONTROL
 from kafkatap.dissector.records.checksums import crc_of
 from kafkatap.dissector.records.codecs import DONE, Bounds, decompress

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kafkatap.dissector.batch_headers import records_in_field
 from kafkatap.dissector.dtypes import OUTCOMES
 from kafkatap.dissector.inspection import Frames
 from kafkatap.dissector.programs.loading import load_programs
-from kafkatap.dissector.records.batch_headers import records_in_field
 from kafkatap.dissector.tree.summary import FactReader, Facts
 from kafkatap.kernels.arrays import taken
 from kafkatap.reports.batch import Batch, endpoint

@@ -16,7 +16,6 @@ from .. import units
 from ..batch import Array, rows_of
 from ..counting.count_table import LATEST, MAX
 from ..findings import ERROR, Finding, Party
-from ..groups.group import groups_of, shared_clients
 from ..parties import has_own_name
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import FactRows, Gathered
@@ -246,6 +245,8 @@ def _group(given: SectionInput, client: tuple[int, int]) -> str | None:
     """The only group of a client, where groups were read."""
     if "groups.members" not in given.sections.forms:
         return None
+    from ..groups.group import groups_of, shared_clients  # only runs that read groups need it
+
     groups = given.once(groups_of)
     name = given.context.address(client[1]), given.context.text(client[0])
     if name in shared_clients(groups):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafkatap.anonymize.exact_compression import recompressed
 from kafkatap.anonymize.names import Names
 from kafkatap.anonymize.record_batches import RecordRewriter
-from kafkatap.dissector.records.batch_headers import count_records
+from kafkatap.dissector.batch_headers import count_records
 from kafkatap.dissector.records.checksums import crc_of
 from kafkatap.dissector.records.codecs import DONE, GZIP, LZ4, SNAPPY, ZSTD, Bounds, decompress
 from tests.support.records import Record, batch, compressed, message, varint
