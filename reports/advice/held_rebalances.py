@@ -51,7 +51,7 @@ def _cause(given: SectionInput, finding: Finding) -> tuple[Any, ...] | None:
     """What says of the group that it loses members, if it waited only for those."""
     for how, signature in ((DEAD, DYING_MEMBERS), (DEAD, EXPULSIONS), (REMOVED, EXPULSIONS), (WENT, EXPULSIONS)):
         if finding.numbers["how"] == how:
-            for other in signature.findings(given):
+            for other in given.once(signature.findings):
                 if all(other.party(kind) == finding.party(kind) for kind in ("group", "client")):
                     return other.key
     return None

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kafkatap.kernels.arrays import taken
+
 from .. import units
 from ..batch import Array, Context
 from ..connection_words import H_NOT_CAPTURED
@@ -56,7 +58,7 @@ def _read_connections(rows: Array, tally: Tally) -> None:
         at = np.flatnonzero(is_stuck & (rows["reset_by"] != other) & (rows["closed_by"] != other))
         if not len(at):
             continue
-        some = rows[at]
+        some = taken(rows, at)
         # The last packet is a copy, or the sender's FIN or RST: nothing came from the other end since.
         last = np.maximum(some["client_lost_at"] if end == "client" else some["last"], some["closed_at"])
         some, last, stuck = some[some["last"] <= last], last[some["last"] <= last], stuck[at][some["last"] <= last]

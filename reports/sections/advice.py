@@ -31,7 +31,7 @@ def findings(given: SectionInput) -> list[Finding]:
         (signature, finding)
         for signature in CATALOGUE
         if signature.is_read(given)
-        for finding in signature.findings(given)
+        for finding in given.once(signature.findings)
     ]
     causes = {(finding.id, finding.parties[:1]): finding.key for _, finding in found}
     folded = [_folded(signature, finding, causes) for signature, finding in found]

@@ -60,23 +60,20 @@ def error_findings(table: ReportTable, counts: ReportCounts, context: Context) -
     if not by_code:
         return []
     tried = _exchanges_by_client(counts, context)
-    brokers = _brokers_by_code(counts, context)
-    made = [
-        _errors(*key, rows, tried, codes_of, context, brokers.get(int(as_number(key[1])), Counter()))
-        for key, rows in by_code.items()
-    ]
+    made = [_errors(*key, rows, tried, codes_of, counts, context) for key, rows in by_code.items()]
     return sorted(made, key=lambda f: (-as_number(f.numbers["codes"]), f.text))
 
 
-def _brokers_by_code(counts: ReportCounts, context: Context) -> dict[int, Counter[str]]:
-    """The brokers that sent each error code, and how often."""
+def _brokers_of(code: int, counts: ReportCounts, context: Context) -> Counter[str]:
+    """The brokers that sent an error code, and how often."""
     columns = group_columns(counts.errors, tally.ERROR_KEY)
-    names = ("error_code", "broker_ip", "broker_port")
-    found: dict[int, Counter[str]] = defaultdict(Counter)
-    for code, ip, port, count in zip(
-        *(columns[name].tolist() for name in names), counts.errors.value_rows()[:, 0].tolist(), strict=True
-    ):
-        found[code][endpoint(context.address(ip), port)] += count
+    mine = columns["error_code"] == code
+    found: Counter[str] = Counter()
+    for ip, port, count in zip(
+        columns["broker_ip"][mine].tolist(), columns["broker_port"][mine].tolist(),
+        counts.errors.value_rows()[mine, 0].tolist(), strict=True,
+    ):  # fmt: skip
+        found[endpoint(context.address(ip), port)] += count
     return found
 
 
@@ -105,10 +102,10 @@ def _errors(
     rows: list[Row],
     tried: _Tried,
     codes_of: Counter[Value],
+    counts: ReportCounts,
     context: Context,
-    brokers: Counter[str],
 ) -> Finding:
-    """`codes_of`: all error codes, by API. `brokers`: how often each sent this one."""
+    """`codes_of`: all error codes, by API."""
     clients, apis = (_counts_by(rows, column) for column in ("client_id", "api"))
     count = sum(clients.values())
     pairs = list({(row["client_id"], row["api"]) for row in rows})
@@ -123,6 +120,8 @@ def _errors(
     by_api = listed([f"{api} {n:,}" if len(apis) > 1 else str(api) for api, n in apis.most_common()])
     where = "" if is_login else _names(rows)
     meaning = MEANINGS.get(str(error))
+    is_of_broker = meaning is not None and meaning.is_of_broker
+    brokers = _brokers_of(int(as_number(code)), counts, context) if is_of_broker else Counter[str]()
     of = _share_words(share, len(clients), apis) if answered > 1 and share >= _NAMED_SHARE else None
     if of and any(codes_of[api] > n for api, n in apis.items()):
         of += ", with this or other errors"
@@ -147,7 +146,7 @@ def _errors(
         (packet,) if packet > 0 else (),
         (*(p for c, _ in clients.most_common() for p in client_parties(c)),
          *(Party("topic", name) for name in dict.fromkeys(str(r["name"]) for r in rows if _has_topic(r))),
-         *(Party("broker", name) for name in sorted(brokers) if meaning is not None and meaning.is_of_broker)),
+         *(Party("broker", name) for name in sorted(brokers))),
         options=(("filter", f"error == {value}{only}"),), command="show",
     )  # fmt: skip
 

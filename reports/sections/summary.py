@@ -44,7 +44,7 @@ FINDINGS = (*(name for name in _ORDER if name not in ("advice", "events")), NOT_
 
 
 #: Findings of the report itself on what is broken, and not slow: they come before what costs time.
-_CAUSES = frozenset(("lossy_host", "tls_failed"))
+_BROKEN = frozenset(("lossy_host", "tls_failed"))
 
 
 class Tables(NamedTuple):
@@ -152,8 +152,7 @@ def _ordered(found: Sequence[tuple[str, Finding]]) -> list[Finding]:
         is_last = finding.id == "lost" or (finding.severity == NOTE and not explains)
         last = 2 if finding.id == "retried" else int(is_last)
         is_cause = (explains and cost > 0) or (section != "" and finding.severity == ERROR)
-        is_cause = is_cause or finding.id in _CAUSES or finding.numbers.get("error") in MEANINGS
-        is_cause = is_cause or (finding.id == "certificate" and finding.severity == ERROR)  # it has expired
+        is_cause = is_cause or _is_broken(finding) or finding.numbers.get("error") in MEANINGS
         many = as_number(finding.numbers.get("codes"))
         return (last, not is_cause, -cost, order, -many, finding.begin or 0, finding.text)
 
@@ -161,6 +160,11 @@ def _ordered(found: Sequence[tuple[str, Finding]]) -> list[Finding]:
     for _, finding in sorted((each for each in found if each[1].cause is None), key=lambda each: place(*each)):
         ordered += [finding, *sorted(effects(finding), key=lambda f: (-f.time_lost_ns, f.text))]
     return ordered
+
+
+def _is_broken(finding: Finding) -> bool:
+    is_expired = finding.id == "certificate" and finding.severity == ERROR
+    return finding.id in _BROKEN or is_expired
 
 
 def _all_well(requests: int, has_errors: bool, has_slow: bool) -> str:
