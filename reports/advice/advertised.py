@@ -11,9 +11,9 @@ import numpy as np
 from .. import units
 from ..batch import Array, Context, endpoint
 from ..connection_words import H_REFUSED, H_UNANSWERED
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import EMPTY, MAX, MIN, SUM
 from ..findings import ERROR, Finding, Party
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally

@@ -13,8 +13,8 @@ from kafkatap.kernels.arrays import is_among
 
 from ..batch import Array
 from ..counting import tally
+from ..counting.count_forms import CountForm
 from ..counting.rollup import group_columns, roll_up
-from ..questions.count_forms import CountForm
 from ..questions.section import SectionInput
 
 #: Columns of requests, with or without a response.

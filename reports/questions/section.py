@@ -15,9 +15,9 @@ import numpy as np
 from kafkatap.kernels import Kernel
 
 from ..batch import Array, Context
+from ..counting.count_forms import CountForm
 from ..findings import Finding
 from ..model import Column, ReportTable
-from .count_forms import CountForm
 from .gathered import Gathered
 
 if TYPE_CHECKING:
