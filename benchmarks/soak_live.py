@@ -131,7 +131,7 @@ def main() -> None:
     options = parser.parse_args()
     keep_flat()
     source = Again(options.capture, options.packets, options.rate, options.client.encode(), options.names)
-    monitor = Monitor(source, Engine(True), governor=Governor(None), clock=source.clock)
+    monitor = Monitor(source, Engine(all_results=True), governor=Governor(None), clock=source.clock)
     print("| packets | connections | open | strings | addresses | memory | packets a second |")
     print("|---:|---:|---:|---:|---:|---:|---:|")
     started = last = time.perf_counter()

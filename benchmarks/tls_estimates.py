@@ -15,6 +15,7 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import NO_TIME
 from kafkatap.engine import Engine
+from kafkatap.read_options import ReadOptions
 from kafkatap.run import Run
 from kafkatap.tls.key_log import KeyLog
 
@@ -36,7 +37,7 @@ class Errors(NamedTuple):
 
 
 def _rows(path: str, key_log: KeyLog | None) -> tuple[Array, Array, Array]:
-    engine = Engine(key_log=key_log)
+    engine = Engine(ReadOptions(key_log=key_log))
     batches = list(Run([path], engine).batches())
     exchanges = np.concatenate([b.exchanges for b in batches])
     estimates = [b.estimates for b in batches if b.estimates is not None]

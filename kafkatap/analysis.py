@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from kafkatap.reports.batch import Context
 from kafkatap.reports.literals import read_moment
 
+from .read_options import AS_USUAL, ReadOptions
 from .selection import EVERYTHING, Selection
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkatap.dissector.inspection import Inspector
-    from kafkatap.dissector.layouts.overlay import Definitions
     from kafkatap.reports.model import Report
 
     from .extract import Summary
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from .request_log.log_join import LogJoin
     from .run import Run
     from .show.viewing import Known
-    from .tls.key_log import KeyLog
 
 Path = str | os.PathLike[str]
 
@@ -54,12 +53,9 @@ class Analysis:
     def __init__(
         self,
         captures: Iterable[Path],
-        ports: Iterable[int] = (),
-        block_size: int | None = None,
-        definitions: Definitions | None = None,
+        read: ReadOptions = AS_USUAL,
         selection: Selection = EVERYTHING,
-        max_frame: int | None = None,
-        key_log: KeyLog | None = None,
+        block_size: int | None = None,
     ) -> None:
         from .captures.paths import find_captures
         from .captures.pipes import is_pipe
@@ -69,11 +65,8 @@ class Analysis:
         for path in self.captures:
             if not (is_uri(path) or is_pipe(path) or os.path.exists(path)):
                 raise FileNotFoundError(f"{path}: there is no such capture")
-        self._ports = tuple(ports)
+        self._reading = read
         self._block_size = block_size
-        self._definitions = definitions
-        self._max_frame = max_frame
-        self._key_log = key_log
         self.selection = selection
         self._is_read = False
 
@@ -126,7 +119,7 @@ class Analysis:
         from .passes.selected_records import record_chunks
         from .passes.topic_names import topic_names
 
-        collector = RecordCollector(load_programs("records", self._definitions))
+        collector = RecordCollector(load_programs("records", self._reading.definitions))
         run = self._run(all_results=False, inspectors=[collector])
         tables = [numbered_table(chunk) for chunk in record_chunks(run, collector)]
         self._check(run)
@@ -147,7 +140,7 @@ class Analysis:
         from .passes.selected_records import RecordReader, RecordSelection
 
         self._read_once()
-        reader = RecordReader(self.captures, self._engine, self._definitions, RecordSelection(self.selection))
+        reader = RecordReader(self.captures, self._reading, RecordSelection(self.selection))
         yield from reader.tables()
         self._check(reader.run)
 
@@ -162,7 +155,9 @@ class Analysis:
         from .show.viewing import MessageViewer
 
         known, made = self._streamed(body) if self._has_pipes else self._indexed(body)
-        viewer = MessageViewer(known, self._definitions, secrets, records, self._max_frame) if body else None
+        viewer = (
+            MessageViewer(known, self._reading.definitions, secrets, records, self._reading.max_frame) if body else None
+        )
         for message in made:
             yield message_json(message, known.topics, viewer)
 
@@ -174,11 +169,11 @@ class Analysis:
         from .passes.node_names import NodeNames
         from .show.viewing import Known
 
-        nodes = NodeNames(self._definitions)
-        index = index_messages(self.captures, self._engine, nodes=nodes, selection=self.selection)
+        nodes = NodeNames(self._reading.definitions)
+        index = index_messages(self.captures, self._reading, nodes=nodes, selection=self.selection)
         self._check(index.run)
-        collector = MessageCollector(index.ids, with_frames, self._definitions)
-        return Known(index.topic_names, index.node_names), read_messages(index, self._engine, collector)
+        collector = MessageCollector(index.ids, with_frames, self._reading.definitions)
+        return Known(index.topic_names, index.node_names), read_messages(index, self._reading, collector)
 
     def _streamed(self, with_frames: bool) -> tuple[Known, Iterator[Message]]:
         """The same for captures that are read once. The names grow while the messages are read."""
@@ -190,9 +185,9 @@ class Analysis:
         from .show.viewing import Known
 
         self._read_once()
-        nodes, selection = NodeNames(self._definitions), self.selection
-        collector = MessageCollector(None, with_frames, self._definitions)
-        run = Run(self.captures, streaming_engine(self._engine, collector, nodes, selection))
+        nodes, selection = NodeNames(self._reading.definitions), self.selection
+        collector = MessageCollector(None, with_frames, self._reading.definitions)
+        run = Run(self.captures, streaming_engine(self._reading, collector, nodes, selection))
 
         def made() -> Iterator[Message]:
             for messages in stream_messages(run, collector, selection):
@@ -245,7 +240,7 @@ class Analysis:
             options = {**(options or {}), "request_log": log_join}
         selection = self.selection
         if filter is not None:
-            selection = Selection.of(filter=filter, definitions=self._definitions)
+            selection = Selection.of(filter=filter, definitions=self._reading.definitions)
         late = (options or {}).get("late")
         counted = counted_sections(sections, stored_bytes(self.captures))
         run = self._run(all_results=by == "topic", selection=selection, late=late, **needs_of(counted)._asdict())
@@ -284,7 +279,7 @@ class Analysis:
 
         made = extract(
             self.captures, os.fspath(output), self.selection, connections=connections, comments=comments,
-            names=comments, overwrite=overwrite, secrets=secrets, engine_options=self._engine_options,
+            names=comments, overwrite=overwrite, secrets=secrets, read=self._reading,
         )  # fmt: skip
         self._check(made)
         return made
@@ -328,28 +323,18 @@ class Analysis:
         self.__dict__.setdefault("context", context)  # so that no other table reads the captures again
         return rows.exchanges_table(context), rows.results_table(context)
 
-    def _engine(self, **options: Any) -> Any:
-        from .engine import Engine
-
-        return Engine(**self._engine_options, **options)
-
-    @property
-    def _engine_options(self) -> dict[str, Any]:
-        return {
-            "ports": self._ports, "definitions": self._definitions, "max_frame": self._max_frame,
-            "key_log": self._key_log,
-        }  # fmt: skip
-
     def _run(
         self, all_results: bool, inspectors: Sequence[Inspector] = (), selection: Selection = EVERYTHING,
         **options: Any,
     ) -> Run:  # fmt: skip
         from .captures.capture_reader import BLOCK_SIZE
+        from .engine import Engine
         from .run import Run
 
         self._read_once()
         needed = selection.engine_options
-        engine = self._engine(
+        engine = Engine(
+            self._reading,
             all_results=all_results or needed.all_results,
             inspectors=[*needed.inspectors, *inspectors],
             apis=needed.apis,
@@ -434,7 +419,8 @@ def analyze(
         end=None if end is None else read_moment(end),
         definitions=known,
     )
-    return Analysis(captures, ports, definitions=known, selection=selection, max_frame=max_frame, key_log=key_log)
+    read = ReadOptions(tuple(ports), known, max_frame, key_log=key_log)
+    return Analysis(captures, read, selection)
 
 
 def _several(values: str | Iterable[str]) -> tuple[str, ...]:

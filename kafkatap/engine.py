@@ -34,6 +34,7 @@ from .assembly import Assembled, Assembly
 from .ended_connections import EndedConnections
 from .endpoints import Endpoints
 from .limits import Limits
+from .read_options import AS_USUAL, ReadOptions
 from .tls.layer import TlsLayer
 from .watched_packets import WatchedPackets
 
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from kafkatap.reports.questions.section_counts import SectionCounts
 
     from .selection import Selection
-    from .tls.key_log import KeyLog
 
 Array = np.ndarray[Any, Any]
 #: One path, or several.
@@ -63,23 +63,18 @@ def _built_in(name: str) -> Programs:
 
 def engine_for(
     selection: Selection,
+    read: ReadOptions = AS_USUAL,
+    *,
     all_results: bool = False,
-    ports: Sequence[int] = (),
-    definitions: Definitions | None = None,
     tables: bool = True,
-    max_frame: int | None = None,
-    limits: Limits | None = None,
     facts: Iterable[int] = (),
     measures: bool = False,
-    key_log: KeyLog | None = None,
-    late: int | None = None,
 ) -> Engine:
     """An engine that decodes what a selection compares. Of APIs that cannot match it decodes only what others need."""
     needed = selection.engine_options
     return Engine(
-        all_results or needed.all_results, ports, needed.inspectors, definitions, needed.apis, tables=tables,
-        max_frame=max_frame, problems=tables or needed.problems, limits=limits, measures=measures,
-        facts=facts, key_log=key_log, late=late,
+        read, all_results=all_results or needed.all_results, inspectors=needed.inspectors, apis=needed.apis,
+        tables=tables, problems=tables or needed.problems, facts=facts, measures=measures,
     )  # fmt: skip
 
 
@@ -118,47 +113,40 @@ def open_definitions(paths: Paths) -> Definitions:
 
 
 class Engine:
-    """One run over one sequence of packets.
+    """One run over one sequence of packets, decoded as `read` says.
 
-    `all_results`: decode every body for its topics and results, not only failed ones. `ports`: brokers listen there, a
-    hint for connections whose start is not captured. `inspectors` see every message while its bytes are there.
-    `definitions`: layouts of a newer Kafka, laid over the built-in ones. `apis`: only exchanges of these APIs must be
-    right in all columns; of other bodies the engine reads no more than these need. `tables`: keep a row of each
-    connection and the topics of requests; otherwise connections are only counted. `max_frame`: as of `Dissector`, bytes
-    (None: MAX_FRAME). `limits`: what is kept at most (None: the usual). `problems`: find the field at which a message
-    is malformed. `measures`: also measure windows and round trips of connections, which takes longer.
-    `facts`: the kinds of facts to collect, by number (`dissector.programs.fact_kinds`). `key_log`: the secrets of TLS
-    connections to decrypt. `late`: a request that has waited for less ns when the capture ends is in flight (None:
-    LATE_NS).
+    `all_results`: decode every body for its topics and results, not only failed ones. `inspectors` see every message
+    while its bytes are there. `apis`: only exchanges of these APIs must be right in all columns; of other bodies the
+    engine reads no more than these need. `tables`: keep a row of each connection and the topics of requests; otherwise
+    connections are only counted. `problems`: find the field at which a message is malformed. `measures`: also measure
+    windows and round trips of connections, which takes longer. `facts`: the kinds of facts to collect, by number
+    (`dissector.programs.fact_kinds`).
     """
 
     def __init__(
         self,
+        read: ReadOptions = AS_USUAL,
+        *,
         all_results: bool = False,
-        ports: Sequence[int] = (),
         inspectors: Sequence[Inspector] = (),
-        definitions: Definitions | None = None,
         apis: frozenset[int] | None = None,
         assembler: Assembler | None = None,
         tables: bool = True,
-        max_frame: int | None = None,
         problems: bool = True,
-        limits: Limits | None = None,
         facts: Iterable[int] = (),
         measures: bool = False,
-        key_log: KeyLog | None = None,
-        late: int | None = None,
     ) -> None:
-        self.assembly = Assembly(assembler, ports)
+        definitions, key_log = read.definitions, read.key_log
+        self.assembly = Assembly(assembler, read.ports)
         self.key_log = key_log
         self._has_own_key_log = False
         if key_log is not None:
             key_log.begin_run()
         if measures:
             self.assembler.measure()
-        self.limits = limits or Limits()
-        if limits is not None:
-            self.assembler.bound(limits.bounds())
+        self.limits = read.limits or Limits()
+        if read.limits is not None:
+            self.assembler.bound(read.limits.bounds())
         programs, details = programs_for("summary", definitions), programs_for("results", definitions)
         head = None if apis is None else programs_for("head", definitions)
         load_whole = partial(programs_for, "everything", definitions) if problems else None
@@ -170,8 +158,8 @@ class Engine:
             inspectors,
             apis,
             head,
-            max_frame or MAX_FRAME,
-            late=late or LATE_NS,
+            read.max_frame or MAX_FRAME,
+            late=read.late or LATE_NS,
         )
         self.dissector.strings.limit(self.limits.names)
         if facts:

@@ -45,7 +45,7 @@ def follow_run(paths: Sequence[Path], writing: Iterator[object], block_size: int
     def watch(_: int) -> bool:
         return run.is_caught_up and next(writing, end) is end
 
-    run = Run([str(p) for p in paths], Engine(True), watch, block_size, follow=Follow(notify=said.append))
+    run = Run([str(p) for p in paths], Engine(all_results=True), watch, block_size, follow=Follow(notify=said.append))
     return run
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from kafkatap.passes.message import Message
 from kafkatap.passes.message_collector import MessageCollector
 from kafkatap.passes.message_index import index_messages, message_ids, message_times
 from kafkatap.passes.messages import read_messages
+from kafkatap.read_options import AS_USUAL, ReadOptions
 from kafkatap.reports.literals import Moment
 from kafkatap.selection import Selection, TimeWindow
 from tests.support.captures import pcap_bytes
@@ -33,8 +33,8 @@ def write(folder: Path, segments: Iterable[Segment]) -> str:
 
 
 def messages_of(path: str, frames: bool = False, **options: Any) -> list[Message]:
-    index = index_messages([path], Engine, **options)
-    messages = list(read_messages(index, Engine, MessageCollector(index.ids, frames)))
+    index = index_messages([path], **options)
+    messages = list(read_messages(index, AS_USUAL, MessageCollector(index.ids, frames)))
     assert [m.id for m in messages] == index.ids.tolist()
     return messages
 
@@ -97,10 +97,10 @@ def test_the_first_and_the_last(tmp_path: Path, first: int | None, last: int | N
     path = write(tmp_path, small_talk(5).segments)
     whole = [m.id for m in messages_of(path)]
     assert len(whole) == 10
-    index = index_messages([path], Engine, first=first, last=last)
+    index = index_messages([path], first=first, last=last)
     assert index.total == 10
     assert index.ids.tolist() == whole[kept]
-    assert [m.id for m in read_messages(index, Engine, MessageCollector(index.ids))] == whole[kept]
+    assert [m.id for m in read_messages(index, AS_USUAL, MessageCollector(index.ids))] == whole[kept]
 
 
 def test_directions_and_spans_of_time(tmp_path: Path) -> None:
@@ -151,14 +151,15 @@ def test_frames_are_those_of_the_wire(tmp_path: Path) -> None:
     assert {m.missing for m in messages} == {0}
 
 
-def test_a_hint_of_the_port_goes_to_both_passes(tmp_path: Path) -> None:
-    path = write(tmp_path, small_talk(3).segments)
-    made: list[Engine] = []
+def test_a_hint_of_the_port_goes_to_both_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, read, made = write(tmp_path, small_talk(3).segments), ReadOptions((9092,)), list[ReadOptions]()
 
-    def make(**options: Any) -> Engine:
-        made.append(partial(Engine, ports=(9092,))(**options))
-        return made[-1]
+    def make(read: ReadOptions, **options: Any) -> Engine:
+        made.append(read)
+        return Engine(read, **options)
 
-    index = index_messages([path], make)
-    assert len(list(read_messages(index, make, MessageCollector(index.ids)))) == 6
-    assert len(made) == 2
+    monkeypatch.setattr("kafkatap.passes.message_index.Engine", make)
+    monkeypatch.setattr("kafkatap.passes.messages.Engine", make)
+    index = index_messages([path], read)
+    assert len(list(read_messages(index, read, MessageCollector(index.ids)))) == 6
+    assert made == [read, read]

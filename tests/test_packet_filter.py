@@ -13,11 +13,12 @@ import pytest
 
 from kafkatap.__main__ import main
 from kafkatap.engine import Engine
+from kafkatap.read_options import ReadOptions
 from kafkatap.reports.build import build_report
 from kafkatap.run import Run
 from kafkatap.selection import Selection
 from kafkatap.splits.local_report import count_with_jobs
-from kafkatap.splits.task_rows import ReadOptions
+from kafkatap.splits.run_options import RunOptions
 from kafkatap.tls.key_log_files import open_key_logs
 from tests.support import damage
 from tests.support.captures import ETHERNET, Packet, pcap_bytes, read_capture, write_capture
@@ -166,7 +167,7 @@ def test_the_messages_of_a_record_are_in_each_of_its_packets(samples: Path, tmp_
     found = []
     for packets in (whole, cut):
         path = write_capture(tmp_path / "tls.pcap", pcap_bytes(packets, ETHERNET))
-        engine = Engine(key_log=open_key_logs([samples / "tls" / "broker.keys.log"]))
+        engine = Engine(ReadOptions(key_log=open_key_logs([samples / "tls" / "broker.keys.log"])))
         engine.packet_places.want(tuple(range(1, len(packets) + 1)))
         rows = np.concatenate([batch.exchanges.copy() for batch in Run([str(path)], engine).batches()])
         holds = [engine.packet_places.holds(rows, n) for n in range(1, len(packets) + 1)]
@@ -196,7 +197,7 @@ def test_splits_and_show_select_the_same(
     truth = exchanges_by_packet(packets, LIVE)
     inner = [n for n in truth if truth.get(n - 1) == truth[n] == truth.get(n + 1)]
     for n in inner[:: len(inner) // 3]:
-        options = ReadOptions(selection=Selection.of(filter=f"packet == {n}"))
+        options = RunOptions(selection=Selection.of(filter=f"packet == {n}"))
         found = count_with_jobs([str(path)], 1, options, split_size=size)
         heading = build_report(found.counts, found.context).heading
         assert dict(zip((c.name for c in heading.columns), heading.rows[0], strict=True))["requests"] == 1

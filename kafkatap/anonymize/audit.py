@@ -7,7 +7,7 @@ new bytes without the cuts between packets, and in the records as they decompres
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import Any
 
@@ -20,6 +20,7 @@ from kafkatap.reassembly.link_types import ETHERNET, SLL, SLL2
 from ..captures.capture_reader import CaptureReader
 from ..engine import Engine
 from ..passes.selected_records import record_chunks
+from ..read_options import AS_USUAL, ReadOptions
 from ..run import Run, Watch, never
 from .addresses import IPV4_TEXT
 from .fields import kept_words
@@ -110,9 +111,7 @@ def _is_distinctive(mac: bytes) -> bool:
     return mac.count(0) <= 2 and len(set(mac)) >= 4
 
 
-def find_original(
-    path: str, originals: Originals, engine_options: Mapping[str, Any] | None = None, watch: Watch = never
-) -> bytes | None:
+def find_original(path: str, originals: Originals, read: ReadOptions = AS_USUAL, watch: Watch = never) -> bytes | None:
     """An original that is still in a capture: in its packets, or in its records. None if there is none, or if `watch`
     ends the search."""
     reader = CaptureReader(path)
@@ -127,9 +126,8 @@ def find_original(
             reader.position = reader.count
     finally:
         reader.close()
-    options = dict(engine_options or {})
-    collector = RecordCollector(load_programs("records", options.get("definitions")))
-    run = Run([path], Engine(**{**options, "inspectors": [collector]}), watch)
+    collector = RecordCollector(load_programs("records", read.definitions))
+    run = Run([path], Engine(read, inspectors=[collector]), watch)
     for chunk in record_chunks(run, collector, 10_000):
         for at, end, body, body_end in chunk.batches[["at", "end", "body", "body_end"]].tolist():
             # Elsewhere the arena has memory of before.

@@ -7,7 +7,7 @@ and at the start of a stream a header of the PROXY protocol. All other bytes sta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from kafkatap.reports.batch import Batch
 from ..assembly import Assembled
 from ..engine import Engine
 from ..passes.envelopes import EnvelopeCollector
+from ..read_options import AS_USUAL, ReadOptions
 from ..run import Run, Watch, never
 from .captured_streams import CapturedStream
 from .messages import MessageRewriter
@@ -33,7 +34,7 @@ from .proxy_headers import rewritten_proxy_header
 from .stream_map import End, StreamMap
 
 if TYPE_CHECKING:
-    from kafkatap.dissector.layouts.overlay import Definitions
+    pass
 
 Array = np.ndarray[Any, Any]
 
@@ -57,15 +58,14 @@ class _Engine(Engine):
 
 
 class Learner:
-    """Learns the streams of one capture. `engine_options`: arguments of `Engine`, as ports and definitions."""
+    """Learns the streams of one capture."""
 
-    def __init__(self, names: Names, engine_options: Mapping[str, Any] | None = None) -> None:
-        options = dict(engine_options or {})
-        definitions: Definitions | None = options.get("definitions")
+    def __init__(self, names: Names, read: ReadOptions = AS_USUAL) -> None:
+        definitions = read.definitions
         viewer = Viewer(
             load_programs("everything", definitions),
             None if definitions is None else definitions.messages,
-            **({"max_frame": options["max_frame"]} if options.get("max_frame") else {}),
+            **({"max_frame": read.max_frame} if read.max_frame else {}),
         )
         self.names = names
         self.messages = MessageRewriter(names, viewer)
@@ -73,7 +73,7 @@ class Learner:
         self.counts = Counts()
         self._envelopes = EnvelopeCollector(definitions)
         self._open: dict[int, tuple[CapturedStream, CapturedStream]] = {}
-        self._engine = _Engine(**{**options, "inspectors": [self]})
+        self._engine = _Engine(read, inspectors=[self])
         self._engine.learner = self
 
     def read(self, path: str, watch: Watch = never) -> Run:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from ..captures.capture_reader import CaptureReader
+from ..read_options import AS_USUAL, ReadOptions
 from ..run import Run, Watch, never
 from .learning import Learner
 from .names import Names
@@ -20,11 +19,9 @@ class CaptureRewriter:
     temporary file with new bytes.
     """
 
-    def __init__(
-        self, path: str, key: bytes, engine_options: Mapping[str, Any] | None = None, watch: Watch = never
-    ) -> None:
+    def __init__(self, path: str, key: bytes, read: ReadOptions = AS_USUAL, watch: Watch = never) -> None:
         self.names = Names(key)
-        self.learner = Learner(self.names, engine_options)
+        self.learner = Learner(self.names, read)
         self.run: Run = self.learner.read(path, watch)
         self._packets = PacketRewriter(self.names.addresses, self.learner.streams)
         self.left_out = 0

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
     from ..limits import Limits
+    from ..read_options import ReadOptions
     from ..tls.key_log import KeyLog
 
 
@@ -179,6 +180,16 @@ def limits_of(options: argparse.Namespace) -> Limits | None:
     from ..limits import Limits
 
     return Limits(**chosen)
+
+
+def read_options(options: argparse.Namespace) -> ReadOptions:
+    """How captures are decoded, without a key log. As of `chosen_definitions`."""
+    from ..read_options import ReadOptions
+
+    return ReadOptions(
+        tuple(options.port or ()), chosen_definitions(options), getattr(options, "max_frame", None),
+        limits_of(options), late=getattr(options, "late", None),
+    )  # fmt: skip
 
 
 def parse_sections(text: str) -> list[str]:

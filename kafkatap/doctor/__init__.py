@@ -20,6 +20,8 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ..read_options import ReadOptions
+
 if TYPE_CHECKING:
     from kafkatap.reports.model import Report
 
@@ -57,4 +59,4 @@ def examine(
 
         key_log = open_key_logs([keylog] if isinstance(keylog, (str, os.PathLike)) else keylog)
     paths = find_captures(os.fspath(c) for c in named)
-    return diagnose(read_captures(paths, tuple(ports), known, key_log=key_log))
+    return diagnose(read_captures(paths, ReadOptions(tuple(ports), known, key_log=key_log)))

@@ -20,16 +20,14 @@ from kafkatap.reports.counting.counts import ReportCounts
 from ..captures.readahead import AHEAD
 from ..engine import Engine
 from ..passes.node_names import NodeNames
+from ..read_options import AS_USUAL, ReadOptions
 from ..run import Run, Watch, never
 from .capture_heads import Head, read_head
 from .clock_steps import ClockStep, ClockSteps
 from .packet_checks import PacketChecks
 
 if TYPE_CHECKING:
-    from kafkatap.dissector.layouts.overlay import Definitions
-
-    from ..limits import Limits
-    from ..tls.key_log import KeyLog
+    pass
 
 Array = np.ndarray[Any, Any]
 
@@ -143,26 +141,19 @@ class Observed(NamedTuple):
 
 def read_captures(
     captures: Sequence[str],
-    ports: Sequence[int] = (),
-    definitions: Definitions | None = None,
+    read: ReadOptions = AS_USUAL,
     watch: Watch = never,
-    limits: Limits | None = None,
-    max_frame: int | None = None,
-    key_log: KeyLog | None = None,
 ) -> Observed:
-    """Read captures once. The arguments are those of `Engine` and `Run`."""
+    """Read captures once."""
     clocks, packets, streams, exchanges = ClockSteps(), PacketChecks(), StreamFacts(), ExchangeFacts()
 
     def look(segments: Array) -> Iterator[Array]:
         clocks.add(segments)
         yield segments
 
-    nodes = NodeNames(definitions)
+    nodes = NodeNames(read.definitions)
     assembler = Assembler(turns=AHEAD, keep_flows=True, segment_filter=look)
-    engine = Engine(
-        ports=ports, definitions=definitions, assembler=assembler, limits=limits, max_frame=max_frame,
-        inspectors=[nodes], key_log=key_log,
-    )  # fmt: skip
+    engine = Engine(read, assembler=assembler, inspectors=[nodes])
     engine.watcher = streams.watch
     run = Run(captures, engine, watch=watch)
     run.on_packets = packets.add

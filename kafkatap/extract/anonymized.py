@@ -7,7 +7,7 @@ which thus have pseudonyms only. As they have no name, both files are gone when 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..anonymize import CaptureRewriter, random_key
 from ..anonymize.audit import find_original, originals_of
 from ..captures.pipes import Interrupted
 from ..output_file import UnnamedFile, check_output, folder_of
+from ..read_options import AS_USUAL, ReadOptions
 from ..run import Watch, never
 from ..selection import EVERYTHING, Selection
 from .extraction import Summary, extract
@@ -60,7 +61,7 @@ def extract_anonymized(
     connections: bool = False,
     comments: bool = True,
     overwrite: bool = False,
-    engine_options: Mapping[str, Any] | None = None,
+    read: ReadOptions = AS_USUAL,
     watch: Watch = never,
 ) -> tuple[Summary, Anonymized | None]:
     """Extract the packets of selected exchanges, anonymized. Arguments and errors as for `extract`.
@@ -74,7 +75,7 @@ def extract_anonymized(
         with UnnamedFile(folder) as plain:
             made = extract(
                 captures, plain, selection, connections=connections, comments=False, names=False,
-                decrypt=False, engine_options=engine_options, watch=watch,
+                decrypt=False, read=read, watch=watch,
             )  # fmt: skip
             if made.is_interrupted or not made.packets:
                 return made, None
@@ -86,7 +87,7 @@ def extract_anonymized(
 
             for turn in range(1 if key is not None else _KEYS):
                 try:
-                    done, numbers = _rewrite(plain.path, new, key or random_key(), engine_options, is_over)
+                    done, numbers = _rewrite(plain.path, new, key or random_key(), read, is_over)
                     break
                 except Interrupted:
                     return replace(made, is_interrupted=True), None
@@ -96,20 +97,20 @@ def extract_anonymized(
         commented = np.searchsorted(numbers, made.selected_packets) + 1
         last = extract(
             [new.path], output, comments=comments, names=comments, commented=commented, command=MARK,
-            overwrite=overwrite, engine_options=engine_options, watch=is_over,
+            overwrite=overwrite, read=read, watch=is_over,
         )  # fmt: skip
     return replace(made, packets=last.packets, bytes=last.bytes, is_interrupted=last.is_interrupted), done
 
 
 def _rewrite(
-    plain: str, new: UnnamedFile, key: bytes, engine_options: Mapping[str, Any] | None, watch: Watch
+    plain: str, new: UnnamedFile, key: bytes, read: ReadOptions, watch: Watch
 ) -> tuple[Anonymized, np.ndarray[Any, Any]]:
     """Write the packets of one file to another, anonymized; return the numbers of those that were not left out.
 
     Interrupted if `watch` ends it.
     """
     numbers = []
-    with CaptureRewriter(plain, key, engine_options, watch) as rewriter:
+    with CaptureRewriter(plain, key, read, watch) as rewriter:
         _go_on(watch)
         new.restart()
         file = new.file
@@ -139,7 +140,7 @@ def _rewrite(
         new.publish()
         _go_on(watch)
         originals = originals_of(rewriter.names)
-        left = originals.found_in(rewriter.new_bytes) or find_original(new.path, originals, engine_options, watch)
+        left = originals.found_in(rewriter.new_bytes) or find_original(new.path, originals, read, watch)
         if left is not None:
             raise OriginalLeftError(
                 f"a string of the original with {len(left)} bytes is still in the anonymized packets; nothing is "

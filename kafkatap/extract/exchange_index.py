@@ -7,7 +7,7 @@ Offsets count from the first byte after the SYN (or from the first byte captured
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from kafkatap.reports.batch import Batch, Context, error_counts
 from ..assembly import Assembled
 from ..engine import Engine
 from ..passes.node_names import NodeNames
+from ..read_options import ReadOptions
 from ..run import Run, Watch, never
 from ..selection import Selection
 from ..tls.record_tables import DECRYPTED
@@ -234,16 +235,16 @@ class _Rows:
 def index_exchanges(
     captures: Sequence[str],
     selection: Selection,
-    engine_options: Mapping[str, Any],
+    read: ReadOptions,
     watch: Watch = never,
     uses_secrets: bool = True,
 ) -> ExchangeIndex:
-    """Read the captures once. `engine_options`: arguments of `Engine` such as `ports`. `uses_secrets`: as of `Run`."""
+    """Read the captures once. `uses_secrets`: as of `Run`."""
     needed = selection.engine_options
-    nodes = NodeNames(engine_options.get("definitions"))
+    nodes = NodeNames(read.definitions)
     one_naming = TopicNaming()
     engine = _WatchedEngine(
-        all_results=True, inspectors=[*needed.inspectors, nodes, one_naming], apis=needed.apis, **engine_options
+        read, all_results=True, inspectors=[*needed.inspectors, nodes, one_naming], apis=needed.apis
     )
     engine.streams = _Streams()
     run = Run(captures, engine, watch)

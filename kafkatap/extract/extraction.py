@@ -7,7 +7,7 @@ where a topic has lost its name, the exchanges that name it. So the rows are equ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +20,7 @@ from ..captures.capture_reader import FileReport
 from ..captures.pipes import Interrupted, is_pipe
 from ..installation import own_version
 from ..output_file import OutputFile, UnnamedFile, check_output
+from ..read_options import AS_USUAL, ReadOptions
 from ..run import Watch, never
 from ..selection import EVERYTHING, Selection
 from .exchange_index import ExchangeIndex, index_exchanges
@@ -75,7 +76,7 @@ def extract(
     overwrite: bool = False,
     secrets: bool = False,
     decrypt: bool = True,
-    engine_options: Mapping[str, Any] | None = None,
+    read: ReadOptions = AS_USUAL,
     watch: Watch = never,
 ) -> Summary:
     """Extract the packets of selected exchanges from `captures` to `output`.
@@ -85,8 +86,7 @@ def extract(
     `comments`: packet comments with findings; False also leaves out all texts of the original: comments, names of
     interfaces, capture filters. `names`: a name resolution block. `commented`: only exchanges whose request begins in
     one of these packets get comments. `command`: the comment of the whole file. `secrets`: also write the TLS secrets
-    of the copied connections. `decrypt` False: use no secrets that captures have. `engine_options`: arguments of
-    `Engine`: ports, definitions, max_frame, limits, key_log.
+    of the copied connections. `decrypt` False: use no secrets that captures have.
 
     Nothing is written if no exchange is selected, or if `watch` ends the reading. ValueError for pipes, and if the
     output exists and `overwrite` is False. OSError if a file cannot be read or written.
@@ -94,11 +94,10 @@ def extract(
     if any(map(is_pipe, captures)):
         raise ValueError("extract reads captures twice, and a pipe can be read only once: save it to a file first")
     check_output(output, captures, overwrite)
-    options = dict(engine_options or {})
     progress = _Progress(watch)
-    index = index_exchanges(captures, selection, options, progress.note, uses_secrets=decrypt)
+    index = index_exchanges(captures, selection, read, progress.note, uses_secrets=decrypt)
     # With secrets, the copy has all that is needed to read it.
-    options["key_log"] = None if secrets else index.run.engine.key_log
+    read = read._replace(key_log=None if secrets else index.run.engine.key_log)
     made = Summary(files=index.run.files, index=index, is_interrupted=index.run.interrupted)
     made.exchanges = len(index.rows)
     wanted = index.selected_connections if selection else np.flatnonzero(index.connections["is_kafka"])
@@ -116,7 +115,7 @@ def extract(
                 made.secrets = writer.write_secrets(index, plan)
             writer.write(_packets(index, plan, comments, progress))
             file.file.flush()
-            difference = compare_rows(index, file.path, options, progress.go_on)
+            difference = compare_rows(index, file.path, read, progress.go_on)
             made.different = difference.exchanges
             more = difference.connections[plan.how[difference.connections] != COPY_WHOLE]
             naming = np.setdiff1d(difference.naming, index.places["number"][plan.chosen])

@@ -6,7 +6,6 @@ columns, except for packet numbers, and for what is in flight at the end. Its to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -17,6 +16,7 @@ from kafkatap.dissector.dtypes import EXCHANGE, EXCHANGE_STRINGS, IN_FLIGHT, UNA
 from kafkatap.reports.batch import Names
 
 from ..engine import Engine
+from ..read_options import ReadOptions
 from ..run import Run, Watch, never
 from .exchange_index import ExchangeIndex, unnamed_ids
 
@@ -34,11 +34,9 @@ class Difference:
     naming: Array
 
 
-def compare_rows(
-    index: ExchangeIndex, path: str, engine_options: Mapping[str, Any], watch: Watch = never
-) -> Difference:
+def compare_rows(index: ExchangeIndex, path: str, read: ReadOptions, watch: Watch = never) -> Difference:
     """Read an extracted capture, and compare its rows with the selected ones of the original."""
-    engine = Engine(all_results=True, **engine_options)
+    engine = Engine(read, all_results=True)
     keys = np.sort(index.rows["key"])
     found: list[Array] = [np.zeros(0, EXCHANGE)]
     topic_ids: set[int] = set()

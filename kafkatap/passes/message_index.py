@@ -8,7 +8,7 @@ every pass over the same captures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from kafkatap.dissector.inspection import Frames, Inspector
 from kafkatap.reports.batch import Batch
 
 from ..engine import Engine
+from ..read_options import AS_USUAL, ReadOptions
 from ..run import Run, Watch
 from ..selection import EVERYTHING, Selection
 from .node_names import NodeNames
@@ -26,7 +27,6 @@ from .topic_names import topic_names
 
 Array = np.ndarray[Any, Any]
 #: Makes the engine of a pass. Its keywords are `all_results`, `inspectors` and `apis`.
-MakeEngine = Callable[..., Engine]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class _Outcomes:
 
 def index_messages(
     captures: Sequence[str],
-    make_engine: MakeEngine,
+    read: ReadOptions = AS_USUAL,
     *,
     nodes: NodeNames | None = None,
     selection: Selection = EVERYTHING,
@@ -145,7 +145,7 @@ def index_messages(
     inspectors: list[Inspector] = [collector, *([nodes] if nodes is not None else [])]
     needed = selection.engine_options
     inspectors += needed.inspectors
-    engine = make_engine(all_results=needed.all_results, inspectors=inspectors, apis=needed.apis)
+    engine = Engine(read, all_results=needed.all_results, inspectors=inspectors, apis=needed.apis)
     run = Run(captures, engine) if watch is None else Run(captures, engine, watch)
     outcomes = _Outcomes()
     batches = outcomes.collected(run.batches())

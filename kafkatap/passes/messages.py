@@ -8,20 +8,21 @@ from itertools import chain
 from kafkatap.dissector.dtypes import OUTCOMES
 
 from ..engine import Engine
+from ..read_options import ReadOptions
 from ..run import Run
 from ..selection import EVERYTHING, Selection, Selector
 from .message import Message
 from .message_collector import MessageCollector
-from .message_index import MakeEngine, MessageIndex
+from .message_index import MessageIndex
 from .node_names import NodeNames
 
 
-def read_messages(index: MessageIndex, make_engine: MakeEngine, collector: MessageCollector) -> Iterator[Message]:
+def read_messages(index: MessageIndex, read: ReadOptions, collector: MessageCollector) -> Iterator[Message]:
     """Yield the messages of an index, in its order. Reads the captures again."""
     rank = {number: place for place, number in enumerate(index.ids.tolist())}
     if not rank:
         return
-    run = Run(index.run.paths, collector.bind(make_engine(inspectors=[collector])))
+    run = Run(index.run.paths, collector.bind(Engine(read, inspectors=[collector])))
     waiting: dict[int, Message] = {}
     following = 0
     for batch in chain(run.batches(), (None,)):
@@ -39,12 +40,12 @@ def read_messages(index: MessageIndex, make_engine: MakeEngine, collector: Messa
 
 
 def streaming_engine(
-    make_engine: MakeEngine, collector: MessageCollector, nodes: NodeNames, selection: Selection
+    read: ReadOptions, collector: MessageCollector, nodes: NodeNames, selection: Selection
 ) -> Engine:  # fmt: skip
     """Make the engine of a run for `stream_messages`."""
     needed = selection.engine_options
     return collector.bind(
-        make_engine(all_results=needed.all_results, inspectors=[*needed.inspectors, nodes, collector])
+        Engine(read, all_results=needed.all_results, inspectors=[*needed.inspectors, nodes, collector])
     )
 
 

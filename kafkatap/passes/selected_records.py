@@ -18,15 +18,16 @@ from kafkatap.dissector.records.codecs import Bounds
 from kafkatap.dissector.records.record_inspector import Chunk, RecordCollector, Tally, Topic
 
 from ..captures.pipes import is_pipe
+from ..engine import Engine
+from ..read_options import AS_USUAL, ReadOptions
 from ..run import Follow, Run, Watch, never
 from ..selection import EVERYTHING, Selection
-from .message_index import MakeEngine, are_among, exchange_times, index_messages, message_ids
+from .message_index import are_among, exchange_times, index_messages, message_ids
 from .topic_names import TopicNames
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkatap.dissector.layouts.overlay import Definitions
 
 Array = np.ndarray[Any, Any]
 
@@ -74,8 +75,7 @@ class RecordReader:
     def __init__(
         self,
         captures: Sequence[str],
-        make_engine: MakeEngine,
-        definitions: Definitions | None = None,
+        read: ReadOptions = AS_USUAL,
         wanted: RecordSelection = ALL_RECORDS,
         bounds: Bounds | None = None,
         watch: Watch = never,
@@ -86,12 +86,12 @@ class RecordReader:
             raise ValueError("what is read only once can be filtered by --topic, --from and --to alone")
         self.captures = captures
         self._selection, self._topic = wanted.selection, wanted.topic
-        self._make_engine = make_engine
+        self._read = read
         self._watch, self._follow = watch, follow
         self._ids: Array | None = None
         self._names: Mapping[bytes, str] = {}
         self.collector = RecordCollector(
-            load_programs("records", definitions), self._are_selected, self._is_topic_selected, bounds
+            load_programs("records", read.definitions), self._are_selected, self._is_topic_selected, bounds
         )
         self.run: Run | None = None
 
@@ -105,14 +105,14 @@ class RecordReader:
 
         twice = self._twice
         if twice:
-            index = index_messages(self.captures, self._make_engine, selection=self._selection, watch=self._watch)
+            index = index_messages(self.captures, self._read, selection=self._selection, watch=self._watch)
             self._names = index.topic_names
             if self._selection:
                 self._ids = np.sort(index.ids)
             self.run = index.run
             if index.run.interrupted or not any(file.packets for file in index.run.files):
                 return
-        engine = self._make_engine(inspectors=[self.collector])
+        engine = Engine(self._read, inspectors=[self.collector])
         run = Run(self.captures, engine, self._watch, follow=self._follow)
         if not twice:
             self._names = TopicNames(engine)

@@ -15,8 +15,7 @@ cluster/   sessions, Java, executors; `checked`, `explain`, `interruptible`
 output/    the rows of a split; tables as files, published all at once
 ./         tasks (what executors run), captures (the driver), job and stream (`kafkatap spark`), stream_batch and
            stream_state (one batch, and what it leaves), frames (the functions above), source and arrivals (data
-           sources), arrival_log (which captures were read), pack (an archive for executors),
-           class_archive (Spark's classes, kept ready)
+           sources), arrival_log (which captures were read), pack (an archive for executors)
 """
 
 from __future__ import annotations

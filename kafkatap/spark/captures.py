@@ -20,9 +20,9 @@ from ..partitions import to_microseconds
 from ..splits.checkpoint import Checkpoint
 from ..splits.executor import Executor, InProcess
 from ..splits.plan import Plan
+from ..splits.run_options import RunOptions
 from ..splits.split_counts import merged
 from ..splits.surveys import Surveys
-from ..splits.task_rows import ReadOptions
 from ..splits.two_passes import Begin, Proved, TwoPasses, quiet, report_of
 from .cluster.cores import cores_of
 from .executor import RowsOf, SparkExecutor
@@ -54,7 +54,7 @@ class Captures(TwoPasses):
     spark: SparkSession | None
     captures: str | Sequence[str]
     split_size: int | None = None
-    options: ReadOptions = field(default_factory=ReadOptions)
+    options: RunOptions = field(default_factory=RunOptions)
     strict: bool = False
     begin: Begin = quiet
     checkpoint: Checkpoint | None = None
@@ -105,7 +105,7 @@ class Captures(TwoPasses):
         earlier = self.checkpoint.captures if self.checkpoint is not None else ()
         return CaptureIndex.of([*earlier, *((f.first_packet, f.packets, f.capture) for f in self.file_infos)])
 
-    def counted(self, writer: TableWriter | None = None, by: str = "api") -> tuple[Proved, ReadOptions]:
+    def counted(self, writer: TableWriter | None = None, by: str = "api") -> tuple[Proved, RunOptions]:
         """The counts of all splits for a report, and the options that they were counted with. `writer`: write the rows
         of all tables with it."""
         options = replace(self.resolved, by_topic=by == "topic", by_connection=by == "connection")

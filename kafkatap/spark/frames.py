@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.literals import read_moment
 
+from ..read_options import ReadOptions
 from ..selection import Selection
+from ..splits.run_options import RunOptions
 from ..splits.secrets import read_key_logs
-from ..splits.task_rows import ReadOptions
 from .captures import Captures
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def read_captures(
         end=None if end is None else read_moment(end), definitions=known,
     )  # fmt: skip
     key_log = None if keylog is None else read_key_logs([keylog] if isinstance(keylog, (str, os.PathLike)) else keylog)
-    options = ReadOptions(tuple(ports), known, selection=selection, key_log=key_log)
+    options = RunOptions(ReadOptions(tuple(ports), known, key_log=key_log), selection=selection)
     return Captures(spark, captures, split_size, options, strict)
 
 

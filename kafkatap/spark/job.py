@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from kafkatap.reports.tables import TABLES
 
 from ..captures.storage import absolute
-from ..splits.task_rows import ReadOptions
+from ..splits.run_options import RunOptions
 from ..splits.two_passes import report_of
 from .captures import Captures, DamagedCaptureError, notes_of
 from .cluster.job_stages import Stages
 from .cluster.shared_folders import shared_folders
 from .job_result import DamagedInput, JobResult, Watch, has_kafka, ignore
-from .output.publication import DELTA, Publication, open_publication
+from .output.publication import Publication, open_publication
 from .output.report_files import write_report
 from .output.run_tables import files_rows, ledger_rows, replaced_captures
 
@@ -33,10 +33,9 @@ def run_job(
     out: str,
     *,
     split_size: int | None = None,
-    options: ReadOptions | None = None,
+    options: RunOptions | None = None,
     strict: bool = False,
     by: str = "api",
-    format: str = DELTA,
     watch: Watch = ignore,
 ) -> JobResult:
     """Write the tables and reports of captures (paths, folders, globs, URIs) to `out`.
@@ -46,8 +45,8 @@ def run_job(
     """
     out, stages = absolute(out), Stages(spark, watch)
     try:
-        read = Captures(spark, captures, split_size, options or ReadOptions(), strict, stages)
-        with open_publication(out, format) as publication, shared_folders(read.paths, out) as read.folders:
+        read = Captures(spark, captures, split_size, options or RunOptions(), strict, stages)
+        with open_publication(out) as publication, shared_folders(read.paths, out) as read.folders:
             result = _published(read, publication, by, watch)
     except DamagedCaptureError as error:
         raise DamagedInput(str(error)) from None

@@ -32,9 +32,10 @@ from pyspark.sql.datasource import (
 from kafkatap.reports.literals import Moment, read_size
 from kafkatap.reports.tables import TABLES
 
+from ..read_options import ReadOptions
 from ..selection import Selection
+from ..splits.run_options import RunOptions
 from ..splits.secrets import read_key_logs
-from ..splits.task_rows import ReadOptions
 from .captures import Captures, spark_schema
 from .executor import RowsOf
 
@@ -127,7 +128,7 @@ class CapturesReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         selection = Selection.of(filter=self._filter, **self._pushed)
         key_log = read_key_logs([self._keylog]) if self._keylog else None
-        reading = ReadOptions(self._ports, selection=selection, key_log=key_log)
+        reading = RunOptions(ReadOptions(self._ports, key_log=key_log), selection=selection)
         captures = Captures(None, self._patterns, self._split_size, reading)
         if self._table not in DECODED:
             return [_Part(rows=captures.small_table(self._table))]

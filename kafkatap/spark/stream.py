@@ -26,8 +26,8 @@ from kafkatap.reports.tables import TABLES
 from ..captures.storage import absolute, exists
 from ..splits.checkpoint import Checkpoint
 from ..splits.decode import sum_ledgers
+from ..splits.run_options import RunOptions
 from ..splits.split_counts import TotalCounts
-from ..splits.task_rows import ReadOptions
 from ..splits.two_passes import context_of, report_of
 from .arrival_log import Arrival, ArrivalLog
 from .arrivals import BATCH_SIZE, ArrivedCaptures
@@ -61,7 +61,7 @@ class StreamOptions:
     out: str
     checkpoint: str
     split_size: int = STREAM_SPLIT_SIZE
-    reading: ReadOptions = field(default_factory=ReadOptions)
+    reading: RunOptions = field(default_factory=RunOptions)
     strict: bool = False
 
 

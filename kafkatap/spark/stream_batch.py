@@ -16,9 +16,9 @@ from ..captures.capture_points import SLACK_NS
 from ..captures.storage import File
 from ..splits.checkpoint import Checkpoint, Ledger, Span, Sums, added_spans, late_since, still_needed
 from ..splits.decode import sum_ledgers
+from ..splits.run_options import RunOptions
 from ..splits.split_counts import SplitCounts, TotalCounts
 from ..splits.surveys import Surveys
-from ..splits.task_rows import ReadOptions
 from .arrival_log import Arrival
 from .captures import Captures, notes_of
 from .output.publication import Publication
@@ -39,7 +39,7 @@ class BatchOptions:
     """How batches are read: as of `Captures`."""
 
     split_size: int
-    reading: ReadOptions = field(default_factory=ReadOptions)
+    reading: RunOptions = field(default_factory=RunOptions)
     strict: bool = False
 
 

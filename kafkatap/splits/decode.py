@@ -15,6 +15,7 @@ import numpy as np
 
 from kafkatap.reports.batch import Batch
 
+from ..read_options import AS_USUAL, ReadOptions
 from .flow_rows import FlowStates, flow_bytes
 from .flow_state import FlowState
 from .packet_ranges import ClearBytes, meets
@@ -26,7 +27,6 @@ from .split_engine import NOTHING, SplitEngine
 
 if TYPE_CHECKING:
     from kafkatap.dissector.inspection import Inspector
-    from kafkatap.dissector.layouts.overlay import Definitions
 
     from ..captures.pack_reader import PackReader
 
@@ -83,18 +83,17 @@ class SplitRun:
         task: SplitTask,
         seams: SeamReader,
         topic_names: Mapping[bytes, bytes],
+        read: ReadOptions = AS_USUAL,
         *,
         all_results: bool = True,
         inspectors: Sequence[Inspector] = (),
-        ports: Sequence[int] = (),
-        definitions: Definitions | None = None,
         apis: frozenset[int] | None = None,
         secrets: CaptureSecrets | None = None,
         **engine_options: Any,
     ) -> None:
         self.task = task
         self._primed, self._next, self._follows, self._merged = task.primed, task.next, task.follows, task.merged
-        self.ports, self.definitions = ports, definitions
+        self.read = read
         #: With `task.keep_open`: the state of each flow that is open at the end, and whether its connection was closed.
         self.open_flows: dict[bytes, tuple[FlowState, bool]] = {}
         self._seams = seams
@@ -102,8 +101,8 @@ class SplitRun:
         self._starts = seams.block_starts(task.split)
         self._names = topic_names
         self._split = SplitEngine(
-            task.histories, task.heads, task.listeners, task.datagrams, all_results=all_results, inspectors=inspectors,
-            ports=ports, definitions=definitions, apis=apis, **engine_options,
+            task.histories, task.heads, task.listeners, task.datagrams, read=read, all_results=all_results,
+            inspectors=inspectors, apis=apis, **engine_options,
         )  # fmt: skip
         self.engine = self._split.engine
         self.engine.assembly.capture_end = task.capture_end

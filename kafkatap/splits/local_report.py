@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkatap.reports.batch import Context
@@ -19,7 +19,7 @@ from ..captures.storage import File
 from ..engine import Engine
 from .decode import sum_ledgers
 from .plan import Plan
-from .task_rows import ReadOptions
+from .run_options import RunOptions
 from .tasks import SurveyTask
 from .two_passes import Begin, TwoPasses, quiet, report_context
 from .workers import Workers
@@ -56,7 +56,7 @@ class Counted:
 def count_with_jobs(
     paths: Sequence[str],
     jobs: int,
-    options: ReadOptions,
+    options: RunOptions,
     *,
     interval: int | None = None,
     watch: Callable[[int], bool] = lambda done: False,
@@ -72,7 +72,7 @@ def count_with_jobs(
     """
     files = [File(path, _size(path), 0) for path in paths]
     size = split_size or max(-(-sum(file.size for file in files) // (jobs * SPLITS_A_JOB)), _SMALLEST)
-    engine = Engine(definitions=options.definitions)  # loads kernels and programs, which the workers inherit
+    engine = Engine(options.read._replace(key_log=None))  # loads kernels and programs, which the workers inherit
     with Workers(jobs, watch) as workers:
         return _LocalReading(files, size, options, workers, tables is not None).counted(engine, interval, tables)
 
@@ -92,7 +92,7 @@ class _LocalReading(TwoPasses):
 
     listed: Sequence[File]
     split_size: int
-    options: ReadOptions
+    options: RunOptions
     executor: Executor
     with_rows: bool
     begin: Begin = quiet
@@ -114,7 +114,7 @@ class _LocalReading(TwoPasses):
 
     def _survey_task(self) -> SurveyTask:
         options = self.options
-        return SurveyTask(replace(options, key_log=None), not self._needs_names, options.key_log is not None)
+        return SurveyTask(options.for_tasks, not self._needs_names, options.read.key_log is not None)
 
     def _check_plan(self, plan: Plan) -> None:
         if plan.both_ends:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from kafkatap.kernels.arrays import copied
 
+from ..read_options import ReadOptions
 from .checkpoint import OpenFlow
 from .decode import SplitRun
 from .flow_state import History
@@ -58,7 +59,8 @@ def _enough(run: SplitRun, tried: Mapping[bytes, Seam]) -> dict[bytes, OpenFlow]
         return {}
     histories = {key: _before(run.open_flows[key][0].history, len(seam.packets)) for key, seam in tried.items()}
     key_log = run.engine.key_log
-    engine = SplitEngine(histories, ports=run.ports, definitions=run.definitions, apis=frozenset(), key_log=key_log)
+    read = ReadOptions(run.read.ports, run.read.definitions, key_log=key_log)
+    engine = SplitEngine(histories, read=read, apis=frozenset())
     whole = joined(tried.values())
     engine.prime(SeamPackets(whole))
     states = engine.states(tried).by_flow()

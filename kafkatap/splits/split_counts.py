@@ -34,7 +34,7 @@ from .merged_connections import merged_connections
 
 if TYPE_CHECKING:
     from ..engine import Engine
-    from .task_rows import ReadOptions
+    from .run_options import RunOptions
 
 Name = TypeVar("Name")
 
@@ -90,7 +90,7 @@ class SplitCounts:
 class CountsOfSplit:
     """What the exchanges of a split add to a report, within the limit of names. `interval`: as of `ReportCounts`."""
 
-    def __init__(self, options: ReadOptions, engine: Engine, interval: int | None = None) -> None:
+    def __init__(self, options: RunOptions, engine: Engine, interval: int | None = None) -> None:
         self._engine = engine
         self._report = ReportCounts(
             by_topic=options.by_topic, interval=interval, by_connection=options.by_connection, fine=options.fine
@@ -117,11 +117,11 @@ class CountsOfSplit:
 class TotalCounts:
     """The sum of the counts of splits, which are added in their order. `names`: the meaning of the numbers in it."""
 
-    def __init__(self, options: ReadOptions, interval: int | None = None) -> None:
+    def __init__(self, options: RunOptions, interval: int | None = None) -> None:
         self.report = ReportCounts(by_topic=options.by_topic, interval=interval, fine=options.fine)
         self.connections = ConnectionCounts()
         self.names = NameTable()
-        self._limit = (options.limits or Limits()).names
+        self._limit = (options.read.limits or Limits()).names
         #: The counts of sections over facts, if wanted.
         self.sections = SectionCounts(options.sections, self._limit, self._other) if options.sections else None
         self._shared: list[Array] = []

@@ -27,6 +27,7 @@ from kafkatap.reassembly.recent_packets import COPY_NS
 from ..assembly import Assembled, Assembly
 from ..engine import programs_for
 from ..limits import Limits
+from ..read_options import AS_USUAL, ReadOptions
 from ..tls.hand_over import hand_overs
 from .datagrams import packet_of_segment
 from .flow_rows import FLOW_KEY, FLOW_ROW, fill_histories, fill_tls, flow_bytes, histories, renumber_strings
@@ -37,7 +38,6 @@ from .seams import Seam, cut_out, joined
 from .split_engine import NOTHING, Packets, counted, number_by_packet
 
 if TYPE_CHECKING:
-    from kafkatap.dissector.layouts.overlay import Definitions
     from kafkatap.reassembly.fragments import SavedDatagram
 
     from ..captures.capture_reader import CaptureReader
@@ -122,13 +122,13 @@ class _FlowEngine:
     connections and the names of topics. `light`, `counts_records`: as of `survey_split`."""
 
     def __init__(
-        self, ports: tuple[int, ...], definitions: Definitions | None, light: bool, limits: Limits,
+        self, read: ReadOptions, light: bool, limits: Limits,
         counts_records: bool,
     ) -> None:  # fmt: skip
         self.assembler = Assembler(keep_flows=True, bounds=limits.bounds())
         self._light, self._counts_records = light, counts_records
-        self._assembly = Assembly(self.assembler, ports)
-        summary, results, head = (programs_for(name, definitions) for name in ("summary", "results", "head"))
+        self._assembly = Assembly(self.assembler, read.ports)
+        summary, results, head = (programs_for(name, read.definitions) for name in ("summary", "results", "head"))
         self.dissector = Dissector(summary, results, None, apis=frozenset(), head=head, head_kept=_HEAD_KEPT)
         self.dissector.strings.limit(limits.names)
         self._tls = QuietPoints(self.assembler)
@@ -335,11 +335,9 @@ def _last_packets(rows: Array, blocks: Array) -> Array:
 def survey_split(
     split: int,
     reader: PackReader,
+    read: ReadOptions = AS_USUAL,
     *,
-    ports: tuple[int, ...] = (),
-    definitions: Definitions | None = None,
     light: bool = False,
-    limits: Limits | None = None,
     counts_records: bool = True,
 ) -> SplitSurvey:
     """Read a split, whose reader has no bases, to its end. Of a pack that is not in order only the times count.
@@ -348,7 +346,7 @@ def survey_split(
     missed, and what a connection shows late, so that the plan may need a correction. `counts_records`: follow TLS
     connections to the end even so, and count their records, by which later splits find the numbers of records.
     """
-    engine = _FlowEngine(ports, definitions, light, limits or Limits(), counts_records)
+    engine = _FlowEngine(read, light, read.limits or Limits(), counts_records)
     listeners = _NewListeners(engine.assembler)
     blocks = _BlockStarts(reader)
     while blocks.fill():

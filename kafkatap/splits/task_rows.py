@@ -7,13 +7,10 @@ split, and its result.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kafkatap.reports.questions.registry import counted_sections
-
-from ..selection import EVERYTHING, Selection
 from .located_split import LocatedSplit
 from .plan import Plan, SplitTask
 from .seam_reader import SeamReader
@@ -23,50 +20,11 @@ from .secrets import CaptureSecrets, captured_secrets
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkatap.dissector.layouts.overlay import Definitions
-
-    from ..limits import Limits
-    from ..tls.key_log import KeyLog
     from .checkpoint import Checkpoint
     from .survey import SplitSurvey
 
 #: The rows that tasks return.
 SCHEMA = "split int not null, result binary not null"
-
-
-@dataclass(frozen=True, slots=True)
-class ReadOptions:
-    """How captures are read. `records`: decode records too. `by_topic`, `by_connection`: count so for reports.
-    `selection`: the exchanges that become rows and counts; tasks need absolute times in it. `max_frame`, `limits`: as
-    of `Engine`; each process has the limits for itself. `wanted`: the sections of the report (None: the usual ones),
-    and `section_options`: what the user set for them. `fine`: as of `ReportCounts`. `key_log`: the secrets of TLS
-    connections to decrypt; tasks get only the lines that they need, beside their inputs.
-    `kept`: as `Context.options`. `input_bytes`: as of `counted_sections`; `TwoPasses.resolved` sets it."""
-
-    ports: tuple[int, ...] = ()
-    definitions: Definitions | None = None
-    records: bool = False
-    by_topic: bool = False
-    by_connection: bool = False
-    selection: Selection = EVERYTHING
-    max_frame: int | None = None
-    limits: Limits | None = None
-    wanted: tuple[str, ...] | None = None
-    section_options: Mapping[str, Any] = field(default_factory=dict)
-    fine: bool = False
-    key_log: KeyLog | None = field(default=None, repr=False)
-    kept: tuple[tuple[str, str], ...] = ()
-    input_bytes: int | None = None
-
-    @property
-    def late(self) -> int | None:
-        """As of `Engine`."""
-        return self.section_options.get("late")
-
-    @property
-    def sections(self) -> tuple[str, ...]:
-        """The sections whose counts the report needs."""
-        return counted_sections(self.wanted, self.input_bytes)
 
 
 @dataclass(frozen=True, slots=True)

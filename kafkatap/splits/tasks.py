@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from ..captures.pack_reader import PackReader
     from ..parquet.row_groups import RowGroup
     from .checkpoint import OpenFlow
+    from .run_options import RunOptions
     from .survey import SplitSurvey
-    from .task_rows import DecodeInput, ReadOptions, SurveyInput
+from .task_rows import DecodeInput, SurveyInput
 
 Array = np.ndarray[Any, Any]
 #: Of the time for a byte, the part that its survey takes.
@@ -79,18 +80,17 @@ class SplitResult:
 class SurveyTask:
     """Surveys a split. `light`, `counts_records`: as of `survey_split`."""
 
-    options: ReadOptions
+    options: RunOptions
     light: bool = False
     counts_records: bool = True
     name: ClassVar[str] = "survey"
 
     def __call__(self, mine: SurveyInput, place: Place = HERE) -> SplitSurvey:
-        reader, options = mine.source.open(), self.options
+        reader = mine.source.open()
         try:
             found = survey_split(
-                mine.split, reader, ports=options.ports, definitions=options.definitions, light=self.light,
-                limits=options.limits, counts_records=self.counts_records,
-            )  # fmt: skip
+                mine.split, reader, self.options.read, light=self.light, counts_records=self.counts_records
+            )
         finally:
             reader.close()
         place.progress(int(SURVEY_PART * mine.source.length))
@@ -102,7 +102,7 @@ class DecodeTask:
     """Decodes a split. `options`: with absolute times and without a key log. `key_lines`: as of `needed_lines`.
     `counting`: count for reports, `interval` as of `ReportCounts`. `sink`: gets the rows of all tables."""
 
-    options: ReadOptions
+    options: RunOptions
     topic_names: Mapping[bytes, bytes]
     key_lines: bytes | None = field(default=None, repr=False)
     counting: bool = False
@@ -151,15 +151,13 @@ class _Split:
             from kafkatap.dissector.programs.loading import load_programs
             from kafkatap.dissector.records.record_inspector import RecordCollector
 
-            self._collector = RecordCollector(load_programs("records", options.definitions))
+            self._collector = RecordCollector(load_programs("records", options.read.definitions))
         inspectors = needed.inspectors if self._collector is None else (self._collector, *needed.inspectors)
         self._run = SplitRun(
-            mine.task, mine.seams, task.topic_names,
+            mine.task, mine.seams, task.topic_names, options.read._replace(key_log=key_log_of(task.key_lines)),
             all_results=with_rows or options.by_topic or needed.all_results, inspectors=inspectors,
-            ports=options.ports, definitions=options.definitions,
             apis=needed.apis if with_rows or task.counting else frozenset(),
-            problems=with_rows or needed.problems, max_frame=options.max_frame, limits=options.limits,
-            secrets=mine.secrets, key_log=key_log_of(task.key_lines), late=options.late,
+            problems=with_rows or needed.problems, secrets=mine.secrets,
             **needs_of(options.sections if task.counting else ())._asdict(),
         )  # fmt: skip
         self._counted = CountsOfSplit(options, self._run.engine, task.interval) if task.counting else None

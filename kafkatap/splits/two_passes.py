@@ -20,10 +20,11 @@ from .decode import Ledger, Outcome, sum_ledgers
 from .located_split import LocatedSplit
 from .plan import Corrections, Plan, make_plan
 from .proof import prove
+from .run_options import RunOptions
 from .secrets import needed_lines
 from .split_counts import SplitCounts, TotalCounts
 from .surveys import Surveys
-from .task_rows import DecodeInput, ReadOptions, SurveyInput, decode_inputs
+from .task_rows import DecodeInput, SurveyInput, decode_inputs
 from .tasks import DecodeTask, SplitResult, SurveyTask
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class TwoPasses:
     a stream. It has the method `_choose_size`, and may have `_check` and `_check_plan`.
     """
 
-    options: ReadOptions
+    options: RunOptions
     executor: Executor
     begin: Begin
     checkpoint: Checkpoint | None
@@ -72,7 +73,7 @@ class TwoPasses:
         """Raise an exception if splits cannot be decoded by a plan."""
 
     def _survey_task(self) -> SurveyTask:
-        return SurveyTask(replace(self.options, key_log=None))
+        return SurveyTask(self.options.for_tasks)
 
     def _cut(self) -> Surveys:
         """The splits, not surveyed yet."""
@@ -110,7 +111,7 @@ class TwoPasses:
         return self._surveyed.files(self.checkpoint.packets if self.checkpoint is not None else 0)
 
     @property
-    def resolved(self) -> ReadOptions:
+    def resolved(self) -> RunOptions:
         """The options with absolute times, and the size of the input. Relative times count from the first packet of all
         captures."""
         options = self.options
@@ -130,7 +131,7 @@ class TwoPasses:
 
     def _lacking_secrets(self, results: Mapping[int, SplitResult]) -> set[int]:
         """The splits that looked for secrets which the key log has, but which were not among its lines for them."""
-        key_log = self.options.key_log
+        key_log = self.options.read.key_log
         if key_log is None:
             return set()
         seen = {random for survey in self._surveyed.surveys for random in survey.client_randoms} | self.late_randoms
@@ -154,16 +155,16 @@ class TwoPasses:
         surveys = self._surveyed
         return make_plan(surveys.surveys, surveys.file_numbers, corrections, self.checkpoint, self.keep_open)
 
-    def decode_task(self, plan: Plan, options: ReadOptions, **purpose: Any) -> DecodeTask:
+    def decode_task(self, plan: Plan, options: RunOptions, **purpose: Any) -> DecodeTask:
         """The task that decodes splits of a plan. `options`: `resolved`; `purpose`: other fields of the task."""
-        lines = needed_lines(options.key_log, self.surveys.surveys, self._open_randoms | self.late_randoms)
-        return DecodeTask(replace(options, key_log=None), plan.topic_names, lines, **purpose)
+        lines = needed_lines(options.read.key_log, self.surveys.surveys, self._open_randoms | self.late_randoms)
+        return DecodeTask(options.for_tasks, plan.topic_names, lines, **purpose)
 
     def decode_inputs(self, plan: Plan, splits: Container[int]) -> list[DecodeInput]:
         """The inputs of that task."""
         return list(decode_inputs(plan, splits, self.places, self.checkpoint, self.surveys.surveys))
 
-    def prove(self, options: ReadOptions, needs_names: bool = True, **purpose: Any) -> Proved:
+    def prove(self, options: RunOptions, needs_names: bool = True, **purpose: Any) -> Proved:
         """Decode until all claims of the plan hold. Splits that no correction touches are decoded once.
 
         `options`: `resolved`. `needs_names`: as of `proof.prove`. `purpose`: fields of the `DecodeTask`.
@@ -213,9 +214,7 @@ class Proved:
                 found.setdefault(capture or latest, []).append(ledger)
         return {capture: sum_ledgers(ledgers) for capture, ledgers in found.items()}
 
-    def total(
-        self, options: ReadOptions, interval: int | None = None, before: SplitCounts | None = None
-    ) -> TotalCounts:
+    def total(self, options: RunOptions, interval: int | None = None, before: SplitCounts | None = None) -> TotalCounts:
         """The sum of all counts. The connections that splits share have not ended. `before`: of earlier splits."""
         total = TotalCounts(options, interval)
         for counts in (before, *(result.counts for result in self.results)):
@@ -265,7 +264,7 @@ def context_of(
     )
 
 
-def report_of(total: TotalCounts, context: Context, options: ReadOptions, by: str = "api") -> Report:
+def report_of(total: TotalCounts, context: Context, options: RunOptions, by: str = "api") -> Report:
     """The report of all counts. `context`: as of `context_of`; `by`: as of `build_report`."""
     return build_report(
         total.report, report_context(total, context, options), by=by, selected=options.selection.text,
@@ -273,10 +272,10 @@ def report_of(total: TotalCounts, context: Context, options: ReadOptions, by: st
     )  # fmt: skip
 
 
-def report_context(total: TotalCounts, context: Context, options: ReadOptions) -> Context:
+def report_context(total: TotalCounts, context: Context, options: RunOptions) -> Context:
     """A context with the names and connections of all counts."""
     names = total.names
     return context._replace(
         strings=names.strings, addresses=names.addresses, topic_names=names.topic_names, counted=total.connections,
-        known_versions=load_programs("summary", options.definitions).known_versions, options=options.kept,
+        known_versions=load_programs("summary", options.read.definitions).known_versions, options=options.kept,
     )  # fmt: skip

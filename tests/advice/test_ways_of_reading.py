@@ -8,7 +8,7 @@ import pytest
 
 from kafkatap.reports.questions import section_counts
 from kafkatap.splits.local_report import count_with_jobs
-from kafkatap.splits.task_rows import ReadOptions
+from kafkatap.splits.run_options import RunOptions
 from tests.splits.test_jobs import unpacked
 from tests.splits.test_sections import as_json
 from tests.support.section_runs import section_tables
@@ -17,7 +17,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "samples" / "advice"
 
 
 def read(path: Path, parts: int) -> list[str]:
-    reading = ReadOptions(wanted=("advice",))
+    reading = RunOptions(wanted=("advice",))
     size = -(-path.stat().st_size // parts)
     found = count_with_jobs([str(path)], parts, reading, split_size=size)
     assert found.sections is not None

@@ -349,13 +349,13 @@ def test_long_arrays_are_cut(run: Run, tmp_path: Path) -> None:
 
 def frames_of(path: Path) -> list[bytes]:
     """The frames of a capture of one message a segment, in order of time."""
-    from kafkatap.engine import Engine
     from kafkatap.passes.message_collector import MessageCollector
     from kafkatap.passes.message_index import index_messages
     from kafkatap.passes.messages import read_messages
+    from kafkatap.read_options import AS_USUAL
 
-    index = index_messages([str(path)], Engine)
-    return [m.frame for m in read_messages(index, Engine, MessageCollector(index.ids, True, None))]
+    index = index_messages([str(path)])
+    return [m.frame for m in read_messages(index, AS_USUAL, MessageCollector(index.ids, True, None))]
 
 
 TREE_LINE = re.compile(r"  +(\d+) +(\d+)  ( *)\S")

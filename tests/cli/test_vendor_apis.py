@@ -13,10 +13,11 @@ from kafkatap import analyze
 from kafkatap.dissector.layouts import catalog
 from kafkatap.dissector.layouts.catalog import load_messages
 from kafkatap.engine import Engine, open_definitions
+from kafkatap.read_options import ReadOptions
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.run import Run
 from kafkatap.splits.local_report import count_with_jobs
-from kafkatap.splits.task_rows import ReadOptions
+from kafkatap.splits.run_options import RunOptions
 from tests.splits.test_jobs import as_json
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import TcpConversation, encode, request_frame, response_frame
@@ -156,13 +157,13 @@ def test_splits_of_a_capture_make_the_same_report(tmp_path: Path, definitions: P
     path = tmp_path / "vendor.pcap"
     path.write_bytes(pcap_bytes(encode(segments)))
     known = open_definitions(definitions) if named else None
-    engine = Engine(definitions=known, tables=False)
+    engine = Engine(ReadOptions(definitions=known), tables=False)
     run, whole = Run([str(path)], engine), ReportCounts()
     for batch in run.batches():
         whole.add(batch)
     wanted = as_json(whole, run.context(), "version").splitlines()
     for size in (700, 1_900, 4_100):
-        found = count_with_jobs([str(path)], 2, ReadOptions(definitions=known), split_size=size)
+        found = count_with_jobs([str(path)], 2, RunOptions(ReadOptions(definitions=known)), split_size=size)
         assert as_json(found.counts, found.context, "version").splitlines() == wanted, size
 
 

@@ -93,7 +93,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def batches_of(path: Path) -> list[tuple[Engine, Batch]]:
-    engine = Engine(True, facts=(BATCH, FETCHED_BATCH))
+    engine = Engine(all_results=True, facts=(BATCH, FETCHED_BATCH))
     return [(engine, batch) for batch in Run([str(path)], engine).batches() if isinstance(batch, Batch)]
 
 

@@ -184,7 +184,7 @@ def test_each_kind_names_fields_that_exist() -> None:
 
 def test_batches_add_up_to_the_records_of_results() -> None:
     """Records of Produce requests by their batches, and by the engine's results."""
-    engine = Engine(True, facts=(BATCH, BATCH_SAMPLE))
+    engine = Engine(all_results=True, facts=(BATCH, BATCH_SAMPLE))
     records = bytes_ = of_results = bytes_of_results = samples = 0
     for batch in Run([str(ROOT / "samples/apache-4.3.pcap.zst")], engine).batches():
         assert isinstance(batch, Batch)
@@ -238,7 +238,7 @@ def test_cut_batches_are_not_sampled(tmp_path: Path) -> None:
     packets = packets_of(cut(numbered(read_capture(ROOT / "samples/apache-4.3.pcap.zst").packets), 400))
     path = write_capture(tmp_path / "cut.pcap", pcap_bytes(packets))
     samples = 0
-    for batch in Run([str(path)], Engine(True, facts=(BATCH, BATCH_SAMPLE))).batches():
+    for batch in Run([str(path)], Engine(all_results=True, facts=(BATCH, BATCH_SAMPLE))).batches():
         assert isinstance(batch, Batch)
         assert batch.facts is not None
         sampled = batch.facts[batch.facts["kind"] == BATCH_SAMPLE]
@@ -256,7 +256,7 @@ def test_items_of_arrays_have_room(tmp_path: Path) -> None:
     talk.respond(talk.request(FIND_COORDINATOR, 4, 2, CoordinatorKeys=keys))
     path = write_capture(tmp_path / "keys.pcap", pcap_bytes(encode(talk.tcp.segments)))
     kind = NUMBER_OF["find coordinator key"]
-    engine = Engine(True, facts=(kind,))
+    engine = Engine(all_results=True, facts=(kind,))
     rows = facts_of(engine, (batch for batch in Run([str(path)], engine).batches() if isinstance(batch, Batch)))
     found = [row[0] for key, of_kind in rows.items() if key[1] == kind for row in of_kind]
     assert found == [key.encode() for key in keys]

@@ -93,7 +93,7 @@ def damaged_fetches() -> KafkaTalk:
 
 def exchanges(path: Path, apis: frozenset[int] | None, all_results: bool) -> tuple[Any, Any]:
     """The rows of exchanges and results. Strings have equal numbers in two runs with equal strings."""
-    engine = Engine(all_results, apis=apis)
+    engine = Engine(all_results=all_results, apis=apis)
     batches = list(Run([str(path)], engine).batches())
     rows, results = (np.concatenate([getattr(b, name) for b in batches]) for name in ("exchanges", "results"))
     texts = [b"" if text is None else text for text in engine.strings]

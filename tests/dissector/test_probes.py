@@ -59,7 +59,7 @@ def values_at(value: Any, path: str) -> Iterator[Any]:
 def ran(path: Path, *inspectors: Inspector, all_results: bool = False, apis: frozenset[int] | None = None) -> Any:
     """Marks by exchange number."""
     marks: dict[int, int] = {}
-    for batch in Run([str(path)], Engine(all_results, inspectors=inspectors, apis=apis)).batches():
+    for batch in Run([str(path)], Engine(all_results=all_results, inspectors=inspectors, apis=apis)).batches():
         assert isinstance(batch, Batch)
         assert batch.marks is not None
         marks.update(zip(batch.exchanges["exchange"].tolist(), batch.marks.tolist(), strict=True))

@@ -16,10 +16,10 @@ from kafkatap.dissector.tree import node as n
 from kafkatap.dissector.tree.node import Node, walk
 from kafkatap.dissector.tree.record_nodes import RecordViewer
 from kafkatap.dissector.tree.view import Viewer
-from kafkatap.engine import Engine
 from kafkatap.passes.message_collector import MessageCollector
 from kafkatap.passes.message_index import index_messages
 from kafkatap.passes.messages import read_messages
+from kafkatap.read_options import AS_USUAL
 from tests.dissector.view_support import find
 from tests.support.records import GZIP, NONE, Record, batch, message_set
 
@@ -29,10 +29,10 @@ Told = tuple[int | None, bytes | None, bytes | None, int]
 @pytest.mark.parametrize("name", ["apache-4.3", "apache-2.8", "apache-0.10.2", "apache-0.8.2"])
 def test_nodes_hold_the_records_of_the_table(samples: Path, name: str) -> None:
     path = str(samples / f"{name}.pcap.zst")
-    index = index_messages([path], Engine)
+    index = index_messages([path])
     viewer = Viewer(records=RecordViewer(load_programs("records")))
     told: Counter[Told] = Counter()
-    for message in read_messages(index, Engine, MessageCollector(index.ids, with_frames=True)):
+    for message in read_messages(index, AS_USUAL, MessageCollector(index.ids, with_frames=True)):
         if message.api_key not in (0, 1):
             continue
         direction = RESPONSE if message.is_response else REQUEST

@@ -31,7 +31,13 @@ def captured(path: Path, out: Path, only: str | None = None, **choice: object) -
     source = FileSource(str(path), STEP)
     selection = Selection.of(filter=only)
     needed = selection.engine_options
-    engine = Engine(needed.all_results, (), needed.inspectors, assembler=Assembler(), tables=False, problems=False)
+    engine = Engine(
+        all_results=needed.all_results,
+        inspectors=needed.inspectors,
+        assembler=Assembler(),
+        tables=False,
+        problems=False,
+    )
     pipe = PacketPipe(str(out), lambda: False)
     given = Choice(selection, EVERYTHING)._replace(**choice)
     capture = KafkaCapture(source, engine, pipe, {ETHERNET: "file"}, given, clock=lambda: source.now / 1e9)

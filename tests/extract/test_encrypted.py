@@ -15,6 +15,7 @@ import pytest
 import kafkatap
 from kafkatap.__main__ import main
 from kafkatap.extract import Summary
+from kafkatap.read_options import ReadOptions
 from kafkatap.reassembly.pcapng_blocks import decryption_secrets
 from kafkatap.tls.key_log import KeyLog
 from tests.cli.running import kafkatap as run
@@ -61,7 +62,7 @@ def rows(captures: Path, **options: Any) -> dict[int, dict[str, Any]]:
 
 
 def extract_encrypted(tls: TlsCaptures, output: Path, filter: str | None, **options: Any) -> Summary:
-    return extracted(tls.capture, output, filter, engine_options={"key_log": KeyLog([str(tls.key_log)])}, **options)
+    return extracted(tls.capture, output, filter, read=ReadOptions(key_log=KeyLog([str(tls.key_log)])), **options)
 
 
 @pytest.mark.parametrize("filter", FILTERS)

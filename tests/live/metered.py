@@ -22,7 +22,7 @@ class Metered:
         self.metrics = metrics or Metrics()
         self.source = FileSource(str(path))
         self.monitor = Monitor(
-            self.source, Engine(True), sinks=[self.metrics], limits=limits, clock=self.source.clock,
+            self.source, Engine(all_results=True), sinks=[self.metrics], limits=limits, clock=self.source.clock,
             governor=Governor(None),
         )  # fmt: skip
 

@@ -49,7 +49,7 @@ def main(path: str, speed: float, utc: bool) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     store.prepare()
     recent, source = Recent(), Played(path, step_of(speed))
-    monitor = Monitor(source, Engine(True), sinks=[recent], governor=Governor(None), clock=source.clock)
+    monitor = Monitor(source, Engine(all_results=True), sinks=[recent], governor=Governor(None), clock=source.clock)
 
     def work() -> None:
         try:

@@ -42,7 +42,7 @@ class Counted:
 
 @cache
 def counted(path: Path) -> Counted:
-    engine = Engine(True)
+    engine = Engine(all_results=True)
     counts = ReportCounts(by_topic=True)
     parts, results = [], []
     for batch in Run([str(path)], engine).batches():

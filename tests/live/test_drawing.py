@@ -53,7 +53,7 @@ STATUS = Status(
 @cache
 def live() -> Live:
     recent, source = Recent(), FileSource(str(SAMPLE))
-    monitor = Monitor(source, Engine(True), sinks=[recent], clock=source.clock)
+    monitor = Monitor(source, Engine(all_results=True), sinks=[recent], clock=source.clock)
     monitor.run(lambda: source.over)
     return Live(monitor, recent)
 
@@ -166,7 +166,7 @@ def test_why_there_are_no_rows() -> None:
 def test_held_still_all_of_it_stays() -> None:
     """Also the windows, names and exchanges that were not on the screen."""
     recent, source = Recent(), FileSource(str(SAMPLE))
-    monitor = Monitor(source, Engine(True), sinks=[recent], clock=source.clock)
+    monitor = Monitor(source, Engine(all_results=True), sinks=[recent], clock=source.clock)
     monitor.run(lambda: source.taken > 4000)
     look = Live(monitor, recent)
 

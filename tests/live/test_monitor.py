@@ -17,6 +17,7 @@ from kafkatap.live.governor import CALM, FULL, HEADERS, LEAN, PAUSED, Governor
 from kafkatap.live.memory_limits import MemoryLimits, fold_small_rows
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.thread_priority import Priority
+from kafkatap.read_options import ReadOptions
 from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting import tally
@@ -34,13 +35,13 @@ WANTED = ("latency", "throttle", "errors", "clients", "timeline")
 
 def watched(path: Path, limits: MemoryLimits | None = None, step: int = SECOND // 10) -> tuple[Monitor, FileSource]:
     source = FileSource(str(path), step)
-    monitor = Monitor(source, Engine(True), limits=limits, clock=source.clock, governor=Governor(None))
+    monitor = Monitor(source, Engine(all_results=True), limits=limits, clock=source.clock, governor=Governor(None))
     monitor.run(lambda: source.over)
     return monitor, source
 
 
 def reported(path: Path, by: str) -> tuple[Report, Context]:
-    engine = Engine(True)
+    engine = Engine(all_results=True)
     counts = ReportCounts(by_topic=True)
     run = Run([str(path)], engine)
     for batch in run.batches():
@@ -88,7 +89,7 @@ def test_small_rows_are_added_up(path: Path) -> None:
 def test_windows_are_the_last_seconds() -> None:
     path = SAMPLES[0]
     source = FileSource(str(path))
-    monitor = Monitor(source, Engine(True), clock=source.clock, governor=Governor(None))
+    monitor = Monitor(source, Engine(all_results=True), clock=source.clock, governor=Governor(None))
     while not source.over:
         source.wait(0.1)
         monitor.step()
@@ -102,7 +103,7 @@ def test_windows_are_the_last_seconds() -> None:
 
 def test_a_reset_starts_anew() -> None:
     source = FileSource(str(SAMPLES[0]))
-    monitor = Monitor(source, Engine(True), clock=source.clock, governor=Governor(None))
+    monitor = Monitor(source, Engine(all_results=True), clock=source.clock, governor=Governor(None))
     before = 0
     while not source.over:
         source.wait(0.1)
@@ -189,7 +190,7 @@ class Raised(Priority):
 
 def test_what_waits_in_the_buffer_leads_to_less_detail() -> None:
     source = FileSource(str(SAMPLES[0]))
-    monitor = Monitor(source, Engine(True), clock=source.clock, governor=Busy(1.0))
+    monitor = Monitor(source, Engine(all_results=True), clock=source.clock, governor=Busy(1.0))
     for backlog, level in ((0.1, FULL), (0.3, LEAN), (0.34, LEAN), (0.1, LEAN), (0.3, HEADERS), (1.0, HEADERS)):
         source.backlog = backlog
         source.wait(0.1)
@@ -254,7 +255,7 @@ def test_headers_only_loses_no_exchange() -> None:
         source = FileSource(str(SAMPLES[0]))
         governor = Governor(None)
         governor.level = governor.lowest = level
-        monitor = Monitor(source, Engine(level == FULL), clock=source.clock, governor=governor)
+        monitor = Monitor(source, Engine(all_results=level == FULL), clock=source.clock, governor=governor)
         monitor._apply_level()
         monitor.run(lambda source=source: source.over)
         tables[level] = monitor
@@ -291,7 +292,7 @@ def test_drops_alone_go_no_further_than_headers() -> None:
 def test_headers_only_is_a_level_to_start_at() -> None:
     governor = Governor(0.33, headers_only=True)
     source = FileSource(str(SAMPLES[0]))
-    monitor = Monitor(source, Engine(False), clock=source.clock, governor=governor)
+    monitor = Monitor(source, Engine(all_results=False), clock=source.clock, governor=governor)
     assert monitor.status.level == HEADERS
     for second in range(100):
         governor.judge((second + 1) * SECOND, 0.01, 0)
@@ -302,7 +303,7 @@ def test_headers_only_is_a_level_to_start_at() -> None:
 
 def test_without_topics_results_are_only_errors() -> None:
     source = FileSource(str(SAMPLES[0]))
-    monitor = Monitor(source, Engine(False), clock=source.clock, governor=Governor(None, topics=False))
+    monitor = Monitor(source, Engine(all_results=False), clock=source.clock, governor=Governor(None, topics=False))
     monitor.run(lambda: source.over)
     wanted, _ = reported(SAMPLES[0], "api")
     made = build_report(monitor.windows.start, monitor.context(), by="api")
@@ -331,7 +332,7 @@ def test_requests_that_nothing_answers_are_given_up() -> None:
     _, context = reported(SAMPLES[0], "api")
     source = OneWay(str(SAMPLES[0]), set(context.connections["broker_port"].tolist()))
     limits = MemoryLimits(patience=3 * SECOND)
-    monitor = Monitor(source, Engine(True), clock=source.clock, governor=Governor(None), limits=limits)
+    monitor = Monitor(source, Engine(all_results=True), clock=source.clock, governor=Governor(None), limits=limits)
     most = 0
     while not source.over:
         source.wait(0.1)
@@ -350,7 +351,7 @@ def test_requests_that_nothing_answers_are_given_up() -> None:
 
 def test_the_encrypted_share_is_known_before_connections_end() -> None:
     source = FileSource("samples/apache-4.3.pcap.zst")
-    monitor = Monitor(source, Engine(True), clock=source.clock, governor=Governor(None))
+    monitor = Monitor(source, Engine(all_results=True), clock=source.clock, governor=Governor(None))
     while not source.over:
         source.wait(0.1)
         monitor.step()
@@ -362,7 +363,7 @@ def test_the_encrypted_share_is_known_before_connections_end() -> None:
 
 def test_the_decrypted_share_is_known_before_connections_end() -> None:
     source = FileSource("samples/tls/broker.pcap.zst")
-    engine = Engine(True, key_log=KeyLog(["samples/tls/broker.keys.log"]))
+    engine = Engine(ReadOptions(key_log=KeyLog(["samples/tls/broker.keys.log"])), all_results=True)
     monitor = Monitor(source, engine, clock=source.clock, governor=Governor(None))
     while not source.over:
         source.wait(0.1)

@@ -117,7 +117,7 @@ def test_pandas_has_the_run_as_a_column(samples: Path, tmp_path: Path) -> None:
 def test_a_file_ends_with_so_many_rows(samples: Path, tmp_path: Path) -> None:
     parquet = ParquetLog(tmp_path, rows=10_000)
     source = FileSource(str(samples / SAMPLE), 100 * SECOND)
-    engine = Engine(True)
+    engine = Engine(all_results=True)
     batches: list[Batch] = []
     for buffer, packets, count in source.blocks():
         batches += engine.take(buffer, packets, 0, count)
@@ -197,7 +197,7 @@ def hidden_while_stopped(child: subprocess.Popen[str], folder: Path) -> bool:
 
 def test_files_of_a_run_that_goes_on_are_left_alone(samples: Path, tmp_path: Path) -> None:
     first = ParquetLog(tmp_path)
-    source, engine = FileSource(str(samples / SAMPLE), 100 * SECOND), Engine(True)
+    source, engine = FileSource(str(samples / SAMPLE), 100 * SECOND), Engine(all_results=True)
     source.wait(0)
     for buffer, packets, count in source.blocks():
         for batch in engine.take(buffer, packets, 0, count):
@@ -215,7 +215,7 @@ def test_a_full_disk_is_told_once_and_later_files_are_whole(samples: Path, tmp_p
     told: list[str] = []
     parquet = ParquetLog(tmp_path, rotate=5 * SECOND, notify=told.append)
     source = FileSource(str(samples / SAMPLE))
-    engine = Engine(True)
+    engine = Engine(all_results=True)
     monitor = Monitor(source, engine, sinks=[parquet], clock=source.clock, governor=Governor(None))
     begin = source.now
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

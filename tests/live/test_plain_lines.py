@@ -45,7 +45,7 @@ def watched(
     path: Path, interval: int, utc: bool = True, step: int = SECOND // 10
 ) -> tuple[Monitor, list[dict[str, str]], Counted]:
     source, file, counted = FileSource(str(path), step), io.StringIO(), Counted()
-    monitor = Monitor(source, Engine(True), sinks=[counted], clock=source.clock, governor=Governor(None))
+    monitor = Monitor(source, Engine(all_results=True), sinks=[counted], clock=source.clock, governor=Governor(None))
     monitor.sinks.append(Plain(monitor, interval, file, utc))
     monitor.run(lambda: source.over)
     lines = file.getvalue().splitlines()
@@ -132,7 +132,7 @@ class Full(io.StringIO):
 
 def test_a_file_that_cannot_be_written_to_ends_the_run() -> None:
     source = FileSource(str(SAMPLES[0]))
-    monitor = Monitor(source, Engine(True), clock=source.clock, governor=Governor(None))
+    monitor = Monitor(source, Engine(all_results=True), clock=source.clock, governor=Governor(None))
     monitor.sinks.append(Plain(monitor, SECOND, Full()))
     with pytest.raises(OSError, match="No space left"):
         monitor.run(lambda: source.over)

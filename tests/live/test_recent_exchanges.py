@@ -34,7 +34,7 @@ EVERYTHING = 1 << 20
 
 
 def fed(path: Path, capacity: int) -> tuple[Recent, Engine, list[Batch]]:
-    recent, engine = Recent(capacity), Engine(True)
+    recent, engine = Recent(capacity), Engine(all_results=True)
     batches = []
     for batch in Run([str(path)], engine).batches():
         recent.add_batch(batch, engine)
@@ -150,7 +150,7 @@ def test_names_outlive_their_numbers(path: Path) -> None:
     for limits in (None, MemoryLimits(strings=1, text=1, addresses=1)):
         recent, source = Recent(), FileSource(str(path), SECOND // 20)
         monitor = Monitor(
-            source, Engine(True), sinks=[recent], limits=limits, clock=source.clock, governor=Governor(None)
+            source, Engine(all_results=True), sinks=[recent], limits=limits, clock=source.clock, governor=Governor(None)
         )
         monitor.run(lambda source=source: source.over)
         told.append(recent)

@@ -76,7 +76,7 @@ def play(
 def expected() -> Callable[..., list[str]]:
     """What is on the screen once the whole capture was played, as lines of the middle."""
     recent, source = Recent(), FileSource(str(SAMPLE), step_of(FAST))
-    monitor = Monitor(source, Engine(True), sinks=[recent], clock=source.clock, governor=Governor(None))
+    monitor = Monitor(source, Engine(all_results=True), sinks=[recent], clock=source.clock, governor=Governor(None))
     while not source.over:
         source.wait(0)
         monitor.step()

@@ -53,7 +53,7 @@ def test_a_monitor_has_the_sections_of_a_report(
     path = tmp_path / "capture.pcap"
     path.write_bytes(read_bytes(samples / f"{name}.pcap.zst"))
     source = FileSource(str(path))
-    engine = Engine(True, **needs_of(WANTED)._asdict())
+    engine = Engine(all_results=True, **needs_of(WANTED)._asdict())
     monitor = Monitor(source, engine, limits=limits, clock=source.clock, sections=WANTED)
     monitor.run(lambda: source.over)
     assert monitor.sections is not None

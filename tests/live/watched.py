@@ -68,7 +68,7 @@ class Seen:
         self.source = FileSource(str(path))
         self.metrics = Metrics()
         self.monitor = Monitor(
-            self.source, Engine(True), selection=selection, sinks=[self.metrics], clock=self.source.clock,
+            self.source, Engine(all_results=True), selection=selection, sinks=[self.metrics], clock=self.source.clock,
             governor=Governor(None),
         )  # fmt: skip
 

@@ -19,7 +19,7 @@ from kafkatap.reports.questions.section_counts import SectionCounts
 from kafkatap.run import Run
 from kafkatap.selection import EVERYTHING
 from kafkatap.splits.local_report import count_with_jobs
-from kafkatap.splits.task_rows import ReadOptions
+from kafkatap.splits.run_options import RunOptions
 from tests.splits.test_jobs import unpacked
 from tests.support.captures import Packet, pcap_bytes, read_capture, write_capture
 from tests.support.segments import way_of
@@ -156,7 +156,7 @@ def test_blocks_change_nothing(name: str, block_size: int) -> None:
 @pytest.mark.parametrize("name", ["tcp", "storms", "throttle"])
 def test_splits_change_nothing(name: str, processes: int, tmp_path: Path) -> None:
     path = unpacked(QUESTIONS, name, tmp_path)
-    reading = ReadOptions(wanted=("connections",))
+    reading = RunOptions(wanted=("connections",))
     found = count_with_jobs([str(path)], 2, reading, split_size=-(-path.stat().st_size // processes))
     report = build_report(found.counts, found.context, sections=("connections",), over_facts=found.sections)
     one = read(QUESTIONS / f"{name}.pcap.zst").report

@@ -18,7 +18,7 @@ from kafkatap.reports.questions import registry
 from kafkatap.reports.questions.registry import SMALL_INPUT, counted_sections, load_sections
 from kafkatap.reports.rendering.first_lines import first_lines
 from kafkatap.reports.rendering.json_report import write_json
-from kafkatap.splits.task_rows import ReadOptions
+from kafkatap.splits.run_options import RunOptions
 from tests.cli.running import environment
 from tests.splits.test_jobs import unpacked
 
@@ -89,7 +89,7 @@ def test_the_decision_is_the_same_for_any_way_of_reading() -> None:
         for wanted in (None, ("summary", "latency")):
             names = {section.name for section in load_sections(counted_sections(wanted, size))}
             assert names == {"events", "advice"} | ({"advice-on-request", "group-reading"} if is_read else set())
-            assert ReadOptions(wanted=wanted, input_bytes=size).sections == counted_sections(wanted, size)
+            assert RunOptions(wanted=wanted, input_bytes=size).sections == counted_sections(wanted, size)
         assert counted_sections(("latency",), size) == ("latency",)
 
 

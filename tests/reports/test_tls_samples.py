@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kafkatap.engine import Engine
+from kafkatap.read_options import ReadOptions
 from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import ReportCounts
@@ -20,9 +21,8 @@ from kafkatap.reports.rendering.json_report import report_object
 from kafkatap.reports.tables import connections_table
 from kafkatap.reports.tls_names import alert_name
 from kafkatap.run import Run
-from kafkatap.selection import EVERYTHING
 from kafkatap.splits.local_report import count_with_jobs
-from kafkatap.splits.task_rows import ReadOptions
+from kafkatap.splits.run_options import RunOptions
 from kafkatap.tls.key_log import KeyLog
 from tests.splits.test_jobs import unpacked
 
@@ -39,7 +39,7 @@ def keys(recordings: Path, name: str, is_given: bool = True) -> KeyLog | None:
 
 
 def report(path: Path, key_log: KeyLog | None, tables: bool = False) -> tuple[Report, Context]:
-    engine = Engine(tables=tables, key_log=key_log, measures=True)
+    engine = Engine(ReadOptions(key_log=key_log), tables=tables, measures=True)
     run, counts = Run([str(path)], engine), ReportCounts()
     sections = SectionCounts(("tls", "connections"), engine.limits.names, lambda: engine.dissector.strings.other)
     engine.on_connections(sections.add_connections)
@@ -80,7 +80,7 @@ def test_any_number_of_processes(recordings: Path, tmp_path: Path, name: str, ha
     key_log = keys(recordings, name, has_keys)
     objects = []
     for processes in (1, 2, 4):
-        reading = ReadOptions(selection=EVERYTHING, wanted=WANTED, key_log=key_log)
+        reading = RunOptions(ReadOptions(key_log=key_log), wanted=WANTED)
         size = -(-os.path.getsize(path) // processes)
         found = count_with_jobs([str(path)], processes, reading, split_size=size)
         made = build_report(found.counts, found.context, sections=WANTED, over_facts=found.sections)

@@ -22,6 +22,7 @@ import tests.wire.harness  # noqa: F401  (engines share what is read of programs
 from kafkatap import analyze
 from kafkatap.captures.packs import Pack
 from kafkatap.captures.splits import Split
+from kafkatap.read_options import ReadOptions
 from kafkatap.reports.tables import TABLES, arrow_schema, connections_table, files_table, ledger_table
 from kafkatap.selection import EVERYTHING, Selection
 from kafkatap.spark.captures import notes_of
@@ -30,9 +31,10 @@ from kafkatap.splits.decode import Ledger
 from kafkatap.splits.executor import HERE, InProcess, Place
 from kafkatap.splits.located_split import LocatedSplit
 from kafkatap.splits.plan import Corrections, Plan
+from kafkatap.splits.run_options import RunOptions
 from kafkatap.splits.survey import SplitSurvey
 from kafkatap.splits.surveys import Surveys
-from kafkatap.splits.task_rows import ReadOptions, dump, load
+from kafkatap.splits.task_rows import dump, load
 from kafkatap.splits.two_passes import TwoPasses, quiet, report_context
 from kafkatap.tls.key_log import KeyLog
 from tests.support.captures import PcapRecords
@@ -170,7 +172,7 @@ class _Joining(TwoPasses):
     files = ()
 
     def __init__(
-        self, splits: Sequence[Split | Pack], options: ReadOptions, split_size: int, watch: Callable[[set[int]], None]
+        self, splits: Sequence[Split | Pack], options: RunOptions, split_size: int, watch: Callable[[set[int]], None]
     ) -> None:
         self.options, self.executor = options, _Pickling(watch)
         self.found = Surveys([LocatedSplit(_pack(split)) for split in splits], split_size)
@@ -204,7 +206,7 @@ def join(
     """Splits' tables, joined. `tamper` may spoil the surveys before they are planned by; `begin`: bytes that
     splits are to begin at first, instead of those where a record was searched and found. `watch` gets the splits that
     are decoded, in each round."""
-    joining = _Joining(splits, ReadOptions(ports, records=records, key_log=key_log), split_size, watch)
+    joining = _Joining(splits, RunOptions(ReadOptions(ports, key_log=key_log), records), split_size, watch)
     for i, place in (begin or {}).items():
         joining.found.places[i] = replace(joining.found.places[i], exact=place)
     surveys = joining.surveys.surveys

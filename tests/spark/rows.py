@@ -92,11 +92,9 @@ def write_run(publication: Publication, captures: Mapping[int, Sequence[int]], t
     return written
 
 
-def run(
-    out: Path | str, captures: Mapping[int, Sequence[int]], tag: int = 0, format: str = "delta", **options: Any
-) -> Published:
+def run(out: Path | str, captures: Mapping[int, Sequence[int]], tag: int = 0, **options: Any) -> Published:
     """A whole run over captures: the hours in which each has exchanges."""
-    with open_publication(str(out), format) as publication:
+    with open_publication(str(out)) as publication:
         return publication.publish(write_run(publication, captures, tag), TABLES_MADE, captures, **options)
 
 

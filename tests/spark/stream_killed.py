@@ -9,7 +9,7 @@ from typing import Any
 
 from kafkatap.spark import stream
 from kafkatap.spark.cluster.session import open_session
-from kafkatap.splits.task_rows import ReadOptions
+from kafkatap.splits.run_options import RunOptions
 from tests.support.spark_clusters import SHORT_LIVED
 
 
@@ -25,7 +25,7 @@ def main(folder: str, out: str, checkpoint: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     stream._publish = last
-    options = stream.StreamOptions(out, checkpoint, split_size=250_000, reading=ReadOptions(records=True))
+    options = stream.StreamOptions(out, checkpoint, split_size=250_000, reading=RunOptions(records=True))
     session = open_session("local[2]", name="killed", config={"spark.driver.extraJavaOptions": SHORT_LIVED})
     query = stream.start_stream(session, folder, options, quiet=0, files=2)
     query.processAllAvailable()

@@ -184,7 +184,6 @@ def test_a_master_that_is_none(java: None, tmp_path: Path) -> None:
         ((), "CAPTURES are missing (only --compact needs none)"),
         ((SAMPLE, "--compact"), "--compact changes the tables in --out and reads no captures"),
         (("--compact",), "out: there are no Delta tables"),
-        ((SAMPLE, "--format", "parquet", "--checkpoint", "c"), "--checkpoint needs Delta tables (--format delta)"),
     ],
 )
 def test_options_that_do_not_fit_together(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
@@ -194,7 +193,7 @@ def test_options_that_do_not_fit_together(tmp_path: Path, arguments: tuple[str, 
 def test_an_output_that_is_in_use(tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").touch()
     done = kafkatap("spark", SAMPLE, "--out", tmp_path)
-    assert "has the tables of a run with --format parquet" in line_of(done)
+    assert "has files of another program (_SUCCESS)" in line_of(done)
 
 
 # ---------------------------------------------------------------- jobs
@@ -259,18 +258,7 @@ def test_again_it_gives_the_same(tables: Path, capsys: pytest.CaptureFixture[str
     )
 
 
-def test_plain_parquet_and_compaction(
-    spark: SparkSession, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import pyarrow.dataset as ds
-
-    assert call(SAMPLE, "--out", tmp_path, "--format", "parquet", "--no-progress") == 0
-    names = [column.name for column in TABLES["exchanges"]]
-    plain = ds.dataset(tmp_path / "exchanges", partitioning="hive").to_table(columns=names)
-    assert sorted(plain.to_pylist(), key=repr) == rows(tables, "exchanges")
-    assert (tmp_path / "_SUCCESS").exists()
-    assert call(SAMPLE, "--out", tmp_path, "--format", "parquet", "--no-progress") == 2
-    assert "has the tables of another run" in capsys.readouterr().err
+def test_compaction(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "delta"
     for capture in (SAMPLE, ROOT / "samples" / "apache-4.3-two-interfaces.pcapng"):
         assert call(capture, "--out", out, "--no-progress") == 0

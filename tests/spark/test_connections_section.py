@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from kafkatap.spark.captures import Captures
-from kafkatap.splits.task_rows import ReadOptions
+from kafkatap.splits.run_options import RunOptions
 from tests.reports.test_connections_section import QUESTIONS, read
 from tests.support.captures import read_bytes
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def test_connections_of_spark(spark: SparkSession, tmp_path: Path, name: str) -> None:
     path = tmp_path / "capture.pcap"
     path.write_bytes(read_bytes(QUESTIONS / f"{name}.pcap.zst"))
-    options = ReadOptions(wanted=("connections",))
+    options = RunOptions(wanted=("connections",))
     report = Captures(spark, [str(path)], path.stat().st_size // 4, options).report()
     one = read(QUESTIONS / f"{name}.pcap.zst").report
     for table in ("connections", "slow_connections"):

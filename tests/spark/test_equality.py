@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def check(spark: SparkSession, paths: list[str], split_size: int, out: Path) -> list[str]:
     """Compare the tables that a job writes, from splits of this size; return its notes."""
     from kafkatap.spark.job import run_job
-    from kafkatap.splits.task_rows import ReadOptions
+    from kafkatap.splits.run_options import RunOptions
 
-    result = run_job(spark, paths, str(out), split_size=split_size, options=ReadOptions(records=True))
+    result = run_job(spark, paths, str(out), split_size=split_size, options=RunOptions(records=True))
     compare_tables(out, paths)
     assert len(list((out / "exchanges").rglob("*.parquet"))) > len(paths)
     return result.notes
@@ -60,7 +60,7 @@ def test_hundreds_of_small_files(spark: SparkSession, samples: Path, tmp_path: P
     from kafkatap.captures.identity import capture_identity
     from kafkatap.spark.job import run_job
     from kafkatap.spark.output.delta import read_table
-    from kafkatap.splits.task_rows import ReadOptions
+    from kafkatap.splits.run_options import RunOptions
 
     path, other, folder = tmp_path / "sample.pcap", tmp_path / "talk.pcap", tmp_path / "files"
     path.write_bytes(read_bytes(samples / "live-4.3.pcap.zst"))
@@ -72,7 +72,7 @@ def test_hundreds_of_small_files(spark: SparkSession, samples: Path, tmp_path: P
     for name in ("live-0300-1.pcap", "live-0301-1.pcap.zst"):
         (folder / name).write_bytes(b"")
     files = sorted(str(file) for file in folder.iterdir())
-    result = run_job(spark, [str(folder)], str(tmp_path / "out"), options=ReadOptions(records=True))
+    result = run_job(spark, [str(folder)], str(tmp_path / "out"), options=RunOptions(records=True))
     compare_tables(tmp_path / "out", files)
     assert len(files) > 290
     assert len(list((tmp_path / "out" / "exchanges").rglob("*.parquet"))) <= 3

@@ -17,7 +17,7 @@ import pytest
 
 from kafkatap.spark.output import delta, parquet_file, writing
 from kafkatap.spark.output.delta import active_files, open_table, read_table
-from kafkatap.spark.output.publication import FolderInUse, open_publication
+from kafkatap.spark.output.publication import open_publication
 from kafkatap.spark.output.writing import MOST_DATES, CaptureIndex, TableWriter, with_capture
 from tests.cli.running import ROOT
 from tests.spark.rows import (
@@ -53,9 +53,9 @@ def committed(out: Path) -> set[str]:
     return {f"{table}/{file.path}" for table in TABLES_MADE for file in active_files(open_table(str(out), table))}
 
 
-def failing_run(out: Path, format: str = "delta") -> None:
+def failing_run(out: Path) -> None:
     """A run that fails before it publishes."""
-    with open_publication(str(out), format) as publication:
+    with open_publication(str(out)) as publication:
         write_run(publication, {1: (0,)}, 2)
         raise RuntimeError
 
@@ -335,20 +335,18 @@ def test_a_run_that_fails_changes_nothing(tmp_path: Path) -> None:
     assert exchange_rows(tmp_path) == [(1, 100, 1)]
 
 
-@pytest.mark.parametrize("format", ["delta", "parquet"])
-def test_an_error_after_the_commits_keeps_the_rows(tmp_path: Path, format: str) -> None:
+def test_an_error_after_the_commits_keeps_the_rows(tmp_path: Path) -> None:
     """As when the report cannot be written."""
 
     def run_and_fail() -> None:
-        with open_publication(str(tmp_path), format) as publication:
+        with open_publication(str(tmp_path)) as publication:
             publication.publish(write_run(publication, {1: (0, 1)}), TABLES_MADE, [1])
             raise OSError
 
     with pytest.raises(OSError):  # noqa: PT011
         run_and_fail()
     assert len(parquet_files(tmp_path)) == len(TABLES_MADE)
-    if format == "delta":
-        assert exchange_rows(tmp_path) == [(1, 100, 0), (1, 101, 0)]
+    assert exchange_rows(tmp_path) == [(1, 100, 0), (1, 101, 0)]
 
 
 def test_an_error_between_two_commits_keeps_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -601,52 +599,3 @@ def test_nothing_to_compact(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- plain Parquet
-
-
-def test_plain_parquet_has_no_leftovers(tmp_path: Path) -> None:
-    import pyarrow.dataset as ds
-
-    with open_publication(str(tmp_path), "parquet") as publication:
-        write_run(publication, {1: (0, 1, 30)}, 1)  # an attempt that does not count
-        assert not (tmp_path / "_SUCCESS").exists()
-        written = write_run(publication, {1: (0, 30)}, 2)
-        published = publication.publish(written, [*TABLES_MADE, "records"], [1])
-    assert (tmp_path / "_SUCCESS").exists()
-    assert not list(tmp_path.rglob("_delta_log"))
-    rows = ds.dataset(tmp_path / "exchanges", partitioning="hive").to_table()
-    assert sorted(zip(rows["date"].to_pylist(), rows["exchange"].to_pylist(), strict=True)) == [
-        ("2026-11-21", 100), ("2026-11-22", 101),
-    ]  # fmt: skip
-    empty = ds.dataset(tmp_path / "records", partitioning="hive").to_table()
-    assert (empty.num_rows, empty.column_names) == (0, [*delta.file_schema("records").names, "date"])
-    assert published.files == len(parquet_files(tmp_path))
-
-
-def test_plain_parquet_needs_a_folder_of_its_own(tmp_path: Path) -> None:
-    run(tmp_path / "parquet", {1: (0,)}, format="parquet")
-    before = parquet_files(tmp_path / "parquet")
-    with pytest.raises(FolderInUse, match="has the tables of another run"):
-        run(tmp_path / "parquet", {2: (0,)}, format="parquet")
-    with pytest.raises(FolderInUse, match="Delta tables need another folder"):
-        run(tmp_path / "parquet", {2: (0,)})
-    assert parquet_files(tmp_path / "parquet") == before
-    run(tmp_path / "delta", {1: (0,)})
-    with pytest.raises(FolderInUse, match="has Delta tables"):
-        run(tmp_path / "delta", {2: (0,)}, format="parquet")
-    (tmp_path / "killed" / "results").mkdir(parents=True)
-    (tmp_path / "killed" / "results" / "part-x.parquet").touch()
-    with pytest.raises(FolderInUse, match="has files of a run that is not complete"):
-        run(tmp_path / "killed", {2: (0,)}, format="parquet")
-
-
-def test_plain_parquet_that_fails(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError):
-        failing_run(tmp_path, "parquet")
-    assert not parquet_files(tmp_path)
-    run(tmp_path, {1: (0,)}, format="parquet")
-
-
-def test_spark_reads_plain_parquet(spark: SparkSession, tmp_path: Path) -> None:
-    run(tmp_path, {1: (0, 30), 2: (0,)}, 3, format="parquet")
-    for table, count in (("exchanges", 3), ("results", 3), ("connections", 2), ("files", 2), ("ledger", 2)):
-        assert spark.read.parquet(str(tmp_path / table)).count() == count

@@ -11,11 +11,12 @@ pytest.importorskip("pyspark")
 
 from kafkatap import analyze
 from kafkatap.limits import Limits
+from kafkatap.read_options import ReadOptions
 from kafkatap.reports.model import Report
 from kafkatap.reports.questions.registry import OVER_FACTS
 from kafkatap.spark.captures import Captures
 from kafkatap.spark.stream import StreamOptions, finish_stream
-from kafkatap.splits.task_rows import ReadOptions
+from kafkatap.splits.run_options import RunOptions
 from tests.live.test_sections import offline, without_commands
 from tests.spark.join_support import packets_at_random, rotate
 from tests.spark.test_stream import Stream, first_time, usual
@@ -30,7 +31,7 @@ def test_sections_of_spark(spark: SparkSession, samples: Path, tmp_path: Path, n
     path = tmp_path / "capture.pcap"
     path.write_bytes(read_bytes(samples / f"{name}.pcap.zst"))
     size = path.stat().st_size // 3
-    options = ReadOptions(wanted=tuple(OVER_FACTS))
+    options = RunOptions(wanted=tuple(OVER_FACTS))
     report: Report = Captures(spark, [str(path)], size, options).report()
     wanted = offline(path, is_counted=True)
     assert {table.name for table in report.tables} == set(wanted)
@@ -55,7 +56,7 @@ def test_limits_of_names(samples: Path, tmp_path: Path, by: str) -> None:
     path = tmp_path / "capture.pcap"
     path.write_bytes(read_bytes(samples / "apache-4.3.pcap.zst"))
     size = path.stat().st_size // 3
-    report = Captures(None, [str(path)], size, ReadOptions(limits=Limits(names=100))).report(by)
+    report = Captures(None, [str(path)], size, RunOptions(ReadOptions(limits=Limits(names=100)))).report(by)
     whole = Captures(None, [str(path)], size).report(by)
     few, all_of_them = report.table("latency"), whole.table("latency")
     assert len(few.rows) <= 100 < len(all_of_them.rows)
@@ -74,7 +75,7 @@ def test_sections_of_splits(samples: Path, tmp_path: Path, name: str) -> None:
     """Without Spark. Connections that splits share count with all that is known of them."""
     path = tmp_path / "capture.pcap"
     path.write_bytes(read_bytes(samples / f"{name}.pcap.zst"))
-    options = ReadOptions(wanted=tuple(OVER_FACTS))
+    options = RunOptions(wanted=tuple(OVER_FACTS))
     report = Captures(None, [str(path)], path.stat().st_size // 3, options).report()
     wanted = offline(path, is_counted=True)
     for table in report.tables:

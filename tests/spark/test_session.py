@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafkatap.spark import class_archive
 from kafkatap.spark.cluster import executors, session
 from kafkatap.spark.cluster import java as java_module
-from kafkatap.spark.cluster.class_data import archive_options
 from kafkatap.spark.cluster.executors import checked, setup_error
 from kafkatap.spark.cluster.failures import explain, marked
 from kafkatap.spark.cluster.java import SetupError, require_java
@@ -183,23 +181,6 @@ def test_a_running_session_keeps_its_settings(spark: SparkSession) -> None:
     assert open_session("local[1]", for_jobs=True) is spark
     assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
     assert spark.conf.get("spark.sql.codegen.wholeStage") == "true"
-
-
-def test_classes_are_kept_and_used(java: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The archive fits this Java. It is used by the next session. An archive of another version is removed."""
-    cache = tmp_path / "cache"
-    cache.mkdir(mode=0o700)
-    monkeypatch.setenv("KAFKATAP_CACHE", str(cache))
-    (cache / "spark-0123456789abcdef.jsa").touch()
-    path = class_archive.write_archive()
-    assert [p for p in cache.iterdir() if p.name.startswith("spark-")] == [path]
-    assert path.stat().st_size > 50_000_000
-    options, _ = seen(tmp_path, {})
-    assert f"-XX:SharedArchiveFile={path}" in options
-    path.write_bytes(b"not an archive")
-    seen(tmp_path, {})  # Java ignores it
-    cache.chmod(0o755)
-    assert archive_options(require_java()) == ""
 
 
 def failing(how: str) -> Callable[[Iterator[Any]], Iterator[Any]]:

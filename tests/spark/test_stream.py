@@ -39,7 +39,7 @@ from kafkatap.spark.output.late_names import NameTopics
 from kafkatap.spark.stream import StreamOptions, advance, finish_stream, run_stream, start_stream
 from kafkatap.spark.stream_batch import GROWN, LATE
 from kafkatap.spark.stream_state import StateFolder
-from kafkatap.splits.task_rows import ReadOptions
+from kafkatap.splits.run_options import RunOptions
 from tests.spark.join_support import compared, differences, local, packets_at_random, published, rotate, unnumbered
 from tests.support.captures import PcapRecords, read_bytes
 
@@ -72,7 +72,7 @@ def first_time(path: str) -> tuple[int, int]:
 
 def _options(folder: Path, **more: Any) -> StreamOptions:
     return StreamOptions(
-        str(folder / "out"), str(folder / "checkpoint"), split_size=250_000, reading=ReadOptions(records=True), **more
+        str(folder / "out"), str(folder / "checkpoint"), split_size=250_000, reading=RunOptions(records=True), **more
     )
 
 

@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from kafkatap.partitions import to_microseconds
-from kafkatap.splits.task_rows import ReadOptions
+from kafkatap.read_options import ReadOptions
+from kafkatap.splits.run_options import RunOptions
 from kafkatap.tls.key_log import KeyLog
 from tests.spark.join_support import compared, differences, local, published
 from tests.splits.test_tls import conversations, write
@@ -27,7 +28,7 @@ def test_a_job_and_its_plans(spark: SparkSession, tmp_path: Path) -> None:
 
     over = OverTls(tmp_path)
     path = write(tmp_path / "tls.pcap", merge(*conversations(over, 80)))
-    options = ReadOptions(records=True, key_log=KeyLog([str(over.key_log)]))
+    options = RunOptions(ReadOptions(key_log=KeyLog([str(over.key_log)])), records=True)
     size = path.stat().st_size // 4
     run_job(spark, [str(path)], str(tmp_path / "out"), split_size=size, options=options)
     wanted = local([str(path)], records=True, keylog=over.key_log)

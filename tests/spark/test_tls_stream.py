@@ -10,9 +10,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from kafkatap.partitions import to_microseconds
+from kafkatap.read_options import ReadOptions
 from kafkatap.spark.stream import StreamOptions, finish_stream
 from kafkatap.spark.stream_state import StateFolder
-from kafkatap.splits.task_rows import ReadOptions
+from kafkatap.splits.run_options import RunOptions
 from kafkatap.tls.key_log import KeyLog
 from tests.spark.join_support import compared, differences, local, packets_at_random, published, rotate
 from tests.spark.test_stream import Stream, first_time
@@ -32,7 +33,7 @@ def arrived(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
 
 
 def stream_of(folder: Path, key_log: KeyLog | None) -> Stream:
-    reading = ReadOptions(records=True, key_log=key_log)
+    reading = RunOptions(ReadOptions(key_log=key_log), records=True)
     return Stream(StreamOptions(str(folder / "out"), str(folder / "checkpoint"), split_size=100_000, reading=reading))
 
 

@@ -29,7 +29,7 @@ from kafkatap.run import Run
 from kafkatap.selection import EVERYTHING, Selection
 from kafkatap.splits.executor import HERE, InProcess, Place
 from kafkatap.splits.local_report import CapturedTwice, count_with_jobs
-from kafkatap.splits.task_rows import ReadOptions
+from kafkatap.splits.run_options import RunOptions
 from kafkatap.splits.workers import Interrupted, WorkerEnded, Workers
 from kafkatap.usable_cores import usable_cores
 from tests.cli.running import environment, kafkatap
@@ -49,7 +49,7 @@ def as_json(counts: ReportCounts, context: Context, by: str) -> str:
 
 
 def one_process(paths: Sequence[Path | str], selection: Selection, by: str) -> str:
-    engine = engine_for(selection, by == "topic", tables=False)
+    engine = engine_for(selection, all_results=by == "topic", tables=False)
     run, counts = (
         Run([str(path) for path in paths], engine),
         ReportCounts(by_topic=by == "topic", by_connection=by == "connection"),
@@ -62,7 +62,7 @@ def one_process(paths: Sequence[Path | str], selection: Selection, by: str) -> s
 def several(
     paths: Sequence[Path | str], processes: int, size: int, selection: Selection = EVERYTHING, by: str = "api"
 ) -> str:
-    reading = ReadOptions(by_topic=by == "topic", by_connection=by == "connection", selection=selection)
+    reading = RunOptions(by_topic=by == "topic", by_connection=by == "connection", selection=selection)
     found = count_with_jobs([str(path) for path in paths], processes, reading, split_size=size)
     return as_json(found.counts, found.context, by)
 

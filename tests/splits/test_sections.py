@@ -21,7 +21,7 @@ from kafkatap.reports.rendering.json_report import write_json
 from kafkatap.run import Run
 from kafkatap.selection import EVERYTHING, Selection
 from kafkatap.splits.local_report import count_with_jobs
-from kafkatap.splits.task_rows import ReadOptions
+from kafkatap.splits.run_options import RunOptions
 from tests.splits.test_jobs import unpacked
 
 SAMPLES = ("apache-4.3", "apache-2.8", "apache-0.10.2", "live-4.4")
@@ -46,7 +46,7 @@ def one_process(path: Path, selection: Selection = EVERYTHING) -> str:
 
 
 def several(path: Path, processes: int, selection: Selection = EVERYTHING) -> str:
-    reading = ReadOptions(selection=selection, wanted=WANTED)
+    reading = RunOptions(selection=selection, wanted=WANTED)
     size = -(-os.path.getsize(path) // processes)
     found = count_with_jobs([str(path)], processes, reading, split_size=size)
     assert found.sections is not None

@@ -24,7 +24,7 @@ from kafkatap.reports.tables import arrow_schema
 from kafkatap.selection import EVERYTHING, Selection
 from kafkatap.splits.local_report import CapturedTwice, Counted, count_with_jobs
 from kafkatap.splits.local_tables import LocalTables
-from kafkatap.splits.task_rows import ReadOptions
+from kafkatap.splits.run_options import RunOptions
 from kafkatap.splits.workers import WorkerEnded
 from tests.cli.running import KAFKATAP, environment, kafkatap
 from tests.spark.join_support import compared, differences
@@ -45,7 +45,7 @@ def write(
     size = size or -(-sum(path.stat().st_size for path in paths) // jobs)
     folder.mkdir(exist_ok=True)
     with LocalTables(folder, jobs) as files:
-        reading = ReadOptions(selection=selection)
+        reading = RunOptions(selection=selection)
         found = count_with_jobs(names, jobs, reading, split_size=size, tables=files)
         files.publish(found.context)
     return found

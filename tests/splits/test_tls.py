@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkatap.engine import engine_for
+from kafkatap.read_options import ReadOptions
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.questions.registry import needs_of
@@ -16,7 +17,7 @@ from kafkatap.reports.questions.section_counts import SectionCounts
 from kafkatap.run import Run
 from kafkatap.selection import EVERYTHING
 from kafkatap.splits.local_report import count_with_jobs
-from kafkatap.splits.task_rows import ReadOptions
+from kafkatap.splits.run_options import RunOptions
 from kafkatap.tls.key_log import KeyLog
 from tests.spark.join_support import check, cut_at_packets, cut_evenly, packets_at_random
 from tests.spark.join_talks import pipelined
@@ -141,7 +142,7 @@ def test_estimates_and_sections(
     """Several processes count the estimates of one, and all other tables on TLS."""
     path, keylog = recorded
     key_log = KeyLog([str(keylog)]) if has_keys else None
-    engine = engine_for(EVERYTHING, tables=False, **needs_of(("tls",))._asdict(), key_log=key_log)
+    engine = engine_for(EVERYTHING, ReadOptions(key_log=key_log), tables=False, **needs_of(("tls",))._asdict())
     run, counts = Run([str(path)], engine), ReportCounts()
     sections = SectionCounts(("tls",), engine.limits.names, lambda: engine.dissector.strings.other)
     engine.on_connections(sections.add_connections)
@@ -149,7 +150,7 @@ def test_estimates_and_sections(
         counts.add(batch)
         sections.add(batch)
     wanted = build_report(counts, run.context(), sections=("tls",), over_facts=sections)
-    reading = ReadOptions(wanted=("tls",), key_log=key_log)
+    reading = RunOptions(ReadOptions(key_log=key_log), wanted=("tls",))
     found = count_with_jobs([str(path)], 2, reading, split_size=-(-path.stat().st_size // 5))
     report = build_report(found.counts, found.context, sections=("tls",), over_facts=found.sections)
     assert [(table.name, table.rows) for table in report.tables] == [(t.name, t.rows) for t in wanted.tables]
@@ -161,9 +162,9 @@ def test_client_randoms_that_no_survey_sees(recorded: tuple[Path, Path], monkeyp
     """As of a renegotiated handshake: the lines come when a split looks for them."""
     path, keylog = recorded
     monkeypatch.setattr("kafkatap.splits.survey._FlowEngine._note_random", lambda *_: None)
-    reading = ReadOptions(key_log=KeyLog([str(keylog)]))
+    reading = RunOptions(ReadOptions(key_log=KeyLog([str(keylog)])))
     found = count_with_jobs([str(path)], 2, reading, split_size=-(-path.stat().st_size // 3))
-    run = Run([str(path)], engine_for(EVERYTHING, tables=False, key_log=KeyLog([str(keylog)])))
+    run = Run([str(path)], engine_for(EVERYTHING, ReadOptions(key_log=KeyLog([str(keylog)])), tables=False))
     for _ in run.batches():
         pass
     assert found.context.ledger == run.context().ledger

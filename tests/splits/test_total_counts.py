@@ -22,8 +22,8 @@ from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import Report
 from kafkatap.reports.sections.latency import BY
 from kafkatap.run import Run
+from kafkatap.splits.run_options import RunOptions
 from kafkatap.splits.split_counts import SplitCounts, TotalCounts
-from kafkatap.splits.task_rows import ReadOptions
 from tests.reports.rows import connection, context, exchange
 from tests.reports.rows import counted as counts_of
 
@@ -94,7 +94,7 @@ def cut_anyhow(sample: Decoded, parts: int, seed: int) -> list[SplitCounts]:
 
 
 def added_up(parts: Sequence[SplitCounts], sample: Decoded) -> list[Report]:
-    total = TotalCounts(ReadOptions(by_topic=True))
+    total = TotalCounts(RunOptions(by_topic=True))
     for part in parts:
         total.add(part)
     strings = sample.context.strings
@@ -129,14 +129,14 @@ def test_a_sum_is_a_part(parts: int, seed: int) -> None:
     sample = decoded(SAMPLES / "apache-2.8.pcap.zst")
     some = cut_anyhow(sample, parts, seed)
     still_open = set(sample.connections["connection"][::3].tolist())
-    earlier = TotalCounts(ReadOptions(by_topic=True))
+    earlier = TotalCounts(RunOptions(by_topic=True))
     for part in some[: parts // 2]:
         earlier.add(part)
     ended = earlier.end_connections(still_open)
     assert not still_open & set(ended["connection"].tolist())
     sent = pickle.loads(pickle.dumps(earlier.as_split()))
     assert set(sent.shared["connection"].tolist()) <= still_open
-    total = TotalCounts(ReadOptions(by_topic=True))
+    total = TotalCounts(RunOptions(by_topic=True))
     for part in (sent, *some[parts // 2 :]):
         total.add(part)
     assert len(total.end_connections()) + len(ended) == len(sample.connections)
@@ -160,7 +160,7 @@ def test_names_that_are_no_text() -> None:
     connections = ConnectionCounts()
     connections.add(rows)
     part = SplitCounts.of(counts_of(exchanges), connections, None, rows[:0], known)
-    total = TotalCounts(ReadOptions())
+    total = TotalCounts(RunOptions())
     total.add(pickle.loads(pickle.dumps(part)))
     assert [total.names.strings[n] for n in total.report.groups.key_rows()[:, 2].tolist() if n >= 0] == strings
     keys = total.connections.table.key_rows()[:, 0].tolist()
@@ -170,7 +170,7 @@ def test_names_that_are_no_text() -> None:
 @pytest.mark.parametrize("rows", [1, 5, 40])
 def test_totals_are_bounded(rows: int) -> None:
     """Splits are bounded, and their sum is too: what is left out is added up as (other)."""
-    total = TotalCounts(ReadOptions(limits=None))
+    total = TotalCounts(RunOptions())
     total._limit = rows
     for start in range(0, 400, 40):
         strings: list[bytes | None] = [b"client %d" % n for n in range(start, start + 40)]

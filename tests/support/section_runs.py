@@ -30,7 +30,7 @@ def section_input(
     """What the tables of sections are made of: captures read in this process. `most`: the most rows of their counts."""
     paths = [captures] if isinstance(captures, Path) else captures
     names = [sections] if isinstance(sections, str) else sections
-    engine = engine_for(selection, True, tables=False, **needs_of(names)._asdict())
+    engine = engine_for(selection, all_results=True, tables=False, **needs_of(names)._asdict())
     made = SectionCounts(names, most or engine.limits.names, lambda: engine.dissector.strings.other)
     engine.on_connections(made.add_connections)
     run = Run([str(path) for path in paths], engine)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kafkatap.engine import Engine
+from kafkatap.read_options import ReadOptions
 from kafkatap.tls.key_log import KeyLog
 from tests.support.captures import ETHERNET, Packet, pcap_bytes
 from tests.support.tcp import Segment, encode
@@ -27,7 +28,7 @@ def decode(segments: Sequence[Segment], key_log: Path | None, runs: Sequence[int
 
 def decode_packets(packets: Sequence[Packet], key_log: Path | None, runs: Sequence[int] | None = None) -> Decoded:
     """The rows of packets with a key log."""
-    engine = Engine(True, key_log=None if key_log is None else KeyLog([str(key_log)]))
+    engine = Engine(ReadOptions(key_log=None if key_log is None else KeyLog([str(key_log)])), all_results=True)
     return decode_capture(pcap_bytes(packets, ETHERNET, nanoseconds=True), runs=runs, engine=engine)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kafkatap.engine import Engine
+from kafkatap.read_options import ReadOptions
 from kafkatap.reports.connection_words import D_DECRYPTED, D_NO_HANDSHAKE
 from kafkatap.tls.key_log import KeyLog
 from tests.support.tcp import Segment, lose, split_small
@@ -118,6 +119,6 @@ def test_snap_length(over: OverTls) -> None:
 
     packets = [replace(each, data=each.data[:128], original_length=len(each.data)) for each in encode(segments)]
     data = pcap_bytes(packets, ETHERNET, nanoseconds=True)
-    seen = decode_capture(data, engine=Engine(True, key_log=KeyLog([str(over.key_log)])))
+    seen = decode_capture(data, engine=Engine(ReadOptions(key_log=KeyLog([str(over.key_log)])), all_results=True))
     assert seen.ledger["payload bytes"]["encrypted"] > 0
     assert not [row for row in seen.exchanges if row["outcome"] == "answered" and row["response_bytes"] > 10_000]

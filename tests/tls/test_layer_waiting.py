@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkatap.engine import Engine
+from kafkatap.read_options import ReadOptions
 from kafkatap.tls import layer as layer_module
 from kafkatap.tls.key_log import KeyLog
 from kafkatap.tls.tracked import Tracked
@@ -26,7 +27,7 @@ def over(tmp_path_factory: pytest.TempPathFactory) -> OverTls:
 def decode_singly(segments: list[Segment], key_log: KeyLog) -> tuple[Decoded, Engine]:
     """Decode packet by packet, as a live capture does at a low rate."""
     packets = encode(segments)
-    engine = Engine(True, key_log=key_log)
+    engine = Engine(ReadOptions(key_log=key_log), all_results=True)
     seen = decode_capture(pcap_bytes(packets, ETHERNET, nanoseconds=True), runs=[1] * len(packets), engine=engine)
     for parts in seen.ledger.values():
         assert sum(n for part, n in parts.items() if part != "total") == parts["total"]
@@ -88,7 +89,7 @@ def test_handshake_secrets_come_before_the_others(over: OverTls, tmp_path: Path)
     key_log.is_growing = True
     half = len(segments) - 6
     packets = encode(segments)
-    engine = Engine(True, key_log=key_log)
+    engine = Engine(ReadOptions(key_log=key_log), all_results=True)
 
     def runs() -> Iterator[int]:
         for n in range(len(packets)):

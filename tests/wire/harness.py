@@ -18,6 +18,7 @@ import numpy as np
 from kafkatap.dissector import dtypes as r
 from kafkatap.dissector.time_parts import DURATIONS, parts_of
 from kafkatap.engine import Engine
+from kafkatap.read_options import ReadOptions
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
 from kafkatap.reports.batch import Batch, Context
 from kafkatap.reports.connection_words import PROTOCOLS
@@ -67,7 +68,7 @@ def decode_capture(
     at = scanner.start(data[:HEADER_SIZE])
     whole = np.frombuffer(data, np.uint8).copy()
     count, _ = scanner.scan(whole, at, len(whole))
-    engine = engine or Engine(all_results, ports)
+    engine = engine or Engine(ReadOptions(ports), all_results=all_results)
     batches: list[Batch] = []
     first = 0
     for length in runs if runs is not None else [max(count, 1)]:
@@ -96,7 +97,7 @@ def decode_files(
     paths: Sequence[Path | str], *, block_size: int = 1 << 20, ports: Sequence[int] = (), all_results: bool = True
 ) -> Decoded:
     """Read files with `Run`, as the command line does."""
-    run = Run([str(p) for p in paths], Engine(all_results, ports), block_size=block_size)
+    run = Run([str(p) for p in paths], Engine(ReadOptions(ports), all_results=all_results), block_size=block_size)
     return decode_run(run)
 
 

@@ -16,10 +16,11 @@ import pytest
 from kafkatap import analyze
 from kafkatap.dissector.dtypes import CLOSED_BY, LATE_NS
 from kafkatap.engine import Engine
+from kafkatap.read_options import ReadOptions
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.run import Run
 from kafkatap.splits.local_report import count_with_jobs
-from kafkatap.splits.task_rows import ReadOptions
+from kafkatap.splits.run_options import RunOptions
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import ACK, FIN, RST, START_NS, Segment, encode, merge
 from tests.wire.harness import Decoded, check
@@ -186,7 +187,7 @@ def test_the_limit_is_an_option(path: Path) -> None:
     """A shorter one makes fewer requests in flight: what waits for 29 s is late after 5 s."""
     late = 5 * S
     outcomes = {}
-    for batch in Run([str(path)], Engine(late=late)).batches():
+    for batch in Run([str(path)], Engine(ReadOptions(late=late))).batches():
         outcomes |= dict(zip(batch.exchanges["client_port"].tolist(), batch.exchanges["outcome"].tolist(), strict=True))
     names = dict(zip(expected(), CASES, strict=True))
     in_flight = {names[port] for port, outcome in outcomes.items() if outcome == 2}
@@ -213,7 +214,7 @@ def test_a_split_is_not_the_end_of_the_capture(path: Path, size: int) -> None:
     engine = Engine(tables=False)
     for batch in Run([str(path)], engine).batches():
         one.add(batch)
-    found = count_with_jobs([str(path)], 2, ReadOptions(), split_size=size)
+    found = count_with_jobs([str(path)], 2, RunOptions(), split_size=size)
     for name in ("in_flight", "unanswered", "response_lost", "no_reply_expected", "client_closed", "broker_closed"):
         assert found.counts.total(name) == one.total(name), name
     assert found.context.ledger["requests"] == engine.ledger()["requests"]

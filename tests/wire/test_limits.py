@@ -6,6 +6,7 @@ import pytest
 
 from kafkatap.engine import Engine
 from kafkatap.limits import Limits
+from kafkatap.read_options import ReadOptions
 from kafkatap.reassembly.dtypes import Bounds
 from tests.support.captures import Packet
 from tests.support.tcp import START_NS, encode, merge
@@ -18,7 +19,7 @@ BROKER = ("10.0.1.1", 9_092)
 def decode(packets: list[Packet], limits: Limits, parts: int = 20) -> Decoded:
     """In `parts`, as limits apply between two of them."""
     size = -(-len(packets) // parts)
-    return decode_packets(packets, engine=Engine(True, limits=limits), runs=[size] * parts)
+    return decode_packets(packets, engine=Engine(ReadOptions(limits=limits), all_results=True), runs=[size] * parts)
 
 
 def opened(number: int = 0, **options: object) -> KafkaTalk:
@@ -105,7 +106,7 @@ def test_a_search_gives_its_bytes_up() -> None:
         talk.tcp.client(b"\0\1\2\3" * 2_500)
         talks.append(talk)
     packets = encode(merge(*(talk.tcp.segments for talk in talks)))
-    engine = Engine(True, limits=Limits(held=20_000))
+    engine = Engine(ReadOptions(limits=Limits(held=20_000)), all_results=True)
     seen = decode_packets(packets, engine=engine, runs=[3] * len(packets))
     assert not seen.exchanges
     assert seen.ledger["payload bytes"]["not_kafka"] == seen.ledger["payload bytes"]["total"]

@@ -27,7 +27,7 @@ BROKER: Endpoint = ("10.0.1.1", 9_092)
 
 
 def engine(bounds: Bounds, **options: int) -> Engine:
-    return Engine(True, assembler=Assembler(turns=3, bounds=bounds), **options)  # type: ignore[arg-type]
+    return Engine(all_results=True, assembler=Assembler(turns=3, bounds=bounds), **options)  # type: ignore[arg-type]
 
 
 def talks(count: int, low: bool = True, close: bool = True, host: int = 1) -> list[KafkaTalk]:
@@ -106,7 +106,7 @@ def test_any_number_of_listeners_is_known() -> None:
         talk.open()
         segments += talk.segments
     made = Assembler()
-    one = Engine(True, assembler=made)
+    one = Engine(all_results=True, assembler=made)
     decode_packets(encode(segments), engine=one)
     known = made.listeners
     assert sorted(known["port"].tolist()) == list(range(1, 3_001))
@@ -358,16 +358,18 @@ def largest_buffer(made: Engine, packets: list[Packet]) -> int:
 
 def test_only_the_head_is_kept_of_what_nobody_asks_for() -> None:
     packets = encode(produce(1_500_000).tcp.segments)
-    whole = Engine(False, assembler=Assembler(turns=3))
-    heads = Engine(False, assembler=Assembler(turns=3), apis=frozenset((METADATA,)))
+    whole = Engine(all_results=False, assembler=Assembler(turns=3))
+    heads = Engine(all_results=False, assembler=Assembler(turns=3), apis=frozenset((METADATA,)))
     assert largest_buffer(whole, packets) > 1_500_000
     assert largest_buffer(heads, packets) < 600_000
 
 
 def test_rows_of_other_apis_are_the_same_where_only_heads_are_kept() -> None:
     packets = encode(produce(1_500_000).tcp.segments)
-    whole = decode_packets(packets, engine=Engine(True, assembler=Assembler(turns=3)))
-    heads = decode_packets(packets, engine=Engine(True, assembler=Assembler(turns=3), apis=frozenset((METADATA,))))
+    whole = decode_packets(packets, engine=Engine(all_results=True, assembler=Assembler(turns=3)))
+    heads = decode_packets(
+        packets, engine=Engine(all_results=True, assembler=Assembler(turns=3), apis=frozenset((METADATA,)))
+    )
 
     def others(seen: Decoded) -> list[dict[str, object]]:
         return [x for x in seen.exchanges if x["api_key"] != PRODUCE]

@@ -27,26 +27,25 @@ from ..console import (
 )
 from ..exit_codes import BREAKS, DAMAGED, DONE, INTERRUPTED, WRONG
 from ..kept_options import kept_options
-from ..values import chosen_definitions, chosen_key_log, limits_of
+from ..values import chosen_key_log, read_options
 
 if TYPE_CHECKING:
-    from kafkatap.dissector.layouts.overlay import Definitions
     from kafkatap.reports.comparison.comparison import Compared
     from kafkatap.reports.comparison.leaves import Side
     from kafkatap.reports.literals import Moment
 
-    from ...tls.key_log import KeyLog
+    from ...read_options import ReadOptions
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     store.verbose = options.verbose > 0
     try:
-        definitions = chosen_definitions(options)
-        selection = selection_of(options, definitions)
+        reading = read_options(options)
+        selection = selection_of(options, reading.definitions)
         split = _split(options)
         sides = _captures(options)
-        key_log = chosen_key_log(options)
+        reading = reading._replace(key_log=chosen_key_log(options))
         if options.html is not None:
             check_file("--html", options.html, [capture for side in sides for capture in side])
     except (ValueError, OSError) as error:
@@ -67,10 +66,10 @@ def run(options: argparse.Namespace) -> int:
                 def watch(done: int, before: int = before) -> bool:
                     return show(before + done) or bool(stop)
 
-                reading, made = _read(options, captures, selection, split, definitions, key_log, watch)
-                runs.append(reading)
+                one, made = _read(options, captures, selection, split, reading, watch)
+                runs.append(one)
                 found += made
-                if reading.interrupted:
+                if one.interrupted:
                     complain("interrupted: there is no comparison, as both sides have to be read whole")
                     return INTERRUPTED
     except EmptySideError as error:
@@ -106,16 +105,13 @@ def _captures(options: argparse.Namespace) -> list[list[str]]:
 
 def _read(
     options: argparse.Namespace, captures: list[str], selection: Selection, split: Moment | None,
-    definitions: Definitions | None, key_log: KeyLog | None, watch: Watch,
+    reading: ReadOptions, watch: Watch,
 ) -> tuple[Run, list[Side]]:  # fmt: skip
     """Read the captures of a side, or with `split` of both."""
     from kafkatap.reports.comparison.side_events import EVENT_SECTIONS
     from kafkatap.reports.questions.registry import needs_of
 
-    engine = engine_for(
-        selection, True, options.port or (), definitions, True, options.max_frame, limits_of(options), key_log=key_log,
-        **needs_of(EVENT_SECTIONS)._asdict(),
-    )  # fmt: skip
+    engine = engine_for(selection, reading, all_results=True, **needs_of(EVENT_SECTIONS)._asdict())
     run = Run(captures, engine, watch=watch)
     run.start()
     from ...comparison.reading import read_sides

@@ -14,7 +14,7 @@ from ...installation import own_version
 from ..console import advice_on, discard_output, interrupts, note_key_log, notes, progress, readable_captures, refuse
 from ..exit_codes import BREAKS, DONE, INTERRUPTED, WRONG
 from ..kept_options import kept_options
-from ..values import chosen_definitions, chosen_key_log, limits_of
+from ..values import chosen_key_log, read_options
 
 if TYPE_CHECKING:
     from kafkatap.reports.model import Report
@@ -26,18 +26,15 @@ def run(options: argparse.Namespace) -> int:
 
     store.verbose = options.verbose > 0
     try:
-        definitions = chosen_definitions(options)
+        reading = read_options(options)
         captures = readable_captures(options.captures, "doctor", notes(options))
-        key_log = chosen_key_log(options)
+        reading = reading._replace(key_log=chosen_key_log(options))
     except (ValueError, OSError) as error:
         return refuse(error)
     options.captures = captures
     try:
         with interrupts() as stop, progress(options) as show:
-            seen = read_captures(
-                captures, options.port or (), definitions, lambda done: show(done) or bool(stop), limits_of(options),
-                options.max_frame, key_log,
-            )  # fmt: skip
+            seen = read_captures(captures, reading, lambda done: show(done) or bool(stop))
     except OSError as error:
         complain(reason_of(error))
         return WRONG

@@ -15,6 +15,7 @@ from threading import Event
 
 from ...extcap.interface_lines import interface_of, list_interfaces, list_link_types, list_options
 from ...installation import own_version
+from ...read_options import ReadOptions
 from ..exit_codes import DONE, WRONG
 
 #: The filter expressions of --only and --comments; {slow} is a duration.
@@ -99,10 +100,13 @@ def _capture(options: argparse.Namespace, name: str) -> int:
     if options.only != "all":
         selection = Selection.of(filter=_expression(options.only, slow), definitions=definitions).beside(selection)
     needed = [each.engine_options for each in (selection, commented) if each is not None]
+    read = ReadOptions(
+        tuple(options.port or ()), definitions, limits=Limits(), key_log=chosen_key_log(options, is_growing=True)
+    )
     engine = Engine(
-        any(each.all_results for each in needed), options.port or (),
-        [inspector for each in needed for inspector in each.inspectors], definitions, assembler=Assembler(),
-        tables=False, problems=False, limits=Limits(), key_log=chosen_key_log(options, is_growing=True),
+        read, all_results=any(each.all_results for each in needed),
+        inspectors=[inspector for each in needed for inspector in each.inspectors], assembler=Assembler(),
+        tables=False, problems=False,
     )  # fmt: skip
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -19,11 +18,12 @@ from ...captures.storage import without_credentials
 from ...complaints import complain, name_of
 from ...extract import Summary, extract
 from ...output_file import STANDARD_OUTPUT
+from ...read_options import ReadOptions
 from ...run import Watch
 from ...selection import Selection, selection_of
 from ..console import advice_on, interrupts, no_kafka, note_key_log, progress, readable_captures, refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
-from ..values import chosen_definitions, chosen_key_log, limits_of
+from ..values import chosen_key_log, read_options
 
 #: Captures that the comment of the file names.
 MOST_CAPTURES = 20
@@ -35,20 +35,14 @@ def run(options: argparse.Namespace) -> int:
     """Carry out `kafkatap extract`; return its exit code."""
     store.verbose = options.verbose > 1
     try:
-        definitions = chosen_definitions(options)
-        selection = selection_of(options, definitions)
+        reading = read_options(options)
+        selection = selection_of(options, reading.definitions)
         if any(map(is_pipe, options.captures)):
             raise ValueError("extract reads captures twice, and a pipe can be read only once: save it to a file first")
         options.captures = readable_captures(options.captures, "extract")
-        key_log = chosen_key_log(options)
+        reading = reading._replace(key_log=chosen_key_log(options))
         with interrupts(SIGNALS) as stop, progress(options) as drawn:
-            made = _write(options, selection, {
-                "ports": options.port or (),
-                "definitions": definitions,
-                "max_frame": options.max_frame,
-                "limits": limits_of(options),
-                "key_log": key_log,
-            }, lambda done: drawn(done) or bool(stop))  # fmt: skip
+            made = _write(options, selection, reading, lambda done: drawn(done) or bool(stop))
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:
@@ -56,22 +50,18 @@ def run(options: argparse.Namespace) -> int:
     return _finish(options, selection, made)
 
 
-def _write(
-    options: argparse.Namespace, selection: Selection, engine_options: Mapping[str, Any], watch: Watch
-) -> Summary:
+def _write(options: argparse.Namespace, selection: Selection, reading: ReadOptions, watch: Watch) -> Summary:
     """Extract as the options say."""
     if options.anonymize or options.anonymize_key:
-        return _write_anonymized(options, selection, engine_options, watch)
+        return _write_anonymized(options, selection, reading, watch)
     return extract(
         options.captures, options.output, selection, connections=options.connections, comments=options.comments,
         names=options.comments, command=_command(options, selection) if options.comments else "",
-        overwrite=options.overwrite, secrets=options.secrets, engine_options=engine_options, watch=watch,
+        overwrite=options.overwrite, secrets=options.secrets, read=reading, watch=watch,
     )  # fmt: skip
 
 
-def _write_anonymized(
-    options: argparse.Namespace, selection: Selection, engine_options: Mapping[str, Any], watch: Watch
-) -> Summary:
+def _write_anonymized(options: argparse.Namespace, selection: Selection, reading: ReadOptions, watch: Watch) -> Summary:
     """Extract with pseudonyms, and say what could not be kept."""
     from ...anonymize import read_key
     from ...extract.anonymized import extract_anonymized
@@ -87,7 +77,7 @@ def _write_anonymized(
     key = None if options.anonymize_key is None else read_key(options.anonymize_key)
     made, done = extract_anonymized(
         options.captures, options.output, selection, key=key, connections=options.connections,
-        comments=options.comments, overwrite=options.overwrite, engine_options=engine_options, watch=watch,
+        comments=options.comments, overwrite=options.overwrite, read=reading, watch=watch,
     )  # fmt: skip
     if done is not None:
         for number, what in (

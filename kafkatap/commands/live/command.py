@@ -33,15 +33,14 @@ from ...live.monitor import Monitor
 from ...live.notices import Notices
 from ...live.process_memory import keep_flat
 from ...live.thread_priority import Priority, allow_return
+from ...read_options import ReadOptions
 from ...selection import Selection, incident_selection, selection_of
 from ..console import discard_output, no_kafka, refuse
 from ..exit_codes import DONE, WRONG
 from ..kept_options import kept_options
-from ..values import check_section_options, chosen_definitions, chosen_key_log, limits_of, section_options
+from ..values import check_section_options, chosen_key_log, read_options, section_options
 
 if TYPE_CHECKING:
-    from kafkatap.dissector.layouts.overlay import Definitions
-
     from ...live.screen.recent_exchanges import Recent
 
 #: Percent of one core that a monitor uses, unless that drops packets.
@@ -61,10 +60,10 @@ def run(options: argparse.Namespace) -> int:
     notices = Notices()
     try:
         check_section_options(options)
-        definitions = chosen_definitions(options)
-        selection = selection_of(options, definitions)
-        incident = incident_selection(options, selection, definitions)
-        engine = _engine(options, [selection, *([incident] if incident is not None else [])], definitions)
+        reading = read_options(options)
+        selection = selection_of(options, reading.definitions)
+        incident = incident_selection(options, selection, reading.definitions)
+        engine = _engine(options, [selection, *([incident] if incident is not None else [])], reading)
         best = _be_nice(options.nice)
         kept = _kept_capabilities(options, engine)
         capabilities.keep_only({*kept, *capabilities.TO_OPEN})
@@ -186,20 +185,19 @@ def _wants_screen(options: argparse.Namespace) -> bool:
     return True
 
 
-def _engine(options: argparse.Namespace, selections: list[Selection], definitions: Definitions | None) -> Engine:
+def _engine(options: argparse.Namespace, selections: list[Selection], reading: ReadOptions) -> Engine:
     """An engine that decodes the fields of the report and of these selections."""
     needed = [selection.engine_options for selection in selections]
     options.topics &= not options.headers_only
     options.topics |= any(each.all_results for each in needed)
     probes = [inspector for each in needed for inspector in each.inspectors]
     problems = bool(options.write_parquet) or any(each.problems for each in needed)
-    limits = limits_of(options)
+    limits = reading.limits
     if limits is not None:  # the monitor forgets names before the engine has to refuse new ones
         limits = limits._replace(names=2 * limits.names)
     return Engine(
-        options.topics, options.port or (), probes, definitions,
-        assembler=Assembler(), max_frame=options.max_frame, problems=problems,
-        limits=limits, key_log=chosen_key_log(options, is_growing=True), late=options.late,
+        reading._replace(limits=limits, key_log=chosen_key_log(options, is_growing=True)),
+        all_results=options.topics, inspectors=probes, assembler=Assembler(), problems=problems,
         **needs_of(options.sections)._asdict(),
     )  # fmt: skip
 

@@ -8,7 +8,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from kafkatap.kernels import store
 from kafkatap.reports.rendering.record_lines import Rendering, json_lines, text_lines
 
 from ...complaints import complain, name_of
-from ...engine import Engine
 from ...passes.selected_records import RecordReader, RecordSelection, can_read_twice
 from ...run import Follow, Watch
 from ...selection import selection_of
@@ -34,7 +32,7 @@ from ..console import (
     refuse,
 )
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
-from ..values import chosen_definitions, chosen_key_log, limits_of
+from ..values import chosen_key_log, read_options
 
 #: Bytes of a key or value on a line for people, unless --max-bytes says otherwise.
 LINE_BYTES = 256
@@ -62,22 +60,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _reader(options: argparse.Namespace, watch: Watch, follow: Follow | None) -> RecordReader:
-    definitions = chosen_definitions(options)
+    reading = read_options(options)
     # --topic selects single records: an exchange may hold those of other topics too.
-    selection = selection_of(argparse.Namespace(**{**vars(options), "topic": None}), definitions)
+    selection = selection_of(argparse.Namespace(**{**vars(options), "topic": None}), reading.definitions)
     if selection.expression is not None and (follow is not None or not can_read_twice(options.captures)):
         what = "what is piped in" if follow is None else "what is followed"
         raise ValueError(f"{what} can be filtered by --topic, --from and --to alone (save it to a file first)")
     wanted = RecordSelection(selection, _topic_test(options.topic))
-    make_engine = partial(
-        Engine,
-        ports=options.port or (),
-        definitions=definitions,
-        max_frame=options.max_frame,
-        limits=limits_of(options),
-        key_log=chosen_key_log(options, is_growing=follow is not None),
-    )
-    return RecordReader(options.captures, make_engine, definitions, wanted, watch=watch, follow=follow)
+    reading = reading._replace(key_log=chosen_key_log(options, is_growing=follow is not None))
+    return RecordReader(options.captures, reading, wanted, watch=watch, follow=follow)
 
 
 def _topic_test(globs: list[str] | None) -> Callable[[str], bool] | None:

@@ -35,18 +35,18 @@ from ..console import (
 )
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..kept_options import kept_options
-from ..values import check_section_options, chosen_definitions, chosen_key_log, limits_of, section_options
+from ..values import check_section_options, chosen_key_log, read_options, section_options
 from .jobs import JobsRun, choose_jobs, run_with_jobs
 from .page import as_printed, choose_sections, has_curves, write_page
 
 if TYPE_CHECKING:
-    from kafkatap.dissector.layouts.overlay import Definitions
     from kafkatap.reports.batch import Context
     from kafkatap.reports.counting.counts import ReportCounts
     from kafkatap.reports.model import Report
     from kafkatap.reports.questions.section_counts import SectionCounts
 
     from ...parquet.table_writer import TableWriter
+    from ...read_options import ReadOptions
     from ...request_log.log_join import LogJoin
     from ...splits.local_tables import LocalTables
     from ...tls.key_log import KeyLog
@@ -67,13 +67,13 @@ def run(options: argparse.Namespace, judge: Callable[[Report], int | None] = lam
     """Run the command; return its exit code. `judge`: returns the exit code of a complete run if the report decides."""
     store.verbose = options.verbose > 0
     try:
-        definitions = chosen_definitions(options)
-        selection = selection_of(options, definitions)
+        reading = read_options(options)
+        selection = selection_of(options, reading.definitions)
         follow = following(options)
         choose_sections(options)
         if follow is None:
             options.captures = readable_captures(options.captures, note=notes(options))
-        key_log = chosen_key_log(options, is_growing=follow is not None)
+        reading = reading._replace(key_log=chosen_key_log(options, is_growing=follow is not None))
         _check_outputs(options)
         log_join = _read_request_logs(options)
         if options.sort:
@@ -92,9 +92,9 @@ def run(options: argparse.Namespace, judge: Callable[[Report], int | None] = lam
                 jobs = choose_jobs(options)
                 read = None
                 if jobs > 1:
-                    read = _read_with_jobs(options, jobs, selection, definitions, key_log, watch, files)
+                    read = _read_with_jobs(options, jobs, selection, reading, watch, files)
                 if read is None:
-                    read = _read_here(options, selection, definitions, key_log, watch, files, follow, log_join)
+                    read = _read_here(options, selection, reading, watch, files, follow, log_join)
         except OSError as error:
             complain(reason_of(error))
             return WRONG
@@ -119,8 +119,7 @@ def _read_with_jobs(
     options: argparse.Namespace,
     jobs: int,
     selection: Selection,
-    definitions: Definitions | None,
-    key_log: KeyLog | None,
+    reading: ReadOptions,
     watch: Watch,
     files: ExitStack,
 ) -> Read | None:
@@ -128,15 +127,14 @@ def _read_with_jobs(
     from .reporting import ReportCounts
 
     _collect_garbage()
-    run = run_with_jobs(options, jobs, selection, definitions, key_log, watch, files)
+    run = run_with_jobs(options, jobs, selection, reading, watch, files)
     return None if run is None else Read(run, run.counts or ReportCounts(), run.tables, run.context, run.sections)
 
 
 def _read_here(
     options: argparse.Namespace,
     selection: Selection,
-    definitions: Definitions | None,
-    key_log: KeyLog | None,
+    reading: ReadOptions,
     watch: Watch,
     files: ExitStack,
     follow: Follow | None = None,
@@ -146,16 +144,7 @@ def _read_here(
     by_topic, has_tables = options.by == "topic", options.parquet is not None
     counted = counted_sections(options.sections, None if follow else stored_bytes(options.captures))
     engine = engine_for(
-        selection,
-        by_topic or has_tables,
-        options.port or (),
-        definitions,
-        has_tables,
-        options.max_frame,
-        limits_of(options),
-        key_log=key_log,
-        late=options.late,
-        **needs_of(counted)._asdict(),
+        selection, reading, all_results=by_topic or has_tables, tables=has_tables, **needs_of(counted)._asdict()
     )
     run = Run(options.captures, engine, watch=watch, follow=follow)
     writer = _table_writer(options.parquet, run, files) if has_tables else None

@@ -14,18 +14,17 @@ from ...captures.pipes import is_pipe
 from ...captures.storage import is_uri
 from ...complaints import complain, name_of
 from ...usable_cores import usable_cores
-from ..values import limits_of, section_options
+from ..values import section_options
 from .page import has_curves
 
 if TYPE_CHECKING:
-    from kafkatap.dissector.layouts.overlay import Definitions
     from kafkatap.reports.counting.counts import ReportCounts
 
     from ...captures.capture_reader import FileReport
+    from ...read_options import ReadOptions
     from ...selection import Selection
     from ...splits.local_report import Counted
     from ...splits.local_tables import LocalTables
-    from ...tls.key_log import KeyLog
 
 #: Without --jobs, several processes read captures of more bytes than this, if more than so many cores are usable.
 LARGE, FEW_CORES = 4 << 30, 2
@@ -107,23 +106,20 @@ def run_with_jobs(
     options: argparse.Namespace,
     jobs: int,
     selection: Selection,
-    definitions: Definitions | None,
-    key_log: KeyLog | None,
+    reading: ReadOptions,
     watch: Callable[[int], bool],
     files: ExitStack,
 ) -> JobsRun | None:
     """Read the captures with `jobs` processes. None if one process has to read them. OSError if it is not possible.
     `files`: closes output files."""
     from ...splits.local_report import CapturedTwice, count_with_jobs
-    from ...splits.task_rows import ReadOptions
+    from ...splits.run_options import RunOptions
     from ...splits.workers import Interrupted, WorkerEnded
 
-    reading = ReadOptions(
-        tuple(options.port or ()), definitions, by_topic=options.by == "topic", selection=selection,
-        by_connection=options.by == "connection",
-        max_frame=options.max_frame, limits=limits_of(options),
+    run = RunOptions(
+        reading, by_topic=options.by == "topic", selection=selection, by_connection=options.by == "connection",
         wanted=None if options.sections is None else tuple(options.sections), section_options=section_options(options),
-        fine=has_curves(options), key_log=key_log,
+        fine=has_curves(options),
     )  # fmt: skip
     tables = None
     if options.parquet:
@@ -135,7 +131,7 @@ def run_with_jobs(
         use_small_pool()
         tables = files.enter_context(LocalTables(Path(options.parquet), jobs))
     try:
-        found = count_with_jobs(options.captures, jobs, reading, interval=options.interval, watch=watch, tables=tables)
+        found = count_with_jobs(options.captures, jobs, run, interval=options.interval, watch=watch, tables=tables)
         return JobsRun(found, tables)
     except Interrupted:
         return JobsRun(None, None)

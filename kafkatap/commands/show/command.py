@@ -10,14 +10,12 @@ import argparse
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
-from functools import partial
 from itertools import takewhile
 
 from kafkatap.kernels import store
 
 from ...captures.pipes import is_pipe
 from ...complaints import complain, name_of
-from ...engine import Engine
 from ...passes.message import Message
 from ...passes.message_collector import MessageCollector
 from ...passes.message_index import MessageIndex, index_messages
@@ -40,7 +38,7 @@ from ..console import (
     refuse,
 )
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
-from ..values import chosen_definitions, chosen_key_log, limits_of
+from ..values import chosen_key_log, read_options
 
 _DIRECTIONS = {None: (0, 1), "requests": (0,), "responses": (1,)}
 
@@ -64,33 +62,28 @@ class _Task:
         self.options = options
         if options.brief and not options.json:
             raise ValueError("--brief leaves the bodies out of --json: without that, each message is one line anyway")
-        self.definitions = chosen_definitions(options)
-        self.selection = selection_of(options, self.definitions)
+        reading = read_options(options)
+        self.selection = selection_of(options, reading.definitions)
         self.follow = following(options)
         if self.follow is None:
             options.captures = readable_captures(options.captures, "show")
-        self.make_engine = partial(
-            Engine,
-            ports=options.port or (),
-            definitions=self.definitions,
-            max_frame=options.max_frame,
-            limits=limits_of(options),
-            key_log=chosen_key_log(options, is_growing=self.follow is not None),
-        )
+        self.reading = reading._replace(key_log=chosen_key_log(options, is_growing=self.follow is not None))
         self.must_stream = options.stream or self.follow is not None or any(map(is_pipe, options.captures))
         self.directions = _DIRECTIONS[options.only]
 
     def collector(self, index: MessageIndex | None) -> MessageCollector:
         ids = None if index is None else index.ids
-        return MessageCollector(ids, with_frames=Printer.needs_frames(self.options), definitions=self.definitions)
+        return MessageCollector(
+            ids, with_frames=Printer.needs_frames(self.options), definitions=self.reading.definitions
+        )
 
     def in_two_passes(self) -> int:
         options = self.options
         with interrupts() as stop, progress(options) as drawn:
             index = index_messages(
                 options.captures,
-                self.make_engine,
-                nodes=NodeNames(self.definitions),
+                self.reading,
+                nodes=NodeNames(self.reading.definitions),
                 selection=self.selection,
                 directions=self.directions,
                 first=options.number,
@@ -99,19 +92,19 @@ class _Task:
             )
         if index.run.interrupted:
             return INTERRUPTED
-        printer = make_printer(options, Known(index.topic_names, index.node_names), self.definitions)
-        printed = printer.print_all(read_messages(index, self.make_engine, self.collector(index)))
+        printer = make_printer(options, Known(index.topic_names, index.node_names), self.reading.definitions)
+        printed = printer.print_all(read_messages(index, self.reading, self.collector(index)))
         if printed < index.total and sys.stderr.isatty():
             complain(f"{printed:,} of {index.total:,} messages shown")
         return self.finish(index.run, printed)
 
     def in_one_pass(self) -> int:
         options = self.options
-        collector, nodes = self.collector(None), NodeNames(self.definitions)
-        engine = streaming_engine(self.make_engine, collector, nodes, self.selection)
+        collector, nodes = self.collector(None), NodeNames(self.reading.definitions)
+        engine = streaming_engine(self.reading, collector, nodes, self.selection)
         with interrupts(SIGNALS_OF_FOLLOW if self.follow else ()) as stop:
             run = Run(options.captures, engine, watch=lambda done: bool(stop), follow=self.follow)
-            printer = make_printer(options, Known(TopicNames(engine), nodes.names), self.definitions)
+            printer = make_printer(options, Known(TopicNames(engine), nodes.names), self.reading.definitions)
             printed = 0
             for messages in self.chosen(stream_messages(run, collector, self.selection), run):
                 printed += printer.print_all(takewhile(lambda _: not stop or self.follow is not None, messages))

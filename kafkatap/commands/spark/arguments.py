@@ -22,7 +22,6 @@ from ..values import parse_count, parse_duration, parse_setting, parse_size, par
 LINES = "lines"
 
 #: How tables are written.
-FORMATS = ("delta", "parquet")
 
 DESCRIPTION = (
     "Decode captures on Spark, write Delta tables, and print the report. A second run over the same captures replaces "
@@ -60,9 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--out", required=True, metavar="DIR",
                       help="folder of the tables; local or s3://, gs://, abfss://, hdfs://. The rows of these captures "
                       "from earlier runs are replaced, and all other rows stay")  # fmt: skip
-    what.add_argument("--format", choices=FORMATS, default="delta",
-                      help="delta: Delta tables, to which any number of runs can write; parquet: plain Parquet, in "
-                      "a folder for this run alone (default: delta)")  # fmt: skip
     what.add_argument("--compact", action="store_true",
                       help="read no captures; join the small files of the Delta tables in --out, and delete files that "
                       "no table has used for a week")  # fmt: skip

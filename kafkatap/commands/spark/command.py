@@ -22,22 +22,20 @@ from ...selection import Selection, selection_of
 from ...spark.cluster.interrupts import Terminated, interruptible
 from ...spark.cluster.java import SetupError
 from ...spark.job_result import DamagedInput, JobResult, Watch
-from ...spark.output.publication import DELTA, PARQUET, check_folder
+from ...spark.output.publication import check_folder
 from ...spark.stages import watching
 from ...splits.secrets import read_key_logs
 from ..console import refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, TERMINATED, WRONG
 from ..kept_options import kept_options
-from ..values import check_section_options, chosen_definitions, limits_of, section_options
+from ..values import check_section_options, read_options, section_options
 from .arguments import LINES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkatap.dissector.layouts.overlay import Definitions
-
-    from ...splits.task_rows import ReadOptions
-    from ...tls.key_log import KeyLog
+    from ...read_options import ReadOptions
+    from ...splits.run_options import RunOptions
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,11 +44,12 @@ def run(options: argparse.Namespace) -> int:
     try:
         if options.compact:
             return _compact(options)
-        definitions = chosen_definitions(options)
-        selection = selection_of(options, definitions)
+        reading = read_options(options)
+        selection = selection_of(options, reading.definitions)
         _check(options)
-        key_log = read_key_logs(options.keylog) if options.keylog else None
-        result = _run(options, definitions, selection, key_log)
+        if options.keylog:
+            reading = reading._replace(key_log=read_key_logs(options.keylog))
+        result = _run(options, selection, reading)
         _write(options, result)
     except Terminated:
         complain("terminated")
@@ -79,10 +78,7 @@ def _check(options: argparse.Namespace) -> None:
         raise SetupError(f"Spark needs pyspark for {sys.executable}: {install_command('spark')}")
     if not options.captures:
         raise ValueError("CAPTURES are missing (only --compact needs none)")
-    if options.format == DELTA:
-        _require_deltalake()
-    if options.checkpoint is not None and options.format == PARQUET:
-        raise ValueError("--checkpoint needs Delta tables (--format delta)")
+    _require_deltalake()
     check_section_options(options)
     if options.checkpoint is not None and (options.sections is not None or options.by == "connection"):
         raise ValueError("--sections and --by connection report on the captures of one run, without --checkpoint")
@@ -98,7 +94,7 @@ def _check(options: argparse.Namespace) -> None:
         found = expand(options.captures)
         if options.verbose:
             complain(f"{len(found):,} captures")
-    check_folder(options.out, options.format)
+    check_folder(options.out)
 
 
 def _require_deltalake() -> None:
@@ -125,9 +121,7 @@ def _files(count: int) -> str:
     return f"{count:,} file{'' if count == 1 else 's'}"
 
 
-def _run(
-    options: argparse.Namespace, definitions: Definitions | None, selection: Selection, key_log: KeyLog | None
-) -> JobResult:
+def _run(options: argparse.Namespace, selection: Selection, reading: ReadOptions) -> JobResult:
     from pyspark.sql import SparkSession
 
     from ...spark.cluster.session import open_session
@@ -136,7 +130,7 @@ def _run(
     opened: list[SparkSession] = [] if running is None else [running]
     bars = options.progress is True and sys.stderr.isatty()
     settings = dict(options.conf or ())
-    if key_log is not None:
+    if reading.key_log is not None:
         settings.setdefault("spark.io.encryption.enabled", "true")  # inputs of tasks may lie in its temporary files
 
     def work() -> JobResult:
@@ -147,7 +141,7 @@ def _run(
                 open_session(options.master, config=settings, archive=options.archive, log=options.log, for_jobs=True)
             )
         with watching(options.progress == LINES, bars) as watch:
-            return _job(opened[0], options, definitions, selection, key_log, watch)
+            return _job(opened[0], options, selection, reading, watch)
 
     try:
         return interruptible(lambda: next(iter(opened), None), work)
@@ -159,34 +153,32 @@ def _run(
 def _job(
     session: SparkSession,
     options: argparse.Namespace,
-    definitions: Definitions | None,
     selection: Selection,
-    key_log: KeyLog | None,
+    reading: ReadOptions,
     watch: Watch,
 ) -> JobResult:
     from ...spark.job import run_job
-    from ...splits.task_rows import ReadOptions
+    from ...splits.run_options import RunOptions
 
-    reading = ReadOptions(
-        tuple(options.port or ()), definitions, options.records, selection=selection,
-        max_frame=options.max_frame, limits=limits_of(options),
+    run = RunOptions(
+        reading, options.records, selection=selection,
         wanted=None if options.sections is None else tuple(options.sections), section_options=section_options(options),
-        key_log=key_log, kept=(*kept_options(options), ("utc", "")),  # its reports have no other times
+        kept=(*kept_options(options), ("utc", "")),  # its reports have no other times
     )  # fmt: skip
     if options.checkpoint is not None:
-        return _follow(session, options, reading)
+        return _follow(session, options, run)
     return run_job(
-        session, options.captures, options.out, split_size=options.split_size, options=reading, strict=options.strict,
-        by=options.by, format=options.format, watch=watch,
+        session, options.captures, options.out, split_size=options.split_size, options=run, strict=options.strict,
+        by=options.by, watch=watch,
     )  # fmt: skip
 
 
-def _follow(session: SparkSession, options: argparse.Namespace, reading: ReadOptions) -> JobResult:
+def _follow(session: SparkSession, options: argparse.Namespace, run: RunOptions) -> JobResult:
     from ...spark.stream import STREAM_SPLIT_SIZE, StreamOptions, run_stream
 
     split_size = min(options.split_size or STREAM_SPLIT_SIZE, STREAM_SPLIT_SIZE)
     out, checkpoint = absolute(options.out), absolute(options.checkpoint)
-    stream = StreamOptions(out, checkpoint, split_size, reading, options.strict)
+    stream = StreamOptions(out, checkpoint, split_size, run, options.strict)
     captures = [absolute(pattern) for pattern in options.captures]
     return run_stream(
         session, captures, stream, forever=options.follow, finish=options.finish, by=options.by,

@@ -4,7 +4,7 @@ A running session is returned as it is. A new one has the settings below, unless
 spark-defaults.conf set others. The output of Spark's Java process goes to a file, not to the terminal.
 
 `for_jobs` is for sessions that run only jobs of this package, as the command does. Their work is done in Python, so
-Java and Spark spend less on preparing for long computations of their own (JOB_SETTINGS, `class_data`).
+Java and Spark spend less on preparing for long computations of their own (JOB_SETTINGS, `java_options`).
 
 Executors get the package in one of two ways (docs/spark.md). It is installed for their Python, which
 `spark.pyspark.python` names. Or an archive made by `pack` is sent along, with a `python` of its own. Both ways set
@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...installation import install_command
-from .class_data import archive_options, light_options
-from .java import Java, SetupError, require_java
+from .java import SetupError, require_java
+from .java_options import light_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -159,8 +159,8 @@ def _started(
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit started Java and sets the master
     if not submitted:
-        java = require_java()
-        _launch(_java_settings(chosen, java, for_jobs) | chosen, log)
+        require_java()
+        _launch((_java_settings(chosen) if for_jobs else {}) | chosen, log)
     conf = SparkConf()  # includes the settings that Java was started with, and spark-defaults.conf
     for key, value in chosen.items():
         conf.set(key, value)
@@ -207,13 +207,12 @@ def _of_master(master: str) -> dict[str, str]:
     }
 
 
-def _java_settings(chosen: Mapping[str, str], java: Java, for_jobs: bool) -> dict[str, str]:
+def _java_settings(chosen: Mapping[str, str]) -> dict[str, str]:
     """Options for the Java process of the driver, which Spark puts before those of the user."""
     theirs = _defaults_file() | dict(chosen)
     if "spark.driver.defaultJavaOptions" in theirs:
         return {}
-    options = [light_options(theirs, "driver") if for_jobs else "", archive_options(java)]
-    return {"spark.driver.defaultJavaOptions": " ".join(filter(None, options))} if any(options) else {}
+    return {"spark.driver.defaultJavaOptions": light_options(theirs, "driver")}
 
 
 def _defaults_file() -> dict[str, str]:

@@ -1,15 +1,13 @@
-"""Publish the rows of a run: Delta tables below OUT, or plain Parquet in a folder of its own.
+"""Publish the rows of a run: Delta tables below OUT.
 
     with open_publication(out) as publication:
         with publication.writer.open(split) as files:     # on executors
             files.write("exchanges", rows)
         publication.publish(files.written, ("exchanges", "files"), captures=[...])
 
-Delta: each table gets one commit, which removes the rows of the captures that the run has read and adds its own. All
+Each table gets one commit, which removes the rows of the captures that the run has read and adds its own. All
 changes are prepared before the first commit. `files` comes last, so its commit means that the run is complete. If a
 run is killed between two commits, the next run over the same captures replaces what it committed. Runs need no lock.
-
-Parquet: nothing of another run may be in the folder, and `_SUCCESS` is written last.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from .writing import CaptureIndex, TableWriter, Written, files_of_run
 if TYPE_CHECKING:
     import pyarrow as pa
 
-DELTA, PARQUET = FORMATS = ("delta", "parquet")
+#: Other programs write it last beside plain Parquet files.
 SUCCESS = "_SUCCESS"
 Watch = Callable[[int, int], None]
 
@@ -65,7 +63,6 @@ class Publication:
 
     out: str
     run: str
-    format: str = DELTA
     _is_published: bool = False
     _is_visible: bool = False  # readers may see files of the run
 
@@ -113,10 +110,6 @@ class Publication:
         self._is_published = True
         ordered = sorted(tables, key=lambda table: table == "files")
         rows = {table: sum(w.rows for w in written if w.table == table) for table in ordered}
-        if self.format == PARQUET:
-            kept = self._finish(folder, written, ordered)
-            watch(len(ordered), len(ordered))
-            return Published(len(kept), sum(w.size for w in kept), rows, {})
         edits: list[Edit] = [RemoveCaptures(np.unique(np.array(list(captures), np.int64)))]
         if topic_names:
             edits.append(NameTopics.of(topic_names))
@@ -151,18 +144,6 @@ class Publication:
                 change.commit()
         watch(len(changes), len(changes))
 
-    def _finish(self, folder: Folder, written: Sequence[Written], tables: Sequence[str]) -> list[Written]:
-        """Make plain Parquet complete: a file without rows for each table without files, no leftovers, and _SUCCESS."""
-        kept = list(written)
-        for table in sorted(set(tables) - {w.table for w in written}):
-            with self.writer.open("empty") as files:
-                files.write_empty(table, delta.file_schema(table))
-            kept += files.written
-        delete_leftovers(folder, self.run, tables, {w.name for w in kept})
-        self._is_visible = True
-        folder.write(SUCCESS, b"")
-        return kept
-
 
 def new_run() -> str:
     """A name for a run. Names sort by time."""
@@ -170,15 +151,12 @@ def new_run() -> str:
 
 
 @contextmanager
-def open_publication(out: str, format: str = DELTA, run: str | None = None) -> Iterator[Publication]:
+def open_publication(out: str, run: str | None = None) -> Iterator[Publication]:
     """An output folder for a run. It is made if it does not exist. An exception deletes the files of the run that are
-    not committed.
-
-    FolderInUse (an OSError) if its tables are of the other format or, for Parquet, of another run; OSError if it is
-    not writable.
+    not committed. OSError if it is not writable, or if it has files that Delta tables must not mix with (FolderInUse).
     """
-    check_folder(out, format)
-    publication = Publication(out, run or new_run(), format)
+    check_folder(out)
+    publication = Publication(out, run or new_run())
     try:
         yield publication
     except BaseException:
@@ -188,22 +166,13 @@ def open_publication(out: str, format: str = DELTA, run: str | None = None) -> I
         raise
 
 
-def check_folder(out: str, format: str = DELTA) -> None:
-    """Make an output folder, and check that a run may write tables of this format to it. Errors: see above."""
+def check_folder(out: str) -> None:
+    """Make an output folder, and check that a run may write tables to it. Errors: see above."""
     folder = Folder(out)
     folder.make()
-    is_parquet = bool(folder.sizes_of([SUCCESS]))
-    if format == DELTA:
-        if is_parquet:
-            raise FolderInUse(f"{out} has the tables of a run with --format parquet; Delta tables need another folder")
-        delta_location(out)
-        return
-    for table in TABLES:
-        if any("/_delta_log/" in name for name in folder.sizes(table)):
-            raise FolderInUse(f"{out} has Delta tables; --format parquet needs a folder of its own")
-        if folder.sizes(table):
-            what = "the tables of another run" if is_parquet else "files of a run that is not complete"
-            raise FolderInUse(f"{out} has {what}; --format parquet needs a folder of its own (or use --format delta)")
+    if folder.sizes_of([SUCCESS]):
+        raise FolderInUse(f"{out} has files of another program ({SUCCESS}); Delta tables need a folder of their own")
+    delta_location(out)
 
 
 def delete_leftovers(folder: Folder, run: str, tables: Iterable[str], kept: Container[str]) -> None:

@@ -31,7 +31,7 @@ def delta_location(path: str, name: str = "") -> tuple[str, dict[str, str]]:
     found = _s3(path, uri.username, uri.password, options) if uri.scheme == "s3" else {}
     unknown = sorted(set(options) - _IGNORED)
     if unknown:
-        raise ValueError(f"{path}: {unknown[0]} is no option of Delta tables (--format parquet can use it)")
+        raise ValueError(f"{path}: {unknown[0]} is no option of Delta tables")
     return f"{uri.scheme}://{host}{uri.path.rstrip('/')}{below}", found
 
 

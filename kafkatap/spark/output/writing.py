@@ -144,12 +144,6 @@ class SplitFiles:
         for day, some in _by_day(rows, self._limited(table, found)):
             self._add(table, date_of(day), some)
 
-    def write_empty(self, table: str, schema: pa.Schema) -> None:
-        """Write a file without rows, so that an empty table can be read."""
-        key = (table, None if table in UNPARTITIONED else date_of(0))
-        self._files[key] = self._new_file(*key, schema)
-        self._close(key)
-
     def _placed(self, table: str, rows: pa.Table, first_packets: Array | None) -> tuple[Array, Array | None]:
         """The day and the capture of each row. The captures are None if the rows have them already."""
         has_capture = "capture" in rows.schema.names
