@@ -325,7 +325,7 @@ class Analysis:
 
     def _run(
         self, all_results: bool, inspectors: Sequence[Inspector] = (), selection: Selection = EVERYTHING,
-        **options: Any,
+        late: int | None = None, **options: Any,
     ) -> Run:  # fmt: skip
         from .captures.capture_reader import BLOCK_SIZE
         from .engine import Engine
@@ -334,7 +334,7 @@ class Analysis:
         self._read_once()
         needed = selection.engine_options
         engine = Engine(
-            self._reading,
+            self._reading._replace(late=late),
             all_results=all_results or needed.all_results,
             inspectors=[*needed.inspectors, *inspectors],
             apis=needed.apis,

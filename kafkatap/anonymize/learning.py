@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kafkatap.dissector.dtypes import MAX_FRAME
 from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, PROTOCOL_UNKNOWN
 from kafkatap.dissector.framing.tls_records import RECORD_HEADER, record_length
 from kafkatap.dissector.inspection import Frames
@@ -65,7 +66,7 @@ class Learner:
         viewer = Viewer(
             load_programs("everything", definitions),
             None if definitions is None else definitions.messages,
-            **({"max_frame": read.max_frame} if read.max_frame else {}),
+            max_frame=read.max_frame or MAX_FRAME,
         )
         self.names = names
         self.messages = MessageRewriter(names, viewer)

@@ -79,11 +79,11 @@ def extract_anonymized(
             )  # fmt: skip
             if made.is_interrupted or not made.packets:
                 return made, None
-            read = sum(file.bytes for file in made.files)
+            done_before = sum(file.bytes for file in made.files)
 
             def is_over(_: int) -> bool:
                 """Whether the user ends the run. The captures themselves are read."""
-                return watch(read)
+                return watch(done_before)
 
             for turn in range(1 if key is not None else _KEYS):
                 try:

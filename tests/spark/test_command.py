@@ -72,7 +72,6 @@ def test_all_options() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (["a"], "required: --out"), (["a", "--out", "t", "--format", "csv"], "invalid choice"),
         (["a", "--out", "t", "--split-size", "-1"], "'-1' is not a size (such as 64m, 512k, 1g, or 0)"),
         (["a", "--out", "t", "--split-size", "64x"], "'64x' is not a size (such as 64m, 512k, 1g, or 0)"),
         (["a", "--out", "t", "--conf", "spark.a"], "is not a setting"),

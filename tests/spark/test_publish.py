@@ -105,7 +105,7 @@ def test_rows_belong_to_the_capture_in_which_they_begin(tmp_path: Path) -> None:
          "request_first": HOUR_4},
         {**both, "exchange": 2, "response_packet_first": PACKETS + 1, "response_first": HOUR_4 + 20 * HOUR},
     ])  # fmt: skip
-    with TableWriter(str(tmp_path), "r").open(0, index_of([8, 9])) as files:
+    with TableWriter(str(tmp_path), "r", index_of([8, 9])).open(0) as files:
         files.write("exchanges", rows)
         files.write("exchanges", exchanges(1, (30,), key=3))
         files.write("results", results_of(exchanges(0, (0,), key=3)))  # of the exchanges that came last
@@ -131,7 +131,7 @@ def test_parts_of_a_split_gather_in_one_file(tmp_path: Path, monkeypatch: pytest
     import pyarrow.parquet as pq
 
     monkeypatch.setattr(parquet_file, "GROUP_ROWS", 100)
-    with TableWriter(str(tmp_path), "r").open(0, index_of([1])) as files:
+    with TableWriter(str(tmp_path), "r", index_of([1])).open(0) as files:
         for n in range(30):
             files.write("exchanges", exchanges(0, [0] * 9, key=9 * n))
     [written] = files.written
@@ -143,7 +143,7 @@ def test_parts_of_a_split_gather_in_one_file(tmp_path: Path, monkeypatch: pytest
 def test_large_files_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_file, "GROUP_ROWS", 10)
     monkeypatch.setattr(writing, "FILE_SIZE", 10_000)
-    with TableWriter(str(tmp_path), "r").open(0, index_of([1])) as files:
+    with TableWriter(str(tmp_path), "r", index_of([1])).open(0) as files:
         for n in range(20):
             files.write("exchanges", exchanges(0, [0] * 10, key=10 * n))
     assert len(files.written) > 3
@@ -152,7 +152,7 @@ def test_large_files_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_hostile_capture_makes_no_file_for_each_row(tmp_path: Path) -> None:
-    with TableWriter(str(tmp_path), "r").open(0, index_of([1])) as files:
+    with TableWriter(str(tmp_path), "r", index_of([1])).open(0) as files:
         files.write("exchanges", exchanges(0, range(0, 24 * 3 * MOST_DATES, 24)))
     assert sum(w.rows for w in files.written) == 3 * MOST_DATES
     assert len({w.date for w in files.written}) == MOST_DATES + 1
@@ -161,7 +161,7 @@ def test_a_hostile_capture_makes_no_file_for_each_row(tmp_path: Path) -> None:
 
 def test_an_attempt_that_fails_leaves_no_file(tmp_path: Path) -> None:
     def attempt() -> None:
-        with TableWriter(str(tmp_path), "r").open(0, index_of([1])) as files:
+        with TableWriter(str(tmp_path), "r", index_of([1])).open(0) as files:
             files.write("exchanges", exchanges(0, (0, 30)))
             raise RuntimeError
 

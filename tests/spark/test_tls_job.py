@@ -41,7 +41,7 @@ def test_a_job_and_its_plans(spark: SparkSession, tmp_path: Path) -> None:
     captures = Captures(spark, [str(path)], size, options)
     frame = captures.table("exchanges")
     plans = str(frame._jdf.queryExecution().toString())  # type: ignore[attr-defined]
-    texts = plans + repr(captures) + repr(options) + repr(captures.decode_task("exchanges"))
+    texts = plans + repr(captures) + repr(options) + repr(captures.rows_of("exchanges"))
     for secret in secrets_of(over.key_log):
         assert secret not in texts
         assert repr(bytes.fromhex(secret)) not in texts
