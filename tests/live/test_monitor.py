@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from kafkatap.engine import Engine
-from kafkatap.live.governor import CALM, FULL, HEADERS, LEAN, PAUSED, Governor
+from kafkatap.live.governor import CALM, FULL, HEADERS, LEAN, LONGEST_CALM, PAUSED, Governor
 from kafkatap.live.memory_limits import MemoryLimits, fold_small_rows
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.thread_priority import Priority
@@ -152,6 +152,32 @@ def test_a_moment_above_the_limit_is_no_reason() -> None:
     for second in range(60):
         governor.judge(second * SECOND, 0.38 if second % 3 == 0 else 0.25, 0)
     assert governor.level == FULL
+
+
+def calm_seconds(governor: Governor, second: int) -> int:
+    """Drop the level in this second; the calm seconds until it rises again."""
+    governor.judge(second * SECOND, 0.9, 0)
+    assert governor.level == LEAN
+    for calm in range(1, 2 * LONGEST_CALM):
+        if governor.judge((second + calm) * SECOND, 0.05, 0):
+            assert governor.level == FULL
+            return calm
+    raise AssertionError("it does not rise")
+
+
+def test_a_rise_that_was_too_early_doubles_the_calm_seconds_before_the_next() -> None:
+    governor, second, waited = Governor(0.33), 1_000, []
+    for _ in range(9):
+        waited.append(calm_seconds(governor, second))
+        second += waited[-1] + 1
+    assert waited == [10, 20, 40, 80, 160, 320, 600, 600, 600]
+
+
+@pytest.mark.parametrize(("later", "wanted"), [(2 * CALM - 1, 2 * CALM), (2 * CALM, CALM)])
+def test_a_rise_was_too_early_if_less_than_twice_its_calm_seconds_passed(later: int, wanted: int) -> None:
+    governor = Governor(0.33)
+    assert calm_seconds(governor, 1_000) == CALM
+    assert calm_seconds(governor, 1_000 + CALM + later) == wanted
 
 
 class Busy(Governor):
