@@ -21,6 +21,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -40,8 +41,9 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Seconds that tests of a mutant may take beyond three times what they took before.
-PATIENCE = 30.0
+#: Seconds of processor time that tests of a mutant may take beyond three times what they took before, and by the clock,
+#: beyond ten times that. The second is for those that wait; a busy machine must not decide.
+PROCESSOR_PATIENCE, PATIENCE = 30, 300.0
 #: Loaded once, before processes are forked: modules that most tests need.
 LIBRARIES = ("numpy", "pyarrow.compute", "pyarrow.parquet")
 
@@ -70,6 +72,9 @@ class Mutant:
     after: str
     text: bytes
     is_in_function: bool
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.first}: {self.before}  ->  {self.after}"
 
 
 @dataclass(slots=True)
@@ -194,9 +199,14 @@ def copied_tree(folder: Path) -> Path:
     return folder
 
 
-def run_tests(tree: Path, arguments: Sequence[str], notes: _Notes | None = None, to: Path | None = None) -> None:
-    """Run tests in a copy of the tree, in this new process, and exit with pytest's status."""
+def run_tests(
+    tree: Path, arguments: Sequence[str], notes: _Notes | None = None, to: Path | None = None, usual: float = 0.0
+) -> None:
+    """Run tests in a copy of the tree, in this new process, and exit with pytest's status. `usual`: the seconds that
+    they take without a change, if they may not take much longer."""
     os.setsid()
+    if usual:
+        resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR_PATIENCE + int(3 * usual),) * 2)
     with open(os.devnull if to is None else to.with_suffix(".log"), "w") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
@@ -239,20 +249,21 @@ def survivors(
             mutant, tree = left.pop(), trees.pop()
             tests = coverage.tests_of(mutant)
             (tree / mutant.path).write_bytes(mutant.text)
-            process: BaseProcess = fork.Process(target=run_tests, args=(tree, tests))
+            usual = sum(coverage.seconds[test] for test in tests)
+            process: BaseProcess = fork.Process(target=run_tests, args=(tree, tests, None, None, usual))
             process.start()
-            patience = PATIENCE + 3 * sum(coverage.seconds[test] for test in tests)
-            running[process] = (mutant, tree, time.monotonic() + patience)
+            running[process] = (mutant, tree, time.monotonic() + PATIENCE + 10 * usual)
         wait([process.sentinel for process in running], timeout=1)
         for process, (mutant, tree, end) in list(running.items()):
             if process.is_alive() and time.monotonic() < end:
                 continue
             is_noticed = process.is_alive() or process.exitcode != 0
+            if process.is_alive() or process.exitcode == -signal.SIGXCPU or process.exitcode == -signal.SIGKILL:
+                print(f"{mutant}: its tests did not end", file=sys.stderr, flush=True)
             _end(process)
             del running[process]
             (tree / mutant.path).write_bytes(originals[mutant.path])
             trees.append(tree)
-            print(".x"[is_noticed], end="", file=sys.stderr, flush=True)
             if not is_noticed:
                 yield mutant
 
@@ -297,11 +308,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         trees = [copied_tree(Path(folder) / f"tree{n}") for n in range(options.jobs)]
         coverage = covered(trees[0], list(originals), [*chosen, *(["-k", options.k] if options.k else [])])
         print(f"{len(mutants)} mutants, {len(coverage.seconds)} tests", file=sys.stderr)
-        found = list(survivors(mutants, trees, coverage, originals))
-    print(file=sys.stderr)
-    for mutant in sorted(found, key=lambda mutant: (mutant.path, mutant.first)):
-        print(f"{mutant.path}:{mutant.first}: {mutant.before}  ->  {mutant.after}")
-    print(f"{len(found)} of {len(mutants)} mutants survived")
+        found = 0
+        for mutant in survivors(mutants, trees, coverage, originals):
+            found += 1
+            print(mutant, flush=True)
+    print(f"{found} of {len(mutants)} mutants survived")
     return 1 if found else 0
 
 
