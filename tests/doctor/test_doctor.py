@@ -429,40 +429,48 @@ def test_the_latest_packet_is_named(good: damage.Numbers, tmp_path: Path) -> Non
     assert latest > 600_000_000
     report = examined(tmp_path, pcap(late))
     assert numbers(report, "order")["latest_ns"] == latest
+    assert numbers(report, "order")["late_packets"] >= len(at)
 
 
 def test_packets_are_late_across_blocks() -> None:
     checks = CaptureChecks(FileReport("a.pcap"))
-    for times in ([0, 500, 400], [300, 600], [599, 700]):
+    for times in ([0, 500, 449], [300, 600], [550, 700]):
         rows = np.zeros(len(times), PACKET)
-        rows["ts"] = times
+        rows["ts"] = np.array(times) * 1_000_000
         checks.add(rows, 0)
-    assert (checks.late, checks.latest_ns) == (3, 200)
+    assert (checks.late, checks.very_late, checks.latest_ns) == (3, 2, 200_000_000)
 
 
-def gone_bytes(acked: int, sides: tuple[bool, bool] = (True, True)) -> list[Packet]:
-    """A client's 600 bytes, of which no packet has the first 500, behind a whole exchange. The broker acknowledges so
-    many of them; packets of the client, or of the broker, may be missing."""
+def gone_bytes(end: int, acked: int, sides: tuple[bool, bool]) -> list[Packet]:
+    """600 bytes of the client (end 0) or the broker, of which no packet has the first 500, behind a whole exchange. The
+    other end acknowledges so many of them; packets of the client, or of the broker, may be missing."""
     talk = KafkaTalk(acks=False)
     talk.tcp.open()
     talk.exchange(METADATA, 1, 1)
-    before = talk.tcp.next[0]
-    talk.tcp.skip(0, 500)
-    talk.tcp.client(bytes(100))
-    talk.tcp._add(1, ACK, ack=before + acked)
+    before = talk.tcp.next[end]
+    talk.tcp.skip(end, 500)
+    talk.tcp.send(end, bytes(100))
+    talk.tcp._add(1 - end, ACK, ack=before + acked)
     return encode(s for s in talk.segments if sides[s.source != talk.client])
 
 
 @pytest.mark.parametrize(
-    ("acked", "sides", "wanted"),
-    [(600, (True, True), 500), (500, (True, True), 400), (0, (True, True), 0), (600, (True, False), None)],
+    ("end", "acked", "sides", "wanted"),
+    [
+        (0, 600, (True, True), 500),
+        (0, 500, (True, True), 400),
+        (0, 0, (True, True), 0),
+        (0, 600, (True, False), None),
+        (1, 600, (True, True), 500),
+        (1, 600, (False, True), None),
+    ],
 )
 def test_acknowledged_bytes_in_gaps(
-    acked: int, sides: tuple[bool, bool], wanted: int | None, tmp_path: Path
+    end: int, acked: int, sides: tuple[bool, bool], wanted: int | None, tmp_path: Path
 ) -> None:  # fmt: skip
     """Bytes behind the last acknowledged one may be those of the gap. Without the receiver's packets nothing is
     known."""
-    report = examined(tmp_path, pcap_bytes(gone_bytes(acked, sides)))
+    report = examined(tmp_path, pcap_bytes(gone_bytes(end, acked, sides)))
     (row,) = report.table("gap_connections").rows
     assert row[-2] == wanted
     assert numbers(report, "gaps")["gap_bytes"] == 500

@@ -180,6 +180,38 @@ def test_a_rise_was_too_early_if_less_than_twice_its_calm_seconds_passed(later: 
     assert calm_seconds(governor, 1_000 + CALM + later) == wanted
 
 
+def test_each_level_rises_after_its_own_calm_seconds() -> None:
+    governor = Governor(0.33)
+    for second in (1_000, 1_001):
+        governor.judge(second * SECOND, 0.9, 0)
+    assert governor.level == HEADERS
+    levels = []
+    for second in range(1_002, 1_002 + 2 * CALM):
+        governor.judge(second * SECOND, 0.05, 0)
+        levels.append(governor.level)
+        assert bool(governor.reason) == (governor.level != FULL)
+    assert levels == [HEADERS] * (CALM - 1) + [LEAN] * CALM + [FULL]
+
+
+def test_a_second_that_is_neither_calm_nor_too_much_starts_the_calm_ones_again() -> None:
+    governor, levels = Governor(0.33), []
+    governor.judge(1_000 * SECOND, 0.9, 0)
+    for second, cpu in enumerate([0.05] * (CALM - 1) + [0.25] + [0.05] * CALM, 1_001):
+        governor.judge(second * SECOND, cpu, 0)
+        levels.append(governor.level)
+    assert levels == [LEAN] * (2 * CALM - 1) + [FULL]
+
+
+def test_paused_it_uses_all_that_it_may_and_rises_nevertheless() -> None:
+    governor = Governor(0.33, strict=True)
+    for second in range(1_000, 1_003):
+        governor.judge(second * SECOND, 0.9, 0)
+    assert governor.level == PAUSED
+    for second in range(1_003, 1_003 + CALM):
+        governor.judge(second * SECOND, 0.3, 0)
+    assert governor.level == HEADERS
+
+
 class Busy(Governor):
     """A governor that took this part of a core since the last second. Its priority is what it says."""
 
