@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from kafkatap import analyze, examine
+from kafkatap.captures.capture_reader import FileReport
 from kafkatap.doctor import content_checks
 from kafkatap.doctor.checks import CHECKS
 from kafkatap.doctor.diagnosis import TABLES
 from kafkatap.doctor.diagnosis_text import diagnosis_lines
 from kafkatap.doctor.observed import read_captures
+from kafkatap.doctor.packet_checks import CaptureChecks
 from kafkatap.extract import extract
+from kafkatap.reassembly.dtypes import PACKET
 from kafkatap.reports.model import Report
 from kafkatap.selection import Selection
 from tests.support import damage
 from tests.support.captures import ETHERNET, Interface, Packet, pcap_bytes, pcapng_bytes, read_capture, write_capture
 from tests.support.encapsulation import encapsulate, fragment
 from tests.support.segments import tcp_at, tcp_part, way_of
-from tests.support.tcp import TcpConversation, encode
+from tests.support.tcp import ACK, TcpConversation, encode
+from tests.wire.kafkatalk import METADATA, KafkaTalk
 
 Spoil = Callable[[damage.Numbers, random.Random], damage.Numbers]
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
@@ -41,6 +48,12 @@ def evidence(report: Report, check: str) -> str:
     """What a finding says: all its sentences."""
     (row,) = (row for row in report.table("findings").rows if row[0] == check)
     return " ".join(map(str, row[2:-1]))
+
+
+def numbers(report: Report, check: str) -> dict[str, Any]:
+    """The numbers that a finding rests on."""
+    (row,) = (row for row in report.table("findings").rows if row[0] == check)
+    return dict(cast(Any, row[-1]))
 
 
 @pytest.fixture(scope="module")
@@ -405,6 +418,63 @@ def requests_of(report: Report) -> int:
     names = [column.name for column in ledger.columns]
     rows = [dict(zip(names, row, strict=True)) for row in ledger.rows]
     return next(int(row["count"]) for row in rows if (row["section"], row["part"]) == ("requests", "total"))
+
+
+def test_the_latest_packet_is_named(good: damage.Numbers, tmp_path: Path) -> None:
+    """The latest one lies in the middle; others are late before and after it."""
+    at = {len(good) // 4: 300_000_000, len(good) // 2: 700_000_000, 3 * len(good) // 4: 100_000_000}
+    late = [p._replace(packet=damage._later(p.packet, -at.get(n, 0))) for n, p in enumerate(good)]
+    times = [p.packet.time_ns for p in late]
+    latest = max(before - time for before, time in zip(itertools.accumulate(times, max), times, strict=True))
+    assert latest > 600_000_000
+    report = examined(tmp_path, pcap(late))
+    assert numbers(report, "order")["latest_ns"] == latest
+    assert numbers(report, "order")["late_packets"] >= len(at)
+
+
+def test_packets_are_late_across_blocks() -> None:
+    checks = CaptureChecks(FileReport("a.pcap"))
+    for times in ([0, 500, 449], [300, 600], [550, 700]):
+        rows = np.zeros(len(times), PACKET)
+        rows["ts"] = np.array(times) * 1_000_000
+        checks.add(rows, 0)
+    assert (checks.late, checks.very_late, checks.latest_ns) == (3, 2, 200_000_000)
+
+
+def gone_bytes(end: int, acked: int, sides: tuple[bool, bool]) -> list[Packet]:
+    """600 bytes of the client (end 0) or the broker, of which no packet has the first 500, behind a whole exchange. The
+    other end acknowledges so many of them; packets of the client, or of the broker, may be missing."""
+    talk = KafkaTalk(acks=False)
+    talk.tcp.open()
+    talk.exchange(METADATA, 1, 1)
+    before = talk.tcp.next[end]
+    talk.tcp.skip(end, 500)
+    talk.tcp.send(end, bytes(100))
+    talk.tcp._add(1 - end, ACK, ack=before + acked)
+    return encode(s for s in talk.segments if sides[s.source != talk.client])
+
+
+@pytest.mark.parametrize(
+    ("end", "acked", "sides", "wanted"),
+    [
+        (0, 600, (True, True), 500),
+        (0, 500, (True, True), 400),
+        (0, 0, (True, True), 0),
+        (0, 600, (True, False), None),
+        (1, 600, (True, True), 500),
+        (1, 600, (False, True), None),
+    ],
+)
+def test_acknowledged_bytes_in_gaps(
+    end: int, acked: int, sides: tuple[bool, bool], wanted: int | None, tmp_path: Path
+) -> None:  # fmt: skip
+    """Bytes behind the last acknowledged one may be those of the gap. Without the receiver's packets nothing is
+    known."""
+    report = examined(tmp_path, pcap_bytes(gone_bytes(end, acked, sides)))
+    (row,) = report.table("gap_connections").rows
+    assert row[-2] == wanted
+    assert numbers(report, "gaps")["gap_bytes"] == 500
+    assert numbers(report, "gaps")["acknowledged_bytes"] == (wanted or 0)
 
 
 @pytest.mark.parametrize("parts", [2, 4])

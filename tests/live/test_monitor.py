@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from kafkatap.engine import Engine
-from kafkatap.live.governor import CALM, FULL, HEADERS, LEAN, PAUSED, Governor
+from kafkatap.live.governor import CALM, FULL, HEADERS, LEAN, LONGEST_CALM, PAUSED, Governor
 from kafkatap.live.memory_limits import MemoryLimits, fold_small_rows
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.thread_priority import Priority
@@ -154,6 +154,64 @@ def test_a_moment_above_the_limit_is_no_reason() -> None:
     for second in range(60):
         governor.judge(second * SECOND, 0.38 if second % 3 == 0 else 0.25, 0)
     assert governor.level == FULL
+
+
+def calm_seconds(governor: Governor, second: int) -> int:
+    """Drop the level in this second; the calm seconds until it rises again."""
+    governor.judge(second * SECOND, 0.9, 0)
+    assert governor.level == LEAN
+    for calm in range(1, 2 * LONGEST_CALM):
+        if governor.judge((second + calm) * SECOND, 0.05, 0):
+            assert governor.level == FULL
+            return calm
+    raise AssertionError("it does not rise")
+
+
+def test_a_rise_that_was_too_early_doubles_the_calm_seconds_before_the_next() -> None:
+    governor, second, waited = Governor(0.33), 1_000, []
+    for _ in range(9):
+        waited.append(calm_seconds(governor, second))
+        second += waited[-1] + 1
+    assert waited == [10, 20, 40, 80, 160, 320, 600, 600, 600]
+
+
+@pytest.mark.parametrize(("later", "wanted"), [(2 * CALM - 1, 2 * CALM), (2 * CALM, CALM)])
+def test_a_rise_was_too_early_if_less_than_twice_its_calm_seconds_passed(later: int, wanted: int) -> None:
+    governor = Governor(0.33)
+    assert calm_seconds(governor, 1_000) == CALM
+    assert calm_seconds(governor, 1_000 + CALM + later) == wanted
+
+
+def test_each_level_rises_after_its_own_calm_seconds() -> None:
+    governor = Governor(0.33)
+    for second in (1_000, 1_001):
+        governor.judge(second * SECOND, 0.9, 0)
+    assert governor.level == HEADERS
+    levels = []
+    for second in range(1_002, 1_002 + 2 * CALM):
+        governor.judge(second * SECOND, 0.05, 0)
+        levels.append(governor.level)
+        assert bool(governor.reason) == (governor.level != FULL)
+    assert levels == [HEADERS] * (CALM - 1) + [LEAN] * CALM + [FULL]
+
+
+def test_a_second_that_is_neither_calm_nor_too_much_starts_the_calm_ones_again() -> None:
+    governor, levels = Governor(0.33), []
+    governor.judge(1_000 * SECOND, 0.9, 0)
+    for second, cpu in enumerate([0.05] * (CALM - 1) + [0.25] + [0.05] * CALM, 1_001):
+        governor.judge(second * SECOND, cpu, 0)
+        levels.append(governor.level)
+    assert levels == [LEAN] * (2 * CALM - 1) + [FULL]
+
+
+def test_paused_it_uses_all_that_it_may_and_rises_nevertheless() -> None:
+    governor = Governor(0.33, strict=True)
+    for second in range(1_000, 1_003):
+        governor.judge(second * SECOND, 0.9, 0)
+    assert governor.level == PAUSED
+    for second in range(1_003, 1_003 + CALM):
+        governor.judge(second * SECOND, 0.3, 0)
+    assert governor.level == HEADERS
 
 
 class Busy(Governor):

@@ -124,12 +124,20 @@ def test_a_port_that_was_used_again(
     assert max(row["log_total_ns"] for row in found) < 1e12
 
 
-def test_forwarded_lines_and_other_brokers_are_left(tmp_path: Path, lines: list[tuple[str, dict[str, Any]]]) -> None:
-    forwarded = [(time, {**entry, "isForwarded": True}) for time, entry in lines[:50]]
-    log = written(tmp_path / "log", [*forwarded, *lines[50:]])
+def test_forwarded_lines_and_other_brokers_are_left(
+    tmp_path: Path, lines: list[tuple[str, dict[str, Any]]], joined: list[dict[str, Any]]
+) -> None:
+    """Fifty lines that have a partner, as if they were forwarded: all of them lose it, and no other line does."""
+    chosen = {row["log_line"] for row in joined[400:450]}
+    log = written(
+        tmp_path / "log",
+        [(time, {**entry, "isForwarded": n in chosen}) for n, (time, entry) in enumerate(lines, 1)],
+    )
     report = analyze(CAPTURE).report(sections=["broker-times"], request_log=log)
     reasons = {(row[0], row[1]): row[2] for row in report.table("request_log_unmatched").rows}
-    assert 0 < int(str(reasons["log", "forwarded in an Envelope"])) <= 50
+    assert reasons["log", "forwarded in an Envelope"] == len(chosen) == 50
+    left = analyze(CAPTURE).request_log(log).to_pylist()
+    assert {row["log_line"] for row in left} == {row["log_line"] for row in joined} - chosen
     moved = [(time, {**entry, "connection": entry["connection"].replace("10.77.0.1:", "192.168.9.9:", 1)})
              for time, entry in lines if entry["connection"].startswith("10.77.0.1:")]  # fmt: skip
     translated = analyze(CAPTURE).request_log(written(tmp_path / "nat", moved))

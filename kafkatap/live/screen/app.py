@@ -25,7 +25,7 @@ from textual.widget import Widget
 
 from . import terminal
 from .breakdown import Scope
-from .columns import HEALTH, ROWS, Line, fit
+from .columns import Line, fit
 from .drawing import Drawing, place_cursor, screen_lines
 from .pages import TEXTS, VIEWS, WINDOWS, Frozen, Live, Page, Section, Shown, sections
 from .recent_exchanges import Connection, Message, Recent
@@ -220,9 +220,10 @@ class LiveApp(App[None]):
 
     def sort(self, step: int, wrap: bool = False) -> None:
         """Sort by the next visible column."""
-        width = self.canvas.size.width
-        shown = fit(HEALTH, width) if self.page.by == "connections" else fit(ROWS, width)
-        names = [c.name for c, _ in shown if c.key is not None]
+        columns = self._sections[0].columns if self._sections else ()
+        names = [c.name for c, _ in fit(columns, self.canvas.size.width) if c.key is not None]
+        if not names:
+            return
         at = names.index(self.shown.sort) if self.shown.sort in names else 0
         self.shown.sort = names[(at + step) % len(names) if wrap else max(0, min(at + step, len(names) - 1))]
         self.page.cursor = None
@@ -247,7 +248,7 @@ class LiveApp(App[None]):
 
     def open(self) -> None:
         """Open the chosen row: its parts, its last messages if it is a part already, or one message."""
-        scope, row = self._chosen_scope(), self._chosen_row()
+        scope, row = self._chosen()
         if isinstance(row, Message):
             self._enter(Page("message", message=row))
         elif scope:
@@ -255,22 +256,22 @@ class LiveApp(App[None]):
 
     def open_last(self) -> None:
         if self.page.kind not in ("messages", *TEXTS):
-            self._enter(Page("messages", scope=self._chosen_scope() or self.page.scope))
+            self._enter(Page("messages", scope=self._chosen()[0] or self.page.scope))
 
-    def _chosen_scope(self) -> Scope:
+    def _chosen(self) -> tuple[Scope, object]:
+        """The part of the traffic that the chosen row opens, and the row: () and None without rows."""
         chosen = place_cursor(self.page, self._sections)
-        return () if chosen is None else self._sections[chosen[0]].opens[chosen[1]]
-
-    def _chosen_row(self) -> object:
-        chosen = place_cursor(self.page, self._sections)
-        return None if chosen is None else self._sections[chosen[0]].rows[chosen[1]]
+        if chosen is None:
+            return (), None
+        section, i = self._sections[chosen[0]], chosen[1]
+        return () if isinstance(section.rows[i], Message) else (*section.scope, section.keys[i]), section.rows[i]
 
     def open_help(self) -> None:
         if self.page.kind != "help":
             self._enter(Page("help"))
 
     def _enter(self, page: Page) -> None:
-        row = self._chosen_row()
+        row = self._chosen()[1]
         page.ends = f"{row.client} to {row.broker}" if isinstance(row, Connection) else ""
         self.shown.filter = ""
         self.pages.append(page)

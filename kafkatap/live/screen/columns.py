@@ -132,7 +132,7 @@ def _prompt(value: int | None, waits: bool) -> int:
 
 
 ROWS: tuple[Column[Row], ...] = (
-    Column("name", "name", 0, 14, lambda r: (shown_name(r.name), ""), lambda r: (r.name or "").lower(), 44, False, 20),
+    Column("name", "name", 0, 14, lambda r: (shown_name(r.name), ""), lambda r: (r.name or "").lower(), 44, False),
     Column("requests", "req/s", 1, 7, lambda r: _rate(r.request_rate), lambda r: r.request_rate),
     Column("in", "in/s", 10, 8, lambda r: _size(r.in_rate), lambda r: r.in_rate),
     Column("out", "out/s", 9, 8, lambda r: _size(r.out_rate), lambda r: r.out_rate),

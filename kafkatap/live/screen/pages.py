@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkatap.reports import units
@@ -58,7 +58,8 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Rows of one kind. `keys` identify them from one second to the next. `opens`: the scope that each row opens.
+    """Rows of one kind. `keys` identify them from one second to the next. `scope`: the part of the traffic that the
+    rows are of. A row other than a message opens its own part of that.
 
     `hidden`: how many rows did not pass the filter. `more`: a text about rows that are left out. `sort`: the column by
     which they are sorted, "" if they cannot be sorted.
@@ -68,7 +69,7 @@ class Section:
     columns: Sequence[Column[Any]]
     rows: Sequence[Any]
     keys: Sequence[Any]
-    opens: Sequence[Scope]
+    scope: Scope
     empty: str
     hidden: int = 0
     more: str = ""
@@ -197,19 +198,16 @@ def _row_section(
     column = _sorted(kept, ROWS, "requests", shown)
     if column in ("p50", "p99", "total"):  # rows that wait for something else always come last
         kept.sort(key=lambda row: row.waits or row.broker_p99 is None)
-    columns = [_named(c, by) if c.name == "name" else c for c in ROWS]
+    columns = [replace(ROWS[0], title=_SINGULARS.get(by, by)), *ROWS[1:]]
     keys = [(by, row.name) for row in kept]
-    opens: list[Scope] = [(*scope, (by, row.name)) for row in kept]
-    return Section(title, columns, kept, keys, opens, _none(empty, shown), len(rows) - len(kept), sort=column)
+    return Section(title, columns, kept, keys, scope, _none(empty, shown), len(rows) - len(kept), sort=column)
 
 
 def _broker_section(rows: list[BrokerRow], shown: Shown) -> Section:
     kept = [row for row in rows if _passes(row.name, shown)]
     column = _sorted(kept, HEALTH, "", shown)
-    keys = [("connections", row.name) for row in kept]
-    opens: list[Scope] = [(("broker", row.name),) for row in kept]
-    empty = _none("no connections", shown)
-    return Section("", HEALTH, kept, keys, opens, empty, len(rows) - len(kept), sort=column)
+    keys = [("broker", row.name) for row in kept]
+    return Section("", HEALTH, kept, keys, (), _none("no connections", shown), len(rows) - len(kept), sort=column)
 
 
 def _sorted(rows: list[T], columns: Sequence[Column[T]], usual: str, shown: Shown) -> str:
@@ -226,23 +224,16 @@ def _sorted(rows: list[T], columns: Sequence[Column[T]], usual: str, shown: Show
 def _connection_section(found: list[Connection], scope: Scope, shown: Shown, title: str) -> Section:
     columns = [c for c in connection_columns(shown.utc) if not _is_in_heading(c.name, scope)]
     rows = found[:CONNECTIONS]
-    opens: list[Scope] = [(*scope, ("connection", c.connection)) for c in rows]
     keys = [("connection", c.connection) for c in rows]
     more = f"the {CONNECTIONS} with the most requests" if len(found) > CONNECTIONS else ""
-    return Section(title, columns, rows, keys, opens, "none", more=more)
+    return Section(title, columns, rows, keys, scope, "none", more=more)
 
 
 def _message_section(found: list[Message], scope: Scope, shown: Shown, title: str) -> Section:
     columns = [c for c in message_columns(shown.utc) if not _is_in_heading(c.name, scope)]
     rows = [m for m in found if _passes(_text_of(m), shown)]
     keys = [("message", m.exchange) for m in rows]
-    opens: list[Scope] = [()] * len(rows)
-    return Section(title, columns, rows, keys, opens, _none("no messages", shown), len(found) - len(rows))
-
-
-def _named(column: Column[Row], by: str) -> Column[Row]:
-    title = _SINGULARS.get(by, by)
-    return Column(column.name, title, column.rank, column.width, column.show, column.key, column.most, column.right)
+    return Section(title, columns, rows, keys, scope, _none("no messages", shown), len(found) - len(rows))
 
 
 def _is_in_heading(column: str, scope: Scope) -> bool:

@@ -27,6 +27,7 @@ from kafkatap.dissector.dtypes import (
 )
 from kafkatap.kernels.arrays import taken
 from kafkatap.reports.batch import Array, Batch, as_results, endpoint, rows_of, uuid_text
+from kafkatap.reports.counting.percentiles import percentile
 from kafkatap.reports.counting.rollup import api_label, maybe
 from kafkatap.reports.sections.error_codes import error_label
 
@@ -202,7 +203,7 @@ class Recent(Sink):
         found = []
         for i in np.lexsort((numbers, -requests))[:n]:
             own = inverse == i
-            last, times = rows[first[i]], np.sort(rows["broker_ns"][own & prompt])
+            last, times = rows[first[i]], rows["broker_ns"][own & prompt]
             found.append(
                 Connection(
                     connection=int(numbers[i]),
@@ -213,8 +214,8 @@ class Recent(Sink):
                     failed=int(failed[own].sum()),
                     throttled=int((rows["throttle_time_ms"][own] > 0).sum()),
                     unanswered=int(np.isin(rows["outcome"][own], (UNANSWERED, RESPONSE_LOST)).sum()),
-                    broker_p50=_nearest(times, 5000),
-                    broker_p99=_nearest(times, 9900),
+                    broker_p50=percentile(times, 50),
+                    broker_p99=percentile(times, 99),
                     last=int(max(rows["request_first"][own].max(), rows["response_last"][own].max())),
                 )
             )
@@ -351,9 +352,3 @@ def _renumbered(column: Array, look_up: Callable[[int], str | None], own: dict[s
     found, inverse = np.unique(column, return_inverse=True)
     numbers = [-1 if n == -1 else _FIRST_OWN - own.setdefault(look_up(int(n)), len(own)) for n in found]
     return np.array(numbers, column.dtype)[inverse]
-
-
-def _nearest(ascending: Array, part: int) -> int | None:
-    """A percentile (`part` of 10,000) by nearest rank."""
-    rank = (len(ascending) * part + 9999) // 10000
-    return int(ascending[max(rank, 1) - 1]) if len(ascending) else None
