@@ -25,6 +25,7 @@ import numpy as np
 
 from kafkatap.kernels.decorator import helper
 from kafkatap.reports.batch import ESTIMATE
+from kafkatap.reports.tls_names import TLS_1_3
 
 from .record_tables import FLOW_HEADER
 
@@ -50,6 +51,7 @@ TURN_NONE, TURN_REQUEST, TURN_RESPONSE = range(3)
 @helper
 def begin_turns(track, is_middle):  # type: ignore[no-untyped-def]
     """Begin a connection. In mid-connection, requests may wait already."""
+    track.is_middle = is_middle
     track.phase = TURN_NONE
     track.turns = 0
     track.waiting = 0
@@ -188,7 +190,7 @@ def overhead_of(version: int, suite: int) -> int:
     found = SUITES.get(suite)
     if found is None or found.kind == CBC:
         return 53 if found is not None else 22
-    if version == 0x0304:
+    if version == TLS_1_3:
         return 6 + found.tag_length
     return 21 if found.kind == CHACHA20 else 13 + found.tag_length
 
