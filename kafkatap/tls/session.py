@@ -181,7 +181,7 @@ class Session:
         else:
             session._prepare_12()
             for direction in range(2):
-                protection.change(direction)
+                session._protection_12.change(direction)
         facts.decryption = D_NO_KEY if None in protection.ciphers else D_DECRYPTED
         protection.search()
         for direction, cipher in enumerate(protection.ciphers):
