@@ -25,7 +25,6 @@ import numpy as np
 
 from kafkatap.kernels.decorator import helper
 from kafkatap.reports.batch import ESTIMATE
-from kafkatap.reports.tls_names import TLS_1_3
 
 from .record_tables import FLOW_HEADER
 
@@ -185,7 +184,9 @@ def note_record(t, slot, d, flow, length, ts):  # type: ignore[no-untyped-def]
 
 def overhead_of(version: int, suite: int) -> int:
     """Bytes of a record that are no data, without padding; about as many, for CBC."""
-    from .suites import CBC, CHACHA20, SUITES  # only captures with TLS need it
+    from kafkatap.reports.tls_names import TLS_1_3  # only captures with TLS need these
+
+    from .suites import CBC, CHACHA20, SUITES
 
     found = SUITES.get(suite)
     if found is None or found.kind == CBC:
