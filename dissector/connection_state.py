@@ -255,7 +255,6 @@ def _put_connection(t, out, at, c):  # type: ignore[no-untyped-def]
     at = put_int(out, at, row.mute_end if is_mute else np.int64(-1))
     at = put_int(out, at, row.mute_begin if is_mute else np.int64(-1))
     at = _put_ahead(t, out, at, row)
-    at = put_int(out, at, np.int64(row.tls_records) if row.protocol == PROTOCOL_UNKNOWN else np.int64(-1))
     at = _put_text(t, out, at, np.int64(row.client_id))
     at = _put_text(t, out, at, np.int64(row.software))
     at = _put_text(t, out, at, np.int64(row.software_version))

@@ -218,10 +218,7 @@ class Engine:
         self._ended.discount()
         self._counted_elsewhere = self._all_given_up()
         self.dissector.discount(self.assembly.discount())
-        if self.tls.tracked:
-            from .tls.hand_over import discount  # only splits need it
-
-            discount(self.tls)
+        self.tls.discount()
 
     def dissect(self, part: Assembled) -> Iterator[Batch]:
         """The second half: the exchanges that a part finishes."""

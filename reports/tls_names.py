@@ -5,13 +5,17 @@ Cipher suites: those of TLS 1.3, and those of earlier versions that Java, OpenSS
 
 from __future__ import annotations
 
+TLS_1_2, TLS_1_3 = 0x0303, 0x0304
+#: Alerts of TLS 1.3 that are no errors.
+NO_ERRORS = CLOSE_NOTIFY, USER_CANCELED = 0, 90
+
 VERSIONS = {
     0x0002: "SSL 2.0",
     0x0300: "SSL 3.0",
     0x0301: "TLS 1.0",
     0x0302: "TLS 1.1",
-    0x0303: "TLS 1.2",
-    0x0304: "TLS 1.3",
+    TLS_1_2: "TLS 1.2",
+    TLS_1_3: "TLS 1.3",
 }
 SUITES = {
     0x000A: "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
@@ -58,7 +62,7 @@ SUITES = {
 }
 #: Descriptions of alerts (RFC 8446, 6; the reserved ones as in RFC 5246, 7.2).
 ALERTS = {
-    0: "close_notify",
+    CLOSE_NOTIFY: "close_notify",
     10: "unexpected_message",
     20: "bad_record_mac",
     21: "decryption_failed",
@@ -81,7 +85,7 @@ ALERTS = {
     71: "insufficient_security",
     80: "internal_error",
     86: "inappropriate_fallback",
-    90: "user_canceled",
+    USER_CANCELED: "user_canceled",
     100: "no_renegotiation",
     109: "missing_extension",
     110: "unsupported_extension",

@@ -3,7 +3,6 @@
 chunks           the kernel over a block's chunks, and what each does to its stream
 frames           the frames of a stream in sync
 detection        what a connection carries, by its first bytes
-tls_records      the header of a TLS record
 proxy_protocol   the header that a proxy sends before the client's first byte
 resync           the search for the next boundary where sync was lost
 evidence         how far the first bytes of a frame can be believed

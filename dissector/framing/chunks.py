@@ -33,7 +33,7 @@ from .connections import (
     forget_frame,
 )
 from .cursor import left
-from .detection import detect_protocol, looks_like_tls, note_source, set_not_kafka
+from .detection import detect_protocol, note_source, set_not_kafka
 from .evidence import ACCEPT, WAIT
 from .frames import ChunkPart, drop_contradicted_frame, read_frames
 from .lone_request import accept_lone_request
@@ -59,6 +59,7 @@ from .tables import (
     OPENING_RESUMED,
     OPENING_SYN,
     OPENING_UNKNOWN,
+    SHOWS_TLS,
     SOURCE_BLOCK,
     SOURCE_POOL,
     Tables,
@@ -71,8 +72,6 @@ CHUNKS_AHEAD = 3
 PREFETCHED = 1_536
 #: Searches of a search buffer for one chunk, at most. Each search copies the bytes that are left.
 SEARCHES = 8
-#: TLS records that show that a connection without a SYN is TLS.
-TLS_RECORDS = 3
 #: Free segments that must be left before a chunk is read.
 SEGMENTS_ROOM = 1_024
 
@@ -353,11 +352,11 @@ def _read_chunk(t, block, held, c, chunk):  # type: ignore[no-untyped-def]
             stream.mode = STREAM_RESYNC
     elif connection.protocol == PROTOCOL_UNKNOWN:
         _count_unknown(t, connection, chunk)
-        if stream.mode == STREAM_RESYNC and looks_like_tls(part):
-            connection.tls_records += 1
+        if chunk.opening == SHOWS_TLS:
+            connection.shows_tls = 1
     _read_stream(t, c, d, part, is_gap)
     if connection.protocol == PROTOCOL_UNKNOWN:
-        if connection.tls_records >= TLS_RECORDS:
+        if connection.shows_tls:
             set_not_kafka(t, c, PROTOCOL_TLS)
         return
     # Bytes were held back until the connection turned out to be Kafka: the other direction's, then this one's.

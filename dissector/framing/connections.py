@@ -86,7 +86,6 @@ CONNECTION = record_dtype(
     ("software_version", "i4"),
     ("mechanism", "i4"),  # of SASL
     ("advertised", "i4"),  # the APIs beyond Kafka's own that its broker lists (`advertised`)
-    ("tls_records", "i4"),
     ("unanswered", "i4"),  # of its exchanges: those without a response that was expected
     ("rebalance_ms", "i4"),  # of its latest JoinGroup request, until the SyncGroup request after it; 0
     ("unknown_chunks", "i4"),  # chunks without Kafka; counted until it is Kafka
@@ -99,6 +98,7 @@ CONNECTION = record_dtype(
     ("ahead_in_doubt", "u1"),  # 1: its broker time may contain a throttle wait
     ("answers_at_once", "i1"),  # KIP-219: AT_ONCE_... or ANSWERS_LATE
     ("is_open", "u1"),
+    ("shows_tls", "u1"),  # 1: a chunk with SHOWS_TLS came
     ("is_source_new", "u1"),  # 1: the connection's ends do not have it yet
 )
 
@@ -217,7 +217,7 @@ def clear_connection(connection, serial, key):  # type: ignore[no-untyped-def]
     connection.waiting_first = -1
     connection.waiting_last = -1
     connection.waiting_count = 0
-    connection.tls_records = 0
+    connection.shows_tls = 0
     connection.unknown_chunks = 0
     connection.rebalance_ms = 0
     connection.raw_sasl = 0

@@ -4,7 +4,7 @@ After a SYN, the client is known, and a frame starts with the first byte. The co
 decodes to its end, or one behind it. A request that does not decode (a newer version, a vendor's API, a client's
 mistake) waits for the broker's answer, which has to carry its correlation_id. Until then nothing is reported.
 
-A PROXY header may come before all of this, and before TLS.
+A PROXY header may come before all of this, and before TLS, which the layer in front of the dissector finds.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from kafkatap.kernels.decorator import helper
 
 from ..dtypes import INCOMPLETE, MALFORMED, OK, TRAILING_BYTES
 from .buffers import skip_buffer
-from .connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, STREAM_AT_START, STREAM_RESYNC
-from .cursor import Cursor, i4, left, skip, u1
+from .connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, STREAM_AT_START, STREAM_RESYNC
+from .cursor import Cursor, i4, left, skip
 from .evidence import ACCEPT, REJECT, WAIT, Header, body_status, is_telling, request_header
 from .headers import (
     API_VERSIONS,
@@ -34,16 +34,9 @@ from .headers import (
 from .program_index import response_program
 from .proxy_protocol import MORE, NO_HEADER, NO_SOURCE, may_be_proxy_header, read_proxy_header
 from .resync import RETRY_FROM, SEARCH_LIMIT, drop_front, search_buffer, segment_ends_at
-from .tls_records import HANDSHAKE, RECORD_HEADER, record_length
 
 #: A ControlledShutdown request of version 0 has 16 bytes; some clients' mistakes have a few more.
 LONGEST_SHUTDOWN = 20
-
-
-@helper
-def looks_like_tls(data):  # type: ignore[no-untyped-def]
-    """Whether a TLS record header starts here."""
-    return left(data) >= RECORD_HEADER and record_length(data.buf, data.at) > 0
 
 
 @helper
@@ -187,13 +180,10 @@ def detect_protocol(t, c, d, stream, is_final):  # type: ignore[no-untyped-def]
     connection = t.connections[c]
     other = t.streams[2 * c + 1 - d]
     is_final = is_final or stream.used > SEARCH_LIMIT
-    if d == np.int64(connection.client):
-        if _needs_more_of_proxy(t, connection, stream, is_final):
-            return
-        first = search_buffer(t, stream)
-        if looks_like_tls(first) and u1(first, 0) == HANDSHAKE:
-            set_not_kafka(t, c, PROTOCOL_TLS)
-            return
+    is_client = d == np.int64(connection.client)
+    if (is_client and _needs_more_of_proxy(t, connection, stream, is_final)) or connection.shows_tls:
+        return
+    if is_client:
         verdict = np.int64(_judge_requests(t, connection, stream, is_final))
         if verdict == WAIT and (is_final or other.mode == STREAM_RESYNC):
             stream.mode = STREAM_RESYNC

@@ -15,13 +15,13 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import MAX_FRAME
 from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, PROTOCOL_UNKNOWN
-from kafkatap.dissector.framing.tls_records import RECORD_HEADER, record_length
 from kafkatap.dissector.inspection import Frames
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.tree.view import Viewer
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.dtypes import CHUNK_DATA, CHUNK_END, CHUNK_GAP, CHUNK_START, FROM_HELD
 from kafkatap.reports.batch import Batch
+from kafkatap.tls.record_header import RECORD_HEADER, record_length
 
 from ..assembly import Assembled
 from ..engine import Engine

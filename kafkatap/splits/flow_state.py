@@ -11,7 +11,7 @@ from kafkatap.dissector.connection_state import ConnectionFacts
 from kafkatap.dissector.framing.connections import PROTOCOL_UNKNOWN
 from kafkatap.reassembly.connection_state import Handshake, Resumption, SynOptions
 
-from ..tls.hand_over import HandOver
+from ..tls.facts import Negotiated
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class History:
     @property
     def client_random(self) -> bytes:
         """That of its TLS; b"" if it is unknown."""
-        return HandOver.unpack(self.tls).client_random if self.tls else b""
+        return Negotiated.unpack(self.tls).client_random if self.tls else b""
 
     @property
     def resumption(self) -> Resumption:

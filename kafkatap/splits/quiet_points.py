@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.framing.tls_records import APPLICATION_DATA
-
-from ..tls.hand_over import quiet_turns
 from ..tls.layer import TlsLayer
-from ..tls.record_tables import EMIT_ALL, EMIT_NONE, ROW_BROKEN, ROW_RECORD
+from ..tls.record_header import APPLICATION_DATA
+from ..tls.record_tables import ROW_BROKEN, RecordRow
 
 if TYPE_CHECKING:
     from kafkatap.reassembly.assembler import Assembler
 
-    from ..assembly import Assembled
     from ..tls.tracked import Tracked
 
 Array = np.ndarray[Any, Any]
@@ -47,12 +44,11 @@ class _Progress:
         return self.quiet > 0 or self.records > MOST_RECORDS
 
 
-class QuietPoints(TlsLayer):
-    """A layer without keys that finds the first quiet point of each TLS connection after a time."""
+class QuietPoints:
+    """Finds the first quiet point of each TLS connection after a time. `layer`: without keys, it reads all chunks."""
 
     def __init__(self, assembler: Assembler) -> None:
-        super().__init__()
-        self._emit = EMIT_ALL
+        self.layer = TlsLayer(on_record=self._note)
         self._assembler = assembler
         self._progress: dict[int, _Progress] = {}  # by connection
         self._from = 0
@@ -72,61 +68,42 @@ class QuietPoints(TlsLayer):
         return [connection for connection, found in self._progress.items() if found.quiet]
 
     def forget(self, connections: Array) -> None:
-        super().forget(connections)
+        """Forget connections that are over."""
+        self.layer.forget(connections)
         for connection in connections.tolist():
             self._progress.pop(connection, None)
 
-    def _note_turns(self, count: int) -> None:
-        """Surveys need no estimates."""
-
-    def _end(self, tracked: Tracked, row: tuple[int, ...], is_plain: bool) -> None:
-        tracked.quiet_turns = quiet_turns(self, tracked)
-        super()._end(tracked, row, is_plain)
-
-    def _read_rows(self, part: Assembled, count: int) -> None:
-        super()._read_rows(part, count)
-        by_slot = self._by_slot
-        for row in self._rows[:count].tolist():
-            if row[13] not in (ROW_RECORD, ROW_BROKEN) or row[11] != APPLICATION_DATA:
-                continue
-            tracked = by_slot[row[7]]
-            if tracked is not None and tracked.slot >= 0:
-                self._note(tracked, row, part.table)
-
-    def _note(self, tracked: Tracked, row: tuple[int, ...], chunks: Array) -> None:
+    def _note(self, tracked: Tracked, row: RecordRow, chunks: Array) -> None:
+        if row.type != APPLICATION_DATA:
+            return
         found = self._progress.get(tracked.connection)
         if found is None:
             found = self._progress[tracked.connection] = _Progress(self._client(tracked))
         if found.is_over:
             return
         found.records += 1
-        if row[13] == ROW_BROKEN or row[3]:
+        if row.kind == ROW_BROKEN or row.before:
             found.asked, found.answers = False, 0
-        elif row[10] == found.client:
+        elif row.direction == found.client:
             found.asked = True
         elif found.asked and _ends_chunk(row, chunks):
             found.asked = False
             found.answers += 1
-            if found.answers >= ANSWERS and row[1] >= self._from:
-                found.quiet = row[2]
+            if found.answers >= ANSWERS and row.ts >= self._from:
+                found.quiet = row.packet
         if found.is_over:
-            self._set_emitted(tracked, EMIT_NONE)
-
-    def _set_emitted(self, tracked: Tracked, emit: int) -> None:
-        found = self._progress.get(tracked.connection)
-        if found is not None and found.is_over:
-            super()._set_emitted(tracked, EMIT_NONE)
+            self.layer.ignore_records(tracked)
 
     def _client(self, tracked: Tracked) -> int:
         """The direction of a connection's client: a guess if its start is not captured."""
-        known = int(self._links["links"]["client"][tracked.connection])
-        if tracked.facts.client >= 0 or known >= 0:
-            return tracked.facts.client if tracked.facts.client >= 0 else known
+        known = self.layer.client(tracked)
+        if known >= 0:
+            return known
         flow = self._assembler.flows[int(self._assembler.connections["flow"][tracked.connection])]
         return 0 if flow["a_port"] > flow["b_port"] else 1
 
 
-def _ends_chunk(row: tuple[int, ...], chunks: Array) -> bool:
+def _ends_chunk(row: RecordRow, chunks: Array) -> bool:
     """Whether a record ends where the chunk does that ended it."""
-    chunk = chunks[row[8]]
-    return (int(chunk["seq"]) + int(chunk["length"]) - row[4] - row[5]) & 0xFFFFFFFF == 0
+    chunk = chunks[row.place]
+    return (int(chunk["seq"]) + int(chunk["length"]) - row.seq - row.length) & 0xFFFFFFFF == 0

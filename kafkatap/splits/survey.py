@@ -173,7 +173,7 @@ class _FlowEngine:
             if len(part.started):
                 self._started.append(taken(part.chunks, number_by_packet(part)))
             if len(part.chunks):
-                self._tls.read(part)
+                self._tls.layer.read(part)
                 chunks = part.chunks
                 for _ in self.dissector.feed(part.block, part.held, chunks, len(chunks), part.connections):
                     pass
@@ -192,7 +192,7 @@ class _FlowEngine:
         is_settled = (known["requests"] >= _ENOUGH) & (known["protocol"] == PROTOCOL_KAFKA)
         is_settled &= known["answers_at_once"] >= 0
         is_settled |= known["protocol"] == PROTOCOL_FOREIGN
-        if not self._counts_records and self._tls.tracked:
+        if not self._counts_records and self._tls.layer.tracked:
             is_settled |= np.isin(found, self._tls.settled)
         self.assembler.ignore(found[is_settled])
 
@@ -202,7 +202,7 @@ class _FlowEngine:
         rows["head"], rows["settled"] = known["head"], known["not_kafka_since"]
         for name in ("first", "last", "flow"):
             rows[name] = part.ended_rows[name]
-        if self._tls.tracked or (known["protocol"] == PROTOCOL_TLS).any():
+        if self._tls.layer.tracked or (known["protocol"] == PROTOCOL_TLS).any():
             self._note_tls(rows, part.ended, known["protocol"] == PROTOCOL_TLS)
         self._ended.append(rows)
 
@@ -213,7 +213,7 @@ class _FlowEngine:
         """Write what is known of TLS to the rows of connections that end. A TLS connection has no head but a quiet
         point."""
         for i, (c, seems_tls) in enumerate(zip(ended.tolist(), seem_tls.tolist(), strict=True)):
-            found = self._tls.tracked.get(c)
+            found = self._tls.layer.tracked.get(c)
             if found is None and not seems_tls:
                 continue
             rows["head"][i], rows["settled"][i] = self._tls.quiet(c), 0
@@ -221,7 +221,7 @@ class _FlowEngine:
                 self._note_random(found.facts.client_random)
             else:
                 self.has_unknown_tls = True
-        fill_tls(rows, self._tls_texts, hand_overs(self._tls, ended))
+        fill_tls(rows, self._tls_texts, hand_overs(self._tls.layer, ended))
         self._tls.forget(ended)
 
 

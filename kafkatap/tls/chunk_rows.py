@@ -14,6 +14,8 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.arrays import as_bytes, taken
 from kafkatap.reassembly.dtypes import CHUNK, CHUNK_DATA, CHUNK_GAP, FROM_HELD
 
+from .record_tables import RecordRow
+
 Array = np.ndarray[Any, Any]
 #: Bytes of the array at first.
 _ROOM = 1 << 16
@@ -69,21 +71,24 @@ class ChunkRows:
             self.data[: self.used] = old[: self.used]
         return self.view[self.used :]
 
-    def add_plain(
-        self, place: int, connection: int, direction: int, ts: int, packet: int, seq: int, length: int
-    ) -> None:
-        """Add a chunk with the next `length` bytes of the array, in place of chunk `place` or before it."""
+    def add_plain(self, record: RecordRow, connection: int, seq: int, length: int) -> None:
+        """Add a chunk with the next `length` bytes of the array, in place of that of a record or before it."""
         at = self.used
         self.used = at + length
-        self._keys.append(2 * place)
-        row = (at, ts, packet, length, seq & 0xFFFFFFFF, length, connection, direction, CHUNK_DATA, FROM_HELD, 0)
-        self._rows.append(row)
+        self._add(record, at, length, seq, length, connection, CHUNK_DATA)
 
-    def add_gap(self, place: int, connection: int, direction: int, ts: int, packet: int, seq: int, length: int) -> None:
-        """Add a gap of `length` bytes."""
-        self._keys.append(2 * place)
-        row = (0, ts, packet, length, seq & 0xFFFFFFFF, 0, connection, direction, CHUNK_GAP, FROM_HELD, 0)
-        self._rows.append(row)
+    def add_gap(self, record: RecordRow, connection: int, seq: int, length: int) -> None:
+        """Add a gap of `length` bytes before what follows a record."""
+        self._add(record, 0, length, seq, 0, connection, CHUNK_GAP)
+
+    def _add(
+        self, record: RecordRow, at: int, length: int, seq: int, captured: int, connection: int, kind: int
+    ) -> None:
+        self._keys.append(2 * record.place)
+        self._rows.append((
+            at, record.ts, record.packet, length, seq & 0xFFFFFFFF, captured, connection, record.direction, kind,
+            FROM_HELD, 0,
+        ))  # fmt: skip
 
     def add_copies(self, place: int, rows: Array, data: bytes) -> None:
         """Add chunks that were held, whose captured bytes are `data`, one after the other."""

@@ -22,9 +22,10 @@ from cryptography.hazmat.primitives import hmac as macs
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESCCM, AESGCM, ChaCha20Poly1305
 
-from kafkatap.dissector.framing.tls_records import APPLICATION_DATA
+from kafkatap.reports.tls_names import TLS_1_3
 
 from .key_schedule import DirectionKeys
+from .record_header import APPLICATION_DATA
 from .suites import CBC, CCM, CHACHA20, GCM, Suite
 
 #: What `open` and `find` return if there is no application data: the record has another content type, which is in
@@ -61,7 +62,7 @@ class RecordCipher(Protocol):
 
 def make_cipher(version: int, suite: Suite, keys: DirectionKeys, encrypt_then_mac: bool = False) -> RecordCipher:
     """The cipher of a direction whose next record has the number 0."""
-    if version == 0x0304:
+    if version == TLS_1_3:
         return GcmCipher13(suite, keys) if suite.kind == GCM else AeadCipher13(suite, keys)
     if suite.kind == CHACHA20:
         return ChaChaCipher12(suite, keys)

@@ -50,6 +50,7 @@ TURN_NONE, TURN_REQUEST, TURN_RESPONSE = range(3)
 @helper
 def begin_turns(track, is_middle):  # type: ignore[no-untyped-def]
     """Begin a connection. In mid-connection, requests may wait already."""
+    track.is_middle = is_middle
     track.phase = TURN_NONE
     track.turns = 0
     track.waiting = 0
@@ -183,12 +184,14 @@ def note_record(t, slot, d, flow, length, ts):  # type: ignore[no-untyped-def]
 
 def overhead_of(version: int, suite: int) -> int:
     """Bytes of a record that are no data, without padding; about as many, for CBC."""
-    from .suites import CBC, CHACHA20, SUITES  # only captures with TLS need it
+    from kafkatap.reports.tls_names import TLS_1_3  # only captures with TLS need these
+
+    from .suites import CBC, CHACHA20, SUITES
 
     found = SUITES.get(suite)
     if found is None or found.kind == CBC:
         return 53 if found is not None else 22
-    if version == 0x0304:
+    if version == TLS_1_3:
         return 6 + found.tag_length
     return 21 if found.kind == CHACHA20 else 13 + found.tag_length
 

@@ -2,29 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+import json
+from dataclasses import dataclass, field, fields
+from typing import Self
 
 from kafkatap.reports.connection_words import D_NO_HANDSHAKE, TLS_FULL
 
 
 @dataclass(slots=True)
-class TlsFacts:
+class Negotiated:
+    """What the two ends negotiated, as far as later records depend on it, and how many turns there were. Another run
+    continues the connection with it. It has no secrets.
+
+    `client`: the direction of the ClientHello. `version` and `suite`: those that the server chose. `server_random`,
+    `session_id` and `encrypt_then_mac`: of its ServerHello before TLS 1.3. `generations`: by direction, the key updates
+    of TLS 1.3 so far. `turns`: what estimates depend on when a connection is quiet, the fields QUIET of TRACK.
+    """
+
+    client: int = -1
+    version: int = 0
+    suite: int = 0
+    client_random: bytes = b""
+    server_random: bytes = b""
+    session_id: bytes = b""
+    encrypt_then_mac: bool = False
+    generations: list[int] = field(default_factory=lambda: [0, 0])
+    turns: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+
+    def pack(self) -> bytes:
+        """As bytes; `unpack` reads them."""
+        values = [getattr(self, each.name) for each in fields(Negotiated)]
+        return json.dumps(values, separators=(",", ":"), default=bytes.hex).encode()
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Self:
+        """What `pack` packed; the other facts are unknown."""
+        found = cls()
+        for each, value in zip(fields(Negotiated), json.loads(packed), strict=True):
+            setattr(found, each.name, bytes.fromhex(value) if each.default == b"" else value)
+        return found
+
+
+@dataclass(slots=True)
+class TlsFacts(Negotiated):
     """Facts of one connection. What is unknown is empty, 0 or -1.
 
-    `version` and `suite`: those that the server chose. `offered_version`: the client's highest. `client`: the direction
-    of the ClientHello. `alpn`: the chosen protocol, `alpn_offered`: those that the client offers, joined by commas.
-    `alert`: the description of the first fatal alert that can be read, `alert_by`: its direction.
+    `offered_version`: the client's highest. `alpn`: the chosen protocol, `alpn_offered`: those that the client offers,
+    joined by commas. `alert`: the description of the first fatal alert that can be read, `alert_by`: its direction.
     `handshake_done`: the client's last handshake message was seen. Without keys that is its first encrypted record.
     Ends of certificates are in ns since the epoch.
     """
 
-    version: int = 0
     offered_version: int = 0
-    suite: int = 0
-    client: int = -1
-    client_random: bytes = b""
-    server_random: bytes = b""
     server_name: str = ""
     alpn: str = ""
     alpn_offered: str = ""
@@ -39,34 +68,3 @@ class TlsFacts:
     has_early_data: bool = False
     handshake_done: bool = False
     decryption: int = D_NO_HANDSHAKE
-
-
-def pack_facts(facts: TlsFacts) -> list[Any]:
-    """The facts as texts and numbers."""
-    return [_packed(getattr(facts, field.name)) for field in fields(TlsFacts)]
-
-
-def unpack_facts(state: list[Any]) -> TlsFacts:
-    """The facts of `pack_facts`."""
-    return TlsFacts(*unpacked(state))
-
-
-def pack_hello(hello: tuple[Any, ...]) -> list[Any]:
-    """The fields of a hello as texts, numbers and lists."""
-    return [_packed(value) for value in hello]
-
-
-def unpacked(state: list[Any]) -> list[Any]:
-    """Values that `pack_facts` or `pack_hello` packed."""
-    return [_unpacked(value) for value in state]
-
-
-def _packed(value: Any) -> Any:
-    """Bytes are a list with their digits."""
-    return [value.hex()] if isinstance(value, bytes) else {"": list(value)} if isinstance(value, tuple) else value
-
-
-def _unpacked(value: Any) -> Any:
-    if isinstance(value, dict):
-        return tuple(value[""])
-    return bytes.fromhex(value[0]) if isinstance(value, list) else value

@@ -9,6 +9,8 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kafkatap.reports.tls_names import TLS_1_3
+
 #: Types of messages.
 HELLO_REQUEST, CLIENT_HELLO, SERVER_HELLO, NEW_SESSION_TICKET, END_OF_EARLY_DATA = 0, 1, 2, 4, 5
 ENCRYPTED_EXTENSIONS, CERTIFICATE, CERTIFICATE_REQUEST, SERVER_HELLO_DONE, FINISHED, KEY_UPDATE = 8, 11, 13, 14, 20, 24
@@ -141,7 +143,7 @@ def read_client_hello(body: bytes) -> ClientHello | None:
     return ClientHello(
         client_random,
         session,
-        max((v for v in offered if v <= 0x0304), default=version),
+        max((v for v in offered if v <= TLS_1_3), default=version),
         struct.unpack(f"!{len(suites) // 2}H", suites[: len(suites) & ~1]),
         _server_name(extensions.get(_SERVER_NAME, b"")),
         _protocols(extensions.get(_ALPN, b"")),

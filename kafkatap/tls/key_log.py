@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -320,7 +321,7 @@ class KeyLog:
                 yield line
 
     def _line_at(self, offset: int) -> KeyLine | None:
-        start, source, at = self._extents[bisect_right(self._extents, offset, key=_first) - 1]
+        start, source, at = self._extents[bisect_right(self._extents, offset, key=itemgetter(0)) - 1]
         return _first_line(source.read(at + offset - start, LONGEST))
 
     def _latest_traffic(self) -> Iterator[TrafficSecret]:
@@ -351,10 +352,6 @@ class KeyLog:
 
 def _first_line(data: bytes) -> KeyLine | None:
     return parse_line(data.replace(b"\r", b"\n").partition(b"\n")[0])
-
-
-def _first(extent: tuple[int, LineSource, int]) -> int:
-    return extent[0]
 
 
 def _signature(status: os.stat_result) -> tuple[int, ...]:

@@ -7,10 +7,12 @@ stores and decryption secrets blocks are kept in memory, up to a bound.
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
+from operator import itemgetter
 from typing import Protocol
 from weakref import finalize
 
@@ -54,17 +56,11 @@ class HeldLines:
 
     def read(self, offset: int, count: int) -> bytes:
         """Bytes from an offset on; nothing if they were dropped."""
-        low, high = 0, len(self._blocks)
-        while low < high:
-            middle = (low + high) // 2
-            if self._blocks[middle][0] <= offset:
-                low = middle + 1
-            else:
-                high = middle
-        if not low:
+        first = bisect_right(self._blocks, offset, key=itemgetter(0)) - 1
+        if first < 0:
             return b""
         found = []
-        for start, block in islice(self._blocks, low - 1, None):
+        for start, block in islice(self._blocks, first, None):
             if start >= offset + count:
                 break
             found.append(block[max(0, offset - start) : offset - start + count])

@@ -15,22 +15,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.assembly import Assembled
-from kafkatap.dissector.framing.tls_records import APPLICATION_DATA
 from kafkatap.kernels.arrays import distinct_values
-from kafkatap.kernels.table import Column, SlotTable, Table
+from kafkatap.kernels.table import Column, SlotTable, Table, take_row
 from kafkatap.reassembly.dtypes import CHUNK_START, OPENING_HINT, OPENING_UNKNOWN
 from kafkatap.reports.connection_words import D_NO_HANDSHAKE, D_NO_KEY, D_WRONG_KEY
 
 from .chunk_rows import ChunkRows, copied_chunks
-from .estimates import overhead_of
+from .estimates import FIRST_TURNS, PATTERN_TURNS, overhead_of
+from .record_header import APPLICATION_DATA
 from .record_tables import (
     DECRYPTED,
     EMIT_ALL,
     EMIT_HANDSHAKE,
+    EMIT_NONE,
     FLOW,
+    FLOW_SEARCH,
     HOLDING,
     LINK,
+    LINK_TRACKED,
     QUEUED_BYTES,
+    QUIET,
     RECORD_ROOM,
     ROW,
     ROW_BEGIN,
@@ -39,9 +43,11 @@ from .record_tables import (
     ROW_NOT_TLS,
     ROW_PASS,
     ROW_RECORD,
+    SHOWN_BY,
     TRACK,
     TURN_ROW,
     WALK,
+    RecordRow,
     RecordTables,
 )
 from .records import walk_chunks
@@ -51,6 +57,7 @@ if TYPE_CHECKING:
     from .tracked import Tracked
 
 Array = np.ndarray[Any, Any]
+OnRecord = Callable[["Tracked", RecordRow, Array], None]
 #: Connections that are tracked at most, at one time.
 MOST_TRACKED = 32_768
 #: Bytes of records that are gathered at most, of all connections together.
@@ -68,10 +75,15 @@ _PASS, _DROP, _HOLD = range(3)
 
 
 class TlsLayer:
-    """Finds TLS connections, and decrypts those whose secrets are in `key_log` (None: none)."""
+    """Finds TLS connections, and decrypts those whose secrets are in `key_log` (None: none).
 
-    def __init__(self, key_log: KeyLog | None = None) -> None:
+    `on_record`: called with each record of all connections, also with broken ones: the connection, the row of the
+    record, and the chunks of the part. Nothing is estimated then.
+    """
+
+    def __init__(self, key_log: KeyLog | None = None, on_record: OnRecord | None = None) -> None:
         self.key_log = key_log
+        self._on_record = on_record
         self.tracked: dict[int, Tracked] = {}  # by connection, until it is forgotten
         #: Connections whose client a ClientHello shows, and its direction. The reader empties it.
         self.oriented: list[tuple[int, int]] = []
@@ -91,7 +103,7 @@ class TlsLayer:
         self._held_bytes = 0
         self._holding: dict[int, Tracked] = {}  # by slot
         self._kernel: Callable[..., int] | None = None
-        self._emit = EMIT_HANDSHAKE if key_log is None else EMIT_ALL
+        self._emit = EMIT_HANDSHAKE if key_log is None and on_record is None else EMIT_ALL
 
     def use(self, key_log: KeyLog) -> None:
         """Decrypt the connections that begin from now on, and those that wait, with this key log."""
@@ -140,14 +152,14 @@ class TlsLayer:
             turns = int(walk["estimates"][0])
             if made:
                 self._read_rows(part, made)
-            if turns:
+            if turns and self._on_record is None:
                 self._note_turns(turns)
             if done == count:
                 return bool(walk["owned"][0])
             if walk["needs_slots"][0]:
-                self.grow_slots()
+                self._grow_slots()
 
-    def grow_slots(self) -> None:
+    def _grow_slots(self) -> None:
         """Make room for more connections."""
         self._slots.grow()
         fates = np.zeros(len(self._slots) + 1, np.uint8)
@@ -160,11 +172,6 @@ class TlsLayer:
         if tracked.slot >= len(self._by_slot):
             self._by_slot += [None] * (tracked.slot + 1 - len(self._by_slot))
         self._by_slot[tracked.slot] = tracked
-
-    def add_resumed(self, tracked: Tracked) -> None:
-        """Track a connection that continues from another run."""
-        self._add(tracked)
-        self._fates[tracked.slot] = _DROP if tracked.mode == DECRYPTED else _PASS
 
     def _bind(self) -> Callable[..., int]:
         slots, gathered = self._slots, self._gathered
@@ -219,12 +226,11 @@ class TlsLayer:
         views = tuple(memoryview(array) for array in arrays)
         by_slot, made = self._by_slot, self._made
         gathered: list[int] = []
-        for row in self._rows[:count].tolist():
-            kind = row[13]
-            tracked = by_slot[row[7]] if row[7] < len(by_slot) else None
+        for row in map(RecordRow._make, self._rows[:count].tolist()):
+            kind = row.kind
+            tracked = by_slot[row.slot] if row.slot < len(by_slot) else None
             if kind == ROW_RECORD and tracked is not None:
-                at = row[0]
-                record = views[row[12]][at : at + row[5]]
+                record = views[row.source][row.at : row.at + row.length]
                 if tracked.mode == DECRYPTED:
                     tracked.decrypt(row, record, made)
                 else:
@@ -236,37 +242,39 @@ class TlsLayer:
             elif kind == ROW_BROKEN:
                 if tracked.mode == DECRYPTED:
                     tracked.lose(row)
-                elif row[14]:
-                    tracked.session.lost(row[10])
+                elif row.is_early:
+                    tracked.session.lost(row.direction)
             elif kind == ROW_PASS:
                 self._keep_proxy(tracked, row, views)
             elif kind in (ROW_END, ROW_NOT_TLS):
                 self._end(tracked, row, kind == ROW_NOT_TLS)
-            if row[9] >= 0:
-                gathered.append(row[9])
+            if row.row >= 0:
+                gathered.append(row.row)
+            if self._on_record is not None and tracked is not None and kind in (ROW_RECORD, ROW_BROKEN):
+                self._on_record(tracked, row, part.table)
         if gathered:
             self._gathered.release(np.array(gathered, np.int32))
 
-    def _begin(self, row: tuple[int, ...]) -> None:
+    def _begin(self, row: RecordRow) -> None:
         from .session import Session  # only captures with TLS need these
         from .tracked import Tracked
 
-        slot = row[7]
+        slot = row.slot
         connection = int(self._slots["tracks"]["connection"][slot])
-        tracked = Tracked(connection, slot, Session(self.key_log), self.key_log is not None, row[1])
+        tracked = Tracked(connection, slot, Session(self.key_log), self.key_log is not None, row.ts)
         self._add(tracked)
         if tracked.mode == HOLDING:
             self._fates[slot] = _HOLD
             self._holding[slot] = tracked
 
-    def _read_record(self, tracked: Tracked, row: tuple[int, ...], record: memoryview, part: Assembled) -> None:
+    def _read_record(self, tracked: Tracked, row: RecordRow, record: memoryview, part: Assembled) -> None:
         """Read a record of a connection that is not decrypted, or not yet."""
         facts = tracked.facts
         had_client = facts.client >= 0
         if tracked.mode != HOLDING:
-            if row[14]:
+            if row.is_early:
                 tracked.observe(row, record)
-        elif row[11] == APPLICATION_DATA and not had_client:
+        elif row.type == APPLICATION_DATA and not had_client:
             self._try_middle(tracked, row, record)
         elif not tracked.has_secrets and tracked.is_protected(row):
             self._read_protected(tracked, row, record)
@@ -275,7 +283,7 @@ class TlsLayer:
         if not had_client and facts.client >= 0:
             self._orient(tracked, part)
 
-    def _open_held(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
+    def _open_held(self, tracked: Tracked, row: RecordRow, record: memoryview) -> None:
         """Open a record of a connection that waits: it is in the clear, or secrets are known."""
         waiting = tracked.waiting_bytes
         if tracked.open_held(row, record, self._made):
@@ -285,7 +293,7 @@ class TlsLayer:
             tracked.reason = D_WRONG_KEY if tracked.failures else 0
             self._give_up(tracked)
 
-    def _read_protected(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
+    def _read_protected(self, tracked: Tracked, row: RecordRow, record: memoryview) -> None:
         """The first protected records of a connection that waits: the key log decides."""
         key_log = self.key_log
         assert key_log is not None
@@ -301,15 +309,15 @@ class TlsLayer:
         else:
             tracked.reason = D_NO_KEY
             self._give_up(tracked)
-            if row[14]:
+            if row.is_early:
                 tracked.observe(row, record)
 
-    def _try_middle(self, tracked: Tracked, row: tuple[int, ...], record: memoryview) -> None:
+    def _try_middle(self, tracked: Tracked, row: RecordRow, record: memoryview) -> None:
         """Try the secrets of the key log on a record of a connection whose handshake was not captured."""
         key_log = self.key_log
         assert key_log is not None
         tracked.is_middle = True
-        if tracked.session.try_secrets(row[10], record, key_log.traffic_secrets()):
+        if tracked.session.try_secrets(row.direction, record, key_log.traffic_secrets()):
             tracked.has_secrets = True
             self._open_held(tracked, row, record)
         else:
@@ -320,10 +328,9 @@ class TlsLayer:
         self._fates[tracked.slot] = _DROP
         self._holding.pop(tracked.slot, None)
 
-    def _keep_proxy(self, tracked: Tracked, row: tuple[int, ...], views: tuple[memoryview, ...]) -> None:
+    def _keep_proxy(self, tracked: Tracked, row: RecordRow, views: tuple[memoryview, ...]) -> None:
         """Keep the PROXY header in a chunk whose rest is TLS: it passes if the connection is decrypted."""
-        data = bytes(views[row[12]][row[0] : row[0] + row[5]])
-        tracked.proxy = data, row[1], row[2], row[4], row[10]
+        tracked.proxy = row, bytes(views[row.source][row.at : row.at + row.length])
 
     def _give_up(self, tracked: Tracked) -> None:
         """The chunks of a connection pass as they are: those that waited, before all chunks of this part, and all later
@@ -336,34 +343,63 @@ class TlsLayer:
         if slot >= 0:
             self._fates[slot] = _PASS
             self._holding.pop(slot, None)
-            self._set_emitted(tracked, EMIT_HANDSHAKE)
+            self.flows(tracked)["emit"] = EMIT_HANDSHAKE
 
-    def _set_emitted(self, tracked: Tracked, emit: int) -> None:
-        """Set which records of a connection are emitted."""
-        slot = tracked.slot
-        self._slots["flows"]["emit"][2 * slot : 2 * slot + 2] = emit
-
-    def _end(self, tracked: Tracked, row: tuple[int, ...], is_plain: bool) -> None:
+    def _end(self, tracked: Tracked, row: RecordRow, is_plain: bool) -> None:
         """A connection is over, or is no TLS: nothing of it waits any more."""
         slot = tracked.slot
         if tracked.mode == HOLDING:
             self._give_up(tracked)
-        flows = self._slots["flows"][2 * slot : 2 * slot + 2]
+        flows = self.flows(tracked)
         self._gathered.release(flows["row"][flows["row"] >= 0])
         flows["row"] = -1
-        tracked.end(row[8], row[1], row[2], self._made)
+        tracked.end(row, self._made)
         tracked.counts = self.counts(tracked)
-        tracked.base = [base + int(count) for base, count in zip(tracked.base, flows["records"], strict=True)]
+        tracked.base = self.records(tracked)
+        tracked.facts.turns = self.turns(tracked)
         self._released.append(slot)
         if is_plain and tracked.mode != DECRYPTED:
             del self.tracked[tracked.connection]
         tracked.slot = -1
 
+    # What is known of a connection.
+
+    def link(self, connection: int) -> Any | None:
+        """Its LINK; None if no chunk of it came."""
+        links = self._links["links"]
+        return links[connection] if connection < len(links) else None
+
+    def flows(self, tracked: Tracked) -> Array:
+        """The FLOWs of a connection that is not over."""
+        return self._slots["flows"][2 * tracked.slot : 2 * tracked.slot + 2]
+
+    def track(self, tracked: Tracked) -> Any:
+        """The TRACK of a connection that is not over."""
+        return self._slots["tracks"][tracked.slot]
+
+    def client(self, tracked: Tracked) -> int:
+        """The direction of its client by its handshake or its SYN; -1."""
+        client = tracked.facts.client
+        return client if client >= 0 else int(self._links["links"]["client"][tracked.connection])
+
+    def turns(self, tracked: Tracked) -> list[int]:
+        """What later estimates depend on when it is quiet: QUIET of TRACK, up to where more makes no difference."""
+        if tracked.slot < 0:
+            return tracked.facts.turns
+        track = self.track(tracked)
+        is_13, turns, pattern, is_suspended = (int(track[name]) for name in QUIET)
+        return [is_13, min(turns, FIRST_TURNS + 1) if is_13 else 0, min(pattern, PATTERN_TURNS), is_suspended]
+
+    def records(self, tracked: Tracked) -> list[int]:
+        """Its records with application data so far, by direction, those of earlier runs included."""
+        counted = self.flows(tracked)["records"].tolist() if tracked.slot >= 0 else (0, 0)
+        return [base + count for base, count in zip(tracked.base, counted, strict=True)]
+
     def counts(self, tracked: Tracked) -> tuple[int, int, int]:
         """Of both flows of a connection: bytes, records with application data, those of which bytes are missing."""
         if tracked.slot < 0:
             return tracked.counts
-        flows = self._slots["flows"][2 * tracked.slot : 2 * tracked.slot + 2]
+        flows = self.flows(tracked)
         return int(flows["bytes"].sum()), int(flows["records"].sum()), int(flows["lost"].sum())
 
     def _free_slots(self) -> None:
@@ -375,6 +411,49 @@ class TlsLayer:
                 self._by_slot[slot] = None
             self._slots.release(np.array(slots, np.int32))
             self._released = []
+
+    # Connections that continue from another run.
+
+    def begin_link(self, connection: int, state: int, client: int = -1) -> None:
+        """Look at a connection from here on, in this state (LINK_...)."""
+        if self._links.reserve(connection + 1):
+            self._kernel = None
+        link = self._links["links"][connection]
+        link["slot"], link["state"], link["client"], link["tries"], link["headers"] = -1, state, client, 0, 0
+
+    def resume(self, tracked: Tracked, client: int) -> None:
+        """Track a connection whose handshake is over. `client`: its direction; -1."""
+        slots = self._slots
+        if not slots.free[0]:
+            self._grow_slots()
+        slot = tracked.slot = int(take_row(slots.free))
+        self.begin_link(tracked.connection, LINK_TRACKED, client)
+        link = self._links["links"][tracked.connection]
+        link["slot"], link["headers"] = slot, SHOWN_BY
+        slots["tracks"][slot] = np.zeros(1, TRACK)[0]
+        track, flows = self.track(tracked), self.flows(tracked)
+        track["connection"], track["last_record"], track["is_middle"] = tracked.connection, 1, 1
+        for name, value in zip(QUIET, tracked.facts.turns, strict=True):
+            track[name] = value
+        flows[:] = np.zeros(2, FLOW)
+        is_decrypted = tracked.mode == DECRYPTED
+        flows["row"], flows["mode"], flows["emit"] = -1, FLOW_SEARCH, EMIT_ALL if is_decrypted else EMIT_NONE
+        self._add(tracked)
+        self._fates[slot] = _DROP if is_decrypted else _PASS
+
+    def discount(self) -> None:
+        """Set the counts of all connections to 0: another run has them."""
+        for tracked in self.tracked.values():
+            if tracked.slot >= 0:
+                tracked.base = self.records(tracked)
+                flows = self.flows(tracked)
+                for name in ("records", "lost", "bytes"):
+                    flows[name] = 0
+            tracked.discount()
+
+    def ignore_records(self, tracked: Tracked) -> None:
+        """Emit no more records of a connection."""
+        self.flows(tracked)["emit"] = EMIT_NONE
 
     # Estimates.
 
@@ -421,7 +500,7 @@ class TlsLayer:
                 queue, tracked.queue = tracked.queue, []
                 self._held_bytes -= len(queue) * QUEUED_BYTES
                 for row, record in queue:
-                    row = (*row[:8], 0, *row[9:])  # before all chunks of this part
+                    row = row._replace(place=0)  # before all chunks of this part
                     if tracked.mode == DECRYPTED:
                         tracked.decrypt(row, memoryview(record), self._made)
                     else:

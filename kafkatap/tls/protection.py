@@ -6,11 +6,13 @@ are unknown: then `recover` searches for the number, and tries the keys that com
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
+
+from kafkatap.reports.tls_names import TLS_1_2, TLS_1_3
 
 from .ciphers import FAILED, GcmCipher13, RecordCipher, make_cipher
+from .facts import Negotiated
 from .key_schedule import hash_length, key_block, next_generation, traffic_keys
 from .secrets import Secrets
 from .suites import SUITES, Suite
@@ -39,13 +41,14 @@ class Protection:
         self.budget = _BUDGET
         self.forward = [FORWARD, FORWARD]
 
-    def shared_state(self) -> list[Any]:
-        return [self.is_lost, self.forward, self.budget, [_cipher_state(cipher) for cipher in self.ciphers]]
+    def state(self) -> list[Any]:
+        """What later records depend on, without secrets."""
+        return [self.is_lost, self.forward, self.budget, [cipher_state(cipher) for cipher in self.ciphers]]
 
-    def resume_shared(self, state: list[Any], ciphers: list[RecordCipher | None]) -> None:
-        """Set what both versions share. `ciphers`: those in use, which are new."""
-        self.is_lost, self.forward, self.budget, numbers = state
-        self.ciphers[:] = [_resumed_cipher(*pair) for pair in zip(ciphers, numbers, strict=True)]
+    def search(self) -> None:
+        """Nobody knows the numbers of the next records."""
+        self.is_lost[:] = True, True
+        self.forward[:] = FORWARD_IN_MIDDLE, FORWARD_IN_MIDDLE
 
     def _open(self, cipher: RecordCipher, direction: int, record: memoryview, out: memoryview) -> int:
         """Open the next record, or a later one if records were lost."""
@@ -77,52 +80,33 @@ class Protection:
         return FAILED, 0
 
 
-def _cipher_state(cipher: RecordCipher | None) -> list[int]:
+def cipher_state(cipher: RecordCipher | None) -> list[int]:
+    """What later records depend on, without secrets."""
     return [] if cipher is None else [cipher.suite.number, cipher.number, cipher.overhead]
 
 
-def _resumed_cipher(cipher: RecordCipher | None, state: list[int]) -> RecordCipher | None:
-    """A new cipher with the number that it had; None if there was none, or its secret is gone."""
-    if cipher is None or not state or cipher.suite.number != state[0]:
-        return None
-    _, cipher.number, cipher.overhead = state
-    return cipher
-
-
 class Protection13(Protection):
-    """TLS 1.3. `suites`: the chosen one, or those that are possible. `secrets`: reads the key log."""
+    """TLS 1.3. `suites`: the chosen one, or those that are possible. `facts`: they get the number of key updates.
+    `secrets`: reads the key log."""
 
     def __init__(
-        self, suites: tuple[Suite, ...], client: int, secrets: Callable[[], Secrets | None], is_early: bool
+        self, suites: tuple[Suite, ...], facts: Negotiated, secrets: Callable[[], Secrets | None], is_early: bool
     ) -> None:
         super().__init__()
         self.suites = suites
-        self.client = client
+        self.client, self.generations = facts.client, facts.generations
         self.stages = [HANDSHAKE, HANDSHAKE]
-        self.generations = [0, 0]
         if is_early:
-            self.stages[client] = EARLY
+            self.stages[self.client] = EARLY
         self._secrets = secrets
         self._rejected: list[RecordCipher] = []
         self._made: dict[tuple[int, int, int], list[RecordCipher]] = {}
 
     def state(self) -> list[Any]:
-        """What `resume` needs, without secrets, as lists and numbers."""
+        """What later records depend on."""
         suites = [suite.number for suite in self.suites]
-        rejected = [_cipher_state(cipher) for cipher in self._rejected]
-        return [suites, self.stages, self.generations, rejected, self.shared_state()]
-
-    def resume(self, state: list[Any]) -> None:
-        """Continue where `state` was."""
-        suites, self.stages, self.generations, rejected, shared = state
-        self.suites = tuple(SUITES[number] for number in suites)
-        early = ((self._make(self.client, EARLY, 0, SUITES[each[0]]), each) for each in rejected)
-        self._rejected = [cipher for cipher in itertools.starmap(_resumed_cipher, early) if cipher is not None]
-        ciphers: list[RecordCipher | None] = []
-        for direction, number in enumerate(shared[3]):
-            made = self._ciphers(direction, self.stages[direction], self.generations[direction])
-            ciphers.append(next((c for c in made if number and c.suite.number == number[0]), None))
-        self.resume_shared(shared, ciphers)
+        rejected = [cipher_state(cipher) for cipher in self._rejected]
+        return [*super().state(), suites, self.stages, self.generations, rejected]
 
     def choose(self, suite: Suite) -> None:
         """The server chose this suite. What was opened with another one stays."""
@@ -136,8 +120,7 @@ class Protection13(Protection):
         """Begin with this cipher in one direction. In the other one, numbers and generation are unknown."""
         for each in range(2):
             self.enter(each, APPLICATION, generation if each == direction else 0)
-            self.is_lost[each] = True
-            self.forward[each] = FORWARD_IN_MIDDLE
+        self.search()
         self.ciphers[direction] = cipher
 
     def reject_early(self) -> None:
@@ -209,7 +192,7 @@ class Protection13(Protection):
         secret = self._secret(direction, stage)
         if len(secret) != hash_length(suite):
             return None
-        return make_cipher(0x0304, suite, traffic_keys(suite, next_generation(suite, secret, generation)))
+        return make_cipher(TLS_1_3, suite, traffic_keys(suite, next_generation(suite, secret, generation)))
 
     def _secret(self, direction: int, stage: int) -> bytes:
         secrets = self._secrets()
@@ -220,55 +203,35 @@ class Protection13(Protection):
         return (secrets.client_early, secrets.client_handshake, secrets.client_traffic)[stage]
 
 
-class Origin(NamedTuple):
-    """The handshake from which keys of TLS 1.2 come."""
-
-    suite: int
-    client_random: bytes
-    server_random: bytes
-    session: bytes
-    encrypt_then_mac: bool
-
-
 class Protection12(Protection):
-    """TLS 1.2. `is_on`: the direction is encrypted. `pending`: the ciphers of the latest handshake, by direction.
-    `origins`: the handshakes of the ciphers in use."""
+    """TLS 1.2. `is_on`: the direction is encrypted. `pending`: the ciphers of the latest handshake, by direction."""
 
     def __init__(self) -> None:
         super().__init__()
         self.is_on = [False, False]
         self.pending: list[RecordCipher | None] = [None, None]
-        self.origins: list[Origin | None] = [None, None]
-        self._prepared: Origin | None = None
+        self._prepared: tuple[int, bytes, bytes, bool] | None = None  # the handshake of `pending`
 
     def state(self) -> list[Any]:
-        """What `resume` needs, without secrets, as lists and numbers."""
-        origins = [None if origin is None else _packed(origin) for origin in (*self.origins, self._prepared)]
-        pending = [_cipher_state(cipher) for cipher in self.pending]
-        return [self.is_on, origins, pending, self.shared_state()]
+        """What later records depend on."""
+        pending = [cipher_state(cipher) for cipher in self.pending]
+        return [*super().state(), self.is_on, self._prepared, pending]
 
-    def resume(self, state: list[Any], client: int, master_of: Callable[[Origin], bytes]) -> None:
-        """Continue where `state` was. `master_of`: the master secret of a handshake, or nothing."""
-        self.is_on, origins, pending, shared = state
-        *self.origins, self._prepared = (None if origin is None else _unpacked(origin) for origin in origins)
-        ciphers = [_ciphers_12(origin, client, master_of) for origin in (*self.origins, self._prepared)]
-        self.pending = [_resumed_cipher(ciphers[2][each], pending[each]) for each in range(2)]
-        self.resume_shared(shared, [ciphers[each][each] for each in range(2)])
-
-    def prepare(self, origin: Origin, client: int, master: bytes) -> bool:
+    def prepare(self, facts: Negotiated, master: bytes) -> None:
         """Make the ciphers for both directions after their next ChangeCipherSpec, once for each handshake."""
-        if origin == self._prepared:
-            return False
-        self._prepared = origin
-        self.pending = _ciphers_12(origin, client, lambda _: master)
-        return True
+        handshake = facts.suite, facts.client_random, facts.server_random, facts.encrypt_then_mac
+        if handshake == self._prepared:
+            return
+        self._prepared = handshake
+        suite = SUITES[facts.suite]
+        for by_server, keys in enumerate(key_block(suite, master, facts.client_random, facts.server_random)):
+            self.pending[facts.client ^ by_server] = make_cipher(TLS_1_2, suite, keys, facts.encrypt_then_mac)
 
     def change(self, direction: int) -> None:
         """A ChangeCipherSpec: the next record has the new keys."""
         self.is_on[direction] = True
         self.is_lost[direction] = False
         self.ciphers[direction] = self.pending[direction]
-        self.origins[direction] = self._prepared
         self.pending[direction] = None
 
     def recover(self, direction: int, record: memoryview, out: memoryview) -> tuple[int, int]:
@@ -284,24 +247,3 @@ class Protection12(Protection):
             self.change(direction)
         self.is_lost[direction] = False
         return found, skipped
-
-
-def _ciphers_12(origin: Origin | None, client: int, master_of: Callable[[Origin], bytes]) -> list[RecordCipher | None]:
-    """The ciphers of a handshake, by direction."""
-    made: list[RecordCipher | None] = [None, None]
-    master = b"" if origin is None else master_of(origin)
-    if origin is not None and master:
-        suite = SUITES[origin.suite]
-        for by_server, keys in enumerate(key_block(suite, master, origin.client_random, origin.server_random)):
-            made[client ^ by_server] = make_cipher(0x0303, suite, keys, origin.encrypt_then_mac)
-    return made
-
-
-def _packed(origin: Origin) -> list[Any]:
-    return [value.hex() if isinstance(value, bytes) else value for value in origin]
-
-
-def _unpacked(state: list[Any]) -> Origin:
-    suite, client_random, server_random, session, encrypt_then_mac = state
-    randoms = bytes.fromhex(client_random), bytes.fromhex(server_random)
-    return Origin(suite, *randoms, bytes.fromhex(session), encrypt_then_mac)

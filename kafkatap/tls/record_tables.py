@@ -6,11 +6,16 @@ A connection's `state` (LINK):
     LINK_START     its SYN was captured, and nothing else yet
       → TRACKED    the client's first byte may begin a TLS record or a PROXY header
       → PLAIN      it does not
+      → COUNTED    the broker's bytes come first
       → MIDDLE     a gap comes first
     LINK_MIDDLE    its beginning was not captured
       → TRACKED    a chunk starts with the header of a TLS record
-      → PLAIN      none of the first MIDDLE_CHUNKS does
+      → COUNTED    none of the first MIDDLE_CHUNKS does
     LINK_TRACKED   it has a row of TRACK and two of FLOW
+    LINK_COUNTED   its chunks that start with a header are counted, and no more is read
+
+It shows TLS (`shows_tls`) with the first header of a client that begins with one. Otherwise it takes SHOWN_BY chunks
+that start with a header. The chunk that shows it is marked for whoever reads the chunks then (SHOWS_TLS).
 
 A direction's `mode` (FLOW):
 
@@ -32,7 +37,7 @@ Array = np.ndarray[Any, Any]
 
 #: What becomes of a tracked connection (`tracked`).
 OBSERVED, HOLDING, DECRYPTED = range(3)
-LINK_PLAIN, LINK_START, LINK_MIDDLE, LINK_TRACKED = range(4)
+LINK_PLAIN, LINK_START, LINK_MIDDLE, LINK_TRACKED, LINK_COUNTED = range(5)
 FLOW_HEADER, FLOW_SEARCH, FLOW_PROXY, FLOW_STOPPED = range(4)
 #: Which records are emitted: none; the first ones, which may be of the handshake; all.
 EMIT_NONE, EMIT_HANDSHAKE, EMIT_ALL = range(3)
@@ -41,8 +46,10 @@ EMIT_NONE, EMIT_HANDSHAKE, EMIT_ALL = range(3)
 QUEUED_BYTES = 1_024
 #: Room for the longest record.
 RECORD_ROOM = 18_440
-#: Chunks after which a connection without a SYN that showed no TLS record is plain.
+#: Chunks after which a connection without a SYN that showed no TLS record is not tracked.
 MIDDLE_CHUNKS = 64
+#: Chunks that start with a header, which show that a connection is TLS.
+SHOWN_BY = 3
 
 #: One connection, by its number.
 LINK = record_dtype(
@@ -50,7 +57,7 @@ LINK = record_dtype(
     ("state", "u1"),  # LINK_...
     ("tries", "u1"),  # chunks of a LINK_MIDDLE so far
     ("client", "i1"),  # the direction of its client; -1
-    ("spare", "u1"),
+    ("headers", "u1"),  # chunks that start with a header, up to SHOWN_BY
 )
 #: One tracked connection.
 TRACK = record_dtype(
@@ -74,10 +81,12 @@ TRACK = record_dtype(
     ("pattern_turns", "i4"),  # turns that show that the client writes messages in parts
     ("spare", "i4"),
     ("phase", "u1"),  # TURN_...
-    ("spare_1", "u1"),
+    ("is_middle", "u1"),  # its start was not captured
     ("is_suspended", "u1"),  # no turn counts until the connection was silent
     ("is_13", "u1"),  # it may be TLS 1.3
 )
+#: What estimates depend on when a connection is quiet.
+QUIET = ("is_13", "turns", "pattern_turns", "is_suspended")
 #: A response time that the kernel estimates. Bytes are those of records, with headers.
 TURN_ROW = record_dtype(
     ("at", "i8"),
@@ -112,24 +121,29 @@ FLOW = record_dtype(
     ("spare_3", "u1"),
     ("proxy_left", "i4"),  # bytes of a PROXY header of version 2 that are left
 )
-#: What the kernel emits, in the order of the stream.
-ROW = record_dtype(
-    ("at", "i8"),  # where the record begins, in the array `source`
-    ("ts", "i8"),  # of the packet with its last byte
-    ("packet", "i8"),
-    ("before", "i8"),  # bytes lost or skipped before it
-    ("seq", "i8"),  # of its first byte
-    ("length", "i4"),  # with its header
-    ("missing", "i4"),  # bytes of it that were not captured
-    ("slot", "i4"),
-    ("place", "i4"),  # the number of the chunk that ended it
-    ("row", "i4"),  # of GATHERED, to be released; -1
-    ("direction", "u1"),
-    ("type", "u1"),  # content type
-    ("source", "u1"),  # FROM_BLOCK, FROM_HELD, or FROM_GATHERED
-    ("kind", "u1"),  # ROW_...
-    ("is_early", "u1"),  # 1: it is emitted with EMIT_HANDSHAKE too
-)
+
+
+class RecordRow(NamedTuple):
+    """What the kernel emits, in the order of the stream."""
+
+    at: int  # where the record begins, in the array `source`
+    ts: int  # of the packet with its last byte
+    packet: int
+    before: int  # bytes lost or skipped before it
+    seq: int  # of its first byte
+    length: int  # with its header
+    missing: int  # bytes of it that were not captured
+    slot: int
+    place: int  # the number of the chunk that ended it
+    row: int  # of GATHERED, to be released; -1
+    direction: int
+    type: int  # content type
+    source: int  # FROM_BLOCK, FROM_HELD, or FROM_GATHERED
+    kind: int  # ROW_...
+    is_early: int  # 1: it is emitted with EMIT_HANDSHAKE too
+
+
+ROW = record_dtype(*((name, "i8") for name in RecordRow._fields))
 FROM_GATHERED = 2
 #: A whole record; one of which bytes are missing; `length` bytes of a chunk that pass as they are; the connection is no
 #: TLS; it begins to be tracked; it is over.

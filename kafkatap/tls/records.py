@@ -9,19 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafkatap.dissector.framing.tls_records import (
-    APPLICATION_DATA,
-    CHANGE_CIPHER_SPEC,
-    HANDSHAKE,
-    RECORD_HEADER,
-    length_of_header,
-    record_length,
-)
+from kafkatap.dissector.framing.tables import SHOWS_TLS
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
 from kafkatap.kernels.table import rows_left, take_row
 from kafkatap.reassembly.dtypes import (
     CHUNK,
+    CHUNK_DATA,
     CHUNK_END,
     CHUNK_GAP,
     CHUNK_STALL,
@@ -33,6 +27,14 @@ from kafkatap.reassembly.dtypes import (
 )
 
 from .estimates import begin_turns, end_turn, note_record, suspend_turns
+from .record_header import (
+    APPLICATION_DATA,
+    CHANGE_CIPHER_SPEC,
+    HANDSHAKE,
+    RECORD_HEADER,
+    length_of_header,
+    record_length,
+)
 from .record_tables import (
     EMIT_ALL,
     EMIT_HANDSHAKE,
@@ -41,6 +43,7 @@ from .record_tables import (
     FLOW_SEARCH,
     FLOW_STOPPED,
     FROM_GATHERED,
+    LINK_COUNTED,
     LINK_MIDDLE,
     LINK_PLAIN,
     LINK_START,
@@ -53,6 +56,7 @@ from .record_tables import (
     ROW_NOT_TLS,
     ROW_PASS,
     ROW_RECORD,
+    SHOWN_BY,
     RecordTables,
 )
 
@@ -461,11 +465,15 @@ def _read_untracked(t, link, c, d, buf, chunk, place, emit, room):  # type: igno
     mode = _may_begin(link, buf, chunk)
     if mode < 0:
         link.tries += 1
-        if link.state == LINK_START or link.tries >= MIDDLE_CHUNKS:
+        if link.state == LINK_START and link.client == d:
             link.state = LINK_PLAIN
+        elif link.state == LINK_START or link.tries >= MIDDLE_CHUNKS:
+            link.state = LINK_COUNTED
         return True
     if room <= 0:
-        link.state = LINK_PLAIN
+        if link.state == LINK_START and mode == FLOW_HEADER:
+            link.headers = SHOWN_BY - 1
+        link.state = LINK_COUNTED
         return True
     if rows_left(t.free_slots) == 0:
         t.walk[0].needs_slots = 1
@@ -476,6 +484,23 @@ def _read_untracked(t, link, c, d, buf, chunk, place, emit, room):  # type: igno
 
 
 @helper
+def _mark_tls(t, link, d, buf, chunk):  # type: ignore[no-untyped-def]
+    """Mark a DATA chunk that was read if it is the one that shows that its connection is TLS."""
+    if link.headers >= SHOWN_BY:
+        return
+    if chunk.captured >= RECORD_HEADER and record_length(buf, np.int64(chunk.at)) > 0:
+        link.headers += 1
+    if link.state == LINK_TRACKED and link.client == d and not t.tracks[link.slot].is_middle:
+        flow = t.flows[2 * np.int64(link.slot) + d]
+        if flow.need > 0 or flow.ended > 0:
+            link.headers = SHOWN_BY
+    if link.headers == SHOWN_BY:
+        chunk.opening = SHOWS_TLS
+        if link.state == LINK_COUNTED:
+            link.state = LINK_PLAIN
+
+
+@helper
 def _start(t, c, chunk):  # type: ignore[no-untyped-def]
     """A connection begins."""
     link = t.links[c]
@@ -483,6 +508,7 @@ def _start(t, c, chunk):  # type: ignore[no-untyped-def]
         return
     link.slot = -1
     link.tries = 0
+    link.headers = 0
     link.client = -1 if chunk.opening == OPENING_UNKNOWN else np.int64(chunk.direction)
     link.state = LINK_START if chunk.opening == OPENING_SYN else LINK_MIDDLE
 
@@ -524,6 +550,7 @@ def walk_chunks(t, block, held, chunks, count, emit, room):  # type: ignore[no-u
         is_done = True
         if link.state != LINK_TRACKED:
             t.owners[i] = -1
+        if link.state == LINK_START or link.state == LINK_MIDDLE:
             is_done = _read_untracked(t, link, c, d, buf, chunk, i, emit, room)
             if not is_done:
                 if walk.needs_slots:
@@ -535,6 +562,8 @@ def walk_chunks(t, block, held, chunks, count, emit, room):  # type: ignore[no-u
             is_done = _read_tracked(t, link, d, buf, chunk, i)
         if not is_done:
             break
+        if chunk.kind == CHUNK_DATA:
+            _mark_tls(t, link, d, buf, chunk)
         walk.offset = 0
         i += 1
     walk.chunk = i

@@ -6,11 +6,10 @@ key, takes the first lines of `open`; all else is below.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple
+from typing import Any
 
-from kafkatap.dissector.framing.tls_records import ALERT, APPLICATION_DATA, CHANGE_CIPHER_SPEC
-from kafkatap.dissector.framing.tls_records import HANDSHAKE as HANDSHAKE_RECORD
 from kafkatap.reports.connection_words import (
     D_DECRYPTED,
     D_FAILED_HANDSHAKE,
@@ -22,10 +21,11 @@ from kafkatap.reports.connection_words import (
     TLS_EARLY_DATA,
     TLS_RESUMED,
 )
+from kafkatap.reports.tls_names import NO_ERRORS, TLS_1_2, TLS_1_3
 
 from .certificates import read_certificate
 from .ciphers import FAILED, RecordCipher
-from .facts import TlsFacts, pack_facts, pack_hello, unpack_facts, unpacked
+from .facts import TlsFacts
 from .handshake import (
     CERTIFICATE,
     CERTIFICATE_REQUEST,
@@ -45,14 +45,15 @@ from .handshake import (
     read_server_hello,
 )
 from .key_log import KeyLog
-from .protection import APPLICATION, HANDSHAKE, IGNORED, Origin, Protection12, Protection13
+from .protection import APPLICATION, HANDSHAKE, IGNORED, Protection12, Protection13, cipher_state
+from .record_header import ALERT, APPLICATION_DATA, CHANGE_CIPHER_SPEC
+from .record_header import HANDSHAKE as HANDSHAKE_RECORD
 from .secrets import Secrets, TrafficSecret
-from .suites import SUITES, SUITES_13
+from .suites import SUITES, SUITES_13, Suite
 from .trials import find_secret
 
-TLS_1_2, TLS_1_3 = 0x0303, 0x0304
-#: Alerts that are not fatal in TLS 1.3.
-_CLOSE_NOTIFY, _USER_CANCELED = 0, 90
+#: Records of which a run may be wrong when it counts those before a connection continues.
+_SLACK = 64
 
 #: What `Session.open` returns: kind, length, at, skipped.
 #: kind: the content type inside (23 for data), or -1: it could not be decrypted. length: of the plain bytes in `out`.
@@ -139,9 +140,7 @@ class Session:
         facts.client_random = secret.client_random
         facts.version, facts.suite = TLS_1_3, cipher.suite.number
         self._look_up()
-        protection = Protection13((cipher.suite,), facts.client, self._look_up, False)
-        protection.begin_in_middle(direction, cipher, generation)
-        self._protection_13, self._ciphers = protection, protection.ciphers
+        self._begin_13((cipher.suite,), False).begin_in_middle(direction, cipher, generation)
         for messages in self._messages:
             messages.lose()
         return True
@@ -151,63 +150,64 @@ class Session:
 
         If the key log grows, those of the data must be among them: others are written before.
         """
-        hello, key_log = self._server_hello, self._key_log
+        facts, key_log = self.facts, self._key_log
         found = self._look_up()
         if found is not None:
             has_data = found.master or (found.client_traffic and found.server_traffic)
             return bool(has_data) or key_log is None or not key_log.is_growing
-        return (
-            key_log is not None
-            and hello is not None
-            and bool(key_log.master_of_session(hello.session, self.facts.client_random))
-        )
+        return key_log is not None and bool(key_log.master_of_session(facts.session_id, facts.client_random))
 
     # ---------------------------------------------------------------- splits
 
-    def state(self) -> bytes:
-        """What `resumed` needs to continue: no secrets, and equal for sessions that read all later records alike."""
+    @classmethod
+    def continued(cls, facts: TlsFacts, key_log: KeyLog | None, records: Sequence[int]) -> Session:
+        """A session whose handshake another run has read. `records`: with application data so far, by direction, about.
+        The first records that open show their numbers."""
+        session = cls(key_log)
+        facts.decryption = session.facts.decryption
+        facts.handshake_done = True
+        session.facts = facts
+        suite = SUITES.get(facts.suite)
+        if key_log is None:
+            return session
+        if suite is None or facts.version not in (TLS_1_2, TLS_1_3):
+            facts.decryption = D_UNSUPPORTED
+            return session
+        protection: Protection12 | Protection13 = session._protection_12
+        if facts.version == TLS_1_3:
+            protection = session._begin_13((suite,), False)
+            for direction in range(2):
+                protection.enter(direction, APPLICATION, facts.generations[direction])
+        else:
+            session._prepare_12()
+            for direction in range(2):
+                session._protection_12.change(direction)
+        facts.decryption = D_NO_KEY if None in protection.ciphers else D_DECRYPTED
+        protection.search()
+        for direction, cipher in enumerate(protection.ciphers):
+            if cipher is not None and not facts.generations[direction]:
+                cipher.number = max(0, records[direction] - _SLACK)
+        return session
 
-        parts = [
-            pack_facts(self.facts),
-            [[m.held.hex(), m.skip, m.is_lost] for m in self._messages],
-            None if self._hello is None else pack_hello(self._hello),
-            None if self._server_hello is None else pack_hello(self._server_hello),
+    def handshake_state(self) -> list[Any]:
+        """What the rest of a handshake depends on, without secrets: equal for sessions that read it alike."""
+        return [
+            astuple(self.facts),
+            self._hello,
+            self._server_hello,
             self._saw_server_hello_done,
+            [astuple(messages) for messages in self._messages],
             self._protection_12.state(),
             None if self._protection_13 is None else self._protection_13.state(),
         ]
-        return json.dumps(parts, separators=(",", ":")).encode()
 
-    @classmethod
-    def resumed(cls, state: bytes, key_log: KeyLog | None) -> Session:
-        """A session that continues where `state` was."""
-
-        session = cls(key_log)
-        facts, messages, hello, server_hello, done, state_12, state_13 = json.loads(state)
-        session.facts = facts = unpack_facts(facts)
-        decryption = facts.decryption
-        first, second = (Messages(bytes.fromhex(held), skip, is_lost) for held, skip, is_lost in messages)
-        session._messages = first, second
-        session._hello = None if hello is None else ClientHello(*unpacked(hello))
-        session._server_hello = None if server_hello is None else ServerHello(*unpacked(server_hello))
-        session._saw_server_hello_done = done
-        session._look_up()
-        facts.decryption = decryption
-        session._protection_12.resume(state_12, facts.client, session._master_of)
-        if state_13 is not None:
-            session._protection_13 = Protection13((), facts.client, session._look_up, False)
-            session._protection_13.resume(state_13)
-            session._ciphers = session._protection_13.ciphers
-        return session
-
-    def _master_of(self, origin: Origin) -> bytes:
-        """The master secret of a handshake of TLS 1.2."""
-        if self._key_log is None:
-            return b""
-        secrets = self._key_log.secrets(origin.client_random)
-        return (secrets.master if secrets else b"") or self._key_log.master_of_session(
-            origin.session, origin.client_random
-        )
+    def records_state(self) -> list[Any]:
+        """What records behind the handshake depend on, without secrets: equal for sessions that read them alike."""
+        in_use = self._protection_13
+        state: list[Any] = [[messages.held, messages.skip] for messages in self._messages]
+        state += [cipher_state(cipher) for cipher in self._ciphers]
+        state.append((in_use or self._protection_12).is_lost)
+        return state if in_use is None else [*state, in_use.stages, in_use.generations]
 
     # ---------------------------------------------------------------- unusual records
 
@@ -255,16 +255,18 @@ class Session:
         if hello is not None and hello.version == TLS_1_3 and self._server_hello is None:
             # Early data, or the ServerHello is missing.
             suites = tuple(suite for suite in SUITES_13 if suite.number in hello.suites)
-            is_early = hello.has_early_data
-            self._protection_13 = Protection13(suites, self.facts.client, self._look_up, is_early)
-            self._ciphers = self._protection_13.ciphers
-            return self._protection_13
+            return self._begin_13(suites, hello.has_early_data)
         on = self._protection_12
         if on.ciphers[direction] is None:
             self._prepare_12()
             if on.is_on[direction]:  # records passed before the secret came
                 on.is_lost[direction] = True
         return on
+
+    def _begin_13(self, suites: tuple[Suite, ...], is_early: bool) -> Protection13:
+        self._protection_13 = protection = Protection13(suites, self.facts, self._look_up, is_early)
+        self._ciphers = protection.ciphers
+        return protection
 
     def _inside(self, direction: int, cipher: RecordCipher, out: memoryview, skipped: int) -> Opened:
         """A record that was decrypted and is no data."""
@@ -324,7 +326,7 @@ class Session:
             return
         level, description = plain
         is_13 = facts.version == TLS_1_3
-        if level != 2 and not (is_13 and description not in (_CLOSE_NOTIFY, _USER_CANCELED)):
+        if level != 2 and not (is_13 and description not in NO_ERRORS):
             return
         facts.alert, facts.alert_by = description, direction
         if facts.decryption != D_DECRYPTED:
@@ -391,11 +393,13 @@ class Session:
             return
         self._server_hello = hello
         facts.version, facts.suite = hello.version, hello.suite
+        if hello.version != TLS_1_3:
+            facts.server_random, facts.session_id = hello.server_random, hello.session
+            facts.encrypt_then_mac = hello.encrypt_then_mac
         facts.alpn = hello.alpn or facts.alpn
         if facts.client < 0:
             facts.client = 1 - direction
         if not hello.is_retry:
-            facts.server_random = hello.server_random
             if hello.version == TLS_1_3:
                 if hello.has_psk:
                     facts.session = TLS_EARLY_DATA if facts.has_early_data else TLS_RESUMED
@@ -416,28 +420,23 @@ class Session:
             self._ciphers = self._protection_12.ciphers
             self._prepare_12()
         else:
-            if self._protection_13 is None:
-                is_early = facts.has_early_data and not hello.is_retry
-                self._protection_13 = Protection13((suite,), facts.client, self._look_up, is_early)
-                self._ciphers = self._protection_13.ciphers
-            self._protection_13.choose(suite)
+            is_early = facts.has_early_data and not hello.is_retry
+            protection = self._protection_13 or self._begin_13((suite,), is_early)
+            protection.choose(suite)
             if hello.is_retry:
-                self._protection_13.reject_early()
+                protection.reject_early()
 
-    def _prepare_12(self) -> bool:
+    def _prepare_12(self) -> None:
         """Make the ciphers of the latest hellos once, if the key log has their secret."""
-        hello, chosen = self._hello, self._server_hello
-        if hello is None or chosen is None or self._key_log is None or chosen.version != TLS_1_2:
-            return False
-        suite = SUITES.get(chosen.suite)
-        if suite is None:
-            return False
-        origin = Origin(
-            suite.number, hello.client_random, chosen.server_random, chosen.session, chosen.encrypt_then_mac
-        )
-        self._look_up()
-        master = self._master_of(origin)
-        return bool(master) and self._protection_12.prepare(origin, self.facts.client, master)
+        facts, key_log = self.facts, self._key_log
+        is_12 = facts.version == TLS_1_2 and facts.suite in SUITES
+        if key_log is None or not is_12 or not facts.client_random:
+            return
+        secrets = self._look_up()
+        master = secrets.master if secrets is not None else b""
+        master = master or key_log.master_of_session(facts.session_id, facts.client_random)
+        if master:
+            self._protection_12.prepare(facts, master)
 
     def _read_encrypted_extensions(self, body: bytes, protection: Protection13) -> None:
         facts = self.facts

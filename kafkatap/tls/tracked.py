@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.framing.tls_records import APPLICATION_DATA, CHANGE_CIPHER_SPEC
 from kafkatap.reports.connection_words import (
     D_DECRYPTED,
     D_FAILED_HANDSHAKE,
@@ -25,9 +24,11 @@ from kafkatap.reports.connection_words import (
     D_UNSUPPORTED,
     D_WRONG_KEY,
 )
+from kafkatap.reports.tls_names import TLS_1_3
 
 from .chunk_rows import ChunkRows
-from .record_tables import DECRYPTED, HOLDING, OBSERVED, QUEUED_BYTES
+from .record_header import APPLICATION_DATA, CHANGE_CIPHER_SPEC
+from .record_tables import DECRYPTED, HOLDING, OBSERVED, QUEUED_BYTES, RecordRow
 
 if TYPE_CHECKING:
     from .facts import TlsFacts
@@ -41,7 +42,6 @@ BEGAN_ELSEWHERE = -2
 UNKNOWN_GAP = 1 << 32
 #: Records that may fail before a secret counts as wrong.
 MOST_FAILURES = 32
-TLS_1_3 = 0x0304
 #: A record length by which the length of a record's overhead is determined.
 _SAMPLE = 1_024
 
@@ -50,10 +50,9 @@ class Tracked:
     """The state of one connection. `has_secrets`: the session can decrypt, or has tried its best to find out."""
 
     __slots__ = (
-        "base", "connection", "counts", "decrypted_bytes", "estimated", "failed", "failures", "given", "handshake_ns",
+        "base", "connection", "counts", "decrypted_bytes", "estimated", "failed", "failures", "handshake_ns",
         "has_secrets", "held", "held_bytes", "is_changed", "is_middle", "lost", "mode", "pending", "pending_failed",
-        "pending_records", "plain_bytes", "proxy", "queue", "quiet_turns", "read_bytes",
-        "reason", "session", "since", "slot", "turns",
+        "pending_records", "plain_bytes", "proxy", "queue", "read_bytes", "reason", "session", "since", "slot", "turns",
     )  # fmt: skip
 
     def __init__(self, connection: int, slot: int, session: Session, is_holding: bool, since: int) -> None:
@@ -67,8 +66,8 @@ class Tracked:
         self.reason = 0  # D_... if it is known why it is not decrypted
         self.held: list[tuple[Array, bytes]] = []
         self.held_bytes = 0
-        self.queue: list[tuple[tuple[int, ...], bytes]] = []  # records that wait for secrets
-        self.proxy: tuple[bytes, int, int, int, int] | None = None
+        self.queue: list[tuple[RecordRow, bytes]] = []  # records that wait for secrets
+        self.proxy: tuple[RecordRow, bytes] | None = None  # the PROXY header, and where it was
         self.failures = 0
         self.failed = 0
         self.lost = 0
@@ -83,8 +82,6 @@ class Tracked:
         self.pending_failed = [0, 0]  # how many of them were there and did not open
         self.pending_records = [0, 0]  # how many of them are known to be one record each
         self.counts: tuple[int, int, int] = (0, 0, 0)  # of its flows: bytes, records, lost
-        self.given = b""  # what the run before knew of it, as of `hand_over`
-        self.quiet_turns = (0, 0, 0, 0)  # `hand_over.quiet_turns` at its end
         self.base = [0, 0]  # by direction: records with application data that other runs count
 
     @property
@@ -120,85 +117,85 @@ class Tracked:
         is_tried = self.session.facts.client >= 0 and not self.session.facts.handshake_done
         return is_tried and self.counts[1:] == (0, 0) and not self.is_middle
 
-    def is_protected(self, row: tuple[int, ...]) -> bool:
+    def is_protected(self, row: RecordRow) -> bool:
         """Whether a record is encrypted, as far as can be seen without keys. Called once for each record, in order."""
-        direction, content = row[10], row[11]
-        if content == APPLICATION_DATA or self.is_changed[direction]:
+        if row.type == APPLICATION_DATA or self.is_changed[row.direction]:
             return True
-        if content == CHANGE_CIPHER_SPEC and self.session.facts.version != TLS_1_3:
-            self.is_changed[direction] = True
+        if row.type == CHANGE_CIPHER_SPEC and self.session.facts.version != TLS_1_3:
+            self.is_changed[row.direction] = True
         return False
 
-    def observe(self, row: tuple[int, ...], record: memoryview) -> None:
+    def observe(self, row: RecordRow, record: memoryview) -> None:
         """Read a record of the handshake of a connection that is not decrypted."""
-        self.session.read_handshake(row[10], record)
-        if self.handshake_ns == -1 and self.session.facts.handshake_done:
-            self.handshake_ns = row[1] - self.since
+        self.session.read_handshake(row.direction, record)
+        self._note_handshake(row)
 
-    def open_held(self, row: tuple[int, ...], record: memoryview, made: ChunkRows) -> bool:
+    def _note_handshake(self, row: RecordRow) -> None:
+        """Note how long the handshake took, if it is complete with this record."""
+        if self.handshake_ns == -1 and self.session.facts.handshake_done:
+            self.handshake_ns = row.ts - self.since
+
+    def open_held(self, row: RecordRow, record: memoryview, made: ChunkRows) -> bool:
         """Read a record while nothing is decrypted yet. Return whether the connection can be decrypted now."""
-        direction, content = row[10], row[11]
-        kind, size, at, _ = self.session.open(direction, record, made.room(len(record)))
+        kind, size, at, _ = self.session.open(row.direction, record, made.room(len(record)))
         if kind < 0:
             self.failures += 1
             return False
         self.read_bytes += len(record)
-        if self.handshake_ns == -1 and self.session.facts.handshake_done:
-            self.handshake_ns = row[1] - self.since
-        if content != APPLICATION_DATA:
+        self._note_handshake(row)
+        if row.type != APPLICATION_DATA:
             return False
         self.begin_decryption(row, size, made)
-        self.decrypted_bytes += row[5]
+        self.decrypted_bytes += row.length
         if kind == APPLICATION_DATA and size:
             self.plain_bytes += size
-            made.add_plain(row[8], self.connection, direction, row[1], row[2], row[4] + at, size)
+            made.add_plain(row, self.connection, row.seq + at, size)
         return True
 
-    def begin_decryption(self, row: tuple[int, ...], size: int, made: ChunkRows) -> None:
+    def begin_decryption(self, row: RecordRow, size: int, made: ChunkRows) -> None:
         """Plain bytes pass from now on. `size`: those that lie in the array already. The PROXY header comes first."""
         self.mode = DECRYPTED
         self.held, self.held_bytes, self.queue, self.turns = [], 0, [], []
         if self.proxy is not None:
-            data, ts, packet, seq, direction = self.proxy
+            proxy, data = self.proxy
             room = made.room(size + len(data))
             moved = bytes(room[:size])
             room[: len(data)] = data
             room[len(data) : len(data) + size] = moved
-            made.add_plain(row[8], self.connection, direction, ts, packet, seq, len(data))
+            made.add_plain(proxy._replace(place=row.place), self.connection, proxy.seq, len(data))
             self.proxy = None
 
-    def decrypt(self, row: tuple[int, ...], record: memoryview, made: ChunkRows) -> None:
+    def decrypt(self, row: RecordRow, record: memoryview, made: ChunkRows) -> None:
         """Decrypt a record of a connection that is decrypted."""
-        _, ts, packet, before, seq, length, _, _, place, _, direction, content, _, _, _ = row
-        if before:
-            self._lose(direction, before, 0)
+        direction, length = row.direction, row.length
+        if row.before:
+            self._lose(direction, row.before, 0)
         session = self.session
         kind, size, at, skipped = session.open(direction, record, made.room(length))
         if kind < 0:
-            self.failed += content == APPLICATION_DATA
+            self.failed += row.type == APPLICATION_DATA
             if self.pending[direction]:
                 self.pending[direction] += length
                 self.pending_failed[direction] += 1
             else:
                 plain = session.plain_length(direction, length)
-                made.add_gap(place, self.connection, direction, ts, packet, seq, plain if plain > 0 else UNKNOWN_GAP)
+                made.add_gap(row, self.connection, row.seq, plain if plain > 0 else UNKNOWN_GAP)
             return
         self.read_bytes += length
         self.decrypted_bytes += length
         if kind != APPLICATION_DATA:
-            if self.handshake_ns == -1 and session.facts.handshake_done:
-                self.handshake_ns = ts - self.since
+            self._note_handshake(row)
         elif size:
             if self.pending[direction]:
-                self._end_loss(direction, skipped, row, made)
+                self._end_loss(row, skipped, made)
             self.plain_bytes += size
-            made.add_plain(place, self.connection, direction, ts, packet, seq + at, size)
+            made.add_plain(row, self.connection, row.seq + at, size)
 
-    def lose(self, row: tuple[int, ...]) -> None:
+    def lose(self, row: RecordRow) -> None:
         """A record is broken: bytes of it are missing."""
-        if row[3]:
-            self._lose(row[10], row[3], 0)
-        self._lose(row[10], row[5], 1)
+        if row.before:
+            self._lose(row.direction, row.before, 0)
+        self._lose(row.direction, row.length, 1)
 
     def _lose(self, direction: int, length: int, records: int) -> None:
         """Bytes of records are missing. `records`: how many they are; 0 if unknown."""
@@ -209,13 +206,13 @@ class Tracked:
         self.pending_records[direction] = known + records if records and known >= 0 else -1
         self.session.lost(direction)
 
-    def _end_loss(self, direction: int, skipped: int, row: tuple[int, ...], made: ChunkRows) -> None:
+    def _end_loss(self, row: RecordRow, skipped: int, made: ChunkRows) -> None:
         """A record opened behind missing ones: add the gap in the plain bytes before it."""
-        length = self._lost_plain(direction, skipped)
-        self.pending[direction] = 0
+        length = self._lost_plain(row.direction, skipped)
+        self.pending[row.direction] = 0
         self.lost += max(skipped, 1)
         if length > 0:
-            made.add_gap(row[8], self.connection, direction, row[1], row[2], row[4], length)
+            made.add_gap(row, self.connection, row.seq, length)
 
     def _lost_plain(self, direction: int, skipped: int) -> int:
         """How many plain bytes the missing records had; UNKNOWN_GAP if that is unknown."""
@@ -227,13 +224,13 @@ class Tracked:
         length = self.pending[direction] - count * (_SAMPLE - plain)
         return length if length >= 0 else UNKNOWN_GAP
 
-    def end(self, place: int, ts: int, packet: int, made: ChunkRows) -> None:
+    def end(self, row: RecordRow, made: ChunkRows) -> None:
         """The connection is over: what is missing at its end is a gap."""
         for direction in range(2):
             if self.mode == DECRYPTED and self.pending[direction]:
                 length = self._lost_plain(direction, self.pending_records[direction])
                 self.pending[direction] = 0
-                made.add_gap(place, self.connection, direction, ts, packet, 0, max(length, 1))
+                made.add_gap(row._replace(direction=direction), self.connection, 0, max(length, 1))
 
     def release(self) -> list[tuple[Array, bytes]]:
         """It cannot be decrypted: return the chunks that waited. They pass as they are."""
@@ -241,9 +238,16 @@ class Tracked:
         held, self.held, self.held_bytes = self.held, [], 0
         queue, self.queue = self.queue, []
         for row, record in queue:
-            if row[14]:
+            if row.is_early:
                 self.observe(row, memoryview(record))
         return held
+
+    def discount(self) -> None:
+        """Set what was counted to 0: another run has it."""
+        self.counts = (0, 0, 0)
+        self.failed = self.lost = self.estimated = 0
+        self.read_bytes = self.plain_bytes = self.decrypted_bytes = 0
+        self.handshake_ns = BEGAN_ELSEWHERE
 
     @property
     def is_hopeless(self) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
+from kafkatap.reports.tls_names import TLS_1_3
+
 from .ciphers import FAILED, RecordCipher, make_cipher
 from .key_schedule import hash_length, next_generation, traffic_keys
 from .protection import FORWARD_IN_MIDDLE
@@ -72,7 +74,7 @@ def _find(
     record: memoryview, candidate: TrafficSecret, suite: Suite, generation: int, out: memoryview, count: int
 ) -> RecordCipher | None:
     keys = traffic_keys(suite, next_generation(suite, candidate.secret, generation))
-    cipher = make_cipher(0x0304, suite, keys)
+    cipher = make_cipher(TLS_1_3, suite, keys)
     if cipher.find(record, out, count) == FAILED:
         return None
     cipher.number -= 1

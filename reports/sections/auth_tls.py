@@ -23,7 +23,6 @@ TLS = CountForm(
     {"broker_ip": -1, "broker_port": -1, "client_ip": -1, "alert": -1, "by": -1},
 )
 _NO_ALERT = -1
-_CLOSE_NOTIFY = 0
 
 
 class FailedTls(NamedTuple):

@@ -104,7 +104,8 @@ NOT_STATE = {
     "connections": {
         "serial", "requests", "head", "not_kafka_since", "waiting_first", "waiting_last", "waiting_count",
         "unknown_chunks", "is_open",
-        "tls_records", "mute_end", "client_id", "software", "software_version", "mechanism",  # tested below
+        "shows_tls",  # set with `protocol`
+        "mute_end", "client_id", "software", "software_version", "mechanism",  # tested below
         "ahead_late", "ahead_broker", "ahead_mute", "ahead_hol_wait", "ahead_hol_throttle_wait", "ahead_hol_poll_wait",
         "ahead_hol_unknown_wait", "ahead_polls", "ahead_unread", "ahead_in_doubt",
         "is_source_new",  # set until the next drain
@@ -297,11 +298,13 @@ def test_a_digest_takes_in_the_bytes_that_are_searched() -> None:
     before = state_of(engine).digest
     _searched_byte(engine)
     assert state_of(engine).digest != before
-    engine.dissector.connections["tls_records"][0] = 2
     engine.dissector.connections["protocol"][0] = d.PROTOCOL_UNKNOWN
-    with_two = state_of(engine).digest
-    engine.dissector.connections["tls_records"][0] = 1
-    assert state_of(engine).digest != with_two
+    link = engine.engine.tls.link(0)
+    assert link is not None
+    digests = set()
+    for link["headers"] in range(3):
+        digests.add(state_of(engine).digest)
+    assert len(digests) == 3
 
 
 def test_a_digest_takes_in_a_handshake_under_way() -> None:

@@ -16,6 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from kafkatap.tls.facts import TlsFacts
 from kafkatap.tls.key_log import KeyLog
 from kafkatap.tls.session import Opened, Session
 
@@ -220,18 +221,13 @@ def _carry(
         data = data[length:]
 
 
-@dataclass(eq=False)
+@dataclass
 class Seen:
     """What a session made of a talk."""
 
     session: Session
     plain: tuple[bytearray, bytearray]
     opened: list[Opened]
-
-    def __eq__(self, other: object) -> bool:
-        assert isinstance(other, Seen)
-        mine, others = (self.plain, self.opened), (other.plain, other.opened)
-        return mine == others and self.session.state() == other.session.state()
 
 
 def see(records: list[tuple[int, bytes]], key_log: KeyLog | None, session: Session | None = None) -> Seen:
@@ -247,16 +243,12 @@ def see(records: list[tuple[int, bytes]], key_log: KeyLog | None, session: Sessi
     return seen
 
 
-def see_resumed(records: list[tuple[int, bytes]], key_log: KeyLog | None) -> Seen:
-    """As `see`, with a new session from the state of the previous one for each record."""
-    session = Session(key_log)
-    whole = Seen(session, (bytearray(), bytearray()), [])
-    for each in records:
-        state = whole.session.state()
-        whole.session = Session.resumed(state, key_log)
-        assert whole.session.state() == state
-        seen = see([each], key_log, whole.session)
-        whole.opened += seen.opened
-        for direction in range(2):
-            whole.plain[direction].extend(seen.plain[direction])
-    return whole
+def see_continued(records: list[tuple[int, bytes]], at: int, key_log: KeyLog) -> Seen:
+    """As `see`, but from record `at` on with another session, which gets what the first one hands over."""
+    whole = see(records[:at], key_log)
+    counts = [sum(each[0] == direction and each[1][0] == 23 for each in records[:at]) for direction in range(2)]
+    facts = TlsFacts.unpack(whole.session.facts.pack())
+    later = see(records[at:], key_log, Session.continued(facts, key_log, counts))
+    for direction in range(2):
+        whole.plain[direction].extend(later.plain[direction])
+    return Seen(later.session, whole.plain, whole.opened + later.opened)

@@ -118,6 +118,18 @@ def test_many_connections_that_begin_like_tls(over: OverTls, monkeypatch: pytest
         assert [row["protocol"] for row in seen.connections] == ["tls"] * 600
 
 
+@pytest.mark.parametrize(("count", "protocol"), [(2, "unknown"), (3, "tls")])
+def test_records_that_begin_segments_late(count: int, protocol: str) -> None:
+    """Without its beginning, a connection is TLS once three segments begin with a record, however late."""
+    tcp = TcpConversation(("10.0.0.1", 40_000), ("10.0.0.2", 9_093))
+    for n in range(100):
+        tcp.send(n % 2, b"\xff" * 100)
+    for n in range(count):
+        tcp.send(n % 2, record(23, CHANCE.randbytes(200)))
+    (row,) = decode(tcp.segments, None).connections
+    assert row["protocol"] == protocol
+
+
 def test_records_that_are_never_complete(over: OverTls, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows for gathered records run out: those of other connections are skipped."""
     monkeypatch.setattr(layer_module, "GATHERED_BYTES", 20 * layer_module.RECORD_ROOM)

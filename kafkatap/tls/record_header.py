@@ -1,4 +1,4 @@
-"""Headers of TLS records: the only check of one. `kafkatap.tls` has the layer that reads the records.
+"""Headers of TLS records: the only check of one.
 
 A header has a content type, the version 3.0 to 3.4, and the length of what follows. TLS 1.3 writes the version of
 TLS 1.2, so the longest record is that of TLS 1.2: 2^14 + 2,048 bytes (RFC 5246, 6.2.3), not 2^14 + 256 (RFC 8446, 5.2).
