@@ -47,7 +47,7 @@ def line_of(done: Done) -> str:
 def test_defaults() -> None:
     args = build_parser().parse_args(["spark", "captures/", "--out", "t"])
     assert (args.captures, args.out, args.split_size, args.by) == (["captures/"], "t", None, "api")
-    assert (args.format, args.compact) == ("delta", False)
+    assert args.compact is False
     assert (args.records, args.strict, args.json, args.progress, args.top) == (False, False, False, True, 12)
     assert (args.master, args.archive, args.conf, args.log, args.port, args.definitions) == (None,) * 6
     assert (args.checkpoint, args.follow, args.finish) == (None, False, False)
@@ -75,7 +75,7 @@ def test_all_options() -> None:
         (["a", "--out", "t", "--split-size", "-1"], "'-1' is not a size (such as 64m, 512k, 1g, or 0)"),
         (["a", "--out", "t", "--split-size", "64x"], "'64x' is not a size (such as 64m, 512k, 1g, or 0)"),
         (["a", "--out", "t", "--conf", "spark.a"], "is not a setting"),
-        (["a", "--out", "t", "--by", "x"], "invalid choice"),
+        (["a"], "required: --out"), (["a", "--out", "t", "--by", "x"], "invalid choice"),
     ],
 )  # fmt: skip
 def test_wrong_calls_end_with_2(wrong: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
