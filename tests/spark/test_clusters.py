@@ -23,7 +23,7 @@ from kafkatap.spark import pack as pack_module
 from kafkatap.spark.cluster.package import package_files
 from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.pack import pack
-from tests.spark.join_support import compared, differences, local, published
+from tests.splits.join_support import compared, differences, local, published
 from tests.support.spark_clusters import BARE, SHORT_LIVED, Place, bare_python, connect_server, spark_home, standalone
 
 DRIVER = Path(__file__).with_name("driver.py")

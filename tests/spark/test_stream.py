@@ -41,7 +41,7 @@ from kafkatap.spark.stream_batch import GROWN, LATE
 from kafkatap.spark.stream_state import StateFolder
 from kafkatap.splits.summing import sum_rows
 from kafkatap.splits.task_rows import ReadOptions
-from tests.spark.join_support import compared, differences, local, packets_at_random, published, rotate, unnumbered
+from tests.splits.join_support import compared, differences, local, packets_at_random, published, rotate, unnumbered
 from tests.support.captures import PcapRecords, read_bytes
 
 if TYPE_CHECKING:

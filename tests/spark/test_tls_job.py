@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from kafkatap.partitions import to_microseconds
 from kafkatap.splits.task_rows import ReadOptions
 from kafkatap.tls.key_log import KeyLog
-from tests.spark.join_support import compared, differences, local, published
+from tests.splits.join_support import compared, differences, local, published
 from tests.splits.test_tls import conversations, write
 from tests.support.tcp import merge
 from tests.support.tls_talk import OverTls

@@ -14,8 +14,8 @@ from kafkatap.spark.stream import StreamOptions, finish_stream
 from kafkatap.spark.stream_state import StateFolder
 from kafkatap.splits.task_rows import ReadOptions
 from kafkatap.tls.key_log import KeyLog
-from tests.spark.join_support import compared, differences, local, packets_at_random, published, rotate
 from tests.spark.test_stream import Stream, first_time
+from tests.splits.join_support import compared, differences, local, packets_at_random, published, rotate
 from tests.splits.test_tls import conversations, write
 from tests.support.tcp import merge
 from tests.support.tls_talk import OverTls

@@ -32,8 +32,8 @@ from kafkatap.splits.task_rows import ReadOptions
 from kafkatap.splits.workers import Interrupted, Progress, WorkerEnded, Workers
 from kafkatap.usable_cores import usable_cores
 from tests.cli.running import environment, kafkatap
-from tests.spark.join_support import packets_at_random, rotate
-from tests.spark.join_talks import TALKS
+from tests.splits.join_support import packets_at_random, rotate
+from tests.splits.join_talks import TALKS
 from tests.support import copies
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes, read_capture
 from tests.support.tcp import encode

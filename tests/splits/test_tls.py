@@ -18,8 +18,8 @@ from kafkatap.selection import EVERYTHING
 from kafkatap.splits.local_report import count_with_jobs
 from kafkatap.splits.task_rows import ReadOptions
 from kafkatap.tls.key_log import KeyLog
-from tests.spark.join_support import check, cut_at_packets, cut_evenly, packets_at_random
-from tests.spark.join_talks import pipelined
+from tests.splits.join_support import check, cut_at_packets, cut_evenly, packets_at_random
+from tests.splits.join_talks import pipelined
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes
 from tests.support.tcp import Segment, encode, merge, shake
 from tests.support.tls_talk import OverTls, TLSv1_2, TLSv1_3

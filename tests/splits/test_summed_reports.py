@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +26,6 @@ from kafkatap.splits import summing
 from kafkatap.splits.packed_rows import packed, unpacked
 from kafkatap.splits.summing import context_of_tables
 from tests.reports.rows import connection, context, counted, exchange
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 SAMPLES = (
     "apache-0.8.2.pcap.zst", "apache-0.10.2.pcap.zst", "apache-2.8.pcap.zst", "apache-4.3.pcap.zst",
@@ -139,27 +135,15 @@ def test_rows_of_several_runs_add_up(samples: Path, name: str, monkeypatch: pyte
     assert [unpacked(rows, part.schema) for rows, part in zip(sent, run.parts, strict=True)] == run.parts
     assert sum(map(len, sent)) < sum(part.nbytes for part in run.parts) / 5
     monkeypatch.setattr(summing, "_GATHER", 100)  # adds up in many steps
-    assert _sorted(summing.sum_rows(run.parts)) == _sorted(summed)
+    assert sorted_rows(summing.sum_rows(run.parts)) == sorted_rows(summed)
     for by in ("api", "topic"):
         report = summing.report_of(summed, *run.tables(), by=by, curves=True, not_captured=run.context.not_captured)
         assert text(report) == text(run.report(by))
         assert report == run.report(by)
 
 
-def _sorted(table: pa.Table) -> list[str]:
+def sorted_rows(table: pa.Table) -> list[str]:
     return sorted(map(str, table.to_pylist()))
-
-
-def test_spark_sql_of_the_docstring(spark: SparkSession, samples: Path) -> None:
-    """The statement in the documentation of the rows gives what `sum_rows` gives."""
-    from kafkatap.reports.counting.count_rows import KEYS
-
-    run = local(samples / "apache-2.8.pcap.zst")
-    rows = spark.createDataFrame(pa.concat_tables(run.parts))
-    keys = ", ".join(KEYS)
-    sums = "SUM(added) AS added, MIN(lowest) AS lowest, MAX(highest) AS highest"
-    summed = spark.sql(f"SELECT {keys}, {sums} FROM {{rows}} GROUP BY {keys}", rows=rows)
-    assert _sorted(summed.toArrow()) == _sorted(summing.sum_rows(run.parts))
 
 
 def test_strings_that_are_no_text_stay_with_their_connection() -> None:
