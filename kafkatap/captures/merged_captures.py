@@ -51,8 +51,8 @@ class MergedPackets(NamedTuple):
 
 
 class MergeableCapture:
-    """A capture that plugs into a `CaptureMerger`. `order`: among those that begin at the same time. `first`: that time.
-    `pending`, `point` and `reader`: once it is open."""
+    """A capture that plugs into a `CaptureMerger`. `first`: the time of its first packet. `order`: among captures with
+    the same one. `pending`, `point` and `reader`: once it is open."""
 
     def __init__(self, path: str, order: int, reader: CaptureReader | None = None) -> None:
         self.path, self.order, self.reader = path, order, reader
