@@ -8,6 +8,7 @@ forks; the child runs what the installed command runs. What depends on the start
 
 from __future__ import annotations
 
+import atexit
 import io
 import json
 import os
@@ -54,7 +55,9 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 @cache
 def _server() -> _Server:
-    return _Server()
+    made = _Server()
+    atexit.register(made.end)
+    return made
 
 
 class _Server:
@@ -64,7 +67,7 @@ class _Server:
         self.read_at_start = _read_at_start(os.environ)
         self._socket, theirs = socket.socketpair()
         with theirs:
-            subprocess.Popen(
+            self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.cli.forked", str(theirs.fileno())], pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
@@ -86,6 +89,10 @@ class _Server:
         if said is None:
             raise subprocess.TimeoutExpired(list(arguments), end)
         return int(code), *said
+
+    def end(self) -> None:
+        self._socket.close()
+        self._process.wait(10)
 
 
 def _read_all(files: Sequence[int], end: float) -> tuple[bytes, bytes] | None:
