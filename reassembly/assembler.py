@@ -501,7 +501,10 @@ class Assembler:
         rows = np.zeros(len(numbers), PROGRESS)
         rows["point"] = 1
         rows["end"] = directions["next"][numbers] + (directions["fin"][numbers] >= 0)
-        rows["acked"] = directions["acked"][numbers ^ 1]
+        handshakes = connections[numbers >> 1]
+        is_unanswered = (handshakes["syn_at"] != 0) & (handshakes["handshake_rtt_ns"] < 0)
+        # The acknowledgement of a SYN-ACK is the first one. It acknowledges no byte.
+        rows["acked"] = np.where(is_unanswered, np.iinfo(np.int64).min, directions["acked"][numbers ^ 1])
         self._progress[numbers * POINTS_KEPT] = rows
 
     def _grow_progress(self) -> None:

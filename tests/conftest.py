@@ -12,11 +12,13 @@ from hypothesis import settings
 
 from tests.support import browser
 from tests.support.broker import KafkaBroker, missing
+from tests.support.sweeps import LONG, spread
 
 ROOT = Path(__file__).resolve().parent.parent
 
 # The same examples in every run, however slow the machine; --hypothesis-profile default tries others each time.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile(LONG, settings.get_profile("repeatable"))
 settings.load_profile("repeatable")
 
 
@@ -26,6 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: an exhaustive test, run with --long only")
+    if config.getoption("--long"):
+        settings.load_profile(LONG)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -45,7 +49,7 @@ def sweep(pytestconfig: pytest.Config) -> Callable[[Sequence[Any], int], list[An
     def chosen(cases: Sequence[Any], short: int) -> list[Any]:
         if pytestconfig.getoption("--long") or len(cases) <= short:
             return list(cases)
-        return [cases[round(i * (len(cases) - 1) / (short - 1))] for i in range(short)]
+        return spread(cases, short)
 
     return chosen
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.cli.running import kafkatap
 
 SAMPLES = (
     "apache-4.3.pcap.zst", "apache-4.3-two-interfaces.pcapng", "apache-2.8.pcap.zst", "apache-0.10.2.pcap.zst",
@@ -17,12 +17,9 @@ SAMPLES = (
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_report_of_a_sample(samples: Path, name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "kafkatap", "report", "--utc", "--color", "never", name],
-        cwd=samples, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "COLUMNS": "120"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = kafkatap("report", "--utc", "--color", "never", name, cwd=samples, COLUMNS="120")
+    assert done.code == 0, done.err
     kept = samples / f"{name.partition('.pcap')[0]}.report.txt"
     if os.environ.get("KAFKATAP_UPDATE"):
-        kept.write_text(done.stdout)
-    assert done.stdout == kept.read_text()
+        kept.write_text(done.out)
+    assert done.out == kept.read_text()

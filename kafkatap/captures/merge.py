@@ -4,7 +4,7 @@ A source has packets in an order of its own: a capture, one that still grows, an
 capture. It plugs into a `Merger` (see `Source`). The rules:
 
 - Packets of one source keep their order. One that is earlier than a packet before it is sorted by that packet's time.
-- Packets of the same time follow the order of the sources.
+- Packets of the same time follow the order of the sources. Captures are in the order in which they begin.
 - Packets of a source that cuts them (a short snap length) are sorted CUT_DELAY_NS later, so that a whole copy of a
   packet comes before a cut one.
 - A source is opened when the time of its first packet comes.

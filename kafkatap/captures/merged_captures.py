@@ -23,6 +23,8 @@ Array = np.ndarray[Any, Any]
 PIPE_PACKETS = 1_000_000_000
 #: Before any time.
 EARLIEST = -(1 << 62)
+#: The order of captures that are not open yet lies beyond that of all open ones.
+NOT_OPEN = 1 << 32
 #: Bytes of a small block, to read the first packet.
 FIRST_BLOCK = 65_536
 
@@ -49,8 +51,8 @@ class MergedPackets(NamedTuple):
 
 
 class MergeableCapture:
-    """A capture that plugs into a `CaptureMerger`. `order`: among the captures. `first`: the time of its first packet.
-    `pending`, `point` and `reader`: once it is open."""
+    """A capture that plugs into a `CaptureMerger`. `first`: the time of its first packet. `order`: among captures with
+    the same one. `pending`, `point` and `reader`: once it is open."""
 
     def __init__(self, path: str, order: int, reader: CaptureReader | None = None) -> None:
         self.path, self.order, self.reader = path, order, reader
@@ -62,7 +64,7 @@ class MergeableCapture:
 
     @property
     def first_place(self) -> Place:
-        return self.first, self.order
+        return self.first, NOT_OPEN + self.order
 
     @property
     def opened_reader(self) -> CaptureReader:
@@ -104,10 +106,12 @@ C = TypeVar("C", bound=MergeableCapture)
 
 
 class CaptureMerger(Merger[C], Generic[C]):
-    """Merges captures."""
+    """Merges captures. Among packets of the same time, those of the capture that opened first come first: the names of
+    rotated files need not be in time order."""
 
     def __init__(self) -> None:
         super().__init__()
+        self._count = 0  # of the captures that were opened
         self.points = CapturePoints()
         self.next_number = 1  # of the first packet of the next capture that opens
         self._holders: dict[int, C] = {}  # by point: its latest capture
@@ -153,7 +157,8 @@ class CaptureMerger(Merger[C], Generic[C]):
             other.numbers_end = self.next_number if other.numbers_end is None else other.numbers_end
         reader = source.opened_reader
         reader.number_from(self.next_number)
-        source.pending = Pending(source.order, reader.is_cut)
+        source.pending = Pending(self._count, reader.is_cut)
+        self._count += 1
         self._begin(source, source.first)
         self.opened.append(source)
 

@@ -164,9 +164,8 @@ def _packets(index: ExchangeIndex, plan: Plan, with_texts: bool, progress: _Prog
     """The packets that a plan wants, in time order."""
     chooser = SegmentChooser(index, plan)
     has_fragments = index.run.engine.assembler.fragments.seen > 0
-    orders = {path: order for order, path in enumerate(index.run.paths)}
     files = [report for report in index.run.files if report.first is not None]
-    files.sort(key=lambda report: orders[report.path])  # packets of the same time follow it
+    files.sort(key=lambda report: report.first_packet)  # packets of the same time follow it
     return merged_packets(
         [
             CapturePass(report, order, chooser, with_texts, has_fragments, progress.go_on)

@@ -15,8 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from . import forked
+
 KAFKATAP = (sys.executable, "-m", "kafkatap")
 ROOT = Path(__file__).resolve().parents[2]
+_SECONDS = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +38,18 @@ def environment(**extra: str) -> dict[str, str]:
 
 def kafkatap(*arguments: str | Path, stdin: bytes | None = None, cwd: Path = ROOT, **extra: str) -> Done:
     """Run it with pipes for output; `extra` are environment variables."""
+    words, variables = [str(argument) for argument in arguments], environment(**extra)
+    if stdin is None and forked.can_run(variables):
+        return _done(*forked.run(words, str(cwd), variables, _SECONDS))
     done = subprocess.run(
-        [*KAFKATAP, *map(str, arguments)], input=stdin, stdin=subprocess.DEVNULL if stdin is None else None,
-        capture_output=True, cwd=cwd, env=environment(**extra), timeout=120, check=False,
+        [*KAFKATAP, *words], input=stdin, stdin=subprocess.DEVNULL if stdin is None else None,
+        capture_output=True, cwd=cwd, env=variables, timeout=_SECONDS, check=False,
     )  # fmt: skip
-    return Done(done.returncode, done.stdout.decode(), without_compiling(done.stderr.decode()))
+    return _done(done.returncode, done.stdout, done.stderr)
+
+
+def _done(code: int, out: bytes, errors: bytes) -> Done:
+    return Done(code, out.decode(), without_compiling(errors.decode()))
 
 
 def without_compiling(text: str) -> str:

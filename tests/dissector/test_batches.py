@@ -23,6 +23,7 @@ from kafkatap.dissector.records import batches as b
 from kafkatap.dissector.records.codecs import Bounds
 from tests.support import records as made
 from tests.support.records import CODECS, Record, batch, message, message_set
+from tests.support.sweeps import examples
 
 from .record_support import Row, collect, read
 
@@ -348,7 +349,7 @@ def test_what_is_written_is_read(wanted: list[Record], codec: int, offset: int) 
     assert [row["offset"] for row in rows] == list(range(offset, offset + len(wanted)))
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=examples(300), deadline=None, derandomize=True)
 @given(st.data())
 def test_damaged_fields_do_no_harm(data: Any) -> None:
     field = bytearray(

@@ -34,6 +34,7 @@ from kafkatap.dissector.records.codecs import (
     Unpacked,
 )
 from tests.support.records import XERIAL, compressed, with_wrong_checksum, xerial
+from tests.support.sweeps import examples
 
 TEXT = b"What is compressed comes back as it was, byte by byte. " * 400
 NOISE = random.Random(1).randbytes(300_000)
@@ -183,7 +184,7 @@ def test_the_bound_follows_the_size() -> None:
     assert [bounds.of(n) for n in (0, 5, 6, 99, 100, 101, 10**9)] == [50, 50, 60, 990, 1_000, 1_000, 1_000]
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=examples(300), deadline=None, derandomize=True)
 @given(st.sampled_from(sorted(DIALECTS)), st.data())
 def test_damage_raises_nothing_and_is_bounded(name: str, data: Any) -> None:
     codec, compress, magic = DIALECTS[name]
@@ -194,7 +195,7 @@ def test_damage_raises_nothing_and_is_bounded(name: str, data: Any) -> None:
     assert len(found.data) <= 10_000
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=examples(200), deadline=None, derandomize=True)
 @given(st.integers(0, 7), st.integers(0, 2), st.binary(max_size=200))
 def test_any_bytes_raise_nothing(codec: int, magic: int, data: bytes) -> None:
     for head in (b"", XERIAL, b"\x04\x22\x4d\x18", b"\x02\x21\x4c\x18", b"\x28\xb5\x2f\xfd", b"\x1f\x8b\x08\0"):

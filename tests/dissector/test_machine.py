@@ -26,6 +26,7 @@ from kafkatap.kernels.decorator import kernel_mode
 from tests.dissector.machine_support import ALL, MESSAGES, Body, Run, programs, run
 from tests.dissector.test_machine_parity import check
 from tests.support.messages import encode_message, generate_message
+from tests.support.sweeps import examples
 from tests.support.tape_views import enclosing, rows_with_role
 
 PLAIN = kernel_mode() == "python"
@@ -371,7 +372,7 @@ def test_each_program_can_be_listed(name: str) -> None:
 
 
 @given(st.data())
-@settings(derandomize=True, max_examples=20 if PLAIN else 150, deadline=None)
+@settings(derandomize=True, max_examples=20 if PLAIN else examples(150), deadline=None)
 def test_any_set_of_fields_can_be_wanted(data: st.DataObject) -> None:
     """A profile of random fields agrees with EVERYTHING on them."""
     message, version = data.draw(st.sampled_from(ALL))
@@ -400,7 +401,7 @@ def test_any_set_of_fields_can_be_wanted(data: st.DataObject) -> None:
 
 
 @given(st.sampled_from(ALL), st.binary(max_size=200), st.integers(0, 300))
-@settings(derandomize=True, max_examples=100 if PLAIN else 1_500, deadline=None)
+@settings(derandomize=True, max_examples=100 if PLAIN else examples(1_500), deadline=None)
 def test_any_bytes_are_decoded_as_the_reference_does(
     what: tuple[MessageLayout, int], data: bytes, missing: int
 ) -> None:

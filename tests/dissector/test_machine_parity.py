@@ -15,10 +15,11 @@ from kafkatap.kernels.decorator import kernel_mode
 from tests.dissector.machine_support import ALL, Body, Run, run
 from tests.support.messages import emptiest_message, generate_message
 from tests.support.reference import UNKNOWN_TAGS, Decoded, Traced, decode_message
+from tests.support.sweeps import seeds
 from tests.support.tape_views import tree
 
 PLAIN = kernel_mode() == "python"
-SEEDS = range(1) if PLAIN else range(8)
+SEEDS = range(1) if PLAIN else seeds(8)
 
 
 def _bodies(seed: int) -> list[Body]:

@@ -29,6 +29,7 @@ from tests.dissector.view_support import (
 )
 from tests.support.messages import emptiest_message, encode_message, generate_message
 from tests.support.reference import Traced, decode_message
+from tests.support.sweeps import examples, seeds
 
 PLAIN = kernel_mode() == "python"
 CHOSEN = ALL[::7] if PLAIN else ALL
@@ -47,7 +48,7 @@ def view(message: MessageLayout, version: int, frame: bytes, viewer: Viewer = SH
     return viewer.view(frame, message.direction, message.api_key, version)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4, 2))
 def test_a_tree_is_what_the_reference_reads(seed: int) -> None:
     for message, version in CHOSEN:
         name = f"{message.name} {message.direction} v{version} {seed}"
@@ -91,7 +92,7 @@ def _damaged(source: random.Random, frame: bytes) -> list[bytes]:
     return [frame[:at], frame + b"\0\xff", bytes(body), bytes(size), less]
 
 
-@settings(max_examples=60 if PLAIN else 400, deadline=None)
+@settings(max_examples=60 if PLAIN else examples(400), deadline=None)
 @given(st.sampled_from(ALL), st.binary(max_size=200), st.integers(-4, 300), st.booleans())
 def test_any_bytes_are_a_tree_of_all_of_them(
     which: tuple[MessageLayout, int], rest: bytes, more: int, header: bool

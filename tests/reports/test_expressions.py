@@ -21,6 +21,7 @@ from kafkatap.reports.expressions.names import ALIASES, NAMES, help_text
 from kafkatap.reports.tables import EXCHANGES, RESULTS
 from kafkatap.run import Run
 from kafkatap.selection import EVERYTHING, Selection
+from tests.support.sweeps import examples
 
 from .expression_support import ERROR_CODES, MS, holds, plain_rows, values_of
 from .rows import BILLING, GROUP, ORDERS, ORDERS_ID, batch, context, exchange, result
@@ -403,7 +404,7 @@ _KINDS = {
 }  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.integers(0, 1_000_000), min_size=50, max_size=50))
 def test_batches_are_judged_as_single_rows_are(sample_rows: Any, sample_run: Any, dice: list[int]) -> None:
     text, judge = _random(cycle(dice), sample_rows, 3)

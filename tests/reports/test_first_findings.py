@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from kafkatap.reports.model import ReportTable
 from kafkatap.reports.rendering.first_lines import finding_text
 from kafkatap.reports.sections.folding import folded
 from kafkatap.reports.sections.heading import heading
+from tests.cli.running import kafkatap
 from tests.reports.rows import MS, START, context, counted, exchange
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
@@ -24,10 +23,7 @@ SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 @cache
 def rows(path: Path) -> list[dict[str, Any]]:
     """The findings of a report, in their order."""
-    made = subprocess.run(
-        [sys.executable, "-m", "kafkatap", "report", "--json", str(path)], capture_output=True, check=False
-    )
-    found: list[dict[str, Any]] = json.loads(made.stdout)["reports"]["summary"]
+    found: list[dict[str, Any]] = json.loads(kafkatap("report", "--json", path).out)["reports"]["summary"]
     return found
 
 
@@ -124,11 +120,7 @@ def test_connections_that_the_broker_closes_instead_of_an_answer() -> None:
 
 def test_a_producer_that_a_selection_leaves_out_was_captured() -> None:
     path = SAMPLES / "advice/open-transaction.pcap.zst"
-    made = subprocess.run(
-        [sys.executable, "-m", "kafkatap", "report", "--json", "--client", "ledger", str(path)],
-        capture_output=True, check=True,
-    )  # fmt: skip
-    found = json.loads(made.stdout)["reports"]["summary"]
+    found = json.loads(kafkatap("report", "--json", "--client", "ledger", path).out)["reports"]["summary"]
     (row,) = (row for row in found if row["finding"] == "open_transaction")
     assert row["text"].startswith("a transaction of an unknown producer held back readers")
 

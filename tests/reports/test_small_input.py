@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from kafkatap.reports.questions.registry import SMALL_INPUT, counted_sections, l
 from kafkatap.reports.rendering.first_lines import first_lines
 from kafkatap.reports.rendering.json_report import write_json
 from kafkatap.splits.run_options import RunOptions
-from tests.cli.running import environment
+from tests.cli.running import kafkatap
 from tests.splits.test_jobs import unpacked
 
 ADVICE = Path(__file__).resolve().parents[2] / "samples" / "advice"
@@ -29,11 +27,8 @@ TROUBLES = {"open-transaction": "open_transaction", "slow-follower": "slow_follo
 
 def printed(*options: str, stdin: Path | None = None) -> list[dict[str, Any]]:
     """The summary that the command prints as JSON."""
-    made = subprocess.run(
-        [sys.executable, "-m", "kafkatap", "report", "--json", *options], capture_output=True, check=False,
-        input=None if stdin is None else stdin.read_bytes(), env=environment(),
-    )  # fmt: skip
-    found: list[dict[str, Any]] = json.loads(made.stdout)["reports"]["summary"]
+    made = kafkatap("report", "--json", *options, stdin=None if stdin is None else stdin.read_bytes())
+    found: list[dict[str, Any]] = json.loads(made.out)["reports"]["summary"]
     return found
 
 

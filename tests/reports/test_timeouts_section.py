@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
 
+from tests.cli.running import kafkatap
 from tests.support.section_runs import QUESTIONS, Row, section_rows, truth_rows
 
 CAPTURE = QUESTIONS / "timeouts.pcap.zst"
@@ -119,9 +118,8 @@ def test_only_the_bytes_of_a_request_itself_are_lost() -> None:
 def test_a_request_that_nothing_acknowledges_is_lost() -> None:
     """With a bound of 1 s, it is no longer in flight at the end of the capture."""
     steps = {step["step"]: step for step in json.loads((QUESTIONS / "patience.truth.json").read_text())["steps"]}
-    command = [sys.executable, "-m", "kafkatap", "report", "--late", "1s", "--sections", "timeouts", "--json"]
-    done = subprocess.run([*command, str(QUESTIONS / "patience.pcap.zst")], capture_output=True, text=True, check=True)
-    rows = json.loads(done.stdout)["reports"]["timeouts"]
+    done = kafkatap("report", "--late", "1s", "--sections", "timeouts", "--json", QUESTIONS / "patience.pcap.zst")
+    rows = json.loads(done.out)["reports"]["timeouts"]
     lost = [row for row in rows if row["fault"] == "network"]
     assert {(row["client_id"], row["api"]) for row in lost} == {("cut-off", "Produce"), ("cut-off", "Metadata")}
     for row in lost:

@@ -21,6 +21,7 @@ from kafkatap.show.tree_text import terminal_paint, tree_text
 from tests.dissector.machine_support import ALL, MESSAGES
 from tests.dissector.view_support import frame_of, header_of, problems, view_message
 from tests.support.messages import encode_message, generate_message
+from tests.support.sweeps import examples
 
 CHOSEN = ALL[::9] if kernel_mode() == "python" else ALL
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "show.schema.json").read_text(encoding="utf-8"))
@@ -104,7 +105,7 @@ def test_text_from_the_wire_is_escaped() -> None:
     assert any("\\x1b[31m" in line for line in tree_text(metadata(name)[1]))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from(CHOSEN), st.binary(max_size=120), st.integers(-4, 300))
 def test_whatever_comes_is_rendered(which: tuple[MessageLayout, int], rest: bytes, more: int) -> None:
     message, version = which

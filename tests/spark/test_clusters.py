@@ -23,7 +23,7 @@ from kafkatap.spark import pack as pack_module
 from kafkatap.spark.cluster.package import package_files
 from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.pack import pack
-from tests.spark.join_support import compared, differences, local, published
+from tests.splits.join_support import compared, differences, local, published
 from tests.support.spark_clusters import BARE, SHORT_LIVED, Place, bare_python, connect_server, spark_home, standalone
 
 DRIVER = Path(__file__).with_name("driver.py")
@@ -130,22 +130,14 @@ def test_local_cluster_with_an_archive(
     assert not differences(compared(published(out, wanted)), compared(wanted))
 
 
-def test_standalone_with_an_archive(
-    archive: Path, site: Path, bare: Path, master: str, samples: Path, tmp_path: Path, exchanges: int
-) -> None:
-    answer = drive(site, samples / CAPTURE, tmp_path, master=master, archive=str(archive))
-    check_shipped(answer, exchanges, bare)
-
-
-def test_relative_paths_on_a_standalone_master(
+def test_standalone_with_an_archive_and_relative_paths(
     archive: Path, site: Path, bare: Path, master: str, samples: Path, tmp_path: Path, exchanges: int
 ) -> None:
     """Executors run elsewhere, and get absolute paths."""
     (tmp_path / "in").mkdir()
     shutil.copy(samples / CAPTURE, tmp_path / "in")
     answer = drive(site, Path("in") / CAPTURE, tmp_path, master=master, archive=str(archive), out="out")
-    assert answer.get("refused") is None
-    assert answer["count"] == exchanges
+    check_shipped(answer, exchanges, bare)
     assert read_table(str(tmp_path / "out"), "exchanges").num_rows == exchanges
     paths = read_table(str(tmp_path / "out"), "files").column("path").to_pylist()
     assert paths == [str(tmp_path / "in" / CAPTURE)]

@@ -11,9 +11,9 @@ import pytest
 
 from kafkatap.partitions import to_microseconds
 from kafkatap.reports.tables import TABLES
-from tests.spark.join_support import compared, differences, local, packets_at_random, published, rotate
-from tests.spark.join_talks import TALKS, busy, pipelined
-from tests.spark.test_packs import rotated
+from tests.splits.join_support import compared, differences, local, packets_at_random, published, rotate
+from tests.splits.join_talks import TALKS, busy, pipelined
+from tests.splits.test_packs import rotated
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes, write_capture
 from tests.support.tcp import Segment, encode, merge
 

@@ -18,8 +18,8 @@ from kafkatap.spark.captures import Captures
 from kafkatap.spark.stream import StreamOptions, finish_stream
 from kafkatap.splits.run_options import RunOptions
 from tests.live.test_sections import offline, without_commands
-from tests.spark.join_support import packets_at_random, rotate
 from tests.spark.test_stream import Stream, first_time, usual
+from tests.splits.join_support import packets_at_random, rotate
 from tests.support.captures import read_bytes
 
 if TYPE_CHECKING:

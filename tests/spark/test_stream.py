@@ -40,7 +40,7 @@ from kafkatap.spark.stream import StreamOptions, advance, finish_stream, run_str
 from kafkatap.spark.stream_batch import GROWN, LATE
 from kafkatap.spark.stream_state import StateFolder
 from kafkatap.splits.run_options import RunOptions
-from tests.spark.join_support import compared, differences, local, packets_at_random, published, rotate, unnumbered
+from tests.splits.join_support import compared, differences, local, packets_at_random, published, rotate, unnumbered
 from tests.support.captures import PcapRecords, read_bytes
 
 if TYPE_CHECKING:

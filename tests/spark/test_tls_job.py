@@ -13,7 +13,7 @@ from kafkatap.partitions import to_microseconds
 from kafkatap.read_options import ReadOptions
 from kafkatap.splits.run_options import RunOptions
 from kafkatap.tls.key_log import KeyLog
-from tests.spark.join_support import compared, differences, local, published
+from tests.splits.join_support import compared, differences, local, published
 from tests.splits.test_tls import conversations, write
 from tests.support.tcp import merge
 from tests.support.tls_talk import OverTls

@@ -15,8 +15,8 @@ from kafkatap.spark.stream import StreamOptions, finish_stream
 from kafkatap.spark.stream_state import StateFolder
 from kafkatap.splits.run_options import RunOptions
 from kafkatap.tls.key_log import KeyLog
-from tests.spark.join_support import compared, differences, local, packets_at_random, published, rotate
 from tests.spark.test_stream import Stream, first_time
+from tests.splits.join_support import compared, differences, local, packets_at_random, published, rotate
 from tests.splits.test_tls import conversations, write
 from tests.support.tcp import merge
 from tests.support.tls_talk import OverTls

@@ -27,8 +27,8 @@ from kafkatap.splits.local_tables import LocalTables
 from kafkatap.splits.run_options import RunOptions
 from kafkatap.splits.workers import WorkerEnded
 from tests.cli.running import KAFKATAP, environment, kafkatap
-from tests.spark.join_support import compared, differences
-from tests.spark.join_talks import TALKS
+from tests.splits.join_support import compared, differences
+from tests.splits.join_talks import TALKS
 from tests.splits.test_jobs import SAMPLES, unpacked
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes
 from tests.support.tcp import encode

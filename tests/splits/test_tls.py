@@ -19,9 +19,10 @@ from kafkatap.selection import EVERYTHING
 from kafkatap.splits.local_report import count_with_jobs
 from kafkatap.splits.run_options import RunOptions
 from kafkatap.tls.key_log import KeyLog
-from tests.spark.join_support import check, cut_at_packets, cut_evenly, packets_at_random
-from tests.spark.join_talks import pipelined
+from tests.splits.join_support import check, cut_at_packets, cut_evenly, packets_at_random
+from tests.splits.join_talks import pipelined
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes
+from tests.support.sweeps import seeds
 from tests.support.tcp import Segment, encode, merge, shake
 from tests.support.tls_talk import OverTls, TLSv1_2, TLSv1_3
 
@@ -71,7 +72,7 @@ def test_every_suite(recorded: tuple[Path, Path], count: int, has_keys: bool) ->
 
 
 @pytest.mark.usefixtures("early_heads")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3, 1))
 def test_cut_anywhere(recorded: tuple[Path, Path], seed: int) -> None:
     path, keylog = recorded
     check(cut_at_packets(path, packets_at_random(path, 5, seed)), keylog=keylog)
@@ -80,7 +81,7 @@ def test_cut_anywhere(recorded: tuple[Path, Path], seed: int) -> None:
 
 @pytest.mark.usefixtures("early_heads")
 @pytest.mark.parametrize("has_keys", [True, False])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3, 1))
 def test_lost_packets(recorded: tuple[Path, Path], tmp_path: Path, seed: int, has_keys: bool) -> None:
     path, keylog = recorded
     data, _ = PcapRecords(path).drop(0.02, burst=1 + seed, seed=seed)

@@ -11,6 +11,7 @@ import pytest
 from kafkatap.analysis import analyze
 from kafkatap.tls import layer as layer_module
 from tests.support.captures import pcap_bytes
+from tests.support.sweeps import seeds
 from tests.support.tcp import Segment, TcpConversation, encode, split_small
 from tests.support.tls_talk import OverTls
 from tests.tls.layer_runs import check, decode
@@ -87,7 +88,7 @@ def test_bytes_that_look_like_tls(over: OverTls, name: str, has_keys: bool) -> N
         assert decode(split_small(segments, 1), keys).ledger["payload bytes"] == seen.ledger["payload bytes"]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30, 10))
 def test_damaged_connections(over: OverTls, seed: int) -> None:
     """Bytes of a real connection are changed anywhere."""
     chance = random.Random(seed)

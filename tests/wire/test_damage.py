@@ -34,12 +34,13 @@ from tests.support.damage import (
 )
 from tests.support.segments import tcp_part, way_of
 from tests.support.survival import Outcome, WholeCapture
+from tests.support.sweeps import examples
 from tests.wire.harness import Row, decode_packets
 
 SAMPLES = ("apache-4.3", "apache-2.8", "apache-0.10.2", "apache-0.8.2")
 #: The longest connection that is a case, packets.
 LONGEST = 120
-EXAMPLES = int(os.environ.get("KAFKATAP_DAMAGE", "1")) * 400
+EXAMPLES = int(os.environ.get("KAFKATAP_DAMAGE", "1")) * examples(400)
 SECOND = 1_000_000_000
 RST = 4
 

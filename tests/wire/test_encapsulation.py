@@ -36,6 +36,7 @@ from tests.support.captures import (
     write_capture,
 )
 from tests.support.encapsulation import KINDS, encapsulate, fragment, ip_offset
+from tests.support.sweeps import examples
 from tests.support.tcp import ACK, PSH, START_NS, Segment, encode, on_link, tcp_packet
 from tests.wire import two_paths
 from tests.wire.harness import Decoded, check, decode_files, decode_packets
@@ -388,7 +389,7 @@ PLENTY = _kinds_of_packets()
 
 
 @given(st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_no_bytes_make_it_read_beyond_a_packet(data: st.DataObject) -> None:
     """Packets of every kind with damage, in one run, so that their fragments meet."""
     tables = _tables()
@@ -406,7 +407,7 @@ _ODD_BYTES = st.sampled_from((0, 1, 4, 6, 8, 17, 0x2F, 0x45, 0x4F, 0x7F, 0x80, 0
 
 
 @given(st.sampled_from(sorted(READ)), st.binary(max_size=200))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_no_random_bytes_make_it_read_beyond_a_packet(link_type: int, data: bytes) -> None:
     _read(_tables(), data, link_type)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.sweeps import seeds
 from tests.support.tcp import Segment, encode, lose
 from tests.wire.harness import Decoded, decode_packets
 from tests.wire.kafkatalk import API_VERSIONS, HEARTBEAT, METADATA, PRODUCE, KafkaTalk, SentRequest, key_of
@@ -101,7 +102,7 @@ def compared(captured: list[Segment], talk: KafkaTalk) -> tuple[list[Any], list[
     return missed, made_up, seen
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60, 20))
 def test_what_lost_no_packet_is_found(seed: int) -> None:
     chance = random.Random(seed)
     talk = conversation(chance)
@@ -110,7 +111,7 @@ def test_what_lost_no_packet_is_found(seed: int) -> None:
         assert (missed, made_up) == ([], [])
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40, 12))
 def test_packets_cut_anywhere(seed: int) -> None:
     """Whatever is captured of each packet, down to its headers alone: every byte is counted, no exchange is made up."""
     chance = random.Random(seed)

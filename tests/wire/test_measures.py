@@ -20,6 +20,7 @@ from kafkatap.reassembly.dtypes import NOT_SCALED, SHIFT_UNKNOWN
 from kafkatap.reports.batch import ADDRESS_COLUMNS, STRING_COLUMNS
 from kafkatap.run import Run
 from tests.support.captures import ETHERNET, Packet, pcap_bytes, write_capture
+from tests.support.sweeps import seeds
 from tests.support.tcp import START_NS
 from tests.wire import mutations
 from tests.wire.slow_measures import ACK, SYN, Conversation, Options, Sent
@@ -162,7 +163,7 @@ def captured(path: Path, segments: list[Sent], isn: tuple[int, int] = (7, 2**32 
     return write_capture(path, pcap_bytes(packets, ETHERNET, nanoseconds=True))
 
 
-@pytest.mark.parametrize("seed", range(30 * ROUNDS))
+@pytest.mark.parametrize("seed", seeds(30 * ROUNDS, 10))
 def test_random_talks(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     segments = random_talk(rng, rng.choice((5, 30, 120)))
@@ -240,7 +241,7 @@ def _all_connections(path: Path, block_size: int) -> list[tuple[object, ...]]:
     return sorted((addresses[row["client_ip"]], *row[names].tolist()) for row in rows)
 
 
-@pytest.mark.parametrize("seed", range(4 * ROUNDS))
+@pytest.mark.parametrize("seed", seeds(4 * ROUNDS))
 def test_damaged_packets_are_measured_alike_in_any_blocks(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     segments = random_talk(rng, 60)

@@ -21,7 +21,7 @@ from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
 from kafkatap.splits.flow_state import FlowState, History
 from kafkatap.splits.seams import Seam, SeamPackets
 from kafkatap.splits.split_engine import SplitEngine
-from tests.spark.join_talks import pipelined
+from tests.splits.join_talks import pipelined
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import Segment, encode, lose
 from tests.wire.kafkatalk import API_VERSIONS, METADATA, KafkaTalk, add_exchanges

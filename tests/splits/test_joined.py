@@ -14,12 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("pyspark")
-
 from kafkatap import analyze
 from kafkatap.splits import survey as surveys_of_splits
 from kafkatap.splits.survey import SplitSurvey
-from tests.spark.join_support import (
+from tests.splits.join_support import (
     assert_same,
     check,
     compared,
@@ -33,7 +31,7 @@ from tests.spark.join_support import (
     rotate,
     unnumbered,
 )
-from tests.spark.join_talks import TALKS, busy, encrypted, foreign, large, lossy, pipelined
+from tests.splits.join_talks import TALKS, busy, encrypted, foreign, large, lossy, pipelined
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes, write_capture
 from tests.support.split_plans import planned_splits
 from tests.support.tcp import Segment, encode, merge, shake
@@ -70,15 +68,7 @@ def test_a_pcapng_in_splits(samples: Path) -> None:
     check(cut_evenly(samples / "apache-4.3-two-interfaces.pcapng", 4), records=True)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(strict=True, reason="splits count no packet that was held for 5 ms"))
-        if name == "pipelined, small segments"
-        else name
-        for name in TALKS
-    ],
-)
+@pytest.mark.parametrize("name", TALKS)
 def test_traffic_that_is_hard_to_cut(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / "talk.pcap", TALKS[name]())
     check(cut_at_packets(path, packets_at_random(path, 5, len(name))), records=True)

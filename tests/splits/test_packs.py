@@ -14,8 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("pyspark")
-
 from kafkatap.analysis import UnreadableCaptureError
 from kafkatap.captures.identity import capture_identity, missing_identity
 from kafkatap.captures.packs import LARGEST, SMALLEST, TimedFile, choose_split_size, pack_splits, repack
@@ -27,8 +25,8 @@ from kafkatap.spark.job_result import ignore
 from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.output.publication import open_publication
 from kafkatap.splits.decode import sum_ledgers
-from tests.spark.join_support import Joined, assert_same, check, compared, join, local, packets_at_random
-from tests.spark.join_talks import TALKS, busy, lossy, pipelined
+from tests.splits.join_support import Joined, assert_same, check, compared, join, local, packets_at_random
+from tests.splits.join_talks import TALKS, busy, lossy, pipelined
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes, write_capture
 from tests.support.s3_server import s3_server
 from tests.support.split_plans import planned_packs
@@ -134,10 +132,6 @@ def two_series(tmp_path: Path) -> tuple[Path, Path]:
     return write(tmp_path / "one.pcap", one), write(tmp_path / "other.pcap", other)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="one process takes an acknowledgement that only one of two overlapping captures has for a duplicate",
-)
 @pytest.mark.parametrize(
     ("names", "again"),
     [
@@ -335,6 +329,7 @@ def _differ(found: dict[str, Counter[bytes]], wanted: dict[str, Counter[bytes]])
 
 
 def test_a_file_that_is_back_replaces_the_row_with_its_damage(tmp_path: Path) -> None:
+    pytest.importorskip("deltalake")
     names = rotated(write(tmp_path / "talk.pcap", busy(3)), tmp_path / "files", [40, 90, 140])
     listed, data = find(names), Path(names[1]).read_bytes()
     out = str(tmp_path / "out")
