@@ -20,7 +20,7 @@ from ..questions.section_counts import Tally
 from .hot_leaders import LEADERS, NODES, led_by
 from .parties import client_option, client_parties, client_words
 from .signature import Signature
-from .sums import Work, rows_of, work_of_clients
+from .sums import Work, work_of_clients
 
 #: One refused connect may be a broker that restarts.
 _LEAST_FAILED = 2
@@ -95,7 +95,7 @@ class _Seen(NamedTuple):
 def _seen(given: SectionInput) -> _Seen:
     context = given.context
     seen = _Seen({}, set(), set())
-    for row in rows_of(given, _CONNECTS):
+    for row in given.rows(_CONNECTS.name):
         client = context.address(row["client_ip"])
         broker = endpoint(context.address(row["broker_ip"]), row["broker_port"])
         seen.tried.add((client, broker))
@@ -128,7 +128,7 @@ class _Told(NamedTuple):
 
 def _told(given: SectionInput) -> _Told:
     told = _Told({}, {})
-    for row in rows_of(given, _TOLD):
+    for row in given.rows(_TOLD.name):
         host = given.context.text(row["host"])
         if host is None or row["port"] <= 0:
             continue

@@ -18,7 +18,6 @@ from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
 from .stretches import OTHERS, WHO, Connection, stretches_of
-from .sums import rows_of
 
 #: A lost packet is repaired by its first or second copy. Three copies that are lost too take 1.4 s on Linux.
 _LEAST = 3
@@ -68,7 +67,7 @@ def _read_connections(rows: Array, tally: Tally) -> None:
 
 def _stuck(given: SectionInput) -> dict[tuple[int, int, bool], list[dict[str, int]]]:
     """The connections that are stuck, by client and by who sends."""
-    rows = [row for row in rows_of(given, _FORM) if row["connection"] != -1]
+    rows = [row for row in given.rows(_FORM.name) if row["connection"] != -1]
     connections, _ = stretches_of(given, {(row["client_ip"], row["broker_ip"]) for row in rows})
     found: dict[tuple[int, int, bool], list[dict[str, int]]] = defaultdict(list)
     for row in rows:

@@ -18,7 +18,6 @@ from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
-from .sums import rows_of
 
 #: From the handshake until the broker closes. It takes a millisecond or two: it does not read the request.
 _SOON_NS = units.SECOND // 20
@@ -86,7 +85,7 @@ def _hosts(given: SectionInput) -> list[_Host]:
         return []
     rows: dict[tuple[int, int, int], list[dict[str, int]]] = defaultdict(list)
     refusals: Counter[tuple[int, int, int]] = Counter()
-    for row in rows_of(given, CONNECTIONS):
+    for row in given.rows(CONNECTIONS.name):
         if row["connection"] == -1:
             return []  # there were too many to keep each: how many are open at a time is not known
         who = row["client_ip"], row["broker_ip"], row["broker_port"]

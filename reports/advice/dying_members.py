@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.arrays import is_among
+from kafkatap.kernels.arrays import dict_rows, is_among
 
 from .. import units
 from ..batch import Array
@@ -27,7 +27,7 @@ from .expulsions import EXPULSIONS
 from .member_events import EXPELLED, FENCED, JOINED, KINDS, LAST, LEFT, OWNS, SYNCED, TOLD, member_events
 from .parties import broker_party, client_option, client_parties
 from .signature import Signature
-from .sums import dict_rows, exchanges_of_clients, rows_of
+from .sums import exchanges_of_clients
 
 #: Of one group. One or two may be a deployment.
 _LEAST = 3
@@ -166,7 +166,7 @@ class _Connections:
 def _find_dead(given: SectionInput, groups: dict[int, list[_Life]]) -> None:
     """Note which members died. Their group must go on, so that the end of a capture, or of a group, is no death."""
     connections = _Connections(given, {life.client for lives in groups.values() for life in lives})
-    last = {(row["group"], row["member"]): row["last"] for row in rows_of(given, LAST)}
+    last = {(row["group"], row["member"]): row["last"] for row in given.rows(LAST.name)}
     for group, lives in groups.items():
         *_, second, latest = sorted((0, 0, *(life.asked for life in lives)))
         for life in lives:
@@ -214,7 +214,7 @@ def _stop_of(given: SectionInput, lives: Sequence[_Life], dead: Sequence[_Life])
     found = _in_common(lives, dead)
     order = {life.connection: n for n, life in enumerate(dead)}
     read: dict[Partition, dict[int, int]] = defaultdict(dict)  # the committed offsets that each of the dead read
-    for row in rows_of(given, _COMMITTED) if found else ():
+    for row in given.rows(_COMMITTED.name) if found else ():
         if row["connection"] in order:
             place = given.context.topic(row["topic"], row["topic_id"]) or "", row["partition"]
             read[place][order[row["connection"]]] = row["offset"]

@@ -17,7 +17,6 @@ from .member_events import EXPELLED, JOINED, LAST, LEFT, REFUSED, SYNCED, TOLD, 
 from .parties import client_parties
 from .rebalance_holds import CAME, DEAD, LEAST_NS, REMOVED, STILL, WENT, Client, Hold, holds_of
 from .signature import Signature
-from .sums import rows_of
 
 #: Assignors of Kafka by which members give up all partitions before they join.
 _EAGER = frozenset(("range", "roundrobin", "sticky"))
@@ -39,7 +38,7 @@ def _findings(given: SectionInput) -> list[Finding]:
     events = member_events(given, EXPULSIONS, JOINED, REFUSED, TOLD, LEFT, EXPELLED, SYNCED)
     if not len(events):
         return []
-    last = {(row["group"], row["member"]): row["last"] for row in rows_of(given, LAST)}
+    last = {(row["group"], row["member"]): row["last"] for row in given.rows(LAST.name)}
     groups: dict[int, list[Hold]] = defaultdict(list)
     for hold in holds_of(events, last, given.context.last or 0):
         groups[hold.group].append(hold)

@@ -32,7 +32,6 @@ from .stretches import (
     pauses,
     stretches_of,
 )
-from .sums import rows_of
 
 #: A lost packet is repaired by its first or second copy. Three copies that are lost too take 1.4 s on Linux.
 _COPIES, _STUCK_NS = 3, units.SECOND
@@ -114,7 +113,7 @@ class _Path(NamedTuple):
 def _paths(given: SectionInput) -> list[_Path]:
     """Those with a timeout, of hosts that have one of them in common together."""
     stuck: dict[tuple[int, int], list[dict[str, int]]] = defaultdict(list)
-    for row in rows_of(given, _STUCK):
+    for row in given.rows(_STUCK.name):
         if row["connection"] != -1:
             stuck[row["client_ip"], row["broker_ip"]].append(row)
     if not stuck:

@@ -21,7 +21,6 @@ from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import client_option, client_parties, client_words
 from .signature import Signature, events_of_kind
-from .sums import rows_of
 
 _COMMITTED, _TRANSACTIONAL = 1, 0x10
 #: A transaction usually ends at once, or with a commit interval of 100 ms (Kafka Streams). A person notices this.
@@ -165,7 +164,7 @@ def _found(given: SectionInput) -> list[tuple[Finding, list[_Hold]]]:
     """The findings, each with what it is made of."""
     writers, holds = _writers(given), defaultdict[_Writer | None, list[_Hold]](list)
     ends = events_of_kind(given, OPEN_TRANSACTIONS, _ENDED)
-    for row in rows_of(given, _HELD):
+    for row in given.rows(_HELD.name):
         place = (given.context.topic(row["topic"], row["topic_id"]) or "?", row["partition"], row["stable_offset"])
         known = _named(place, row, writers)
         writer, begin, end, is_open = writers.get(known), row["first"], row["last"], True
@@ -198,7 +197,7 @@ def _named(
 def _writers(given: SectionInput) -> dict[tuple[str, int, int], _Writer]:
     """Who wrote the batch of a transaction at an offset of a partition."""
     found: dict[tuple[str, int, int], _Writer] = {}
-    for row in rows_of(given, _WRITTEN):
+    for row in given.rows(_WRITTEN.name):
         place = (given.context.topic(row["topic"], row["topic_id"]) or "?", row["partition"], row["offset"])
         one = _Writer(
             row["client_id"], row["client_ip"], row["transactional_id"], row["producer_id"], row["first"], row["packet"]

@@ -25,7 +25,6 @@ from ..questions.section_counts import Tally
 from .lag_counts import POSITIONS
 from .parties import client_option, client_parties, client_words
 from .signature import Signature
-from .sums import dict_rows
 
 #: OFFSET_OUT_OF_RANGE, of a Fetch.
 _OUT_OF_RANGE, _FETCH = 1, 1
@@ -135,7 +134,7 @@ _Reader = tuple[int, int, str, int]
 def _by_reader(given: SectionInput, form: CountForm) -> dict[_Reader, list[dict[str, int]]]:
     """The rows of each reader in order of time."""
     found: dict[_Reader, list[dict[str, int]]] = defaultdict(list)
-    for row in dict_rows(given.keys(form.name) | given.values(form.name)):
+    for row in given.rows(form.name):
         topic = given.context.topic(row["topic"], row["topic_id"])
         if row["time"] > 0 and topic is not None:
             found[row["client_id"], row["client_ip"], topic, row["partition"]].append(row)

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..model import ReportTable, Value
-
-Row = dict[str, Value]
 #: Names in one line at most; the rest is counted.
 NAMED = 3
-
-
-def rows_of(table: ReportTable) -> list[Row]:
-    """The rows of a table, by column name."""
-    names = [c.name for c in table.columns]
-    return [dict(zip(names, row, strict=True)) for row in table.rows]
 
 
 def api_value(label: str) -> str:

@@ -14,7 +14,7 @@ A broker empties the Fetch response that would exceed the quota, so the bytes of
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array, Context, endpoint
 from ..counting.count_table import MAX, MIN, SUM
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, Row, as_number, in_columns
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.event_rows import events_of
 from ..questions.gathered import Gathered
@@ -214,24 +214,29 @@ def _obedience(events: Array, context: Context) -> ReportTable:
     for rows in _connections(events):
         broker = int(rows["broker_ip"][0]), int(rows["broker_port"][0])
         clients.setdefault(context.text(int(rows["client_id"][-1])), _Client()).add(rows, broker in muting)
-    values: list[tuple[Value, ...]] = []
+    found: list[Row] = []
     for name, c in clients.items():
         if not c.throttled:
             continue
         gaps, times = np.concatenate([*c.gaps, _NOTHING]), np.concatenate([*c.times, _NOTHING])
         software = " ".join(filter(None, map(context.text, c.software))) or None
-        values.append((
-            name, software, c.throttled, c.time_ms, c.kept, c.early, c.early_bytes,
-            int(np.median(gaps)) if len(gaps) else None, int(np.median(times)) if len(times) else None,
-            c.in_flight, c.waited, c.verdict(),
-        ))  # fmt: skip
-    values.sort(key=lambda value: (-int(str(value[6])), -int(str(value[3])), str(value[0])))
+        found.append({
+            "client_id": name, "software": software, "throttled": c.throttled, "throttle_time_sum_ms": c.time_ms,
+            "kept": c.kept, "early": c.early, "early_bytes": c.early_bytes,
+            "gap_p50_ns": int(np.median(gaps)) if len(gaps) else None,
+            "gap_time_p50_ms": int(np.median(times)) if len(times) else None,
+            "in_flight": c.in_flight, "waited_ns": c.waited, "verdict": c.verdict(),
+        })  # fmt: skip
+
+    def order(row: Row) -> tuple[Any, ...]:
+        return -as_number(row["early_bytes"]), -as_number(row["throttle_time_sum_ms"]), str(row["client_id"])
+
     notes = (
         "After a throttled response a client should not send for the throttle time (KIP-219). The gap is known where "
         "the next request was throttled too, or waited.",
     )
     return ReportTable(
-        "throttle_obedience", "Who obeys a throttle time", OBEDIENCE, values, notes,
+        "throttle_obedience", "Who obeys a throttle time", OBEDIENCE, in_columns(OBEDIENCE, found, order), notes,
         empty="no response was throttled",
     )  # fmt: skip
 
@@ -280,10 +285,9 @@ def rate_of(rows: Array, quota: int | None, window: tuple[int, int]) -> Rate:
 
 
 def _rates(given: SectionInput) -> ReportTable:
-    keys, context = given.keys(FORM.name), given.context
-    found = given.values(FORM.name)
+    keys, found, context = given.keys(FORM.name), given.values(FORM.name), given.context
     quota, window = given.options.get("quota"), given.options.get("window") or WINDOW
-    values: list[tuple[Value, ...]] = []
+    values: list[Row] = []
     if len(found["bytes"]):
         columns = [keys[name] for name in FORM.keys]
         order = np.lexsort(columns[::-1])
@@ -292,19 +296,24 @@ def _rates(given: SectionInput) -> ReportTable:
         for part in np.split(rows, np.flatnonzero(changes) + 1):
             client, ip, port, direction = part[0, :4].tolist()
             rate = rate_of(part[:, 4:], quota, window)
-            values.append((
-                context.text(client), endpoint(context.address(ip), port), _DIRECTIONS[direction], rate.bytes,
-                rate.busiest, rate.rate, rate.at, quota, rate.over[0] if rate.over else None,
-                len(rate.over) if quota is not None else None, rate.throttle_ns or None,
-            ))  # fmt: skip
-    values.sort(key=lambda value: (-int(str(value[5])), str(value[:3])))
+            values.append({
+                "client_id": context.text(client), "broker": endpoint(context.address(ip), port),
+                "direction": _DIRECTIONS[direction], "bytes": rate.bytes, "busiest": rate.busiest, "rate": rate.rate,
+                "rate_at": rate.at, "quota": quota, "over_from": rate.over[0] if rate.over else None,
+                "over_windows": len(rate.over) if quota is not None else None, "throttle_ns": rate.throttle_ns or None,
+            })  # fmt: skip
+
+    def by_rate(row: Row) -> tuple[Any, ...]:
+        return -as_number(row["rate"]), str((row["client_id"], row["broker"], row["direction"]))
+
     num, size = window
     notes = (
         f"Rates are over {num} windows of {size} s, as Kafka counts them (--window). "
         "--quota BYTES says when a client would be throttled.",
     )
+    rows_of_rates = in_columns(RATES, values, by_rate)
     return ReportTable(
-        "quota_rates", "Byte rates that quotas limit", RATES, values, notes, empty="no Produce and no Fetch"
+        "quota_rates", "Byte rates that quotas limit", RATES, rows_of_rates, notes, empty="no Produce and no Fetch"
     )
 
 

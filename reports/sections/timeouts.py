@@ -39,7 +39,7 @@ from ..batch import Array, endpoint
 from ..connection_words import CLOSERS, NOT_CLOSED, P_KAFKA, WITH_RST
 from ..counting.count_table import MAX, SUM
 from ..counting.rollup import api_label
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, Row, as_number, in_columns
 from ..questions.batch_copies import FACTS, batch_form, batch_key, count_batches, first_batches
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.event_rows import events_of
@@ -350,14 +350,20 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
         if case is not None:
             who = tuple(event[name] for name in ("client_id", "client_ip", "broker_ip", "broker_port", "api_key"))
             rows[(*who, case.fault, case.what)].add(case, event["v0"], event["packet"], retries.is_answered(event))
-    made: list[tuple[Value, ...]] = []
-    for (client, ip, broker_ip, port, api, fault, what), row in rows.items():
-        made.append((
-            context.text(client), context.address(ip), endpoint(context.address(broker_ip), port), api_label(api),
-            row.requests, fault, what, row.waited, row.loss, row.retried, row.requests - row.retried, row.first,
-            row.last, row.packet,
-        ))  # fmt: skip
-    made.sort(key=lambda row: (_FAULTS.index(str(row[5])), -int(row[4] or 0), str(row[:7])))  # type: ignore[arg-type]
+    named = (
+        {
+            "client_id": context.text(client), "address": context.address(ip),
+            "broker": endpoint(context.address(broker_ip), port), "api": api_label(api), "requests": row.requests,
+            "fault": fault, "what": what, "waited_ns": row.waited, "loss_ns": row.loss, "retried": row.retried,
+            "not_retried": row.requests - row.retried, "first": row.first, "last": row.last, "packet": row.packet,
+        }
+        for (client, ip, broker_ip, port, api, fault, what), row in rows.items()
+    )  # fmt: skip
+
+    def order(row: Row) -> tuple[Any, ...]:
+        return _FAULTS.index(str(row["fault"])), -as_number(row["requests"]), str(tuple(row.values())[:7])
+
+    made = in_columns(COLUMNS, named, order)
     late = given.options.get("late", LATE_NS)
     notes = (
         f"Requests without a response, and those whose response came late: after {duration(late)} (--late), or too "

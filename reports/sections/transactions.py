@@ -18,7 +18,8 @@ from kafkatap.kernels.arrays import is_among
 
 from ..batch import Array, Context
 from ..counting.count_table import MAX, MIN, SUM
-from ..model import Column, ReportTable, Value
+from ..counting.rollup import maybe
+from ..model import Column, ReportTable, Row, in_columns
 from ..questions.batch_copies import FACTS, FATES, batch_form, count_batches, what_became
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.event_rows import events_of
@@ -215,12 +216,11 @@ def _read_produce(gathered: Gathered, tally: Tally) -> None:
 
 def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     """Transactional ids with open transactions first, the longest first; then batches, the worst first."""
-    found = followed(given)
-    rows = [_row(item, given.context) for item in found]
+    rows = in_columns(COLUMNS, (_row(item, given.context) for item in followed(given)))
     notes = (
         "open: from the first request of a transaction to the response that ended it, or to the end of the capture.",
     )
-    batches = list(_batch_rows(given))
+    batches = in_columns(BATCH_COLUMNS, _batch_rows(given))
     batch_notes = (
         "A retry is known by the batch's CRC, on any connection; not if the client makes new batches for it, as "
         "librdkafka does without idempotence. A batch without a response may be in the log all the same.",
@@ -232,19 +232,17 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     )  # fmt: skip
 
 
-def _row(item: Transactional, context: Context) -> tuple[Value, ...]:
+def _row(item: Transactional, context: Context) -> Row:
     owner = item.owner
-    return (
-        context.text(item.name), context.text(owner.client_id) if owner else None,
-        context.address(owner.client_ip) if owner else None, _maybe(item.producer_id), _maybe(item.epoch),
-        item.state, item.open_ns, _maybe(item.longest), _maybe(item.timeout_ms), item.committed, item.aborted,
-        item.aborted_by_broker, item.aborted_elsewhere, item.fenced, item.markers, item.failed,
-        _finding(item, context), item.first, item.last,
-    )  # fmt: skip
-
-
-def _maybe(value: int) -> int | None:
-    return value if value >= 0 else None
+    return {
+        "transactional_id": context.text(item.name), "client_id": context.text(owner.client_id) if owner else None,
+        "address": context.address(owner.client_ip) if owner else None, "producer_id": maybe(item.producer_id),
+        "producer_epoch": maybe(item.epoch), "state": item.state, "open_ns": item.open_ns,
+        "longest_ns": maybe(item.longest), "timeout_ms": maybe(item.timeout_ms), "committed": item.committed,
+        "aborted": item.aborted, "aborted_by_broker": item.aborted_by_broker,
+        "aborted_elsewhere": item.aborted_elsewhere, "fenced": item.fenced, "markers": item.markers,
+        "failed_requests": item.failed, "finding": _finding(item, context), "first": item.first, "last": item.last,
+    }  # fmt: skip
 
 
 def _finding(item: Transactional, context: Context) -> str | None:
@@ -264,7 +262,7 @@ def _finding(item: Transactional, context: Context) -> str | None:
     return "; ".join(parts) or None
 
 
-def _batch_rows(given: SectionInput) -> Iterator[tuple[Value, ...]]:
+def _batch_rows(given: SectionInput) -> Iterator[Row]:
     """Rows by client, topic and fate."""
     keys, v = given.keys(_BATCHES.name), given.values(_BATCHES.name)
     chosen, fates = what_became(v, keys)
@@ -277,10 +275,12 @@ def _batch_rows(given: SectionInput) -> Iterator[tuple[Value, ...]]:
     for (client, topic, fate, idempotent), rows in ordered:
         at = np.array(rows)
         one = min(rows, key=lambda row: (v["first"][row], keys["partition"][row], keys["crc"][row]))
-        yield (
-            client, topic, fate, len(rows), int(v["records"][at].sum()), idempotent, int(v["copies"][at].sum()),
-            int((v["last"][at] - v["first"][at]).max()), _example(one, keys, v), int(v["first"][one]),
-        )  # fmt: skip
+        yield {
+            "client_id": client, "topic": topic, "fate": fate, "batches": len(rows),
+            "records": int(v["records"][at].sum()), "idempotent": idempotent, "copies": int(v["copies"][at].sum()),
+            "retry_ns": int((v["last"][at] - v["first"][at]).max()), "example": _example(one, keys, v),
+            "first": int(v["first"][one]),
+        }  # fmt: skip
 
 
 def _example(row: int, keys: dict[str, Array], v: dict[str, Array]) -> str:
