@@ -23,7 +23,6 @@ from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .connection_limit import CONNECTIONS
-from .expulsions import EXPULSIONS
 from .member_events import EXPELLED, FENCED, JOINED, KINDS, LAST, LEFT, OWNS, SYNCED, TOLD, member_events
 from .parties import broker_party, client_option, client_parties
 from .signature import Signature
@@ -87,8 +86,8 @@ class _Life:
 
 
 _COLUMNS = (
-    "kind", "time", "connection", "exchange", "packet", "client_id", "client_ip", "broker_ip", "broker_port", "s0",
-    "s1", "s3", "v2",
+    "kind", "time", "connection", "exchange", "packet", "client_id", "client_ip", "broker_ip", "broker_port",
+    "group", "member", "assignment", "sent",
 )  # fmt: skip
 
 
@@ -96,24 +95,23 @@ def _lives(events: Array) -> dict[int, list[_Life]]:
     """The members of each group that join in the capture, by the number of the group."""
     found: dict[tuple[int, int], _Life] = {}
     groups: dict[int, list[_Life]] = defaultdict(list)
-    for row in zip(*(events[name].tolist() for name in _COLUMNS), strict=True):
-        event = dict(zip(_COLUMNS, row, strict=True))
-        key = event["s0"], event["connection"]
+    for event in dict_rows(events, _COLUMNS):
+        key = event["group"], event["connection"]
         life = found.get(key)
         if life is None:
             client, broker = (event["client_id"], event["client_ip"]), (event["broker_ip"], event["broker_port"])
             life = found[key] = _Life(client, broker)
             life.connection = event["connection"]
-            groups[event["s0"]].append(life)
-        life.asked = max(life.asked, event["v2"])
+            groups[event["group"]].append(life)
+        life.asked = max(life.asked, event["sent"])
         life.packet = event["packet"]
         if event["kind"] == JOINED:
-            life.members.add(event["s1"])
+            life.members.add(event["member"])
             life.has_left = False
         elif event["kind"] in (LEFT, EXPELLED, FENCED):
             life.has_left = True
-        elif event["kind"] == SYNCED and event["s3"] >= 0:
-            life.received.append((event["time"], SYNCED, event["s3"]))
+        elif event["kind"] == SYNCED and event["assignment"] >= 0:
+            life.received.append((event["time"], SYNCED, event["assignment"]))
         elif event["kind"] == OWNS and life.received[-1:] != [(event["time"], OWNS, event["exchange"])]:
             life.received.append((event["time"], OWNS, event["exchange"]))
     return groups
@@ -245,7 +243,7 @@ def _stopped_ns(lives: Sequence[_Life], dead: Sequence[_Life]) -> int:
 
 
 def _findings(given: SectionInput) -> Iterator[Finding]:
-    events = member_events(given, EXPULSIONS, *(kind for kind in KINDS if kind != TOLD))
+    events = member_events(given, *(kind for kind in KINDS if kind != TOLD))
     groups = _lives(events)
     if not groups:
         return
@@ -254,7 +252,7 @@ def _findings(given: SectionInput) -> Iterator[Finding]:
         dead = sorted((life for life in lives if life.died), key=lambda life: life.died)
         if len(dead) < _LEAST:
             continue
-        _read_assignments(given, lives, events[events["s0"] == group])
+        _read_assignments(given, lives, events[events["group"] == group])
         stop = _stop_of(given, lives, dead)
         # Members that are restarted in turn, without LeaveGroup, die once each.
         if max(Counter(life.client for life in dead).values()) > 1 or (stop.partitions and stop.is_soon):

@@ -35,7 +35,7 @@ _SILENT = (
 
 
 def _findings(given: SectionInput) -> list[Finding]:
-    events = member_events(given, EXPULSIONS, JOINED, REFUSED, TOLD, LEFT, EXPELLED, SYNCED)
+    events = member_events(given, JOINED, REFUSED, TOLD, LEFT, EXPELLED, SYNCED)
     if not len(events):
         return []
     last = {(row["group"], row["member"]): row["last"] for row in given.rows(LAST.name)}

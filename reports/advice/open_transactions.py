@@ -15,7 +15,7 @@ from ..batch import Array
 from ..counting.count_table import MAX, MIN, SUM
 from ..findings import WARNING, Finding, Party
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..questions.event_rows import events_of
+from ..questions.event_rows import EventKind, EventView, events_of
 from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
@@ -25,7 +25,7 @@ from .signature import Signature, events_of_kind
 _COMMITTED, _TRANSACTIONAL = 1, 0x10
 #: A transaction usually ends at once, or with a commit interval of 100 ms (Kafka Streams). A person notices this.
 _LEAST_NS = 1_000_000_000
-_ENDED = 10
+_ENDED = EventKind(10, EventView(producer_id="v0"))
 
 _PLACE = {"topic": TEXT, "topic_id": TEXT, "partition": NUMBER}
 _NO_PLACE = {"topic": OTHER, "topic_id": -1, "partition": -1}
@@ -102,13 +102,13 @@ def _places(gathered: Gathered, *kinds: object) -> Array:
 
 
 def _note_ends(gathered: Gathered, tally: Tally) -> None:
-    """Note the ends of transactions: v0 producer id."""
+    """Note the ends of transactions."""
     rows = gathered.facts("end transaction")
     ended = gathered.exchanges["outcome"][rows.exchange] == ANSWERED
     rows = rows.where(ended & (gathered.top("ended transaction", "error_code", 0)[rows.exchange] == 0))
     if len(rows):
         events = events_of(gathered, rows.exchange, _ENDED)
-        events["v0"] = rows["producer_id"]
+        events["producer_id"] = rows["producer_id"]
         tally.note(events)
 
 
@@ -163,14 +163,14 @@ def cause_of(
 def _found(given: SectionInput) -> list[tuple[Finding, list[_Hold]]]:
     """The findings, each with what it is made of."""
     writers, holds = _writers(given), defaultdict[_Writer | None, list[_Hold]](list)
-    ends = events_of_kind(given, OPEN_TRANSACTIONS, _ENDED)
+    ends = _ENDED.view.of(events_of_kind(given, OPEN_TRANSACTIONS, _ENDED))
     for row in given.rows(_HELD.name):
         place = (given.context.topic(row["topic"], row["topic_id"]) or "?", row["partition"], row["stable_offset"])
         known = _named(place, row, writers)
         writer, begin, end, is_open = writers.get(known), row["first"], row["last"], True
         if writer is not None:
             begin = max(begin, writer.begin)
-            ended = ends["time"][(ends["v0"] == writer.producer_id) & (ends["time"] >= writer.begin)]
+            ended = ends["time"][(ends["producer_id"] == writer.producer_id) & (ends["time"] >= writer.begin)]
             is_open = not len(ended)
             end = end if is_open else int(ended[0])
         if end - begin >= _LEAST_NS:

@@ -48,12 +48,12 @@ class _Follower:
 def _findings(given: SectionInput) -> list[Finding]:
     events = events_of_kind(given, SLOW_FOLLOWERS, *follower_waits.KINDS)
     charged = follower_waits.charged_requests(list(follower_waits.waits_of(events, given.context)))
-    written = events[events["kind"] == follower_waits.WRITTEN]
+    written = follower_waits.WRITTEN.among(events)
     _, first = np.unique(written["exchange"], return_index=True)
     written = written[np.sort(first)]
     written = written[is_among(written["exchange"], np.fromiter(charged, np.int64, len(charged)))]
-    total, followers = int((written["time"] - written["v1"]).sum()), dict[int, _Follower]()
-    columns = ("exchange", "time", "v1", "packet", "client_id")
+    total, followers = int((written["time"] - written["begin"]).sum()), dict[int, _Follower]()
+    columns = ("exchange", "time", "begin", "packet", "client_id")
     for key, end, begin, packet, client in zip(*(written[name].tolist() for name in columns), strict=True):
         wait, number, own = charged[key]
         if not wait:

@@ -47,7 +47,7 @@ from .auth_attempts import (
     Attempt,
     Connection,
     attempts,
-    sasl_events,
+    note_sasl,
 )
 from .auth_tls import TLS, count_tls, failed_tls
 
@@ -143,7 +143,7 @@ def read(gathered: Gathered, tally: Tally) -> None:
     refused = np.flatnonzero((rows["outcome"] == UNANSWERED) | (rows["outcome"] == RESPONSE_LOST))
     if len(refused):
         tally.note(events_of(gathered, refused, REFUSED))
-    tally.note(sasl_events(gathered))
+    note_sasl(gathered, tally)
     for name, value, column in (
         ("sasl mechanism", "offered", "item"),
         ("sasl handshake", "handshakes", "mechanism"),

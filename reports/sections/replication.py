@@ -116,10 +116,10 @@ def _follower_table(found: list[tuple[str | None, Waits]], addresses: dict[int, 
 
 def _writer_table(events: Array, found: list[tuple[str | None, Waits]], context: Context) -> ReportTable:
     """Requests by client and topic. A request waits for the last of its partitions."""
-    written = events[events["kind"] == WRITTEN]
+    written = WRITTEN.among(events)
     charged = charged_requests(found)
     rows: dict[tuple[str | None, str | None], dict[int, int]] = {}
-    columns = ("client_id", "topic", "topic_id", "exchange", "time", "v1")
+    columns = ("client_id", "topic", "topic_id", "exchange", "time", "begin")
     for client_id, name, topic_id, key, end, begin in zip(*(written[c].tolist() for c in columns), strict=True):
         rows.setdefault((context.text(client_id), context.topic(name, topic_id)), {})[key] = end - begin
     values: list[Row] = []

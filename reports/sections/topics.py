@@ -187,7 +187,8 @@ def _add_batches(given: SectionInput, names: TopicNames, topics: dict[str | None
 def _add_delays(events: Array, names: TopicNames, topics: dict[str | None, _Topic]) -> None:
     """Pair each sampled batch that was produced with the first time that it was fetched."""
     waiting: dict[tuple[str | None, int, int], int] = {}
-    columns = [events[name].tolist() for name in ("kind", "time", "topic", "topic_id", "partition", "v0")]
+    rows = PRODUCED.view.of(events)
+    columns = [rows[name].tolist() for name in ("kind", "time", "topic", "topic_id", "partition", "base_offset")]
     for kind, time, topic, topic_id, partition, offset in zip(*columns, strict=True):
         name = names[{"topic": topic, "topic_id": topic_id}]
         place = name, partition, offset

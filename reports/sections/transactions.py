@@ -22,7 +22,7 @@ from ..counting.rollup import maybe
 from ..model import Column, ReportTable, Row, in_columns
 from ..questions.batch_copies import FACTS, FATES, batch_form, count_batches, what_became
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..questions.event_rows import events_of
+from ..questions.event_rows import EventKind, events_of
 from ..questions.gathered import FactRows, Gathered
 from ..questions.section import READ_SELECTED, Section, SectionInput
 from ..questions.section_counts import Tally
@@ -84,7 +84,7 @@ _SIMPLE = ((22, INIT, "init producer", "producer"), (25, ADD, "add offsets", "ad
 
 
 def read(gathered: Gathered, tally: Tally) -> None:
-    """Note requests of transactions: s0 transactional id, v0 producer id, v1 epoch; v2 and v3 by kind."""
+    """Note requests of transactions, and count record batches."""
     for api, kind, request, response in _SIMPLE:
         asked = gathered.facts(request)
         asked = asked.where(asked["transactional_id"] >= 0)
@@ -96,27 +96,30 @@ def read(gathered: Gathered, tally: Tally) -> None:
     count_batches(gathered, tally, _BATCHES)
 
 
-def _simple_events(gathered: Gathered, asked: FactRows, api: int, kind: int, response: str) -> Array:
+def _simple_events(gathered: Gathered, asked: FactRows, api: int, kind: EventKind, response: str) -> Array:
     events = events_of(gathered, asked.exchange, kind, at_request=kind != INIT)
-    events["s0"], events["v0"], events["v1"] = (
-        asked["transactional_id"], asked["producer_id"], asked["producer_epoch"]
-    )  # fmt: skip
+    _name_producer(events, asked)
     if response:
         events["error_code"] = gathered.top(response, "error_code", 0)[asked.exchange]
     if kind == INIT:
-        events["v2"] = asked["timeout_ms"]
+        events["timeout_ms"] = asked["timeout_ms"]
     if kind == END:
-        events["v2"] = asked["committed"]
-        events["v4"] = gathered.exchanges["response_last"][asked.exchange]
+        events["is_commit"] = asked["committed"]
+        events["answered"] = gathered.exchanges["response_last"][asked.exchange]
     if kind in (INIT, END):  # what the broker answers is the new producer id and epoch
-        for column, name in (("v0", "producer_id"), ("v1", "producer_epoch")):
+        for column, name in (("producer_id", "producer_id"), ("epoch", "producer_epoch")):
             answer = gathered.top(response, name, -1)[asked.exchange]
-            events["v3" if column == "v1" and kind == END else column] = np.where(
+            events["next_epoch" if column == "epoch" and kind == END else column] = np.where(
                 (answer >= 0) & (events["error_code"] == 0), answer, events[column]
             )
     if kind == COMMIT:
         events["error_code"] = _worst_result(gathered, asked.exchange)
     return events
+
+
+def _name_producer(events: Array, asked: FactRows) -> None:
+    events["transactional_id"], events["producer_id"] = asked["transactional_id"], asked["producer_id"]
+    events["epoch"] = asked["producer_epoch"]
 
 
 def _worst_result(gathered: Gathered, exchanges: Array) -> Array:
@@ -146,10 +149,8 @@ def _note_added(gathered: Gathered, tally: Tally) -> None:
         if not len(asked):
             continue
         events = events_of(gathered, asked.exchange, ADD, at_request=True)
-        events["s0"], events["v0"], events["v1"] = (
-            asked["transactional_id"], asked["producer_id"], asked["producer_epoch"]
-        )  # fmt: skip
-        events["v2"] = is_broker
+        _name_producer(events, asked)
+        events["is_of_broker"] = is_broker
         worst = np.zeros(len(gathered.exchanges), np.int64)
         answers = gathered.facts(errors)
         if is_broker:
@@ -178,8 +179,9 @@ def _note_markers(gathered: Gathered, tally: Tally) -> None:
     if not len(markers):
         return
     events = events_of(gathered, markers.exchange, MARKER, at_request=True)
-    events["v0"], events["v1"], events["v2"] = (markers[n] for n in ("producer_id", "producer_epoch", "committed"))
-    events["v3"] = np.bincount(markers.around(partitions), minlength=len(markers)) if len(partitions) else 0
+    for column, name in (("producer_id", "producer_id"), ("epoch", "producer_epoch"), ("is_commit", "committed")):
+        events[column] = markers[name]
+    events["partitions"] = np.bincount(markers.around(partitions), minlength=len(markers)) if len(partitions) else 0
     tally.note(events)
 
 
@@ -207,9 +209,8 @@ def _read_produce(gathered: Gathered, tally: Tally) -> None:
         tally.add("transactions.produced", keys, {"requests": 1, "first": times, "last": times})
     if len(failed):
         events = events_of(gathered, failed.exchange, FAILED)
-        events["s0"], events["v0"], events["v1"] = (
-            ids[failed.exchange], failed["producer_id"], failed["producer_epoch"]
-        )  # fmt: skip
+        events["transactional_id"], events["producer_id"] = ids[failed.exchange], failed["producer_id"]
+        events["epoch"] = failed["producer_epoch"]
         events["error_code"] = worst[failed.exchange]
         tally.note(events)
 
