@@ -8,7 +8,6 @@ out rows or columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -68,12 +67,11 @@ def in_columns(
     `key`: of a row by name, for the order of the rows. Rows with the same key keep their order.
     """
     names = [column.name for column in columns]
-    values_of: Callable[[Row], tuple[Value, ...]] = itemgetter(*names)
     made, keys = list[tuple[Value, ...]](), list[Any]()
     for row in rows:
         if len(row) != len(names):
             raise ValueError(f"no such columns: {', '.join(row.keys() - set(names))}")
-        made.append(values_of(row))
+        made.append(tuple(map(row.__getitem__, names)))
         if key is not None:
             keys.append(key(row))
     return made if key is None else [made[i] for i in sorted(range(len(made)), key=keys.__getitem__)]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kafkatap.reports import units
+from kafkatap.reports.finding_words import counted
 from kafkatap.reports.findings import ERROR, NOTE, WARNING
 from kafkatap.reports.model import Report, Value
 from kafkatap.reports.rendering.text_tables import Line, render_table, wrapped
-
-from .finding import counted
 
 _STYLES = {ERROR: "bold red", WARNING: "bold yellow", NOTE: "bold"}
 #: Checks whose problems another capture command solves.

@@ -11,6 +11,7 @@ from kafkatap.kernels.arrays import taken
 from ..batch import Array
 from ..connection_words import H_COMPLETE, P_KAFKA
 from ..counting.count_table import MAX, MIN, SUM
+from ..finding_words import listed
 from ..findings import ERROR, Finding
 from ..questions.count_forms import NUMBER, CountForm
 from ..questions.section import SectionInput
@@ -94,7 +95,7 @@ def _findings(given: SectionInput) -> list[Finding]:
         for row in rows:
             lost[row["broker_ip"], row["broker_port"]] += row["lasts_ns"]
         brokers = [broker_party(context, *end) for end, _ in lost.most_common()]
-        at = brokers[0].name + (f" and {len(brokers) - 1:,} more" if len(brokers) > 1 else "")
+        at = listed([broker.name for broker in brokers], 1)
         path = f"from {at} to {who}" if is_broker else f"from {who} to {at}"
         many = "1 connection is" if len(rows) == 1 else f"{len(rows):,} connections are"
         sums = {name: sum(row[name] for row in rows) for name in _NUMBERS}

@@ -16,6 +16,7 @@ from kafkatap.kernels.arrays import dict_rows, is_among
 from .. import units
 from ..batch import Array
 from ..counting.count_table import LATEST, MAX, SUM
+from ..finding_words import and_more
 from ..findings import WARNING, Finding, Party
 from ..groups.group_requests import Partition, assigned_partitions, read_assignment
 from ..questions.count_forms import NUMBER, OTHER, TEXT, CountForm
@@ -264,8 +265,7 @@ def _finding(given: SectionInput, group: int, dead: Sequence[_Life], stop: _Stop
     counts = Counter(life.client for life in dead)
     clients = sorted(counts, key=lambda client: (-counts[client], context.text(client[0]) or ""))
     named = [f'"{context.text(client)}"' for client, _ in clients[:_NAMED] if client >= 0]
-    more = len(clients) - len(named)
-    who = ", ".join(named) + (f" and {more:,} more" if named and more else "")
+    who = ", ".join(named) + (and_more(len(clients) - len(named)) if named else "")
     text = f'group "{name}": members died {len(dead)} times (they closed all connections without LeaveGroup)'
     text += f": {'client' if len(clients) == 1 else 'clients'} {who}" if who else ""
     places = _places(stop.partitions)

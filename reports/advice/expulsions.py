@@ -8,6 +8,7 @@ from typing import NamedTuple
 from kafkatap.kernels.arrays import dict_rows
 
 from .. import units
+from ..finding_words import and_more
 from ..findings import WARNING, Finding, Party
 from ..questions.section import SectionInput
 from .member_events import EXPELLED, FACTS, JOINED, KINDS, LAST, LEFT, member_events, read
@@ -115,7 +116,7 @@ def _finding(given: SectionInput, group: int, how: str, found: list[_Expulsion])
     timeout = max(one.timeout_ms for one in found)
     limit = "max.poll.interval.ms" if how == POLL else "session.timeout.ms"
     why = "did not poll in time" if how == POLL else "sent no heartbeat in time"
-    who = f'client "{context.text(clients[0][0])}"' + (f" and {len(clients) - 1} more" if len(clients) > 1 else "")
+    who = f'client "{context.text(clients[0][0])}"' + and_more(len(clients) - 1)
     text = (
         f'group "{name}" lost members {len(found)} times, as they {why}'
         + (f" ({limit}={timeout:,})" if timeout else "")

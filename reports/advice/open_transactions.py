@@ -13,6 +13,7 @@ from kafkatap.dissector.dtypes import ANSWERED
 from .. import units
 from ..batch import Array
 from ..counting.count_table import MAX, MIN, SUM
+from ..finding_words import and_more
 from ..findings import WARNING, Finding, Party
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.event_rows import EventKind, EventView, events_of
@@ -227,8 +228,8 @@ def _finding(given: SectionInput, writer: _Writer | None, holds: list[_Hold]) ->
         who = f'transaction "{name}" of {client_words(context, writer.client_id, writer.client_ip)}'
         parties = (Party("producer", name or str(writer.producer_id)),)
         parties += client_parties(context, writer.client_id, writer.client_ip)
-    reader = client_words(context, *readers[0]) + (f" and {len(readers) - 1} more" if len(readers) > 1 else "")
-    where = f"{places[0][0]}-{places[0][1]}" + (f" and {len(places) - 1} more" if len(places) > 1 else "")
+    reader = client_words(context, *readers[0]) + and_more(len(readers) - 1)
+    where = f"{places[0][0]}-{places[0][1]}" + and_more(len(places) - 1)
     many = f"{len(readers):,} reader{'s' if len(readers) > 1 else ''} of committed records"
     if times > 1:
         held, still = f"held back readers of committed records {times:,} times, up to", "; one is still open"

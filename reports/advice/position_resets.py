@@ -15,6 +15,7 @@ from kafkatap.dissector.dtypes import NO_TIME
 from .. import units
 from ..batch import Array, rows_of
 from ..counting.count_table import LATEST, MAX
+from ..finding_words import and_more
 from ..findings import ERROR, Finding, Party
 from ..parties import has_own_name
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
@@ -193,7 +194,7 @@ def _finding(given: SectionInput, resets: list[_Reset]) -> Finding:
     partitions = len({reset.partition for reset in resets})
     group = _group(given, worst.client)
     who = client_words(context, *worst.client) + (f' of group "{group}"' if group else "")
-    who += f" and {len(clients) - 1:,} more" if len(clients) > 1 else ""
+    who += and_more(len(clients) - 1)
     where = f"{worst.topic}-{worst.partition}"
     place = where if partitions == 1 else f"{partitions:,} partitions of {worst.topic}"
     way, policy = _WAYS.get(worst.timestamp, _BY_TIME)

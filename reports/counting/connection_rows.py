@@ -30,13 +30,13 @@ _TLS = "tls."
 _TLS_TEXTS = ("tls_decryption", "broker_ip", "tls_server_certificate")
 _TLS_NUMBERS = ("tls_alert", "tls_alert_by", "tls_server_certificate_end")
 COLUMNS = (
-    *(TableColumn(name, "string", name != "protocol") for name in KEY),
-    *(TableColumn(name, "string", True) for name in _TLS_TEXTS),
-    *(TableColumn(name, "int64", True) for name in _TLS_NUMBERS),
+    *(TableColumn(name, "string", nullable=name != "protocol") for name in KEY),
+    *(TableColumn(name, "string", nullable=True) for name in _TLS_TEXTS),
+    *(TableColumn(name, "int64", nullable=True) for name in _TLS_NUMBERS),
     TableColumn("measure", "string"),
-    TableColumn("bucket", "int16", True),
-    TableColumn("added", "int64", True),
-    TableColumn("highest", "int64", True),
+    TableColumn("bucket", "int16", nullable=True),
+    TableColumn("added", "int64", nullable=True),
+    TableColumn("highest", "int64", nullable=True),
 )
 #: Keys whose numbers are words.
 _WORDS = {"protocol": PROTOCOLS, "tls_decryption": DECRYPTIONS}

@@ -62,12 +62,12 @@ _KEY_TYPES = {
 }
 COLUMNS = (
     TableColumn("counts", "string"),
-    *(TableColumn(name, kind, True) for name, kind in _KEY_TYPES.items()),
+    *(TableColumn(name, kind, nullable=True) for name, kind in _KEY_TYPES.items()),
     TableColumn("measure", "string"),
-    TableColumn("bucket", "int16", True),
-    TableColumn("added", "int64", True),
-    TableColumn("lowest", "int64", True),
-    TableColumn("highest", "int64", True),
+    TableColumn("bucket", "int16", nullable=True),
+    TableColumn("added", "int64", nullable=True),
+    TableColumn("lowest", "int64", nullable=True),
+    TableColumn("highest", "int64", nullable=True),
 )
 #: The columns of GROUP BY when rows are added up.
 KEYS = tuple(c.name for c in COLUMNS[:-3])

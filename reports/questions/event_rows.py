@@ -6,6 +6,7 @@ A section declares kinds of its own (`EventKind`), each with names for the numbe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -66,7 +67,7 @@ class EventView:
 
     @cached_property
     def _dtype(self) -> np.dtype[Any]:
-        fields = EVENT.fields or {}
+        fields: Mapping[str, Any] = EVENT.fields or {}
         found = {name: fields[name] for name in _COMMON} | {n: fields[column] for n, column in self._columns.items()}
         formats, offsets = [field[0] for field in found.values()], [field[1] for field in found.values()]
         names = {"names": [*found], "formats": formats, "offsets": offsets, "itemsize": EVENT.itemsize}

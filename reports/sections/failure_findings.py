@@ -14,11 +14,11 @@ from ..batch import Context, endpoint
 from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.rollup import api_label, group_columns, value_columns
+from ..finding_words import api_value, counted, listed, sentence
 from ..findings import ERROR, NOTE, NOTICED_NS, WARNING, Finding, Party
 from ..model import ReportTable, Row, Value, as_number
 from ..parties import client_parties, client_text
 from .error_meanings import MEANINGS
-from .finding_words import api_value, counted, listed, sentence
 from .time_shares import percent
 from .unanswered import Unanswered
 

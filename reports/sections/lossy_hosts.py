@@ -17,9 +17,9 @@ from ..batch import Context
 from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.rollup import group_columns, value_columns
+from ..finding_words import NAMED, counted, listed
 from ..findings import WARNING, Finding, Party
 from ..parties import client_parties
-from .finding_words import NAMED, counted, listed
 from .time_shares import percent
 
 #: Loss is named if it took this share of the time of a pair's requests, without waits for data and members: below,

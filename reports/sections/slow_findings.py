@@ -24,13 +24,13 @@ from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.histogram import P99
 from ..counting.rollup import Rolled, api_label, group_columns, roll_up, value_columns
+from ..finding_words import api_value, counted, others_too, sentence
 from ..findings import NOTE, NOTICED_NS, WARNING, Finding, Party
 from ..model import ReportTable, Row, Value, as_number
 from ..parties import client_option, client_parties, client_text
 from ..questions.notable import SLOW_NS
 from .clients import by_verdict, verdict
 from .failure_findings import lasting
-from .finding_words import api_value, counted, others_too, sentence
 from .own_brokers import own_by
 from .slow_times import NEVER, NOTICED_SHARE, SlowTime, SlowTimes
 from .time_shares import Spent, has_unknown_waits, percent, spent

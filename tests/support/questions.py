@@ -35,6 +35,8 @@ from .recording import cannot_record, recorded
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "samples" / "questions"
 SOURCES = FOLDER / "java"
+#: Before the text of a line of the group coordinator.
+_MANAGER = r"^\w+ \S+\.GroupMetadataManager - \[GroupCoordinator id=1 topic=__consumer_offsets partition=\d+\] "
 LOG_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSZ"
 
 
@@ -228,6 +230,40 @@ def scene(name: str, folder: Path, **options: Any) -> Iterator[Scene]:
     with stage(**options) as made, made.recording(name, folder):
         yield made
         made.stop()
+
+
+def record_groups(
+    folder: Path,
+    recordings: Mapping[str, Callable[[Scene], None]],
+    *,
+    topics: Mapping[str, int],
+    filler: int,
+    events: str,
+    rest: float,
+    **options: Any,
+) -> None:
+    """Record what plays with the groups of one broker, and write the lines of its group coordinator that match `events`
+    beside it: `NAME.coordinator.tsv`. `filler`: records that are sent to the first topic before, as many each time.
+    `rest`: seconds after each, in which the sessions of killed members end. `options`: of `stage`."""
+    with stage(**options) as made:
+        made.create_topics(topics)
+        for name, play in recordings.items():
+            sender = made.java_clients(f"{name}-filler", bootstrap=made.ops)
+            sender.do("filler", "producer")
+            sender.do("filler", "send", topic=next(iter(topics)), count=filler, bytes=60)
+            sender.stop()
+            began = now_ms()
+            with made.recording(name, folder):
+                play(made)
+                lines = [(at, text) for at, text in coordinator_lines(made) if at >= began and re.search(events, text)]
+                made.files["coordinator.tsv"] = "".join(f"{at}\t{text}\n" for at, text in lines)
+            time.sleep(rest)
+
+
+def coordinator_lines(made: Scene) -> list[tuple[int, str]]:
+    """The lines of the broker's group coordinator, without what comes before their texts."""
+    lines = log_lines(made.broker.folder / "broker.log", _MANAGER)
+    return [(at, re.sub(_MANAGER, "", text)) for at, text in lines]
 
 
 def class_folder(folder: Path, loggers: Mapping[str, str]) -> Path:
