@@ -77,6 +77,11 @@ def in_columns(
     return made if key is None else [made[i] for i in sorted(range(len(made)), key=keys.__getitem__)]
 
 
+def largest_first(*numbers: str, then: Sequence[str] = ()) -> Callable[[Row], Any]:
+    """The `key` of rows by these numbers, the largest first, and then by the text of some columns, or of all."""
+    return lambda row: (*(-as_number(row[name]) for name in numbers), str(tuple(row[name] for name in then or row)))
+
+
 class ReportTable:
     """One table of a report.
 

@@ -21,7 +21,7 @@ Failures of handshakes are shown in detail in the section `tls`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from ..connection_words import D_NOT_TLS, H_COMPLETE, P_KAFKA
 from ..counting.count_table import MAX, MIN, SUM
 from ..counting.percentiles import percentile
 from ..counting.rollup import api_label
-from ..model import Column, ReportTable, Row, as_number, in_columns
+from ..model import Column, ReportTable, Row, as_number, in_columns, largest_first
 from ..questions.count_forms import ADDRESS, NUMBER, TEXT, CountForm
 from ..questions.event_rows import events_of
 from ..questions.gathered import Gathered
@@ -198,23 +198,19 @@ def _connections(given: SectionInput, events: Array) -> dict[int, Connection]:
     return {key: Connection(*row) for key, row in zip(keys[chosen].tolist(), rows, strict=True)}
 
 
-Key = tuple[str | None, str | None, str | None, str | None]
-#: The columns of a Key.
-_KEY = ("client_ip", "client_id", "principal", "mechanism")
+class Key(NamedTuple):
+    """The columns of who authenticates."""
+
+    client_ip: str | None
+    client_id: str | None = None
+    principal: str | None = None
+    mechanism: str | None = None
 
 
 def _key(attempt: Attempt, context: Context) -> Key:
     ip, client = attempt.client
     mechanism = context.text(attempt.mechanism) or attempt.mechanism_name or None
-    return context.address(ip), context.text(client), context.text(attempt.user), mechanism
-
-
-def _named(key: Key) -> dict[str, str | None]:
-    return dict(zip(_KEY, key, strict=True))
-
-
-def _key_text(row: Row) -> str:
-    return str(tuple(row[name] for name in _KEY))
+    return Key(context.address(ip), context.text(client), context.text(attempt.user), mechanism)
 
 
 def _grouped(found: Sequence[Attempt], context: Context) -> dict[Key, list[Attempt]]:
@@ -231,7 +227,7 @@ def _row(key: Key, group: Sequence[Attempt], context: Context) -> Row:
     message = shown.message if shown is not None else None
     times = [a.took for a in group if a.took is not None]
     return {
-        **_named(key), "attempts": len(group), "failed": len(failed), "rounds": max(a.rounds for a in group),
+        **key._asdict(), "attempts": len(group), "failed": len(failed), "rounds": max(a.rounds for a in group),
         "time_p50_ns": percentile(times, 50), "time_max_ns": max(times, default=None),
         "outcome": shown.failure if shown else None, "failed_at": shown.failed_at if shown else None,
         "message": (context.text(message) if isinstance(message, int) else message) or None,
@@ -247,23 +243,20 @@ def _auth(given: SectionInput, found: Sequence[Attempt]) -> ReportTable:
     for t in failed_tls(given):
         where = f"broker {endpoint(context.address(t.broker[0]), t.broker[1])}, {t.sent_by}"
         values.append({
-            **_named((context.address(t.client), None, None, None)), "attempts": t.connections, "failed": t.failed,
+            **Key(context.address(t.client))._asdict(), "attempts": t.connections, "failed": t.failed,
             "rounds": 0, "time_p50_ns": None, "time_max_ns": None, "outcome": t.outcome, "failed_at": None,
             "message": where, "connections": t.failed, "first": t.first, "last": t.last,
         })  # fmt: skip
-
-    def order(row: Row) -> tuple[Any, ...]:
-        return -as_number(row["failed"]), -as_number(row["attempts"]), _key_text(row), row["first"]
-
+    values.sort(key=lambda row: as_number(row["first"]))
     notes = (
         "user: of the tokens of PLAIN and SCRAM. Passwords and other parts of a token are never shown.",
         "TLS alerts: of connections with TLS whose handshake failed, as far as they can be read.",
     )
     has_tls = any(row["outcome"] is not None and str(row["outcome"]).startswith("TLS") for row in values)
+    rows = in_columns(COLUMNS, values, largest_first("failed", "attempts", then=Key._fields))
     return ReportTable(
-        "auth", "Authentication", COLUMNS, in_columns(COLUMNS, values, order), notes if has_tls else notes[:1],
-        empty="no SASL requests",
-    )  # fmt: skip
+        "auth", "Authentication", COLUMNS, rows, notes if has_tls else notes[:1], empty="no SASL requests"
+    )
 
 
 def _mechanisms(given: SectionInput, found: Sequence[Attempt]) -> ReportTable:
@@ -320,17 +313,13 @@ def _sessions(found: Sequence[Attempt], connections: dict[int, Connection], cont
         latest = max(group, key=lambda a: (a.lifetime > 0, a.time))
         expired = {a.connection for a in group if last_of[a.connection] is a and _has_expired(a, connections)}
         rows.append({
-            **_named(key), "lifetime_ms": latest.lifetime or None, "sessions": len({a.connection for a in group}),
+            **key._asdict(), "lifetime_ms": latest.lifetime or None, "sessions": len({a.connection for a in group}),
             "again": len(again), "failed": sum(a.failure is not None for a in again),
             "after_p50_ns": percentile(after, 50), "after_max_ns": max(after, default=None),
             "late": sum(a.is_late for a in again), "expired": len(expired),
         })  # fmt: skip
-
-    def order(row: Row) -> tuple[Any, ...]:
-        return -as_number(row["expired"]), -as_number(row["late"]), -as_number(row["again"]), _key_text(row)
-
     title = "Re-authentication of SASL sessions"
-    made = in_columns(SESSION_COLUMNS, rows, order)
+    made = in_columns(SESSION_COLUMNS, rows, largest_first("expired", "late", "again", then=Key._fields))
     return ReportTable("auth_sessions", title, SESSION_COLUMNS, made, shown_from=1)
 
 

@@ -19,7 +19,7 @@ from ..counting.connection_counts import KEY, VALUES, connection_totals
 from ..counting.count_table import MAX, MIN, SUM
 from ..counting.rollup import group_columns
 from ..counting.tally import GROUP_KEY
-from ..model import Column, ReportTable, Row, as_number, in_columns
+from ..model import Column, ReportTable, Row, in_columns, largest_first
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
 from ..questions.section import Section, SectionInput
@@ -187,9 +187,7 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
         _row(given.context, known, _client(row), row, end)
         for row in given.rows(CLIENTS.name) if row["requests"]
     )  # fmt: skip
-    rows = in_columns(
-        COLUMNS, found, lambda row: (-as_number(row["requests"]), str((row["client_id"], row["address"])))
-    )
+    rows = in_columns(COLUMNS, found, largest_first("requests", then=("client_id", "address")))
     notes = ("most/s: requests in the busiest second. idle: since its last request, until the capture's end.",)
     return (ReportTable("client_activity", "Activity of clients", COLUMNS, rows, notes, empty="no requests"),)
 

@@ -8,7 +8,7 @@ from kafkatap.dissector.kafka.error_codes import error_name, is_retriable
 from ..batch import Context
 from ..counting.counts import ReportCounts
 from ..counting.rollup import api_label
-from ..model import Column, ReportTable, Row, Value, as_number, in_columns
+from ..model import Column, ReportTable, Row, Value, as_number, in_columns, largest_first
 
 COLUMNS = (
     Column("error", "error", "text", "Kafka's name of the error code"),
@@ -58,7 +58,7 @@ def error_totals(detail: ReportTable) -> ReportTable:
         }
         for key, members in groups.items()
     )  # fmt: skip
-    rows = in_columns(TOTAL_COLUMNS, found, lambda row: (-as_number(row["count"]), str(tuple(row.values()))))
+    rows = in_columns(TOTAL_COLUMNS, found, largest_first("count"))
     notes = ("Counts every non-zero error code at any level of a response. retry: a client may retry the request.",)
     return ReportTable("error_totals", "Error codes", TOTAL_COLUMNS, rows, notes, empty="none")
 

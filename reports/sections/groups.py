@@ -15,7 +15,7 @@ from kafkatap.dissector.kafka.error_codes import error_name
 from ..groups.group import Group, groups_of
 from ..groups.group_lag import COMMITS, SURE
 from ..groups.group_rebalances import longest
-from ..model import Column, ReportTable, Row, as_number, in_columns
+from ..model import Column, ReportTable, Row, as_number, in_columns, largest_first
 from ..questions.section import READ_SELECTED, Section, SectionInput, reads_nothing
 
 _API_NAMES = {
@@ -160,8 +160,8 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
                     empty="no members"),
         ReportTable("group_partitions", "Lag by partition", PARTITIONS, in_columns(PARTITIONS, _partition_rows(groups)),
                     empty=none),
-        ReportTable("group_errors", "Errors of groups", ERRORS, in_columns(ERRORS, _error_rows(groups), _by_codes),
-                    empty="no errors"),
+        ReportTable("group_errors", "Errors of groups", ERRORS,
+                    in_columns(ERRORS, _error_rows(groups), largest_first("codes")), empty="no errors"),
     )  # fmt: skip
 
 
@@ -275,10 +275,6 @@ def _error_rows(groups: Sequence[Group]) -> Iterator[Row]:
                 "group": group.name, "error": error_name(code), "code": code,
                 "api": _API_NAMES.get(api, str(api)), "codes": count,
             }  # fmt: skip
-
-
-def _by_codes(row: Row) -> tuple[Any, ...]:
-    return -as_number(row["codes"]), str(tuple(row.values()))
 
 
 SECTION = Section(

@@ -23,7 +23,7 @@ from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array, Context, endpoint
 from ..counting.count_table import MAX, MIN, SUM
-from ..model import Column, ReportTable, Row, as_number, in_columns
+from ..model import Column, ReportTable, Row, as_number, in_columns, largest_first
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.event_rows import EventKind, EventView, events_of
 from ..questions.gathered import Gathered
@@ -307,16 +307,12 @@ def _rates(given: SectionInput) -> ReportTable:
                 "rate_at": rate.at, "quota": quota, "over_from": rate.over[0] if rate.over else None,
                 "over_windows": len(rate.over) if quota is not None else None, "throttle_ns": rate.throttle_ns or None,
             })  # fmt: skip
-
-    def by_rate(row: Row) -> tuple[Any, ...]:
-        return -as_number(row["rate"]), str((row["client_id"], row["broker"], row["direction"]))
-
     num, size = window
     notes = (
         f"Rates are over {num} windows of {size} s, as Kafka counts them (--window). "
         "--quota BYTES says when a client would be throttled.",
     )
-    rows_of_rates = in_columns(RATES, values, by_rate)
+    rows_of_rates = in_columns(RATES, values, largest_first("rate", then=("client_id", "broker", "direction")))
     return ReportTable(
         "quota_rates", "Byte rates that quotas limit", RATES, rows_of_rates, notes, empty="no Produce and no Fetch"
     )

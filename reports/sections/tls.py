@@ -10,7 +10,7 @@ So a client that pipelines has few, and a Fetch that waits for data counts like 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from ..counting.count_table import MAX, MIN, SUM
 from ..counting.histogram import P50, P99, percentiles
 from ..counting.rollup import maybe
 from ..encryption import NAMED_SHARE, encryption_of
-from ..model import Column, ReportTable, Row, as_number, in_columns
+from ..model import Column, ReportTable, Row, in_columns, largest_first
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
 from ..questions.section import Section, SectionInput
@@ -185,19 +185,19 @@ def read_connections(rows: Array, tally: Tally) -> None:
         tally.add("tls.failures", mine, {"connections": 1, "first": first, "last": first})
 
 
-#: The columns of `_where`.
-_PLACE = ("client_ip", "broker")
+class Place(NamedTuple):
+    """The columns of _WHERE."""
+
+    client_ip: str
+    broker: str
 
 
-def _named(where: tuple[str, str]) -> dict[str, str]:
-    return dict(zip(_PLACE, where, strict=True))
-
-
-def _where(context: Context, row: dict[str, int]) -> tuple[str, str]:
+def _where(context: Context, row: dict[str, int]) -> Place:
     """The client's address, and the broker."""
     if row["client_ip"] < 0 and row["broker_ip"] < 0:
-        return "(other)", "(other)"
-    return context.address(row["client_ip"]) or "?", endpoint(context.address(row["broker_ip"]), row["broker_port"])
+        return Place("(other)", "(other)")
+    broker = endpoint(context.address(row["broker_ip"]), row["broker_port"])
+    return Place(context.address(row["client_ip"]) or "?", broker)
 
 
 def _percentiles(given: SectionInput, form: str, metric: str, largest: str) -> list[list[int]]:
@@ -219,7 +219,8 @@ def connections(given: SectionInput) -> ReportTable:
     each.sort(key=lambda one: (-one[1]["connections"], one[0], one[1]["version"], one[1]["suite"]))
     rows = in_columns(COLUMNS, (
         {
-            **_named(where), "tls_version": version_name(row["version"]), "tls_cipher_suite": suite_name(row["suite"]),
+            **where._asdict(), "tls_version": version_name(row["version"]),
+            "tls_cipher_suite": suite_name(row["suite"]),
             "full_handshakes": row["full"], "resumed_handshakes": row["resumed"],
             "handshake_p50_ns": maybe(p50), "handshake_p99_ns": maybe(p99),
             "handshake_max_ns": row["handshake_ns"] if p50 >= 0 else None, "failed_handshakes": row["failed"],
@@ -270,12 +271,12 @@ def failures(given: SectionInput) -> ReportTable:
         by = row["by"] if row["alert"] > 0 else -1
         alert = alert_name(row["alert"]) if row["alert"] > 0 else None
         found.append({
-            **_named(_where(context, row)), "client_id": context.text(row["client_id"]), "alert": alert,
+            **_where(context, row)._asdict(), "client_id": context.text(row["client_id"]), "alert": alert,
             "sent_by": ("client", "broker")[by] if by >= 0 else None,
             "when": "later" if row["is_late"] else "handshake",
             "connections": row["connections"], "first": row["first"], "last": row["last"],
         })  # fmt: skip
-    rows = in_columns(FAILURE_COLUMNS, found, lambda row: (-as_number(row["connections"]), str(tuple(row.values()))))
+    rows = in_columns(FAILURE_COLUMNS, found, largest_first("connections"))
     return ReportTable("tls_failures", "Failed TLS handshakes, and alerts", FAILURE_COLUMNS, rows, empty="none failed")
 
 
@@ -286,10 +287,6 @@ def _estimated(row: dict[str, int], times: list[int]) -> dict[str, int]:
         "estimated_count": row["count"], "estimated_p50_ns": p50, "estimated_p99_ns": p99,
         "estimated_max_ns": row["ns"],
     }  # fmt: skip
-
-
-def _longest_first(row: Row) -> tuple[Any, ...]:
-    return -as_number(row["estimated_p99_ns"]), -as_number(row["estimated_count"]), str(tuple(row.values())[:2])
 
 
 _ESTIMATE_NOTES = (
@@ -305,7 +302,7 @@ def estimates(given: SectionInput) -> tuple[ReportTable, ReportTable]:
     form = "tls.estimates"
     times = _percentiles(given, form, "ns", "ns")
     for row, mine in zip(given.rows(form), times, strict=True):
-        by_client.append({**_named(_where(context, row)), **_estimated(row, mine)})
+        by_client.append({**_where(context, row)._asdict(), **_estimated(row, mine)})
     by_connection: list[Row] = []
     form = "tls.estimated_connections"
     times = _percentiles(given, form, "ns", "ns")
@@ -314,13 +311,15 @@ def estimates(given: SectionInput) -> tuple[ReportTable, ReportTable]:
         is_one = row["client_ip"] >= 0
         client = endpoint(context.address(row["client_ip"]), row["client_port"]) if is_one else "(other)"
         by_connection.append({"client": client, "broker": broker, **_estimated(row, mine)})
+    by = ("estimated_p99_ns", "estimated_count")
     empty = "no estimates: no connection that was not decrypted has a response time that can be estimated"
     return (
         ReportTable("tls_estimates", "Estimated response times", ESTIMATE_COLUMNS,
-                    in_columns(ESTIMATE_COLUMNS, by_client, _longest_first), _ESTIMATE_NOTES, empty=empty),
+                    in_columns(ESTIMATE_COLUMNS, by_client, largest_first(*by, then=Place._fields)), _ESTIMATE_NOTES,
+                    empty=empty),
         ReportTable("tls_estimated_connections", "Estimated response times by connection", CONNECTION_COLUMNS,
-                    in_columns(CONNECTION_COLUMNS, by_connection, _longest_first), _ESTIMATE_NOTES,
-                    shown_from=2, empty=empty),
+                    in_columns(CONNECTION_COLUMNS, by_connection, largest_first(*by, then=("client", "broker"))),
+                    _ESTIMATE_NOTES, shown_from=2, empty=empty),
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array
 from ..counting.count_table import SUM
-from ..model import Column, ReportTable, as_number, in_columns
+from ..model import Column, ReportTable, in_columns, largest_first
 from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import FactRows, Gathered
 from ..questions.section import Section, SectionInput
@@ -293,7 +293,7 @@ def _reader_table(parts: Sequence[_Part]) -> ReportTable:
         }
         for (client, ip, zone, rack, topic), row in rows.items()
     )  # fmt: skip
-    values = in_columns(READERS, named, lambda row: (-as_number(row["cross_bytes"]), str(tuple(row.values()))))
+    values = in_columns(READERS, named, largest_first("cross_bytes"))
     return ReportTable(
         "zone_readers", "Readers from other zones", READERS, values, empty="no consumer reads from another zone"
     )
