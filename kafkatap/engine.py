@@ -367,13 +367,9 @@ class Engine:
         strings = self.dissector.strings
         return SectionCounts(wanted, names or self.limits.names, lambda: strings.other)
 
-    def bounded(self, counts: ReportCounts) -> ReportCounts:
-        """The counts, their small rows added up if there are more rows than the limit of names."""
-        if counts.rows <= self.limits.names:
-            return counts
-        from kafkatap.reports.counting.small_rows import add_up_small_rows
-
-        return add_up_small_rows(counts, self.limits.names, lambda: self.dissector.strings.other)
+    def limit(self, counts: ReportCounts) -> None:
+        """Add up the small rows of counts if there are more rows than the limit of names."""
+        counts.limit(self.limits.names, lambda: self.dissector.strings.other)
 
     def on_connections(self, watcher: Callable[[Array], None]) -> None:
         """Call `watcher` with the CONNECTION_ROWs of connections when they end."""

@@ -1,8 +1,8 @@
-"""Columns of rows (`ColumnSpec`) as Arrow arrays, and back: one way for each kind of column."""
+"""Columns of rows (`ColumnSpec`) as Arrow arrays: one way for each kind of column."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from kafkatap.kernels.column_spec import ADDRESS, FLAG, NAMED, STRING, TOPIC_ID, WORD, ColumnSpec
 
 from .arrow_arrays import arrow_indices, arrow_numbers, arrow_texts
-from .tls_names import name_of, number_of
+from .tls_names import name_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,13 +24,6 @@ class Decoded(Protocol):
     def string(self, numbers: Array) -> Any: ...
     def address(self, numbers: Array, or_null: bool = False) -> Any: ...
     def topic_id(self, numbers: Array) -> Any: ...
-
-
-class Numbers(Protocol):
-    """The numbers of texts (`counting.count_rows.NameTable`)."""
-
-    def string(self, value: bytes | None) -> int: ...
-    def address(self, value: str | None) -> int: ...
 
 
 def arrow_column(column: ColumnSpec, rows: Array, texts: Decoded, kind: pa.DataType) -> pa.Array:
@@ -52,23 +45,3 @@ def arrow_column(column: ColumnSpec, rows: Array, texts: Decoded, kind: pa.DataT
 def words(names: Sequence[str], numbers: Array, missing: Array | None = None) -> Any:
     """The names of numbers as an Arrow array of strings, null where `missing` is true."""
     return arrow_texts(names).take(arrow_indices(numbers, missing))
-
-
-def row_column(column: ColumnSpec, values: pa.ChunkedArray, names: Numbers) -> Array:
-    """The numbers in rows of a column of a table: `arrow_column` made it. Strings are numbered by `names`."""
-    if column.type != "string":
-        plain: Array = values.cast("int64").fill_null(column.missing).to_numpy()
-        return plain
-    encoded = values.combine_chunks().dictionary_encode()
-    number = _number(column, names)
-    numbers = [*map(number, encoded.dictionary.to_pylist()), column.missing]
-    found: Array = np.array(numbers)[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
-    return found
-
-
-def _number(column: ColumnSpec, names: Numbers) -> Callable[[str], int]:
-    if column.kind == WORD:
-        return column.words.index
-    if column.kind == NAMED:
-        return lambda text: number_of(column.field, text)
-    return names.address if column.kind == ADDRESS else lambda text: names.string(text.encode())

@@ -19,8 +19,8 @@ from kafkatap.kernels.column_spec import ColumnSpec
 
 from .arrow_arrays import arrow_indices, arrow_numbers, arrow_texts
 from .batch import Array, Context, rows_of, uuid_text
-from .connection_columns import CONNECTION_ROW, CONNECTIONS, decryptions
-from .row_columns import Numbers, arrow_column, row_column, words
+from .connection_columns import CONNECTIONS, decryptions
+from .row_columns import arrow_column, words
 from .table_columns import FILES, LEDGER, LIST_HEADERS, RECORDS, TIME, TIME_MS, Declared
 
 EXCHANGES = tuple(column for column in r.EXCHANGE_COLUMNS if column.in_table)
@@ -208,17 +208,6 @@ def connections_table(connections: Array, context: Context) -> Any:
     rows = connections.copy()
     rows["tls_decryption"] = decryptions(connections)
     return _table(CONNECTIONS, {}, rows, Texts(context))
-
-
-def connection_rows(table: Any, names: Numbers) -> Array:
-    """CONNECTION_ROW rows of a table `connections`, their strings numbered by `names`: as texts, so bytes that were not
-    UTF-8 are what they print as. Columns that the table does not have are 0."""
-    table = as_declared(table, CONNECTIONS)
-    rows = np.zeros(len(table), CONNECTION_ROW)
-    for column in CONNECTIONS:
-        rows[column.field] = row_column(column, table[column.name], names)
-    rows["is_measured"] = table["client_window_max"].is_valid().to_numpy()
-    return rows
 
 
 def as_declared(table: Any, columns: Sequence[Declared]) -> Any:

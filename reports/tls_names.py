@@ -122,11 +122,3 @@ _NAMED = {
 def name_of(column: str, number: int) -> str | None:
     """The name of a number in a column of CONNECTION_ROW."""
     return _NAMED[column][1](number)
-
-
-def number_of(column: str, name: str) -> int:
-    """The number of a name in a column of CONNECTION_ROW, also of `0x00ff` or `alert 200`."""
-    for number, known in _NAMED[column][0].items():
-        if known == name:
-            return number
-    return int(name, 16) if name.startswith("0x") else int(name.removeprefix("alert "))

@@ -52,12 +52,6 @@ class Windows:
         """All counts that are kept, for `memory_limits`."""
         return [self.start, *self.seconds, *self._tens]
 
-    def replace(self, change: Callable[[ReportCounts], ReportCounts]) -> None:
-        """Replace all counts by what `change` returns for each."""
-        self.start = change(self.start)
-        self.seconds = deque(map(change, self.seconds), KEPT)
-        self._tens = deque(map(change, self._tens), KEPT // _TEN)
-
     def _sum(self, parts: list[ReportCounts]) -> ReportCounts:
         total = self._make()
         for part in parts:

@@ -15,7 +15,6 @@ import numpy as np
 from kafkatap.reports.batch import ADDRESS_COLUMNS, STRING_COLUMNS
 from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.counting.counts import ReportCounts
-from kafkatap.reports.counting.small_rows import add_up_small_rows
 
 from ..engine import Engine
 
@@ -33,6 +32,8 @@ class NamedCounts(Protocol):
     """Counts with numbers of strings and addresses in them."""
 
     def names_used(self) -> tuple[Array, Array]: ...
+
+    def renumber(self, strings: Array, addresses: Array) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +85,9 @@ def memory_limits(connections: int | None, waiting: int | None, names: int | Non
     return limits
 
 
-def fold_small_rows(counts: ReportCounts, limits: MemoryLimits, engine: Engine) -> ReportCounts:
-    """Counts within the limits of rows and histograms. If there are more, the small rows are added up as `(other)`."""
-    return add_up_small_rows(counts, limits.rows, lambda: engine.dissector.strings.other, limits.buckets)
+def fold_small_rows(counts: ReportCounts, limits: MemoryLimits, engine: Engine) -> None:
+    """Add up the small rows of counts as `(other)`, if there are more rows or buckets than the limits."""
+    counts.limit(limits.rows, lambda: engine.dissector.strings.other, limits.buckets)
 
 
 def forget_names(

@@ -277,20 +277,20 @@ class Monitor:
 
     def _limit_memory(self) -> None:
         """Keep memory within its limits."""
-        self.windows.start = fold_small_rows(self.windows.start, self.limits, self.engine)
+        fold_small_rows(self.windows.start, self.limits, self.engine)
         if not self.limits.names_full(self.engine):
             return
         for sink in self.sinks:
             sink.resolve_names(self.engine)
         if self.events is not None:
             self.events.restart(self.engine)
-        self.windows.replace(lambda counts: fold_small_rows(counts, self.limits, self.engine))
+        for counts in self.windows.every():
+            fold_small_rows(counts, self.limits, self.engine)
         kept = list(self._ended)
         every: list[NamedCounts] = [*self.windows.every(), *([] if self.sections is None else [self.sections])]
         numbers = forget_names(self.engine, every, kept, self.limits.topic_names)
-        self.windows.replace(lambda counts: counts.renumber(*(each[:-1] for each in numbers)))
-        if self.sections is not None:
-            self.sections.renumber(*(each[:-1] for each in numbers))
+        for named in every:
+            named.renumber(*(each[:-1] for each in numbers))
         self._selector.forget()
 
     def _keep_connections(self) -> None:

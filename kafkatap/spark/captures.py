@@ -1,11 +1,8 @@
-"""`Captures`: captures on a Spark session, as DataFrames. The plan is made once, when a table is first needed.
-
-All work goes through DataFrames and functions of Arrow batches, so that it runs through Spark Connect too.
-"""
+"""`Captures`: captures on a Spark session, as DataFrames. The plan is made once, when a table is first needed."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,29 +10,22 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kafkatap.reports.batch import Context
-from kafkatap.reports.counting.count_rows import COLUMNS
-from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
+from kafkatap.reports.tables import TABLES, arrow_schema, connections_table, files_table, ledger_table
 
 from ..analysis import UnreadableCaptureError
 from ..captures.packs import choose_split_size
 from ..captures.storage import File, absolute, find
+from ..parquet.row_names import named
 from ..partitions import to_microseconds
 from ..splits.checkpoint import Checkpoint
-from ..splits.decode import Ledger, sum_ledgers
-from ..splits.merged_connections import merged_rows
-from ..splits.packed_rows import unpacked
+from ..splits.executor import Executor, InProcess
 from ..splits.plan import Plan
-from ..splits.secrets import needed_lines
-from ..splits.split_sections import SplitSections
-from ..splits.summing import gather_rows, report_of
-from ..splits.survey import SplitSurvey
+from ..splits.split_counts import merged
 from ..splits.surveys import Surveys
-from ..splits.task_rows import SCHEMA, ReadOptions, SurveyInput, decode_inputs, dump, results_of
-from ..splits.two_passes import Begin, TwoPasses, context_of, quiet
-from . import tasks
+from ..splits.task_rows import ReadOptions
+from ..splits.two_passes import Begin, Proved, TwoPasses, quiet, report_of
 from .cluster.cores import cores_of
-from .cluster.executors import checked, setup_error
-from .output.split_tables import SplitResult
+from .executor import RowsOf, SparkExecutor
 from .output.writing import CaptureIndex, TableWriter
 
 if TYPE_CHECKING:
@@ -58,7 +48,7 @@ class Captures(TwoPasses):
     DamagedCaptureError if a capture is damaged. FileNotFoundError if a pattern matches nothing. For streams: `listed`,
     the files, in place of `captures`; `checkpoint` and `keep_open`, what earlier batches left, and whether more will
     come. `folders`: what executors have to share with the driver. `spark` None: tasks run in this process. Relative
-    paths are those of this process. `bytes_received`: bytes of results that tasks sent so far.
+    paths are those of this process.
     """
 
     spark: SparkSession | None
@@ -71,7 +61,6 @@ class Captures(TwoPasses):
     keep_open: bool = False
     listed: Sequence[File] | None = None
     folders: SharedFolders | None = None
-    bytes_received: int = 0
 
     @cached_property
     def files(self) -> list[File]:
@@ -85,6 +74,15 @@ class Captures(TwoPasses):
         return [file.path for file in self.files]
 
     # ------------------------------------------------------------ tasks
+
+    @cached_property
+    def executor(self) -> Executor:  # type: ignore[override]
+        return InProcess() if self.spark is None else SparkExecutor(self.spark, self.folders)
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes of results that tasks sent so far."""
+        return self.executor.bytes_received if isinstance(self.executor, SparkExecutor) else 0
 
     def _choose_size(self) -> int:
         if self.split_size is not None:
@@ -101,74 +99,23 @@ class Captures(TwoPasses):
         if damaged and not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.files):
             raise UnreadableCaptureError("; ".join(damaged))
 
-    def _survey(self, found: Surveys, splits: list[int]) -> dict[int, SplitSurvey]:
-        inputs = tuple(dump(SurveyInput(i, found.places[i])) for i in splits)
-        return self._results(tasks.SurveyTask(replace(self.options, key_log=None), inputs))
-
-    def _results(self, task: tasks.SurveyTask | tasks.DecodeTask) -> dict[int, Any]:
-        """The results of a task, by split."""
-        if self.spark is None:
-            return tasks.results_here(task)
-        try:
-            rows = self._rows(task, SCHEMA).toArrow()
-            self.bytes_received += rows.nbytes
-            return results_of(rows)
-        except Exception as error:
-            raise setup_error(error) or error from None
-
-    def _rows(self, task: tasks.SurveyTask | tasks.DecodeTask, schema: Any) -> DataFrame:
-        """The rows that a task yields, with a partition for each of its inputs."""
-        assert self.spark is not None
-        function = checked(task, self.folders)
-        function.__name__ = f"kafkatap_{task.name}"  # `explain()` prints it
-        count = len(task.inputs)
-        return self.spark.range(0, count, 1, max(count, 1)).mapInArrow(function, schema)
-
     @property
-    def _capture_index(self) -> CaptureIndex:
+    def capture_index(self) -> CaptureIndex:
         """The captures in which rows can begin."""
         earlier = self.checkpoint.captures if self.checkpoint is not None else ()
         return CaptureIndex.of([*earlier, *((f.first_packet, f.packets, f.capture) for f in self.file_infos)])
 
-    # ------------------------------------------------------------ plan
+    def counted(self, writer: TableWriter | None = None, by: str = "api") -> tuple[Proved, ReadOptions]:
+        """The counts of all splits for a report, and the options that they were counted with. `writer`: write the rows
+        of all tables with it."""
+        options = replace(self.resolved, by_topic=by == "topic", by_connection=by == "connection")
+        sink = None if writer is None else writer.with_captures(self.capture_index)
+        return self.prove(options, counting=True, sink=sink), options
 
     @cached_property
-    def _planned(self) -> ProvedPlan:
+    def _planned(self) -> Proved:
         """The plan, proved by a run without rows."""
-        return self.prove()
-
-    def prove(
-        self, writer: TableWriter | None = None, counting: bool = False, by_topic: bool = False,
-        by_connection: bool = False,
-    ) -> ProvedPlan:  # fmt: skip
-        """Run the plan until all its claims hold. Splits that no correction touches run once.
-
-        `writer`: write the rows of all tables with it. `counting`, `by_topic`, `by_connection`: count for
-        reports, also by topic or connection.
-        """
-        options = replace(self.resolved, by_topic=by_topic, by_connection=by_connection)
-        captures = self._capture_index
-
-        def decode(plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
-            task = self._task(plan, splits, options, writer=writer, captures=captures, counting=counting)
-            return self._results(task)
-
-        return ProvedPlan(*self._prove(decode, lambda result: result.outcome))
-
-    def _task(self, plan: Plan, splits: Container[int], options: ReadOptions, **purpose: Any) -> tasks.DecodeTask:
-        """The task that decodes these splits."""
-        surveys = self.surveys.surveys
-        inputs = tuple(dump(mine) for mine in decode_inputs(plan, splits, self.places, self.checkpoint, surveys))
-        lines = needed_lines(options.key_log, surveys, self._open_randoms | self.late_randoms)
-        options = replace(options, key_log=None)
-        return tasks.DecodeTask(options, inputs, dump(plan.topic_names), key_lines=dump(lines), **purpose)
-
-    @property
-    def _open_randoms(self) -> set[bytes]:
-        """The client randoms of the TLS connections that the checkpoint leaves open."""
-        flows = self.checkpoint.flows.values() if self.checkpoint is not None else ()
-        known = (history for flow in flows for history in (flow.history, flow.state.history) if history is not None)
-        return {history.client_random for history in known} - {b""}
+        return self.prove(self.resolved)
 
     # ------------------------------------------------------------ tables
 
@@ -176,47 +123,41 @@ class Captures(TwoPasses):
         """One of the tables of `reports.tables` as a DataFrame, times in microseconds."""
         if name not in TABLES:
             raise ValueError(f"there is no table {name!r}; there are {', '.join(TABLES)}")
+        assert self.spark is not None
         if name in ("connections", "files", "ledger"):
-            assert self.spark is not None
             return self.spark.createDataFrame(self.small_table(name))
-        return self._rows(self.decode_task(name), spark_schema(name))
+        return SparkExecutor(self.spark, self.folders).rows(self.rows_of(name), spark_schema(name))
 
-    def decode_task(self, table: str) -> tasks.DecodeTask:
-        """The task that yields the rows of `exchanges`, `results` or `records`."""
+    def rows_of(self, table: str) -> RowsOf:
+        """The function that yields the rows of `exchanges`, `results` or `records`."""
         plan = self._planned.plan
-        return self._task(plan, {t.split for t in plan.tasks}, self.resolved, table=table)
+        inputs = self.decode_inputs(plan, {task.split for task in plan.tasks})
+        return RowsOf.of(self.decode_task(plan, self.resolved), inputs, table)
 
     def small_table(self, name: str) -> pa.Table:
         """`connections`, `files` or `ledger`, which the driver holds, times in microseconds."""
         if name == "connections":
-            return to_microseconds(self._planned.connections())
+            found = (result.connections for result in self._planned.results)
+            rows, names = merged(part for part in found if part is not None)
+            return to_microseconds(connections_table(rows, named([rows], names)))
         return to_microseconds(files_table(self.context) if name == "files" else ledger_table(self.context))
 
     def report(self, by: str = "api") -> Report:
         """The reports of `kafkatap report`. `by`: api, client, broker, connection, version or topic."""
-        proved = self.prove(counting=True, by_topic=by == "topic", by_connection=by == "connection")
-        context = self.context_of(proved)
-        return report_of(
-            proved.counts(), proved.connections(), files_table(context), ledger_table(context), by=by,
-            not_captured=context.not_captured, definitions=self.options.definitions,
-            topic_names=proved.plan.topic_names, selected=self.options.selection.text,
-            wanted=self.options.wanted, section_names=self.resolved.sections, sections=proved.sections(),
-            section_options=self.options.section_options, limits=self.options.limits, kept=self.options.kept,
-        )  # fmt: skip
+        proved, options = self.counted(by=by)
+        total = proved.total(options)
+        total.end_connections()
+        return report_of(total, proved.context(self.file_infos), options, by)
 
     @cached_property
     def context(self) -> Context:
         """Files, ledger and the other facts about the whole input that reports need."""
-        return self.context_of(self._planned)
-
-    def context_of(self, planned: ProvedPlan) -> Context:
-        """`context` of a proved plan: these captures, without those of the checkpoint."""
-        return context_of([result.outcome for result in planned.results.values()], self.file_infos)
+        return self._planned.context(self.file_infos)
 
     @property
     def notes(self) -> list[str]:
         """Sentences about these captures."""
-        return self._planned.notes
+        return notes_of(self._planned.plan)
 
     @property
     def bytes_read(self) -> int:
@@ -224,56 +165,16 @@ class Captures(TwoPasses):
         return sum(info.bytes for info in self._surveyed.files())
 
 
-@dataclass(frozen=True, slots=True)
-class ProvedPlan:
-    """A plan that holds, and the result of each split. `rounds`: how often splits were decoded until it held."""
-
-    plan: Plan
-    results: Mapping[int, SplitResult] = field(default_factory=dict)
-    rounds: int = 1
-
-    def ledgers(self, latest: int = 0) -> dict[int, Ledger]:
-        """The ledgers of captures. `latest`: the capture that gets the counts of packets of earlier batches."""
-        found: dict[int, list[Ledger]] = {}
-        for result in self.results.values():
-            for capture, ledger in result.outcome.ledgers.items():
-                found.setdefault(capture or latest, []).append(ledger)
-        return {capture: sum_ledgers(ledgers) for capture, ledgers in found.items()}
-
-    def counts(self) -> pa.Table:
-        """Rows of counts that add up to those of all splits (`reports.counting.count_rows`)."""
-        schema = arrow_schema(COLUMNS)
-        counts = (result.counts for result in self.results.values())
-        return gather_rows(unpacked(rows, schema) for rows in counts if rows is not None)
-
-    def sections(self) -> list[SplitSections]:
-        """The counts of sections over facts, of each split in order."""
-        ordered = (self.results[task.split].sections for task in self.plan.tasks)
-        return [found for found in ordered if found is not None]
-
-    def shared_connections(self) -> pa.Table:
-        """The connections that several splits share, each as one row."""
-        ordered = [
-            self.results[task.split] for task in self.plan.tasks
-        ]  # of rows of the same time, the last one counts
-        shared = [result.shared for result in ordered if result.shared is not None]
-        return merged_rows(shared or [arrow_schema(TABLES["connections"]).empty_table()])
-
-    def connections(self) -> pa.Table:
-        """The rows of all connections."""
-        whole = [r.connections for r in self.results.values() if r.connections is not None]
-        names = arrow_schema(TABLES["connections"]).names
-        return pa.concat_tables([rows.select(names) for rows in (self.shared_connections(), *whole)])
-
-    @property
-    def notes(self) -> list[str]:
-        """Sentences about the captures."""
-        count = len(self.plan.both_ends)
-        if not count:
-            return []
-        if count == 1:
-            return ["1 connection was captured at both ends."]
-        return [f"{count:,} connections were captured at both ends."]
+def notes_of(plan: Plan) -> list[str]:
+    """Sentences about the captures of a plan."""
+    count = len(plan.both_ends)
+    if not count:
+        return []
+    return [
+        "1 connection was captured at both ends."
+        if count == 1
+        else f"{count:,} connections were captured at both ends."
+    ]
 
 
 def spark_schema(name: str) -> Any:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from kafkatap.reports.tables import TABLES
 
 from ..captures.storage import absolute
-from ..splits.summing import report_of
 from ..splits.task_rows import ReadOptions
-from .captures import Captures, DamagedCaptureError
+from ..splits.two_passes import report_of
+from .captures import Captures, DamagedCaptureError, notes_of
 from .cluster.job_stages import Stages
 from .cluster.shared_folders import shared_folders
 from .job_result import DamagedInput, JobResult, Watch, has_kafka, ignore
@@ -59,23 +59,15 @@ def run_job(
 
 
 def _published(read: Captures, publication: Publication, by: str, watch: Watch) -> JobResult:
-    options = read.options
-    proved = read.prove(
-        publication.writer, counting=True, by_topic=by == "topic", by_connection=by == "connection"
-    )  # fmt: skip
-    context = read.context_of(proved)
-    written = [file for result in proved.results.values() for file in result.written]
-    shared = proved.shared_connections()
-    if shared.num_rows:
-        written += publication.write("connections", shared)
-    files, ledger = files_rows(context.files), ledger_rows(proved.ledgers())
-    written += [*publication.write("files", files), *publication.write("ledger", ledger)]
-    report = report_of(
-        proved.counts(), proved.connections(), files, ledger, by=by, not_captured=context.not_captured,
-        definitions=options.definitions, topic_names=proved.plan.topic_names, selected=options.selection.text,
-        wanted=options.wanted, section_names=read.resolved.sections, sections=proved.sections(),
-        section_options=options.section_options, limits=options.limits, kept=options.kept,
-    )  # fmt: skip
+    proved, options = read.counted(publication.writer, by)
+    context, total = proved.context(read.file_infos), proved.total(options)
+    written = [
+        *proved.written,
+        *publication.write_connections(total.end_connections(), total.names, read.capture_index),
+    ]
+    written += publication.write("files", files_rows(context.files))
+    written += publication.write("ledger", ledger_rows(proved.ledgers()))
+    report = report_of(total, context, options, by)
     names = [name for name in TABLES if name != "records" or options.records]
     published = publication.publish(
         written, names, replaced_captures(context.files),
@@ -87,6 +79,6 @@ def _published(read: Captures, publication: Publication, by: str, watch: Watch) 
     except OSError as error:
         damage.append(f"the tables are complete, but not the report beside them: {error}")
     return JobResult(
-        published.rows, 2 * read.bytes_read, 0, published.files, damage, report, proved.notes,
+        published.rows, 2 * read.bytes_read, 0, published.files, damage, report, notes_of(proved.plan),
         has_kafka(context.ledger), read.bytes_received, proved.rounds,
     )  # fmt: skip

@@ -36,7 +36,7 @@ from ..selection import Selection
 from ..splits.secrets import read_key_logs
 from ..splits.task_rows import ReadOptions
 from .captures import Captures, spark_schema
-from .tasks import DecodeTask
+from .executor import RowsOf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,15 +89,15 @@ def table_of(options: Any) -> str:
 class _Part(InputPartition):
     """One split to decode, or the rows of a table that the planning process has."""
 
-    def __init__(self, task: DecodeTask | None = None, rows: pa.Table | None = None) -> None:
+    def __init__(self, split: RowsOf | None = None, rows: pa.Table | None = None) -> None:
         super().__init__(None)
-        self._task, self._rows = task, rows
+        self._split, self._rows = split, rows
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         if self._rows is not None:
             return iter(self._rows.to_batches())
-        assert self._task is not None
-        return self._task(iter([pa.record_batch({"id": pa.array([0])})]))
+        assert self._split is not None
+        return self._split.rows(0)
 
 
 class CapturesReader(DataSourceReader):
@@ -131,8 +131,8 @@ class CapturesReader(DataSourceReader):
         captures = Captures(None, self._patterns, self._split_size, reading)
         if self._table not in DECODED:
             return [_Part(rows=captures.small_table(self._table))]
-        task = captures.decode_task(self._table)
-        return [_Part(replace(task, inputs=(mine,))) for mine in task.inputs]
+        splits = captures.rows_of(self._table)
+        return [_Part(replace(splits, inputs=(mine,))) for mine in splits.inputs]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Part)

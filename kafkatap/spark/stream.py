@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from kafkatap.reports.batch import Context, FileInfo
-from kafkatap.reports.connection_columns import CONNECTIONS
-from kafkatap.reports.tables import TABLES, arrow_schema, ledger_table
+from kafkatap.reports.batch import FileInfo
+from kafkatap.reports.tables import TABLES
 
 from ..captures.storage import absolute, exists
 from ..splits.checkpoint import Checkpoint
 from ..splits.decode import sum_ledgers
-from ..splits.summing import report_of, sum_rows
+from ..splits.split_counts import TotalCounts
 from ..splits.task_rows import ReadOptions
+from ..splits.two_passes import context_of, report_of
 from .arrival_log import Arrival, ArrivalLog
 from .arrivals import BATCH_SIZE, ArrivedCaptures
 from .cluster.job_stages import figures_of
@@ -37,11 +37,11 @@ from .job_result import JobResult, has_kafka
 from .output.delta import read_table
 from .output.publication import open_publication
 from .output.report_files import write_report
+from .output.run_tables import file_infos
 from .stream_batch import BatchOptions, read_batch
 from .stream_state import Commit, StateFolder, StreamState, batch_number, finished_number
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -236,20 +236,18 @@ def _publish(state: StreamState, tables: Sequence[str], options: StreamOptions) 
 
 def _report(checkpoint: Checkpoint, options: StreamOptions, by: str) -> Report:
     """The report on all captures of a stream, from the sums in its state and the table `files`."""
-    sums, reading = checkpoint.sums, options.reading
-    return report_of(
-        sum_rows([]) if sums.counts is None else sums.counts, arrow_schema(CONNECTIONS).empty_table(),
-        _files(options), ledger_table(Context(ledger=sums.ledger)), by=by, not_captured=sums.not_captured,
-        definitions=reading.definitions, topic_names=checkpoint.topic_names, selected=reading.selection.text,
-        counted=sums.connections, wanted=reading.wanted, section_options=reading.section_options,
-        section_names=reading.sections, sections=() if sums.sections is None else (sums.sections,),
-        limits=reading.limits, kept=reading.kept,
-    )  # fmt: skip
+    sums, reading = checkpoint.sums, replace(options.reading, by_topic=True)
+    total = TotalCounts(reading)
+    if sums.counts is not None:
+        total.add(sums.counts)
+    total.name_topics((checkpoint.topic_names,))
+    context = context_of(sums.ledger, _files(options), sums.first, sums.last, sums.not_captured)
+    return report_of(total, context, reading, by)
 
 
-def _files(options: StreamOptions) -> pa.Table:
-    """The rows of the table `files` of the captures that the stream read."""
+def _files(options: StreamOptions) -> list[FileInfo]:
+    """The captures that the stream read, of the table `files`."""
     log = ArrivalLog(absolute(options.checkpoint))
     log.load()
     files = read_table(options.out, "files")
-    return files.filter(pc.is_in(files["capture"], pc.cast(log.captures(), "int64")))
+    return file_infos(files.filter(pc.is_in(files["capture"], pc.cast(log.captures(), "int64"))))

@@ -6,29 +6,21 @@ those of the checkpoint nor left open.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from kafkatap.reports.batch import Context, FileInfo
-from kafkatap.reports.counting.connection_rows import sum_connection_rows
-from kafkatap.reports.counting.count_rows import NameTable
+from kafkatap.reports.batch import FileInfo
 
 from ..captures.capture_points import SLACK_NS
 from ..captures.storage import File
-from ..splits.checkpoint import Checkpoint, Ledger, OpenFlow, Span, Sums, added_spans, late_since, still_needed
+from ..splits.checkpoint import Checkpoint, Ledger, Span, Sums, added_spans, late_since, still_needed
 from ..splits.decode import sum_ledgers
-from ..splits.merged_connections import merged_rows
-from ..splits.split_sections import NamedConnections, SplitSections, sum_sections
-from ..splits.summing import counts_of_connections, sum_rows
+from ..splits.split_counts import SplitCounts, TotalCounts
 from ..splits.surveys import Surveys
 from ..splits.task_rows import ReadOptions
 from .arrival_log import Arrival
-from .captures import Captures, ProvedPlan
+from .captures import Captures, notes_of
 from .output.publication import Publication
 from .output.run_tables import files_rows, ledger_rows
 from .output.writing import Written
@@ -90,12 +82,13 @@ def read_batch(
         read = captures([a for a in arrivals if a.path not in late], before, keep_open)
     batch = _decoded(read, publication)
     if late:
+        sums = batch.checkpoint.sums
         alone = replace(
-            batch.checkpoint, flows={}, spans={}, captures=(), connections=None,
-            sums=_without_open(batch.checkpoint.sums),
+            batch.checkpoint, flows={}, spans={}, captures=(), sums=Sums(first=sums.first, last=sums.last)
         )  # fmt: skip
         too_late = captures([a for a in arrivals if a.path in late], alone, False)
-        batch = _with_late(batch, _decoded(too_late, replace(publication, run=f"{publication.run}-late")))
+        decoded = _decoded(too_late, replace(publication, run=f"{publication.run}-late"))
+        batch = _with_late(batch, decoded, read)
     identities = {a.path: a.capture for a in arrivals}  # also of captures that are gone
     files = [info._replace(capture=identities[info.path]) for info in batch.files]
     files += [FileInfo(a.path, "", 1, 0, 0, damage=GROWN, capture=a.capture) for a in grown]
@@ -118,46 +111,28 @@ def late_captures(surveys: Surveys, before: Checkpoint) -> set[str]:
 def _decoded(read: Captures, publication: Publication) -> ReadBatch:
     before = read.checkpoint
     assert before is not None
-    proved = read.prove(publication.writer, counting=True, by_topic=True)
-    results, plan = list(proved.results.values()), proved.plan
+    proved, options = read.counted(publication.writer, "topic")
+    plan = proved.plan
     flows = dict(before.flows) if read.keep_open else {}
     for key in plan.tasks[0].primed if plan.resumed is not None else []:
         flows.pop(key, None)
-    for result in results:
+    for result in proved.results:
         flows.update(result.open_flows)
-    still_open, ended = _parted(proved, before, {flow.state.history.facts.key for flow in flows.values()})
-    written = [file for result in results for file in result.written]
-    written += publication.write("connections", ended) if ended.num_rows else []
-    context = read.context_of(proved)
-    complete = [r.connections for r in results if r.connections is not None]
+    total = proved.total(options, before=before.sums.counts)
+    ended = total.end_connections({flow.state.history.facts.key for flow in flows.values()})
+    written = [*proved.written, *publication.write_connections(ended, total.names, read.capture_index)]
+    context = proved.context(read.file_infos)
     unnamed = before.unnamed - before.topic_names.keys()  # the others have their names since the last batch
     known = [*before.captures, *((f.first_packet, f.packets, f.capture) for f in context.files)]
+    sums = Sums(context.ledger, context.first, context.last, context.not_captured)
     after = Checkpoint(
         plan.packets, plan.listeners, dict(plan.topic_names), flows,
         {key: added_spans([*before.spans.get(key, ()), *_spans(read.surveys, key)]) for key in flows},
-        still_needed(known, flows.values()), still_open, unnamed.union(*(result.unnamed for result in results)),
-        replace(
-            _added(before.sums, context, proved.counts(), [ended, *complete]),
-            sections=_added_sections(before.sums.sections, proved, read.options, flows.values()),
-        ),
+        still_needed(known, flows.values()), unnamed.union(*(result.unnamed for result in proved.results)),
+        _added(before.sums, sums, total.as_split()),
     )  # fmt: skip
     ledgers = proved.ledgers(known[-1][2] if known else 0)
-    return ReadBatch(after, written, list(context.files), ledgers, proved.notes, 2 * read.bytes_read)
-
-
-def _without_open(sums: Sums) -> Sums:
-    """Sums without the connections that are open."""
-    if sums.sections is None:
-        return sums
-    return replace(sums, sections=sums.sections._replace(shared=None))
-
-
-def _parted(proved: ProvedPlan, before: Checkpoint, keys: set[int]) -> tuple[pa.Table, pa.Table]:
-    """The rows of connections that several splits or batches share: those that are open, and those that ended."""
-    earlier = [before.connections] if before.connections is not None else []
-    rows = merged_rows([*earlier, proved.shared_connections()])
-    is_open = pc.is_in(rows["connection"], pa.array(keys, pa.int64()))
-    return rows.filter(is_open), rows.filter(pc.invert(is_open))
+    return ReadBatch(after, written, list(context.files), ledgers, notes_of(plan), 2 * read.bytes_read)
 
 
 def _spans(surveys: Surveys, key: bytes) -> list[Span]:
@@ -173,41 +148,27 @@ def _spans(surveys: Surveys, key: bytes) -> list[Span]:
     return [(first, last) for first, last in found if first <= last]
 
 
-def _added(sums: Sums, context: Context, counts: pa.Table, connections: Sequence[pa.Table]) -> Sums:
-    """The sums of a stream with those of one batch, whose ended connections are `connections`."""
-    counted = [counts_of_connections(rows) for rows in connections]
+def _added(before: Sums, sums: Sums, counts: SplitCounts | None) -> Sums:
+    """The sums of a stream and of one batch more. `counts`: of both."""
     return Sums(
-        sum_ledgers([sums.ledger, context.ledger]),
-        min((t for t in (sums.first, context.first) if t is not None), default=None),
-        max((t for t in (sums.last, context.last) if t is not None), default=None),
-        sums.not_captured + context.not_captured,
-        sum_rows([counts] if sums.counts is None else [sums.counts, counts]),
-        sum_connection_rows(counted if sums.connections is None else [sums.connections, *counted]),
+        sum_ledgers([before.ledger, sums.ledger]),
+        min((t for t in (before.first, sums.first) if t is not None), default=None),
+        max((t for t in (before.last, sums.last) if t is not None), default=None),
+        before.not_captured + sums.not_captured,
+        counts,
     )
 
 
-def _added_sections(
-    before: SplitSections | None, proved: ProvedPlan, options: ReadOptions, flows: Iterable[OpenFlow]
-) -> SplitSections | None:
-    """The counts of sections of a stream with those of one batch. `flows`: those that stay open."""
-    if not options.sections:
-        return None
-    names = NameTable()
-    parts = [*([] if before is None else [before]), *proved.sections()]
-    total, rows = sum_sections(options.sections, parts, names, options.limits)
-    is_open = np.isin(rows["connection"], np.array([f.state.history.facts.key for f in flows], np.int64))
-    total.add_connections(rows[~is_open])
-    return SplitSections.of(total, names, NamedConnections.of(rows[is_open], names))
-
-
-def _with_late(batch: ReadBatch, late: ReadBatch) -> ReadBatch:
+def _with_late(batch: ReadBatch, late: ReadBatch, read: Captures) -> ReadBatch:
     """A batch with the captures that came too late, which were decoded after it."""
     kept, sums = batch.checkpoint, late.checkpoint.sums
-    if sums.sections is not None and kept.sums.sections is not None:
-        sums = replace(sums, sections=sums.sections._replace(shared=kept.sums.sections.shared))
+    total = TotalCounts(replace(read.options, by_topic=True))
+    for counts in (kept.sums.counts, sums.counts):
+        if counts is not None:
+            total.add(counts)
     after = replace(
-        late.checkpoint, flows=kept.flows, spans=kept.spans, captures=kept.captures, connections=kept.connections,
-        sums=sums,
+        late.checkpoint, flows=kept.flows, spans=kept.spans, captures=kept.captures,
+        sums=_added(kept.sums, sums, total.as_split()),
     )  # fmt: skip
     files = [info._replace(damage=LATE if info.damage is None else f"{info.damage}; {LATE}") for info in late.files]
     ledgers = {

@@ -19,9 +19,7 @@ from .flow_state import FlowState, History
 from .seams import Seam
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from .split_sections import SplitSections
+    from .split_counts import SplitCounts
 
 Array = np.ndarray[Any, Any]
 #: (first, last) times of packets, ns since the epoch.
@@ -48,25 +46,22 @@ class OpenFlow:
 class Sums:
     """Sums over the captures of a stream, for its report.
 
-    `first`, `last`: times of packets. `counts`: rows of `reports.counting.count_rows`. `connections`: rows of
-    `reports.counting.connection_rows`, of the connections that ended. `sections`: the counts of the sections over facts
-    of a report, with the connections that are open.
+    `first`, `last`: times of packets. `counts`: of all exchanges and of the connections that ended, with the rows of
+    those that are open.
     """
 
     ledger: Ledger = field(default_factory=dict)
     first: int | None = None
     last: int | None = None
     not_captured: int = 0
-    counts: pa.Table | None = None
-    connections: pa.Table | None = None
-    sections: SplitSections | None = None
+    counts: SplitCounts | None = None
 
 
 @dataclass(slots=True)
 class Checkpoint:
     """`packets`: how many were read. `spans`: when each open flow had packets, a span for each batch.
-    `captures`: (first packet, packets, identity) of earlier captures in which rows to come can begin. `connections`:
-    rows of the connections that are open. `unnamed`: ids of topics of which rows were written without a name."""
+    `captures`: (first packet, packets, identity) of earlier captures in which rows to come can begin. `unnamed`: ids of
+    topics of which rows were written without a name."""
 
     packets: int = 0
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
@@ -74,7 +69,6 @@ class Checkpoint:
     flows: dict[bytes, OpenFlow] = field(default_factory=dict)
     spans: dict[bytes, tuple[Span, ...]] = field(default_factory=dict)
     captures: tuple[tuple[int, int, int], ...] = ()
-    connections: pa.Table | None = None
     unnamed: frozenset[bytes] = frozenset()
     sums: Sums = field(default_factory=Sums)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.reports.batch import Batch, Context
+from kafkatap.reports.batch import Batch
 
 from .flow_rows import FlowStates, flow_bytes
 from .flow_state import FlowState
@@ -251,16 +251,3 @@ class SplitRun:
     def are_shared(self, connections: Array) -> Array:
         """Whether other splits share connections with these keys (int64): bool (n,)."""
         return np.isin(connections, np.array(sorted(self._split.shared), np.int64))
-
-    def split_shared(self, connections: Any) -> tuple[Any, Any]:
-        """Two tables of rows of connections: those that other splits share, and those that are complete."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        numbers = connections["connection"]
-        shared = pc.is_in(numbers, pa.array(sorted(self._split.shared), pa.int64()))
-        return connections.filter(shared), connections.filter(pc.invert(shared))
-
-    def context(self) -> Context:
-        """Names, ledger and the other facts that the rows of this split refer to."""
-        return self.engine.context()._replace(ledger=self.outcome.ledger, not_captured=self.outcome.not_captured)

@@ -1,10 +1,11 @@
 """`LocalTables`: the tables of a run whose splits are decoded by several processes, as the files of one process.
 
-    with LocalTables(folder, 4) as files, Workers(4, task) as workers:
-        rows = files.rows(progress.worker)          # in a worker, for each split: `add` batches, then `finish`
+    with LocalTables(folder, 4) as tables, Workers(4) as workers:
+        with tables.open(split, place) as files:    # in a worker, for each split
+            files.write("exchanges", rows)
         ...
-        files.take(parts, shared, names)            # in the process that started it: the splits in their order
-        files.publish(context)
+        tables.take(parts, shared, names)           # in the process that started it: the splits in their order
+        tables.publish(context)
 
 Each worker makes Arrow tables of a split's rows, a row group at a time, and keeps them in an unnamed file in the
 folder. At the end they become Parquet files, split by split. Whatever ends a run, its unnamed files go with it. Rows of
@@ -18,22 +19,28 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
 
 from kafkatap.reports import tables
-from kafkatap.reports.batch import Array, Batch, Context, Names
+from kafkatap.reports.batch import Array, Context, Names
 
-from ..engine import Engine
 from ..parquet.parquet_files import ParquetFiles
-from ..parquet.row_groups import GatheredRows
+from ..parquet.row_groups import GATHERED_BYTES
 from ..parquet.row_names import named
 from ..parquet.table_writer import TABLES
+from .executor import HERE, Place
 from .packed_rows import packed, unpacked
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_NUMBERS = count()
+#: The tables that are open in this process, by their numbers.
+_OPEN: dict[int, LocalTables] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +56,18 @@ class Part:
 class LocalTables:
     """Exchanges, results, connections, files and ledger of a run in `folder`. It has to exist before its workers.
 
-    As a context manager it removes unfinished files. OSErrors name the folder or a file.
+    As a context manager it removes unfinished files. OSErrors name the folder or a file. A process that was forked from
+    this one can unpickle it.
     """
+
+    group_bytes: ClassVar[int] = GATHERED_BYTES
 
     def __init__(self, folder: Path, workers: int) -> None:
         import pyarrow.compute
         import pyarrow.ipc  # noqa: F401  # workers inherit both
 
+        self._number = next(_NUMBERS)
+        _OPEN[self._number] = self
         self._folder = folder
         self._files = ParquetFiles(folder, TABLES)
         self._spilled: list[IO[bytes]] = []
@@ -79,14 +91,18 @@ class LocalTables:
 
     def close(self) -> None:
         """Remove unfinished files."""
+        _OPEN.pop(self._number, None)
         for file in self._spilled:
             file.close()
         self._spilled.clear()
         self._files.discard()
 
-    def rows(self, worker: int) -> SplitRows:
-        """The rows of a split that this worker decodes."""
-        return SplitRows(self, worker)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _opened, (self._number,)
+
+    def open(self, split: int, place: Place = HERE) -> _SplitFiles:
+        """As of `RowSink`."""
+        return _SplitFiles(self, place.worker)
 
     def spill(self, worker: int, name: str, table: pa.Table) -> Part:
         """Keep rows of a table."""
@@ -120,37 +136,29 @@ class LocalTables:
         return self._files.publish()
 
 
-class SplitRows:
-    """The rows of one split. `parts`: where they are."""
+class _SplitFiles:
+    """The rows of one split. `written`: where they are."""
 
-    def __init__(self, files: LocalTables, worker: int) -> None:
-        self.parts: list[Part] = []
-        self._files = files
+    def __init__(self, tables: LocalTables, worker: int) -> None:
+        self.written: list[Part] = []
+        self._tables = tables
         self._worker = worker
-        self._gathered = GatheredRows()
 
-    def add(self, batch: Batch, engine: Engine) -> None:
-        """Add exchanges and their results. The engine knows the names of all topics in them that have one."""
-        if self._gathered.add(batch):
-            self._end_group(engine)
+    def write(self, table: str, rows: pa.Table, first_packets: Array | None = None) -> None:
+        """As of `RowFiles`."""
+        if rows.num_rows:
+            self.written.append(self._tables.spill(self._worker, table, rows))
 
-    def finish(self, connections: Array, engine: Engine) -> list[Part]:
-        """Add CONNECTION_ROW of connections that no other split has, after the last batch. Return all parts."""
-        self._end_group(engine)
-        rows = connections.copy()
-        if len(rows):
-            self._spill("connections", tables.connections_table(rows, named([rows], engine)))
-        return self.parts
+    def __enter__(self) -> Self:
+        return self
 
-    def _end_group(self, engine: Engine) -> None:
-        group = self._gathered.take()
-        context = named(group.arrays, engine)
-        self._spill("exchanges", group.exchanges_table(context))
-        self._spill("results", group.results_table(context))
+    def __exit__(self, *_: object) -> None:
+        """Nothing has to be closed."""
 
-    def _spill(self, name: str, table: pa.Table) -> None:
-        if table.num_rows:
-            self.parts.append(self._files.spill(self._worker, name, table))
+
+def _opened(number: int) -> LocalTables:
+    """The tables of a number, in a process that was forked after they were made."""
+    return _OPEN[number]
 
 
 @contextmanager

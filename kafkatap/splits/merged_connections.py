@@ -1,46 +1,20 @@
 """Merge the rows of connections that several splits share. Each row counts the packets of one split.
 
-How a column is merged is declared with it (`reports/connection_columns.py`). Tables of Spark's tasks become rows for
-that, so there is one set of rules.
+How a column is merged is declared with it (`reports/connection_columns.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from kafkatap.kernels.arrays import taken
 from kafkatap.kernels.column_spec import ColumnSpec
-from kafkatap.reports.batch import Context
 from kafkatap.reports.connection_columns import COLUMNS
-from kafkatap.reports.counting.count_rows import NameTable
-from kafkatap.reports.tables import connection_rows, connections_table
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Array = np.ndarray[Any, Any]
 _MOST = np.iinfo(np.int64).max
-
-
-def merged_rows(tables: Sequence[pa.Table]) -> pa.Table:
-    """One row for each connection. All tables have the schema of the first one, which may have `capture`."""
-    import pyarrow as pa
-
-    whole = pa.concat_tables(tables).combine_chunks()
-    if not whole.num_rows:
-        return whole
-    names = NameTable()
-    rows = connection_rows(whole, names)
-    context = Context(strings=names.strings, addresses=names.addresses)
-    merged = connections_table(merged_connections(rows), context)
-    if "capture" in whole.schema.names:
-        groups = _Groups(rows)
-        first = groups.of_first(rows["first"])
-        merged = merged.append_column("capture", whole["capture"].take(pa.array(groups.order[first])))
-    return merged.select(whole.schema.names).cast(whole.schema)
 
 
 def merged_connections(rows: Array) -> Array:
@@ -100,9 +74,3 @@ class _Groups:
         """The first row of each group for which a condition holds (bool), or else the last row."""
         found = np.minimum.reduceat(np.where(holds, self._rows, len(self._rows)), self.starts)
         return np.where(found < len(self._rows), found, self._lasts)
-
-    def of_first(self, times: Array) -> Array:
-        """The last row of each group with its earliest time. `times`: of the rows in their own order."""
-        times = times[self.order]
-        earliest = np.repeat(np.minimum.reduceat(times, self.starts), self._lasts - self.starts + 1)
-        return self.latest(times == earliest)

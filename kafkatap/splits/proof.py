@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,26 +15,27 @@ from .flow_rows import STATE_ROW, FlowStates, group_flows
 from .flow_state import FlowState
 from .plan import Corrections, Plan
 
+if TYPE_CHECKING:
+    from .tasks import SplitResult
+
 #: The rounds after which `prove` gives up. Each round corrects what the round before it found.
 ROUNDS = 20
-Result = TypeVar("Result")
 
 
 def prove(
     make_plan: Callable[[Corrections], Plan],
-    decode: Callable[[Plan, set[int]], Mapping[int, Result]],
-    outcome_of: Callable[[Result], Outcome],
+    decode: Callable[[Plan, set[int]], Mapping[int, SplitResult]],
     needs_names: bool = True,
-) -> tuple[Plan, dict[int, Result]]:
+) -> tuple[Plan, dict[int, SplitResult]]:
     """Decode, correct the plan and decode the changed splits again, until all claims hold. Return the plan and the
     result of each split. `needs_names`: results need the names of all topic ids. RuntimeError after ROUNDS rounds."""
     corrections = Corrections()
     plan = make_plan(corrections)
     again = {task.split for task in plan.tasks}
-    results: dict[int, Result] = {}
+    results: dict[int, SplitResult] = {}
     for _ in range(ROUNDS):
         results.update(decode(plan, again))
-        outcomes = [outcome_of(results[task.split]) for task in plan.tasks]
+        outcomes = [results[task.split].outcome for task in plan.tasks]
         needed = compare(outcomes, plan.topic_names if needs_names else None, corrections)
         if needed is None:
             return plan, results

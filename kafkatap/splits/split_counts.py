@@ -1,156 +1,199 @@
-"""The counts of one split for a report, and their sum over all splits.
+"""The counts of one split for a report, and their sum over all splits, in every run that has splits.
 
-    found = count_split(run, reader, options, interval, watch)      # in a process of its own
-    total.add(found)                                                # in the order of the splits
+    counted = CountsOfSplit(options, engine)        # where the split is decoded
+    counted.add(batch)
+    found = counted.finish(is_shared)               # a SplitCounts, which can go to another process
+
+    total = TotalCounts(options)                    # where all splits are added up
+    total.add(found)
+    total.end_connections()
 
 Numbers of strings and addresses differ from process to process, so a split's counts come with the names in them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from kafkatap.dissector.strings import OTHER
 from kafkatap.kernels.arrays import joined
-from kafkatap.reports.batch import ADDRESS_COLUMNS, STRING_COLUMNS, Array, Batch
+from kafkatap.reports.batch import ADDRESS_COLUMNS, STRING_COLUMNS, Array, Batch, Names
 from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.counting.connection_counts import ConnectionCounts
-from kafkatap.reports.counting.count_rows import NameTable
+from kafkatap.reports.counting.count_forms import ADDRESS, TEXT, Numbers, numbers_by_kind
 from kafkatap.reports.counting.counts import ReportCounts
-from kafkatap.reports.counting.small_rows import add_up_small_rows
+from kafkatap.reports.name_table import NameTable
+from kafkatap.reports.questions.section_counts import SectionCounts
 
-from ..engine import Engine
 from ..limits import Limits
-from .decode import Outcome, SplitRun
 from .merged_connections import merged_connections
-from .split_sections import (
-    SectionsOfSplit,
-    SplitSections,
-    add_split,
-    columns_of,
-    distinct,
-    numbers_here,
-    renumber_rows,
-    total_sections,
-)
-from .task_rows import ReadOptions
 
 if TYPE_CHECKING:
-    from ..captures.pack_reader import PackReader
-    from .local_tables import Part, SplitRows
+    from ..engine import Engine
+    from .task_rows import ReadOptions
+
+Name = TypeVar("Name")
+
+
+class NamedConnections(NamedTuple):
+    """CONNECTION_ROW `rows`. `strings`, `addresses`: those in the rows, by their numbers there."""
+
+    rows: Array
+    strings: Mapping[int, bytes | None]
+    addresses: Mapping[int, str]
+
+    @classmethod
+    def of(cls, rows: Array, names: Names) -> NamedConnections:
+        """Rows with the names that they refer to."""
+        strings, addresses = (_distinct(_columns_of(rows, some)) for some in (STRING_COLUMNS, ADDRESS_COLUMNS))
+        return cls(rows, *_named(strings, addresses, names))
+
+
+def merged(parts: Iterable[NamedConnections]) -> tuple[Array, NameTable]:
+    """One CONNECTION_ROW for each connection, and the names in the rows. `parts`: in the order of splits."""
+    names = NameTable()
+    rows = [_renumbered_rows(part.rows, _numbers_here(part.strings, part.addresses, names)) for part in parts]
+    return merged_connections(joined(rows, CONNECTION_ROW)), names
 
 
 @dataclass(frozen=True, slots=True)
 class SplitCounts:
-    """`connections`: counts of those that no other split has; `shared`: CONNECTION_ROW of the others. `strings`,
-    `addresses`: those in the counts and rows, by their numbers there. `parts`: the rows of its tables, if wanted.
-    `sections`: those over facts, if wanted."""
+    """Counts of exchanges for a report, and for its sections if there are any; `connections`: of those that ended, and
+    that no other split has; `shared`: CONNECTION_ROW of the others, which are not counted. `strings`, `addresses`:
+    those in all of these, by their numbers there."""
 
-    outcome: Outcome
-    counts: ReportCounts
+    report: ReportCounts
     connections: ConnectionCounts
+    sections: SectionCounts | None
     shared: Array
-    strings: dict[int, bytes | None]
-    addresses: dict[int, str]
-    parts: Sequence[Part]
-    sections: SplitSections | None = None
+    strings: Mapping[int, bytes | None]
+    addresses: Mapping[int, str]
+
+    @classmethod
+    def of(
+        cls, report: ReportCounts, connections: ConnectionCounts, sections: SectionCounts | None, shared: Array,
+        names: Names,
+    ) -> SplitCounts:  # fmt: skip
+        """Counts with the names that they refer to."""
+        used = [counts.names_used() for counts in (report, connections, sections) if counts is not None]
+        strings, addresses = (
+            _distinct([*(each[which] for each in used), *_columns_of(shared, columns)])
+            for which, columns in enumerate((STRING_COLUMNS, ADDRESS_COLUMNS))
+        )
+        return cls(report, connections, sections, shared, *_named(strings, addresses, names))
 
 
 class CountsOfSplit:
-    """What the exchanges of a split add to a report: `counts`, and those of `sections`, within the limit of names."""
+    """What the exchanges of a split add to a report, within the limit of names. `interval`: as of `ReportCounts`."""
 
     def __init__(self, options: ReadOptions, engine: Engine, interval: int | None = None) -> None:
         self._engine = engine
-        self.counts = ReportCounts(
+        self._report = ReportCounts(
             by_topic=options.by_topic, interval=interval, by_connection=options.by_connection, fine=options.fine
         )
-        self.sections = SectionsOfSplit(options, engine)
+        self._sections = engine.section_counts(options.sections) if options.sections else None
 
     def add(self, batch: Batch) -> None:
         """Add a batch of selected exchanges."""
-        self.counts.add(batch)
-        self.counts = self._engine.bounded(self.counts)
-        self.sections.add(batch)
+        self._report.add(batch)
+        self._engine.limit(self._report)
+        if self._sections is not None:
+            self._sections.add(batch)
 
-
-def count_split(
-    run: SplitRun,
-    reader: PackReader,
-    options: ReadOptions,
-    interval: int | None,
-    watch: Callable[[], None],
-    tables: SplitRows | None = None,
-) -> SplitCounts:
-    """Decode a split and count its exchanges. `interval`: as of `ReportCounts`. `watch` is called once a batch.
-    `tables` gets the rows."""
-    engine, counted = run.engine, CountsOfSplit(options, run.engine, interval)
-    for batch in options.selection.apply(run.batches(reader), engine):
-        counted.add(batch)
-        if tables is not None:
-            tables.add(batch, engine)
-        watch()
-    counts = counted.counts
-    counts.seal()
-    rows = engine.connections
-    is_shared = run.are_shared(rows["connection"])
-    connections, shared = ConnectionCounts(), rows[is_shared]
-    connections.add(rows[~is_shared])
-    parts = [] if tables is None else tables.finish(rows[~is_shared], engine)
-    used = zip(counts.names_used(), connections.names_used(), strict=True)
-    strings, addresses = (
-        distinct([*numbers, *columns_of(shared, names)])
-        for numbers, names in zip(used, (STRING_COLUMNS, ADDRESS_COLUMNS), strict=True)
-    )
-    return SplitCounts(
-        run.outcome, counts, connections, shared,
-        {number: engine.strings[number] for number in strings},
-        {number: engine.addresses[number] for number in addresses},
-        parts, counted.sections.finish(rows[~is_shared]),
-    )  # fmt: skip
+    def finish(self, are_shared: Callable[[Array], Array]) -> SplitCounts:
+        """The counts. `are_shared`: whether other splits have connections with these keys."""
+        rows, connections = self._engine.connections, ConnectionCounts()
+        is_shared = are_shared(rows["connection"])
+        connections.add(rows[~is_shared])
+        if self._sections is not None:
+            self._sections.add_connections(rows[~is_shared])
+        return SplitCounts.of(self._report, connections, self._sections, rows[is_shared], self._engine)
 
 
 class TotalCounts:
-    """The sum of the counts of splits. `names`: the meaning of the numbers in it, and in `shared`, the CONNECTION_ROW
-    of connections that splits share: one for each connection after `connections`."""
+    """The sum of the counts of splits, which are added in their order. `names`: the meaning of the numbers in it."""
 
-    def __init__(
-        self,
-        by_topic: bool,
-        interval: int | None,
-        limits: Limits | None = None,
-        sections: tuple[str, ...] = (),
-        fine: bool = False,
-    ) -> None:
-        self._limit = (limits or Limits()).names
-        self.counts = ReportCounts(by_topic=by_topic, interval=interval, fine=fine)
+    def __init__(self, options: ReadOptions, interval: int | None = None) -> None:
+        self.report = ReportCounts(by_topic=options.by_topic, interval=interval, fine=options.fine)
+        self.connections = ConnectionCounts()
         self.names = NameTable()
-        self._connections = ConnectionCounts()
-        self.shared = np.zeros(0, CONNECTION_ROW)
-        self._shared: list[Array] = []
+        self._limit = (options.limits or Limits()).names
         #: The counts of sections over facts, if wanted.
-        self.sections = total_sections(sections, self.names, limits) if sections else None
+        self.sections = SectionCounts(options.sections, self._limit, self._other) if options.sections else None
+        self._shared: list[Array] = []
+
+    def _other(self) -> int:
+        return self.names.string(OTHER)
 
     def add(self, found: SplitCounts) -> None:
         """Add the counts of the next split."""
-        strings = numbers_here(found.strings, self.names.string)
-        addresses = numbers_here(found.addresses, self.names.address)
-        self.counts.merge(found.counts.renumber(strings, addresses))
-        self.counts = add_up_small_rows(self.counts, self._limit, lambda: self.names.string(OTHER))
-        self._connections.merge(found.connections, strings, addresses)
-        renumber_rows(found.shared, strings, addresses)
-        self._shared.append(found.shared)
+        numbers = _numbers_here(found.strings, found.addresses, self.names)
+        self.report.merge(found.report, numbers)
+        self.report.limit(self._limit, self._other)
+        self.connections.merge(found.connections, numbers)
         if self.sections is not None and found.sections is not None:
-            add_split(self.sections, found.sections, self.names)
+            self.sections.merge(found.sections, numbers)
+        self._shared.append(_renumbered_rows(found.shared, numbers))
 
-    def connections(self) -> ConnectionCounts:
-        """The counts of all connections. One that splits share counts once. Call it after the last `add`."""
-        self.shared = merged_connections(joined(self._shared, CONNECTION_ROW))
-        self._connections.add(self.shared)
+    def name_topics(self, every: Iterable[Mapping[bytes, bytes]]) -> None:
+        """Learn names of topics by their ids."""
+        for names in every:
+            for topic_id, name in names.items():
+                self.names.name_topic(topic_id, name)
+
+    def end_connections(self, still_open: Collection[int] = ()) -> Array:
+        """Count the connections that splits share, each once, after the last `add`. Return them, as CONNECTION_ROW.
+        `still_open`: keys of those that stay as they are."""
+        rows = merged_connections(joined(self._shared, CONNECTION_ROW))
+        is_open = np.isin(rows["connection"], np.array(sorted(still_open), np.int64))
+        ended, self._shared = rows[~is_open], [rows[is_open]]
+        self.connections.add(ended)
         if self.sections is not None:
-            self.sections.add_connections(self.shared)
-        self._shared = []
-        return self._connections
+            self.sections.add_connections(ended)
+        return ended
+
+    def as_split(self) -> SplitCounts:
+        """The sum as the counts of one split, with the connections that are still open."""
+        shared = joined(self._shared, CONNECTION_ROW)
+        return SplitCounts.of(self.report, self.connections, self.sections, shared, self.names)
+
+
+def _columns_of(rows: Array, names: frozenset[str]) -> list[Array]:
+    """The columns of CONNECTION_ROW rows among these."""
+    return [rows[name] for name in rows.dtype.names or () if name in names]
+
+
+def _distinct(numbers: Iterable[Array]) -> list[int]:
+    """The numbers of names in some arrays."""
+    return [number for number in np.unique(np.concatenate(list(numbers))).tolist() if number >= 0]
+
+
+def _named(
+    strings: Iterable[int], addresses: Iterable[int], names: Names
+) -> tuple[dict[int, bytes | None], dict[int, str]]:
+    return {n: names.strings[n] for n in strings}, {n: names.addresses[n] for n in addresses}
+
+
+def _renumbered_rows(rows: Array, numbers: Numbers) -> Array:
+    """Copies of CONNECTION_ROW rows with other numbers of strings and addresses."""
+    rows = rows.copy()
+    for names, kind in ((STRING_COLUMNS, TEXT), (ADDRESS_COLUMNS, ADDRESS)):
+        for column in _columns_of(rows, names):
+            column[:] = numbers[kind][column]
+    return rows
+
+
+def _numbers_here(strings: Mapping[int, bytes | None], addresses: Mapping[int, str], names: NameTable) -> Numbers:
+    """The numbers in `names` by those of a split."""
+    return numbers_by_kind(_by_number(strings, names.string), _by_number(addresses, names.address))
+
+
+def _by_number(names: Mapping[int, Name], number_of: Callable[[Name], int]) -> Array:
+    found = np.full(max(names, default=-1) + 1, -1, np.int64)
+    for old, name in names.items():
+        found[old] = number_of(name)
+    return found

@@ -1,33 +1,41 @@
-"""`TwoPasses`: captures in splits, surveyed and then decoded. Its subclasses run the tasks."""
+"""`TwoPasses`: captures in splits, surveyed and then decoded by an executor, until the plan for them is proved.
+
+A run over splits is the same in one process, in several, and on Spark: only the executor differs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.reports.batch import Context, FileInfo
+from kafkatap.reports.build import build_report
 
 from ..captures.packs import pack_splits
 from ..captures.splits import plan_splits
-from .decode import sum_ledgers
+from .decode import Ledger, Outcome, sum_ledgers
 from .located_split import LocatedSplit
 from .plan import Corrections, Plan, make_plan
 from .proof import prove
+from .secrets import needed_lines
+from .split_counts import SplitCounts, TotalCounts
 from .surveys import Surveys
+from .task_rows import DecodeInput, ReadOptions, SurveyInput, decode_inputs
+from .tasks import DecodeTask, SplitResult, SurveyTask
 
 if TYPE_CHECKING:
+    from kafkatap.reports.model import Report
+
     from ..captures.storage import File
     from .checkpoint import Checkpoint
-    from .decode import Outcome
+    from .executor import Executor
     from .survey import SplitSurvey
-    from .task_rows import ReadOptions
 
 #: Called before a pass with its name and the bytes that each task reads; returns a function to call at its end.
 Begin = Callable[[str, Sequence[int]], Callable[[], None]]
-#: The result of decoding a split.
-Result = TypeVar("Result")
 
 
 def quiet(stage: str, sizes: Sequence[int]) -> Callable[[], None]:
@@ -38,11 +46,12 @@ def quiet(stage: str, sizes: Sequence[int]) -> Callable[[], None]:
 class TwoPasses:
     """Captures in splits, surveyed when a property needs it.
 
-    An heir has `files`, `options` and `begin`; `checkpoint` and `keep_open` if the captures are a batch of a stream. It
-    has three methods: `_choose_size`, `_survey` and `_check`.
+    An heir has `files`, `options`, `begin` and `executor`; `checkpoint` and `keep_open` if the captures are a batch of
+    a stream. It has the method `_choose_size`, and may have `_check` and `_check_plan`.
     """
 
     options: ReadOptions
+    executor: Executor
     begin: Begin
     checkpoint: Checkpoint | None
     keep_open: bool
@@ -56,20 +65,31 @@ class TwoPasses:
         """Bytes of a split, 0 for whole files."""
         raise NotImplementedError
 
-    def _survey(self, found: Surveys, splits: list[int]) -> dict[int, SplitSurvey]:
-        """The surveys of some splits."""
-        raise NotImplementedError
-
     def _check(self, found: Surveys) -> None:
         """Raise an exception if the captures cannot be used."""
 
-    @cached_property
-    def _surveyed(self) -> Surveys:
+    def _check_plan(self, plan: Plan) -> None:
+        """Raise an exception if splits cannot be decoded by a plan."""
+
+    def _survey_task(self) -> SurveyTask:
+        return SurveyTask(replace(self.options, key_log=None))
+
+    def _cut(self) -> Surveys:
+        """The splits, not surveyed yet."""
         size = self._choose_size()
         packs = pack_splits(plan_splits(self.files, size), size)
-        found = Surveys([LocatedSplit(pack) for pack in packs], size)
+        return Surveys([LocatedSplit(pack) for pack in packs], size)
+
+    @cached_property
+    def _surveyed(self) -> Surveys:
+        found = self._cut()
         done = self.begin("survey", [place.length for place in found.places])
-        found.run(lambda splits: self._survey(found, splits))
+
+        def survey(splits: list[int]) -> dict[int, SplitSurvey]:
+            inputs = [SurveyInput(i, found.places[i]) for i in splits]
+            return dict(zip(splits, self.executor.run(self._survey_task(), inputs), strict=True))
+
+        found.run(survey)
         done()
         self._check(found)
         return found
@@ -108,49 +128,111 @@ class TwoPasses:
         """Client randoms that no survey saw, and of which the key log has secrets."""
         return set()
 
-    def _lacking_secrets(self, outcomes: Mapping[int, Outcome]) -> set[int]:
+    def _lacking_secrets(self, results: Mapping[int, SplitResult]) -> set[int]:
         """The splits that looked for secrets which the key log has, but which were not among its lines for them."""
         key_log = self.options.key_log
         if key_log is None:
             return set()
         seen = {random for survey in self._surveyed.surveys for random in survey.client_randoms} | self.late_randoms
         found = {}
-        for split, outcome in outcomes.items():
-            new = {random for random in outcome.without_key - seen if key_log.secrets(random) is not None}
+        for split, result in results.items():
+            unknown = result.outcome.without_key - seen
+            new = {random for random in unknown if key_log.secrets(random) is not None}
             if new:
                 found[split] = new
         self.late_randoms.update(*found.values())
         return set(found)
 
-    def _prove(
-        self,
-        decode: Callable[[Plan, set[int]], Mapping[int, Result]],
-        outcome_of: Callable[[Result], Outcome],
-        needs_names: bool = True,
-    ) -> tuple[Plan, dict[int, Result], int]:
+    @property
+    def _open_randoms(self) -> set[bytes]:
+        """The client randoms of the TLS connections that the checkpoint leaves open."""
+        flows = self.checkpoint.flows.values() if self.checkpoint is not None else ()
+        known = (history for flow in flows for history in (flow.history, flow.state.history) if history is not None)
+        return {history.client_random for history in known} - {b""}
+
+    def _plan(self, corrections: Corrections) -> Plan:
+        surveys = self._surveyed
+        return make_plan(surveys.surveys, surveys.file_numbers, corrections, self.checkpoint, self.keep_open)
+
+    def decode_task(self, plan: Plan, options: ReadOptions, **purpose: Any) -> DecodeTask:
+        """The task that decodes splits of a plan. `options`: `resolved`; `purpose`: other fields of the task."""
+        lines = needed_lines(options.key_log, self.surveys.surveys, self._open_randoms | self.late_randoms)
+        return DecodeTask(replace(options, key_log=None), plan.topic_names, lines, **purpose)
+
+    def decode_inputs(self, plan: Plan, splits: Container[int]) -> list[DecodeInput]:
+        """The inputs of that task."""
+        return list(decode_inputs(plan, splits, self.places, self.checkpoint, self.surveys.surveys))
+
+    def prove(self, options: ReadOptions, needs_names: bool = True, **purpose: Any) -> Proved:
         """Decode until all claims of the plan hold. Splits that no correction touches are decoded once.
-        `needs_names`: as of `prove`.
 
-        Return the plan, the result of each split, and how often splits were decoded.
+        `options`: `resolved`. `needs_names`: as of `proof.prove`. `purpose`: fields of the `DecodeTask`.
         """
-        surveys, rounds = self._surveyed, 0
+        surveys, rounds = self.surveys.surveys, 0
 
-        def counted(plan: Plan, splits: set[int]) -> Mapping[int, Result]:
+        def once(plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
+            inputs = self.decode_inputs(plan, splits)
+            found = self.executor.run(self.decode_task(plan, options, **purpose), inputs)
+            return {mine.task.split: result for mine, result in zip(inputs, found, strict=True)}
+
+        def decode(plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
             nonlocal rounds
             rounds += 1
-            found = dict(decode(plan, splits))
-            while lacking := self._lacking_secrets({split: outcome_of(each) for split, each in found.items()}):
-                found.update(decode(plan, lacking))
+            self._check_plan(plan)
+            found = once(plan, splits)
+            while lacking := self._lacking_secrets(found):
+                found |= once(plan, lacking)
             return found
 
-        def plan(corrections: Corrections) -> Plan:
-            return make_plan(surveys.surveys, surveys.file_numbers, corrections, self.checkpoint, self.keep_open)
-
-        sizes = [place.length for place, s in zip(self.places, surveys.surveys, strict=True) if s.packets]
+        sizes = [place.length for place, s in zip(self.places, surveys, strict=True) if s.packets]
         finished = self.begin("decode", [*sizes, 0] if self.checkpoint is not None else sizes)
-        made, results = prove(plan, counted, outcome_of, needs_names)
+        made, results = prove(self._plan, decode, needs_names)
         finished()
-        return made, results, rounds
+        return Proved(made, [results[task.split] for task in made.tasks], rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """A plan that holds, and the result of each split in the order of the plan. `rounds`: how often splits were
+    decoded until it held."""
+
+    plan: Plan
+    results: Sequence[SplitResult] = ()
+    rounds: int = 1
+
+    @property
+    def written(self) -> list[Any]:
+        """What a sink made of all rows."""
+        return [written for result in self.results for written in result.written]
+
+    def ledgers(self, latest: int = 0) -> dict[int, Ledger]:
+        """The ledgers of captures. `latest`: the capture that gets the counts of packets of earlier batches."""
+        found: dict[int, list[Ledger]] = {}
+        for result in self.results:
+            for capture, ledger in result.outcome.ledgers.items():
+                found.setdefault(capture or latest, []).append(ledger)
+        return {capture: sum_ledgers(ledgers) for capture, ledgers in found.items()}
+
+    def total(
+        self, options: ReadOptions, interval: int | None = None, before: SplitCounts | None = None
+    ) -> TotalCounts:
+        """The sum of all counts. The connections that splits share have not ended. `before`: of earlier splits."""
+        total = TotalCounts(options, interval)
+        for counts in (before, *(result.counts for result in self.results)):
+            if counts is not None:
+                total.add(counts)
+        total.name_topics((self.plan.topic_names, *(result.outcome.names for result in self.results)))
+        return total
+
+    def context(self, files: Sequence[FileInfo]) -> Context:
+        """Ledger, files and times of the splits. `files`: those of the run, in which duplicates are not counted."""
+        outcomes = [result.outcome for result in self.results]
+        return context_of(
+            sum_ledgers(outcome.ledger for outcome in outcomes), with_duplicates(files, outcomes),
+            min((o.first for o in outcomes if o.first is not None), default=None),
+            max((o.last for o in outcomes if o.last is not None), default=None),
+            sum(outcome.not_captured for outcome in outcomes),
+        )  # fmt: skip
 
 
 def with_duplicates(files: Sequence[FileInfo], outcomes: Sequence[Outcome]) -> list[FileInfo]:
@@ -162,17 +244,39 @@ def with_duplicates(files: Sequence[FileInfo], outcomes: Sequence[Outcome]) -> l
     return [info._replace(duplicates=found.get(info.capture, 0)) for info in files]
 
 
-def context_of(outcomes: Sequence[Outcome], files: Sequence[FileInfo]) -> Context:
-    """Files, ledger and the sums over splits: what reports need beside names, connections and counts."""
-    ledger = sum_ledgers(outcome.ledger for outcome in outcomes)
+def context_of(
+    ledger: Mapping[str, Mapping[str, int]],
+    files: Sequence[FileInfo],
+    first: int | None,
+    last: int | None,
+    not_captured: int,
+) -> Context:
+    """What reports need beside names, connections and counts. `first`, `last`: times of packets."""
     payload = ledger.get("payload bytes", {})
     total = payload.get("total", 0) - payload.get("duplicate", 0)
     return Context(
         files=files,
         ledger=ledger,
-        first=min((o.first for o in outcomes if o.first is not None), default=None),
-        last=max((o.last for o in outcomes if o.last is not None), default=None),
+        first=first,
+        last=last,
         packets=ledger.get("packets", {}).get("total", 0),
         encrypted_share=payload.get("encrypted", 0) / total if total else 0.0,
-        not_captured=sum(outcome.not_captured for outcome in outcomes),
+        not_captured=not_captured,
     )
+
+
+def report_of(total: TotalCounts, context: Context, options: ReadOptions, by: str = "api") -> Report:
+    """The report of all counts. `context`: as of `context_of`; `by`: as of `build_report`."""
+    return build_report(
+        total.report, report_context(total, context, options), by=by, selected=options.selection.text,
+        sections=options.wanted, over_facts=total.sections, options=options.section_options,
+    )  # fmt: skip
+
+
+def report_context(total: TotalCounts, context: Context, options: ReadOptions) -> Context:
+    """A context with the names and connections of all counts."""
+    names = total.names
+    return context._replace(
+        strings=names.strings, addresses=names.addresses, topic_names=names.topic_names, counted=total.connections,
+        known_versions=load_programs("summary", options.definitions).known_versions, options=options.kept,
+    )  # fmt: skip

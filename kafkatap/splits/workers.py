@@ -1,8 +1,7 @@
-"""`Workers`: processes of this machine that run tasks. They are forked, so they have all that this process has loaded.
+"""`Workers`: an `Executor` of forked processes, which have all that this process has loaded.
 
-    with Workers(4, function) as workers:
-        for number, result in workers.run(inputs, watch):
-            ...
+    with Workers(4) as workers:
+        results = workers.run(task, inputs)
 
 No worker outlives this process, and none reacts to Ctrl-C: this process ends them.
 """
@@ -16,13 +15,16 @@ import signal
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection, Pipe, wait
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+
+from .executor import Place, Task
 
 Array = np.ndarray[Any, Any]
 
@@ -39,28 +41,16 @@ class Interrupted(Exception):  # not an error: `watch` ended the work
     """The caller ended the work before it was done."""
 
 
-class Progress:
-    """How far a worker is, in memory that it shares with the process that started it. `worker`: its number, from 0."""
-
-    def __init__(self, units: Array, worker: int) -> None:
-        self.worker = worker
-        self._units = units
-
-    def add(self, units: int) -> None:
-        """Note that so many more units of work are done."""
-        self._units[0] += units
-
-
-#: Runs in a worker: takes an input and the worker's progress, and returns a result.
-Task = Callable[[Any, Progress], Any]
-
-
 class Workers:
-    """`count` processes that run `task`. They start with the `with` statement and end with it."""
+    """`count` processes. They start with the `with` statement and end with it.
 
-    def __init__(self, count: int, task: Task) -> None:
+    `watch` is called every now and then with the bytes that are done, by all tasks so far; True ends the work
+    (`Interrupted`).
+    """
+
+    def __init__(self, count: int, watch: Callable[[int], bool] = lambda done: False) -> None:
         self._count = count
-        self._task = task
+        self._watch = watch
         self._units = np.frombuffer(mmap.mmap(-1, max(count, 1) * 8), np.int64)
         self._processes: dict[Connection, int] = {}
 
@@ -78,12 +68,9 @@ class Workers:
     ) -> None:
         self._end()
 
-    def run(self, inputs: Sequence[Any], watch: Callable[[int], bool]) -> Iterator[tuple[int, Any]]:
-        """Run the task on each input. Yield the number of each and its result, as they come.
-
-        `watch` is called every now and then with the units of work that are done; True ends the work (`Interrupted`).
-        WorkerEnded if a worker ends. An exception in a task is raised here.
-        """
+    def run(self, task: Task, inputs: Sequence[Any]) -> list[Any]:
+        """The result of a task for each input. WorkerEnded if a worker ends. An exception in a task is raised here."""
+        results: list[Any] = [None] * len(inputs)
         waiting = list(enumerate(inputs))[::-1]
         busy: dict[Connection, int] = {}
         looked = time.monotonic()
@@ -92,19 +79,19 @@ class Workers:
             while waiting and idle:
                 number, mine = waiting.pop()
                 connection = idle.pop()
-                self._send(connection, mine)
+                self._send(connection, (task, mine))
                 busy[connection] = number
             ready = wait(list(busy), _LOOK)
             if time.monotonic() - looked >= _LOOK or not (waiting or len(busy) > len(ready)):
                 looked = time.monotonic()
-                if watch(int(self._units.sum())):
+                if self._watch(int(self._units.sum())):
                     raise Interrupted
             for connection in list(busy):
                 if connection not in ready:
                     continue
-                result = self._received(connection)
+                results[busy.pop(connection)] = self._received(connection)
                 idle.append(connection)
-                yield busy.pop(connection), result
+        return results
 
     def _start(self, number: int) -> None:
         mine, other = Pipe()
@@ -121,7 +108,7 @@ class Workers:
             for connection in (mine, *self._processes):
                 connection.close()
             _live_with(parent)
-            _serve(other, self._task, Progress(self._units[number : number + 1], number))
+            _serve(other, Place(number, partial(_add, self._units[number : number + 1])))
         finally:
             os._exit(0)
 
@@ -169,15 +156,20 @@ def _live_with(parent: int) -> None:
     gc.freeze()
 
 
-def _serve(connection: Connection, task: Task, progress: Progress) -> None:
+def _add(units: Array, done: int) -> None:
+    """Note progress in memory that processes share."""
+    units[0] += done
+
+
+def _serve(connection: Connection, place: Place) -> None:
     """Run tasks until the other end closes the connection."""
     while True:
         try:
-            mine = connection.recv()
+            task, mine = connection.recv()
         except (EOFError, OSError):
             return
         try:
-            answer = (True, task(mine, progress))
+            answer = (True, task(mine, place))
         except Exception as error:  # `run` raises it in the process that started this one
             error.add_note(traceback.format_exc())
             answer = (False, error)

@@ -11,10 +11,10 @@ import numpy as np
 from .. import units
 from ..batch import Array, Context, endpoint
 from ..connection_words import H_REFUSED, H_UNANSWERED
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import EMPTY, MAX, MIN, SUM
 from ..finding_words import and_more, listed
 from ..findings import ERROR, Finding, Party
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally

@@ -10,10 +10,10 @@ from kafkatap.kernels.arrays import taken
 
 from ..batch import Array
 from ..connection_words import H_COMPLETE, P_KAFKA
+from ..counting.count_forms import NUMBER, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..finding_words import listed
 from ..findings import ERROR, Finding
-from ..questions.count_forms import NUMBER, CountForm
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words

@@ -11,10 +11,10 @@ import numpy as np
 from .. import units
 from ..batch import Array
 from ..connection_words import D_NOT_TLS, H_COMPLETE, H_NOT_CAPTURED, P_FOREIGN, P_KAFKA, P_TLS
+from ..counting.count_forms import ADDRESS, CONNECTION_ROWS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..finding_words import listed
 from ..findings import ERROR, Finding, Party
-from ..questions.count_forms import ADDRESS, CONNECTION_ROWS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words

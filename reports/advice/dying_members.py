@@ -15,11 +15,11 @@ from kafkatap.kernels.arrays import dict_rows, is_among
 
 from .. import units
 from ..batch import Array
+from ..counting.count_forms import NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import LATEST, MAX, SUM
 from ..finding_words import and_more
 from ..findings import WARNING, Finding, Party
 from ..groups.group_requests import Partition, assigned_partitions, read_assignment
-from ..questions.count_forms import NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally

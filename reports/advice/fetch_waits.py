@@ -8,9 +8,9 @@ from kafkatap.dissector.dtypes import ANSWERED
 
 from .. import units
 from ..batch import Array
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..findings import WARNING, Finding
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally

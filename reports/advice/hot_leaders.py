@@ -8,9 +8,9 @@ import numpy as np
 
 from .. import units
 from ..batch import endpoint
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import LATEST, MAX, MIN, SUM
 from ..findings import WARNING, Finding, Party
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import LATEST, MAX, SUM
 from ..groups.group_events import appends_of, high_watermarks_of, positions_of
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
 from ..questions.section_counts import Tally
 

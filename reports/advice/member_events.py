@@ -9,8 +9,8 @@ from kafkatap.dissector.dtypes import ANSWERED
 from kafkatap.kernels.arrays import distinct_values, is_among
 
 from ..batch import Array, rows_of
+from ..counting.count_forms import OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, SUM
-from ..questions.count_forms import OTHER, TEXT, CountForm
 from ..questions.event_rows import EventKind, EventView, events_of, events_of_facts
 from ..questions.gathered import FactRows, Gathered
 from ..questions.section import SectionInput

@@ -8,10 +8,10 @@ from kafkatap.dissector.dtypes import ANSWERED, EXCHANGE
 from kafkatap.kernels import kernel
 
 from .. import units
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM, CountArrays, claim_row, has_room
 from ..counting.rollup import api_label
 from ..findings import WARNING, Finding
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.section import BatchCount, SectionInput
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature

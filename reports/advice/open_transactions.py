@@ -12,10 +12,10 @@ from kafkatap.dissector.dtypes import ANSWERED
 
 from .. import units
 from ..batch import Array
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..finding_words import and_more
 from ..findings import WARNING, Finding, Party
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.event_rows import EventKind, EventView, events_of
 from ..questions.gathered import Gathered
 from ..questions.section import SectionInput

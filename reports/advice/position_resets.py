@@ -14,11 +14,11 @@ from kafkatap.dissector.dtypes import NO_TIME
 
 from .. import units
 from ..batch import Array, rows_of
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import LATEST, MAX
 from ..finding_words import and_more
 from ..findings import ERROR, Finding, Party
 from ..parties import has_own_name
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import FactRows, Gathered
 from ..questions.matching import matched
 from ..questions.section import SectionInput

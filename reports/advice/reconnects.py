@@ -15,10 +15,10 @@ from ..batch import Array
 from ..batch import rows_of as rows_at
 from ..connection_words import H_NOT_CAPTURED, H_REFUSED, H_UNANSWERED, P_KAFKA
 from ..counting import tally
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..counting.rollup import group_columns, value_columns
 from ..findings import NOTE, SEVERITIES, WARNING, Finding, Party
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
 from ..questions.notable import API_VERSIONS, AUTHENTICATE
 from ..questions.section import SectionInput

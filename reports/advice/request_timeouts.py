@@ -14,10 +14,10 @@ from kafkatap.kernels.arrays import is_among
 from .. import units
 from ..batch import Array
 from ..connection_words import P_KAFKA
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import LATEST, MAX, SUM
 from ..counting.rollup import api_label
 from ..findings import WARNING, Finding
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
 from ..questions.notable import LONG_NS
 from ..questions.section import SectionInput

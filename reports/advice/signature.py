@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkatap.kernels.arrays import is_among
 
 from ..batch import Array
+from ..counting.count_forms import CountForm
 from ..findings import Finding
-from ..questions.count_forms import CountForm
 from ..questions.gathered import Gathered
 from ..questions.section import BatchCount, SectionInput, reads_nothing
 

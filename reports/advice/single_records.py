@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from .. import units
+from ..counting.count_forms import ADDRESS, OTHER, TEXT, CountForm
 from ..counting.count_table import MIN, SUM
 from ..findings import NOTE, WARNING, Finding
-from ..questions.count_forms import ADDRESS, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally

@@ -14,8 +14,8 @@ import numpy as np
 from kafkatap.dissector.dtypes import ANSWERED, EXCHANGE, NO_TIME, UNANSWERED
 from kafkatap.kernels import helper, kernel
 
+from ..counting.count_forms import ADDRESS, CONNECTION_ROWS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import LATEST, MAX, MIN, SUM, CountArrays, claim_row, has_room
-from ..questions.count_forms import ADDRESS, CONNECTION_ROWS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.section import BatchCount, SectionInput
 
 #: Shorter pauses are not kept. Members of a group send a Heartbeat each 3 or 5 s, and devices on the path that forget

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..batch import Array, Context, endpoint
+from ..counting.count_forms import OTHER, FormCounts
 from ..findings import Finding
-from ..questions.count_forms import OTHER, FormCounts
 from .names import OTHERS, masked
 from .side_counts import SideCounts
 

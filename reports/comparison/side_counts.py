@@ -10,7 +10,7 @@ same clients, and each of these is counted from the start to the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -20,9 +20,9 @@ from kafkatap.kernels.arrays import distinct_values, is_among
 
 from ..batch import Array, Batch, as_results, rows_of
 from ..connection_words import H_COMPLETE, H_REFUSED, H_UNANSWERED, P_KAFKA
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm, CountStore, FormCounts
 from ..counting.count_table import SUM
 from ..expressions.exchange_columns import began_at
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm, FormCounts
 from .names import HASHES, hash_of
 
 #: The first length of a block, ns, and the most blocks of a side.
@@ -82,7 +82,7 @@ class SideCounts:
         self.limit = HASHES
         self.requests = self.cut_requests = self.nameless = self.cut_responses = self.unthrottled = 0
         self.fine_times = 0
-        self.forms = {form.name: FormCounts(form) for form in (*TIMED, TRAFFIC)}
+        self._store = CountStore(FormCounts(form) for form in (*TIMED, TRAFFIC))
 
     def add(self, batch: Batch) -> None:
         """Add the exchanges of a batch with all their results."""
@@ -188,6 +188,11 @@ class SideCounts:
             }  # fmt: skip
             self._count(TRAFFIC, keys, both)
 
+    @property
+    def forms(self) -> Mapping[str, FormCounts]:
+        """The counts by the name of their form."""
+        return self._store.forms
+
     def merge(self, other: SideCounts) -> None:
         """Add the counts of another part of the same side, of the same run; `fold` afterwards."""
         if other.first is None or other.last is None:
@@ -196,8 +201,7 @@ class SideCounts:
             other._double()
         while self.length < other.length:
             self._double()
-        for name, form in other.forms.items():
-            self.forms[name].merge(form.table.key_rows(), form)
+        self._store.merge(other._store)
         self._cover(other.first, other.last)
         self.limit = min(self.limit, other.limit)
         for name in ("requests", "cut_requests", "nameless", "cut_responses", "unthrottled", "fine_times"):
@@ -216,7 +220,7 @@ class SideCounts:
             counts = self.forms[form.name]
             keys = counts.table.key_rows().copy()
             keys[:, 0] >>= 1
-            self.forms[form.name] = counts.rekeyed(keys)
+            self._store.rekey(form.name, keys)
 
     def fold(self, text: Callable[[int], str | None]) -> None:
         """Bound the tables: longer blocks, then only a part of the clients, half as many at a time. `text`: the client
@@ -244,7 +248,7 @@ class SideCounts:
             if not self.limit and "topic" in form.keys:
                 keys[:, list(form.keys).index("topic")], keys[:, list(form.keys).index("topic_id")] = OTHER, -1
             if is_out.any() or not self.limit:
-                self.forms[form.name] = counts.rekeyed(keys)
+                self._store.rekey(form.name, keys)
 
     def _span(self) -> int:
         """The number of blocks."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import numpy as np
 
-from kafkatap.kernels.arrays import distinct_values
-
-from ..batch import ADDRESS_COLUMNS, STRING_COLUMNS, ConnectionTotals, Context
+from ..batch import ConnectionTotals, Context
 from ..connection_columns import decryptions, failed_handshakes
 from ..connection_words import D_NOT_TLS
+from .count_forms import CountForm, CountStore, FormCounts, kinds_of
 from .count_table import MAX, SUM, Array, CountTable
-from .histogram import OWNER_SHIFT, P50, Histograms, buckets, percentiles
+from .histogram import P50, Histograms, percentiles
 
 KEY = ("client_id", "client_ip", "software", "software_version", "protocol")
 #: Value columns: sums over both directions, except `client_zero_windows`.
@@ -46,36 +42,47 @@ _NO_CONNECTION = {"tls_decryption": D_NOT_TLS, "client_ip": -1, "tls_alert": -1,
 _BOTH_DIRECTIONS = ("bytes", "retransmitted_bytes", "retransmitted_packets", "spurious_retransmissions", "gap_bytes")
 
 
-class ConnectionCounts:
+_CONNECTIONS = CountForm("connections", kinds_of(KEY), VALUES, {}, ("rtt",))
+_TLS = CountForm("tls", kinds_of(TLS_KEY), TLS_VALUES, {})
+
+
+class ConnectionCounts(CountStore):
     """Counts of connections by KEY. `table`: a CountTable of VALUES. `rtts`: handshake round trips of its rows, ns.
     `tls`: a CountTable of TLS_VALUES by TLS_KEY."""
 
-    __slots__ = ("rtts", "table", "tls")
-
     def __init__(self) -> None:
-        self.table: CountTable = CountTable(len(KEY), list(VALUES.values()))
-        self.rtts = Histograms(0)
-        self.tls: CountTable = CountTable(len(TLS_KEY), list(TLS_VALUES.values()))
+        super().__init__(FormCounts(form) for form in (_CONNECTIONS, _TLS))
+
+    @property
+    def table(self) -> CountTable:
+        return self["connections"].table
+
+    @property
+    def rtts(self) -> Histograms:
+        return self["connections"].histograms
+
+    @property
+    def tls(self) -> CountTable:
+        return self["tls"].table
 
     def add(self, rows: Array) -> None:
         """Add connections (CONNECTION_ROW records)."""
         if not len(rows):
             return
-        keys = np.stack([rows[name] for name in KEY], axis=1).astype(np.int64)
-        seen = rows["handshake_rtt_ns"] >= 0
+        keys = {name: rows[name] for name in KEY}
         columns = {name: rows[f"client_{name}"].astype(np.int64) + rows[f"broker_{name}"] for name in _BOTH_DIRECTIONS}
         columns |= {
-            "connections": np.ones(len(rows), np.int64),
+            "connections": 1,
             "client_zero_windows": rows["client_zero_windows"],
             "connections_with_gaps": (rows["client_gaps"] > 0) | (rows["broker_gaps"] > 0),
             "one_sided": is_one_sided(rows),
             "tls_connections": decryptions(rows) != D_NOT_TLS,
             "rtt_max": rows["handshake_rtt_ns"],
         }
-        self.table.add(keys, np.stack([columns[name] for name in VALUES], axis=1))
-        owners = self.table.find(keys[seen])
-        found, counts = np.unique((owners << OWNER_SHIFT) | buckets(rows["handshake_rtt_ns"][seen]), return_counts=True)
-        self.rtts.add(found, counts)
+        counts, rtts = self["connections"], rows["handshake_rtt_ns"]
+        counts.add_columns(keys, columns)
+        seen = rtts >= 0
+        counts.observe_columns({name: column[seen] for name, column in keys.items()}, "rtt", rtts[seen])
         self._add_tls(rows)
 
     def _add_tls(self, rows: Array) -> None:
@@ -86,7 +93,7 @@ class ConnectionCounts:
             return
         mine = rows[chosen]
         failed = failed_handshakes(mine)
-        self._add_tls_rows(
+        self["tls"].add_columns(
             {
                 "tls_decryption": decryption[chosen],
                 **{name: np.where(failed, mine[name], -1) for name in ("client_ip", "tls_alert", "tls_alert_by")},
@@ -100,44 +107,9 @@ class ConnectionCounts:
         )
         named = mine[mine["tls_server_certificate_end"] != 0]
         if len(named):
-            self._add_tls_rows(
-                {**_NO_CONNECTION, **{name: named[name] for name in _NO_CERTIFICATE}},
-                {"connections": 1, "bytes": 0, "tls_decrypted_bytes": 0},
+            self["tls"].add_columns(
+                {**_NO_CONNECTION, **{name: named[name] for name in _NO_CERTIFICATE}}, {"connections": 1}
             )
-
-    def _add_tls_rows(self, keys: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        columns = np.broadcast_arrays(*(np.atleast_1d(keys[name]) for name in TLS_KEY))
-        made = np.stack([column.astype(np.int64) for column in columns], axis=1)
-        added = np.stack([np.broadcast_to(values[name], len(made)) for name in TLS_VALUES], axis=1)
-        self.tls.add(made, added.astype(np.int64))
-
-    def copy(self) -> ConnectionCounts:
-        """The same counts, to which more can be added."""
-        made = ConnectionCounts()
-        made.table.merge(self.table)
-        made.tls.merge(self.tls)
-        owner, bucket, times = self.rtts.of(0)
-        made.rtts.add((owner << OWNER_SHIFT) | bucket, times)
-        return made
-
-    def names_used(self) -> tuple[Array, Array]:
-        """The numbers of strings and of addresses in the keys, ascending: int64 (n,) each."""
-        both = ((KEY, self.table.key_rows()), (TLS_KEY, self.tls.key_rows()))
-        strings, addresses = (
-            distinct_values(np.concatenate([
-                keys[:, [i for i, name in enumerate(key) if name in names]].reshape(-1) for key, keys in both
-            ]))
-            for names in (STRING_COLUMNS, ADDRESS_COLUMNS)
-        )  # fmt: skip
-        return strings[strings >= 0], addresses[addresses >= 0]
-
-    def merge(self, other: ConnectionCounts, strings: Array, addresses: Array) -> None:
-        """Add other counts. `strings`, `addresses`: int64, the number here of each number there."""
-        keys = _renumbered(KEY, other.table.key_rows(), strings, addresses)
-        self.table.add(keys, other.table.value_rows())
-        self.tls.add(_renumbered(TLS_KEY, other.tls.key_rows(), strings, addresses), other.tls.value_rows())
-        owner, bucket, times = other.rtts.of(0)
-        self.rtts.add((self.table.find(keys)[owner] << OWNER_SHIFT) | bucket, times)
 
     def total(self, value: str) -> int:
         """The sum of a value over all connections."""
@@ -155,15 +127,6 @@ class ConnectionCounts:
         owner, bucket, times = self.rtts.of(0)
         found = percentiles(groups[owner], bucket, times, count, (P50,), top)[:, 0].tolist()
         return [rtt if rtt >= 0 else None for rtt in found]
-
-
-def _renumbered(key: Sequence[str], rows: Array, strings: Array, addresses: Array) -> Array:
-    """Key rows with other numbers of strings and addresses."""
-    keys = rows.copy()
-    for column, name in enumerate(key):
-        if name in STRING_COLUMNS or name in ADDRESS_COLUMNS:
-            keys[:, column] = np.append(strings if name in STRING_COLUMNS else addresses, -1)[keys[:, column]]
-    return keys
 
 
 def is_one_sided(rows: Array) -> Array:

@@ -7,16 +7,18 @@ timeline grows only when the timeline becomes too large (`INTERVALS`, `TIMELINE_
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from kafkatap.dissector.dtypes import OUTCOMES
 from kafkatap.dissector.results import EXCHANGE_TOPIC
-from kafkatap.kernels.arrays import distinct_values
 
-from ..batch import ADDRESS_COLUMNS, STRING_COLUMNS, Array, Batch
+from ..batch import Array, Batch
 from . import tally
+from .count_forms import OTHER, CountForm, CountStore, FormCounts, Numbers, kinds_of, numbers_by_kind
 from .count_table import SUM, CountTable
-from .histogram import NOTED, OWNER_SHIFT, Histograms
+from .histogram import NOTED, Histograms
 
 SECOND = 1_000_000_000
 #: Possible intervals of the timeline, ns, unless the user chose one. Each is a multiple of the one before.
@@ -27,7 +29,26 @@ FINE = SECOND // 10
 TIMELINE_LIMIT = 200_000
 #: Exchanges of a batch for which there is room at first: a power of two.
 _ROOM = 1024
-_NO_TOPICS, _NOTHING = np.zeros(0, EXCHANGE_TOPIC), np.zeros(1, np.int64)
+_NO_TOPICS = np.zeros(0, EXCHANGE_TOPIC)
+_UNLIMITED = 2**63
+
+_GROUPS = CountForm(
+    "groups", kinds_of(tally.GROUP_KEY), tally.GROUP_VALUES,
+    {"client_id": OTHER, "software": -1, "software_version": -1, "client_ip": -1, "client_port": 0},
+    tally.METRICS, weights=len(OUTCOMES), further={"broker_ip": -1, "broker_port": 0, "api_version": -1},
+)  # fmt: skip
+_TOPICS = CountForm(
+    "topics", kinds_of(tally.TOPIC_KEY), tally.GROUP_VALUES, {"topic": OTHER, "topic_id": -1}, tally.METRICS,
+    weights=len(OUTCOMES),
+)  # fmt: skip
+#: Times are bounded by TIMELINE_LIMIT instead.
+_TIMELINE = CountForm("timeline", kinds_of(tally.TIMELINE_KEY), tally.TIMELINE_VALUES, {}, tally.METRICS)
+_ERRORS = CountForm(
+    "errors", kinds_of(tally.ERROR_KEY), tally.ERROR_VALUES,
+    {"client_id": OTHER, "topic": -1, "topic_id": -1, "name": -1, "broker_ip": -1, "broker_port": 0},
+)  # fmt: skip
+#: In the order of `tally.TallyTables`.
+_FORMS = (_GROUPS, _TOPICS, _TIMELINE, _ERRORS)
 
 
 class ReportCounts:
@@ -49,22 +70,46 @@ class ReportCounts:
         self.by_topic, self.by_connection = by_topic, by_connection
         self.interval = interval or (FINE if fine else INTERVALS[0])
         self.fixed_interval = interval is not None
-        self.groups = CountTable(len(tally.GROUP_KEY), list(tally.GROUP_VALUES.values()))
-        self.histograms = Histograms()
-        self.topics = CountTable(len(tally.TOPIC_KEY), list(tally.GROUP_VALUES.values()), 16)
-        self.topic_histograms = Histograms(NOTED if by_topic else 0)
-        self.timeline = CountTable(2, list(tally.TIMELINE_VALUES.values()))
-        self.timeline_histograms = Histograms()
-        self.errors = CountTable(len(tally.ERROR_KEY), list(tally.ERROR_VALUES.values()))
-        self._stamps: Array = np.zeros(0, np.int64)
-        self._memo: Array = np.full(tally.MEMO, -1, np.int32)
+        noted = {"groups": NOTED, "topics": NOTED if by_topic else 0, "timeline": NOTED, "errors": 0}
+        self._store = CountStore(FormCounts(form, 16 if form is _TOPICS else 256, noted[form.name]) for form in _FORMS)
         self._group_of: Array = np.empty(_ROOM, np.int32)
         self._interval_of: Array = np.empty(_ROOM, np.int32)
         self._places: Array = np.empty(2 * _ROOM, np.int32)
         self._probe: Array = np.zeros(16, np.int64)
-        self._state: Array = np.zeros(1, tally.TALLY_STATE)
-        self._state["by_connection"] = by_connection
-        self._add_batch: Callable[..., int] | None = None  # the kernel with the tables of now
+        self._stamps: Array
+        self._memo: Array
+        self._state: Array
+        self._add_batch: Callable[..., int] | None  # the kernel with the tables of now
+        self._forget_rows()
+
+    @property
+    def groups(self) -> CountTable:
+        return self._store["groups"].table
+
+    @property
+    def histograms(self) -> Histograms:
+        """Those of groups."""
+        return self._store["groups"].histograms
+
+    @property
+    def topics(self) -> CountTable:
+        return self._store["topics"].table
+
+    @property
+    def topic_histograms(self) -> Histograms:
+        return self._store["topics"].histograms
+
+    @property
+    def timeline(self) -> CountTable:
+        return self._store["timeline"].table
+
+    @property
+    def timeline_histograms(self) -> Histograms:
+        return self._store["timeline"].histograms
+
+    @property
+    def errors(self) -> CountTable:
+        return self._store["errors"].table
 
     def add(self, batch: Batch) -> None:
         """Add a batch. The caller may reuse its arrays."""
@@ -93,36 +138,33 @@ class ReportCounts:
 
     def _grow(self) -> None:
         """Make more space in all tables that may be full."""
-        for table, histograms in self._counted():
-            table.reserve(64)
-            if histograms is not None:
-                histograms.reserve(1024)
+        for counts in self._store.forms.values():
+            counts.table.reserve(64)
+            counts.histograms.reserve(1024)
         missing = self.topics.capacity - len(self._stamps)
         if missing > 0:
             self._stamps = np.concatenate((self._stamps, np.zeros(missing, np.int64)))
         self._add_batch = None
 
-    def _counted(self) -> tuple[tuple[CountTable, Histograms | None], ...]:
-        """All tables with their histograms."""
-        return (
-            (self.groups, self.histograms), (self.topics, self.topic_histograms),
-            (self.timeline, self.timeline_histograms), (self.errors, None),
-        )  # fmt: skip
-
     def _bind(self) -> Callable[..., int]:
         groups, topics, timeline, errors = (
-            tally.Counted(
-                table.keys, table.values, table.slots, table.used,
-                *((_NOTHING[:0], _NOTHING) if counts is None else (counts.noted, counts.used)),
-            )
-            for table, counts in self._counted()
-        )  # fmt: skip
+            tally.Counted(*each.table.arrays, each.histograms.noted, each.histograms.used)
+            for each in self._store.forms.values()
+        )
         tables = tally.TallyTables(
             groups, topics, timeline, errors, self._stamps, self._memo, self._group_of, self._interval_of,
             self._places, self._probe, self._state,
         )  # fmt: skip
         bound = self._add_batch = tally.add_batch.bound(tables)
         return bound
+
+    def _forget_rows(self) -> None:
+        """Forget what is noted by numbers of rows, as they are others now."""
+        self._stamps = np.zeros(0, np.int64)
+        self._memo = np.full(tally.MEMO, -1, np.int32)
+        self._state = np.zeros(1, tally.TALLY_STATE)
+        self._state["by_connection"] = self.by_connection
+        self._add_batch = None
 
     @property
     def rows(self) -> int:
@@ -135,16 +177,16 @@ class ReportCounts:
 
     def finish(self) -> None:
         """Merge the noted values of histograms."""
-        for histograms in (self.histograms, self.topic_histograms, self.timeline_histograms):
-            histograms.merge_noted()
+        for counts in self._store.forms.values():
+            counts.histograms.merge_noted()
         if not self.fixed_interval:
             self._coarsen()
 
     def seal(self) -> None:
         """`finish`, and release the memory that only `add` needs. Afterwards only `merge` is possible."""
         self.finish()
-        for histograms in (self.histograms, self.topic_histograms, self.timeline_histograms):
-            histograms.seal()
+        for counts in self._store.forms.values():
+            counts.histograms.seal()
         self._add_batch = None
 
     def _coarsen(self) -> None:
@@ -156,32 +198,23 @@ class ReportCounts:
 
     def _set_interval(self, interval: int) -> None:
         """Roll up the timeline to a multiple of its interval."""
-        old, old_histograms = self.timeline, self.timeline_histograms
-        old_histograms.merge_noted()
-        keys = old.key_rows().copy()
-        keys[:, 0] //= interval // self.interval
+        self._store.rekey("timeline", self._times(interval))
         self.interval = interval
-        self.timeline = CountTable(2, [int(op) for op in old.ops])
-        self.timeline_histograms = Histograms()
         self._add_batch = None
-        _merge_owned(self.timeline, self.timeline_histograms, keys, old.value_rows(), old_histograms)
 
-    def merge(self, other: ReportCounts) -> None:
-        """Add other counts. Both have the same options, and the same numbers mean the same names (`renumber`)."""
+    def _times(self, interval: int) -> Array:
+        """The keys of the timeline by a multiple of its interval."""
+        keys = self.timeline.key_rows().copy()
+        keys[:, 0] //= interval // self.interval
+        return keys
+
+    def merge(self, other: ReportCounts, numbers: Numbers | None = None) -> None:
+        """Add other counts with the same options. `numbers`: the number here of each number there; None: the same."""
         self._add_batch = None
         other.finish()
         if self.interval < other.interval:
             self._set_interval(other.interval)
-        factor = self.interval // other.interval
-        times = other.timeline.key_rows().copy()
-        times[:, 0] //= factor
-        for mine, counts, theirs, keys, histograms in (
-            (self.groups, self.histograms, other.groups, other.groups.key_rows(), other.histograms),
-            (self.topics, self.topic_histograms, other.topics, other.topics.key_rows(), other.topic_histograms),
-            (self.timeline, self.timeline_histograms, other.timeline, times, other.timeline_histograms),
-        ):
-            _merge_owned(mine, counts, keys, theirs.value_rows(), histograms)
-        self.errors.merge(other.errors)
+        self._store.merge(other._store, numbers, {"timeline": other._times(self.interval)})
         # The other histograms are merged when they are read. Merging all of them here would cost too much.
         self.timeline_histograms.merge_noted()
         if not self.fixed_interval:
@@ -195,58 +228,39 @@ class ReportCounts:
             table.value_rows()[:, table.ops == SUM] *= -1
         self.merge(other)
 
-    def renumber(self, strings: Array, addresses: Array) -> ReportCounts:
-        """The same counts with other numbers. `strings`, `addresses`: int64, the new number of each old one."""
-        numbers = {True: np.append(strings, -1), False: np.append(addresses, -1)}
-
-        def change(names: tuple[str, ...], keys: Array, _: Array) -> None:
-            for column, name in enumerate(names):
-                if name in STRING_COLUMNS or name in ADDRESS_COLUMNS:
-                    keys[:, column] = numbers[name in STRING_COLUMNS][keys[:, column]]
-
-        return self.rekeyed(change)
-
-    def rekeyed(self, change: Callable[[tuple[str, ...], Array, Array], None]) -> ReportCounts:
-        """The same counts under other keys. Rows with equal new keys are added up.
-
-        `change` is called once for each table, with the names of its key columns, a copy of its keys to change in place
-        (int64 (rows, columns)), and its values."""
+    def renumber(self, strings: Array, addresses: Array) -> None:
+        """Change the numbers of strings and addresses: int64, the new number of each old one."""
         self.finish()
-        result = ReportCounts(by_topic=self.by_topic, interval=self.interval, by_connection=self.by_connection)
-        result.fixed_interval = self.fixed_interval
-        for mine, histograms, names, table, counts in (
-            (result.groups, result.histograms, tally.GROUP_KEY, self.groups, self.histograms),
-            (result.topics, result.topic_histograms, tally.TOPIC_KEY, self.topics, self.topic_histograms),
-            (result.timeline, result.timeline_histograms, tally.TIMELINE_KEY, self.timeline, self.timeline_histograms),
-            (result.errors, None, tally.ERROR_KEY, self.errors, None),
-        ):
-            keys, values = table.key_rows().copy(), table.value_rows()
-            change(names, keys, values)
-            if histograms is None or counts is None:
-                mine.add(keys, values)
-            else:
-                _merge_owned(mine, histograms, keys, values, counts)
-        return result
+        self._store.renumber(numbers_by_kind(strings, addresses))
+        self._forget_rows()
+
+    def limit(self, rows: int, other: Callable[[], int], buckets: int = _UNLIMITED) -> None:
+        """Add up the small rows of tables with more than `rows` rows as `(other)`.
+
+        `other` returns the number of that string. `buckets`: of histograms; with more of them there are fewer rows.
+        """
+        for form in (_GROUPS, _TOPICS, _ERRORS):
+            counts = self._store[form.name]
+            most = rows if len(counts.histograms) <= buckets else min(rows, len(counts) // 2)
+            if len(counts) > most:
+                self.finish()
+                self._store.forms[form.name] = counts.without_small_rows(most, other())
+                self._forget_rows()
 
     def names_used(self) -> tuple[Array, Array]:
         """The numbers of strings and of addresses in the keys, ascending: int64 (n,) each."""
         self.finish()
-        found: dict[bool, list[Array]] = {True: [], False: []}
-        for names, table in (
-            (tally.GROUP_KEY, self.groups), (tally.TOPIC_KEY, self.topics), (tally.ERROR_KEY, self.errors),
-        ):  # fmt: skip
-            for column, name in enumerate(names):
-                if name in STRING_COLUMNS or name in ADDRESS_COLUMNS:
-                    found[name in STRING_COLUMNS].append(distinct_values(table.key_rows()[:, column]))
-        strings, addresses = (distinct_values(np.concatenate(found[which])) for which in (True, False))
-        return strings[strings >= 0], addresses[addresses >= 0]
+        return self._store.names_used()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For other processes."""
+        self.finish()
+        return {name: getattr(self, name) for name in _STATE}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        ReportCounts.__init__(self, by_topic=state["by_topic"], by_connection=state["by_connection"])
+        self.__dict__.update(state)
 
 
-def _merge_owned(table: CountTable, histograms: Histograms, keys: Array, values: Array, added: Histograms) -> None:
-    """Add rows, and the histograms that they own, to `table` and `histograms`."""
-    table.add(keys, values)
-    owners = table.find(keys)
-    added.merge_noted()
-    if len(added):
-        low = added.keys & ((1 << OWNER_SHIFT) - 1)
-        histograms.add((owners[added.keys >> OWNER_SHIFT] << OWNER_SHIFT) | low, added.counts)
+#: What goes to other processes.
+_STATE = ("by_topic", "by_connection", "interval", "fixed_interval", "_store")

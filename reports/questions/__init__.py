@@ -3,7 +3,6 @@
 section           `Section`: what a section declares, and `SectionInput`, from which it makes its tables
 gathered          exchanges of several batches with their facts, as columns
 matching          facts of the same exchange, topic and partition
-count_forms       tables of counts that a section declares
 event_rows        events: small rows that are put in time order over all connections
 follower_waits    which follower each Produce with acks=all waited for
 section_counts    `SectionCounts`: the counts and events of all wanted sections of a run, which can be merged

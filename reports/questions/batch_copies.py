@@ -17,8 +17,8 @@ import numpy as np
 from kafkatap.dissector.dtypes import ANSWERED, IN_FLIGHT, NO_REPLY_EXPECTED, UNANSWERED
 
 from ..batch import Array
+from ..counting.count_forms import NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import EMPTY, MAX, MIN, SUM
-from .count_forms import NUMBER, OTHER, TEXT, CountForm
 from .gathered import FactRows, Gathered
 from .section_counts import Tally
 

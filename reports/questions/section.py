@@ -16,9 +16,9 @@ from kafkatap.kernels import Kernel
 from kafkatap.kernels.arrays import dict_rows
 
 from ..batch import Array, Context
+from ..counting.count_forms import CountForm
 from ..findings import Finding
 from ..model import Column, ReportTable
-from .count_forms import CountForm
 from .gathered import Gathered
 
 if TYPE_CHECKING:

@@ -14,7 +14,15 @@ import numpy as np
 from kafkatap.kernels.arrays import joined
 
 from ..batch import Array, Batch, Names
-from .count_forms import ADDRESS, TEXT, FormCounts, empty_values
+from ..counting.count_forms import (
+    ADDRESS,
+    TEXT,
+    CountStore,
+    FormCounts,
+    Numbers,
+    numbers_by_kind,
+    numbers_in,
+)
 from .event_rows import EVENT, EVENT_ADDRESSES, EVENT_TEXTS, in_order
 from .gathered import Gathered
 from .notable import NotableExchanges
@@ -41,13 +49,12 @@ def _ranks(numbers: Array, name: Callable[[int], Any]) -> Array:
     return found
 
 
-def _numbers_in(columns: Sequence[Array]) -> Array:
-    """The numbers in some columns (-1: none), ascending: int64."""
-    is_used = np.zeros(2 + max((int(column.max()) for column in columns), default=-1), bool)
-    for column in columns:
-        is_used[column] = True
-    found: Array = np.flatnonzero(is_used[:-1])  # the last one is that of -1
-    return found
+def _renumbered(events: Array, numbers: Numbers) -> Array:
+    """The same EVENT rows, with other numbers of strings and addresses."""
+    for names, kind in ((EVENT_TEXTS, TEXT), (EVENT_ADDRESSES, ADDRESS)):
+        for column_name in names:
+            events[column_name] = numbers[kind][events[column_name]]
+    return events
 
 
 class Tally:
@@ -59,17 +66,11 @@ class Tally:
 
     def add(self, form: str, keys: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         """Add rows to a form: int64 columns (or single numbers) by name. Values that are left out are not changed."""
-        found = self._counts.forms[form]
-        columns = self._columns(found, keys)
-        rows = empty_values(found.form, len(columns))
-        for name, numbers in values.items():
-            rows[:, list(found.form.values).index(name)] = numbers
-        found.add(columns, rows)
+        self._counts.forms[form].add_columns(keys, values)
 
     def observe(self, form: str, keys: Mapping[str, Any], metric: str, values: Array) -> None:
         """Add values (int64, not negative) to a histogram of a form's rows."""
-        found = self._counts.forms[form]
-        found.observe(found.form.metrics.index(metric), self._columns(found, keys), values)
+        self._counts.forms[form].observe_columns(keys, metric, values)
 
     def rows(self, form: str) -> tuple[dict[str, Array], dict[str, Array]]:
         """The key columns and the value columns of a form so far, by which a section may leave out what it cannot
@@ -81,12 +82,6 @@ class Tally:
         """Add EVENT rows, with the names of any kind, to those of the section."""
         self._counts.note(self._section, events.view(EVENT))
 
-    @staticmethod
-    def _columns(found: FormCounts, keys: Mapping[str, Any]) -> Array:
-        columns = np.broadcast_arrays(*(np.atleast_1d(keys[name]) for name in found.form.keys))
-        stacked: Array = np.stack([column.astype(np.int64) for column in columns], axis=1)
-        return stacked
-
 
 class SectionCounts:
     """`wanted`: names of `registry`. `names`: the most rows of a form. `other`: returns the number of the text
@@ -95,7 +90,7 @@ class SectionCounts:
     def __init__(self, wanted: Sequence[str], names: int, other: Callable[[], int]) -> None:
         self.wanted = tuple(wanted)
         self.sections = load_sections(wanted)
-        self.forms = {form.name: FormCounts(form) for section in self.sections for form in section.forms}
+        self._store = CountStore(FormCounts(form) for section in self.sections for form in section.forms)
         self.dropped: dict[str, int] = {}  # events beyond EVENTS, by section
         self._names, self._other = names, other
         self._events: dict[str, list[Array]] = {section.name: [] for section in self.sections}
@@ -103,6 +98,11 @@ class SectionCounts:
         self._gathered = [0, 0]
         self._counters = [BatchCounter(each) for section in self.sections for each in section.batch_counts]
         self._notable = NotableExchanges() if all(section.reads_notable for section in self.sections) else None
+
+    @property
+    def forms(self) -> Mapping[str, FormCounts]:
+        """The counts by the name of their form."""
+        return self._store.forms
 
     def add(self, batch: Batch) -> None:
         """Add a batch, whose arrays stay as they are."""
@@ -142,7 +142,7 @@ class SectionCounts:
             counts = self.forms[name]
             rows = min(self._names, counts.form.rows or self._names)
             if len(counts) > rows:
-                self.forms[name] = counts.without_small_rows(rows, self._other())
+                self._store.forms[name] = counts.without_small_rows(rows, self._other()).largest(rows)
 
     def note(self, section: str, events: Array) -> None:
         """Add events of a section."""
@@ -176,14 +176,14 @@ class SectionCounts:
         """Drop the events of a section from before a time, ns since the epoch."""
         self._events[section] = [part[part["time"] >= before] for part in self._events[section]]
 
-    def merge(self, other: SectionCounts) -> None:
-        """Add other counts and events of the same sections. The same numbers mean the same names (`renumber`)."""
+    def merge(self, other: SectionCounts, numbers: Numbers | None = None) -> None:
+        """Add other counts and events of the same sections. `numbers`: the number here of each number there; None: the
+        same."""
         other.finish()
-        for name, counts in other.forms.items():
-            self.forms[name].merge(counts.table.key_rows(), counts)
+        self._store.merge(other._store, numbers)
         for section, parts in other._events.items():
             for part in parts:
-                self.note(section, part)
+                self.note(section, part if numbers is None else _renumbered(part.copy(), numbers))
         for section, count in other.dropped.items():
             self.dropped[section] = self.dropped.get(section, 0) + count
         self._limit(self.forms)
@@ -191,51 +191,28 @@ class SectionCounts:
     def renumber(self, strings: Array, addresses: Array) -> None:
         """Change the numbers of strings and addresses: int64, the new number of each old one."""
         self.finish()
-        numbers = {TEXT: np.append(strings, -1), ADDRESS: np.append(addresses, -1)}
-        for name, counts in self.forms.items():
-            keys = counts.table.key_rows().copy()
-            for column, kind in enumerate(counts.form.keys.values()):
-                if kind in numbers:
-                    keys[:, column] = numbers[kind][keys[:, column]]
-            self.forms[name] = counts.rekeyed(keys)
+        numbers = numbers_by_kind(strings, addresses)
+        self._store.renumber(numbers)
         for parts in self._events.values():
             for part in parts:
-                for names, kind in ((EVENT_TEXTS, TEXT), (EVENT_ADDRESSES, ADDRESS)):
-                    for column_name in names:
-                        part[column_name] = numbers[kind][part[column_name]]
+                _renumbered(part, numbers)
 
     def names_used(self) -> tuple[Array, Array]:
         """The numbers of strings and of addresses in counts and events, ascending: int64 (n,) each."""
         self.finish()
-        found: dict[str, list[Array]] = {TEXT: [], ADDRESS: []}
-        for counts in self.forms.values():
-            if len(counts):
-                for kind, column in zip(counts.form.keys.values(), counts.table.key_rows().T, strict=True):
-                    if kind in found:
-                        found[kind].append(column)
+        found = self._store.used()
         for part in (part for parts in self._events.values() for part in parts if len(part)):
             for names, kind in ((EVENT_TEXTS, TEXT), (EVENT_ADDRESSES, ADDRESS)):
                 found[kind].extend(part[name] for name in names)
-        return _numbers_in(found[TEXT]), _numbers_in(found[ADDRESS])
+        return numbers_in(found[TEXT]), numbers_in(found[ADDRESS])
 
     def __getstate__(self) -> dict[str, Any]:
         """For other processes, which can merge these counts, but not add to them."""
         self.finish()
         of_this_process = ("sections", "_other", "_notable", "_counters")
-        state = {name: value for name, value in self.__dict__.items() if name not in of_this_process}
-        state["forms"] = {
-            name: (c.table.key_rows().copy(), c.table.value_rows().copy(), c.histograms.keys, c.histograms.counts)
-            for name, c in self.forms.items()
-        }
-        return state
+        return {name: value for name, value in self.__dict__.items() if name not in of_this_process}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.sections = load_sections(self.wanted)
         self._other = _no_other
-        self.forms = {}
-        for form in (form for section in self.sections for form in section.forms):
-            made = self.forms[form.name] = FormCounts(form)
-            keys, values, histogram_keys, counts = state["forms"][form.name]
-            made.add(keys, values)
-            made.histograms.add(histogram_keys, counts)

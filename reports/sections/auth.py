@@ -31,11 +31,11 @@ from kafkatap.kernels.arrays import is_among
 from ..batch import Array, Context, endpoint
 from ..connection_columns import decryptions
 from ..connection_words import D_NOT_TLS, H_COMPLETE, P_KAFKA
+from ..counting.count_forms import ADDRESS, NUMBER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..counting.percentiles import percentile
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Row, as_number, in_columns, largest_first
-from ..questions.count_forms import ADDRESS, NUMBER, TEXT, CountForm
 from ..questions.event_rows import events_of
 from ..questions.gathered import Gathered
 from ..questions.section import Section, SectionInput

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..batch import Array
 from ..connection_columns import failed_handshakes
+from ..counting.count_forms import ADDRESS, NUMBER, CountForm
 from ..counting.count_table import MAX, MIN, SUM
-from ..questions.count_forms import ADDRESS, NUMBER, CountForm
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from ..tls_names import alert_name

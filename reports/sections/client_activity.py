@@ -16,11 +16,11 @@ from kafkatap.dissector.dtypes import ANSWERED, NO_INT32, NO_TIME
 from .. import units
 from ..batch import Array, Context
 from ..counting.connection_counts import KEY, VALUES, connection_totals
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..counting.rollup import group_columns
 from ..counting.tally import GROUP_KEY
 from ..model import Column, ReportTable, Row, in_columns, largest_first
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
 from ..questions.section import Section, SectionInput
 from ..questions.section_counts import Tally

@@ -30,10 +30,10 @@ from ..connection_words import (
     WITH_FIN,
     WITH_RST,
 )
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import EMPTY, MAX, MIN, SUM
 from ..counting.histogram import P50, percentiles
 from ..model import Column, ReportTable, Row, Value, in_columns
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
 from ..questions.section import Section, SectionInput
 from ..questions.section_counts import Tally

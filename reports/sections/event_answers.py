@@ -11,8 +11,8 @@ import numpy as np
 from kafkatap.dissector.dtypes import ANSWERED, EXCHANGE
 from kafkatap.kernels import kernel
 
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM, CountArrays, claim_row, has_room
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 
 SECOND = 1_000_000_000
 ANSWERS = CountForm(

@@ -18,8 +18,8 @@ from kafkatap.kernels.arrays import distinct_values, is_among
 
 from ..batch import Array
 from ..connection_words import H_COMPLETE, H_NOT_CAPTURED, H_REFUSED, H_UNANSWERED, NOT_CLOSED, P_FOREIGN, WITH_FIN
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.event_rows import EventKind, EventView, events_of, events_of_facts
 from ..questions.gathered import FactRows, Gathered
 from ..questions.notable import WAIT_NS

@@ -22,9 +22,9 @@ from kafkatap.dissector.dtypes import NO_TIME
 from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array, Context, endpoint
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..model import Column, ReportTable, Row, as_number, in_columns, largest_first
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.event_rows import EventKind, EventView, events_of
 from ..questions.gathered import Gathered
 from ..questions.section import Section, SectionInput

@@ -13,8 +13,8 @@ import numpy as np
 from kafkatap.dissector.dtypes import NO_TIME
 
 from ..batch import Array
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import EMPTY, LATEST, MAX, MIN, SUM
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import FactRows, Gathered
 from ..questions.matching import matched
 from ..questions.section_counts import Tally

@@ -14,9 +14,9 @@ import numpy as np
 from kafkatap.dissector.dtypes import ANSWERED
 
 from ..batch import Array
+from ..counting.count_forms import NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..findings import NOTICED_NS
-from ..questions.count_forms import NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
 from ..questions.notable import SLOW_NS
 from ..questions.section import SectionInput

@@ -14,10 +14,10 @@ from kafkatap.dissector.time_parts import TIME_PARTS
 from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array, endpoint, rows_of
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Value, in_columns
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
 from ..questions.section import Section, SectionInput
 from ..questions.section_counts import Tally

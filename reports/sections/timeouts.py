@@ -37,11 +37,11 @@ from kafkatap.kernels.arrays import dict_rows, is_among
 
 from ..batch import Array, endpoint
 from ..connection_words import CLOSERS, NOT_CLOSED, P_KAFKA, WITH_RST
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, SUM
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Row, as_number, in_columns
 from ..questions.batch_copies import FACTS, batch_form, batch_key, count_batches, first_batches
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.event_rows import EventKind, EventView, events_of
 from ..questions.gathered import Gathered
 from ..questions.section import READ_SELECTED, Section, SectionInput

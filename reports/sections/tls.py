@@ -17,12 +17,12 @@ import numpy as np
 from ..batch import Array, Context, endpoint
 from ..connection_columns import decryptions, failed_handshakes
 from ..connection_words import D_NOT_TLS, DECRYPTIONS, TLS_EARLY_DATA, TLS_FULL, TLS_RESUMED
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..counting.histogram import P50, P99, percentiles
 from ..counting.rollup import maybe
 from ..encryption import NAMED_SHARE, encryption_of
 from ..model import Column, ReportTable, Row, in_columns, largest_first
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import Gathered
 from ..questions.section import Section, SectionInput
 from ..questions.section_counts import Tally

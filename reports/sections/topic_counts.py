@@ -11,9 +11,9 @@ import numpy as np
 from kafkatap.dissector.dtypes import NO_TIME
 
 from ..batch import Array
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..questions.batch_copies import batch_form, count_batches
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.event_rows import EventKind, EventView, events_of_facts
 from ..questions.gathered import FactRows, Gathered
 from ..questions.matching import matched

@@ -17,11 +17,11 @@ from kafkatap.dissector.kafka.error_codes import error_name
 from kafkatap.kernels.arrays import is_among
 
 from ..batch import Array, Context
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..counting.rollup import maybe
 from ..model import Column, ReportTable, Row, in_columns
 from ..questions.batch_copies import FACTS, FATES, batch_form, count_batches, what_became
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.event_rows import EventKind, events_of
 from ..questions.gathered import FactRows, Gathered
 from ..questions.section import READ_SELECTED, Section, SectionInput

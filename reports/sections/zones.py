@@ -20,9 +20,9 @@ from kafkatap.dissector.dtypes import NO_INT32, NO_TIME
 from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import SUM
 from ..model import Column, ReportTable, in_columns, largest_first
-from ..questions.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..questions.gathered import FactRows, Gathered
 from ..questions.section import Section, SectionInput
 from ..questions.section_counts import Tally

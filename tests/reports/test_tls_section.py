@@ -22,7 +22,6 @@ from kafkatap.reports.connection_words import (
     TLS_EARLY_DATA,
     TLS_RESUMED,
 )
-from kafkatap.reports.counting.count_rows import NameTable
 from kafkatap.reports.encryption import encryption_of
 from kafkatap.reports.model import Report
 from kafkatap.reports.questions.section_counts import SectionCounts
@@ -31,8 +30,7 @@ from kafkatap.reports.sections.tls_findings import expiry_text, tls_findings
 from kafkatap.reports.tables import connections_table
 from kafkatap.reports.tls_names import ALERTS, SUITES, VERSIONS, alert_name, suite_name, version_name
 from kafkatap.selection import Selection, Selector
-from kafkatap.splits.merged_connections import merged_connections, merged_rows
-from kafkatap.splits.summing import connection_rows
+from kafkatap.splits.merged_connections import merged_connections
 
 from .rows import HOSTILE, MS, START, STRINGS, batch, connection, context, counted, exchange
 
@@ -233,10 +231,8 @@ def test_findings() -> None:
     assert not tls_findings(whole(connection(), 0))
 
 
-def test_tables_of_connections_and_back() -> None:
-    names = NameTable()
-    there = context(strings=NAMES)
-    table = connections_table(ROWS, there)
+def test_tables_of_connections() -> None:
+    table = connections_table(ROWS, context(strings=NAMES))
     first = table.slice(0, 1).to_pylist()[0]
     assert first["tls_version"] == "TLS 1.3"
     assert first["tls_cipher_suite"] == "TLS_AES_128_GCM_SHA256"
@@ -244,16 +240,6 @@ def test_tables_of_connections_and_back() -> None:
     assert first["tls_session"] == "full handshake"
     plain = table.slice(len(ROWS) - 1).to_pylist()[0]
     assert all(value is None for name, value in plain.items() if name.startswith("tls_"))
-    again = connections_table(connection_rows(table, names), Context(strings=names.strings, addresses=names.addresses))
-    assert again.equals(table)
-
-
-@pytest.mark.parametrize("number", [0x0304, 0x7F1C])
-def test_numbers_without_names_return(number: int) -> None:
-    rows = tls(tls_version=number, tls_suite=0x00FF, tls_alert=200, tls_alert_by=1)
-    table = connections_table(rows, context(strings=NAMES))
-    back = connection_rows(table, NameTable())
-    assert (int(back["tls_version"][0]), int(back["tls_suite"][0]), int(back["tls_alert"][0])) == (number, 0xFF, 200)
 
 
 def test_names_are_those_of_the_registry() -> None:
@@ -278,12 +264,6 @@ def test_rows_of_splits_become_one() -> None:
     assert (merged["tls_version"], merged["tls_suite"], merged["tls_server_name"]) == (0x0304, 0x1301, SERVER)
     assert (merged["tls_records"], merged["tls_decrypted_bytes"]) == (16, 150)
     assert merged["tls_handshake_ns"] == 2 * MS
-    there = context(strings=NAMES)
-    (by_table,) = merged_rows([connections_table(row.reshape(1), there) for row in rows]).to_pylist()
-    (direct,) = connections_table(merged.reshape(1), there).to_pylist()
-    for name, value in direct.items():
-        if name.startswith("tls_"):
-            assert by_table[name] == value, name
 
 
 def test_selections_keep_estimates_of_their_time_window() -> None:

@@ -22,21 +22,18 @@ import tests.wire.harness  # noqa: F401  (engines share what is read of programs
 from kafkatap import analyze
 from kafkatap.captures.packs import Pack
 from kafkatap.captures.splits import Split
-from kafkatap.reports.tables import TABLES, arrow_schema, files_table, ledger_table
+from kafkatap.reports.tables import TABLES, arrow_schema, connections_table, files_table, ledger_table
 from kafkatap.selection import EVERYTHING, Selection
-from kafkatap.spark import tasks
-from kafkatap.spark.captures import Captures, ProvedPlan
+from kafkatap.spark.captures import notes_of
 from kafkatap.spark.output.delta import read_table
-from kafkatap.spark.output.split_tables import SplitResult
-from kafkatap.spark.output.writing import CaptureIndex
 from kafkatap.splits.decode import Ledger
+from kafkatap.splits.executor import HERE, InProcess, Place
 from kafkatap.splits.located_split import LocatedSplit
-from kafkatap.splits.plan import Corrections, Plan, make_plan
-from kafkatap.splits.proof import prove
-from kafkatap.splits.secrets import needed_lines
+from kafkatap.splits.plan import Corrections, Plan
 from kafkatap.splits.survey import SplitSurvey
 from kafkatap.splits.surveys import Surveys
-from kafkatap.splits.task_rows import ReadOptions, SurveyInput, decode_inputs, dump
+from kafkatap.splits.task_rows import ReadOptions, dump, load
+from kafkatap.splits.two_passes import TwoPasses, quiet, report_context
 from kafkatap.tls.key_log import KeyLog
 from tests.support.captures import PcapRecords
 from tests.support.split_plans import planned_splits
@@ -98,10 +95,13 @@ def packets_at_random(path: Path, count: int, seed: int) -> list[int]:
 class _Rows:
     """Takes rows of tables as `writing.TableWriter` does."""
 
+    group_bytes = 16 << 20
+
     def __init__(self) -> None:
         self.written: dict[int, list[tuple[str, pa.Table]]] = {}
 
-    def open(self, split: int, captures: CaptureIndex) -> _SplitRows:
+    def open(self, split: int, place: Place = HERE) -> _SplitRows:
+        self.written[split] = []
         return _SplitRows(self.written[split])
 
 
@@ -116,8 +116,29 @@ class _SplitRows:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def write(self, name: str, table: pa.Table) -> None:
-        self._rows.append((name, table.select([column.name for column in TABLES[name]])))
+    def write(self, table: str, rows: pa.Table, first_packets: Any = None) -> None:
+        self._rows.append((table, rows))
+
+
+class _Pickling(InProcess):
+    """Tasks, inputs and results are pickled, as they go to other processes. `watch` gets the splits to decode."""
+
+    def __init__(self, watch: Callable[[set[int]], None]) -> None:
+        self.surveyed = 0
+        self._watch = watch
+
+    def run(self, task: Any, inputs: Sequence[Any]) -> list[Any]:
+        if task.name == "decode":
+            self._watch({mine.task.split for mine in inputs})
+        else:
+            self.surveyed += len(inputs)
+        sink = getattr(task, "sink", None)
+        if sink is not None:  # it stays here
+            task = replace(task, sink=None)
+        task = load(dump(task))
+        if sink is not None:
+            task = replace(task, sink=sink)
+        return load(dump(super().run(task, [load(dump(mine)) for mine in inputs])))
 
 
 @dataclass
@@ -140,45 +161,28 @@ class Joined:
         return len(self.plans)
 
 
-class _Driver:
-    """Does without Spark what `Captures` does on a session."""
+class _Joining(TwoPasses):
+    """Reads splits of any place in this process."""
+
+    begin = staticmethod(quiet)
+    checkpoint = None
+    keep_open = False
+    files = ()
 
     def __init__(
         self, splits: Sequence[Split | Pack], options: ReadOptions, split_size: int, watch: Callable[[set[int]], None]
     ) -> None:
-        self.options = options
-        self.watch = watch
-        self.surveyed = Surveys([LocatedSplit(_pack(split)) for split in splits], split_size)
-        self.began_wrong = 0
+        self.options, self.executor = options, _Pickling(watch)
+        self.found = Surveys([LocatedSplit(_pack(split)) for split in splits], split_size)
         self.plans: list[Plan] = []
-        self.rows = _Rows()
 
-    def survey(self) -> None:
-        self.surveyed.run(self._survey)
-        self.began_wrong -= len(self.surveyed.places)
+    def _cut(self) -> Surveys:
+        return self.found
 
-    def _survey(self, splits: list[int]) -> dict[int, SplitSurvey]:
-        self.began_wrong += len(splits)
-        inputs = tuple(dump(SurveyInput(i, self.surveyed.places[i])) for i in splits)
-        return tasks.results_here(tasks.SurveyTask(replace(self.options, key_log=None), inputs))
-
-    def plan(self, corrections: Corrections) -> Plan:
+    def _plan(self, corrections: Corrections) -> Plan:
         self.corrections = corrections
-        return make_plan(self.surveyed.surveys, self.surveyed.file_numbers, corrections)
-
-    def decode(self, plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
-        self.plans.append(plan)
-        self.watch(splits)
-        self.rows.written.update({split: [] for split in splits})
-        surveys = self.surveyed.surveys
-        inputs = tuple(dump(mine) for mine in decode_inputs(plan, splits, self.surveyed.places, surveys=surveys))
-        options, lines = replace(self.options, key_log=None), needed_lines(self.options.key_log, surveys)
-        writer: Any = self.rows
-        task = tasks.DecodeTask(
-            options, inputs, dump(plan.topic_names), writer=writer, captures=CaptureIndex.of([(1, 1, 1)]),
-            key_lines=dump(lines),
-        )  # fmt: skip
-        return tasks.results_here(task)
+        self.plans.append(super()._plan(corrections))
+        return self.plans[-1]
 
 
 def _pack(split: Split | Pack) -> Pack:
@@ -200,34 +204,33 @@ def join(
     """Splits' tables, joined. `tamper` may spoil the surveys before they are planned by; `begin`: bytes that
     splits are to begin at first, instead of those where a record was searched and found. `watch` gets the splits that
     are decoded, in each round."""
-    driver = _Driver(splits, ReadOptions(ports, records=records, key_log=key_log), split_size, watch)
+    joining = _Joining(splits, ReadOptions(ports, records=records, key_log=key_log), split_size, watch)
     for i, place in (begin or {}).items():
-        driver.surveyed.places[i] = replace(driver.surveyed.places[i], exact=place)
-    driver.survey()
-    surveys = driver.surveyed.surveys
-    driver.options = replace(driver.options, selection=selection.at(driver.surveyed.first or 0))
+        joining.found.places[i] = replace(joining.found.places[i], exact=place)
+    surveys = joining.surveys.surveys
+    began_wrong = joining.executor.surveyed - len(joining.places)
+    joining.options = replace(joining.options, selection=selection.at(joining.surveys.first or 0))
     if tamper is not None:
         tamper(surveys)
-    plan, done = prove(driver.plan, driver.decode, lambda result: result.outcome)
-    captures = Captures(None, [])
-    captures.__dict__["_surveyed"] = driver.surveyed
-    proved = ProvedPlan(plan, done)
-    context = captures.context_of(proved)
+    rows = _Rows()
+    proved = joining.prove(joining.options, counting=True, sink=rows)
+    context = proved.context(joining.file_infos)
     parts: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
     finished: Counter[int] = Counter()
-    for split, name, table in ((s, *pair) for s, written in driver.rows.written.items() for pair in written):
+    for split, name, table in ((s, *pair) for s, written in rows.written.items() for pair in written):
         parts[name].append(table)
         finished[split] += len(table) if name == "exchanges" else 0
-    names = [column.name for column in TABLES["connections"]]
-    parts["connections"].append(proved.shared_connections().select(names))
+    total = proved.total(joining.options)
+    shared = total.end_connections()
+    parts["connections"].append(connections_table(shared, report_context(total, context, joining.options)))
     parts["files"], parts["ledger"] = [files_table(context)], [ledger_table(context)]
     tables = {
         name: pa.concat_tables(found) if found else arrow_schema(TABLES[name]).empty_table()
         for name, found in parts.items()
     }
-    followed = sum(result.outcome.followed for result in done.values())
+    followed = sum(result.outcome.followed for result in proved.results)
     return Joined(
-        tables, surveys, driver.plans, driver.corrections, proved.notes, driver.began_wrong, followed, finished,
+        tables, surveys, joining.plans, joining.corrections, notes_of(proved.plan), began_wrong, followed, finished,
         proved.ledgers(),
     )  # fmt: skip
 

@@ -80,7 +80,7 @@ def write_run(publication: Publication, captures: Mapping[int, Sequence[int]], t
     written: list[Written] = []
     for split, (capture, hours) in enumerate(captures.items()):
         table = exchanges(split, hours, capture * 100, tag)
-        with publication.writer.open(split, index) as files:
+        with publication.writer.with_captures(index).open(split) as files:
             files.write("exchanges", table)
             files.write("results", results_of(table, tag))
             files.write("connections", connections(hours[:1]), np.array([1 + split * PACKETS]))

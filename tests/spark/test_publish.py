@@ -69,7 +69,7 @@ def test_a_file_has_the_declared_columns_and_the_capture(tmp_path: Path) -> None
     writer = pickle.loads(pickle.dumps(TableWriter(str(tmp_path), "r")))
     index = pickle.loads(pickle.dumps(index_of([7, 5])))
     table = exchanges(1, (0, 0, 20))
-    with writer.open(12, index) as files:
+    with writer.with_captures(index).open(12) as files:
         files.write("exchanges", table)
     first, second = sorted(pickle.loads(pickle.dumps(files.written)), key=lambda w: w.path)
     assert (first.table, first.date, first.rows) == ("exchanges", "2026-11-21", 2)
@@ -172,10 +172,10 @@ def test_an_attempt_that_fails_leaves_no_file(tmp_path: Path) -> None:
 
 def test_executors_need_no_deltalake(tmp_path: Path) -> None:
     code = (
-        "import sys\nimport kafkatap.spark.tasks, kafkatap.spark.output.publication\n"
+        "import sys\nimport kafkatap.spark.executor, kafkatap.spark.output.publication\n"
         "from tests.spark.rows import index_of, exchanges\n"
         "from kafkatap.spark.output.writing import TableWriter\n"
-        "with TableWriter(sys.argv[1], 'r').open(0, index_of([1])) as files:\n"
+        "with TableWriter(sys.argv[1], 'r', index_of([1])).open(0) as files:\n"
         "    files.write('exchanges', exchanges(0, (0,)))\n"
         "sys.exit('deltalake' in sys.modules)"
     )
@@ -288,7 +288,9 @@ def test_large_files_are_rewritten_in_parts(tmp_path: Path, monkeypatch: pytest.
     from kafkatap.spark.output import edits
 
     with open_publication(str(tmp_path)) as publication:
-        with publication.writer.open(0, CaptureIndex.of([(n + 1, 1, n % 3) for n in range(PACKETS)])) as files:
+        with publication.writer.with_captures(CaptureIndex.of([(n + 1, 1, n % 3) for n in range(PACKETS)])).open(
+            0
+        ) as files:
             files.write("exchanges", exchanges(0, [0] * PACKETS))
         publication.publish(files.written, ["exchanges"], [0, 1, 2])
     monkeypatch.setattr(edits, "_ROWS", 64)
@@ -483,7 +485,7 @@ def test_names_that_come_late(tmp_path: Path) -> None:
     results = made("results", [{"exchange": 0, "topic_id": known}, {"exchange": 1, "topic_id": "other"}])
     for split in (0, 1):
         with open_publication(str(tmp_path)) as publication:
-            with publication.writer.open(split, index_of([1, 2])) as files:
+            with publication.writer.with_captures(index_of([1, 2])).open(split) as files:
                 files.write("exchanges", rows.slice(split, 1))
                 files.write("results", results.slice(split, 1))
             publication.publish(files.written, ["exchanges", "results"], [split + 1])

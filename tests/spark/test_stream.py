@@ -39,7 +39,6 @@ from kafkatap.spark.output.late_names import NameTopics
 from kafkatap.spark.stream import StreamOptions, advance, finish_stream, run_stream, start_stream
 from kafkatap.spark.stream_batch import GROWN, LATE
 from kafkatap.spark.stream_state import StateFolder
-from kafkatap.splits.summing import sum_rows
 from kafkatap.splits.task_rows import ReadOptions
 from tests.spark.join_support import compared, differences, local, packets_at_random, published, rotate, unnumbered
 from tests.support.captures import PcapRecords, read_bytes
@@ -387,20 +386,18 @@ def test_the_state_stays_small(samples: Path, tmp_path: Path) -> None:
         state = states.last()
         assert state is not None
         after, sums = state.checkpoint, state.checkpoint.sums
-        assert after.connections is not None
-        assert after.connections.num_rows <= 2 * len(after.flows)
         assert after.spans.keys() == after.flows.keys()
         assert len(after.captures) <= 2 * len(after.flows)
         assert sums.counts is not None
-        assert sums.counts.num_rows == sum_rows([sums.counts]).num_rows
+        assert len(sums.counts.shared) <= 2 * len(after.flows)
         assert states.sizes()[state.number] < after.size + 40_000
     assert len(states.sizes()) == 2
     finish_stream(None, stream.options)
     finished = states.last()
     assert finished is not None
     assert finished.checkpoint.flows == {}
-    assert finished.checkpoint.connections is not None
-    assert finished.checkpoint.connections.num_rows == 0
+    assert finished.checkpoint.sums.counts is not None
+    assert len(finished.checkpoint.sums.counts.shared) == 0
 
 
 # ---------------------------------------------------------------- queries

@@ -27,9 +27,10 @@ from kafkatap.reports.literals import read_moment
 from kafkatap.reports.rendering.json_report import write_json
 from kafkatap.run import Run
 from kafkatap.selection import EVERYTHING, Selection
+from kafkatap.splits.executor import HERE, InProcess, Place
 from kafkatap.splits.local_report import CapturedTwice, count_with_jobs
 from kafkatap.splits.task_rows import ReadOptions
-from kafkatap.splits.workers import Interrupted, Progress, WorkerEnded, Workers
+from kafkatap.splits.workers import Interrupted, WorkerEnded, Workers
 from kafkatap.usable_cores import usable_cores
 from tests.cli.running import environment, kafkatap
 from tests.spark.join_support import packets_at_random, rotate
@@ -176,31 +177,35 @@ def test_anywhere(samples: Path, tmp_path: Path, seed: int) -> None:
 # ---------------------------------------------------------------- processes
 
 
-def twice(value: Any, progress: Progress) -> Any:
-    progress.add(1)
-    if value == "die":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if value == "fail":
-        raise OSError("no such disk")
-    return 2 * value
+class Twice:
+    name = "twice"
+
+    def __call__(self, mine: Any, place: Place = HERE) -> Any:
+        place.progress(1)
+        if mine == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if mine == "fail":
+            raise OSError("no such disk")
+        return 2 * mine
 
 
-def test_workers_run_tasks_in_any_order() -> None:
+def test_executors_give_results_in_the_order_of_inputs() -> None:
     done: list[int] = []
-    with Workers(3, twice) as workers:
-        assert dict(workers.run(range(20), lambda units: bool(done.append(units)))) == {n: 2 * n for n in range(20)}
-        assert dict(workers.run([], lambda units: False)) == {}
-        assert dict(workers.run(["a"], lambda units: False)) == {0: "aa"}
-    assert done[-1] == 20
+    with Workers(3, lambda units: bool(done.append(units))) as workers:
+        for executor in (workers, InProcess()):
+            assert executor.run(Twice(), range(20)) == [2 * n for n in range(20)]
+            assert executor.run(Twice(), []) == []
+            assert executor.run(Twice(), ["a"]) == ["aa"]
+    assert done[-1] == 21
 
 
 def test_workers_that_end_or_fail() -> None:
-    with Workers(2, twice) as workers, pytest.raises(WorkerEnded, match="memory ran out"):
-        list(workers.run([1, "die", 2, 3], lambda units: False))
-    with Workers(2, twice) as workers, pytest.raises(OSError, match="no such disk"):
-        list(workers.run([1, "fail", 2, 3], lambda units: False))
-    with Workers(2, twice) as workers, pytest.raises(Interrupted):
-        list(workers.run([1, 2, 3], lambda units: True))
+    with Workers(2) as workers, pytest.raises(WorkerEnded, match="memory ran out"):
+        workers.run(Twice(), [1, "die", 2, 3])
+    with Workers(2) as workers, pytest.raises(OSError, match="no such disk"):
+        workers.run(Twice(), [1, "fail", 2, 3])
+    with Workers(2, lambda units: True) as workers, pytest.raises(Interrupted):
+        workers.run(Twice(), [1, 2, 3])
 
 
 def children_of(process: int) -> list[int]:
@@ -235,8 +240,10 @@ def until(condition: Any, seconds: float = 20) -> Any:
 SLEEPER = """
 import time
 from kafkatap.splits.workers import Workers
-with Workers(2, lambda value, progress: time.sleep(60)) as workers:
-    list(workers.run([1, 2], lambda units: False))
+def sleep(mine, place):
+    time.sleep(60)
+with Workers(2) as workers:
+    workers.run(sleep, [1, 2])
 """
 
 

@@ -1,11 +1,10 @@
-"""One set of rules merges the rows of connections that splits share, as rows (`--jobs`) and as tables (Spark)."""
+"""One set of rules merges the rows of connections that splits share."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from kafkatap.kernels import column_spec
@@ -13,9 +12,8 @@ from kafkatap.kernels.column_spec import ADDRESS, FLAG, NAMED, STRING, WORD, Col
 from kafkatap.reports.batch import Context
 from kafkatap.reports.connection_columns import COLUMNS, CONNECTION_ROW, CONNECTIONS
 from kafkatap.reports.connection_words import D_DECRYPTED, D_NO_KEY, NOT_CLOSED, P_KAFKA, P_TLS, SCALE_UNKNOWN
-from kafkatap.reports.counting.count_rows import NameTable
-from kafkatap.reports.tables import connection_rows, connections_table
-from kafkatap.splits.merged_connections import merged_connections, merged_rows
+from kafkatap.reports.tables import connections_table
+from kafkatap.splits.merged_connections import merged_connections
 
 STRINGS = (b"billing", b"orders", "f\u00fcr".encode(), b"")
 ADDRESSES = ("10.0.0.1", "::1", "10.0.0.2")
@@ -40,18 +38,7 @@ def random_rows(count: int, seed: int) -> np.ndarray:
     rows["is_measured"] = rng.integers(0, 2, count)
     closed = rows["closed_with"] != NOT_CLOSED
     rows["closed_by"][~closed] = rows["closed_at"][~closed] = -1
-    return connection_rows(connections_table(rows, NAMES), NumbersOfNames())
-
-
-class NumbersOfNames(NameTable):
-    """Texts keep their numbers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        for text in STRINGS:
-            self.string(text)
-        for address in ADDRESSES:
-            self.address(address)
+    return rows
 
 
 def expected(column: ColumnSpec, rows: np.ndarray) -> int:
@@ -81,35 +68,6 @@ def test_rows_of_a_connection_become_one(seed: int) -> None:
             assert one[column.field] == expected(column, mine), column.name
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_tables_are_merged_as_rows_are(seed: int) -> None:
-    rows = random_rows(600, seed)
-    parts = np.array_split(rows, 4)
-    by_rows = connections_table(merged_connections(rows), NAMES)
-    by_tables = merged_rows([connections_table(part, NAMES) for part in parts])
-    assert by_tables.equals(by_rows)
-    coarse = by_rows.schema
-    for i, field in enumerate(coarse):
-        if pa.types.is_timestamp(field.type):
-            coarse = coarse.set(i, field.with_type(pa.timestamp("us", "UTC")))
-    rows["first"], rows["last"] = rows["first"] * 1000, rows["last"] * 1000
-    for name in ("closed_at", "tls_server_certificate_end", "tls_client_certificate_end"):
-        rows[name] = np.where(rows[name] > 0, rows[name] * 1000, rows[name])
-    wanted = connections_table(merged_connections(rows), NAMES).cast(coarse)
-    captures = [
-        connections_table(part, NAMES).cast(coarse).append_column("capture", pa.array(np.full(len(part), i)))
-        for i, part in enumerate(np.array_split(rows, 4))
-    ]
-    found = merged_rows(captures)
-    assert found.drop_columns("capture").equals(wanted)
-    for connection, capture, first in zip(
-        *(found[name].to_pylist() for name in ("connection", "capture", "connection_first")), strict=True
-    ):
-        mine = [(row["connection_first"], number) for number, part in enumerate(captures) for row in part.to_pylist()
-                if row["connection"] == connection]  # fmt: skip
-        assert (first, capture) in mine
-
-
 def shared(**columns: Any) -> np.ndarray:
     """Two rows of a connection: each argument is the value in both, or a tuple of the two values."""
     rows = np.zeros(2, CONNECTION_ROW)
@@ -123,12 +81,9 @@ def shared(**columns: Any) -> np.ndarray:
 
 
 def both(**columns: Any) -> dict[str, Any]:
-    """The merged row of a table, which is the same for rows and for tables."""
-    rows = shared(**columns)
-    (by_rows,) = connections_table(merged_connections(rows), NAMES).to_pylist()
-    (by_tables,) = merged_rows([connections_table(rows[i : i + 1], NAMES) for i in range(2)]).to_pylist()
-    assert by_rows == by_tables
-    return by_rows
+    """The merged row of a table."""
+    (found,) = connections_table(merged_connections(shared(**columns)), NAMES).to_pylist()
+    return found
 
 
 def test_what_each_split_counts_is_added_up() -> None:

@@ -157,14 +157,14 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_a_worker_that_is_killed(samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = older(tmp_path / "out")
-    rows_of = LocalTables.rows
+    spill = LocalTables.spill
 
-    def killed(self: LocalTables, worker: int) -> Any:
-        rows = rows_of(self, worker)
-        monkeypatch.setattr(rows, "finish", lambda *args: os.kill(os.getpid(), signal.SIGKILL), raising=True)
-        return rows
+    def killed(self: LocalTables, worker: int, name: str, table: Any) -> Any:
+        if name == "connections":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return spill(self, worker, name, table)
 
-    monkeypatch.setattr(LocalTables, "rows", killed)
+    monkeypatch.setattr(LocalTables, "spill", killed)
     with pytest.raises(WorkerEnded):
         write([unpacked(samples, "apache-4.3", tmp_path)], tmp_path / "out", 2)
     assert contents(tmp_path / "out") == before

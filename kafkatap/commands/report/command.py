@@ -192,9 +192,7 @@ def _read_here(
                 sections.add(batch)
             if log_join is not None:
                 log_join.add(batch)
-            counts = engine.bounded(counts)
-            if reports is not None:
-                reports.counts = counts
+            engine.limit(counts)
             if writer is not None:
                 writer.add(batch)
     return Read(run, counts, writer, context, sections)

@@ -7,14 +7,13 @@ import sys
 
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import ReportCounts
-from kafkatap.reports.counting.small_rows import add_up_small_rows
 from kafkatap.reports.model import Report
 from kafkatap.reports.rendering.text import write_text
 
 from ...installation import own_version
 from ..console import discard_output
 
-__all__ = ["ReportCounts", "add_up_small_rows", "as_ordered", "build_report", "has_requests", "print_report"]
+__all__ = ["ReportCounts", "as_ordered", "build_report", "has_requests", "print_report"]
 
 
 def has_requests(report: Report) -> bool:

@@ -1,7 +1,7 @@
 """Publish the rows of a run: Delta tables below OUT, or plain Parquet in a folder of its own.
 
     with open_publication(out) as publication:
-        with publication.writer.open(split, captures) as files:     # on executors
+        with publication.writer.open(split) as files:     # on executors
             files.write("exchanges", rows)
         publication.publish(files.written, ("exchanges", "files"), captures=[...])
 
@@ -23,15 +23,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kafkatap.reports.tables import TABLES
+from kafkatap.reports.batch import Array, Names
+from kafkatap.reports.tables import TABLES, connections_table
 
+from ...parquet.row_names import named
 from . import delta
 from .delta import TableChanges, Transaction
 from .edits import Edit, RemoveCaptures
 from .folders import Folder
 from .late_names import NameTopics
 from .stores import delta_location
-from .writing import TableWriter, Written, files_of_run
+from .writing import CaptureIndex, TableWriter, Written, files_of_run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,6 +78,14 @@ class Publication:
         """Write rows that have a column `capture`."""
         with self.writer.open("driver") as files:
             files.write(table, rows)
+        return files.written
+
+    def write_connections(self, rows: Array, names: Names, captures: CaptureIndex) -> list[Written]:
+        """Write CONNECTION_ROW of connections that splits share."""
+        with self.writer.with_captures(captures).open("driver") as files:
+            if len(rows):
+                first_packets, rows = rows["first_packet"], rows.copy()
+                files.write("connections", connections_table(rows, named([rows], names)), first_packets)
         return files.written
 
     def publish(

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafkatap.reports.batch import Context, FileInfo
-from kafkatap.reports.table_columns import LEDGER
-from kafkatap.reports.tables import arrow_schema, files_table
+from kafkatap.reports.table_columns import FILES, LEDGER
+from kafkatap.reports.tables import arrow_schema, as_declared, files_table
 
 from ...captures.identity import missing_identity
 from .writing import with_capture
@@ -21,6 +21,15 @@ def files_rows(files: Sequence[FileInfo]) -> pa.Table:
     import numpy as np
 
     return with_capture(files_table(Context(files=files)), np.array([f.capture for f in files], np.int64))
+
+
+def file_infos(rows: pa.Table) -> list[FileInfo]:
+    """The files of rows, in the order of their packets."""
+    table = as_declared(rows, FILES)
+    for name in ("first", "last"):
+        table = table.set_column(table.schema.get_field_index(name), name, table[name].cast("int64"))
+    ordered = sorted(table.to_pylist(), key=lambda row: (row["first_packet"], row["path"]))
+    return [FileInfo(**{**row, "link_types": tuple(row["link_types"])}) for row in ordered]
 
 
 def replaced_captures(files: Iterable[FileInfo]) -> set[int]:

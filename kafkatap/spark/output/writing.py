@@ -1,7 +1,7 @@
 """Write the rows of a run as Parquet files, on executors and on the driver.
 
     writer = TableWriter(out, run)                      # can be sent to other processes
-    with writer.open(split, captures) as files:
+    with writer.open(split) as files:
         files.write("exchanges", rows)
         files.write("results", rows)
     written = files.written
@@ -17,13 +17,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from ...partitions import date_of, days, exchange_days, to_microseconds
+from ...splits.executor import HERE, Place
 from .folders import Folder
 from .parquet_file import FileStats, ParquetFile
 
@@ -83,14 +84,20 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class TableWriter:
-    """Writes rows of the tables below `out` for a run."""
+    """Writes rows of the tables below `out` for a run. `captures`: in which rows can begin; None if all rows have a
+    column `capture`."""
 
     out: str
     run: str
+    captures: CaptureIndex | None = None
+    group_bytes: ClassVar[int] = 16 << 20
 
-    def open(self, split: int | str, captures: CaptureIndex | None = None) -> SplitFiles:
-        """The files of one split. `captures` may be None if all rows have a column `capture`."""
-        return SplitFiles(self, split, captures)
+    def with_captures(self, captures: CaptureIndex) -> TableWriter:
+        return replace(self, captures=captures)
+
+    def open(self, split: int | str, place: Place = HERE) -> SplitFiles:
+        """The files of one split."""
+        return SplitFiles(self, split)
 
 
 def files_of_run(run: str) -> str:
@@ -109,12 +116,12 @@ class SplitFiles:
     """The files of one attempt to write a split. At the end of the `with` statement they are closed, and `written`
     names them; after an exception they are deleted."""
 
-    def __init__(self, writer: TableWriter, split: int | str, captures: CaptureIndex | None) -> None:
+    def __init__(self, writer: TableWriter, split: int | str) -> None:
         self.written: list[Written] = []
         self._folder = Folder(writer.out)
         name = f"{split:05d}" if isinstance(split, int) else split
         self._start = f"{files_of_run(writer.run)}{name}"
-        self._captures = captures
+        self._captures = writer.captures
         self._files: dict[tuple[str, str | None], ParquetFile] = {}
         self._dates: dict[str, set[int]] = {}
         self._exchanges = _Places()

@@ -1,0 +1,91 @@
+"""`SparkExecutor`: an `Executor` whose tasks run on a Spark session, as functions of Arrow batches (`mapInArrow`).
+
+Each task gets the numbers of its inputs, usually one. The inputs themselves are part of the function, compressed. All
+work goes through DataFrames, so that it runs through Spark Connect too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..splits.executor import Task
+from ..splits.task_rows import SCHEMA, dump, load, numbers_of, result_batch, results_of
+from .cluster.executors import checked, setup_error
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ..splits.tasks import DecodeTask
+    from .cluster.shared_folders import SharedFolders
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsOf:
+    """Yields one result for each input. `task`, `inputs`: as of `dump`."""
+
+    task: bytes = field(repr=False)
+    inputs: tuple[bytes, ...] = field(repr=False)
+    name: str
+
+    @classmethod
+    def of(cls, task: Task, inputs: Sequence[Any]) -> ResultsOf:
+        return cls(dump(task), tuple(map(dump, inputs)), task.name)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = load(self.task)
+        for number in numbers_of(batches):
+            yield result_batch(number, task(load(self.inputs[number])))
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOf:
+    """Yields the rows of one table of each input of a `DecodeTask`, times in microseconds."""
+
+    task: bytes = field(repr=False)
+    inputs: tuple[bytes, ...] = field(repr=False)
+    name: str
+
+    @classmethod
+    def of(cls, task: DecodeTask, inputs: Sequence[Any], table: str) -> RowsOf:
+        return cls(dump(task), tuple(map(dump, inputs)), table)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in numbers_of(batches):
+            yield from self.rows(number)
+
+    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one input."""
+        from ..partitions import to_microseconds
+
+        task: DecodeTask = load(self.task)
+        for rows in task.rows(load(self.inputs[number]), self.name):
+            yield from to_microseconds(rows).to_batches()
+
+
+@dataclass
+class SparkExecutor:
+    """`folders`: what executors have to share with the driver. `bytes_received`: of results, so far."""
+
+    spark: SparkSession
+    folders: SharedFolders | None = None
+    bytes_received: int = 0
+
+    def run(self, task: Task, inputs: Sequence[Any]) -> list[Any]:
+        """As of `Executor`. SetupError if an executor cannot run it."""
+        try:
+            rows = self.rows(ResultsOf.of(task, inputs), SCHEMA).toArrow()
+        except Exception as error:
+            raise setup_error(error) or error from None
+        self.bytes_received += rows.nbytes
+        results = results_of(rows)
+        return [results[number] for number in range(len(inputs))]
+
+    def rows(self, function: ResultsOf | RowsOf, schema: Any) -> DataFrame:
+        """The rows that a function yields, with a partition for each of its inputs."""
+        task = checked(function, self.folders)
+        task.__name__ = f"kafkatap_{function.name}"  # `explain()` prints it
+        count = len(function.inputs)
+        return self.spark.range(0, count, 1, max(count, 1)).mapInArrow(task, schema)

@@ -1,0 +1,290 @@
+"""The two tasks of a split, for every executor: `SurveyTask`, and `DecodeTask` with its `SplitResult`.
+
+A `DecodeTask` yields the rows of tables, or writes them to a sink, or counts for reports, or does several of these.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+
+from kafkatap.reports.questions.registry import needs_of
+
+from .decode import Outcome, SplitRun
+from .executor import HERE, Place
+from .open_flows import open_flows
+from .secrets import key_log_of
+from .split_counts import CountsOfSplit, NamedConnections, SplitCounts
+from .survey import survey_split
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+
+    import pyarrow as pa
+
+    from kafkatap.dissector.records.record_inspector import RecordCollector
+    from kafkatap.reports.batch import Batch
+
+    from ..captures.pack_reader import PackReader
+    from ..parquet.row_groups import RowGroup
+    from .checkpoint import OpenFlow
+    from .survey import SplitSurvey
+    from .task_rows import DecodeInput, ReadOptions, SurveyInput
+
+Array = np.ndarray[Any, Any]
+#: Of the time for a byte, the part that its survey takes.
+SURVEY_PART = 0.2
+_TABLES = frozenset(("exchanges", "results", "connections"))
+
+
+class RowFiles(Protocol):
+    """Where the rows of one split go. `written`: what became of them, once the context is left."""
+
+    @property
+    def written(self) -> list[Any]: ...
+
+    def write(self, table: str, rows: pa.Table, first_packets: Array | None = None) -> None:
+        """Write rows of a table. `first_packets`: of connections, the numbers of their first packets."""
+
+
+class RowSink(Protocol):
+    """Takes the rows of splits, in the processes that decode them. `group_bytes`: of rows that are written at once."""
+
+    group_bytes: ClassVar[int]
+
+    def open(self, split: int, place: Place = HERE) -> AbstractContextManager[RowFiles]:
+        """The files of one split."""
+
+
+@dataclass(slots=True)
+class SplitResult:
+    """The result of decoding a split. `counts`: for reports, if wanted. `connections`: rows of all its connections, if
+    neither is wanted. `written`: what a sink made of its rows. `open_flows`: the flows that stay open at its end.
+    `unnamed`: ids of topics of which rows were written without a name."""
+
+    outcome: Outcome
+    counts: SplitCounts | None = None
+    connections: NamedConnections | None = None
+    written: list[Any] = field(default_factory=list)
+    open_flows: Mapping[bytes, OpenFlow] = field(default_factory=dict)
+    unnamed: set[bytes] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyTask:
+    """Surveys a split. `light`, `counts_records`: as of `survey_split`."""
+
+    options: ReadOptions
+    light: bool = False
+    counts_records: bool = True
+    name: ClassVar[str] = "survey"
+
+    def __call__(self, mine: SurveyInput, place: Place = HERE) -> SplitSurvey:
+        reader, options = mine.source.open(), self.options
+        try:
+            found = survey_split(
+                mine.split, reader, ports=options.ports, definitions=options.definitions, light=self.light,
+                limits=options.limits, counts_records=self.counts_records,
+            )  # fmt: skip
+        finally:
+            reader.close()
+        place.progress(int(SURVEY_PART * mine.source.length))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeTask:
+    """Decodes a split. `options`: with absolute times and without a key log. `key_lines`: as of `needed_lines`.
+    `counting`: count for reports, `interval` as of `ReportCounts`. `sink`: gets the rows of all tables."""
+
+    options: ReadOptions
+    topic_names: Mapping[bytes, bytes]
+    key_lines: bytes | None = field(default=None, repr=False)
+    counting: bool = False
+    interval: int | None = None
+    sink: RowSink | None = None
+    name: ClassVar[str] = "decode"
+
+    def __call__(self, mine: DecodeInput, place: Place = HERE) -> SplitResult:
+        reader = _open(mine)
+        try:
+            split = _Split(self, mine, reader, self.sink is not None, place)
+            return split.decoded(self.sink)
+        finally:
+            if reader is not None:
+                reader.close()
+
+    def rows(self, mine: DecodeInput, table: str) -> Iterator[pa.Table]:
+        """The rows of one table of a split."""
+        reader = _open(mine)
+        try:
+            split = _Split(self, mine, reader, True, HERE, records=table == "records")
+            for name, rows, _ in split.tables(frozenset((table,)), 16 << 20):
+                if name == table:
+                    yield rows
+        finally:
+            if reader is not None:
+                reader.close()
+
+
+def _open(mine: DecodeInput) -> PackReader | None:
+    return None if mine.source is None else mine.source.open(mine.task.bases)
+
+
+class _Split:
+    """One split that is decoded. `records`: with records too; None: as the options say."""
+
+    def __init__(
+        self, task: DecodeTask, mine: DecodeInput, reader: PackReader | None, with_rows: bool, place: Place,
+        records: bool | None = None,
+    ) -> None:  # fmt: skip
+        options = task.options
+        needed = options.selection.engine_options
+        self._options, self._reader, self._place, self._done = options, reader, place, 0
+        self._collector = None
+        if with_rows and (options.records if records is None else records):
+            from kafkatap.dissector.programs.loading import load_programs
+            from kafkatap.dissector.records.record_inspector import RecordCollector
+
+            self._collector = RecordCollector(load_programs("records", options.definitions))
+        inspectors = needed.inspectors if self._collector is None else (self._collector, *needed.inspectors)
+        self._run = SplitRun(
+            mine.task, mine.seams, task.topic_names,
+            all_results=with_rows or options.by_topic or needed.all_results, inspectors=inspectors,
+            ports=options.ports, definitions=options.definitions,
+            apis=needed.apis if with_rows or task.counting else frozenset(),
+            problems=with_rows or needed.problems, max_frame=options.max_frame, limits=options.limits,
+            secrets=mine.secrets, key_log=key_log_of(task.key_lines), late=options.late,
+            **needs_of(options.sections if task.counting else ())._asdict(),
+        )  # fmt: skip
+        self._counted = CountsOfSplit(options, self._run.engine, task.interval) if task.counting else None
+        self._unnamed: set[bytes] = set()
+
+    def decoded(self, sink: RowSink | None) -> SplitResult:
+        """Read the split."""
+        run = self._run
+        result = SplitResult(run.outcome)
+        if sink is None:
+            for _ in self._batches():
+                pass
+        else:
+            with sink.open(run.task.split, self._place) as files:
+                for rows in self.tables(_TABLES, sink.group_bytes):
+                    files.write(*rows)
+            result.written, result.unnamed = files.written, self._unnamed
+        if self._counted is not None:
+            result.counts = self._counted.finish(run.are_shared)
+        elif sink is None:
+            result.connections = NamedConnections.of(run.engine.connections, run.engine)
+        if run.open_flows:
+            result.open_flows = open_flows(run, run.packets_of_open_flows())
+        return result
+
+    def _batches(self) -> Iterator[Batch]:
+        """The batches with the selected exchanges, counted if wanted. The engine knows all topic names of the plan."""
+        for batch in self._options.selection.apply(self._run.batches(self._reader), self._run.engine):
+            if self._counted is not None:
+                self._counted.add(batch)
+            yield batch
+            if self._reader is not None:
+                read, self._done = self._reader.bytes_read - self._done, self._reader.bytes_read
+                self._place.progress(int((1 - SURVEY_PART) * read))
+
+    def tables(self, wanted: frozenset[str], group_bytes: int) -> Iterator[tuple[str, pa.Table, Array | None]]:
+        """(name of a table, some rows, first packets of connections): exchanges before their results, then connections
+        that no other split has, then records. `group_bytes`: of rows that become tables at once."""
+        from kafkatap.reports.tables import connections_table
+
+        from ..parquet.row_groups import GatheredRows
+        from ..parquet.row_names import named
+
+        run = self._run
+        with tempfile.TemporaryFile(prefix="kafkatap-") as file:
+            records = None if self._collector is None else _SpilledRecords(file, self._collector, run)
+            gathered = GatheredRows(group_bytes)
+            for batch in self._batches():
+                is_full = gathered.add(batch)
+                if records is not None:
+                    records.spill()
+                if is_full:
+                    yield from self._group(gathered.take(), wanted, records)
+            yield from self._group(gathered.take(), wanted, records)
+            if "connections" in wanted:
+                rows = run.engine.connections
+                rows = rows[~run.are_shared(rows["connection"])]
+                if len(rows):
+                    yield "connections", connections_table(rows, named([rows], run.engine)), rows["first_packet"]
+            if records is not None:
+                records.spill()
+                for table in records.tables():
+                    yield "records", table, None
+
+    def _group(
+        self, group: RowGroup, wanted: frozenset[str], records: _SpilledRecords | None
+    ) -> Iterator[tuple[str, pa.Table, None]]:
+        from ..parquet.row_names import named
+
+        if records is not None:
+            records.keep(group.exchanges)
+        if not len(group.exchanges) or not wanted & {"exchanges", "results"}:
+            return
+        context = named(group.arrays, self._run.engine)
+        if "exchanges" in wanted:
+            unnamed = group.topics_without_names(context.topic_names)
+            self._unnamed |= {context.strings[number] or b"" for number in unnamed}
+            yield "exchanges", group.exchanges_table(context), None
+        if "results" in wanted and len(group.results):
+            yield "results", group.results_table(context), None
+
+
+class _SpilledRecords:
+    """Records in a temporary file, until it is clear which of their exchanges the split has."""
+
+    def __init__(self, file: Any, collector: RecordCollector, run: SplitRun) -> None:
+        import pyarrow as pa
+
+        from kafkatap.reports.record_table import records_table
+
+        self._file = file
+        self._collector = collector
+        self._run = run
+        self._make = records_table
+        self._ipc = pa.ipc
+        self._writer: Any = None
+        self._exchanges: list[Array] = []
+        self._names: dict[bytes, str] = {}
+
+    def spill(self) -> None:
+        """Write the records that the collector holds."""
+        if not self._names:
+            self._names = {key: name.decode("utf-8", "replace") for key, name in self._run.topic_names.items()}
+        for chunk in self._collector.chunks():
+            table = self._make(chunk, self._names, self._run.engine.strings)
+            if self._writer is None:
+                self._writer = self._ipc.new_stream(self._file, table.schema)
+            self._writer.write_table(table)
+
+    def keep(self, exchanges: Array) -> None:
+        """Keep the records of these exchanges."""
+        self._exchanges.append(exchanges["key"].copy())
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The records that are kept."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self._writer is None:
+            return
+        self._writer.close()
+        self._file.seek(0)
+        kept = pa.array(np.concatenate(self._exchanges) if self._exchanges else np.zeros(0, np.int64))
+        for batch in self._ipc.open_stream(self._file):
+            table = pa.Table.from_batches([batch])
+            table = table.filter(pc.is_in(table["exchange"], kept))
+            if table.num_rows:
+                yield table
