@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.support.questions import JavaClients, Scene, coordinator_lines, now_ms, question_main, scene  # noqa: E402
+from tests.support.questions import JavaClients, Scene, now_ms, question_main, scene  # noqa: E402
 
 SHORT_SESSIONS = {
     "group.min.session.timeout.ms": "1000",
@@ -98,7 +98,7 @@ def play(made: Scene) -> None:
     steps.do("picker-2", "pickers", "close")
     for client in ("billing-3", "billing-1", "shipping-1", "payments-2", "reports-2", "reports-1"):
         steps.do(client, client.rpartition("-")[0], "close")
-    made.files["coordinator.tsv"] = "".join(f"{at}\t{text}\n" for at, text in coordinator_lines(made))
+    made.note_coordinator()
     made.truth["steps"] = steps.noted
     made.truth["assignments"] = sorted(steps.shell.events + victims.events)
 

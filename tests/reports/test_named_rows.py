@@ -32,9 +32,12 @@ def test_a_row_has_the_declared_columns_and_no_others() -> None:
 
 
 def test_names_of_columns_are_distinct() -> None:
+    """Those of a table, and the keys and values of a form: `SectionInput.rows` has both by name."""
     for section in load_sections(list(OVER_FACTS)):
         for name, columns in section.columns.items():
             assert len({column.name for column in columns}) == len(columns), name
+        for form in section.forms:
+            assert form.keys.keys().isdisjoint(form.values), form.name
 
 
 def test_an_event_is_written_and_read_by_name() -> None:

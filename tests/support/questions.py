@@ -159,6 +159,14 @@ class Scene:
         for future in admin.create_topics(new).values():
             future.result(20)
 
+    def note_coordinator(self, events: str = "", since: int = 0) -> None:
+        """Write the lines of the broker's group coordinator from a time on (ms) that match `events` beside the
+        recording: `NAME.coordinator.tsv`, without what comes before their texts."""
+        lines = log_lines(self.broker.folder / "broker.log", _MANAGER)
+        texts = [(at, re.sub(_MANAGER, "", text)) for at, text in lines if at >= since]
+        chosen = [f"{at}\t{text}\n" for at, text in texts if re.search(events, text)]
+        self.files["coordinator.tsv"] = "".join(chosen)
+
     @contextmanager
     def recording(self, name: str, folder: Path) -> Iterator[None]:
         """Record the clients' ports; write `NAME.pcap.zst`, `NAME.truth.json` and more files after the block."""
@@ -255,15 +263,8 @@ def record_groups(
             began = now_ms()
             with made.recording(name, folder):
                 play(made)
-                lines = [(at, text) for at, text in coordinator_lines(made) if at >= began and re.search(events, text)]
-                made.files["coordinator.tsv"] = "".join(f"{at}\t{text}\n" for at, text in lines)
+                made.note_coordinator(events, began)
             time.sleep(rest)
-
-
-def coordinator_lines(made: Scene) -> list[tuple[int, str]]:
-    """The lines of the broker's group coordinator, without what comes before their texts."""
-    lines = log_lines(made.broker.folder / "broker.log", _MANAGER)
-    return [(at, re.sub(_MANAGER, "", text)) for at, text in lines]
 
 
 def class_folder(folder: Path, loggers: Mapping[str, str]) -> Path:
