@@ -6,7 +6,7 @@ Kernels never allocate. A kernel stops and returns which array is full, and Pyth
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -131,6 +131,16 @@ def moved(array: np.ndarray[Any, Any], size: int, used: int) -> np.ndarray[Any, 
             target[first:end] = part
             drop_pages(source, first, end)
     return bigger
+
+
+def dict_rows(columns: Any, names: Iterable[str] | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of columns, or of records, by name, as numbers of Python: much faster than single reads from numpy.
+
+    `columns`: a mapping of arrays of the same length, or records. `names`: of these columns only.
+    """
+    wanted = list((columns.dtype.names if isinstance(columns, np.ndarray) else columns) if names is None else names)
+    for row in zip(*(columns[name].tolist() for name in wanted), strict=True):
+        yield dict(zip(wanted, row, strict=True))
 
 
 def joined(parts: Sequence[np.ndarray[Any, Any]], dtype: Any) -> np.ndarray[Any, Any]:

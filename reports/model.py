@@ -7,7 +7,7 @@ out rows or columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Versions = tuple[str, tuple[int, ...]]
 Scalar = int | float | str | bool | None
 Value = Scalar | tuple[str, ...] | tuple[int, ...] | tuple[Versions, ...] | tuple[tuple[str, Scalar], ...]
+#: A row of a table by the names of its columns.
+Row = Mapping[str, Value]
 
 #: A distribution: label, count, ascending broker times in ns, and the share of exchanges at or below each time.
 Curve = tuple[str, int, list[int], list[float]]
@@ -55,6 +57,29 @@ class Column(NamedTuple):
     kind: str
     note: str
     rank: int = 0
+
+
+def in_columns(
+    columns: Sequence[Column], rows: Iterable[Row], key: Callable[[Row], Any] | None = None
+) -> list[tuple[Value, ...]]:
+    """Rows by name as rows of a table with these columns. Each has a value for every column, and no other one.
+
+    `key`: of a row by name, for the order of the rows. Rows with the same key keep their order.
+    """
+    names = [column.name for column in columns]
+    made, keys = list[tuple[Value, ...]](), list[Any]()
+    for row in rows:
+        if len(row) != len(names):
+            raise ValueError(f"no such columns: {', '.join(row.keys() - set(names))}")
+        made.append(tuple(map(row.__getitem__, names)))
+        if key is not None:
+            keys.append(key(row))
+    return made if key is None else [made[i] for i in sorted(range(len(made)), key=keys.__getitem__)]
+
+
+def largest_first(*numbers: str, then: Sequence[str] = ()) -> Callable[[Row], Any]:
+    """The `key` of rows by these numbers, the largest first, and then by the text of some columns, or of all."""
+    return lambda row: (*(-as_number(row[name]) for name in numbers), str(tuple(row[name] for name in then or row)))
 
 
 class ReportTable:
@@ -99,6 +124,14 @@ class ReportTable:
         self.column_notes: Final = column_notes
         self.chosen_by: Final = chosen_by
         self.order: Final = order
+
+    def named(self, row: tuple[Value, ...]) -> Row:
+        """A row by the names of its columns."""
+        return dict(zip((column.name for column in self.columns), row, strict=True))
+
+    def named_rows(self) -> list[Row]:
+        """The rows by the names of their columns."""
+        return [self.named(row) for row in self.rows]
 
     def replace(self, **changes: Any) -> ReportTable:
         """A copy with some fields changed."""

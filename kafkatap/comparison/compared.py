@@ -42,7 +42,7 @@ class Comparison:
     @property
     def findings(self) -> list[str]:
         """The findings in words, those that got worse first."""
-        return [str(row[2]) for row in self.table("findings").rows]
+        return [str(row["finding"]) for row in self.table("findings").named_rows()]
 
     def __repr__(self) -> str:
         return f"<Comparison: {self.worse} worse, {self.better} better, {self.different} different>"

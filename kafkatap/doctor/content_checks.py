@@ -11,10 +11,11 @@ from kafkatap.reports.batch import endpoint
 from kafkatap.reports.connection_words import D_DECRYPTED, P_FOREIGN, P_KAFKA, P_TLS, P_UNKNOWN
 from kafkatap.reports.counting.connection_counts import is_one_sided
 from kafkatap.reports.encryption import encryption_of
+from kafkatap.reports.finding_words import counted
 from kafkatap.reports.findings import ERROR, NOTE, WARNING, Finding
 from kafkatap.reports.sections.tls_findings import tls_findings
 
-from .finding import counted, finding, share, some
+from .finding import finding, share, some
 from .observed import Observed
 
 #: Shares of the payload that are TLS, not decrypted, from which on it is a note or a warning; and that are not Kafka.
@@ -85,7 +86,7 @@ def encryption(seen: Observed) -> Iterator[Finding]:
     tls = rows[is_hidden | is_read]
     places = {endpoint(context.address(ip), port) for ip, port in zip(
         tls["broker_ip"].tolist(), tls["broker_port"].tolist(), strict=True)}  # fmt: skip
-    evidence = f"{found.in_words()}; to {some(sorted(places), 3)}"
+    evidence = f"{found.in_words()}; to {some(sorted(places), most=3)}"
     if not hidden:
         yield finding(
             "encryption", NOTE, f"{counted(read, 'connection')} {_are(read)} encrypted (TLS), and decrypted", evidence,

@@ -7,7 +7,7 @@ import numpy as np
 from kafkatap.reassembly.link_types import link_name
 from kafkatap.reports.connection_words import PROTOCOLS
 from kafkatap.reports.findings import NOTE
-from kafkatap.reports.model import Column, Curves, Report, ReportTable, Value
+from kafkatap.reports.model import Column, Curves, Report, ReportTable, Row, Value, in_columns
 from kafkatap.reports.sections.heading import files, heading
 from kafkatap.reports.sections.ledger import ledger, loss_warnings, unknown_wait_warnings
 
@@ -74,15 +74,19 @@ MOST_CONNECTIONS = 1_000
 def diagnose(seen: Observed) -> Report:
     """The diagnosis of captures as a report: the tables of TABLES, `files`, the heading and the ledger."""
     found = find(seen)
-    rows: list[tuple[Value, ...]] = [
-        (f.id, f.severity, f.text, f.evidence, f.effect, f.remedy, tuple(f.numbers.items())) for f in found
-    ]
+    rows = in_columns(FINDINGS, (
+        {"check": f.id, "severity": f.severity, "what": f.text, "evidence": f.evidence, "effect": f.effect,
+         "remedy": f.remedy, "numbers": tuple(f.numbers.items())}
+        for f in found
+    ))  # fmt: skip
     findings = ReportTable("findings", "Findings", FINDINGS, rows, empty="no problem found")
-    checked: list[tuple[Value, ...]] = [
-        (check.name, check.question, sum(f.id == check.name for f in found)) for check in CHECKS
-    ]
+    checked = in_columns(CHECKED, (
+        {"check": check.name, "looks_for": check.question, "findings": sum(f.id == check.name for f in found)}
+        for check in CHECKS
+    ))  # fmt: skip
     broker, client, count = halves(seen)
-    place: list[tuple[Value, ...]] = [(count, broker, client)] if count else []
+    places: list[Row] = [{"handshakes": count, "broker_rtt_ns": broker, "client_rtt_ns": client}] if count else []
+    place = in_columns(PLACE, places)
     tables = (
         findings,
         ReportTable("checks", "Checks", CHECKED, checked, whole=True),
@@ -100,7 +104,7 @@ def diagnose(seen: Observed) -> Report:
 def has_problems(report: Report) -> bool:
     """Whether a diagnosis has an error or a warning."""
     table = report.table("findings")
-    return any(row[1] != NOTE for row in table.rows)
+    return any(row["severity"] != NOTE for row in table.named_rows())
 
 
 def _gaps(seen: Observed) -> ReportTable:
@@ -108,25 +112,32 @@ def _gaps(seen: Observed) -> ReportTable:
     missing = gap_bytes(rows)
     order = np.argsort(-missing, kind="stable")[:MOST_CONNECTIONS]
     known = dict(zip(seen.streams["connection"].tolist(), seen.streams["acknowledged"].tolist(), strict=True))
-    made: list[tuple[Value, ...]] = []
+    made: list[Row] = []
     for i in order[missing[order] > 0].tolist():
         row = rows[i]
         client, _, broker = ends(seen.context, row).partition(" to ")
         acknowledged = known.get(int(row["connection"]), -1)
-        values: list[Value] = [client, broker, PROTOCOLS[row["protocol"]]]
+        values: dict[str, Value] = {
+            "client": client, "broker": broker, "protocol": PROTOCOLS[row["protocol"]],
+            "acknowledged_bytes": acknowledged if acknowledged >= 0 else None,
+            "retransmitted_bytes": int(row["client_retransmitted_bytes"] + row["broker_retransmitted_bytes"]),
+        }  # fmt: skip
         for end in ("client", "broker"):
             lost = int(row[f"{end}_gap_bytes"])
             whole = lost + int(row[f"{end}_bytes"])
-            values += [lost, lost / whole if whole else None, int(row[f"{end}_gaps"])]
-        resent = int(row["client_retransmitted_bytes"] + row["broker_retransmitted_bytes"])
-        made.append((*values, acknowledged if acknowledged >= 0 else None, resent))
-    return ReportTable("gap_connections", "Connections with gaps", GAPS, made, empty="no gaps")
+            values |= {
+                f"{end}_gap_bytes": lost, f"{end}_gap_share": lost / whole if whole else None,
+                f"{end}_gaps": int(row[f"{end}_gaps"]),
+            }  # fmt: skip
+        made.append(values)
+    return ReportTable("gap_connections", "Connections with gaps", GAPS, in_columns(GAPS, made), empty="no gaps")
 
 
 def _interfaces(seen: Observed) -> ReportTable:
-    rows: list[tuple[Value, ...]] = [
-        (path, n, i.name or None, link_name(i.link_type), i.snap_length or None, i.filter or None, head.program or None)
+    rows = in_columns(INTERFACES, (
+        {"path": path, "number": n, "name": i.name or None, "link_type": link_name(i.link_type),
+         "snap_length": i.snap_length or None, "filter": i.filter or None, "program": head.program or None}
         for path, head in seen.heads.items()
         for n, i in enumerate(head.interfaces)
-    ]
+    ))  # fmt: skip
     return ReportTable("interfaces", "Interfaces", INTERFACES, rows, empty="the captures do not name any")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kafkatap.reports import units
+from kafkatap.reports.finding_words import counted
 from kafkatap.reports.findings import ERROR, NOTE, WARNING
 from kafkatap.reports.model import Report, Value
 from kafkatap.reports.rendering.text_tables import Line, render_table, wrapped
-
-from .finding import counted
 
 _STYLES = {ERROR: "bold red", WARNING: "bold yellow", NOTE: "bold"}
 #: Checks whose problems another capture command solves.
@@ -23,23 +22,23 @@ def diagnosis_lines(
     """The lines of a diagnosis, without line ends. `width`: as in `render_table`. `verbose`: with all tables, and
     the remedies of notes. `top`: rows of a table at most, 0: all; None: 5 connections with gaps, or 20 if `verbose`,
     and all rows of the others."""
-    findings = report.table("findings").rows
-    for check, severity, what, evidence, effect, remedy, _ in findings:
-        yield from _paragraph(str(severity), f"{check}: {what}", width, _STYLES[str(severity)])
-        details = [("evidence", evidence), ("effect", effect), ("remedy", remedy)]
-        for label, text in details if verbose or severity != NOTE else details[:2]:
-            yield from _paragraph("", f"{label}: {text}", width, "")
+    findings = report.table("findings").named_rows()
+    for row in findings:
+        severity = str(row["severity"])
+        yield from _paragraph(severity, f"{row['check']}: {row['what']}", width, _STYLES[severity])
+        for label in ("evidence", "effect", "remedy") if verbose or severity != NOTE else ("evidence", "effect"):
+            yield from _paragraph("", f"{label}: {row[label]}", width, "")
         yield []
     yield from _sentence(_verdict(report), width, "bold")
-    names = ", ".join(str(row[0]) for row in report.table("checks").rows)
+    names = ", ".join(str(row["check"]) for row in report.table("checks").named_rows())
     yield from _sentence(f"checked: {names}", width, "dim")
-    is_better = any(check in BY_CAPTURING and severity != NOTE for check, severity, *_ in findings)
-    is_encrypted = any(check == "encryption" and severity != NOTE for check, severity, *_ in findings)
+    noted = {row["check"] for row in findings if row["severity"] != NOTE}
+    is_better, is_encrypted = not noted.isdisjoint(BY_CAPTURING), "encryption" in noted
     if verbose or is_better or is_encrypted:
         yield []
         yield [("This would capture better:" if is_better else "To capture the same brokers:", "bold")]
-        for command, _ in report.table("capture_commands").rows:
-            yield [(f"  {units.safe(str(command))}", "")]
+        for row in report.table("capture_commands").named_rows():
+            yield [(f"  {units.safe(str(row['command']))}", "")]
     if verbose:
         for name in ("checks", "gap_connections", "interfaces", "capture_point", "files"):
             yield []
@@ -54,8 +53,8 @@ def diagnosis_lines(
 
 
 def _verdict(report: Report) -> str:
-    values: dict[str, Value] = dict(zip((c.name for c in report.heading.columns), report.heading.rows[0], strict=True))
-    severities = [str(row[1]) for row in report.table("findings").rows]
+    (values,) = report.heading.named_rows()
+    severities = [str(row["severity"]) for row in report.table("findings").named_rows()]
     problems = [
         counted(severities.count(severity), severity)
         for severity in (ERROR, WARNING) if severity in severities

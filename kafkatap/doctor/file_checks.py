@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from kafkatap.dissector.dtypes import ORPHAN_RESPONSE
 from kafkatap.reassembly.link_types import READ, link_name
 from kafkatap.reports import units
+from kafkatap.reports.finding_words import counted
 from kafkatap.reports.findings import ERROR, NOTE, WARNING, Finding
 
 from ..captures.capture_reader import FileReport
 from .clock_steps import ClockStep
-from .finding import counted, finding, share, some
+from .finding import finding, share, some
 from .observed import Observed
 from .packet_checks import MS, PATIENCE_NS, CaptureChecks
 
@@ -239,7 +240,7 @@ def clock(seen: Observed) -> Iterator[Finding]:
         where = _files_of(seen, steps) or [paths[point]]
         yield finding(
             "clock", WARNING, f"the clock of the capturing host stepped {counted(len(steps), 'time')}: {some(where)}",
-            some(shown, LISTED),
+            some(shown, most=LISTED),
             f"times of {counted(spanning, 'exchange')} that were under way are wrong, and the timeline jumps",
             "let the clock be slewed, not stepped (chrony without makestep), or capture on a host with a steady clock",
             steps=len(steps), largest_step_ns=max((step.step_ns for step in steps), key=abs), exchanges=spanning,

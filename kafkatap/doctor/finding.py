@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kafkatap.reports import units
+from kafkatap.reports.finding_words import listed
 from kafkatap.reports.findings import Finding
 from kafkatap.reports.model import Scalar
+
+#: The first of some texts: `a, b and 3 more`.
+some = partial(listed, most=5)
 
 
 def finding(
@@ -14,17 +20,6 @@ def finding(
     `effect` on reports, `remedy`: what to do about it; `numbers` that it rests on. Texts from captures are unescaped.
     """
     return Finding(check, severity, check, what, numbers=numbers, remedy=remedy, evidence=evidence, effect=effect)
-
-
-def counted(n: int, one: str, many: str = "") -> str:
-    """`1 packet`, `2,000 packets`."""
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
-
-
-def some(texts: list[str], most: int = 5) -> str:
-    """The first of some texts: `a, b and 3 more`."""
-    rest = len(texts) - most
-    return ", ".join(texts[:most]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def share(part: float, whole: float) -> str:

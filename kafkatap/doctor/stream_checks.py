@@ -13,9 +13,10 @@ from kafkatap.reports.batch import Context, endpoint
 from kafkatap.reports.commands import command, with_captures
 from kafkatap.reports.connection_words import H_NOT_CAPTURED, P_KAFKA, P_TLS
 from kafkatap.reports.counting.connection_counts import is_one_sided
+from kafkatap.reports.finding_words import counted
 from kafkatap.reports.findings import ERROR, NOTE, WARNING, Finding
 
-from .finding import counted, finding, share, some
+from .finding import finding, share, some
 from .observed import Observed
 
 Array = np.ndarray[Any, Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from ..batch import Array, Context, endpoint
 from ..connection_words import H_REFUSED, H_UNANSWERED
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import EMPTY, MAX, MIN, SUM
+from ..finding_words import and_more, listed
 from ..findings import ERROR, Finding, Party
 from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
@@ -20,7 +21,7 @@ from ..questions.section_counts import Tally
 from .hot_leaders import LEADERS, NODES, led_by
 from .parties import client_option, client_parties, client_words
 from .signature import Signature
-from .sums import Work, rows_of, work_of_clients
+from .sums import Work, work_of_clients
 
 #: One refused connect may be a broker that restarts.
 _LEAST_FAILED = 2
@@ -31,8 +32,6 @@ _LEAST_ASKED, _PAUSE_NS = 5, 10 * units.SECOND
 #: SaslHandshake, ApiVersions, SaslAuthenticate, Metadata, FindCoordinator: a client that sends no others has not begun
 #: to work.
 _PREPARING = frozenset((17, 18, 36, 3, 10))
-#: Names in a line at most; the rest is counted.
-_NAMED = 3
 #: A client by the numbers of its client_id and its address.
 _Client = tuple[int, int]
 #: Answers with addresses: a kind of fact for each.
@@ -95,7 +94,7 @@ class _Seen(NamedTuple):
 def _seen(given: SectionInput) -> _Seen:
     context = given.context
     seen = _Seen({}, set(), set())
-    for row in rows_of(given, _CONNECTS):
+    for row in given.rows(_CONNECTS.name):
         client = context.address(row["client_ip"])
         broker = endpoint(context.address(row["broker_ip"]), row["broker_port"])
         seen.tried.add((client, broker))
@@ -128,7 +127,7 @@ class _Told(NamedTuple):
 
 def _told(given: SectionInput) -> _Told:
     told = _Told({}, {})
-    for row in rows_of(given, _TOLD):
+    for row in given.rows(_TOLD.name):
         host = given.context.text(row["host"])
         if host is None or row["port"] <= 0:
             continue
@@ -197,16 +196,16 @@ def _moved(given: SectionInput, move: _Move) -> Finding:
     rows, tries = move.told.values(), move.tries.values()
     sums = {way: sum(row[way] for row in tries) for way in ("refused", "unanswered")}
     ways = " and ".join(f"{count:,} {way}" for way, count in sums.items() if count)
-    by = _listed([str(host) for host in sorted(move.tries, key=str)])
+    by = listed([str(host) for host in sorted(move.tries, key=str)])
     tried = f"{ways} connects, by {by}" if ways else "no client that is told so connects to it"
     most = sorted(move.told, key=lambda who: (-move.told[who]["responses"], who))
     clients = dict.fromkeys(client_words(context, client) for client, _ in most)
     led = led_by(given, move.node, move.address)
     partitions = [f"{topic}[{', '.join(units.ranges(numbers))}]" for topic, numbers in led.items()]
-    leads = f"; it leads {_listed(partitions)}" if led else ""
+    leads = f"; it leads {listed(partitions)}" if led else ""
     text = (
         f"broker {move.node} is advertised as {move.address}, which cannot be reached, before as {move.before}: {tried}"
-        f"{leads}; told to {_listed(list(clients))}"
+        f"{leads}; told to {listed(list(clients))}"
     )
     began, end = min(row["first"] for row in (*rows, *tries)), max(row["last"] for row in (*rows, *tries))
     numbers = {
@@ -223,12 +222,6 @@ def _moved(given: SectionInput, move: _Move) -> Finding:
         ADVERTISED.id, ERROR, ADVERTISED.label, text, end - began, began, end, numbers, packets, parties,
         ADVERTISED.setting, ADVERTISED.remedy, (("filter", "api in (Metadata, FindCoordinator)"),), "show",
     )  # fmt: skip
-
-
-def _listed(names: Sequence[str]) -> str:
-    """The first names, and the number of the rest."""
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 def _findings(given: SectionInput) -> list[Finding]:
@@ -289,10 +282,9 @@ def _is_literal(broker: str) -> bool:
 def _untried(context: Context, who: tuple[int, int], told: dict[str, dict[str, int]], whole: Work) -> Finding:
     broker = min(told, key=lambda name: (-told[name]["responses"], name))
     asked = whole.requests_of(3, 10)
-    more = f" and {len(told) - 1:,} more" if len(told) > 1 else ""
     text = (
-        f"{broker}{more}, which the broker advertises to {client_words(context, *who)}, is never connected to: the "
-        f"client asks for addresses {asked:,} times, and does nothing else"
+        f"{broker}{and_more(len(told) - 1)}, which the broker advertises to {client_words(context, *who)}, is never "
+        f"connected to: the client asks for addresses {asked:,} times, and does nothing else"
     )
     begin, end = min(row["first"] for row in told.values()), max(row["last"] for row in told.values())
     packet = min(row["packet"] for row in told.values())

@@ -12,13 +12,13 @@ from ..batch import Array
 from ..connection_words import H_COMPLETE, P_KAFKA
 from ..counting.count_forms import NUMBER, CountForm
 from ..counting.count_table import MAX, MIN, SUM
+from ..finding_words import listed
 from ..findings import ERROR, Finding
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
 from .stretches import OTHERS, WHO, Connection, stretches_of
-from .sums import rows_of
 
 #: A lost packet is repaired by its first or second copy. Three copies that are lost too take 1.4 s on Linux.
 _LEAST = 3
@@ -68,7 +68,7 @@ def _read_connections(rows: Array, tally: Tally) -> None:
 
 def _stuck(given: SectionInput) -> dict[tuple[int, int, bool], list[dict[str, int]]]:
     """The connections that are stuck, by client and by who sends."""
-    rows = [row for row in rows_of(given, _FORM) if row["connection"] != -1]
+    rows = [row for row in given.rows(_FORM.name) if row["connection"] != -1]
     connections, _ = stretches_of(given, {(row["client_ip"], row["broker_ip"]) for row in rows})
     found: dict[tuple[int, int, bool], list[dict[str, int]]] = defaultdict(list)
     for row in rows:
@@ -95,7 +95,7 @@ def _findings(given: SectionInput) -> list[Finding]:
         for row in rows:
             lost[row["broker_ip"], row["broker_port"]] += row["lasts_ns"]
         brokers = [broker_party(context, *end) for end, _ in lost.most_common()]
-        at = brokers[0].name + (f" and {len(brokers) - 1:,} more" if len(brokers) > 1 else "")
+        at = listed([broker.name for broker in brokers], 1)
         path = f"from {at} to {who}" if is_broker else f"from {who} to {at}"
         many = "1 connection is" if len(rows) == 1 else f"{len(rows):,} connections are"
         sums = {name: sum(row[name] for row in rows) for name in _NUMBERS}

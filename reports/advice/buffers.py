@@ -17,7 +17,7 @@ from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
-from .sums import rows_of, work_of_clients
+from .sums import work_of_clients
 
 #: A share of a client's time that a person notices, and the least time.
 _SHARE, _LEAST_NS = 0.2, 100_000_000
@@ -70,9 +70,9 @@ def _read_connections(rows: Array, tally: Tally) -> None:
 
 def _findings(given: SectionInput) -> list[Finding]:
     work = work_of_clients(given)
-    paths = {row["connection"]: row for row in rows_of(given, _PATHS)}
+    paths = {row["connection"]: row for row in given.rows(_PATHS.name)}
     worst: dict[tuple[int, int, int], dict[str, int]] = {}
-    for row in rows_of(given, _WAITS):
+    for row in given.rows(_WAITS.name):
         path, who = paths.get(row["connection"]), (row["client_id"], row["client_ip"], row["is_request"])
         if path is None or not row["connection"]:
             continue

@@ -13,12 +13,12 @@ from ..batch import Array
 from ..connection_words import D_NOT_TLS, H_COMPLETE, H_NOT_CAPTURED, P_FOREIGN, P_KAFKA, P_TLS
 from ..counting.count_forms import ADDRESS, CONNECTION_ROWS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
+from ..finding_words import listed
 from ..findings import ERROR, Finding, Party
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
-from .sums import rows_of
 
 #: From the handshake until the broker closes. It takes a millisecond or two: it does not read the request.
 _SOON_NS = units.SECOND // 20
@@ -29,8 +29,6 @@ _FEWEST = 5
 #: Share of the closings at which the host has all connections that it may, and how many fewer still count as all: the
 #: broker notices a closed connection later than the capture does.
 _MOST, _SLACK = 0.9, 20
-#: Victims in the line by name.
-_NAMED = 3
 
 #: Connections that a broker closed at once (`refused`), that carried an answer (`used`), or an exchange.
 CONNECTIONS = CountForm(
@@ -86,7 +84,7 @@ def _hosts(given: SectionInput) -> list[_Host]:
         return []
     rows: dict[tuple[int, int, int], list[dict[str, int]]] = defaultdict(list)
     refusals: Counter[tuple[int, int, int]] = Counter()
-    for row in rows_of(given, CONNECTIONS):
+    for row in given.rows(CONNECTIONS.name):
         if row["connection"] == -1:
             return []  # there were too many to keep each: how many are open at a time is not known
         who = row["client_ip"], row["broker_ip"], row["broker_port"]
@@ -148,9 +146,7 @@ def _finding(given: SectionInput, host: _Host) -> Finding:
     pace = f", one more each {units.duration(every)} for {units.duration(whole[-1] - whole[0])}" if every else ""
     victims = Counter(row["client_id"] for row in host.refused)
     known = [(client, number) for client, number in victims.most_common() if context.text(client) is not None]
-    hit = ", ".join(f'"{context.text(client)}" {number:,}' for client, number in known[:_NAMED])
-    if len(known) > _NAMED:
-        hit += f" and {len(known) - _NAMED:,} more"
+    hit = listed([f'"{context.text(client)}" {number:,}' for client, number in known])
     text = (
         f"broker {broker.name} closed {len(host.refused):,} new connections of host {name} at once, without an answer, "
         f"while that host had {host.most:,} open that carried messages, and never more. {count:,} of them are of "

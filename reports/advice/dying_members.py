@@ -11,23 +11,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.arrays import is_among
+from kafkatap.kernels.arrays import dict_rows, is_among
 
 from .. import units
 from ..batch import Array
 from ..counting.count_forms import NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import LATEST, MAX, SUM
+from ..finding_words import and_more
 from ..findings import WARNING, Finding, Party
 from ..groups.group_requests import Partition, assigned_partitions, read_assignment
 from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .connection_limit import CONNECTIONS
-from .expulsions import EXPULSIONS
 from .member_events import EXPELLED, FENCED, JOINED, KINDS, LAST, LEFT, OWNS, SYNCED, TOLD, member_events
 from .parties import broker_party, client_option, client_parties
 from .signature import Signature
-from .sums import dict_rows, exchanges_of_clients, rows_of
+from .sums import exchanges_of_clients
 
 #: Of one group. One or two may be a deployment.
 _LEAST = 3
@@ -87,8 +87,8 @@ class _Life:
 
 
 _COLUMNS = (
-    "kind", "time", "connection", "exchange", "packet", "client_id", "client_ip", "broker_ip", "broker_port", "s0",
-    "s1", "s3", "v2",
+    "kind", "time", "connection", "exchange", "packet", "client_id", "client_ip", "broker_ip", "broker_port",
+    "group", "member", "assignment", "sent",
 )  # fmt: skip
 
 
@@ -96,24 +96,23 @@ def _lives(events: Array) -> dict[int, list[_Life]]:
     """The members of each group that join in the capture, by the number of the group."""
     found: dict[tuple[int, int], _Life] = {}
     groups: dict[int, list[_Life]] = defaultdict(list)
-    for row in zip(*(events[name].tolist() for name in _COLUMNS), strict=True):
-        event = dict(zip(_COLUMNS, row, strict=True))
-        key = event["s0"], event["connection"]
+    for event in dict_rows(events, _COLUMNS):
+        key = event["group"], event["connection"]
         life = found.get(key)
         if life is None:
             client, broker = (event["client_id"], event["client_ip"]), (event["broker_ip"], event["broker_port"])
             life = found[key] = _Life(client, broker)
             life.connection = event["connection"]
-            groups[event["s0"]].append(life)
-        life.asked = max(life.asked, event["v2"])
+            groups[event["group"]].append(life)
+        life.asked = max(life.asked, event["sent"])
         life.packet = event["packet"]
         if event["kind"] == JOINED:
-            life.members.add(event["s1"])
+            life.members.add(event["member"])
             life.has_left = False
         elif event["kind"] in (LEFT, EXPELLED, FENCED):
             life.has_left = True
-        elif event["kind"] == SYNCED and event["s3"] >= 0:
-            life.received.append((event["time"], SYNCED, event["s3"]))
+        elif event["kind"] == SYNCED and event["assignment"] >= 0:
+            life.received.append((event["time"], SYNCED, event["assignment"]))
         elif event["kind"] == OWNS and life.received[-1:] != [(event["time"], OWNS, event["exchange"])]:
             life.received.append((event["time"], OWNS, event["exchange"]))
     return groups
@@ -166,7 +165,7 @@ class _Connections:
 def _find_dead(given: SectionInput, groups: dict[int, list[_Life]]) -> None:
     """Note which members died. Their group must go on, so that the end of a capture, or of a group, is no death."""
     connections = _Connections(given, {life.client for lives in groups.values() for life in lives})
-    last = {(row["group"], row["member"]): row["last"] for row in rows_of(given, LAST)}
+    last = {(row["group"], row["member"]): row["last"] for row in given.rows(LAST.name)}
     for group, lives in groups.items():
         *_, second, latest = sorted((0, 0, *(life.asked for life in lives)))
         for life in lives:
@@ -214,7 +213,7 @@ def _stop_of(given: SectionInput, lives: Sequence[_Life], dead: Sequence[_Life])
     found = _in_common(lives, dead)
     order = {life.connection: n for n, life in enumerate(dead)}
     read: dict[Partition, dict[int, int]] = defaultdict(dict)  # the committed offsets that each of the dead read
-    for row in rows_of(given, _COMMITTED) if found else ():
+    for row in given.rows(_COMMITTED.name) if found else ():
         if row["connection"] in order:
             place = given.context.topic(row["topic"], row["topic_id"]) or "", row["partition"]
             read[place][order[row["connection"]]] = row["offset"]
@@ -245,7 +244,7 @@ def _stopped_ns(lives: Sequence[_Life], dead: Sequence[_Life]) -> int:
 
 
 def _findings(given: SectionInput) -> Iterator[Finding]:
-    events = member_events(given, EXPULSIONS, *(kind for kind in KINDS if kind != TOLD))
+    events = member_events(given, *(kind for kind in KINDS if kind != TOLD))
     groups = _lives(events)
     if not groups:
         return
@@ -254,7 +253,7 @@ def _findings(given: SectionInput) -> Iterator[Finding]:
         dead = sorted((life for life in lives if life.died), key=lambda life: life.died)
         if len(dead) < _LEAST:
             continue
-        _read_assignments(given, lives, events[events["s0"] == group])
+        _read_assignments(given, lives, events[events["group"] == group])
         stop = _stop_of(given, lives, dead)
         # Members that are restarted in turn, without LeaveGroup, die once each.
         if max(Counter(life.client for life in dead).values()) > 1 or (stop.partitions and stop.is_soon):
@@ -266,8 +265,7 @@ def _finding(given: SectionInput, group: int, dead: Sequence[_Life], stop: _Stop
     counts = Counter(life.client for life in dead)
     clients = sorted(counts, key=lambda client: (-counts[client], context.text(client[0]) or ""))
     named = [f'"{context.text(client)}"' for client, _ in clients[:_NAMED] if client >= 0]
-    more = len(clients) - len(named)
-    who = ", ".join(named) + (f" and {more:,} more" if named and more else "")
+    who = ", ".join(named) + (and_more(len(clients) - len(named)) if named else "")
     text = f'group "{name}": members died {len(dead)} times (they closed all connections without LeaveGroup)'
     text += f": {'client' if len(clients) == 1 else 'clients'} {who}" if who else ""
     places = _places(stop.partitions)

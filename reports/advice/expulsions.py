@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
+from kafkatap.kernels.arrays import dict_rows
+
 from .. import units
+from ..finding_words import and_more
 from ..findings import WARNING, Finding, Party
 from ..questions.section import SectionInput
 from .member_events import EXPELLED, FACTS, JOINED, KINDS, LAST, LEFT, member_events, read
@@ -43,21 +46,21 @@ class _Membership:
         self._left: dict[str, int] | None = None  # the event by which it is out
 
     def joined(self, event: dict[str, int]) -> None:
-        left, poll_ns = self._left, event["v1"] * 1_000_000
-        self.session_ms, self.poll_ms = max(event["v0"], 0), max(event["v1"], 0)
+        left, poll_ns = self._left, event["rebalance_timeout_ms"] * 1_000_000
+        self.session_ms, self.poll_ms = max(event["session_timeout_ms"], 0), max(event["rebalance_timeout_ms"], 0)
         if left is not None and left["kind"] == LEFT:
             is_back = left["connection"] == event["connection"]
             if left["is_poll"] or (
-                left["s3"] < 0 and is_back and self.since and left["v2"] - self.since >= _PART * poll_ns
+                left["reason"] < 0 and is_back and self.since and left["sent"] - self.since >= _PART * poll_ns
             ):
                 self._add(left, POLL, self.poll_ms, event["time"])
         elif left is not None:
-            self._add(left, SESSION, left["v0"], event["time"])
+            self._add(left, SESSION, left["session_timeout_ms"], event["time"])
         self._left, self.since = None, event["time"]
 
     def out(self, event: dict[str, int]) -> None:
         if self._left is None:
-            self._left = event | {"v0": self.session_ms}
+            self._left = event | {"session_timeout_ms": self.session_ms}
 
     def finish(self) -> None:
         """The capture ended while it was out. Without a reason, it is not known why it left."""
@@ -67,21 +70,21 @@ class _Membership:
             self._add(left, POLL if is_poll else SESSION, self.poll_ms if is_poll else self.session_ms, 0)
 
     def _add(self, left: dict[str, int], how: str, timeout_ms: int, end: int) -> None:
-        self.found.append(_Expulsion(self.client, how, left["v2"], end, timeout_ms, left["packet"]))
+        self.found.append(_Expulsion(self.client, how, left["sent"], end, timeout_ms, left["packet"]))
 
 
-_COLUMNS = ("kind", "time", "connection", "packet", "client_id", "client_ip", "s0", "s3", "v0", "v1", "v2")
+_COLUMNS = ("kind", "time", "connection", "packet", "client_id", "client_ip", "group", "reason", "session_timeout_ms",
+            "rebalance_timeout_ms", "sent")  # fmt: skip
 
 
 def _expulsions(given: SectionInput) -> dict[int, list[_Expulsion]]:
     """The expulsions of each group, by its number."""
-    events = member_events(given, EXPULSIONS, JOINED, LEFT, EXPELLED)
+    events = member_events(given, JOINED, LEFT, EXPELLED)
     members: dict[tuple[int, tuple[int, int]], _Membership] = {}
-    for row in zip(*(events[name].tolist() for name in _COLUMNS), strict=True):
-        event = dict(zip(_COLUMNS, row, strict=True))
+    for event in dict_rows(events, _COLUMNS):
         client = event["client_id"], event["client_ip"]
-        one = members.setdefault((event["s0"], client), _Membership(client))
-        event["is_poll"] = int(_POLL_REASON in (given.context.text(event["s3"]) or ""))
+        one = members.setdefault((event["group"], client), _Membership(client))
+        event["is_poll"] = int(_POLL_REASON in (given.context.text(event["reason"]) or ""))
         if event["kind"] == JOINED:
             one.joined(event)
         else:
@@ -113,7 +116,7 @@ def _finding(given: SectionInput, group: int, how: str, found: list[_Expulsion])
     timeout = max(one.timeout_ms for one in found)
     limit = "max.poll.interval.ms" if how == POLL else "session.timeout.ms"
     why = "did not poll in time" if how == POLL else "sent no heartbeat in time"
-    who = f'client "{context.text(clients[0][0])}"' + (f" and {len(clients) - 1} more" if len(clients) > 1 else "")
+    who = f'client "{context.text(clients[0][0])}"' + and_more(len(clients) - 1)
     text = (
         f'group "{name}" lost members {len(found)} times, as they {why}'
         + (f" ({limit}={timeout:,})" if timeout else "")

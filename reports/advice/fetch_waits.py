@@ -16,7 +16,6 @@ from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import client_option, client_parties, client_words
 from .signature import Signature
-from .sums import rows_of
 
 _FETCH, _LOG_APPEND_TIME = 1, 8
 #: One such Fetch may be the last records before a pause.
@@ -77,7 +76,7 @@ def _oldest_records(gathered: Gathered, chosen: Array) -> tuple[Array, Array]:
 
 def _findings(given: SectionInput) -> list[Finding]:
     context, made = given.context, []
-    for row in rows_of(given, _FORM):
+    for row in given.rows(_FORM.name):
         waited, wait_ms, least = row["waited"], row["max_wait_ms"], row["min_bytes"]
         if waited < _LEAST or waited < _SHARE * row["with_records"]:
             continue

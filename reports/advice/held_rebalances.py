@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import units
+from ..finding_words import NAMED, and_more, listed
 from ..findings import WARNING, Finding, Party
 from ..groups.group_requests import read_assignment
 from ..parties import client_text
@@ -17,11 +18,9 @@ from .member_events import EXPELLED, JOINED, LAST, LEFT, REFUSED, SYNCED, TOLD, 
 from .parties import client_parties
 from .rebalance_holds import CAME, DEAD, LEAST_NS, REMOVED, STILL, WENT, Client, Hold, holds_of
 from .signature import Signature
-from .sums import rows_of
 
 #: Assignors of Kafka by which members give up all partitions before they join.
 _EAGER = frozenset(("range", "roundrobin", "sticky"))
-_NAMED = 3
 _BUSY = (
     "max.poll.records, max.poll.interval.ms, partition.assignment.strategy or group.protocol",
     "Bound how long the client works between two polls: time-outs of its calls, fewer `max.poll.records`, or work off "
@@ -36,10 +35,10 @@ _SILENT = (
 
 
 def _findings(given: SectionInput) -> list[Finding]:
-    events = member_events(given, EXPULSIONS, JOINED, REFUSED, TOLD, LEFT, EXPELLED, SYNCED)
+    events = member_events(given, JOINED, REFUSED, TOLD, LEFT, EXPELLED, SYNCED)
     if not len(events):
         return []
-    last = {(row["group"], row["member"]): row["last"] for row in rows_of(given, LAST)}
+    last = {(row["group"], row["member"]): row["last"] for row in given.rows(LAST.name)}
     groups: dict[int, list[Hold]] = defaultdict(list)
     for hold in holds_of(events, last, given.context.last or 0):
         groups[hold.group].append(hold)
@@ -89,7 +88,7 @@ def _text(given: SectionInput, name: str, found: Sequence[Hold], worst: Hold) ->
         stood = "has stood" if worst.end is None else "stood"
         part = "" if held == whole else f", {held} of it"
         text = f'group "{name}" {stood} in a rebalance for {whole}{part} because of'
-    text += f" {words(worst.by[0][0])}" + (f" and {len(worst.by) - 1:,} more" if len(worst.by) > 1 else "")
+    text += f" {words(worst.by[0][0])}" + and_more(len(worst.by) - 1)
     text += f", {_why(worst)}"
     names = list(dict.fromkeys(client_text(context.text(client)) for (client, _), _ in worst.waited))
     listed = _listed([one.removeprefix("client ") for one in names])
@@ -125,9 +124,8 @@ def _topics(given: SectionInput, hold: Hold) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    left = len(names) - _NAMED
-    if left > 0:
-        return f"{', '.join(names[:_NAMED])} and {left:,} more"
+    if len(names) > NAMED:
+        return listed(names)
     return " and ".join((", ".join(names[:-1]), names[-1]) if len(names) > 1 else names)
 
 

@@ -15,7 +15,6 @@ from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .signature import Signature
-from .sums import rows_of
 
 #: Kafka spreads the leaders of a topic over its brokers in turns. So one with this share of them is no chance, if there
 #: are as many partitions as brokers, and at least so many.
@@ -59,7 +58,7 @@ def _clusters(given: SectionInput) -> dict[tuple[int, int], dict[int, str]]:
     """The nodes (id, address) of the cluster to which each broker belongs, by its address and port. Brokers that list
     the same node are of one cluster: a capture may have several, with the same ids."""
     listed: dict[tuple[int, int], set[tuple[int, str]]] = defaultdict(set)
-    for row in rows_of(given, NODES):
+    for row in given.rows(NODES.name):
         if row["node"] >= 0:
             node = row["node"], f"{given.context.text(row['host'])}:{row['port']}"
             listed[row["broker_ip"], row["broker_port"]].add(node)
@@ -76,11 +75,11 @@ def led_by(given: SectionInput, node: int, address: str) -> dict[str, list[int]]
     own topics."""
     ends = {
         (row["broker_ip"], row["broker_port"])
-        for row in rows_of(given, NODES)
+        for row in given.rows(NODES.name)
         if row["node"] == node and endpoint(given.context.text(row["host"]), row["port"]) == address
     }
     leaders: dict[tuple[str, int], int] = {}
-    for row in sorted(rows_of(given, LEADERS), key=lambda row: row["last"]):
+    for row in sorted(given.rows(LEADERS.name), key=lambda row: row["last"]):
         name = given.context.topic(row["topic"], row["topic_id"])
         if name and not name.startswith("__") and (row["broker_ip"], row["broker_port"]) in ends:
             leaders[name, row["partition"]] = row["leader"]
@@ -96,7 +95,7 @@ def _findings(given: SectionInput) -> list[Finding]:
     clusters = _clusters(given)
     names = {tuple(sorted(nodes.items())): nodes for nodes in clusters.values()}
     topics: dict[tuple[tuple[tuple[int, str], ...], str], Rows] = defaultdict(list)
-    for row in rows_of(given, LEADERS):
+    for row in given.rows(LEADERS.name):
         name = given.context.topic(row["topic"], row["topic_id"])
         nodes = clusters.get((row["broker_ip"], row["broker_port"]))
         if name and not name.startswith("__") and row["partition"] >= 0 and nodes is not None:

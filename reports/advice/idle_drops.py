@@ -15,6 +15,7 @@ from ..batch import Array, Context
 from ..connection_words import H_NOT_CAPTURED
 from ..counting.count_forms import NUMBER, CountForm
 from ..counting.count_table import MAX, MIN, SUM
+from ..finding_words import listed
 from ..findings import ERROR, Finding
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
@@ -32,14 +33,11 @@ from .stretches import (
     pauses,
     stretches_of,
 )
-from .sums import rows_of
 
 #: A lost packet is repaired by its first or second copy. Three copies that are lost too take 1.4 s on Linux.
 _COPIES, _STUCK_NS = 3, units.SECOND
 #: Of two hosts. A single one may be a host that was away.
 _LEAST = 2
-#: Clients in the line by name.
-_NAMED = 3
 _PACKETS = 10
 
 _STUCK = CountForm(
@@ -114,7 +112,7 @@ class _Path(NamedTuple):
 def _paths(given: SectionInput) -> list[_Path]:
     """Those with a timeout, of hosts that have one of them in common together."""
     stuck: dict[tuple[int, int], list[dict[str, int]]] = defaultdict(list)
-    for row in rows_of(given, _STUCK):
+    for row in given.rows(_STUCK.name):
         if row["connection"] != -1:
             stuck[row["client_ip"], row["broker_ip"]].append(row)
     if not stuck:
@@ -229,8 +227,8 @@ def _finding(context: Context, path: _Path) -> Finding:
     waited = max(drop.until - drop.begin for drop in drops)
     clients = [who for who, _ in Counter(drop.who[:2] for drop in drops).most_common()]
     brokers = [broker_party(context, *end) for end, _ in Counter(drop.who[2:] for drop in drops).most_common()]
-    names = _listed([client_words(context, *who) for who in clients])
-    at = _listed([broker.name for broker in brokers])
+    names = listed([client_words(context, *who) for who in clients])
+    at = listed([broker.name for broker in brokers])
     replaced = sum(drop.is_replaced for drop in drops)
     shorter = f"connections that pause less than {units.duration(PAUSE_NS)} go on"
     if path.passed_ns:
@@ -256,11 +254,6 @@ def _finding(context: Context, path: _Path) -> Finding:
         tuple(drop.packet for drop in drops[:_PACKETS]), (*dict.fromkeys(people), *brokers), IDLE_DROPS.setting,
         IDLE_DROPS.remedy, (("sections", "connections"), *option),
     )  # fmt: skip
-
-
-def _listed(names: Sequence[str]) -> str:
-    left = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {left:,} more" if left > 0 else "")
 
 
 IDLE_DROPS = Signature(

@@ -6,7 +6,6 @@ from ..findings import Finding
 from ..questions.section import SectionInput
 from .lag_counts import ENDS, FETCHES, LEAST_NS, POSITIONS, SPAN_NS, read
 from .signature import Signature
-from .sums import rows_of
 
 
 def _findings(given: SectionInput) -> list[Finding]:
@@ -21,11 +20,11 @@ def _may_lag(given: SectionInput) -> bool:
     """Whether the end of a partition passed the last position of one of its readers long enough ago. Most captures have
     no such reader, and need not look at groups."""
     passed: dict[tuple[str | None, int], list[tuple[int, int]]] = {}
-    for row in rows_of(given, ENDS):
+    for row in given.rows(ENDS.name):
         place = given.context.topic(row["topic"], row["topic_id"]), row["partition"]
         passed.setdefault(place, []).append((row["time"], row["end"]))
     last: dict[tuple[int, int, tuple[str | None, int]], tuple[int, int]] = {}
-    for row in rows_of(given, POSITIONS):
+    for row in given.rows(POSITIONS.name):
         place = given.context.topic(row["topic"], row["topic_id"]), row["partition"]
         reader = row["client_id"], row["client_ip"], place
         last[reader] = max(last.get(reader, (0, 0)), (row["time"], row["offset"]))

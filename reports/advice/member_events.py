@@ -11,18 +11,22 @@ from kafkatap.kernels.arrays import distinct_values, is_among
 from ..batch import Array, rows_of
 from ..counting.count_forms import OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, SUM
-from ..questions.event_rows import events_of, events_of_facts
+from ..questions.event_rows import EventKind, EventView, events_of, events_of_facts
 from ..questions.gathered import FactRows, Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
-from .signature import Signature, events_of_kind
 
-#: Kinds of events. s0 group (-1: not named), s1 member, s2 protocol of a join, s3 reason of a leave, or the
-#: assignment's bytes; v0 session timeout, v1 rebalance timeout, both in ms; v2 the request's first byte; v3 generation
-#: (of a join as answered); v4 whether a join was answered with another member id than it has. REFUSED: a join without a
-#: good answer, with its error code. OWNS: a partition that a heartbeat's response assigns. FENCED: another member has
-#: the same group.instance.id. TOLD: a heartbeat that is answered REBALANCE_IN_PROGRESS.
-JOINED, LEFT, EXPELLED, REFUSED, SYNCED, OWNS, FENCED, TOLD = KINDS = 20, 21, 22, 23, 24, 25, 26, 27
+#: Names of their values. `group`: -1: not named. `protocol`: of a join. `reason`: of a leave. `assignment`: its bytes.
+#: `sent`: the request's first byte. `generation`: of a join as answered. `is_new`: a join was answered with another
+#: member id than it has.
+MEMBER = EventView(
+    group="s0", member="s1", protocol="s2", reason="s3", assignment="s3", session_timeout_ms="v0",
+    rebalance_timeout_ms="v1", sent="v2", generation="v3", is_new="v4",
+)  # fmt: skip
+#: Kinds of events. REFUSED: a join without a good answer, with its error code. OWNS: a partition that a heartbeat's
+#: response assigns. FENCED: another member has the same group.instance.id. TOLD: a heartbeat that is answered
+#: REBALANCE_IN_PROGRESS.
+JOINED, LEFT, EXPELLED, REFUSED, SYNCED, OWNS, FENCED, TOLD = KINDS = tuple(EventKind(n, MEMBER) for n in range(20, 28))
 FACTS = (
     "join group", "joined group", "heartbeat", "heartbeat answer", "sync group", "synced group", "leave group",
     "leaving member", "consumer heartbeat", "consumer heartbeat answer", "consumer assigned partition",
@@ -56,11 +60,11 @@ def read(gathered: Gathered, tally: Tally) -> None:
     _add_last(gathered, tally)
 
 
-def _noted(gathered: Gathered, tally: Tally, rows: FactRows, kind: int, **columns: Array) -> None:
+def _noted(gathered: Gathered, tally: Tally, rows: FactRows, kind: EventKind, **columns: Array) -> None:
     if not len(rows):
         return
     events = events_of(gathered, rows.exchange, kind)
-    events["v2"] = gathered.exchanges["request_first"][rows.exchange]
+    events["sent"] = gathered.exchanges["request_first"][rows.exchange]
     for name, values in columns.items():
         events[name] = values
     tally.note(events)
@@ -91,13 +95,16 @@ def _note_joins(gathered: Gathered, tally: Tally) -> None:
             more = {}
             if fact == "join group":
                 more = {
-                    "v0": mine["session_timeout_ms"],
-                    "v3": gathered.top(answer, "generation")[mine.exchange],
-                    "v4": member != mine["member"],
-                    "s2": gathered.top(answer, "protocol")[mine.exchange],
+                    "session_timeout_ms": mine["session_timeout_ms"],
+                    "generation": gathered.top(answer, "generation")[mine.exchange],
+                    "is_new": member != mine["member"],
+                    "protocol": gathered.top(answer, "protocol")[mine.exchange],
                     "error_code": gathered.top(answer, "error_code", 0)[mine.exchange],
                 }
-            _noted(gathered, tally, mine, kind, s0=mine["group"], s1=member, v1=mine["rebalance_timeout_ms"], **more)
+            timeout_ms = mine["rebalance_timeout_ms"]
+            _noted(
+                gathered, tally, mine, kind, group=mine["group"], member=member, rebalance_timeout_ms=timeout_ms, **more
+            )
 
 
 def _note_told(gathered: Gathered, tally: Tally) -> None:
@@ -105,22 +112,23 @@ def _note_told(gathered: Gathered, tally: Tally) -> None:
     if len(rows):
         code = gathered.top("heartbeat answer", "error_code", 0)
         rows = rows.where(code[rows.exchange] == _REBALANCE_IN_PROGRESS)
-        _noted(gathered, tally, rows, TOLD, s0=rows["group"], s1=rows["member"], v3=rows["generation"])
+        _noted(gathered, tally, rows, TOLD, **{name: rows[name] for name in ("group", "member", "generation")})
 
 
 def _note_assignments(gathered: Gathered, tally: Tally) -> None:
     rows = gathered.facts("sync group")
     rows = rows.where(_is_good(gathered, rows, "synced group"))
-    assignment = gathered.top("synced group", "assignment")[rows.exchange]
-    _noted(gathered, tally, rows, SYNCED, s0=rows["group"], s1=rows["member"], s3=assignment, v3=rows["generation"])
+    columns = {name: rows[name] for name in ("group", "member", "generation")}
+    columns["assignment"] = gathered.top("synced group", "assignment")[rows.exchange]
+    _noted(gathered, tally, rows, SYNCED, **columns)
     parts = gathered.facts("consumer assigned partition")
     if len(parts):
         many = np.bincount(parts.exchange, minlength=len(gathered.exchanges))
         parts = parts.where(many[parts.exchange] <= _MOST_PARTITIONS)
         events = events_of_facts(gathered, parts, OWNS)
         events["partition"] = parts["item"]
-        events["s0"] = gathered.top("consumer heartbeat", "group")[parts.exchange]
-        events["v2"] = gathered.exchanges["request_first"][parts.exchange]
+        events["group"] = gathered.top("consumer heartbeat", "group")[parts.exchange]
+        events["sent"] = gathered.exchanges["request_first"][parts.exchange]
         tally.note(events)
 
 
@@ -128,11 +136,12 @@ def _note_leaves(gathered: Gathered, tally: Tally) -> None:
     tops, members = gathered.facts("leave group"), gathered.facts("leaving member")
     group = gathered.top("leave group", "group")
     alone = tops.where(~is_among(tops.exchange, members.exchange))
-    _noted(gathered, tally, alone, LEFT, s0=alone["group"], s1=alone["member"])
-    _noted(gathered, tally, members, LEFT, s0=group[members.exchange], s1=members["member"], s3=members["reason"])
+    _noted(gathered, tally, alone, LEFT, group=alone["group"], member=alone["member"])
+    reasons = {name: members[name] for name in ("member", "reason")}
+    _noted(gathered, tally, members, LEFT, group=group[members.exchange], **reasons)
     rows = gathered.facts("consumer heartbeat")
     rows = rows.where(is_among(rows["member_epoch"], _LEAVES))
-    _noted(gathered, tally, rows, LEFT, s0=rows["group"], s1=rows["member"])
+    _noted(gathered, tally, rows, LEFT, group=rows["group"], member=rows["member"])
 
 
 def _note_errors(gathered: Gathered, tally: Tally) -> None:
@@ -142,7 +151,7 @@ def _note_errors(gathered: Gathered, tally: Tally) -> None:
             _note_refused(gathered, tally, kind, codes["exchange"])
 
 
-def _note_refused(gathered: Gathered, tally: Tally, kind: int, exchanges: Array) -> None:
+def _note_refused(gathered: Gathered, tally: Tally, kind: EventKind, exchanges: Array) -> None:
     at = distinct_values(rows_of(gathered.column("exchange"), exchanges))
     at = at[(at >= 0) & is_among(gathered.column("api_key")[at], _APIS)]
     group = np.full(len(gathered.exchanges), -1, np.int64)
@@ -150,7 +159,7 @@ def _note_refused(gathered: Gathered, tally: Tally, kind: int, exchanges: Array)
         rows = gathered.facts(fact)
         group[rows.exchange] = rows["group"]
     events = events_of(gathered, at, kind)
-    events["s0"], events["v2"] = group[at], gathered.exchanges["request_first"][at]
+    events["group"], events["sent"] = group[at], gathered.exchanges["request_first"][at]
     tally.note(events)
 
 
@@ -164,13 +173,20 @@ def _add_last(gathered: Gathered, tally: Tally) -> None:
             tally.add(LAST.name, keys, {"requests": 1, "last": times})
 
 
-def member_events(given: SectionInput, signature: Signature, *kinds: int) -> Array:
-    """The events of some kinds in order of time, all with their group. One that names none, as of a commit, has that of
-    its connection."""
-    events = events_of_kind(given, signature, *KINDS)
-    named = events[events["s0"] >= 0]
-    of_connection = dict(zip(named["connection"].tolist(), named["s0"].tolist(), strict=True))
-    unnamed = np.flatnonzero(events["s0"] < 0)
-    events["s0"][unnamed] = [of_connection.get(link, -1) for link in events["connection"][unnamed].tolist()]
-    found: Array = events[(events["s0"] >= 0) & is_among(events["kind"], kinds)]
+def member_events(given: SectionInput, *kinds: EventKind) -> Array:
+    """The events of some kinds in order of time, all with their group, with the names of MEMBER. One that names none,
+    as of a commit, has that of its connection."""
+    events = given.once(_member_events)
+    found: Array = events[is_among(events["kind"], kinds)]
+    return found
+
+
+def _member_events(given: SectionInput) -> Array:
+    events = given.events("advice")
+    events = MEMBER.of(events[is_among(events["kind"], KINDS)])
+    is_named = events["group"] >= 0
+    named, unnamed = events[is_named], np.flatnonzero(~is_named)
+    of_connection = dict(zip(named["connection"].tolist(), named["group"].tolist(), strict=True))
+    events["group"][unnamed] = [of_connection.get(link, -1) for link in events["connection"][unnamed].tolist()]
+    found: Array = events[events["group"] >= 0]
     return found

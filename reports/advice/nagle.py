@@ -15,7 +15,7 @@ from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import client_option, client_parties, client_words
 from .signature import Signature
-from .sums import rows_of, work_of_clients
+from .sums import work_of_clients
 
 #: A share of a client's time that a person notices.
 _SHARE = 0.2
@@ -44,7 +44,7 @@ def _read(gathered: Gathered, tally: Tally) -> None:
 def _findings(given: SectionInput) -> list[Finding]:
     context, work = given.context, work_of_clients(given)
     made = []
-    for row in rows_of(given, _FORM):
+    for row in given.rows(_FORM.name):
         whole = work.get((row["client_id"], row["client_ip"]))
         lost, exchanges = row["nagle_ns"], row["exchanges"]
         if whole is None or exchanges < _LEAST or lost < _SHARE * whole.time_ns:

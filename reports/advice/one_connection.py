@@ -15,7 +15,7 @@ from ..findings import WARNING, Finding
 from ..questions.section import BatchCount, SectionInput
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
-from .sums import rows_of, work_of_clients
+from .sums import work_of_clients
 
 #: The largest part of the client's time.
 _SHARE = 0.5
@@ -88,9 +88,9 @@ def count_behind(probe, waited, busy, exchanges, first):  # type: ignore[no-unty
 
 def _findings(given: SectionInput) -> list[Finding]:
     work = work_of_clients(given)
-    busy = {row["connection"]: (row["broker_ns"], row["slow_ns"]) for row in rows_of(given, _BUSY)}
+    busy = {row["connection"]: (row["broker_ns"], row["slow_ns"]) for row in given.rows(_BUSY.name)}
     groups: dict[tuple[int, int, int], list[dict[str, int]]] = {}
-    for row in rows_of(given, _FORM):
+    for row in given.rows(_FORM.name):
         if row["connection"] != -1:
             groups.setdefault((row["client_id"], row["client_ip"], row["api_key"]), []).append(row)
     made = []

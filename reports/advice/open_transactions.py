@@ -14,19 +14,19 @@ from .. import units
 from ..batch import Array
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
+from ..finding_words import and_more
 from ..findings import WARNING, Finding, Party
-from ..questions.event_rows import events_of
+from ..questions.event_rows import EventKind, EventView, events_of
 from ..questions.gathered import Gathered
 from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import client_option, client_parties, client_words
 from .signature import Signature, events_of_kind
-from .sums import rows_of
 
 _COMMITTED, _TRANSACTIONAL = 1, 0x10
 #: A transaction usually ends at once, or with a commit interval of 100 ms (Kafka Streams). A person notices this.
 _LEAST_NS = 1_000_000_000
-_ENDED = 10
+_ENDED = EventKind(10, EventView(producer_id="v0"))
 
 _PLACE = {"topic": TEXT, "topic_id": TEXT, "partition": NUMBER}
 _NO_PLACE = {"topic": OTHER, "topic_id": -1, "partition": -1}
@@ -103,13 +103,13 @@ def _places(gathered: Gathered, *kinds: object) -> Array:
 
 
 def _note_ends(gathered: Gathered, tally: Tally) -> None:
-    """Note the ends of transactions: v0 producer id."""
+    """Note the ends of transactions."""
     rows = gathered.facts("end transaction")
     ended = gathered.exchanges["outcome"][rows.exchange] == ANSWERED
     rows = rows.where(ended & (gathered.top("ended transaction", "error_code", 0)[rows.exchange] == 0))
     if len(rows):
         events = events_of(gathered, rows.exchange, _ENDED)
-        events["v0"] = rows["producer_id"]
+        events["producer_id"] = rows["producer_id"]
         tally.note(events)
 
 
@@ -164,14 +164,14 @@ def cause_of(
 def _found(given: SectionInput) -> list[tuple[Finding, list[_Hold]]]:
     """The findings, each with what it is made of."""
     writers, holds = _writers(given), defaultdict[_Writer | None, list[_Hold]](list)
-    ends = events_of_kind(given, OPEN_TRANSACTIONS, _ENDED)
-    for row in rows_of(given, _HELD):
+    ends = _ENDED.view.of(events_of_kind(given, OPEN_TRANSACTIONS, _ENDED))
+    for row in given.rows(_HELD.name):
         place = (given.context.topic(row["topic"], row["topic_id"]) or "?", row["partition"], row["stable_offset"])
         known = _named(place, row, writers)
         writer, begin, end, is_open = writers.get(known), row["first"], row["last"], True
         if writer is not None:
             begin = max(begin, writer.begin)
-            ended = ends["time"][(ends["v0"] == writer.producer_id) & (ends["time"] >= writer.begin)]
+            ended = ends["time"][(ends["producer_id"] == writer.producer_id) & (ends["time"] >= writer.begin)]
             is_open = not len(ended)
             end = end if is_open else int(ended[0])
         if end - begin >= _LEAST_NS:
@@ -198,7 +198,7 @@ def _named(
 def _writers(given: SectionInput) -> dict[tuple[str, int, int], _Writer]:
     """Who wrote the batch of a transaction at an offset of a partition."""
     found: dict[tuple[str, int, int], _Writer] = {}
-    for row in rows_of(given, _WRITTEN):
+    for row in given.rows(_WRITTEN.name):
         place = (given.context.topic(row["topic"], row["topic_id"]) or "?", row["partition"], row["offset"])
         one = _Writer(
             row["client_id"], row["client_ip"], row["transactional_id"], row["producer_id"], row["first"], row["packet"]
@@ -228,8 +228,8 @@ def _finding(given: SectionInput, writer: _Writer | None, holds: list[_Hold]) ->
         who = f'transaction "{name}" of {client_words(context, writer.client_id, writer.client_ip)}'
         parties = (Party("producer", name or str(writer.producer_id)),)
         parties += client_parties(context, writer.client_id, writer.client_ip)
-    reader = client_words(context, *readers[0]) + (f" and {len(readers) - 1} more" if len(readers) > 1 else "")
-    where = f"{places[0][0]}-{places[0][1]}" + (f" and {len(places) - 1} more" if len(places) > 1 else "")
+    reader = client_words(context, *readers[0]) + and_more(len(readers) - 1)
+    where = f"{places[0][0]}-{places[0][1]}" + and_more(len(places) - 1)
     many = f"{len(readers):,} reader{'s' if len(readers) > 1 else ''} of committed records"
     if times > 1:
         held, still = f"held back readers of committed records {times:,} times, up to", "; one is still open"

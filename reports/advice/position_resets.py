@@ -16,6 +16,7 @@ from .. import units
 from ..batch import Array, rows_of
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import LATEST, MAX
+from ..finding_words import and_more
 from ..findings import ERROR, Finding, Party
 from ..parties import has_own_name
 from ..questions.gathered import FactRows, Gathered
@@ -25,7 +26,6 @@ from ..questions.section_counts import Tally
 from .lag_counts import POSITIONS
 from .parties import client_option, client_parties, client_words
 from .signature import Signature
-from .sums import dict_rows
 
 #: OFFSET_OUT_OF_RANGE, of a Fetch.
 _OUT_OF_RANGE, _FETCH = 1, 1
@@ -135,7 +135,7 @@ _Reader = tuple[int, int, str, int]
 def _by_reader(given: SectionInput, form: CountForm) -> dict[_Reader, list[dict[str, int]]]:
     """The rows of each reader in order of time."""
     found: dict[_Reader, list[dict[str, int]]] = defaultdict(list)
-    for row in dict_rows(given.keys(form.name) | given.values(form.name)):
+    for row in given.rows(form.name):
         topic = given.context.topic(row["topic"], row["topic_id"])
         if row["time"] > 0 and topic is not None:
             found[row["client_id"], row["client_ip"], topic, row["partition"]].append(row)
@@ -194,7 +194,7 @@ def _finding(given: SectionInput, resets: list[_Reset]) -> Finding:
     partitions = len({reset.partition for reset in resets})
     group = _group(given, worst.client)
     who = client_words(context, *worst.client) + (f' of group "{group}"' if group else "")
-    who += f" and {len(clients) - 1:,} more" if len(clients) > 1 else ""
+    who += and_more(len(clients) - 1)
     where = f"{worst.topic}-{worst.partition}"
     place = where if partitions == 1 else f"{partitions:,} partitions of {worst.topic}"
     way, policy = _WAYS.get(worst.timestamp, _BY_TIME)

@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from kafkatap.dissector.dtypes import IN_FLIGHT
-from kafkatap.kernels.arrays import is_among
+from kafkatap.kernels.arrays import dict_rows, is_among
 
 from .. import units
 from ..batch import Array
@@ -35,10 +35,11 @@ CAME, WENT, REMOVED, DEAD, STILL = "joined", "left", "removed", "dead", "still"
 
 _COLUMNS = (
     "kind", "time", "exchange", "connection", "packet", "client_id", "client_ip", "broker_ip", "broker_port", "outcome",
-    "error_code", "s0", "s1", "s2", "s3", "v0", "v1", "v2", "v3", "v4",
+    "error_code", "group", "member", "protocol", "assignment", "session_timeout_ms", "rebalance_timeout_ms", "sent",
+    "generation", "is_new",
 )  # fmt: skip
 Row = dict[str, int]
-_SENT, _TIME = itemgetter("v2"), itemgetter("time")
+_SENT, _TIME = itemgetter("sent"), itemgetter("time")
 Client = tuple[int, int]
 
 
@@ -93,7 +94,7 @@ class _Group:
         self.expelled: dict[int, list[Row]] = defaultdict(list)  # by connection
 
     def add(self, row: Row) -> None:
-        kind, member, generation = row["kind"], row["s1"], row["v3"]
+        kind, member, generation = row["kind"], row["member"], row["generation"]
         if kind == JOINED and generation >= 0:
             self.joins[generation].setdefault(member, row)
             self.firsts.setdefault(member, row)
@@ -113,7 +114,9 @@ class _Group:
 
     def is_new(self, join: Row) -> bool:
         """Whether a member was not in the group before."""
-        return self.firsts.get(join["s1"], join) is join and (bool(join["v4"]) or join["connection"] in self.new)
+        return self.firsts.get(join["member"], join) is join and (
+            bool(join["is_new"]) or join["connection"] in self.new
+        )
 
 
 def holds_of(events: Array, last: Mapping[tuple[int, int], int], end: int) -> Iterator[Hold]:
@@ -122,9 +125,8 @@ def holds_of(events: Array, last: Mapping[tuple[int, int], int], end: int) -> It
     groups: dict[tuple[int, ...], _Group] = defaultdict(_Group)
     is_beat = is_among(events["kind"], (JOINED, REFUSED)) & (events["api_key"] != _JOIN_GROUP)
     classic = events[~is_beat]
-    for values in zip(*(classic[name].tolist() for name in _COLUMNS), strict=True):
-        row = dict(zip(_COLUMNS, values, strict=True))
-        groups[row["s0"], row["broker_ip"], row["broker_port"]].add(row)
+    for row in dict_rows(classic, _COLUMNS):
+        groups[row["group"], row["broker_ip"], row["broker_port"]].add(row)
     for (number, *_), group in groups.items():
         group.left.sort(key=_SENT)
         before = 0
@@ -151,22 +153,22 @@ class _Rebalance:
         if cut:
             told = group.told[generation - 1]  # new members may have no id yet
             joins = {
-                row["s1"] if row["s1"] in told else -1 - row["connection"]: row
-                for row in group.waiting if row["v2"] > before
+                row["member"] if row["member"] in told else -1 - row["connection"]: row
+                for row in group.waiting if row["sent"] > before
             }  # fmt: skip
         self.end = cut or min(row["time"] for row in joins.values())
-        self.joins = {member: row for member, row in joins.items() if row["v2"] <= self.end}
+        self.joins = {member: row for member, row in joins.items() if row["sent"] <= self.end}
         synced = group.syncs.get(generation - 1, {})
         self.told: dict[int, list[Row]] = {}
         for member, rows in group.told.get(generation - 1, {}).items():
             since = max(before, synced[member]["time"] if member in synced else 0)
-            if beats := [row for row in rows if since < row["time"] and row["v2"] <= self.end]:
+            if beats := [row for row in rows if since < row["time"] and row["sent"] <= self.end]:
                 self.told[member] = beats
-        self.starts = [row["v2"] for row in self.joins.values()]
+        self.starts = [row["sent"] for row in self.joins.values()]
         self.begin = min((*self.starts, *(rows[0]["time"] for rows in self.told.values())), default=self.end)
         at = bisect_right(group.left, max(before, self.begin - SOON_NS), key=_SENT)
-        self.leave = group.left[at] if at < len(group.left) and group.left[at]["v2"] <= self.begin else None
-        self.begin = self.begin if self.leave is None else self.leave["v2"]
+        self.leave = group.left[at] if at < len(group.left) and group.left[at]["sent"] <= self.begin else None
+        self.begin = self.begin if self.leave is None else self.leave["sent"]
 
     def hold(self, number: int, last: Mapping[tuple[int, int], int]) -> Hold | None:
         ends = {member: found for member, rows in self.told.items() if (found := self._end_of(member, rows))}
@@ -177,27 +179,28 @@ class _Rebalance:
             return None
         # The other members were there from then on. What is late as well explains nothing of the wait for the last.
         others = [row for member, row in self.joins.items() if member not in late and not self.group.is_new(row)]
-        since = max((self.begin, *(row["v2"] for row in others)))
+        since = max((self.begin, *(row["sent"] for row in others)))
         waiting = [row for member, row in self.joins.items() if member not in by]
-        waiting.sort(key=itemgetter("v2", "exchange"))
-        waited = tuple((_client(row), self.end - max(since, row["v2"])) for row in waiting if row["v2"] < self.end)
+        waiting.sort(key=itemgetter("sent", "exchange"))
+        waited = tuple((_client(row), self.end - max(since, row["sent"])) for row in waiting if row["sent"] < self.end)
         is_held = self.end - since >= max(LEAST_NS, _MOST * (self.end - self.begin))
         if not is_held or max((ns for _, ns in waited), default=0) < LEAST_NS:
             return None
         by.sort(key=lambda member: (self.told[member][0]["time"], self.told[member][0]["packet"]))
         rows = [self.told[member][0] for member in by] or list(dead)
         held = tuple(
-            (_client(row), self.told[row["s1"]][0]["time"] if by else 0, len(self.told[row["s1"]]) if by else 0)
-            for row in rows
-        )
+            (_client(row), told[0]["time"] if told else 0, len(told))
+            for row in rows for told in [self.told[row["member"]] if by else []]
+        )  # fmt: skip
         how = late[by[0]][0] if by else DEAD
-        first = min(self.joins.values(), key=lambda row: row["v2"])
-        timeouts = [row["v0" if how == DEAD else "v1"] for row in (rows if dead else self.joins.values())]
+        first = min(self.joins.values(), key=lambda row: row["sent"])
+        limit = "session_timeout_ms" if how == DEAD else "rebalance_timeout_ms"
+        timeouts = [row[limit] for row in (rows if dead else self.joins.values())]
         given = self.group.syncs.get(self.generation) or self.group.syncs.get(self.generation - 1, {})
         return Hold(
-            number, how, self.begin, since, None if self.is_cut else self.end, self.end, held,
-            waited, self._cause(),
-            max(timeouts), first["s2"], tuple(row["s3"] for row in given.values() if row["s3"] >= 0),
+            number, how, self.begin, since, None if self.is_cut else self.end, self.end, held, waited, self._cause(),
+            max(timeouts), first["protocol"],
+            tuple(row["assignment"] for row in given.values() if row["assignment"] >= 0),
             rows[0]["packet"] if by else first["packet"],
         )  # fmt: skip
 
@@ -205,13 +208,13 @@ class _Rebalance:
         """How and when the rebalance had to wait no longer for a member that was told of it; None: not captured."""
         heard, link = told[0]["time"], told[0]["connection"]
         if member in self.joins:
-            return CAME, self.joins[member]["v2"]
+            return CAME, self.joins[member]["sent"]
         left = _first_from(self.group.left_by.get(member, ()), heard, _SENT)
-        if left is not None and left["v2"] <= self.end:
-            return WENT, left["v2"]
+        if left is not None and left["sent"] <= self.end:
+            return WENT, left["sent"]
         out = _first_from(self.group.expelled.get(link, ()), heard, _TIME)
         if self.is_cut:
-            return (STILL, self.end) if out is None and self.end - told[-1]["v2"] <= SOON_NS else None
+            return (STILL, self.end) if out is None and self.end - told[-1]["sent"] <= SOON_NS else None
         return (REMOVED, self.end) if out and self.end <= out["time"] <= self.end + SOON_NS else None
 
     def _dead(self, number: int, last: Mapping[tuple[int, int], int]) -> list[Row]:
@@ -222,15 +225,15 @@ class _Rebalance:
                 continue
             synced = self.group.syncs.get(self.generation - 1, {}).get(member, row)
             seen = max(last.get((number, member), 0), row["time"], synced["time"])
-            if abs(seen + row["v0"] * 1_000_000 - self.end) <= AT_ONCE_NS:
+            if abs(seen + row["session_timeout_ms"] * 1_000_000 - self.end) <= AT_ONCE_NS:
                 found.append(row)
         return found
 
     def _cause(self) -> tuple[Client, str] | None:
         if self.leave is not None:
             return _client(self.leave), "left"
-        first = min(self.joins.values(), key=lambda row: row["v2"])
-        if first["v2"] > self.begin:
+        first = min(self.joins.values(), key=lambda row: row["sent"])
+        if first["sent"] > self.begin:
             return None
         return _client(first), "joined" if self.group.is_new(first) else "joined again"
 

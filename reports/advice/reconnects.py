@@ -17,7 +17,7 @@ from ..connection_words import H_NOT_CAPTURED, H_REFUSED, H_UNANSWERED, P_KAFKA
 from ..counting import tally
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
-from ..counting.rollup import group_columns
+from ..counting.rollup import group_columns, value_columns
 from ..findings import NOTE, SEVERITIES, WARNING, Finding, Party
 from ..questions.gathered import Gathered
 from ..questions.notable import API_VERSIONS, AUTHENTICATE
@@ -26,7 +26,6 @@ from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .request_timeouts import clients_that_give_up
 from .signature import Signature
-from .sums import rows_of
 
 _METADATA = 3
 #: Requests that a connection begins with: ApiVersions, SaslHandshake, SaslAuthenticate.
@@ -103,10 +102,7 @@ def _uses(given: SectionInput) -> dict[tuple[int, ...], dict[str, int]]:
     Metadata. `uses`: of them, those with an answer, or that expect none."""
     given.counts.finish()
     groups = given.counts.groups
-    keys, values = (
-        group_columns(groups, tally.GROUP_KEY),
-        dict(zip(tally.GROUP_VALUES, groups.value_rows().T, strict=True)),
-    )
+    keys, values = group_columns(groups, tally.GROUP_KEY), value_columns(groups, tally.GROUP_VALUES)
     is_setup = is_among(keys["api_key"], _SETUP)
     is_use = ~is_setup & (keys["api_key"] != _METADATA)
     requests: Array = sum((values[name] for name in OUTCOMES[:ORPHAN_RESPONSE]), np.zeros(len(groups), np.int64))
@@ -121,7 +117,7 @@ def _uses(given: SectionInput) -> dict[tuple[int, ...], dict[str, int]]:
         mine = uses[one]
         for name, number in zip(found, row, strict=True):
             mine[name] += number
-    for login in rows_of(given, _LOGINS):
+    for login in given.rows(_LOGINS.name):
         uses[tuple(login[name] for name in _WHO)].update({name: login[name] for name in _LOGINS.values})
     return uses
 
@@ -129,7 +125,7 @@ def _uses(given: SectionInput) -> dict[tuple[int, ...], dict[str, int]]:
 def _clients(given: SectionInput) -> list[_Client]:
     uses = _uses(given)
     found = []
-    for row in rows_of(given, _CONNECTS):
+    for row in given.rows(_CONNECTS.name):
         who = row["client_id"], row["client_ip"], row["broker_ip"], row["broker_port"]
         found.append(_Client(who, row, uses[who]))
     return found

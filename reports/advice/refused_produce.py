@@ -21,7 +21,6 @@ from ..questions.section import BatchCount, SectionInput
 from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
-from .sums import rows_of
 
 #: A broker refuses a batch within milliseconds. A longer time may be chance.
 _SOON_NS = units.SECOND // 10
@@ -97,10 +96,10 @@ class _Refusal(NamedTuple):
 
 
 def _findings(given: SectionInput) -> list[Finding]:
-    closings = list(rows_of(given, _CLOSED))
+    closings = list(given.rows(_CLOSED.name))
     closed = {row["connection"]: row["closed_at"] for row in closings}
     clients: dict[tuple[int, ...], list[dict[str, int]]] = defaultdict(list)
-    for row in rows_of(given, _SENT):
+    for row in given.rows(_SENT.name):
         clients[tuple(row[name] for name in _WHO)].append(row)
     made = []
     for who, rows in clients.items():

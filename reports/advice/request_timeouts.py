@@ -24,7 +24,6 @@ from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
-from .sums import rows_of
 
 #: JoinGroup and SyncGroup have a timeout of their own: that of the rebalance.
 _OTHER_TIMEOUT = (11, 14)
@@ -106,7 +105,7 @@ def _given_up(given: SectionInput) -> dict[tuple[int, int], list[_GivenUp]]:
     ends = given.keys(_CLOSED.name)["connection"], given.values(_CLOSED.name)["closed_at"]
     closed: dict[int, int] = dict(zip(*(column.tolist() for column in ends), strict=True))
     oldest: dict[int, dict[str, int]] = {}
-    for row in rows_of(given, _WAITS):
+    for row in given.rows(_WAITS.name):
         at = closed.get(row["connection"])
         if at is None or row["asked"] >= at or 0 < row["done"] <= at:
             continue
@@ -136,7 +135,7 @@ def _findings(given: SectionInput) -> list[Finding]:
 def _cases(given: SectionInput) -> Iterator[tuple[tuple[int, int], list[_GivenUp], int, int]]:
     """The clients whose timeout is too short: what they gave up, what the broker needed for it, and for others."""
     longest = {
-        (row["api_key"], row["broker_ip"], row["broker_port"]): row["total_ns"] for row in rows_of(given, _LONGEST)
+        (row["api_key"], row["broker_ip"], row["broker_port"]): row["total_ns"] for row in given.rows(_LONGEST.name)
     }
     for client, given_up in _given_up(given).items():
         usual = float(np.median([one.waited_ns for one in given_up]))

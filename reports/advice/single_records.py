@@ -11,7 +11,7 @@ from ..questions.section import SectionInput
 from ..questions.section_counts import Tally
 from .parties import client_option, client_parties, client_words
 from .signature import Signature
-from .sums import rows_of, sums_of_clients, work_of_clients
+from .sums import sums_of_clients, work_of_clients
 
 _PRODUCE = 0
 #: With linger.ms=20 a client sends a broker 50 requests a second at most, and nobody notices 20 ms.
@@ -44,7 +44,7 @@ def _read(gathered: Gathered, tally: Tally) -> None:
 
 def _findings(given: SectionInput) -> list[Finding]:
     context, work = given.context, work_of_clients(given)
-    batches = {(row["client_id"], row["client_ip"]): row for row in rows_of(given, _FORM)}
+    batches = {(row["client_id"], row["client_ip"]): row for row in given.rows(_FORM.name)}
     made = []
     for (client, ip), sums in sums_of_clients(given, _PRODUCE).items():
         requests = sums["answered"] + sums["no_reply_expected"]

@@ -10,6 +10,7 @@ from kafkatap.kernels.arrays import is_among
 
 from .. import units
 from ..counting.percentiles import percentile
+from ..finding_words import and_more
 from ..findings import WARNING, Finding, Party
 from ..questions import follower_waits
 from ..questions.section import SectionInput
@@ -48,12 +49,12 @@ class _Follower:
 def _findings(given: SectionInput) -> list[Finding]:
     events = events_of_kind(given, SLOW_FOLLOWERS, *follower_waits.KINDS)
     charged = follower_waits.charged_requests(list(follower_waits.waits_of(events, given.context)))
-    written = events[events["kind"] == follower_waits.WRITTEN]
+    written = follower_waits.WRITTEN.among(events)
     _, first = np.unique(written["exchange"], return_index=True)
     written = written[np.sort(first)]
     written = written[is_among(written["exchange"], np.fromiter(charged, np.int64, len(charged)))]
-    total, followers = int((written["time"] - written["v1"]).sum()), dict[int, _Follower]()
-    columns = ("exchange", "time", "v1", "packet", "client_id")
+    total, followers = int((written["time"] - written["begin"]).sum()), dict[int, _Follower]()
+    columns = ("exchange", "time", "begin", "packet", "client_id")
     for key, end, begin, packet, client in zip(*(written[name].tolist() for name in columns), strict=True):
         wait, number, own = charged[key]
         if not wait:
@@ -82,11 +83,10 @@ def _finding(number: int, address: str | None, row: _Follower, produces: int, to
     # A usual follower is waited for too, but shortly: the trouble lasts from the first long wait to the last one.
     slow = [each for each in row.requests if each.wait >= _LONG * p99]
     first = min(slow)
-    more = f" and {len(clients) - 1} more" if len(clients) > 1 else ""
     text = (
         f"follower {name} held back {len(row.requests):,} of {produces:,} Produce requests with acks=all: "
         f"{units.share(row.own_ns / total)} of their broker time, p99 {units.duration(p99)}; "
-        f'most of client "{clients[0]}"{more}'
+        f'most of client "{clients[0]}"{and_more(len(clients) - 1)}'
     )
     parties = (
         Party("broker", name),

@@ -17,7 +17,6 @@ from kafkatap.kernels import helper, kernel
 from ..counting.count_forms import ADDRESS, CONNECTION_ROWS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import LATEST, MAX, MIN, SUM, CountArrays, claim_row, has_room
 from ..questions.section import BatchCount, SectionInput
-from .sums import rows_of
 
 #: Shorter pauses are not kept. Members of a group send a Heartbeat each 3 or 5 s, and devices on the path that forget
 #: connections keep them for longer.
@@ -144,7 +143,7 @@ def stretches_of(given: SectionInput, hosts: Set[tuple[int, int]]) -> tuple[dict
     keys, values = given.keys(STRETCHES.name), given.values(STRETCHES.name)
     since = int(values["last"][keys["connection"] == -1].max(initial=0))
     parts: dict[int, list[dict[str, int]]] = {}
-    for row in rows_of(given, STRETCHES):
+    for row in given.rows(STRETCHES.name):
         if (row["client_ip"], row["broker_ip"]) in hosts and row["connection"] != -1:
             parts.setdefault(row["connection"], []).append(row)
     return {connection: _joined(rows) for connection, rows in parts.items()}, since

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -11,10 +11,8 @@ import numpy as np
 from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, WAITS
 from kafkatap.kernels.arrays import is_among
 
-from ..batch import Array
 from ..counting import tally
-from ..counting.count_forms import CountForm
-from ..counting.rollup import group_columns, roll_up
+from ..counting.rollup import group_columns, roll_up, value_columns
 from ..questions.section import SectionInput
 
 #: Columns of requests, with or without a response.
@@ -49,7 +47,7 @@ def _work_of_clients(given: SectionInput) -> dict[Client, Work]:
     counts = given.counts
     counts.finish()
     columns = group_columns(counts.groups, tally.GROUP_KEY)
-    values = dict(zip(tally.GROUP_VALUES, counts.groups.value_rows().T, strict=True))
+    values = value_columns(counts.groups, tally.GROUP_VALUES)
     waits = is_among(columns["api_key"], WAITS)
     times = values["total_ns"] - np.where(waits, values["broker_ns"], 0) - values["hol_poll_wait_ns"]
     count = sum(values[name] for name in _OUTCOMES)
@@ -89,14 +87,3 @@ def exchanges_of_clients(given: SectionInput) -> Counter[Client]:
     ):
         found[client, ip] += exchanges
     return found
-
-
-def rows_of(given: SectionInput, form: CountForm) -> Iterator[dict[str, int]]:
-    """The rows of a form, keys and values by name."""
-    return dict_rows(given.keys(form.name) | given.values(form.name))
-
-
-def dict_rows(columns: Mapping[str, Array]) -> Iterator[dict[str, int]]:
-    """The rows of some columns (int64), by name."""
-    for row in zip(*(column.tolist() for column in columns.values()), strict=True):
-        yield dict(zip(columns, row, strict=True))

@@ -13,7 +13,7 @@ from ..batch import Context
 from ..counting.connection_counts import connection_totals
 from ..counting.rollup import api_label
 from ..encryption import decrypted_share
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, Row, in_columns
 from . import wording
 from .joined import joined
 from .judging import Change, Demands, judge
@@ -168,19 +168,28 @@ def compare_sides(
     lengths = before.counts.length, after.counts.length
     kinds = [story.kind for story in stories]
     tables = (
-        ReportTable("sides", "Sides", SIDES, [_side_row(n, side, selected[n]) for n, side in enumerate(sides)]),
+        ReportTable(
+            "sides", "Sides", SIDES,
+            in_columns(SIDES, (_side_row(n, side, selected[n]) for n, side in enumerate(sides))),
+        ),
         ReportTable(
             "findings", "All findings", FINDINGS,
-            [_finding_row(n, story, sides, selected, lengths, quality) for n, story in enumerate(stories, 1)],
+            in_columns(FINDINGS, (
+                _finding_row(n, story, sides, selected, lengths, quality) for n, story in enumerate(stories, 1)
+            )),
             empty="nothing has changed, as far as these captures show",
         ),
         ReportTable(
             "changes", "Changes behind the findings", CHANGES,
-            [_change_row(n, change) for n, story in enumerate(stories, 1) for change in story.changes],
+            in_columns(CHANGES, (
+                _change_row(n, change) for n, story in enumerate(stories, 1) for change in story.changes
+            )),
         ),
         ReportTable(
             "presence", "Appeared and disappeared", PRESENCE,
-            [_presence_row(one, demands) for one in sorted(presence, key=lambda o: (o.q > demands.rate, -o.share))],
+            in_columns(PRESENCE, (
+                _presence_row(one, demands) for one in sorted(presence, key=lambda o: (o.q > demands.rate, -o.share))
+            )),
             empty="nothing",
         ),
     )  # fmt: skip
@@ -200,19 +209,20 @@ def _captured(forms: Forms, quality: Quality) -> list[Presence]:
     ]  # fmt: skip
 
 
-def _side_row(n: int, side: Side, selected: str | None) -> tuple[Value, ...]:
+def _side_row(n: int, side: Side, selected: str | None) -> Row:
     exchanges = side.counts.forms["exchanges"]
     keys = exchanges.keys()
     brokers = distinct_values(np.stack((keys["broker_ip"], keys["broker_port"]), axis=1), axis=0)
     clients = keys["client_id"]
     has_packets = side.context.first is not None
-    return (
-        SIDE_NAMES[n], tuple(f.path for f in side.context.files), selected, side.first if has_packets else None,
-        side.last if has_packets else None, side.seconds if has_packets else 0.0,
-        int(exchanges.values()["requests"].sum()), len(distinct_values(clients[clients >= 0])), len(brokers),
-        side.counts.length, blocks_of(side, "exchanges")[1], side.context.encrypted_share,
-        decrypted_share(side.context),
-    )  # fmt: skip
+    return {
+        "side": SIDE_NAMES[n], "captures": tuple(f.path for f in side.context.files), "selection": selected,
+        "first": side.first if has_packets else None, "last": side.last if has_packets else None,
+        "seconds": side.seconds if has_packets else 0.0, "requests": int(exchanges.values()["requests"].sum()),
+        "client_ids": len(distinct_values(clients[clients >= 0])), "brokers": len(brokers),
+        "block_ns": side.counts.length, "blocks": blocks_of(side, "exchanges")[1],
+        "encrypted_share": side.context.encrypted_share, "decrypted_share": decrypted_share(side.context),
+    }  # fmt: skip
 
 
 def _finding_row(
@@ -222,43 +232,54 @@ def _finding_row(
     selected: tuple[str | None, str | None],
     lengths: tuple[int, int],
     quality: Quality,
-) -> tuple[Value, ...]:
+) -> Row:
     event = story.event
     if event is not None:
         key = Key(broker=event.party("broker"))
     else:
         key = story.presence.key if story.presence is not None else story.changes[0].cell.key
     where, time_shares = wording.verdict(story) if quality.allows("broker") else (None, None)
-    return (
-        n, story.kind, wording.title(story), key.client, None if key.api is None else api_label(key.api), key.broker,
-        where, time_shares, wording.sureness(story.q), wording.evidence(story, lengths), story.q,
-        round(story.impact, 6), wording.more(story, sides[0], selected[0]), wording.more(story, sides[1], selected[1]),
-        *((None, None, None) if event is None else (event.id, event.begin, event.end)),
-    )  # fmt: skip
+    return {
+        "number": n, "kind": story.kind, "finding": wording.title(story), **_place(key), "verdict": where,
+        "time_shares": time_shares, "sure": wording.sureness(story.q), "evidence": wording.evidence(story, lengths),
+        "false_discovery_rate": story.q, "impact": round(story.impact, 6),
+        "command_before": wording.more(story, sides[0], selected[0]),
+        "command_after": wording.more(story, sides[1], selected[1]), "event": None if event is None else event.id,
+        "begin": None if event is None else event.begin, "end": None if event is None else event.end,
+    }  # fmt: skip
+
+
+def _place(key: Key) -> Row:
+    """The client, API and broker that a row is on."""
+    return {
+        "client_id": key.client, "api": None if key.api is None else api_label(key.api), "broker": key.broker
+    }  # fmt: skip
 
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _change_row(n: int, change: Change) -> tuple[Value, ...]:
-    key, d = change.cell.key, change.difference
-    ratio = change.ratio
-    return (
-        n, wording.scope_of(change), key.client, None if key.api is None else api_label(key.api), key.broker,
-        change.measure.name, change.measure.test, wording.label(change), _finite(change.a), _finite(change.b),
-        wording.line(change), None if ratio == 0 else _finite(ratio), change.superiority, d.p, change.q,
-        round(change.count_a), round(change.count_b), d.blocks_a, d.blocks_b, _finite(d.effect_a), _finite(d.effect_b),
-    )  # fmt: skip
+def _change_row(n: int, change: Change) -> Row:
+    ratio, d = change.ratio, change.difference
+    return {
+        "number": n, "on": wording.scope_of(change), **_place(change.cell.key), "measure": change.measure.name,
+        "test": change.measure.test, "what": wording.label(change), "before": _finite(change.a),
+        "after": _finite(change.b), "change": wording.line(change), "ratio": None if ratio == 0 else _finite(ratio),
+        "superiority": change.superiority, "p": d.p, "false_discovery_rate": change.q,
+        "count_before": round(change.count_a), "count_after": round(change.count_b), "blocks_before": d.blocks_a,
+        "blocks_after": d.blocks_b, "design_effect_before": _finite(d.effect_a),
+        "design_effect_after": _finite(d.effect_b),
+    }  # fmt: skip
 
 
-def _presence_row(one: Presence, demands: Demands) -> tuple[Value, ...]:
-    key = one.key
-    return (
-        "appeared" if one.appeared else "disappeared", one.what, wording.what_of(one), key.client,
-        None if key.api is None else api_label(key.api), key.broker, key.topic, key.version, one.exchanges, one.share,
-        one.blocks, one.of, one.others, one.p, one.q <= demands.rate,
-    )  # fmt: skip
+def _presence_row(one: Presence, demands: Demands) -> Row:
+    return {
+        "change": "appeared" if one.appeared else "disappeared", "what": one.what, "name": wording.what_of(one),
+        **_place(one.key), "topic": one.key.topic, "version": one.key.version, "exchanges": one.exchanges,
+        "share": one.share, "blocks": one.blocks, "of_blocks": one.of, "other_blocks": one.others, "p": one.p,
+        "is_sure": one.q <= demands.rate,
+    }  # fmt: skip
 
 
 def _warnings(sides: tuple[Side, Side], pair: tuple[Quality, Quality]) -> list[str]:

@@ -7,12 +7,12 @@ from pathlib import PurePath
 
 from .. import units
 from ..commands import with_captures
-from ..model import ReportTable, Value
+from ..model import ReportTable, Row, Value
 from ..rendering.html.notebook import tables_html
 from ..rendering.html.page import PageFinding, render_page
 from .comparison import Compared
 from .stories import BETTER, WORSE
-from .text import Row, rows_of, side_text
+from .text import side_text
 
 _TONES = {WORSE: "bad", BETTER: "good"}
 #: Findings at the top of the page; the table has all.
@@ -24,16 +24,16 @@ def comparison_page(
     version: str = "",
 ) -> str:  # fmt: skip
     """The page. `captures`: the captures of each side, for the commands."""
-    findings = rows_of(compared, "findings")
-    changes = rows_of(compared, "changes")
+    findings = compared.table("findings").named_rows()
+    changes = compared.table("changes").named_rows()
 
     def commands(table: ReportTable, row: tuple[Value, ...]) -> Sequence[str]:
         if table.name != "findings":
             return ()
-        named = dict(zip((c.name for c in table.columns), row, strict=True))
+        named = table.named(row)
         return [with_captures(str(named[f"command_{side}"]), captures[n]) for n, side in enumerate(("before", "after"))]
 
-    sides = rows_of(compared, "sides")
+    sides = compared.table("sides").named_rows()
     first = sides[0]["first"]
     return render_page(
         f"{_name(captures[0])} compared with {_name(captures[1])}" if captures[0] else "Two captures compared",
@@ -52,7 +52,7 @@ def comparison_page(
 
 def comparison_html(compared: Compared) -> str:
     """The findings and what is behind them, for a notebook."""
-    facts = [(str(side["side"]), side_text(side, utc=False)) for side in rows_of(compared, "sides")]
+    facts = [(str(side["side"]), side_text(side, utc=False)) for side in compared.table("sides").named_rows()]
     facts.append(("result", compared.verdict))
     tables = [(compared.table(name), name == "findings") for name in ("findings", "changes", "presence")]
     return tables_html(tables, facts)

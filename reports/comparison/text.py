@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from .. import units
 from ..commands import with_captures
-from ..model import Value, as_number
+from ..model import Row, as_number
 from ..rendering.text_tables import Line, wrapped
 from .comparison import Compared
 from .stories import BETTER, DIFFERENT, WORSE
@@ -18,7 +18,6 @@ from .stories import BETTER, DIFFERENT, WORSE
 _STYLES = {WORSE: "bold red", BETTER: "bold green", DIFFERENT: "bold cyan"}
 _HEADS = {WORSE: "Worse", BETTER: "Better", DIFFERENT: "Different"}
 _LABEL = 12  # columns of the labels of lines
-Row = dict[str, Value]
 
 
 def render_comparison(
@@ -27,7 +26,7 @@ def render_comparison(
 ) -> Iterator[Line]:  # fmt: skip
     """The lines of a comparison. `top`: findings of each kind, 0 for all. `verbose`: also what only one side has
     without being sure. `captures`: the captures of each side, for the commands."""
-    sides = rows_of(compared, "sides")
+    sides = compared.table("sides").named_rows()
     for side in sides:
         yield from _labelled(str(side["side"]), "bold cyan", units.safe(side_text(side, utc)), width)
     for number, (sentence, command) in enumerate(compared.left_out):
@@ -38,9 +37,9 @@ def render_comparison(
     yield []
     yield from wrapped(compared.verdict, width, "bold")
     changes: dict[int, list[Row]] = {}
-    for row in rows_of(compared, "changes"):
+    for row in compared.table("changes").named_rows():
         changes.setdefault(int(as_number(row["number"])), []).append(row)
-    findings = rows_of(compared, "findings")
+    findings = compared.table("findings").named_rows()
     for kind in (WORSE, BETTER, DIFFERENT):
         own = [row for row in findings if row["kind"] == kind]
         for row in own[: top or None]:
@@ -53,13 +52,6 @@ def render_comparison(
     for warning in compared.warnings:
         yield []
         yield from wrapped(f"! {units.safe(warning)}", width, "yellow", "  ")
-
-
-def rows_of(compared: Compared, name: str) -> list[Row]:
-    """The rows of a table, by column name."""
-    table = compared.table(name)
-    names = [c.name for c in table.columns]
-    return [dict(zip(names, row, strict=True)) for row in table.rows]
 
 
 def side_text(row: Row, utc: bool) -> str:
@@ -102,9 +94,9 @@ def _span_text(row: Row, utc: bool) -> str:
 
 
 def _presence(compared: Compared, width: int | None, verbose: bool) -> Iterator[Line]:
-    findings = tuple(str(row["finding"]) for row in rows_of(compared, "findings"))
+    findings = tuple(str(row["finding"]) for row in compared.table("findings").named_rows())
     rows = [
-        row for row in rows_of(compared, "presence")
+        row for row in compared.table("presence").named_rows()
         if row["what"] != "broker" or not any(text.startswith(f"{row['name']} ") for text in findings)
     ]  # fmt: skip
     shown = [row for row in rows if row["is_sure"] or verbose]

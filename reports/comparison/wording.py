@@ -11,6 +11,7 @@ from kafkatap.dissector.kafka.error_codes import error_name
 from .. import units
 from ..commands import command, is_showable
 from ..counting.rollup import api_label
+from ..finding_words import listed
 from ..findings import Finding
 from .judging import SIZES, TIMES, Change
 from .leaves import Key, Side
@@ -31,8 +32,6 @@ WHERE = {
     "broker": "broker", "HOL": "head-of-line", "throttle": "throttle", "throttled": "throttle", "loss": "network",
     "path": "network", "receiver": "receiver", "sender": "sender",
 }  # fmt: skip
-#: Clients that a finding names; the others are counted.
-_NAMED = 3
 
 
 def scope(key: Key) -> str:
@@ -81,9 +80,7 @@ def _more(change: Change, more: str, fewer: str) -> str:
 
 def many_clients(clients: Sequence[str]) -> str:
     """`26 clients (a, b, c and 23 more)`."""
-    rest = len(clients) - _NAMED
-    named = ", ".join(clients[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
-    return f"{len(clients):,} clients ({named})"
+    return f"{len(clients):,} clients ({listed(clients)})"
 
 
 def title(story: Story) -> str:

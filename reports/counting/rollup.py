@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,11 @@ def group_columns(table: CountTable, names: Sequence[str]) -> dict[str, Array]:
     """The key columns by name: int64 (groups,) each."""
     rows = table.key_rows()
     return {name: rows[:, i] for i, name in enumerate(names)}
+
+
+def value_columns(table: CountTable, names: Iterable[str]) -> dict[str, Array]:
+    """The value columns by name: int64 (groups,) each."""
+    return dict(zip(names, table.value_rows().T, strict=True))
 
 
 def roll_up(

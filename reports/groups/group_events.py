@@ -5,17 +5,6 @@ changes something; each heartbeat or commit that is answered REBALANCE_IN_PROGRE
 that is answered UNKNOWN_MEMBER_ID. All other heartbeats, commits and fetches are counts, of which the latest values are
 kept.
 
-Columns of events: s0 group, s1 member, s2 instance, v7 the time of the request's first byte. Besides:
-
-JOIN        v0 generation, v1 session timeout in ms, s3 reason, topic: the protocol's name
-SYNC        v0 generation, s3 the assignment's bytes
-LEAVE       s3 reason
-REFUSED     v0 generation
-EXPELLED    -
-BEAT        v0 epoch of the request, v1 of the response, v3 the type (CONSUMER, SHARE ..), v4 the interval of heartbeats
-            in ms that the response asks for
-ASSIGNED    a partition that a BEAT's response assigns
-TOPIC       s3 a topic that a BEAT's request subscribes to
 """
 
 from __future__ import annotations
@@ -29,14 +18,23 @@ from kafkatap.kernels.arrays import distinct_values, is_among
 from ..batch import Array
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import EMPTY, LATEST, MAX, MIN, SUM
-from ..questions.event_rows import events_of, events_of_facts
+from ..questions.event_rows import EventKind, EventView, events_of, events_of_facts
 from ..questions.gathered import FactRows, Gathered
 from ..questions.section_counts import Tally
 
 #: The section that reads this, and keeps the events.
 READ_BY = "group-reading"
-JOIN, SYNC, LEAVE, REFUSED, BEAT, ASSIGNED, EXPELLED, TOPIC = range(1, 9)
-#: Types of groups, as in `v3` of BEAT.
+#: Names of values of events. `sent`: the time of the request's first byte. `generation`: of JOIN, SYNC and REFUSED.
+#: `session_timeout_ms`, and `topic`, the protocol's name: of JOIN. `reason`: of JOIN and LEAVE. `assignment`: the bytes
+#: of SYNC. Of BEAT: the epochs of the request and of the response, `type` (CONSUMER, SHARE ..), and the interval of
+#: heartbeats that the response asks for. `subscribed`: of TOPIC.
+GROUP = EventView(
+    group="s0", member="s1", instance="s2", reason="s3", assignment="s3", subscribed="s3", generation="v0",
+    sent_epoch="v0", session_timeout_ms="v1", epoch="v1", type="v3", interval_ms="v4", sent="v7",
+)  # fmt: skip
+#: Kinds of events. ASSIGNED: a partition that a BEAT's response assigns. TOPIC: a topic that its request subscribes to.
+JOIN, SYNC, LEAVE, REFUSED, BEAT, ASSIGNED, EXPELLED, TOPIC = (EventKind(n, GROUP) for n in range(1, 9))
+#: Types of groups.
 CLASSIC, CONSUMER, SHARE, STREAMS = range(4)
 UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 25, 27
 #: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
@@ -195,7 +193,7 @@ def _read_members(gathered: Gathered, tally: Tally, group: Array) -> None:
 
 
 def _filled(events: Array, gathered: Gathered, exchanges: Array, **texts: Array) -> Array:
-    events["v7"] = gathered.exchanges["request_first"][exchanges]
+    events["sent"] = gathered.exchanges["request_first"][exchanges]
     for name, values in texts.items():
         events[name] = values
     return events
@@ -203,25 +201,21 @@ def _filled(events: Array, gathered: Gathered, exchanges: Array, **texts: Array)
 
 def _read_joins(gathered: Gathered, tally: Tally) -> None:
     member = _member(gathered)
-    for kind, fact, answer, text in (
-        (JOIN, "join group", "joined group", "reason"),
-        (SYNC, "sync group", "synced group", ""),
-    ):
+    for kind, fact, answer in ((JOIN, "join group", "joined group"), (SYNC, "sync group", "synced group")):
         rows = gathered.facts(fact)
         if not len(rows):
             continue
         at = rows.exchange
-        texts = {"s0": rows["group"], "s1": member[at], "s2": rows["instance"]}
+        texts = {"group": rows["group"], "member": member[at], "instance": rows["instance"]}
         events = _filled(events_of(gathered, at, kind), gathered, at, **texts)
         events["error_code"] = gathered.top(answer, "error_code", 0)[at]
         if kind == JOIN:
-            events["v0"] = gathered.top(answer, "generation", NO_NUMBER)[at]
-            events["v1"] = rows["session_timeout_ms"]
-            events["s3"] = rows[text]
+            events["generation"] = gathered.top(answer, "generation", NO_NUMBER)[at]
+            events["session_timeout_ms"], events["reason"] = rows["session_timeout_ms"], rows["reason"]
             events["topic"] = gathered.top(answer, "protocol")[at]
         else:
-            events["v0"] = rows["generation"]
-            events["s3"] = gathered.top(answer, "assignment")[at]
+            events["generation"] = rows["generation"]
+            events["assignment"] = gathered.top(answer, "assignment")[at]
         tally.note(events)
 
 
@@ -232,12 +226,10 @@ def _read_leaves(gathered: Gathered, tally: Tally) -> None:
         return
     group = gathered.top("leave group", "group")
     alone = tops.where(~is_among(tops.exchange, members.exchange))
-    events = _filled(
-        events_of(gathered, alone.exchange, LEAVE), gathered, alone.exchange, s0=alone["group"], s1=alone["member"]
-    )
-    tally.note(events)
+    texts = {name: alone[name] for name in ("group", "member")}
+    tally.note(_filled(events_of(gathered, alone.exchange, LEAVE), gathered, alone.exchange, **texts))
     at = members.exchange
-    texts = {"s0": group[at], "s1": members["member"], "s2": members["instance"], "s3": members["reason"]}
+    texts = {"group": group[at], **{name: members[name] for name in ("member", "instance", "reason")}}
     tally.note(_filled(events_of(gathered, at, LEAVE), gathered, at, **texts))
 
 
@@ -247,15 +239,15 @@ def _read_refusals(gathered: Gathered, tally: Tally, group: Array) -> None:
     api = gathered.exchanges["api_key"][exchanges]
     at = distinct_values(exchanges[(codes == REBALANCE_IN_PROGRESS) & is_among(api, (_HEARTBEAT, _COMMIT))])
     if len(at):
-        events = _filled(events_of(gathered, at, REFUSED), gathered, at, s0=group[at], s1=_member(gathered)[at])
+        events = _filled(events_of(gathered, at, REFUSED), gathered, at, group=group[at], member=_member(gathered)[at])
         generation = gathered.top("heartbeat", "generation", 0) + gathered.top("commit", "generation", 0)
-        events["v0"] = generation[at]
+        events["generation"] = generation[at]
         events["error_code"] = REBALANCE_IN_PROGRESS
         tally.note(events)
     is_of_member = is_among(api, (_HEARTBEAT, _COMMIT, _SYNC_GROUP, _JOIN_GROUP))
     at = distinct_values(exchanges[(codes == UNKNOWN_MEMBER_ID) & is_of_member])
     if len(at):
-        events = _filled(events_of(gathered, at, EXPELLED), gathered, at, s0=group[at], s1=_member(gathered)[at])
+        events = _filled(events_of(gathered, at, EXPELLED), gathered, at, group=group[at], member=_member(gathered)[at])
         events["error_code"] = UNKNOWN_MEMBER_ID
         tally.note(events)
 
@@ -276,21 +268,23 @@ def _read_beats(gathered: Gathered, tally: Tally, kind: int, name: str) -> None:
     is_change = (sent <= 0) | (epoch != sent) | (code != 0) | assigned[at] | (subscribes[at] & (kind == CONSUMER))
     rows, at = rows.where(is_change), at[is_change]
     group, member = gathered.top(f"{name} heartbeat", "group"), _member(gathered)
-    events = _filled(events_of(gathered, at, BEAT), gathered, at, s0=rows["group"], s1=member[at])
+    events = _filled(events_of(gathered, at, BEAT), gathered, at, group=rows["group"], member=member[at])
     if kind != SHARE:
-        events["s2"] = rows["instance"]
-    events["v0"], events["v1"], events["v3"] = sent[is_change], epoch[is_change], kind
-    events["v4"] = gathered.top(f"{name} heartbeat answer", "interval_ms", 0)[at]
+        events["instance"] = rows["instance"]
+    events["sent_epoch"], events["epoch"], events["type"] = sent[is_change], epoch[is_change], kind
+    events["interval_ms"] = gathered.top(f"{name} heartbeat answer", "interval_ms", 0)[at]
     events["error_code"] = code[is_change]
     tally.note(events)
     if kind != STREAMS:
         parts = gathered.facts(f"{name} assigned partition")
         given = events_of_facts(gathered, parts, ASSIGNED)
         given["partition"] = parts["item"]
-        tally.note(_filled(given, gathered, parts.exchange, s0=group[parts.exchange], s1=member[parts.exchange]))
+        at = parts.exchange
+        tally.note(_filled(given, gathered, at, group=group[at], member=member[at]))
         topics = gathered.facts(f"{name} subscription")
         named = events_of(gathered, topics.exchange, TOPIC)
-        tally.note(_filled(named, gathered, topics.exchange, s0=group[topics.exchange], s3=topics["item"]))
+        at = topics.exchange
+        tally.note(_filled(named, gathered, at, group=group[at], subscribed=topics["item"]))
 
 
 def _read_commits(gathered: Gathered, tally: Tally, group: Array) -> None:

@@ -6,9 +6,10 @@ from functools import cache
 from typing import NamedTuple
 
 from kafkatap.dissector.dtypes import ANSWERED, NO_TIME
+from kafkatap.kernels.arrays import dict_rows
 
 from ..batch import Array, Context
-from .group_events import ASSIGNED, BEAT, CLASSIC, JOIN, SYNC, TOPIC
+from .group_events import ASSIGNED, BEAT, CLASSIC, GROUP, JOIN, SYNC, TOPIC
 
 Partition = tuple[str, int]
 #: The most partitions of an assignment that are read: a bound for damaged bytes.
@@ -41,35 +42,39 @@ class Event(NamedTuple):
 
 
 _COLUMNS = (
-    "kind", "v7", "time", "s0", "s1", "s2", "s3", "client_id", "client_ip", "topic", "v0", "v1", "v3", "exchange",
-    "error_code", "outcome", "connection", "v4",
+    "kind", "sent", "time", "group", "member", "instance", "reason", "assignment", "client_id", "client_ip", "topic",
+    "generation", "sent_epoch", "epoch", "session_timeout_ms", "type", "exchange", "error_code", "outcome",
+    "connection", "interval_ms",
 )  # fmt: skip
 
 
 def read_events(events: Array, context: Context) -> dict[str, list[Event]]:
     """The events of each group in order of time, with their strings."""
     found: dict[str, list[Event]] = {}
-    given = assigned_partitions(events[events["kind"] == ASSIGNED], context)
+    given = assigned_partitions(ASSIGNED.among(events), context)
     text, address = cache(context.text), cache(context.address)
     subscribed: dict[int, set[str]] = {}
-    topics = events[events["kind"] == TOPIC]
-    for exchange, name in zip(topics["exchange"].tolist(), topics["s3"].tolist(), strict=True):
+    topics = TOPIC.among(events)
+    for exchange, name in zip(topics["exchange"].tolist(), topics["subscribed"].tolist(), strict=True):
         subscribed.setdefault(exchange, set()).add(text(name) or "")
     others = events[(events["kind"] != ASSIGNED) & (events["kind"] != TOPIC)]
-    for row in zip(*(others[name].tolist() for name in _COLUMNS), strict=True):
-        kind, sent, done, s0, s1, s2, s3, client, ip, topic, v0, v1, v3, exchange, code, outcome, link, v4 = row
-        assignment = None
-        if kind == SYNC and s3 >= 0:
-            raw = context.strings[s3]
+    for row in dict_rows(GROUP.of(others), _COLUMNS):
+        kind, exchange, assignment = row["kind"], row["exchange"], None
+        is_beat = kind == BEAT
+        if kind == SYNC and row["assignment"] >= 0:
+            raw = context.strings[row["assignment"]]
             assignment = None if raw is None else read_assignment(raw)
-        elif kind == BEAT and exchange in given:
+        elif is_beat and exchange in given:
             assignment = frozenset(given[exchange])
         event = Event(
-            kind, sent if sent != NO_TIME else done, done, text(s0) or "", text(s1) or "", text(s2), text(client),
-            address(ip), v1 if kind == BEAT else v0, v0, v1 if kind == JOIN else 0,
-            (text(s3) or None) if kind not in (SYNC, BEAT) else None, text(topic) if kind == JOIN else None, code,
-            outcome == ANSWERED, v3 if kind == BEAT else CLASSIC, assignment, link,
-            max(v4, 0) if kind == BEAT else 0, frozenset(subscribed.get(exchange, ())),
+            kind, row["sent"] if row["sent"] != NO_TIME else row["time"], row["time"], text(row["group"]) or "",
+            text(row["member"]) or "", text(row["instance"]), text(row["client_id"]), address(row["client_ip"]),
+            row["epoch" if is_beat else "generation"], row["sent_epoch"],
+            row["session_timeout_ms"] if kind == JOIN else 0,
+            (text(row["reason"]) or None) if kind not in (SYNC, BEAT) else None,
+            text(row["topic"]) if kind == JOIN else None, row["error_code"], row["outcome"] == ANSWERED,
+            row["type"] if is_beat else CLASSIC, assignment, row["connection"],
+            max(row["interval_ms"], 0) if is_beat else 0, frozenset(subscribed.get(exchange, ())),
         )  # fmt: skip
         found.setdefault(event.group, []).append(event)
     return found

@@ -1,10 +1,14 @@
 """Events: small rows of what happened when, which sections put in order over all connections.
 
-A section gives its events kinds of its own, and says what `v0` to `v7` and `s0` to `s3` mean. Everything else is of the
-exchange.
+A section declares kinds of its own (`EventKind`), each with names for the numbers `v0` to `v7` and the texts `s0` to
+`s3` (`EventView`). Everything else is of the exchange. Writers and readers use these names.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -46,12 +50,51 @@ EVENT = record_dtype(
 )
 EVENT_TEXTS = ("client_id", "topic", "topic_id", "s0", "s1", "s2", "s3")
 EVENT_ADDRESSES = ("client_ip", "broker_ip")
+_COMMON = tuple(name for name in EVENT.names or () if not name[-1].isdigit())
 #: The columns by which events of the same time are in order, the last one first: the same for every way to read.
 _ORDER = ("v3", "v2", "v1", "v0", "partition", "kind", "exchange", "time")
 
 
-def events_of(gathered: Gathered, exchanges: Array, kind: int, *, at_request: bool = False) -> Array:
-    """EVENT rows of exchanges (their indexes), for the section to fill.
+class EventView:
+    """Names of values of events: the column of EVENT (`v0` to `v7`, `s0` to `s3`) of each.
+
+    Several kinds may have one view, and then are read together. Columns keep their order: those of the same time are in
+    order of `v0` to `v3`.
+    """
+
+    def __init__(self, **columns: str) -> None:
+        self._columns = columns
+
+    @cached_property
+    def _dtype(self) -> np.dtype[Any]:
+        fields: Mapping[str, Any] = EVENT.fields or {}
+        found = {name: fields[name] for name in _COMMON} | {n: fields[column] for n, column in self._columns.items()}
+        formats, offsets = [field[0] for field in found.values()], [field[1] for field in found.values()]
+        names = {"names": [*found], "formats": formats, "offsets": offsets, "itemsize": EVENT.itemsize}
+        return np.dtype(names)  # type: ignore[call-overload,no-any-return]
+
+    def of(self, events: Array) -> Array:
+        """The same EVENT rows with these names."""
+        return events.view(self._dtype)
+
+
+class EventKind(int):
+    """A kind of events: its number in the section, and the names of its values."""
+
+    view: EventView
+
+    def __new__(cls, number: int, view: EventView | None = None) -> EventKind:
+        made = super().__new__(cls, number)
+        made.view = view or EventView()
+        return made
+
+    def among(self, events: Array) -> Array:
+        """Those of EVENT rows that are of this kind, with its names."""
+        return self.view.of(events[events["kind"] == int(self)])
+
+
+def events_of(gathered: Gathered, exchanges: Array, kind: EventKind, *, at_request: bool = False) -> Array:
+    """EVENT rows of exchanges (their indexes) with the names of their kind, for the section to fill.
 
     The time is that of the response's last byte, or with `at_request` of the request's first byte. Where there is no
     such byte, it is that of the other message.
@@ -75,14 +118,14 @@ def events_of(gathered: Gathered, exchanges: Array, kind: int, *, at_request: bo
     has_time = rows[order[0]] != NO_TIME
     made["time"] = np.where(has_time, rows[order[0]], rows[order[1]])
     made["packet"] = np.where(has_time, rows[packets[order[0]]], rows[packets[order[1]]])
-    made["kind"] = kind
+    made["kind"] = int(kind)
     made["partition"] = NO_INT32
     for name in ("topic", "topic_id", "s0", "s1", "s2", "s3"):
         made[name] = -1
-    return made
+    return kind.view.of(made)
 
 
-def events_of_facts(gathered: Gathered, facts: FactRows, kind: int, *, at_request: bool = False) -> Array:
+def events_of_facts(gathered: Gathered, facts: FactRows, kind: EventKind, *, at_request: bool = False) -> Array:
     """EVENT rows, one for each fact, with its topic, partition and error code."""
     made = events_of(gathered, facts.exchange, kind, at_request=at_request)
     for name in ("topic", "topic_id", "partition", "error_code"):

@@ -21,12 +21,16 @@ from kafkatap.dissector.facts.fact_rows import NO_NUMBER
 from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array, Context
-from .event_rows import events_of, events_of_facts
+from .event_rows import EventKind, EventView, events_of, events_of_facts
 from .gathered import FactRows, Gathered
 from .section_counts import Tally
 
-#: Kinds of events.
-KINDS = WRITTEN, _FETCH, _POSITION = 1, 2, 3
+_FETCHED = EventView(offset="v0", follower="v1", answered_at="v2")
+#: Kinds of events. WRITTEN, by partition: the offset after its last record, and when the broker had the request. _FETCH
+#: and, by partition, _POSITION: the offset, the broker id, and when it was answered.
+KINDS = WRITTEN, _FETCH, _POSITION = (
+    EventKind(1, EventView(end_offset="v0", begin="v1")), EventKind(2, _FETCHED), EventKind(3, _FETCHED)
+)  # fmt: skip
 #: The kinds of facts that `read` needs.
 FACTS = ("produced partition", "batch", "fetch", "fetch partition")
 _ALL = -1
@@ -47,7 +51,6 @@ def read(gathered: Gathered, tally: Tally) -> None:
 
 
 def _note_written(gathered: Gathered, tally: Tally) -> None:
-    """Events WRITTEN by partition: v0 the offset after its last record, v1 when the broker had the request."""
     rows = gathered.facts("produced partition")
     exchanges = gathered.exchanges
     answered = exchanges["response_first"] != NO_TIME
@@ -58,8 +61,8 @@ def _note_written(gathered: Gathered, tally: Tally) -> None:
     events = events_of_facts(gathered, rows, WRITTEN)
     mine = gathered.rows(rows.exchange)
     events["time"] = mine["response_first"]
-    events["v0"] = rows["base_offset"] + _records_of(gathered, rows)
-    events["v1"] = mine["response_first"] - mine["broker_ns"]
+    events["end_offset"] = rows["base_offset"] + _records_of(gathered, rows)
+    events["begin"] = mine["response_first"] - mine["broker_ns"]
     tally.note(events)
 
 
@@ -81,7 +84,6 @@ def _records_of(gathered: Gathered, rows: FactRows) -> Array:
 
 
 def _note_fetches(gathered: Gathered, tally: Tally) -> None:
-    """Events _FETCH and _POSITION (by partition): v0 the position, v1 the broker id, v2 when it was answered."""
     rows = gathered.facts("fetch")
     replica = np.maximum(rows["replica_id"], rows["replica_state_id"])
     rows, replica = rows.where(replica >= 0), replica[replica >= 0]
@@ -96,7 +98,7 @@ def _note_fetches(gathered: Gathered, tally: Tally) -> None:
     positions = positions.where((of_exchange[positions.exchange] >= 0) & (positions["offset"] != NO_NUMBER))
     if len(positions):
         events = events_of_facts(gathered, positions, _POSITION)
-        events["v0"] = positions["offset"]
+        events["offset"] = positions["offset"]
         _fill_fetch(gathered, events, positions.exchange, of_exchange)
         tally.note(events)
 
@@ -104,8 +106,8 @@ def _note_fetches(gathered: Gathered, tally: Tally) -> None:
 def _fill_fetch(gathered: Gathered, events: Array, exchange: Array, replica: Array) -> None:
     rows = gathered.rows(exchange)
     events["time"] = rows["request_last"]
-    events["v1"] = replica[exchange]
-    events["v2"] = rows["response_first"]
+    events["follower"] = replica[exchange]
+    events["answered_at"] = rows["response_first"]
 
 
 # ---------------------------------------------------------------- joining
@@ -132,7 +134,7 @@ class _Held:
 
     def __init__(self, fetches: Array) -> None:
         self._from = fetches["time"]
-        until = np.where(fetches["v2"] == NO_TIME, fetches["time"], fetches["v2"])
+        until = np.where(fetches["answered_at"] == NO_TIME, fetches["time"], fetches["answered_at"])
         self._lengths = np.maximum(until - self._from, 0)
         self._sums = np.concatenate([[0], np.cumsum(self._lengths)])
 
@@ -151,10 +153,10 @@ Partition = tuple[str | None, int]
 
 def waits_of(events: Array, context: Context) -> Iterator[tuple[str | None, Waits]]:
     """The waits of each partition, with its topic."""
-    fetches = events[events["kind"] == _FETCH]
+    fetches = _FETCH.among(events)
     held = {key: _Held(rows) for key, rows in _grouped(fetches, fetches["connection"])}
-    written = _by_partition(events[events["kind"] == WRITTEN], context)
-    positions = _by_partition(events[events["kind"] == _POSITION], context)
+    written = _by_partition(WRITTEN.among(events), context)
+    positions = _by_partition(_POSITION.among(events), context)
     ids = _unnamed(written, positions)
     for (topic, partition), rows in written.items():
         fetched = positions.get((ids.get(topic, topic), partition))
@@ -203,8 +205,8 @@ def _unnamed(written: dict[Partition, Array], positions: dict[Partition, Array])
             fetched = positions[other, partition]
             ahead = np.zeros(len(rows), bool)
             for follower in _followers(fetched):
-                times = _acknowledged(rows, fetched[fetched["v1"] == follower])
-                ahead |= (times >= rows["v1"]) & (times <= rows["time"])
+                times = _acknowledged(rows, fetched[fetched["follower"] == follower])
+                ahead |= (times >= rows["begin"]) & (times <= rows["time"])
             score = scores.setdefault(topic, {}).setdefault(other, [0, 0])
             score[0] += int(ahead.sum())
             score[1] += len(rows)
@@ -218,9 +220,9 @@ def _unnamed(written: dict[Partition, Array], positions: dict[Partition, Array])
 
 
 def _partition_waits(written: Array, positions: Array, held: dict[int, _Held]) -> Waits:
-    begin, end = written["v1"], written["time"]
+    begin, end = written["begin"], written["time"]
     followers = _followers(positions)
-    acknowledged = np.stack([_acknowledged(written, positions[positions["v1"] == each]) for each in followers])
+    acknowledged = np.stack([_acknowledged(written, positions[positions["follower"] == each]) for each in followers])
     in_time = acknowledged <= end
     left = np.stack([_is_left(begin, end, each) for each in in_time])
     until = np.where(left, end, np.where(in_time, acknowledged, begin))
@@ -230,7 +232,7 @@ def _partition_waits(written: Array, positions: Array, held: dict[int, _Held]) -
     own = np.zeros(len(written), np.int64)
     for number, each in enumerate(followers):
         mine = np.flatnonzero(last == number)
-        for connection in distinct_values(positions["connection"][positions["v1"] == each]).tolist():
+        for connection in distinct_values(positions["connection"][positions["follower"] == each]).tolist():
             hands = held[connection]
             own[mine] -= hands.until(begin[mine] + wait[mine]) - hands.until(begin[mine])
     own = np.clip(own + wait, 0, wait)
@@ -240,7 +242,7 @@ def _partition_waits(written: Array, positions: Array, held: dict[int, _Held]) -
 
 def _followers(positions: Array) -> list[int]:
     """The broker ids that fetch a partition: those with the most positions if there are too many, ascending."""
-    found, counts = np.unique(positions["v1"], return_counts=True)
+    found, counts = np.unique(positions["follower"], return_counts=True)
     most: list[int] = found[np.sort(np.argsort(-counts, kind="stable")[:_MOST_FOLLOWERS])].tolist()
     return most
 
@@ -260,8 +262,8 @@ def _is_left(begin: Array, end: Array, in_time: Array) -> Array:
 
 def _acknowledged(written: Array, positions: Array) -> Array:
     """When a follower first fetched at or beyond the end of each request."""
-    ahead = np.maximum.accumulate(positions["v0"])
-    at = np.searchsorted(ahead, written["v0"], side="left")
+    ahead = np.maximum.accumulate(positions["offset"])
+    at = np.searchsorted(ahead, written["end_offset"], side="left")
     times = np.append(positions["time"], np.iinfo(np.int64).max)
     found: Array = times[at]
     return found
@@ -269,8 +271,9 @@ def _acknowledged(written: Array, positions: Array) -> Array:
 
 def follower_addresses(events: Array, context: Context) -> dict[int, str | None]:
     """The address of each follower, by its broker id."""
-    fetches = events[events["kind"] == _FETCH]
-    return {int(node): context.address(int(ip)) for node, ip in zip(fetches["v1"], fetches["client_ip"], strict=True)}
+    fetches = _FETCH.among(events)
+    ends = zip(fetches["follower"].tolist(), fetches["client_ip"].tolist(), strict=True)
+    return {node: context.address(ip) for node, ip in ends}
 
 
 #: A request without a wait: how long it waited, the follower, and of the wait the follower's own time.

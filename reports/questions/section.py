@@ -7,12 +7,13 @@ from both. So a result is the same for any number of processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from kafkatap.kernels import Kernel
+from kafkatap.kernels.arrays import dict_rows
 
 from ..batch import Array, Context
 from ..counting.count_forms import CountForm
@@ -134,6 +135,10 @@ class SectionInput:
     def values(self, form: str) -> dict[str, Array]:
         """The value columns of a form: int64 (rows,) each."""
         return self.sections.forms[form].values()
+
+    def rows(self, form: str) -> Iterator[dict[str, int]]:
+        """The rows of a form, keys and values by name."""
+        return dict_rows(self.keys(form) | self.values(form))
 
     def events(self, section: str) -> Array:
         """The EVENT rows of a section in order of time."""

@@ -79,8 +79,8 @@ class Tally:
         return found.keys(), found.values()
 
     def note(self, events: Array) -> None:
-        """Add EVENT rows to those of the section."""
-        self._counts.note(self._section, events)
+        """Add EVENT rows, with the names of any kind, to those of the section."""
+        self._counts.note(self._section, events.view(EVENT))
 
 
 class SectionCounts:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import units
 from ..findings import NOTE
-from ..model import ReportTable, Value, as_number
+from ..model import ReportTable, Row, Value, as_number
 from ..sections.summary import NOT_CHECKED, SHOWN
 
 #: Lines of one kind of finding, so that many of one kind do not hide the others.
@@ -21,12 +21,10 @@ _PASSING = 0.9
 _LATER = 0.05
 
 
-def first_lines(table: ReportTable, whole: bool = False) -> tuple[list[dict[str, Value]], int]:
+def first_lines(table: ReportTable, whole: bool = False) -> tuple[list[Row], int]:
     """The rows to show, by column name, and the number of those left out. What follows from another finding is left
     out, and does not count. What was not checked is always shown. `whole`: show all others."""
-    names = [c.name for c in table.columns]
-    rows = [dict(zip(names, row, strict=True)) for row in table.rows]
-    own = [row for row in rows if row["cause"] is None]
+    own = [row for row in table.named_rows() if row["cause"] is None]
     if whole:
         return own, 0
     seen: Counter[Value] = Counter()
@@ -43,7 +41,7 @@ def first_lines(table: ReportTable, whole: bool = False) -> tuple[list[dict[str,
     return [own[n] for n in sorted(chosen)], len(own) - len(chosen)
 
 
-def finding_text(row: Mapping[str, Value], heading: ReportTable, utc: bool) -> str:
+def finding_text(row: Row, heading: ReportTable, utc: bool) -> str:
     """The sentence of a finding, escaped, with the time when it began and the setting to change."""
     text = units.safe(str(row["text"]))
     if row["setting"]:
@@ -52,9 +50,9 @@ def finding_text(row: Mapping[str, Value], heading: ReportTable, utc: bool) -> s
     return f"{when} {text}" if when else text
 
 
-def _when(row: Mapping[str, Value], heading: ReportTable, utc: bool) -> str:
+def _when(row: Row, heading: ReportTable, utc: bool) -> str:
     """`04:36:44.6`; with the date if the capture has several."""
-    found: dict[str, Any] = dict(zip((c.name for c in heading.columns), heading.rows[0], strict=True))
+    found: Mapping[str, Any] = heading.named_rows()[0]
     begin, first, last = row["begin"], found["first"], found["last"]
     if not isinstance(begin, int) or first is None or last is None:
         return ""

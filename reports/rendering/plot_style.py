@@ -82,8 +82,8 @@ class Plot:
             return
         report = self.report
         files = table_of(report, "files")
-        paths = [] if files is None else [units.safe(Path(str(row[0])).name) for row in files.rows]
-        heading = dict(zip((c.name for c in report.heading.columns), report.heading.rows[0], strict=True))
+        paths = [] if files is None else [units.safe(Path(str(row["path"])).name) for row in files.named_rows()]
+        (heading,) = report.heading.named_rows()
         named = f"{paths[0]} and {len(paths) - 1:,} more files" if len(paths) > 2 else " and ".join(paths)
         only = f"only {units.safe(str(heading['filters']))}" if heading["filters"] else ""
         cut = " (interrupted)" if heading["interrupted"] else ""
@@ -129,12 +129,6 @@ def table_of(report: Report, name: str) -> ReportTable | None:
     return next((table for table in report.tables if table.name == name), None)
 
 
-def rows_of(table: ReportTable) -> list[dict[str, Value]]:
-    """Rows by column name."""
-    names = [column.name for column in table.columns]
-    return [dict(zip(names, row, strict=True)) for row in table.rows]
-
-
 def duration(ms: float, _: object = None) -> str:
     """The text of a tick in ms."""
     return units.duration(round(ms * 1e6)).replace(".00", "").replace(".0", "")
@@ -155,7 +149,7 @@ def series(report: Report, *names: str) -> tuple[list[datetime], list[list[Value
     table = table_of(report, "timeline")
     if table is None:
         return [], [[] for _ in names]
-    rows = rows_of(table)
+    rows = table.named_rows()
     return [at(int(as_number(row["start"]))) for row in rows], [[row[name] for row in rows] for name in names]
 
 

@@ -99,8 +99,7 @@ def height_of(name: str, report: Report) -> float:
     ):  # fmt: skip
         table = table_of(report, table_name)
         if plot == name and table is not None:
-            at = [c.name for c in table.columns].index(column)
-            return max(more + 0.27 * min(len({row[at] for row in table.rows}), most), 2.6)
+            return max(more + 0.27 * min(len({row[column] for row in table.named_rows()}), most), 2.6)
     return _HEIGHT
 
 

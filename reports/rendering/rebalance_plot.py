@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from .. import units
 from ..model import as_number
-from .plot_style import LINE, MEANING, PALETTE, Plot, at, clock, label, rows_of, table_of, time_axis
+from .plot_style import LINE, MEANING, PALETTE, Plot, at, clock, label, table_of, time_axis
 
 #: Groups that are shown: those with the most rebalances.
 GROUPS = 20
@@ -25,10 +25,10 @@ def rebalances(plot: Plot) -> bool:
     table = table_of(plot.report, "rebalances")
     if table is None or not table.rows:
         return False
-    rows = rows_of(table)
+    rows = table.named_rows()
     counts = Counter(row["group"] for row in rows)
     groups = [group for group, _ in sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:GROUPS]]
-    heading = dict(zip((c.name for c in plot.report.heading.columns), plot.report.heading.rows[0], strict=True))
+    (heading,) = plot.report.heading.named_rows()
     first, last = at(int(as_number(heading["first"]))), at(int(as_number(heading["last"])))
     last = max(last, first + timedelta(milliseconds=1))
     least = (last - first) * _WIDTH

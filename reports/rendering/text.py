@@ -12,7 +12,7 @@ from typing import TextIO
 
 from .. import units
 from ..commands import with_captures
-from ..model import Report, ReportTable, Value, as_number
+from ..model import Report, ReportTable, as_number
 from .first_lines import finding_text, first_lines
 from .text_tables import PLAIN_WIDTH, Line, Span, cell_text, render_table, wrapped
 
@@ -42,7 +42,7 @@ def render_text(
             yield from _summary(table, report.heading, width, captures, utc, whole_ledger)
             yield []
     yield from _heading(report.heading, width, utc)
-    first = _values(report.heading)["first"]
+    first = report.heading.named_rows()[0]["first"]
     for table in tables:
         if len(table.rows) >= table.shown_from:
             yield []
@@ -57,11 +57,6 @@ def render_text(
         yield [(ledger_line(report.ledger), "dim")]
     else:
         yield from wrapped(ledger_line(report.ledger), width, "dim", "  ")
-
-
-def _values(table: ReportTable) -> dict[str, Value]:
-    """The first row by column name."""
-    return dict(zip((c.name for c in table.columns), table.rows[0], strict=True))
 
 
 def _summary(
@@ -98,15 +93,14 @@ def _wrapped_text(text: str, width: int) -> list[str]:
 
 def ledger_line(table: ReportTable) -> str:
     """Each section's total and its largest part: `1,784 packets (100 % TCP), ...`."""
-    at = {c.name: i for i, c in enumerate(table.columns)}
     sections: dict[str, list[tuple[int, str]]] = {}
     totals: dict[str, int] = {}
-    for row in table.rows:
-        section, count = str(row[at["section"]]), int(as_number(row[at["count"]]))
-        if row[at["part"]] == "total":
+    for row in table.named_rows():
+        section, count = str(row["section"]), int(as_number(row["count"]))
+        if row["part"] == "total":
             totals[section] = count
         else:
-            sections.setdefault(section, []).append((count, str(row[at["meaning"]])))
+            sections.setdefault(section, []).append((count, str(row["meaning"])))
     parts = []
     for section, total in totals.items():
         if section not in ("packets", "payload bytes", "requests", "responses"):
@@ -119,7 +113,7 @@ def ledger_line(table: ReportTable) -> str:
 
 def heading_facts(table: ReportTable, utc: bool) -> list[tuple[str, str]]:
     """What a report is about, as (name, text): when it was captured, the input, connections and so on. Unescaped."""
-    h = _values(table)
+    (h,) = table.named_rows()
     first, last = h["first"], h["last"]
     facts: list[tuple[str, str]] = []
     if isinstance(first, int) and isinstance(last, int):

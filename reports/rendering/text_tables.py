@@ -258,6 +258,6 @@ def _style(column: Column, value: Value, table: ReportTable, row: tuple[Value, .
         return "red"
     if column.name in ("broker_p99_ns", "total_p99_ns"):
         return "bold"
-    if table.name == "ledger" and row[1] == "total":
+    if table.name == "ledger" and table.named(row)["part"] == "total":
         return "bold"
     return ""

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 
 from .. import units
 from ..model import Value, as_number
-from .plot_style import MEANING, PALETTE, Plot, label, rows_of, table_of
+from .plot_style import MEANING, PALETTE, Plot, label, table_of
 
 #: Clients and topics that are shown: those with the most bytes.
 CLIENTS, TOPICS = 24, 24
@@ -28,7 +28,7 @@ def topic_matrix(plot: Plot) -> bool:
     cells: dict[tuple[Value, Value, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     clients: Counter[Value] = Counter()
     topics: Counter[Value] = Counter()
-    for row in rows_of(table):
+    for row in table.named_rows():
         client, topic, role = row["client_id"], row["topic"], str(row["role"])
         amount, records = int(as_number(row["bytes"])), int(as_number(row["records"]))
         for n, value in enumerate((amount, records, int(as_number(row["requests"])))):

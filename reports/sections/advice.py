@@ -57,7 +57,7 @@ def _folded(signature: Signature, finding: Finding, causes: dict[tuple[str, Any]
 
 def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     """One row for each finding."""
-    rows = [finding_rows.finding_row(finding, given.context, None) for finding in given.once(findings)]
+    rows = finding_rows.finding_rows(given.once(findings), given.context, None)
     return (ReportTable("advice", "Advice", COLUMNS, rows, empty="no setting explains what was captured"),)
 
 

@@ -21,6 +21,7 @@ Failures of handshakes are shown in detail in the section `tls`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,7 +35,7 @@ from ..counting.count_forms import ADDRESS, NUMBER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..counting.percentiles import percentile
 from ..counting.rollup import api_label
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, Row, as_number, in_columns, largest_first
 from ..questions.event_rows import events_of
 from ..questions.gathered import Gathered
 from ..questions.section import Section, SectionInput
@@ -46,7 +47,7 @@ from .auth_attempts import (
     Attempt,
     Connection,
     attempts,
-    sasl_events,
+    note_sasl,
 )
 from .auth_tls import TLS, count_tls, failed_tls
 
@@ -142,7 +143,7 @@ def read(gathered: Gathered, tally: Tally) -> None:
     refused = np.flatnonzero((rows["outcome"] == UNANSWERED) | (rows["outcome"] == RESPONSE_LOST))
     if len(refused):
         tally.note(events_of(gathered, refused, REFUSED))
-    tally.note(sasl_events(gathered))
+    note_sasl(gathered, tally)
     for name, value, column in (
         ("sasl mechanism", "offered", "item"),
         ("sasl handshake", "handshakes", "mechanism"),
@@ -197,13 +198,19 @@ def _connections(given: SectionInput, events: Array) -> dict[int, Connection]:
     return {key: Connection(*row) for key, row in zip(keys[chosen].tolist(), rows, strict=True)}
 
 
-Key = tuple[str | None, str | None, str | None, str | None]
+class Key(NamedTuple):
+    """The columns of who authenticates."""
+
+    client_ip: str | None
+    client_id: str | None = None
+    principal: str | None = None
+    mechanism: str | None = None
 
 
 def _key(attempt: Attempt, context: Context) -> Key:
     ip, client = attempt.client
     mechanism = context.text(attempt.mechanism) or attempt.mechanism_name or None
-    return context.address(ip), context.text(client), context.text(attempt.user), mechanism
+    return Key(context.address(ip), context.text(client), context.text(attempt.user), mechanism)
 
 
 def _grouped(found: Sequence[Attempt], context: Context) -> dict[Key, list[Attempt]]:
@@ -213,18 +220,20 @@ def _grouped(found: Sequence[Attempt], context: Context) -> dict[Key, list[Attem
     return groups
 
 
-def _row(key: Key, group: Sequence[Attempt], context: Context) -> tuple[Value, ...]:
+def _row(key: Key, group: Sequence[Attempt], context: Context) -> Row:
     failed = [a for a in group if a.failure is not None]
     # An error code says more.
     shown = max(failed, key=lambda a: (a.failure != "unanswered", a.time), default=None)
     message = shown.message if shown is not None else None
     times = [a.took for a in group if a.took is not None]
-    return (
-        *key, len(group), len(failed), max(a.rounds for a in group), percentile(times, 50), max(times, default=None),
-        shown.failure if shown else None, shown.failed_at if shown else None,
-        (context.text(message) if isinstance(message, int) else message) or None,
-        len({a.connection for a in group}), min(a.time for a in group), max(a.time for a in group),
-    )  # fmt: skip
+    return {
+        **key._asdict(), "attempts": len(group), "failed": len(failed), "rounds": max(a.rounds for a in group),
+        "time_p50_ns": percentile(times, 50), "time_max_ns": max(times, default=None),
+        "outcome": shown.failure if shown else None, "failed_at": shown.failed_at if shown else None,
+        "message": (context.text(message) if isinstance(message, int) else message) or None,
+        "connections": len({a.connection for a in group}),
+        "first": min(a.time for a in group), "last": max(a.time for a in group),
+    }  # fmt: skip
 
 
 def _auth(given: SectionInput, found: Sequence[Attempt]) -> ReportTable:
@@ -233,18 +242,20 @@ def _auth(given: SectionInput, found: Sequence[Attempt]) -> ReportTable:
     values = [_row(key, group, context) for key, group in _grouped(found, context).items()]
     for t in failed_tls(given):
         where = f"broker {endpoint(context.address(t.broker[0]), t.broker[1])}, {t.sent_by}"
-        values.append((
-            context.address(t.client), None, None, None, t.connections, t.failed, 0, None, None, t.outcome, None, where,
-            t.failed, t.first, t.last,
-        ))  # fmt: skip
-    values.sort(key=lambda row: (-int(row[5] or 0), -int(row[4] or 0), str(row[:4]), row[-2]))  # type: ignore[arg-type]
+        values.append({
+            **Key(context.address(t.client))._asdict(), "attempts": t.connections, "failed": t.failed,
+            "rounds": 0, "time_p50_ns": None, "time_max_ns": None, "outcome": t.outcome, "failed_at": None,
+            "message": where, "connections": t.failed, "first": t.first, "last": t.last,
+        })  # fmt: skip
+    values.sort(key=lambda row: as_number(row["first"]))
     notes = (
         "user: of the tokens of PLAIN and SCRAM. Passwords and other parts of a token are never shown.",
         "TLS alerts: of connections with TLS whose handshake failed, as far as they can be read.",
     )
-    has_tls = any(row[9] is not None and str(row[9]).startswith("TLS") for row in values)
+    has_tls = any(row["outcome"] is not None and str(row["outcome"]).startswith("TLS") for row in values)
+    rows = in_columns(COLUMNS, values, largest_first("failed", "attempts", then=Key._fields))
     return ReportTable(
-        "auth", "Authentication", COLUMNS, values, notes if has_tls else notes[:1], empty="no SASL requests"
+        "auth", "Authentication", COLUMNS, rows, notes if has_tls else notes[:1], empty="no SASL requests"
     )
 
 
@@ -260,14 +271,18 @@ def _mechanisms(given: SectionInput, found: Sequence[Attempt]) -> ReportTable:
     columns = (*keys.values(), values["offered"], values["handshakes"])
     for ip, port, mechanism, offered, asked in zip(*(c.tolist() for c in columns), strict=True):
         counted[(ip, port), context.text(mechanism) or ""] = offered, asked
-    rows: list[tuple[Value, ...]] = []
+    named: list[Row] = []
     for (broker, name), (offered, asked) in counted.items():
         group = by.get((broker, name), [])
-        rows.append((
-            endpoint(context.address(broker[0]), broker[1]), name, offered > 0, asked, len(group),
-            sum(a.failure is not None for a in group), len({a.client[0] for a in group}),
-        ))  # fmt: skip
-    rows.sort(key=lambda row: (str(row[0]), -int(row[3] or 0), str(row[1])))  # type: ignore[arg-type]
+        named.append({
+            "broker": endpoint(context.address(broker[0]), broker[1]), "mechanism": name, "offered": offered > 0,
+            "handshakes": asked, "attempts": len(group), "failed": sum(a.failure is not None for a in group),
+            "clients": len({a.client[0] for a in group}),
+        })  # fmt: skip
+    rows = in_columns(
+        MECHANISM_COLUMNS, named,
+        lambda row: (str(row["broker"]), -as_number(row["handshakes"]), str(row["mechanism"])),
+    )  # fmt: skip
     return ReportTable("auth_mechanisms", "SASL mechanisms by broker", MECHANISM_COLUMNS, rows, shown_from=1)
 
 
@@ -279,10 +294,11 @@ def _messages(found: Sequence[Attempt], context: Context) -> ReportTable:
             carried = "frame of its own" if is_bare else "SaslAuthenticate"
             counts.setdefault((mechanism, kind, by, carried), []).append(attempt.client[0])
     order = {key: number for number, key in enumerate(counts)}
-    rows: list[tuple[Value, ...]] = [
-        (mechanism or None, kind, by, carried, len(ips), len(set(ips)))
+    rows = in_columns(MESSAGE_COLUMNS, (
+        {"mechanism": mechanism or None, "message": kind, "sent_by": by, "carried_in": carried,
+         "messages": len(ips), "clients": len(set(ips))}
         for (mechanism, kind, by, carried), ips in sorted(counts.items(), key=lambda i: (i[0][0], order[i[0]]))
-    ]
+    ))  # fmt: skip
     notes = ("message: by the form of its token. Nothing else of a token is shown.",)
     return ReportTable("auth_messages", "SASL messages", MESSAGE_COLUMNS, rows, notes, shown_from=1)
 
@@ -290,20 +306,21 @@ def _messages(found: Sequence[Attempt], context: Context) -> ReportTable:
 def _sessions(found: Sequence[Attempt], connections: dict[int, Connection], context: Context) -> ReportTable:
     chosen = [a for a in found if a.lifetime or a.is_again]
     last_of = {a.connection: a for a in sorted(found, key=lambda a: a.time)}
-    rows: list[tuple[Value, ...]] = []
+    rows: list[Row] = []
     for key, group in _grouped(chosen, context).items():
         again = [a for a in group if a.is_again]
         after = [a.since for a in again if a.since is not None]
         latest = max(group, key=lambda a: (a.lifetime > 0, a.time))
         expired = {a.connection for a in group if last_of[a.connection] is a and _has_expired(a, connections)}
-        rows.append((
-            *key, latest.lifetime or None, len({a.connection for a in group}), len(again),
-            sum(a.failure is not None for a in again), percentile(after, 50), max(after, default=None),
-            sum(a.is_late for a in again), len(expired),
-        ))  # fmt: skip
-    rows.sort(key=lambda row: (-int(row[11] or 0), -int(row[10] or 0), -int(row[6] or 0), str(row[:4])))  # type: ignore[arg-type]
+        rows.append({
+            **key._asdict(), "lifetime_ms": latest.lifetime or None, "sessions": len({a.connection for a in group}),
+            "again": len(again), "failed": sum(a.failure is not None for a in again),
+            "after_p50_ns": percentile(after, 50), "after_max_ns": max(after, default=None),
+            "late": sum(a.is_late for a in again), "expired": len(expired),
+        })  # fmt: skip
     title = "Re-authentication of SASL sessions"
-    return ReportTable("auth_sessions", title, SESSION_COLUMNS, rows, shown_from=1)
+    made = in_columns(SESSION_COLUMNS, rows, largest_first("expired", "late", "again", then=Key._fields))
+    return ReportTable("auth_sessions", title, SESSION_COLUMNS, made, shown_from=1)
 
 
 def _has_expired(attempt: Attempt, connections: dict[int, Connection]) -> bool:

@@ -18,11 +18,17 @@ from kafkatap.dissector.facts.sasl_messages import MESSAGES, mechanism_of
 from kafkatap.dissector.kafka.error_codes import error_name
 
 from ..batch import Array
-from ..questions.event_rows import events_of
+from ..questions.event_rows import EventKind, EventView, events_of
 from ..questions.gathered import Gathered
+from ..questions.section_counts import Tally
 
+#: `begin`: the request's first byte; `end`: the response's last byte. `message`, `answer`: the kinds of the client's
+#: message and of the answer, -1: none. `lifetime_ms`: that of the session.
+_SASL = EventView(
+    mechanism="s0", user="s1", error_message="s2", begin="v0", message="v1", answer="v2", lifetime_ms="v3", end="v4"
+)
 #: Kinds of events: a SaslHandshake; a token in SaslAuthenticate; a bare token; another request without a response.
-HANDSHAKE, TOKEN, BARE, REFUSED = range(1, 5)
+HANDSHAKE, TOKEN, BARE, REFUSED = EventKind(1, _SASL), EventKind(2, _SASL), EventKind(3, _SASL), EventKind(4)
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 #: Answers after which the client has to send more.
 _UNFINISHED = frozenset(
@@ -31,32 +37,30 @@ _UNFINISHED = frozenset(
 )
 
 
-def sasl_events(gathered: Gathered) -> Array:
-    """EVENT rows of all SASL exchanges and bare tokens. s0: mechanism, s1: user, s2: error message; v0: the request's
-    first byte, v1: the kind of the client's message, v2: that of the answer (-1: none), v3: the session's lifetime in
-    ms, v4: the response's last byte."""
+def note_sasl(gathered: Gathered, tally: Tally) -> None:
+    """Note all SASL exchanges and bare tokens."""
     chosen = gathered.of_api(SASL_HANDSHAKE, SASL_AUTHENTICATE)
     events = _events(gathered, chosen, TOKEN)
     if len(chosen):
         events["kind"][gathered.exchanges["api_key"][chosen] == SASL_HANDSHAKE] = HANDSHAKE
-        events["s0"] = gathered.top("sasl handshake", "mechanism")[chosen]
-        events["s2"] = gathered.top("sasl answer", "message")[chosen]
-        events["v3"] = np.maximum(gathered.top("sasl answer", "lifetime_ms", 0)[chosen], 0)
+        events["mechanism"] = gathered.top("sasl handshake", "mechanism")[chosen]
+        events["error_message"] = gathered.top("sasl answer", "message")[chosen]
+        events["lifetime_ms"] = np.maximum(gathered.top("sasl answer", "lifetime_ms", 0)[chosen], 0)
         for name in ("sasl handshake answer", "sasl answer"):
             events["error_code"] += gathered.top(name, "error_code", 0)[chosen].astype(np.int16)
+    tally.note(events)
     tokens = gathered.tokens
-    bare = _events(tokens, np.arange(len(tokens.exchanges)), BARE)
-    return np.concatenate([events, bare])
+    tally.note(_events(tokens, np.arange(len(tokens.exchanges)), BARE))
 
 
-def _events(gathered: Gathered, chosen: Array, kind: int) -> Array:
+def _events(gathered: Gathered, chosen: Array, kind: EventKind) -> Array:
     events = events_of(gathered, chosen, kind)
     if len(chosen):
-        events["v0"] = gathered.exchanges["request_first"][chosen]
-        events["v1"] = gathered.top("sasl message", "message")[chosen]
-        events["v2"] = gathered.top("sasl answer message", "message")[chosen]
-        events["v4"] = gathered.exchanges["response_last"][chosen]
-        events["s1"] = gathered.top("principal", "principal")[chosen]
+        events["begin"] = gathered.exchanges["request_first"][chosen]
+        events["message"] = gathered.top("sasl message", "message")[chosen]
+        events["answer"] = gathered.top("sasl answer message", "message")[chosen]
+        events["end"] = gathered.exchanges["response_last"][chosen]
+        events["user"] = gathered.top("principal", "principal")[chosen]
     return events
 
 
@@ -112,8 +116,8 @@ def attempts(events: Array, connections: Mapping[int, Connection]) -> Iterator[A
     """The attempts in SASL events, connection by connection."""
     if not len(events):
         return
-    order = np.lexsort((events["kind"], events["exchange"], events["v0"], events["connection"]))
-    rows = events[order]
+    events = _SASL.of(events)
+    rows = events[np.lexsort((events["kind"], events["exchange"], events["begin"], events["connection"]))]
     starts = np.flatnonzero(np.diff(rows["connection"], prepend=rows["connection"][:1] - 1))
     for first, end in zip(starts, [*starts[1:], len(rows)], strict=True):
         yield from _of_connection(rows[first:end], connections.get(int(rows["connection"][first])))
@@ -128,7 +132,7 @@ def _of_connection(events: Array, connection: Connection | None) -> Iterator[Att
         has_handshake |= is_handshake
         if event["kind"] == BARE and not has_handshake:
             continue  # its handshake is not selected
-        begins = current is None or is_handshake or (event["s1"] >= 0 and current.rounds > 0)
+        begins = current is None or is_handshake or (event["user"] >= 0 and current.rounds > 0)
         if begins:
             if current is not None and _finish(current, connection, is_last=False):
                 before = current
@@ -145,9 +149,9 @@ def _begin(event: Array, before: Attempt | None, connection: Connection | None) 
         (int(event["client_ip"]), int(event["client_id"])), (int(event["broker_ip"]), int(event["broker_port"])),
         int(event["connection"]), int(event["time"]),
     )  # fmt: skip
-    start = int(event["v0"])
+    start = int(event["begin"])
     if event["kind"] == HANDSHAKE:
-        made.mechanism = int(event["s0"])
+        made.mechanism = int(event["mechanism"])
         made.begin = None if start == NO_TIME else start
     if before is not None and before.failure is None:
         made.is_again, made.lifetime_before = True, before.lifetime
@@ -168,16 +172,16 @@ def _add(current: Attempt, event: Array) -> None:
         current.failure = "unanswered"
     elif error:
         current.failure = error_name(error)
-        current.message = int(event["s2"])
+        current.message = int(event["error_message"])
     if event["kind"] == HANDSHAKE:
         return
     current.rounds += 1
     is_bare = bool(event["kind"] == BARE)
     current.has_bare |= is_bare
-    current.user = max(current.user, int(event["s1"]))
-    current.lifetime = max(current.lifetime, int(event["v3"]))
+    current.user = max(current.user, int(event["user"]))
+    current.lifetime = max(current.lifetime, int(event["lifetime_ms"]))
     current.last_answer = -1
-    for by, kind in (("client", int(event["v1"])), ("broker", int(event["v2"]))):
+    for by, kind in (("client", int(event["message"])), ("broker", int(event["answer"]))):
         if kind not in (-1, NO_NUMBER) and not (by == "broker" and error):  # an answer with an error has no token
             current.messages.append((by, MESSAGES[kind], is_bare))
             current.mechanism_name = current.mechanism_name or mechanism_of(kind)
@@ -186,7 +190,7 @@ def _add(current: Attempt, event: Array) -> None:
             else:
                 current.last_answer = kind
     if is_answered:
-        current.end = int(event["v4"])
+        current.end = int(event["end"])
 
 
 def _finish(current: Attempt, connection: Connection | None, is_last: bool) -> bool:

@@ -15,7 +15,7 @@ The broker measures from the moment in which it has read a request (totalTimeMs)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,7 +26,7 @@ from .. import units
 from ..batch import Array, Context
 from ..counting.percentiles import percentile
 from ..counting.rollup import api_label
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, Row, Value, in_columns
 from ..questions.gathered import Gathered
 from ..questions.section import Section, SectionInput
 from ..questions.section_counts import Tally
@@ -162,47 +162,49 @@ def _answered(joined: JoinedRows) -> tuple[Array, Array]:
     return joined.exchanges[chosen], joined.lines[chosen]
 
 
-def _times(rows: Array, lines: Array, of: int | None) -> tuple[Value, ...]:
+def _times(rows: Array, lines: Array, of: int | None) -> dict[str, Value]:
     """The values of _TIMES."""
-    transfer = (rows["request_last"] - rows["request_first"]) + (rows["response_last"] - rows["response_first"])
-    columns = [lines["total"], rows["broker_ns"], *(lines[part] for part in PARTS), rows["hol_wait_ns"],
-               rows["throttle_wait_ns"], transfer]  # fmt: skip
-    values: list[Value] = [len(rows), len(rows) / of if of else None]
-    for column in columns:
+    columns = {
+        "log_total": lines["total"], "broker": rows["broker_ns"], **{f"log_{part}": lines[part] for part in PARTS},
+        "hol_wait": rows["hol_wait_ns"], "throttle_wait": rows["throttle_wait_ns"],
+        "transfer": (rows["request_last"] - rows["request_first"]) + (rows["response_last"] - rows["response_first"]),
+    }  # fmt: skip
+    values: dict[str, Value] = {"joined": len(rows), "joined_share": len(rows) / of if of else None}
+    for name, column in columns.items():
         known = column[column >= 0]
-        values += [percentile(known, 50), percentile(known, 99)]
+        values |= {f"{name}_p50_ns": percentile(known, 50), f"{name}_p99_ns": percentile(known, 99)}
     apart = rows["broker_ns"] - lines["total"]
-    values += [percentile(apart, 50), percentile(np.abs(apart), 90), percentile(np.abs(apart), 99)]
-    return (*values, *_dominant(rows, lines))
+    values |= {
+        "difference_p50_ns": percentile(apart, 50),
+        **{f"difference_p{part}_ns": percentile(np.abs(apart), part) for part in (90, 99)},
+    }
+    return values | _dominant(rows, lines)
 
 
-def _dominant(rows: Array, lines: Array) -> tuple[Value, Value, Value]:
+def _dominant(rows: Array, lines: Array) -> dict[str, Value]:
     sums = {part: int(np.maximum(lines[part], 0).sum()) for part in PARTS if part != "throttle"}
     total = sum(sums.values())
     part = max(sums, key=lambda name: sums[name])
     if not total or sums[part] < NAMED * total:
-        return None, None, None
+        return {"dominant": None, "dominant_share": None, "finding": None}
     text = _TITLES[part].replace("\n", " ")
     is_enough = part == "remote" or len(rows) >= LEAST
-    return text, sums[part] / total, finding_of(part, int(rows["api_key"][0])) if is_enough else None
+    finding = finding_of(part, int(rows["api_key"][0])) if is_enough else None
+    return {"dominant": text, "dominant_share": sums[part] / total, "finding": finding}
 
 
-def _by_api(rows: Array, lines: Array, captured: dict[int, int]) -> list[tuple[Value, ...]]:
-    made: list[tuple[Value, ...]] = []
+def _by_api(rows: Array, lines: Array, captured: dict[int, int]) -> Iterator[Row]:
     for api in _largest(rows["api_key"], lines["total"]):
         mine = rows["api_key"] == api
-        made.append((api_label(api), *_times(rows[mine], lines[mine], captured.get(api))))
-    return made
+        yield {"api": api_label(api), **_times(rows[mine], lines[mine], captured.get(api))}
 
 
-def _by_client(rows: Array, lines: Array, context: Context) -> list[tuple[Value, ...]]:
-    made: list[tuple[Value, ...]] = []
+def _by_client(rows: Array, lines: Array, context: Context) -> Iterator[Row]:
     both = (rows["client_id"].astype(np.int64) << 16) | (rows["api_key"].astype(np.int64) & 0xFFFF)
     for key in _largest(both, lines["total"]):
         mine = both == key
         api = int(rows["api_key"][mine][0])
-        made.append((context.text(key >> 16), api_label(api), *_times(rows[mine], lines[mine], None)))
-    return made
+        yield {"client_id": context.text(key >> 16), "api": api_label(api), **_times(rows[mine], lines[mine], None)}
 
 
 def _largest(keys: Array, times: Array) -> list[int]:
@@ -236,30 +238,28 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     note = _note(joined, rows, lines)
     notes = tuple(filter(None, (note, _EXACT if len(rows) else "")))
     empty = "no line of the logs belongs to a request of the captures; see below"
-    made = [
-        ReportTable(
-            "broker_times", title, BY_API, _by_api(rows, lines, joined.captured), notes, empty=empty
-        )
-    ]  # fmt: skip
+    found = in_columns(BY_API, _by_api(rows, lines, joined.captured))
+    made = [ReportTable("broker_times", title, BY_API, found, notes, empty=empty)]
     if source.by_client:
-        found = _by_client(rows, lines, given.context)
+        found = in_columns(BY_CLIENT, _by_client(rows, lines, given.context))
         made.append(ReportTable("broker_times_by_client", "Broker times by client", BY_CLIENT, found, empty=empty))
     return (*made, _differences(joined), _unmatched(joined), _files(joined))
 
 
 def _differences(joined: JoinedRows) -> ReportTable:
-    made: list[tuple[Value, ...]] = []
-    for name, values in differences(joined).items():
-        if len(values):
-            p50, p90, p99 = (percentile(values, part) for part in (50, 90, 99))
-            made.append((name, len(values), p50, int(values.mean()), p90, p99))
+    made = in_columns(DIFFERENCES, (
+        {"compared": name, "count": len(values), "difference_mean_ns": int(values.mean()),
+         **{f"difference_p{part}_ns": percentile(values, part) for part in (50, 90, 99)}}
+        for name, values in differences(joined).items() if len(values)
+    ))  # fmt: skip
     return ReportTable("broker_time_differences", "Difference from the broker's clock", DIFFERENCES, made, whole=True)
 
 
 def _unmatched(joined: JoinedRows) -> ReportTable:
-    rows: list[tuple[Value, ...]] = [
-        (u.side, u.reason, u.number, u.number / u.of if u.of else None) for u in joined.unmatched
-    ]
+    rows = in_columns(UNMATCHED, (
+        {"side": u.side, "reason": u.reason, "count": u.number, "share": u.number / u.of if u.of else None}
+        for u in joined.unmatched
+    ))  # fmt: skip
     return ReportTable(
         "request_log_unmatched", "Requests and lines without a partner", UNMATCHED, rows, whole=True,
         empty="every request is in a log, and every line in a capture",
@@ -267,9 +267,11 @@ def _unmatched(joined: JoinedRows) -> ReportTable:
 
 
 def _files(joined: JoinedRows) -> ReportTable:
-    rows: list[tuple[Value, ...]] = [
-        (*f.file[:4], f.joined, f.first, f.last, f.offset_ns, f.file.damage) for f in joined.files
-    ]
+    rows = in_columns(FILES, (
+        {"path": f.file.path, "lines": f.file.lines, "requests": f.file.requests, "unreadable": f.file.unreadable,
+         "joined": f.joined, "first": f.first, "last": f.last, "offset_ns": f.offset_ns, "damage": f.file.damage}
+        for f in joined.files
+    ))  # fmt: skip
     return ReportTable("request_logs", "Request logs", FILES, rows, whole=True)
 
 

@@ -20,11 +20,10 @@ from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..counting.rollup import group_columns
 from ..counting.tally import GROUP_KEY
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, Row, in_columns, largest_first
 from ..questions.gathered import Gathered
 from ..questions.section import Section, SectionInput
 from ..questions.section_counts import Tally
-from .topic_rows import rows_of
 
 COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests"),
@@ -68,6 +67,8 @@ CLIENTS = CountForm(
      "commits": SUM, "api_versions": SUM, "first": MIN, "last": MAX},
     _OTHERS,
 )  # fmt: skip
+#: Columns that are values of CLIENTS.
+_AS_COUNTED = ("first", "last", "requests", "metadata", "metadata_all", "fetches", "commits", "api_versions")
 SECONDS = CountForm("clients.seconds", {**_WHO, "second": NUMBER}, {"requests": SUM}, {**_OTHERS, "second": -1})
 SETTINGS = CountForm(
     "clients.fetches",
@@ -143,19 +144,19 @@ class _Known:
         self.tls: dict[int, int] = defaultdict(int)  # connections by address
         self.software: dict[Client, set[str]] = defaultdict(set)
         context = given.context
-        for key, value in rows_of(given, SECONDS.name):
-            if key["second"] >= 0:
-                self.busiest[_client(key)] = max(self.busiest[_client(key)], value["requests"])
-        for key, value in rows_of(given, SETTINGS.name):
-            shown = key["max_wait_ms"], key["min_bytes"], key["max_bytes"]
-            self.settings[_client(key)].append((value["fetches"], *shown))
-        for key, _ in rows_of(given, NAMES.name):
-            self.names[_client(key), key["what"]].add(context.text(key["name"]) or "")
+        for row in given.rows(SECONDS.name):
+            if row["second"] >= 0:
+                self.busiest[_client(row)] = max(self.busiest[_client(row)], row["requests"])
+        for row in given.rows(SETTINGS.name):
+            shown = row["max_wait_ms"], row["min_bytes"], row["max_bytes"]
+            self.settings[_client(row)].append((row["fetches"], *shown))
+        for row in given.rows(NAMES.name):
+            self.names[_client(row), row["what"]].add(context.text(row["name"]) or "")
         self._add_connections(context)
         groups = group_columns(given.counts.groups, GROUP_KEY)
         columns = (groups[name].tolist() for name in ("client_id", "client_ip", "software", "software_version"))
-        for row in zip(*columns, strict=True):
-            self._add_software(context, *row)
+        for who in zip(*columns, strict=True):
+            self._add_software(context, *who)
 
     def _add_connections(self, context: Context) -> None:
         counted = connection_totals(context)
@@ -174,37 +175,41 @@ class _Known:
             self.software[client_id, ip].add(f"{context.text(name)} {context.text(version) or ''}".rstrip())
 
 
-def _client(key: Mapping[str, int]) -> Client:
-    return key["client_id"], key["client_ip"]
+def _client(row: Mapping[str, int]) -> Client:
+    return row["client_id"], row["client_ip"]
 
 
 def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     """Rows by requests."""
     known = _Known(given)
     end = given.context.last
-    rows = []
-    for key, value in rows_of(given, CLIENTS.name):
-        if value["requests"]:
-            rows.append(_row(given.context, known, _client(key), value, end))
-    rows.sort(key=lambda row: (-int(row[11] or 0), str(row[:2])))  # type: ignore[arg-type]
+    found = (
+        _row(given.context, known, _client(row), row, end)
+        for row in given.rows(CLIENTS.name) if row["requests"]
+    )  # fmt: skip
+    rows = in_columns(COLUMNS, found, largest_first("requests", then=("client_id", "address")))
     notes = ("most/s: requests in the busiest second. idle: since its last request, until the capture's end.",)
     return (ReportTable("client_activity", "Activity of clients", COLUMNS, rows, notes, empty="no requests"),)
 
 
-def _row(context: Context, known: _Known, client: Client, v: dict[str, int], end: int | None) -> tuple[Value, ...]:
+def _row(context: Context, known: _Known, client: Client, v: dict[str, int], end: int | None) -> Row:
     seconds = max((v["last"] - v["first"]) / units.SECOND, 1.0)
     settings = max(known.settings.get(client, ()), default=None)
     names = {what: tuple(sorted(known.names.get((client, what), ()))) for what in range(4)}
     connections = known.connections.get(client, 0)
-    return (
-        context.text(client[0]), context.address(client[1]), tuple(sorted(known.software.get(client, ()))),
-        names[PRINCIPAL], names[MECHANISM], known.tls.get(client[1], 0), names[GROUP], names[TRANSACTIONAL_ID],
-        v["first"], v["last"], max(end - v["last"], 0) if end is not None else None,
-        v["requests"], v["requests"] / seconds, known.busiest.get(client, 0), v["metadata"], v["metadata_all"],
-        v["fetches"], v["empty"] / v["answered"] if v["answered"] else None, _settings_text(settings),
-        v["commits"], v["commits"] / seconds, connections, v["api_versions"],
-        "; ".join(findings(v, seconds, settings, connections)) or None,
-    )  # fmt: skip
+    return {
+        "client_id": context.text(client[0]), "address": context.address(client[1]),
+        "software": tuple(sorted(known.software.get(client, ()))),
+        "principal": names[PRINCIPAL], "mechanisms": names[MECHANISM],
+        "tls_connections": known.tls.get(client[1], 0),
+        "groups": names[GROUP], "transactional_ids": names[TRANSACTIONAL_ID],
+        "idle_ns": max(end - v["last"], 0) if end is not None else None,
+        "requests_per_second": v["requests"] / seconds, "busiest_second": known.busiest.get(client, 0),
+        "empty_fetches": v["empty"] / v["answered"] if v["answered"] else None,
+        "fetch_settings": _settings_text(settings), "commits_per_second": v["commits"] / seconds,
+        "connections": connections, "finding": "; ".join(findings(v, seconds, settings, connections)) or None,
+        **{name: v[name] for name in _AS_COUNTED},
+    }  # fmt: skip
 
 
 def _settings_text(settings: tuple[int, int, int, int] | None) -> str | None:

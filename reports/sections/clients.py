@@ -23,20 +23,21 @@ The table has the share of each part, as evidence.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from kafkatap.dissector.dtypes import FETCHES, ORPHAN_RESPONSE, WAITS
 from kafkatap.dissector.kafka.releases import oldest_release_for, removed_in
+from kafkatap.kernels.arrays import dict_rows
 
 from ..batch import Context
 from ..counting import tally
 from ..counting.connection_counts import KEY, VALUES, connection_totals
 from ..counting.counts import ReportCounts
 from ..counting.histogram import P50, P99
-from ..counting.rollup import api_label, group_columns, maybe, roll_up
-from ..model import Column, ReportTable, Value, Versions
+from ..counting.rollup import api_label, group_columns, maybe, roll_up, value_columns
+from ..model import Column, ReportTable, Row, Versions, in_columns
 from ..questions.notable import SLOW_NS
 from . import time_shares
 from .time_shares import Spent, has_unknown_waits, spent
@@ -115,6 +116,9 @@ COLUMNS = (
     ),
 )
 
+#: Columns that are values of groups, and waits that are summed.
+_AS_COUNTED = ("request_bytes", "response_bytes", "failed_exchanges", "error_codes", "throttled")
+_SUMMED_WAITS = ("throttle_wait", "hol_throttle_wait", "hol_poll_wait")
 UNKNOWN = "unknown"
 
 Software = tuple[str | None, str | None]
@@ -161,42 +165,46 @@ def clients(counts: ReportCounts, context: Context) -> ReportTable:
             versions[who[g]].add((c["api_key"][g], c["api_version"][g]))
     traffic_of = _traffic_by_client(context, known)
     v, total = rolled.values, rolled.exchanges()
-    rows: list[tuple[Value, ...]] = []
-    for i in sorted(range(len(rolled)), key=lambda i: (-int(total[i]), str(rolled.keys[i]))):
-        key: Who = rolled.keys[i]  # type: ignore[assignment]
-        traffic, t = traffic_of.get(key, _Traffic()), time_row.get(key, -1)
-        f = fetch_row.get(key, -1)
-        p50, p99 = (maybe(p) for p in percentiles[t]) if t >= 0 else (None, None)
-        share = traffic.retransmitted_bytes / traffic.bytes if traffic.bytes else None
-        fetched = spent(fetches, f).without_waiting()
-        parts = spent(times, t).plus(fetched)
-        slow_fetches = f >= 0 and fetched.total >= SLOW_NS * max(fetches.values["answered"][f], 1)
-        is_slow = (p99 is not None and p99 >= SLOW_NS) or slow_fetches
-        is_known = not has_unknown_waits(rolled, i)
-        found = verdict(is_slow, parts, is_known)
-        gone = {(k, n) for k, n in versions[key] if (removed_in(k, n) or "").startswith("4.0")}
-        rows.append((
-            key[0], key[1], software_text(key),
-            traffic.connections, int(total[i]),
-            oldest_release_for(versions[key]) or None, by_api(gone), by_api(versions[key]),
-            *(int(v[n][i]) for n in (
-                "request_bytes", "response_bytes", "failed_exchanges", "error_codes", "throttled", "throttle_wait_ns",
-                "hol_throttle_wait_ns",
-                "hol_poll_wait_ns",
-            )),
-            p50, p99, traffic.rtt,
-            traffic.retransmitted_packets, share, traffic.zero_windows,
-            parts.total, *parts.shares(),
-            *(n / parts.total if parts.total else None for n in (parts.client, parts.nagle)),
-            parts.hol_in_words(), found, parts.in_words(is_known=is_known) if is_slow else None,
-        ))  # fmt: skip
+    verdicts = set[str]()
+
+    def named_rows() -> Iterator[Row]:
+        for i in sorted(range(len(rolled)), key=lambda i: (-int(total[i]), str(rolled.keys[i]))):
+            key: Who = rolled.keys[i]  # type: ignore[assignment]
+            traffic, t = traffic_of.get(key, _Traffic()), time_row.get(key, -1)
+            f = fetch_row.get(key, -1)
+            p50, p99 = (maybe(p) for p in percentiles[t]) if t >= 0 else (None, None)
+            share = traffic.retransmitted_bytes / traffic.bytes if traffic.bytes else None
+            fetched = spent(fetches, f).without_waiting()
+            parts = spent(times, t).plus(fetched)
+            slow_fetches = f >= 0 and fetched.total >= SLOW_NS * max(fetches.values["answered"][f], 1)
+            is_slow = (p99 is not None and p99 >= SLOW_NS) or slow_fetches
+            is_known = not has_unknown_waits(rolled, i)
+            found = verdict(is_slow, parts, is_known)
+            verdicts.add(found)
+            gone = {(k, n) for k, n in versions[key] if (removed_in(k, n) or "").startswith("4.0")}
+            yield {
+                "client_id": key[0], "address": key[1], "software": software_text(key),
+                "connections": traffic.connections, "requests": int(total[i]),
+                "oldest_release": oldest_release_for(versions[key]) or None, "removed": by_api(gone),
+                "api_versions": by_api(versions[key]), **{name: int(v[name][i]) for name in _AS_COUNTED},
+                **{f"{wait}_sum_ns": int(v[f"{wait}_ns"][i]) for wait in _SUMMED_WAITS},
+                "total_p50_ns": p50, "total_p99_ns": p99, "rtt_ns": traffic.rtt,
+                "retransmitted_packets": traffic.retransmitted_packets, "retransmitted_share": share,
+                "zero_windows": traffic.zero_windows, "total_sum_ns": parts.total, **parts.shares(),
+                "client_share": parts.client / parts.total if parts.total else None,
+                "nagle_share": parts.nagle / parts.total if parts.total else None,
+                time_shares.HOL_BEHIND.name: parts.hol_in_words(), "verdict": found,
+                "evidence": parts.in_words(is_known=is_known) if is_slow else None,
+            }  # fmt: skip
+
+    rows = in_columns(COLUMNS, named_rows())
     notes: tuple[str, ...] = (
         "needs Kafka ≥: the oldest release that supports all API versions in use.",
         "total p99: without Fetch, JoinGroup and SyncGroup, which wait for data or for other members.",
         "verdict: where most of the time went, without waits for data and members; - (not slow): total p99 below "
         "20 ms. network: loss and path. client: its program, or its end of TCP.",
     )
-    if any(row[-2] == UNKNOWN for row in rows):
+    if UNKNOWN in verdicts:
         notes = (*notes, "verdict unknown: responses are cut before their throttle time, or no part explains the time.")
     return ReportTable("clients", "Clients", COLUMNS, rows, notes, empty="no requests")
 
@@ -276,8 +284,8 @@ def _traffic_by_client(context: Context, known: dict[Software, set[Software]]) -
         who: _Traffic(rtt=rtt) for who, rtt in zip(numbers, counts.median_rtts(groups, len(numbers)), strict=True)
     }
     each = list(traffic_of.values())
-    for group, values in zip(groups.tolist(), counts.table.value_rows().tolist(), strict=True):
-        traffic, value = each[group], dict(zip(VALUES, values, strict=True))
+    for group, value in zip(groups.tolist(), dict_rows(value_columns(counts.table, VALUES)), strict=True):
+        traffic = each[group]
         traffic.connections += value["connections"]
         traffic.bytes += value["bytes"]
         traffic.retransmitted_bytes += value["retransmitted_bytes"]

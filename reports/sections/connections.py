@@ -12,7 +12,7 @@ The sentences of `finding` are made from the same columns, by the rules of `_why
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ from ..connection_words import (
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import EMPTY, MAX, MIN, SUM
 from ..counting.histogram import P50, percentiles
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, Row, Value, in_columns
 from ..questions.gathered import Gathered
 from ..questions.section import Section, SectionInput
 from ..questions.section_counts import Tally
@@ -126,11 +126,14 @@ _COUNTED = (
     "connections", "half_open", "refused", "client_fin", "broker_fin", "client_rst", "broker_rst", "still_open",
     "without_data", "sasl", "tls", "exchanges",
 )  # fmt: skip
+_PARTS_OF_TRANSFERS = tuple(
+    f"{message}_{name}_ns" for message in ("request", "response") for name in ("transfer", *_CAUSES)
+)
 _BEGAN, _OPEN = 0, 1  # `what` of connections.seconds
 _ENDS = ("client", "broker")
 _SUMMED = (
     "exchanges", "total_ns", "broker_ns", "hol_wait_ns", "throttle_wait_ns", "wait_loss_ns",
-    *(f"{message}_{name}_ns" for message in ("request", "response") for name in ("transfer", *_CAUSES)),
+    *_PARTS_OF_TRANSFERS,
     *(f"{end}_{name}" for end in _ENDS for name in (
         "rtt_count", "rtt_sum_ns", "retransmissions", "retransmission_timeouts", "zero_window_ns",
     )),
@@ -246,21 +249,21 @@ def addresses(given: SectionInput) -> ReportTable:
     busiest, idle = _by_second(given)
     who = list(zip(*(keys[name].tolist() for name in _WHO), strict=True))
     span = (context.last or 0) - (context.first or 0)
-    rows: list[tuple[Value, ...]] = []
-    for i in np.argsort(-values["connections"], kind="stable").tolist():  # then in order of addresses
-        row = {name: int(values[name][i]) for name in _COUNTED}
-        ip, broker_ip, port = who[i]
-        is_known = ip >= 0
-        lived = life[i] if life[i] >= 0 else None
-        most = busiest.get(who[i], 0)
-        rate = f"{_rate(row['connections'], span):.3g}"
-        rows.append((
-            context.address(ip) if is_known else "(other)",
-            endpoint(context.address(broker_ip), port) if is_known else "(other)",
-            row["connections"], rate, most, lived, row["half_open"], row["refused"], row["client_fin"],
-            row["broker_fin"], row["client_rst"], row["broker_rst"], row["still_open"], idle.get(who[i], 0),
-            row["without_data"], row["sasl"], row["tls"], row["exchanges"], _why_many(row, most, lived),
-        ))  # fmt: skip
+
+    def named_rows() -> Iterator[Row]:
+        for i in np.argsort(-values["connections"], kind="stable").tolist():  # then in order of addresses
+            row = {name: int(values[name][i]) for name in _COUNTED}
+            ip, broker_ip, port = who[i]
+            lived = life[i] if life[i] >= 0 else None
+            most = busiest.get(who[i], 0)
+            yield {
+                "client_ip": context.address(ip) if ip >= 0 else "(other)",
+                "broker": endpoint(context.address(broker_ip), port) if ip >= 0 else "(other)",
+                "rate": f"{_rate(row['connections'], span):.3g}", "busiest_second": most, "lifetime_p50_ns": lived,
+                "idle": idle.get(who[i], 0), "finding": _why_many(row, most, lived), **row,
+            }  # fmt: skip
+
+    rows = in_columns(ADDRESS_COLUMNS, named_rows())
     notes = ("FIN, RST: what closed a connection first, and whose it was. A connection without any is open.",)
     return ReportTable("connections", "Connections by address", ADDRESS_COLUMNS, rows, notes, empty="no connections")
 
@@ -329,16 +332,20 @@ def slowest(given: SectionInput) -> ReportTable:
     context, form = given.context, "connections.slowest"
     keys = {name: column.tolist() for name, column in given.keys(form).items()}
     columns = {name: column.tolist() for name, column in given.values(form).items()}
-    rows: list[tuple[Value, ...]] = []
-    order = sorted(range(len(keys["connection"])), key=lambda i: (-columns["slow_ns"][i], keys["connection"][i]))
-    for i in order:
-        v = {name: column[i] for name, column in columns.items()}
-        is_one = keys["client_ip"][i] >= 0
-        ends = [
-            endpoint(context.address(keys[f"{end}_ip"][i]), keys[f"{end}_port"][i]) if is_one else "(other)"
-            for end in _ENDS
-        ]
-        rows.append((context.text(keys["client_id"][i]), *ends, *_slow_values(v), _why_slow(v) if is_one else ""))
+
+    def named_rows() -> Iterator[Row]:
+        order = sorted(range(len(keys["connection"])), key=lambda i: (-columns["slow_ns"][i], keys["connection"][i]))
+        for i in order:
+            v = {name: column[i] for name, column in columns.items()}
+            is_one = keys["client_ip"][i] >= 0
+            yield {
+                "client_id": context.text(keys["client_id"][i]), "finding": _why_slow(v) if is_one else "",
+                **{end: endpoint(context.address(keys[f"{end}_ip"][i]), keys[f"{end}_port"][i]) if is_one else "(other)"
+                   for end in _ENDS},
+                **_slow_values(v),
+            }  # fmt: skip
+
+    rows = in_columns(SLOW_COLUMNS, named_rows())
     notes = (
         "Transfer: of requests and responses, from the first byte to the last. Its shares: the receiver's window was "
         "full; lost data was missing; the sender had nothing to send; the path took the rest.",
@@ -349,40 +356,36 @@ def slowest(given: SectionInput) -> ReportTable:
     )
 
 
-def _slow_values(v: dict[str, int]) -> Sequence[Value]:
-    """The values of SLOW_COLUMNS from `exchanges` to the one before `finding`."""
+def _slow_values(v: dict[str, int]) -> dict[str, Value]:
+    """The values of SLOW_COLUMNS that are made of numbers only."""
     transfer = v["request_transfer_ns"] + v["response_transfer_ns"]
-    parts = [v[f"request_{cause}_ns"] + v[f"response_{cause}_ns"] for cause in _CAUSES]
-    shares = [part / transfer if transfer else None for part in (*parts, transfer - sum(parts))]
-    rtts: list[Value] = []
+    parts = {cause: v[f"request_{cause}_ns"] + v[f"response_{cause}_ns"] for cause in _CAUSES}
+    parts["path"] = transfer - sum(parts.values())
+    values: dict[str, Value] = {
+        "exchanges": v["exchanges"], "transfer_sum_ns": transfer,
+        **{f"{name}_sum_ns": v[f"{name}_ns"] for name in ("total", "broker", "hol_wait", "throttle_wait", "wait_loss")},
+        **{f"{name}_share": part / transfer if transfer else None for name, part in parts.items()},
+        "rtt_ns": v["handshake_rtt_ns"] if v["handshake_rtt_ns"] >= 0 else None,
+        **{name: sum(v[f"{end}_{name}"] for end in _ENDS)
+           for name in ("retransmissions", "retransmission_timeouts", "zero_window_ns")},
+        "retransmission_wait_max_ns": max(v[f"{end}_retransmission_wait_max_ns"] for end in _ENDS),
+        **{name: v[name] for name in _PARTS_OF_TRANSFERS},
+    }  # fmt: skip
     for end in _ENDS:
-        count = v[f"{end}_rtt_count"]
-        rtts += [
-            v[f"{end}_rtt_min_ns"] if count else None,
-            v[f"{end}_rtt_sum_ns"] // count if count else None,
-            v[f"{end}_rtt_max_ns"] if count else None,
-        ]
-    offered: list[Value] = []
-    for end in _ENDS:
-        scale = v[f"{end}_window_scale"]
+        count, scale = v[f"{end}_rtt_count"], v[f"{end}_window_scale"]
         is_known = scale >= 0 or scale == NO_SCALE
-        offered += [
-            scale if is_known else None,
-            v[f"{end}_mss"] or None,
-            bool(v[f"{end}_sack_permitted"]) if is_known else None,
-            bool(v[f"{end}_timestamps"]) if is_known else None,
-            v[f"{end}_window_max"] or None,
-            v[f"{end}_in_flight_max"],
-        ]
-    return (
-        v["exchanges"], v["total_ns"], v["broker_ns"], v["hol_wait_ns"], v["throttle_wait_ns"], transfer, *shares,
-        v["wait_loss_ns"], v["handshake_rtt_ns"] if v["handshake_rtt_ns"] >= 0 else None, *rtts,
-        sum(v[f"{end}_retransmissions"] for end in _ENDS),
-        max(v[f"{end}_retransmission_wait_max_ns"] for end in _ENDS),
-        sum(v[f"{end}_retransmission_timeouts"] for end in _ENDS),
-        sum(v[f"{end}_zero_window_ns"] for end in _ENDS), *offered,
-        *(v[f"{message}_{name}_ns"] for message in ("request", "response") for name in ("transfer", *_CAUSES)),
-    )  # fmt: skip
+        values |= {
+            f"{end}_rtt_min_ns": v[f"{end}_rtt_min_ns"] if count else None,
+            f"{end}_rtt_mean_ns": v[f"{end}_rtt_sum_ns"] // count if count else None,
+            f"{end}_rtt_max_ns": v[f"{end}_rtt_max_ns"] if count else None,
+            f"{end}_window_scale": scale if is_known else None,
+            f"{end}_mss": v[f"{end}_mss"] or None,
+            f"{end}_sack_permitted": bool(v[f"{end}_sack_permitted"]) if is_known else None,
+            f"{end}_timestamps": bool(v[f"{end}_timestamps"]) if is_known else None,
+            f"{end}_window_max": v[f"{end}_window_max"] or None,
+            f"{end}_in_flight_max": v[f"{end}_in_flight_max"],
+        }
+    return values
 
 
 def tables(given: SectionInput) -> tuple[ReportTable, ...]:

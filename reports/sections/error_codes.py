@@ -8,7 +8,7 @@ from kafkatap.dissector.kafka.error_codes import error_name, is_retriable
 from ..batch import Context
 from ..counting.counts import ReportCounts
 from ..counting.rollup import api_label
-from ..model import Column, ReportTable, Value, as_number
+from ..model import Column, ReportTable, Row, Value, as_number, in_columns, largest_first
 
 COLUMNS = (
     Column("error", "error", "text", "Kafka's name of the error code"),
@@ -23,8 +23,8 @@ COLUMNS = (
     Column("last", "last", "time", "arrival of the last response with it", 2),
     Column("packet", "packet", "packet", "packet: of the last byte of the first response with it"),
 )
-
-
+#: The columns that the rows of TOTAL_COLUMNS are added up by.
+_TOTAL_KEY = ("error", "code", "api", "retriable")
 TOTAL_COLUMNS = (
     Column("error", "error", "text", "Kafka's name of the error code"),
     Column("code", "code", "count", "number of the error code", 2),
@@ -41,23 +41,24 @@ TOTAL_COLUMNS = (
 
 def error_totals(detail: ReportTable) -> ReportTable:
     """The rows of `errors`, added up by error code and API, in descending order of count."""
-    at = {c.name: i for i, c in enumerate(detail.columns)}
-    groups: dict[tuple[Value, ...], list[tuple[Value, ...]]] = {}
-    for row in detail.rows:
-        groups.setdefault(tuple(row[at[n]] for n in ("error", "code", "api", "retriable")), []).append(row)
+    groups: dict[tuple[Value, ...], list[Row]] = {}
+    for row in detail.named_rows():
+        groups.setdefault(tuple(row[n] for n in _TOTAL_KEY), []).append(row)
 
-    def numbers(rows: list[tuple[Value, ...]], name: str) -> list[int]:
-        return [int(as_number(row[at[name]])) for row in rows]
+    def numbers(rows: list[Row], name: str) -> list[int]:
+        return [int(as_number(row[name])) for row in rows]
 
-    rows: list[tuple[Value, ...]] = []
-    for (error, code, api, retriable), members in groups.items():
-        rows.append((
-            error, code, api, retriable, sum(numbers(members, "count")),
-            len({row[at["client_id"]] for row in members}),
-            len({(row[at["kind"]], row[at["name"]]) for row in members if row[at["name"]] is not None}),
-            min(numbers(members, "first")), max(numbers(members, "last")), min(numbers(members, "packet")),
-        ))  # fmt: skip
-    rows.sort(key=lambda row: (-as_number(row[4]), str(row)))
+    found = (
+        {
+            **dict(zip(_TOTAL_KEY, key, strict=True)), "count": sum(numbers(members, "count")),
+            "clients": len({row["client_id"] for row in members}),
+            "names": len({(row["kind"], row["name"]) for row in members if row["name"] is not None}),
+            "first": min(numbers(members, "first")), "last": max(numbers(members, "last")),
+            "packet": min(numbers(members, "packet")),
+        }
+        for key, members in groups.items()
+    )  # fmt: skip
+    rows = in_columns(TOTAL_COLUMNS, found, largest_first("count"))
     notes = ("Counts every non-zero error code at any level of a response. retry: a client may retry the request.",)
     return ReportTable("error_totals", "Error codes", TOTAL_COLUMNS, rows, notes, empty="none")
 
@@ -76,13 +77,15 @@ def errors(counts: ReportCounts, context: Context) -> ReportTable:
         seen = merged.setdefault(label, [0, 2**63 - 1, -(2**63), 2**63 - 1])
         seen[0] += value[0]
         seen[1], seen[2], seen[3] = min(seen[1], value[1]), max(seen[2], value[2]), min(seen[3], value[3])
-    rows: list[tuple[Value, ...]] = []
-    for shown, (count, first, last, packet) in sorted(merged.items(), key=lambda kv: (-kv[1][0], kv[1][1], str(kv[0]))):
-        code, api_key, kind, where, client = shown
-        rows.append((
-            error_label(code), code, api_label(api_key), kind, where, client,
-            is_retriable(code), count, first, last, packet,
-        ))  # fmt: skip
+    ordered = sorted(merged.items(), key=lambda kv: (-kv[1][0], kv[1][1], str(kv[0])))
+    rows = in_columns(COLUMNS, (
+        {
+            "error": error_label(code), "code": code, "api": api_label(api_key), "kind": kind, "name": where,
+            "client_id": client, "retriable": is_retriable(code), "count": count, "first": first, "last": last,
+            "packet": packet,
+        }
+        for (code, api_key, kind, where, client), (count, first, last, packet) in ordered
+    ))  # fmt: skip
     return ReportTable("errors", "Error codes by topic or group and client", COLUMNS, rows, empty="none")
 
 

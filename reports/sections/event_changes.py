@@ -15,6 +15,7 @@ from kafkatap.dissector.kafka.error_codes import error_name
 from kafkatap.kernels.arrays import distinct_values
 
 from ..counting.rollup import api_label
+from ..finding_words import NAMED, listed
 from ..findings import NOTE, WARNING, Finding, Party
 from ..units import duration
 from .event_answers import SECOND
@@ -35,7 +36,6 @@ _AT_ONCE_NS = SECOND // 10
 #: Codes that belong to usual work: MEMBER_ID_REQUIRED and UNSUPPORTED_VERSION of a start, REBALANCE_IN_PROGRESS of a
 #: rebalance, sessions of Fetch that the broker gave up.
 _USUAL = frozenset(((79, 11), (35, 18), (27, 12), (27, 8), (27, 14), (70, 1), (71, 1)))
-_NAMED = 3
 #: Fewer rebalances are usual work. So are those by which a group grows.
 _MANY_REBALANCES = 3
 #: What a person notices.
@@ -65,11 +65,6 @@ def cause_of(seen: Seen, made: Finding, causes: Sequence[Finding]) -> tuple[Any,
     return None
 
 
-def _listed(names: Sequence[str]) -> str:
-    left = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {left:,} more" if left > 0 else "")
-
-
 def _leaders(seen: Seen) -> Iterator[Finding]:
     moves = seen.leader_moves
     order = np.argsort(moves["time"], kind="stable")
@@ -80,7 +75,7 @@ def _leaders(seen: Seen) -> Iterator[Finding]:
         old = Counter(moves["old"][rows].tolist()).most_common()[0][0]
         new = [f"{count:,} to broker {node}" for node, count in Counter(moves["new"][rows].tolist()).most_common()]
         many = f"{len(places):,} partition{'' if len(places) == 1 else 's'}"
-        text = f"leaders of {many} moved, most from {node_label(seen.brokers, old)}: {_listed(new)}"
+        text = f"leaders of {many} moved, most from {node_label(seen.brokers, old)}: {listed(new)}"
         broker = seen.brokers.of_node(old)
         yield Finding(
             "leaders_moved", NOTE, "leaders moved", text, begin=begin, end=int(moves["time"][rows].max()),
@@ -131,11 +126,11 @@ def _topics(seen: Seen) -> Iterator[Finding]:
                 who, at = context.text(client), int(rows["time"][0])
                 by = f'by "{who}" ({context.address(int(rows["client_ip"][0]))})'
                 subject = f"topic {topics[0]} was" if len(topics) == 1 else f"{len(topics):,} topics were"
-                listed = "" if len(topics) == 1 else f": {_listed(topics)}"
+                names = "" if len(topics) == 1 else f": {listed(topics)}"
                 yield Finding(
-                    name, NOTE, f"topic {word}", f"{subject} {word} {by}{listed}", begin=at,
+                    name, NOTE, f"topic {word}", f"{subject} {word} {by}{names}", begin=at,
                     numbers={"topics": len(topics)}, packets=(int(rows["packet"][0]),),
-                    parties=tuple(Party("topic", topic) for topic in topics[:_NAMED]),
+                    parties=tuple(Party("topic", topic) for topic in topics[:NAMED]),
                     options=(*around(at, None), ("api", "CreateTopics" if kind == CREATED else "DeleteTopics")),
                     command="show",
                 )  # fmt: skip
@@ -160,7 +155,7 @@ def _bursts(seen: Seen) -> Iterator[Finding]:
                 apis[api_label(key)] += count
             is_over = seen.end - last >= _PAUSE_NS
             text = (
-                f"{codes:,} {error_name(code)} in {_listed([api for api, _ in apis.most_common()])} to "
+                f"{codes:,} {error_name(code)} in {listed([api for api, _ in apis.most_common()])} to "
                 f"{clients_text(len(people))} within {duration(last - begin)}" + ("" if is_over else ", and goes on")
             )
             yield Finding(

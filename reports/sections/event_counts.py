@@ -5,15 +5,7 @@ with the exact time of the last byte before it and of the first one after it. Be
 seconds are kept.
 
 EVENT rows: a broker's requests to its controller, created and deleted topics, coordinators, and waits: exchanges that
-took `WAIT_NS` longer than they were asked to wait for data, or that have no response. Columns of those:
-
-WAIT        v0 the request's last byte, v1 the response's first byte (NO_TIME: none), v2 1 if a broker that works would
-            have answered at once (`_PROMPT`), v3 the time that a Fetch waits for data, ns, v4 loss_ns
-HEARTBEAT   v0 node, v1 1 if the broker wants to shut down, v2 1 if the controller has fenced it (-1: no answer), v3 the
-            answer's time
-REGISTERED  v0 node
-CREATED, DELETED    topic; error_code
-COORDINATOR v0 node, s0 key
+took `WAIT_NS` longer than they were asked to wait for data, or that have no response.
 """
 
 from __future__ import annotations
@@ -28,14 +20,23 @@ from ..batch import Array
 from ..connection_words import H_COMPLETE, H_NOT_CAPTURED, H_REFUSED, H_UNANSWERED, NOT_CLOSED, P_FOREIGN, WITH_FIN
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
-from ..questions.event_rows import events_of, events_of_facts
+from ..questions.event_rows import EventKind, EventView, events_of, events_of_facts
 from ..questions.gathered import FactRows, Gathered
 from ..questions.notable import WAIT_NS
 from ..questions.section_counts import Tally
 from .event_answers import ANSWERS, SECOND
 from .slow_times import SLOW, read_slow
 
-WAIT, HEARTBEAT, REGISTERED, CREATED, DELETED, COORDINATOR = range(1, 7)
+#: `asked`: the request's last byte; `answered`: the response's first byte (NO_TIME: none). `is_prompt`: 1: a broker
+#: that works would have answered at once (`_PROMPT`). `own_ns`: the time that a Fetch waits for data.
+WAIT = EventKind(1, EventView(
+    asked="v0", answered="v1", is_prompt="v2", own_ns="v3", loss_ns="v4", request_bytes="v5"
+))  # fmt: skip
+#: `is_fenced`: by the controller; -1: no answer.
+HEARTBEAT = EventKind(2, EventView(node="v0", wants_shutdown="v1", is_fenced="v2", answered="v3"))
+REGISTERED = EventKind(3, EventView(node="v0"))
+CREATED, DELETED = EventKind(4), EventKind(5)
+COORDINATOR = EventKind(6, EventView(node="v0", key="s0"))
 #: APIs that a broker answers from what it has in memory. All others may wait for a quorum, a follower or a member.
 #: Produce is one of them unless acks is -1, Fetch beyond its max_wait_ms.
 _PROMPT = (0, *FETCHES, 2, 3, 10, 12, 17, 18, 23, 36, 60)
@@ -127,12 +128,13 @@ def _read_waits(gathered: Gathered, tally: Tally) -> None:
     if len(chosen):
         events = events_of(gathered, chosen, WAIT, at_request=True)
         mine = rows[chosen]
-        events["v0"] = mine["request_last"]
-        events["v1"] = np.where(mine["outcome"] == ANSWERED, mine["response_first"], NO_TIME)
-        events["v2"] = is_among(mine["api_key"], _PROMPT) & ((mine["api_key"] != _PRODUCE) | (mine["acks"] != -1))
-        events["v3"] = np.where(mine["max_wait_ms"] != NO_INT32, mine["max_wait_ms"], 0).astype(np.int64) * 1_000_000
-        events["v4"] = mine["loss_ns"]
-        events["v5"] = mine["request_bytes"].astype(np.int64) + 4
+        events["asked"] = mine["request_last"]
+        events["answered"] = np.where(mine["outcome"] == ANSWERED, mine["response_first"], NO_TIME)
+        is_prompt = is_among(mine["api_key"], _PROMPT) & ((mine["api_key"] != _PRODUCE) | (mine["acks"] != -1))
+        own_ms = np.where(mine["max_wait_ms"] != NO_INT32, mine["max_wait_ms"], 0)
+        events["is_prompt"], events["own_ns"] = is_prompt, own_ms.astype(np.int64) * 1_000_000
+        events["loss_ns"] = mine["loss_ns"]
+        events["request_bytes"] = mine["request_bytes"].astype(np.int64) + 4
         tally.note(events)
 
 
@@ -208,11 +210,11 @@ def _read_brokers(gathered: Gathered, tally: Tally) -> None:
         tally.add(NODE_ADDRESSES.name, {"node": node, "address": gathered.column("client_ip")[at]},
                   {"last": times, "first": times})  # fmt: skip
         events = events_of(gathered, at, event, at_request=event == HEARTBEAT)
-        events["v0"] = node
+        events["node"] = node
         if event == HEARTBEAT:
-            events["v1"] = rows["wants_shutdown"] if kind == "broker heartbeat" else 1
-            events["v2"] = gathered.top("broker heartbeat answer", "is_fenced")[at]
-            events["v3"] = gathered.column("response_last")[at]
+            events["wants_shutdown"] = rows["wants_shutdown"] if kind == "broker heartbeat" else 1
+            events["is_fenced"] = gathered.top("broker heartbeat answer", "is_fenced")[at]
+            events["answered"] = gathered.column("response_last")[at]
             for answer in ("broker heartbeat answer", "controlled shutdown answer"):
                 events["error_code"] += gathered.top(answer, "error_code", 0)[at].astype(np.int16)
         else:
@@ -227,13 +229,13 @@ def _read_coordinators(gathered: Gathered, tally: Tally) -> None:
         key = gathered.top("find coordinator", "key")
         keyed = one.where((one["error_code"] == 0) & (one["node"] >= 0) & (key[one.exchange] >= 0))
         events = events_of(gathered, keyed.exchange, COORDINATOR)
-        events["v0"], events["s0"] = keyed["node"], key[keyed.exchange]
+        events["node"], events["key"] = keyed["node"], key[keyed.exchange]
         tally.note(events)
     several = gathered.facts("coordinator of key")
     if len(several):
         keyed = several.where((several["error_code"] == 0) & (several["node"] >= 0))
         events = events_of(gathered, keyed.exchange, COORDINATOR)
-        events["v0"], events["s0"] = keyed["node"], keyed["key"]
+        events["node"], events["key"] = keyed["node"], keyed["key"]
         tally.note(events)
 
 

@@ -10,6 +10,7 @@ from kafkatap.dissector.kafka.error_codes import error_name
 from kafkatap.kernels.arrays import distinct_values, is_among
 
 from ..batch import Array
+from ..finding_words import and_more
 from ..model import Scalar
 from .event_answers import SECOND
 from .event_brokers import clients_text
@@ -46,7 +47,7 @@ class Effects(NamedTuple):
         if self.errors:
             named = ", ".join(f"{codes:,} {name}" for name, codes in self.errors[:_NAMED])
             rest = sum(codes for _, codes in self.errors[_NAMED:])
-            parts.append(f"{named}{f' and {rest:,} more' if rest else ''} followed to {clients_text(self.clients)}")
+            parts.append(f"{named}{and_more(rest)} followed to {clients_text(self.clients)}")
         return parts
 
     def numbers(self) -> dict[str, Scalar]:

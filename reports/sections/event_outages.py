@@ -72,12 +72,12 @@ def _return_of(seen: Seen, broker: int, gap: Gap, begin: int) -> tuple[int | Non
     """When a broker works again, and the packet: it answers, or the controller no longer fences it."""
     node, beats = seen.brokers.nodes[broker], seen.heartbeats
     if node is not None:
-        mine = beats[beats["v0"] == node]
-        after = mine[(mine["time"] > begin) & (mine["v1"] == 0) & (mine["v2"] == 0)]
-        fenced = mine["time"][(mine["time"] > begin) & (mine["v2"] == 1)]
+        mine = beats[beats["node"] == node]
+        after = mine[(mine["time"] > begin) & (mine["wants_shutdown"] == 0) & (mine["is_fenced"] == 0)]
+        fenced = mine["time"][(mine["time"] > begin) & (mine["is_fenced"] == 1)]
         after = after[after["time"] > fenced.min()] if len(fenced) else after[:0]
-        if len(after) and (gap.end is None or after["v3"][0] < gap.end):
-            return int(after["v3"][0]), int(after["packet"][0])
+        if len(after) and (gap.end is None or after["answered"][0] < gap.end):
+            return int(after["answered"][0]), int(after["packet"][0])
     return gap.end, 0 if gap.end is None else _packet_of_answer(seen, broker, gap.end)
 
 
@@ -146,7 +146,7 @@ def _announced(seen: Seen, broker: int, gap: Gap, since: int) -> int | None:
     if node is None:
         return None
     beats = seen.heartbeats
-    times = beats["time"][(beats["v0"] == node) & (beats["v1"] == 1)]
+    times = beats["time"][(beats["node"] == node) & (beats["wants_shutdown"] == 1)]
     times = times[(times >= max(gap.begin - _ANNOUNCED_NS, since)) & (times <= gap.until(seen.end))]
     if not len(times):
         return None
@@ -357,9 +357,9 @@ def _starts(seen: Seen, broker: int) -> Iterator[Finding]:
 
 def _announcements(seen: Seen, silent: list[Outage]) -> Iterator[Finding]:
     """Announced stops whose end the capture does not show."""
-    events = seen.heartbeats[seen.heartbeats["v1"] == 1]
-    for node in distinct_values(events["v0"]).tolist():
-        times = events[events["v0"] == node]
+    events = seen.heartbeats[seen.heartbeats["wants_shutdown"] == 1]
+    for node in distinct_values(events["node"]).tolist():
+        times = events[events["node"] == node]
         broker = seen.brokers.of_node(node)
         stops = [outage for outage in silent if outage.broker == broker and outage.kind == "stop"]
         for at, packet in zip(times["time"].tolist(), times["packet"].tolist(), strict=True):

@@ -78,10 +78,10 @@ class Seen:
         self.given, self.context = given, given.context
         self.brokers = Brokers(given)
         self.events = given.events("events")
-        beats = self.events[self.events["kind"] == HEARTBEAT]
+        beats = HEARTBEAT.among(self.events)
         nodes = given.keys(NODES.name)["node"]
         #: HEARTBEAT events of nodes that exist: answered without an error, or listed as a broker.
-        is_node = (beats["outcome"] == ANSWERED) | is_among(beats["v0"], nodes)
+        is_node = (beats["outcome"] == ANSWERED) | is_among(beats["node"], nodes)
         self.heartbeats = beats[is_node & (beats["error_code"] == 0)]
         self.begin, self.end = given.context.first or 0, given.context.last or 0
         self.answers = self.columns(ANSWERS.name)
@@ -102,19 +102,19 @@ class Seen:
         connection or of the capture), is_prompt, is_answered, is_resent: packets that did not arrive were sent again.
         Without connections of which the capture lacks bytes: it may lack the answers.
         """
-        rows = self.events[self.events["kind"] == WAIT]
+        rows = WAIT.among(self.events)
         rows = rows[~self._is_missing(rows["connection"])]
-        is_answered = rows["v1"] != NO_TIME
+        is_answered = rows["answered"] != NO_TIME
         closed, resent = self._links(rows["connection"])
-        end = np.where(is_answered, rows["v1"], np.where(closed > 0, closed, self.end))
+        end = np.where(is_answered, rows["answered"], np.where(closed > 0, closed, self.end))
         # Most of the wait was loss. Without an answer it is not known when packets were sent again.
-        is_resent = np.where(is_answered, 2 * rows["v4"] > end - rows["v0"], resent >= RESENT_PACKETS)
+        is_resent = np.where(is_answered, 2 * rows["loss_ns"] > end - rows["asked"], resent >= RESENT_PACKETS)
         return {
             "client_ip": rows["client_ip"].astype(np.int64), "client_id": rows["client_id"].astype(np.int64),
             "broker": self.brokers.of(rows["broker_ip"].astype(np.int64), rows["broker_port"].astype(np.int64)),
             "api_key": rows["api_key"], "connection": rows["connection"], "packet": rows["packet"],
-            "begin": rows["v0"], "end": end, "own": rows["v3"],
-            "is_prompt": rows["v2"] == 1, "is_answered": is_answered,
+            "begin": rows["asked"], "end": end, "own": rows["own_ns"],
+            "is_prompt": rows["is_prompt"] == 1, "is_answered": is_answered,
             "is_resent": is_resent,
         }  # fmt: skip
 
@@ -140,9 +140,9 @@ class Seen:
     @cached_property
     def coordinator_moves(self) -> list[tuple[int, int, str, int, int]]:
         """Groups, and transactional ids, whose coordinator changed: time, packet, key, the node before and after."""
-        rows = self.events[self.events["kind"] == COORDINATOR]
+        rows = COORDINATOR.among(self.events)
         found, latest = [], dict[tuple[int, int, int], int]()
-        names = ("time", "packet", "s0", "v0", "client_ip", "client_id", "broker_ip", "broker_port")
+        names = ("time", "packet", "key", "node", "client_ip", "client_id", "broker_ip", "broker_port")
         for time, packet, text, node, client_ip, client_id, *end in zip(
             *(rows[n].tolist() for n in names), strict=True
         ):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ..commands import command
 from ..findings import NOTE, Finding
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, in_columns
 from ..questions.section import READ_SELECTED, BatchCount, Section, SectionInput
 from ..units import duration
 from .event_answers import ANSWERS, count_answers
@@ -61,15 +61,15 @@ def _with_holes(outage: Finding, losses: Sequence[Finding]) -> Finding:
 
 def tables(given: SectionInput) -> Sequence[ReportTable]:
     """One row for each event. What followed from another event is in the row of that one."""
-    rows: list[tuple[Value, ...]] = []
-    for found in given.once(findings):
-        if found.cause is None:
-            party = found.parties[0].name if found.parties else None
-            rows.append((
-                found.begin, found.end, found.id, found.label, found.text, party, found.time_lost_ns or None,
-                found.packets[0] if found.packets else None,
-                command(given.context, None, found.options, found.command),
-            ))  # fmt: skip
+    rows = in_columns(COLUMNS, (
+        {
+            "time": found.begin, "end": found.end, "event": found.id, "label": found.label, "what": found.text,
+            "party": found.parties[0].name if found.parties else None, "time_lost_ns": found.time_lost_ns or None,
+            "packet": found.packets[0] if found.packets else None,
+            "command": command(given.context, None, found.options, found.command),
+        }
+        for found in given.once(findings) if found.cause is None
+    ))  # fmt: skip
     return (ReportTable("events", "Events", COLUMNS, rows, empty="nothing happened", order="in order of time"),)
 
 

@@ -13,12 +13,12 @@ from .. import units
 from ..batch import Context, endpoint
 from ..counting import tally
 from ..counting.counts import ReportCounts
-from ..counting.rollup import api_label, group_columns
+from ..counting.rollup import api_label, group_columns, value_columns
+from ..finding_words import api_value, counted, listed, sentence
 from ..findings import ERROR, NOTE, NOTICED_NS, WARNING, Finding, Party
-from ..model import ReportTable, Value, as_number
+from ..model import ReportTable, Row, Value, as_number
 from ..parties import client_parties, client_text
 from .error_meanings import MEANINGS
-from .finding_words import Row, api_value, counted, listed, rows_of, sentence
 from .time_shares import percent
 from .unanswered import Unanswered
 
@@ -53,7 +53,7 @@ def error_findings(table: ReportTable, counts: ReportCounts, context: Context) -
     """One finding for each error code, the most frequent first. Failed logins are a finding of their own."""
     by_code: dict[tuple[Value, Value, bool], list[Row]] = defaultdict(list)
     codes_of: Counter[Value] = Counter()
-    for row in rows_of(table):
+    for row in table.named_rows():
         if (row["error"], row["api"]) not in _USUAL_ERRORS:
             by_code[row["error"], row["code"], row["api"] in _LOGINS].append(row)
             codes_of[row["api"]] += int(as_number(row["count"]))
@@ -83,7 +83,7 @@ _Tried = dict[tuple[str | None, str], tuple[int, int, int]]
 
 def _exchanges_by_client(counts: ReportCounts, context: Context) -> _Tried:
     columns = group_columns(counts.groups, tally.GROUP_KEY)
-    values = dict(zip(tally.GROUP_VALUES, counts.groups.value_rows().T, strict=True))
+    values = value_columns(counts.groups, tally.GROUP_VALUES)
     found: _Tried = {}
     for client, key, *numbers in zip(
         columns["client_id"].tolist(), columns["api_key"].tolist(),
@@ -246,7 +246,7 @@ def _counts_by(rows: list[Row], column: str) -> Counter[Value]:
 def unanswered_finding(counts: ReportCounts, context: Context, known: Unanswered | None = None) -> Finding | None:
     """Requests without a response, by API, and the client that has most of them. `known`: what else is."""
     columns = group_columns(counts.groups, tally.GROUP_KEY)
-    values = dict(zip(tally.GROUP_VALUES, counts.groups.value_rows().T, strict=True))
+    values = value_columns(counts.groups, tally.GROUP_VALUES)
     apis: Counter[int] = Counter()
     clients: Counter[str | None] = Counter()
     for key, client, n in zip(
@@ -306,7 +306,7 @@ def _acknowledged_words(total: int, known: Unanswered | None) -> str | None:
 
 
 def not_decoded_finding(table: ReportTable) -> Finding | None:
-    rows = rows_of(table)
+    rows = table.named_rows()
     if not rows:
         return None
     names = listed([f"{row['api']} v{row['api_version']}" for row in rows])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..batch import Context
 from ..commands import command
 from ..findings import Finding
-from ..model import Column, Value
+from ..model import Column, Row, Value, in_columns
 
-#: The columns of `finding_row`, by name.
+#: The columns of `finding_rows`.
 COLUMNS = (
     Column("finding", "id", "text", "what kind of finding it is: stable, for programs", 9),
     Column("severity", "severity", "text", "error, warning or note", 9),
@@ -26,11 +28,18 @@ COLUMNS = (
 )
 
 
-def finding_row(finding: Finding, context: Context, selected: str | None) -> tuple[Value, ...]:
-    """The values of COLUMNS. `selected`: the selection of the report as the user wrote it."""
-    return (
-        finding.id, finding.severity, finding.label, finding.text, finding.time_lost_ns, finding.begin, finding.end,
-        tuple(finding.numbers.items()), finding.packets, tuple((p.kind, p.name) for p in finding.parties),
-        finding.setting or None, finding.remedy or None, None if finding.cause is None else str(finding.cause[0]),
-        command(context, selected, finding.options, finding.command) if finding.command else None,
-    )  # fmt: skip
+def finding_rows(findings: Iterable[Finding], context: Context, selected: str | None) -> list[tuple[Value, ...]]:
+    """Findings as rows of COLUMNS. `selected`: the selection of the report as the user wrote it."""
+    return in_columns(COLUMNS, (_row(finding, context, selected) for finding in findings))
+
+
+def _row(finding: Finding, context: Context, selected: str | None) -> Row:
+    return {
+        "finding": finding.id, "severity": finding.severity, "label": finding.label, "text": finding.text,
+        "time_lost_ns": finding.time_lost_ns, "begin": finding.begin, "end": finding.end,
+        "numbers": tuple(finding.numbers.items()), "packets": finding.packets,
+        "parties": tuple((p.kind, p.name) for p in finding.parties),
+        "setting": finding.setting or None, "remedy": finding.remedy or None,
+        "cause": None if finding.cause is None else str(finding.cause[0]),
+        "command": command(context, selected, finding.options, finding.command) if finding.command else None,
+    }  # fmt: skip

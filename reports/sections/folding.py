@@ -28,11 +28,11 @@ from ..batch import Context, endpoint
 from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.rollup import group_columns
+from ..finding_words import listed, sentence
 from ..findings import NOTE, Finding
 from ..model import as_number
 from .error_meanings import MEANINGS
 from .failure_findings import lasting
-from .finding_words import listed, sentence
 
 #: A cause explains most of what follows: at least this share of its time, or of its number.
 _MOST = 0.5
@@ -64,6 +64,8 @@ _NO_CAUSES = frozenset(("lagging_group", "open_transaction", "fetch_waits", "dyi
 _NO_WAITS = frozenset(("quota_began", "group_rebalanced"))
 #: Advice that says why a group rebalances.
 _ON_MEMBERS = ("dying_members", "expelled_members", "held_rebalance")
+#: Advice on connections that are lost: the path drops idle ones, or the broker closes those over a limit.
+_ON_LOST_CONNECTIONS = ("idle_dropped", "connection_limit")
 #: Advice that says why a client connects so often, or why packets do not pass between two hosts.
 _ON_CONNECTIONS = frozenset(("connection_each_message", "reconnect_storm"))
 
@@ -169,7 +171,7 @@ def _clients(finding: Finding) -> set[tuple[str, str]]:
 
 def _of_connections(finding: Finding, advice: Sequence[Finding]) -> Finding | None:
     """Why a client connects so often: its idle connections are dropped, or the broker closes new ones of its host."""
-    for cause in ("idle_dropped", "connection_limit"):
+    for cause in _ON_LOST_CONNECTIONS:
         for one in advice:
             if one.id == cause and _clients(one) >= _clients(finding):
                 return one
@@ -340,7 +342,7 @@ def _unanswered_by_broker(counts: ReportCounts, context: Context) -> dict[str, i
 
 def _of_lost_connections(unanswered: Finding, advice: Sequence[Finding]) -> Finding | None:
     """The idle connections that the path dropped, or those over a limit, on which most of them were sent."""
-    for cause in ("idle_dropped", "connection_limit"):
+    for cause in _ON_LOST_CONNECTIONS:
         lost = [f for f in advice if f.id == cause]
         count = sum(as_number(f.numbers["unanswered"]) for f in lost)
         if lost and count >= _MOST * as_number(unanswered.numbers["unanswered"]):

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from kafkatap.dissector.kafka.error_codes import error_name
 
 from ..groups.group import Group, groups_of
 from ..groups.group_lag import COMMITS, SURE
 from ..groups.group_rebalances import longest
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, Row, as_number, in_columns, largest_first
 from ..questions.section import READ_SELECTED, Section, SectionInput, reads_nothing
 
 _API_NAMES = {
@@ -149,21 +150,19 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     none = "no commits or assignments"
     notes = (_LAG_NOTE,) if wanted is None else (_LAG_NOTE, _ONLY_NOTE)
     return (
-        ReportTable("groups", "Groups", GROUPS, [_group_row(g) for g in groups], notes, empty="no group requests"),
-        ReportTable("group_lag", "Lag by group and topic", LAG, _lag_rows(groups), (_ENDS_NOTE,), empty=none),
-        ReportTable(
-            "rebalances",
-            "Rebalances",
-            REBALANCES,
-            _rebalance_rows(groups),
-            (_STOP_NOTE,),
-            empty="no rebalances",
-            chosen_by="stop_ns",
-        ),
-        ReportTable("group_members", "Group members", MEMBERS, _member_rows(groups), empty="no members"),
-        ReportTable("group_partitions", "Lag by partition", PARTITIONS, _partition_rows(groups), empty=none),
-        ReportTable("group_errors", "Errors of groups", ERRORS, _error_rows(groups), empty="no errors"),
-    )
+        ReportTable("groups", "Groups", GROUPS, in_columns(GROUPS, map(_group_row, groups)), notes,
+                    empty="no group requests"),
+        ReportTable("group_lag", "Lag by group and topic", LAG, in_columns(LAG, _lag_rows(groups), _by_lag),
+                    (_ENDS_NOTE,), empty=none),
+        ReportTable("rebalances", "Rebalances", REBALANCES, in_columns(REBALANCES, _rebalance_rows(groups)),
+                    (_STOP_NOTE,), empty="no rebalances", chosen_by="stop_ns"),
+        ReportTable("group_members", "Group members", MEMBERS, in_columns(MEMBERS, _member_rows(groups)),
+                    empty="no members"),
+        ReportTable("group_partitions", "Lag by partition", PARTITIONS, in_columns(PARTITIONS, _partition_rows(groups)),
+                    empty=none),
+        ReportTable("group_errors", "Errors of groups", ERRORS,
+                    in_columns(ERRORS, _error_rows(groups), largest_first("codes")), empty="no errors"),
+    )  # fmt: skip
 
 
 def _sum(values: object) -> int | None:
@@ -171,25 +170,28 @@ def _sum(values: object) -> int | None:
     return sum(found) if found else None
 
 
-def _group_row(group: Group) -> tuple[Value, ...]:
+def _group_row(group: Group) -> Row:
     causes = Counter(rebalance.trigger for rebalance in group.rebalances)
     errors: Counter[int] = Counter()
     for (_, code), count in group.errors.items():
         errors[code] += count
     cause, often = min(causes.items(), key=lambda item: (-item[1], item[0]), default=(None, 0))
     rows = group.members.values()
-    return (
-        group.name, group.type, sum(map(group.is_member_now, group.members)), len(group.rebalances),
-        f"{cause} ({often} of {len(group.rebalances)})" if len(causes) > 1 else cause, _longest_cause(group),
-        sum(r.end - r.start for r in group.rebalances) if group.rebalances else None,
-        longest(r.stop for r in group.rebalances), errors.total(),
-        error_name(min(errors, key=lambda code: (-errors[code], code))) if errors else None,
-        sum(row.commits for row in rows), _sum(p.committed_lag for p in group.lag), _sum(p.lag for p in group.lag),
-        group.stale_since, tuple(sorted({client for _, client in group.clients if client is not None})),
-        group.history.protocol if group.history else None, sum(1 for name in group.members if name),
-        sum(row.heartbeats for row in rows), min((row.first for row in rows), default=None),
-        max((row.last for row in rows), default=None),
-    )  # fmt: skip
+    return {
+        "group": group.name, "type": group.type, "members": sum(map(group.is_member_now, group.members)),
+        "rebalances": len(group.rebalances),
+        "cause": f"{cause} ({often} of {len(group.rebalances)})" if len(causes) > 1 else cause,
+        "longest_cause": _longest_cause(group),
+        "rebalancing_ns": sum(r.end - r.start for r in group.rebalances) if group.rebalances else None,
+        "stop_ns": longest(r.stop for r in group.rebalances), "errors": errors.total(),
+        "most_errors": error_name(min(errors, key=lambda code: (-errors[code], code))) if errors else None,
+        "commits": sum(row.commits for row in rows), "committed_lag": _sum(p.committed_lag for p in group.lag),
+        "lag": _sum(p.lag for p in group.lag), "stale_since": group.stale_since,
+        "clients": tuple(sorted({client for _, client in group.clients if client is not None})),
+        "protocol": group.history.protocol if group.history else None,
+        "ever_members": sum(1 for name in group.members if name), "heartbeats": sum(row.heartbeats for row in rows),
+        "first": min((row.first for row in rows), default=None), "last": max((row.last for row in rows), default=None),
+    }  # fmt: skip
 
 
 def _longest_cause(group: Group) -> str | None:
@@ -199,19 +201,17 @@ def _longest_cause(group: Group) -> str | None:
     return found.trigger if found.who is None else f"{found.trigger} of {found.who}"
 
 
-def _rebalance_rows(groups: Sequence[Group]) -> list[tuple[Value, ...]]:
+def _rebalance_rows(groups: Sequence[Group]) -> Iterator[Row]:
     found = sorted(((r.start, g.name, r) for g in groups for r in g.rebalances), key=lambda item: item[:2])
-    return [
-        (
-            r.start, name, r.number, r.trigger, r.who, r.reason, r.others, r.end - r.start, r.stop, len(r.members),
-            r.is_cooperative, r.end,
-        )
-        for _, name, r in found
-    ]  # fmt: skip
+    for _, name, r in found:
+        yield {
+            "start": r.start, "group": name, "number": r.number, "trigger": r.trigger, "who": r.who, "reason": r.reason,
+            "others": r.others, "duration_ns": r.end - r.start, "stop_ns": r.stop, "members": len(r.members),
+            "is_cooperative": r.is_cooperative, "end": r.end,
+        }  # fmt: skip
 
 
-def _member_rows(groups: Sequence[Group]) -> list[tuple[Value, ...]]:
-    found: list[tuple[Value, ...]] = []
+def _member_rows(groups: Sequence[Group]) -> Iterator[Row]:
     for group in groups:
         history = group.history
         for name, row in sorted(group.members.items(), key=lambda item: (item[1].first, item[0])):
@@ -220,14 +220,13 @@ def _member_rows(groups: Sequence[Group]) -> list[tuple[Value, ...]]:
             member = history.members.get(name) if history else None
             parts = history.parts.get(name, 0) if history and history.parts else None
             address, client = row.client
-            found.append(
-                (
-                    group.name, client, address, member_prefix(name), row.instance, parts,
-                    member.joined if member else None, member.left if member else None,
-                    member.left_by if member else None, row.heartbeats, row.commits, row.errors, row.last, name,
-                )
-            )  # fmt: skip
-    return found
+            yield {
+                "group": group.name, "client_id": client, "address": address, "member_prefix": member_prefix(name),
+                "instance": row.instance, "partitions": parts, "joined": member.joined if member else None,
+                "left": member.left if member else None, "left_by": member.left_by if member else None,
+                "heartbeats": row.heartbeats, "commits": row.commits, "failed": row.errors, "last": row.last,
+                "member": name,
+            }  # fmt: skip
 
 
 def member_prefix(member: str) -> str:
@@ -236,48 +235,46 @@ def member_prefix(member: str) -> str:
     return named if named and named != member else member[:8]
 
 
-def _lag_rows(groups: Sequence[Group]) -> list[tuple[Value, ...]]:
-    found: list[tuple[Value, ...]] = []
+def _lag_rows(groups: Sequence[Group]) -> Iterator[Row]:
     for group in groups:
         for topic in sorted({p.topic for p in group.lag}):
             parts = [p for p in group.lag if p.topic == topic]
             lags = [(p.lag if p.committed_lag is None else p.committed_lag, -p.partition) for p in parts]
             most, where = max(((lag, at) for lag, at in lags if lag is not None), default=(None, None))
             readers = {p.reader[1] for p in parts if p.reader is not None and p.sure != COMMITS}
-            found.append(
-                (
-                    group.name, topic, len(parts), _sum(p.committed_lag for p in parts), _sum(p.lag for p in parts),
-                    most, None if where is None else -where, longest(p.committed_at for p in parts), group.stale_since,
-                    max((p.sure for p in parts), key=SURE.index),
-                    tuple(sorted(reader for reader in readers if reader is not None)), sum(p.commits for p in parts),
-                )
-            )  # fmt: skip
-    return sorted(found, key=lambda row: (-max(_number(row[3]), _number(row[4])), row[0], row[1]))
+            yield {
+                "group": group.name, "topic": topic, "partitions": len(parts),
+                "committed_lag": _sum(p.committed_lag for p in parts), "lag": _sum(p.lag for p in parts), "most": most,
+                "most_in": None if where is None else -where, "committed_at": longest(p.committed_at for p in parts),
+                "stale_since": group.stale_since, "sure": max((p.sure for p in parts), key=SURE.index),
+                "readers": tuple(sorted(reader for reader in readers if reader is not None)),
+                "commits": sum(p.commits for p in parts),
+            }  # fmt: skip
 
 
-def _number(value: Value) -> int:
-    return value if isinstance(value, int) else 0
+def _by_lag(row: Row) -> tuple[Any, ...]:
+    return -max(as_number(row["committed_lag"]), as_number(row["lag"])), row["group"], row["topic"]
 
 
-def _partition_rows(groups: Sequence[Group]) -> list[tuple[Value, ...]]:
+def _partition_rows(groups: Sequence[Group]) -> Iterator[Row]:
     parts = [p for group in groups for p in group.lag]
     parts.sort(key=lambda p: (-max(p.committed_lag or 0, p.lag or 0), p.group, p.topic, p.partition))
-    return [
-        (
-            p.group, p.topic, p.partition, p.committed, p.position, p.end, p.committed_lag, p.lag,
-            p.reader[1] if p.reader else None, p.reader[0] if p.reader else None, p.sure, p.committed_at, p.position_at,
-        )
-        for p in parts
-    ]  # fmt: skip
+    for p in parts:
+        yield {
+            "group": p.group, "topic": p.topic, "partition": p.partition, "committed": p.committed,
+            "position": p.position, "high_watermark": p.end, "committed_lag": p.committed_lag, "lag": p.lag,
+            "client_id": p.reader[1] if p.reader else None, "address": p.reader[0] if p.reader else None,
+            "sure": p.sure, "committed_at": p.committed_at, "position_at": p.position_at,
+        }  # fmt: skip
 
 
-def _error_rows(groups: Sequence[Group]) -> list[tuple[Value, ...]]:
-    found: list[tuple[Value, ...]] = [
-        (group.name, error_name(code), code, _API_NAMES.get(api, str(api)), count)
-        for group in groups
-        for (api, code), count in group.errors.items()
-    ]
-    return sorted(found, key=lambda row: (-_number(row[4]), str(row)))
+def _error_rows(groups: Sequence[Group]) -> Iterator[Row]:
+    for group in groups:
+        for (api, code), count in group.errors.items():
+            yield {
+                "group": group.name, "error": error_name(code), "code": code,
+                "api": _API_NAMES.get(api, str(api)), "codes": count,
+            }  # fmt: skip
 
 
 SECTION = Section(

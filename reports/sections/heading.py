@@ -11,7 +11,7 @@ from ..counting.connection_counts import connection_totals
 from ..counting.counts import ReportCounts
 from ..counting.rollup import group_columns
 from ..encryption import encryption_of
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, Row, in_columns
 
 COLUMNS = (
     Column("files", "files", "count", "capture files read"),
@@ -56,7 +56,7 @@ def heading(counts: ReportCounts, context: Context, clients: int, selected: str 
     c = group_columns(counts.groups, tally.GROUP_KEY)
     outcomes = counts.groups.value_rows()[:, :ORPHAN_RESPONSE]
     requests, in_flight = outcomes.sum(axis=1), int(outcomes[:, IN_FLIGHT].sum())
-    totals = counts.groups.value_rows()[:, [tally.V_FAILED, tally.V_ERROR_CODES]].sum(axis=0).tolist()
+    failed, codes = counts.groups.value_rows()[:, [tally.V_FAILED, tally.V_ERROR_CODES]].sum(axis=0).tolist()
     used: dict[str, int] = {}
     for ip, port, n in zip(c["broker_ip"].tolist(), c["broker_port"].tolist(), requests.tolist(), strict=True):
         if ip >= 0:
@@ -68,17 +68,20 @@ def heading(counts: ReportCounts, context: Context, clients: int, selected: str 
     encryption = encryption_of(context)
     links = dict.fromkeys(link for f in context.files for link in f.link_types)
     first, last = context.first, context.last
-    row: tuple[Value, ...] = (
-        len(context.files), sum(f.bytes for f in context.files), first, last,
-        None if first is None or last is None else last - first, context.packets,
-        context.interrupted, tuple(links), tuple(f.path for f in context.files if f.kind == LIVE),
-        sum(drops) if drops else None, connections.total("connections"),
-        *(connections.of_protocol(p) for p in (P_KAFKA, P_TLS)), encryption.connections.get(D_DECRYPTED, 0),
-        connections.of_protocol(P_FOREIGN), encryption.encrypted, encryption.decrypted, encryption.in_words() or None,
-        selected, int(requests.sum()), in_flight, *totals, tuple(brokers), len(brokers),
-        clients,
-    )  # fmt: skip
-    return ReportTable("heading", "Capture", COLUMNS, [row], whole=True)
+    row: Row = {
+        "files": len(context.files), "bytes": sum(f.bytes for f in context.files), "first": first, "last": last,
+        "span_ns": None if first is None or last is None else last - first, "packets": context.packets,
+        "interrupted": context.interrupted, "link_types": tuple(links),
+        "interfaces": tuple(f.path for f in context.files if f.kind == LIVE), "drops": sum(drops) if drops else None,
+        "connections": connections.total("connections"), "kafka_connections": connections.of_protocol(P_KAFKA),
+        "tls_connections": connections.of_protocol(P_TLS),
+        "decrypted_connections": encryption.connections.get(D_DECRYPTED, 0),
+        "foreign_connections": connections.of_protocol(P_FOREIGN), "encrypted_share": encryption.encrypted,
+        "decrypted_share": encryption.decrypted, "encryption": encryption.in_words() or None, "filters": selected,
+        "requests": int(requests.sum()), "in_flight": in_flight, "failed_exchanges": failed, "error_codes": codes,
+        "brokers": tuple(brokers), "broker_count": len(brokers), "client_count": clients,
+    }  # fmt: skip
+    return ReportTable("heading", "Capture", COLUMNS, in_columns(COLUMNS, [row]), whole=True)
 
 
 FILE_COLUMNS = (
@@ -104,12 +107,13 @@ FILE_COLUMNS = (
 
 def files(context: Context) -> ReportTable:
     """One row for each capture, in the order read."""
-    rows: list[tuple[Value, ...]] = [
-        (
-            f.path, f.kind or None, f.first_packet, f.packets, f.bytes, tuple(f.link_types), f.first,
-            f.last, f.drops, f.duplicates, f.damage,
-        )
+    rows = in_columns(FILE_COLUMNS, (
+        {
+            "path": f.path, "format": f.kind or None, "first_packet": f.first_packet, "packets": f.packets,
+            "bytes": f.bytes, "link_types": tuple(f.link_types), "first": f.first, "last": f.last, "drops": f.drops,
+            "duplicates": f.duplicates, "damage": f.damage,
+        }
         for f in context.files
-    ]  # fmt: skip
+    ))  # fmt: skip
     notes = ("Packet numbers in this report count over all files, in this order.",)
     return ReportTable("files", "Files", FILE_COLUMNS, rows, notes, shown_from=2)  # the heading covers a single file

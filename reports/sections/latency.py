@@ -8,18 +8,21 @@ rows of their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from kafkatap.dissector.dtypes import FETCHES
 
 from ..batch import Array, Context, endpoint
 from ..counting import tally
 from ..counting.counts import ReportCounts
+from ..counting.histogram import P99
 from ..counting.rollup import PARTS, Rolled, api_label, group_columns, maybe, roll_up
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, Row, Value, in_columns
 from . import time_shares
 from .time_shares import has_unknown_waits, spent
 
+#: PARTS in the names of columns.
+_PARTS = ("p50", "p90", "p99", "p999")
 BY = ("api", "client", "broker", "connection", "version", "topic")
 
 _BY_COLUMNS = {
@@ -101,35 +104,43 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> ReportTa
     if by == "api":
         place = {rolled.keys[i][0]: n for n, i in reversed(list(enumerate(order)))}
         order.sort(key=lambda i: place[rolled.keys[i][0]])
-    p99 = PARTS.index(9900)
-    rows: list[tuple[Value, ...]] = []
-    for i in order:
-        api_key, long_poll, *rest = rolled.keys[i]
-        assert isinstance(api_key, int)
-        answered = int(v["answered"][i])
-        parts = spent(rolled, i)
-        rows.append((
-            api_label(api_key, int(bool(long_poll))), *rest, int(requests[i]),
-            *(maybe(p) for p in broker[i]), int(v["broker_max"][i]) if answered else None,
-            *(maybe(p) for p in total[i]), int(v["total_max"][i]) if answered else None,
-            int(v["hol_waits"][i]), int(v["hol_waits"][i]) / answered if answered else None, maybe(hol_wait[i, p99]),
-            int(v["hol_wait_ns"][i]),
-            int(v["throttle_waits"][i]), int(v["throttle_wait_ns"][i]),
-            int(v["throttle_wait_max"][i]) if v["throttle_waits"][i] else None,
-            *parts.shares(), parts.in_words(is_known=not has_unknown_waits(rolled, i)), parts.hol_in_words(),
-            answered, int(v["no_reply_expected"][i]), int(v["unanswered"][i] + v["response_lost"][i]),
-            api_key, bool(long_poll),
-        ))  # fmt: skip
+    of_by = [column.name for column in _BY_COLUMNS[by]]
+    shown = set[tuple[Value, Value]]()  # API keys, and whether they are long polls
+
+    def named_rows() -> Iterator[Row]:
+        for i in order:
+            api_key, long_poll, *rest = rolled.keys[i]
+            assert isinstance(api_key, int)
+            shown.add((api_key, bool(long_poll)))
+            answered, hol_waits = int(v["answered"][i]), int(v["hol_waits"][i])
+            parts = spent(rolled, i)
+            yield {
+                "api": api_label(api_key, int(bool(long_poll))), **dict(zip(of_by, rest, strict=True)),
+                "count": int(requests[i]),
+                **_percentiles("broker", broker[i]), "broker_max_ns": int(v["broker_max"][i]) if answered else None,
+                **_percentiles("total", total[i]), "total_max_ns": int(v["total_max"][i]) if answered else None,
+                "hol_waits": hol_waits, "hol_wait_share": hol_waits / answered if answered else None,
+                "hol_wait_p99_ns": maybe(hol_wait[i, PARTS.index(P99)]), "hol_wait_sum_ns": int(v["hol_wait_ns"][i]),
+                "throttle_waits": int(v["throttle_waits"][i]), "throttle_wait_sum_ns": int(v["throttle_wait_ns"][i]),
+                "throttle_wait_max_ns": int(v["throttle_wait_max"][i]) if v["throttle_waits"][i] else None,
+                **parts.shares(), "evidence": parts.in_words(is_known=not has_unknown_waits(rolled, i)),
+                time_shares.HOL_BEHIND.name: parts.hol_in_words(), "answered": answered,
+                "no_reply_expected": int(v["no_reply_expected"][i]),
+                "unanswered": int(v["unanswered"][i] + v["response_lost"][i]),
+                "api_key": api_key, "long_poll": bool(long_poll),
+            }  # fmt: skip
+
+    rows = in_columns(latency_columns(by), named_rows())
     title = "Latency by API" + (f" and {by}" if by != "api" else "")
     notes = [
         "total = head-of-line wait (HOL, behind earlier requests of the connection) + throttle wait + broker + "
         "transfers.",
     ]
-    if any(row[-1] for row in rows):
+    if any(is_long_poll for _, is_long_poll in shown):
         notes.append(
             "Long poll: a Fetch that waited for its whole max_wait_ms. The other Fetch rows do not count these."
         )
-    if any(row[-2] in FETCHES for row in rows):
+    if any(api_key in FETCHES for api_key, _ in shown):
         notes.append(
             "A Fetch waits at the broker for data, so a long broker time of Fetch does not mean a slow broker."
         )
@@ -145,6 +156,11 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> ReportTa
         column_notes=(("hol_wait_p99_ns", p99_note), ("evidence", time_note)),
         order="Rows are in order of summed broker time.",
     )  # fmt: skip
+
+
+def _percentiles(name: str, values: Array) -> dict[str, Value]:
+    """The columns with PARTS of a time."""
+    return {f"{name}_{part}_ns": maybe(value) for part, value in zip(_PARTS, values, strict=True)}
 
 
 def roll_latency(counts: ReportCounts, context: Context, by: str) -> Rolled:

@@ -9,7 +9,7 @@ from ..batch import Context
 from ..counting.connection_counts import connection_totals
 from ..counting.counts import ReportCounts
 from ..encryption import NAMED_SHARE, encryption_of
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, Row, in_columns
 
 COLUMNS = (
     Column(
@@ -148,16 +148,18 @@ _SENTENCES = {
 
 def ledger(context: Context) -> ReportTable:
     """Rows by section, with the total of a section last. Parts that are zero have no row."""
-    rows: list[tuple[Value, ...]] = []
+    rows: list[Row] = []
     for section, parts in context.ledger.items():
         total = parts.get("total", sum(parts.values()))
         words = WORDS.get(section, {})
-        for part, count in parts.items():
-            if part != "total" and count:
-                rows.append((section, part, words.get(part, part), count, count / total if total else None))
-        rows.append((section, "total", "total", total, 1.0 if total else None))
+        counted = {part: count for part, count in parts.items() if part != "total" and count}
+        rows += [
+            {"section": section, "part": part, "meaning": words.get(part, part), "count": count,
+             "share": count / total if total else None}
+            for part, count in (*counted.items(), ("total", total))
+        ]  # fmt: skip
     notes = ("The parts of each section add up to its total.",)
-    return ReportTable("ledger", "Ledger", COLUMNS, rows, notes, whole=True)
+    return ReportTable("ledger", "Ledger", COLUMNS, in_columns(COLUMNS, rows), notes, whole=True)
 
 
 def unknown_wait_warnings(counts: ReportCounts) -> tuple[str, ...]:

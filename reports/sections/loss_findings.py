@@ -8,9 +8,9 @@ from ..counting import tally
 from ..counting.connection_counts import connection_totals
 from ..counting.counts import ReportCounts
 from ..encryption import NAMED_SHARE
+from ..finding_words import counted
 from ..findings import ERROR, WARNING, Finding
 from ..model import Scalar
-from .finding_words import counted
 from .tls_findings import MUCH
 
 #: Parts of the ledger that are losses, in a few words: section, part, one, many.

@@ -16,10 +16,10 @@ from .. import units
 from ..batch import Context
 from ..counting import tally
 from ..counting.counts import ReportCounts
-from ..counting.rollup import group_columns
+from ..counting.rollup import group_columns, value_columns
+from ..finding_words import NAMED, counted, listed
 from ..findings import WARNING, Finding, Party
 from ..parties import client_parties
-from .finding_words import NAMED, counted, listed
 from .time_shares import percent
 
 #: Loss is named if it took this share of the time of a pair's requests, without waits for data and members: below,
@@ -62,7 +62,7 @@ def lossy_host_findings(counts: ReportCounts, context: Context) -> list[Finding]
 
 def _pairs(counts: ReportCounts, context: Context) -> list[_Pair]:
     columns = group_columns(counts.groups, tally.GROUP_KEY)
-    values = dict(zip(tally.GROUP_VALUES, counts.groups.value_rows().T, strict=True))
+    values = value_columns(counts.groups, tally.GROUP_VALUES)
     if not values["loss_ns"].any():
         return []
     worked = values["total_ns"] - values["waiting_ns"] - values["hol_wait_ns"] - values["throttle_wait_ns"]

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 
 from ..counting import tally
 from ..counting.counts import ReportCounts
-from ..counting.rollup import api_label, group_columns
+from ..counting.rollup import api_label, group_columns, value_columns
 
 #: A sentence names at most this many versions and counts the rest.
 NAMED = 3
@@ -19,7 +19,7 @@ def never_answered_warnings(counts: ReportCounts) -> tuple[str, ...]:
     """A sentence on versions to which a broker answers by closing the connection, and goes on answering other requests:
     it may not know them. A request that is in flight, or that its client gave up, shows nothing."""
     c = group_columns(counts.groups, tally.GROUP_KEY)
-    v = dict(zip(tally.GROUP_VALUES, counts.groups.value_rows().T.tolist(), strict=True))
+    v = {name: column.tolist() for name, column in value_columns(counts.groups, tally.GROUP_VALUES).items()}
     answered: set[tuple[int, ...]] = set()
     latest: dict[tuple[int, ...], int] = defaultdict(int)  # the latest request to a broker whose API it answers
     closed: Counter[tuple[int, ...]] = Counter()

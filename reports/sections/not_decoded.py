@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kafkatap.dissector.dtypes import ORPHAN_RESPONSE
 from kafkatap.dissector.layouts.vendors import vendor_of
 
@@ -11,7 +9,7 @@ from ..batch import Context
 from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.rollup import api_label, group_columns
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, Row, in_columns
 
 COLUMNS = (
     Column("api", "API", "text", "name of the API, or 'API' and its key if it is unknown"),
@@ -46,31 +44,34 @@ def not_decoded(counts: ReportCounts, context: Context) -> ReportTable:
         # Rows that --max-names added up have no version: -1.
         if n and version >= 0 and not any(low <= version <= high for low, high in known):
             found[key, version] = found.get((key, version), 0) + n
-    rows: list[tuple[Value, ...]] = []
+    rows: list[Row] = []
     for (key, version), n in sorted(found.items(), key=lambda entry: (-entry[1], entry[0])):
         known = context.known_versions.get(key, ())
         below = [high for _, high in known if high < version]
         status = UNKNOWN_API if not known else NEWER if below else OLDER
-        bounds = (known[0][0], below[-1] if below else known[-1][1]) if known else (None, None)
-        vendor = vendor_of(key) or None
-        rows.append((api_label(key), key, version, n, status, *bounds, vendor))
+        low, high = (known[0][0], below[-1] if below else known[-1][1]) if known else (None, None)
+        rows.append({
+            "api": api_label(key), "api_key": key, "api_version": version, "requests": n, "status": status,
+            "known_from": low, "known_to": high, "vendor": vendor_of(key) or None,
+        })  # fmt: skip
     return _table(rows)
 
 
-def _table(rows: list[tuple[Value, ...]]) -> ReportTable:
+def _table(rows: list[Row]) -> ReportTable:
     notes = ("Requests are matched with responses by their headers. Bodies are not decoded.",)
-    return ReportTable("not_decoded", "Not decoded", COLUMNS, rows, notes, shown_from=NAMED + 1)
+    return ReportTable("not_decoded", "Not decoded", COLUMNS, in_columns(COLUMNS, rows), notes, shown_from=NAMED + 1)
 
 
 def not_decoded_warnings(table: ReportTable) -> tuple[str, ...]:
     """Warnings from a `not_decoded` table: one sentence for each reason."""
     found = []
     for status in (NEWER, OLDER, UNKNOWN_API):
-        rows = [row for row in table.rows if row[4] == status]
+        rows = [row for row in table.named_rows() if row["status"] == status]
         if len(rows) == 1:
-            bound = {NEWER: f" (up to v{rows[0][6]})", OLDER: f" (from v{rows[0][5]})"}.get(status, "")
-            known = _known(status, rows[0]) if status == UNKNOWN_API else ""
-            found.append(f"{_name(rows[0], known)} is {_REASONS[status]}{bound}{_REST}")
+            first = rows[0]
+            bound = {NEWER: f" (up to v{first['known_to']})", OLDER: f" (from v{first['known_from']})"}.get(status, "")
+            known = _known(status, first) if status == UNKNOWN_API else ""
+            found.append(f"{_name(first, known)} is {_REASONS[status]}{bound}{_REST}")
         elif rows:
             names = [_name(row, _known(status, row)) for row in rows[:NAMED]]
             left = len(rows) - len(names)
@@ -79,12 +80,13 @@ def not_decoded_warnings(table: ReportTable) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _name(row: Sequence[Value], known: str) -> str:
-    n = row[3]
+def _name(row: Row, known: str) -> str:
+    n = row["requests"]
     requests = f"{n:,} request{'' if n == 1 else 's'}"
-    return f"{row[0]} v{row[2]} ({requests}{known})"
+    return f"{row['api']} v{row['api_version']} ({requests}{known})"
 
 
-def _known(status: str, row: Sequence[Value]) -> str:
-    vendor = f", a key of {row[7]}" if row[7] else ""
-    return {NEWER: f", known up to v{row[6]}", OLDER: f", known from v{row[5]}"}.get(status, vendor)
+def _known(status: str, row: Row) -> str:
+    vendor = f", a key of {row['vendor']}" if row["vendor"] else ""
+    bounds = {NEWER: f", known up to v{row['known_to']}", OLDER: f", known from v{row['known_from']}"}
+    return bounds.get(status, vendor)

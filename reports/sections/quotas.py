@@ -14,7 +14,7 @@ A broker empties the Fetch response that would exceed the quota, so the bytes of
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,8 @@ from kafkatap.kernels.arrays import distinct_values
 from ..batch import Array, Context, endpoint
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
-from ..model import Column, ReportTable, Value
-from ..questions.event_rows import events_of
+from ..model import Column, ReportTable, Row, as_number, in_columns, largest_first
+from ..questions.event_rows import EventKind, EventView, events_of
 from ..questions.gathered import Gathered
 from ..questions.section import Section, SectionInput
 from ..questions.section_counts import Tally
@@ -61,7 +61,11 @@ RATES = (
 #: Kafka's default: quota.window.num and quota.window.size.seconds.
 WINDOW = (11, 1)
 _PRODUCE, _FETCH = 0, 1
-_DELAYED = 1
+#: An exchange that a quota delayed.
+_DELAYED = EventKind(1, EventView(
+    throttle_time_ms="v0", request_first="v1", request_last="v2", response_first="v3", response_last="v4",
+    throttle_wait_ns="v5", request_bytes="v6", client_software="s0", client_software_version="s1",
+))  # fmt: skip
 _DIRECTIONS = ("produce", "fetch")
 #: A request is too early if less than this share of the throttle time has passed.
 _EARLY = 0.9
@@ -104,23 +108,20 @@ def _add_bytes(gathered: Gathered, tally: Tally) -> None:
 
 
 def _note_delayed(gathered: Gathered, tally: Tally) -> None:
-    """Events of exchanges with a throttle time or a throttle wait, at the request's first byte.
-
-    v0 throttle_time_ms, v1 the request's first byte, v2 its last, v3 the response's first byte, v4 its last, v5 the
-    throttle wait, v6 the request's bytes. s0, s1: software.
-    """
+    """Note exchanges with a throttle time or a throttle wait, at the request's first byte."""
     rows = gathered.exchanges
     delayed = (rows["throttle_time_ms"] > 0) | (rows["throttle_wait_ns"] > 0) | (rows["hol_throttle_wait_ns"] > 0)
     chosen = np.flatnonzero(delayed & (rows["request_first"] != NO_TIME))
     if not len(chosen):
         return
     events, rows = events_of(gathered, chosen, _DELAYED, at_request=True), rows[chosen]
-    events["v0"] = np.maximum(rows["throttle_time_ms"], 0)
-    for place, name in enumerate(("request_first", "request_last", "response_first", "response_last"), 1):
-        events[f"v{place}"] = rows[name]
-    events["v5"] = rows["throttle_wait_ns"]
-    events["v6"] = rows["request_bytes"] + 4
-    events["s0"], events["s1"] = rows["client_software"], rows["client_software_version"]
+    events["throttle_time_ms"] = np.maximum(rows["throttle_time_ms"], 0)
+    events["request_bytes"] = rows["request_bytes"] + 4
+    for name in (
+        "request_first", "request_last", "response_first", "response_last", "throttle_wait_ns", "client_software",
+        "client_software_version",
+    ):  # fmt: skip
+        events[name] = rows[name]
     tally.note(events)
 
 
@@ -140,26 +141,27 @@ class _Client:
     def add(self, events: Array, is_muted: bool) -> None:
         """Add the events of one connection, in order of time. `is_muted`: the broker answers at once, and then mutes
         the connection."""
-        self.software = (int(events["s0"][-1]), int(events["s1"][-1]))
-        is_throttled = (events["v0"] > 0) & (events["v4"] != NO_TIME)
+        self.software = (int(events["client_software"][-1]), int(events["client_software_version"][-1]))
+        is_throttled = (events["throttle_time_ms"] > 0) & (events["response_last"] != NO_TIME)
         responses = events[is_throttled]
         self.throttled += len(responses)
-        self.time_ms += int(responses["v0"].sum())
-        self.waited += int(events["v5"].sum())
+        self.time_ms += int(responses["throttle_time_ms"].sum())
+        self.waited += int(events["throttle_wait_ns"].sum())
         if not is_muted:
             self.kept += len(responses)
             return
         self.judged += len(responses)
-        sent = events["v1"]
-        times, until = responses["v4"], responses["v4"] + (_EARLY * 1_000_000 * responses["v0"]).astype(np.int64)
+        sent = events["request_first"]
+        times = responses["response_last"]
+        until = times + (_EARLY * 1_000_000 * responses["throttle_time_ms"]).astype(np.int64)
         last = np.searchsorted(times, sent, side="left") - 1  # the last throttled response before each request
         has = last >= 0
         is_early = has & (sent < np.append(until, 0)[last])
         is_early &= ~_leaves_with_response(events, times, last, is_early)
-        waits = events["v5"] > 0
+        waits = events["throttle_wait_ns"] > 0
         is_late = waits & ~is_early
         self.early += int(is_early.sum())
-        self.early_bytes += int(events["v6"][is_early].sum())
+        self.early_bytes += int(events["request_bytes"][is_early].sum())
         self.in_flight += int(is_late.sum())
         self.kept += len(responses) - len(distinct_values(last[is_early]))
         first = np.searchsorted(sent, times, side="right")
@@ -167,7 +169,7 @@ class _Client:
         # Another response may lie between: then the gap belongs to that one.
         known[:-1] &= first[:-1] != first[1:]
         self.gaps.append(sent[np.minimum(first, len(sent) - 1)][known] - times[known])
-        self.times.append(responses["v0"][known])
+        self.times.append(responses["throttle_time_ms"][known])
 
     def verdict(self) -> str:
         if not self.judged:
@@ -183,11 +185,11 @@ class _Client:
 def _leaves_with_response(events: Array, times: Array, last: Array, is_early: Array) -> Array:
     """Which requests were on their way before the client had read the response: the first one right after it, while
     others were unanswered."""
-    sent = events["v1"]
+    sent = events["request_first"]
     early = np.flatnonzero(is_early)
     _, first = np.unique(last[early], return_index=True)
     first = early[first]
-    answered = np.searchsorted(np.sort(events["v4"][events["v4"] != NO_TIME]), sent[first])
+    answered = np.searchsorted(np.sort(events["response_last"][events["response_last"] != NO_TIME]), sent[first])
     is_pipelined = first > answered
     found = np.zeros(len(sent), bool)
     found[first] = is_pipelined & (sent[first] - times[last[first]] <= _READING)
@@ -197,41 +199,49 @@ def _leaves_with_response(events: Array, times: Array, last: Array, is_early: Ar
 def _connections(events: Array) -> Iterator[Array]:
     """The events of each connection, in order of their requests."""
     if len(events):
-        rows = events[np.lexsort((events["v2"], events["v1"], events["connection"]))]
+        rows = events[np.lexsort((events["request_last"], events["request_first"], events["connection"]))]
         yield from np.split(rows, np.flatnonzero(np.diff(rows["connection"])) + 1)
 
 
 def _muting_brokers(events: Array) -> set[tuple[int, int]]:
     """The brokers (address, port) that sent a throttled response sooner than its throttle time: Kafka 2.0 or later."""
-    throttled = events[(events["v0"] > _SHORT_MS) & (events["v3"] != NO_TIME)]
-    sooner = throttled[throttled["v3"] - throttled["v2"] < _EARLY * 1_000_000 * throttled["v0"]]
+    throttled = events[(events["throttle_time_ms"] > _SHORT_MS) & (events["response_first"] != NO_TIME)]
+    sooner = throttled[
+        throttled["response_first"] - throttled["request_last"] < _EARLY * 1_000_000 * throttled["throttle_time_ms"]
+    ]
     return set(zip(sooner["broker_ip"].tolist(), sooner["broker_port"].tolist(), strict=True))
 
 
 def _obedience(events: Array, context: Context) -> ReportTable:
     clients: dict[str | None, _Client] = {}
+    events = _DELAYED.view.of(events)
     muting = _muting_brokers(events)
     for rows in _connections(events):
         broker = int(rows["broker_ip"][0]), int(rows["broker_port"][0])
         clients.setdefault(context.text(int(rows["client_id"][-1])), _Client()).add(rows, broker in muting)
-    values: list[tuple[Value, ...]] = []
+    found: list[Row] = []
     for name, c in clients.items():
         if not c.throttled:
             continue
         gaps, times = np.concatenate([*c.gaps, _NOTHING]), np.concatenate([*c.times, _NOTHING])
         software = " ".join(filter(None, map(context.text, c.software))) or None
-        values.append((
-            name, software, c.throttled, c.time_ms, c.kept, c.early, c.early_bytes,
-            int(np.median(gaps)) if len(gaps) else None, int(np.median(times)) if len(times) else None,
-            c.in_flight, c.waited, c.verdict(),
-        ))  # fmt: skip
-    values.sort(key=lambda value: (-int(str(value[6])), -int(str(value[3])), str(value[0])))
+        found.append({
+            "client_id": name, "software": software, "throttled": c.throttled, "throttle_time_sum_ms": c.time_ms,
+            "kept": c.kept, "early": c.early, "early_bytes": c.early_bytes,
+            "gap_p50_ns": int(np.median(gaps)) if len(gaps) else None,
+            "gap_time_p50_ms": int(np.median(times)) if len(times) else None,
+            "in_flight": c.in_flight, "waited_ns": c.waited, "verdict": c.verdict(),
+        })  # fmt: skip
+
+    def order(row: Row) -> tuple[Any, ...]:
+        return -as_number(row["early_bytes"]), -as_number(row["throttle_time_sum_ms"]), str(row["client_id"])
+
     notes = (
         "After a throttled response a client should not send for the throttle time (KIP-219). The gap is known where "
         "the next request was throttled too, or waited.",
     )
     return ReportTable(
-        "throttle_obedience", "Who obeys a throttle time", OBEDIENCE, values, notes,
+        "throttle_obedience", "Who obeys a throttle time", OBEDIENCE, in_columns(OBEDIENCE, found, order), notes,
         empty="no response was throttled",
     )  # fmt: skip
 
@@ -280,10 +290,9 @@ def rate_of(rows: Array, quota: int | None, window: tuple[int, int]) -> Rate:
 
 
 def _rates(given: SectionInput) -> ReportTable:
-    keys, context = given.keys(FORM.name), given.context
-    found = given.values(FORM.name)
+    keys, found, context = given.keys(FORM.name), given.values(FORM.name), given.context
     quota, window = given.options.get("quota"), given.options.get("window") or WINDOW
-    values: list[tuple[Value, ...]] = []
+    values: list[Row] = []
     if len(found["bytes"]):
         columns = [keys[name] for name in FORM.keys]
         order = np.lexsort(columns[::-1])
@@ -292,19 +301,20 @@ def _rates(given: SectionInput) -> ReportTable:
         for part in np.split(rows, np.flatnonzero(changes) + 1):
             client, ip, port, direction = part[0, :4].tolist()
             rate = rate_of(part[:, 4:], quota, window)
-            values.append((
-                context.text(client), endpoint(context.address(ip), port), _DIRECTIONS[direction], rate.bytes,
-                rate.busiest, rate.rate, rate.at, quota, rate.over[0] if rate.over else None,
-                len(rate.over) if quota is not None else None, rate.throttle_ns or None,
-            ))  # fmt: skip
-    values.sort(key=lambda value: (-int(str(value[5])), str(value[:3])))
+            values.append({
+                "client_id": context.text(client), "broker": endpoint(context.address(ip), port),
+                "direction": _DIRECTIONS[direction], "bytes": rate.bytes, "busiest": rate.busiest, "rate": rate.rate,
+                "rate_at": rate.at, "quota": quota, "over_from": rate.over[0] if rate.over else None,
+                "over_windows": len(rate.over) if quota is not None else None, "throttle_ns": rate.throttle_ns or None,
+            })  # fmt: skip
     num, size = window
     notes = (
         f"Rates are over {num} windows of {size} s, as Kafka counts them (--window). "
         "--quota BYTES says when a client would be throttled.",
     )
+    rows_of_rates = in_columns(RATES, values, largest_first("rate", then=("client_id", "broker", "direction")))
     return ReportTable(
-        "quota_rates", "Byte rates that quotas limit", RATES, values, notes, empty="no Produce and no Fetch"
+        "quota_rates", "Byte rates that quotas limit", RATES, rows_of_rates, notes, empty="no Produce and no Fetch"
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ..batch import Array, Context
 from ..counting.percentiles import percentile
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, Row, as_number, in_columns
 from ..questions.follower_waits import (
     FACTS,
     NOT_CHARGED,
@@ -88,36 +89,40 @@ def _follower_table(found: list[tuple[str | None, Waits]], addresses: dict[int, 
         totals[topic] = totals.get(topic, 0) + int(waits.wait_ns.sum())
         for follower in waits.followers:
             rows.setdefault((topic, follower), _Follower()).add(waits, follower)
-    values: list[tuple[Value, ...]] = []
+    values: list[Row] = []
     for (topic, follower), row in rows.items():
         all_waits = np.concatenate(row.waits) if row.waits else np.zeros(0, np.int64)
         total = int(all_waits.sum())
-        values.append((
-            follower, addresses.get(follower), topic, row.produces, len(all_waits),
-            total / totals[topic] if totals[topic] else None, total, percentile(all_waits, 50),
-            percentile(all_waits, 99), int(all_waits.max()) if len(all_waits) else None,
-            row.own / total if total else None, row.left, row.longest[1] or None,
-        ))  # fmt: skip
-    values.sort(key=lambda value: (-int(str(value[6])), str(value[2]), str(value[0])))
+        values.append({
+            "follower": follower, "address": addresses.get(follower), "topic": topic, "produces": row.produces,
+            "charged": len(all_waits), "wait_share": total / totals[topic] if totals[topic] else None,
+            "wait_sum_ns": total, "wait_p50_ns": percentile(all_waits, 50), "wait_p99_ns": percentile(all_waits, 99),
+            "wait_max_ns": int(all_waits.max()) if len(all_waits) else None,
+            "own_share": row.own / total if total else None, "left": row.left, "last_slow": row.longest[1] or None,
+        })  # fmt: skip
+
+    def order(row: Row) -> tuple[Any, ...]:
+        return -as_number(row["wait_sum_ns"]), str(row["topic"]), str(row["follower"])
+
     notes = (
         "A Produce with acks=all waits until each in-sync follower has fetched beyond its records. Its wait is charged "
         "to the last one. It needs a capture at the leader's host.",
     )
     return ReportTable(
-        "replication", "Followers that acks=all waited for", FOLLOWERS, values, notes,
+        "replication", "Followers that acks=all waited for", FOLLOWERS, in_columns(FOLLOWERS, values, order), notes,
         empty="no Produce with acks=all whose followers were captured",
     )  # fmt: skip
 
 
 def _writer_table(events: Array, found: list[tuple[str | None, Waits]], context: Context) -> ReportTable:
     """Requests by client and topic. A request waits for the last of its partitions."""
-    written = events[events["kind"] == WRITTEN]
+    written = WRITTEN.among(events)
     charged = charged_requests(found)
     rows: dict[tuple[str | None, str | None], dict[int, int]] = {}
-    columns = ("client_id", "topic", "topic_id", "exchange", "time", "v1")
+    columns = ("client_id", "topic", "topic_id", "exchange", "time", "begin")
     for client_id, name, topic_id, key, end, begin in zip(*(written[c].tolist() for c in columns), strict=True):
         rows.setdefault((context.text(client_id), context.topic(name, topic_id)), {})[key] = end - begin
-    values: list[tuple[Value, ...]] = []
+    values: list[Row] = []
     for (client, topic), times in rows.items():
         broker = np.array(list(times.values()), np.int64)
         waits_by: dict[int, int] = {}
@@ -126,14 +131,20 @@ def _writer_table(events: Array, found: list[tuple[str | None, Waits]], context:
             waits_by[follower] = waits_by.get(follower, 0) + wait
         is_known = any(exchange in charged for exchange in times)
         total, waited = int(broker.sum()), sum(waits_by.values())
-        values.append((
-            client, topic, len(broker), percentile(broker, 50), percentile(broker, 99), int(broker.max()),
-            waited / total if is_known and total else None, _finding(waits_by, total, is_known),
-        ))  # fmt: skip
-    values.sort(key=lambda value: (-int(str(value[5])), str(value[0]), str(value[1])))
+        values.append({
+            "client_id": client, "topic": topic, "produces": len(broker), "broker_p50_ns": percentile(broker, 50),
+            "broker_p99_ns": percentile(broker, 99), "broker_max_ns": int(broker.max()),
+            "followers_share": waited / total if is_known and total else None,
+            "finding": _finding(waits_by, total, is_known),
+        })  # fmt: skip
+
+    def order(row: Row) -> tuple[Any, ...]:
+        return -as_number(row["broker_max_ns"]), str(row["client_id"]), str(row["topic"])
+
     notes = ("The rest of the broker time is the leader's: its queue, its log, its threads.",)
     return ReportTable(
-        "replication_writers", "Writers with acks=all", WRITERS, values, notes, empty="no Produce with acks=all",
+        "replication_writers", "Writers with acks=all", WRITERS, in_columns(WRITERS, values, order), notes,
+        empty="no Produce with acks=all",
     )  # fmt: skip
 
 

@@ -7,14 +7,13 @@ would select other exchanges too.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from .. import units
 from ..commands import CAPTURE, is_showable, kept_words, with_captures
-from ..model import Report, ReportTable, Value
+from ..model import Report, ReportTable, Row, Value, as_number
 
-Row = Mapping[str, Value]
 #: A condition of a filter expression; "" for none; None: the row cannot be selected.
 Condition = Callable[[Row], str | None]
 #: Tables whose rows are single exchanges: these have a command that copies the packets for Wireshark, too.
@@ -221,7 +220,7 @@ class RowCommander:
     """Makes the commands of a report's rows. `captures`: their names in commands."""
 
     def __init__(self, report: Report, captures: Sequence[str] = ()) -> None:
-        heading = dict(zip((c.name for c in report.heading.columns), report.heading.rows[0], strict=True))
+        (heading,) = report.heading.named_rows()
         self._captures = captures
         self._options = report.options
         self._is_live = bool(heading["interfaces"])
@@ -232,7 +231,7 @@ class RowCommander:
         """The commands of a row, the most specific first."""
         if self._is_live:
             return ()
-        named = dict(zip((c.name for c in table.columns), row, strict=True))
+        named = table.named(row)
         packet = named.get("packet")
         found = [self._command(f"packet == {packet}", "show -v")] if packet else []
         if packet and table.name in EXTRACTED:
@@ -282,5 +281,5 @@ def _without_filter(selected: str) -> tuple[str, str]:
 def _interval(report: Report) -> int:
     """The length of the timeline's intervals, ns; 0 if it is not known."""
     table = next((t for t in report.tables if t.name == "timeline"), None)
-    starts = [] if table is None else [row[0] for row in table.rows if isinstance(row[0], int)]
+    starts = [] if table is None else [int(as_number(row["start"])) for row in table.named_rows()]
     return min((b - a for a, b in pairwise(starts)), default=0)

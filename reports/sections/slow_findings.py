@@ -23,21 +23,14 @@ from ..batch import Context, endpoint
 from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.histogram import P99
-from ..counting.rollup import Rolled, api_label, group_columns, roll_up
+from ..counting.rollup import Rolled, api_label, group_columns, roll_up, value_columns
+from ..finding_words import api_value, counted, others_too, sentence
 from ..findings import NOTE, NOTICED_NS, WARNING, Finding, Party
-from ..model import ReportTable, Value, as_number
+from ..model import ReportTable, Row, Value, as_number
 from ..parties import client_option, client_parties, client_text
 from ..questions.notable import SLOW_NS
 from .clients import by_verdict, verdict
 from .failure_findings import lasting
-from .finding_words import (
-    Row,
-    api_value,
-    counted,
-    others_too,
-    rows_of,
-    sentence,
-)
 from .own_brokers import own_by
 from .slow_times import NEVER, NOTICED_SHARE, SlowTime, SlowTimes
 from .time_shares import Spent, has_unknown_waits, percent, spent
@@ -103,7 +96,7 @@ class SlowRequests(NamedTuple):
 def slow_requests(counts: ReportCounts, context: Context, times: SlowTimes | None) -> list[SlowRequests]:
     """The slow requests, those that lost most time first."""
     columns = group_columns(counts.groups, tally.GROUP_KEY)
-    values = dict(zip(tally.GROUP_VALUES, counts.groups.value_rows().T, strict=True))
+    values = value_columns(counts.groups, tally.GROUP_VALUES)
     slow = (values["total_max"] >= SLOW_NS) & (columns["api_key"] >= 0)
     if not slow.any():
         return []
@@ -163,7 +156,7 @@ def slow_findings(
             groups["throttled"].append(requests)
         elif _is_material(requests, context):
             groups[found_at].append(requests)
-    throttled = _throttled(rows_of(clients), groups.pop("throttled", []), _throttle_times(counts, context))
+    throttled = _throttled(clients.named_rows(), groups.pop("throttled", []), _throttle_times(counts, context))
     found = [_slow(name, group, context) for name, group in groups.items()]
     found += [_between_brokers(between, context)] if between else []
     return [*found, *([] if throttled is None else [throttled])]
@@ -192,7 +185,7 @@ def _slow(name: str, group: Sequence[list[SlowRequests]], context: Context) -> F
     parts = [text, _while(first.slow, context), first.parts.in_words(is_known=first.is_known), behind]
     parts += [f"{percent(time / sum(brokers.values()))} of the time at broker {at}"] if at_one else []
     label = api_label(first.api_key)
-    shares = zip(first.parts.parts, first.parts.shares(), strict=True)
+    shares = zip(first.parts.parts, first.parts.shares().values(), strict=True)
     others = [party for one in group if one is not worst for party in client_parties(one[0].client)]
     return Finding(
         _IDS[name], WARNING if any(one.is_noticed for requests in group for one in requests) else NOTE, "slow",

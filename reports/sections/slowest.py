@@ -7,8 +7,6 @@ tables do not depend on how the exchanges were gathered, and the rows are few.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, KIND_GROUP, KIND_RESOURCE, NO_TIME, WAITS
@@ -19,7 +17,7 @@ from ..batch import Array, endpoint, rows_of
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN
 from ..counting.rollup import api_label
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, Value, in_columns
 from ..questions.gathered import Gathered
 from ..questions.section import Section, SectionInput
 from ..questions.section_counts import Tally
@@ -174,20 +172,20 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     return (_slow_table(given), _error_table(given))
 
 
-def _who(given: SectionInput, row: dict[str, int]) -> tuple[Value, ...]:
+def _of_exchange(given: SectionInput, row: dict[str, int]) -> dict[str, Value]:
+    """The columns that both tables have."""
     context = given.context
-    return (
-        context.text(row["client_id"]),
-        endpoint(context.address(row["client_ip"]), row["client_port"]),
-        endpoint(context.address(row["broker_ip"]), row["broker_port"]),
-    )
+    return {
+        "api": api_label(row["api_key"]), "client_id": context.text(row["client_id"]),
+        "address": endpoint(context.address(row["client_ip"]), row["client_port"]),
+        "broker": endpoint(context.address(row["broker_ip"]), row["broker_port"]),
+        "packet": row["request_packet_first"], "response_packet": row["response_packet_last"],
+    }  # fmt: skip
 
 
 def _form_rows(given: SectionInput, form: CountForm) -> list[dict[str, int]]:
     """The rows of a form that are exchanges: not those that were added up."""
-    columns: dict[str, Any] = {**given.keys(form.name), **given.values(form.name)}
-    made = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return [row for row in (dict(zip(columns, values, strict=True)) for values in made) if row["api_key"] >= 0]
+    return [row for row in given.rows(form.name) if row["api_key"] >= 0]
 
 
 def _slow_table(given: SectionInput) -> ReportTable:
@@ -199,12 +197,10 @@ def _slow_table(given: SectionInput) -> ReportTable:
     found = [row for row in _form_rows(given, _SLOW) if row["exchange"] in kept]
     # APIs that wait for data or for members come last: they would hide the others.
     found.sort(key=lambda row: (row["api_key"] in WAITS, -row["total_ns"], row["request_first"], row["exchange"]))
-    rows: list[tuple[Value, ...]] = []
-    for row in found:
-        rows.append((
-            api_label(row["api_key"]), *_who(given, row), row["request_first"], *(row[name] for name in _TIMES),
-            *(row[name] for name in _SIZES), *(row[name] for name in _ENDS),
-        ))  # fmt: skip
+    rows = in_columns(COLUMNS, (
+        {**_of_exchange(given, row), "start": row["request_first"], **{name: row[name] for name in (*_TIMES, *_SIZES)}}
+        for row in found
+    ))  # fmt: skip
     notes = (
         f"The {_KEPT} slowest exchanges of each API by total time, without long polls. Fetch, JoinGroup and SyncGroup, "
         "which wait for data or for other members, come last.",
@@ -219,15 +215,16 @@ def _error_table(given: SectionInput) -> ReportTable:
     first: dict[tuple[int, int], dict[str, int]] = {}
     for row in sorted(_form_rows(given, _FAILED), key=lambda row: (row["at"], row["exchange"])):
         first.setdefault((row["error_code"], row["api_key"]), row)
-    rows: list[tuple[Value, ...]] = []
+    found = []
     for row in first.values():
         has_name = row["kind"] in (KIND_GROUP, KIND_RESOURCE) or (row["topic"] < 0 and row["topic_id"] < 0)
         name = context.text(row["name"]) if has_name else context.topic(row["topic"], row["topic_id"])
         code = row["error_code"]
-        rows.append((
-            error_label(code), code, api_label(row["api_key"]), name, *_who(given, row), row["at"], row["total_ns"],
-            *(row[end] for end in _ENDS),
-        ))  # fmt: skip
+        found.append({
+            **_of_exchange(given, row), "error": error_label(code), "code": code, "name": name, "start": row["at"],
+            "total_ns": row["total_ns"],
+        })  # fmt: skip
+    rows = in_columns(ERROR_COLUMNS, found)
     notes = ("The first exchange with each error code of each API, in order of time.",)
     return ReportTable("first_errors", "First exchange of each error code", ERROR_COLUMNS, rows, notes, empty="none")
 

@@ -71,7 +71,7 @@ def summary(
     without a response; None: not known."""
     findings = summary_findings(counts, context, tables, selected is not None, found or {}, slow, unanswered)
     findings += [] if unchecked is None or findings[0].id == NO_REQUESTS else [unchecked]
-    rows = [finding_rows.finding_row(finding, context, selected) for finding in findings]
+    rows = finding_rows.finding_rows(findings, context, selected)
     return ReportTable("summary", "Summary", COLUMNS, rows, whole=True)
 
 

@@ -7,12 +7,14 @@ response.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..batch import Context
 from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.histogram import P99
 from ..counting.rollup import api_label, group_columns, maybe, roll_up
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, Row, in_columns
 
 COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests"),
@@ -54,21 +56,27 @@ def throttle(counts: ReportCounts, context: Context) -> ReportTable:
     waits = rolled.percentiles(tally.M_THROTTLE_WAIT, v["throttle_wait_max"], (P99,))
     chosen = [i for i in range(len(rolled)) if v["throttled"][i] or v["throttle_waits"][i]]
     chosen.sort(key=lambda i: (-int(v["throttle_wait_ns"][i]), -int(v["throttle_time_ms"][i]), str(rolled.keys[i])))
-    rows: list[tuple[Value, ...]] = []
-    for i in chosen:
-        client, api_key = rolled.keys[i]
-        assert isinstance(api_key, int)
-        known, throttled, waited = int(v["throttle_known"][i]), int(v["throttled"][i]), int(v["throttle_waits"][i])
-        rows.append((
-            client, api_label(api_key), known, throttled, throttled / known if known else None,
-            int(v["throttle_time_ms"][i]), maybe(times[i, 0]), int(v["throttle_time_ms_max"][i]) if throttled else None,
-            waited, int(v["throttle_wait_ns"][i]), maybe(waits[i, 0]),
-            int(v["throttle_wait_max"][i]) if waited else None,
-        ))  # fmt: skip
+
+    def named_rows() -> Iterator[Row]:
+        for i in chosen:
+            client, api_key = rolled.keys[i]
+            assert isinstance(api_key, int)
+            known, throttled, waited = int(v["throttle_known"][i]), int(v["throttled"][i]), int(v["throttle_waits"][i])
+            yield {
+                "client_id": client, "api": api_label(api_key), "responses": known, "throttled": throttled,
+                "throttled_share": throttled / known if known else None,
+                "throttle_time_sum_ms": int(v["throttle_time_ms"][i]), "throttle_time_p99_ms": maybe(times[i, 0]),
+                "throttle_time_max_ms": int(v["throttle_time_ms_max"][i]) if throttled else None,
+                "throttle_waits": waited, "throttle_wait_sum_ns": int(v["throttle_wait_ns"][i]),
+                "throttle_wait_p99_ns": maybe(waits[i, 0]),
+                "throttle_wait_max_ns": int(v["throttle_wait_max"][i]) if waited else None,
+            }  # fmt: skip
+
     notes = (
         "Throttle time: throttle_time_ms in the responses. Throttle wait: the time that requests waited on the wire "
         "because of it. Since Kafka 2.0 the next request of the connection waits, whatever its API.",
     )
     return ReportTable(
-        "throttle", "Throttling by client and API", COLUMNS, rows, notes, empty="no response was throttled"
-    )
+        "throttle", "Throttling by client and API", COLUMNS, in_columns(COLUMNS, named_rows()), notes,
+        empty="no response was throttled",
+    )  # fmt: skip

@@ -14,9 +14,10 @@ from kafkatap.dissector.time_parts import TIME_PARTS, parts_of
 from ..counting.rollup import Rolled
 from ..model import Column
 
-#: The share of each part.
+#: The column with the share of each part.
+_SHARES = {part.name: f"{part.name.lower()}_share" for part in TIME_PARTS}
 COLUMNS = tuple(
-    Column(f"{part.name.lower()}_share", f"{part.name}\nshare", "share", f"share of the time: {part.meaning}", 9)
+    Column(_SHARES[part.name], f"{part.name}\nshare", "share", f"share of the time: {part.meaning}", 9)
     for part in TIME_PARTS
 )
 EVIDENCE = "the two largest parts of the time in words"
@@ -66,10 +67,10 @@ class Spent(NamedTuple):
         parts = {**self.parts, "waiting": 0, "HOL": max(self.parts["HOL"] - self.hol_waiting, 0)}
         return self._replace(parts=parts, hol_waiting=0)
 
-    def shares(self) -> tuple[float | None, ...]:
-        """Each part as a share of all parts, 0 to 1. None if there is no time."""
+    def shares(self) -> dict[str, float | None]:
+        """The values of COLUMNS: each part as a share of all parts, 0 to 1. None if there is no time."""
         total = self.total
-        return tuple(part / total if total else None for part in self.parts.values())
+        return {_SHARES[name]: part / total if total else None for name, part in self.parts.items()}
 
     def in_words(self, names: Mapping[str, str] = UNKNOWN_WAITS, *, is_known: bool = True) -> str | None:
         """`broker 71 %, throttle 20 %`. `is_known`: whether most throttle times are. None if there is no time."""

@@ -13,7 +13,7 @@ from ..counting import tally
 from ..counting.counts import INTERVALS, SECOND, ReportCounts
 from ..counting.histogram import P50, P99
 from ..counting.rollup import group_columns, maybe, roll_up
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, Row, in_columns
 
 COLUMNS = (
     Column("start", "time", "time", "start of the interval"),
@@ -58,7 +58,10 @@ WITHOUT_WAITS = "without Fetch, JoinGroup and SyncGroup"
 LONG_POLLS = "without long polls."
 
 #: Values of the timeline that a row shows as they are.
-_COUNTED = ("requests", "answered", "unanswered", "response_lost", "failed_exchanges", "error_codes", "throttled")
+_COUNTED = (
+    "requests", "answered", "unanswered", "response_lost", "failed_exchanges", "error_codes", "throttled",
+    "bytes",
+)  # fmt: skip
 #: Round intervals, seconds.
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400, 604800)
 #: Empty intervals get a row as long as the timeline has at most this many rows.
@@ -100,20 +103,18 @@ def timeline(counts: ReportCounts, context: Context, rows: int = 24) -> ReportTa
     shown = sorted(found)
     if shown and shown[-1] - shown[0] < _FILL_LIMIT:
         shown = list(range(shown[0], shown[-1] + 1))
-    out: list[tuple[Value, ...]] = []
-    for t in shown:
-        if t not in found:
-            out.append((t * interval, *(0 for _ in _COUNTED), 0, 0, None, None, None, 0))
-            continue
-        i = found[t]
-        at = prompt_row.get(t, -1)
+
+    def row_of(t: int) -> Row:
+        i, at = found.get(t, -1), prompt_row.get(t, -1)
         p50, p99 = (maybe(broker[at, 0]), maybe(broker[at, 1])) if at >= 0 else (None, None)
-        out.append((
-            t * interval, *(int(v[n][i]) for n in _COUNTED),
-            int(v["throttle_wait_ns"][i]), int(timed[at]) if at >= 0 else 0, p50, p99,
-            None if p50 is None else int(prompt.values["broker_max"][at]),
-            int(v["bytes"][i]),
-        ))  # fmt: skip
+        return {
+            "start": t * interval, **{name: int(v[name][i]) if i >= 0 else 0 for name in _COUNTED},
+            "throttle_wait_sum_ns": int(v["throttle_wait_ns"][i]) if i >= 0 else 0,
+            "timed": int(timed[at]) if at >= 0 else 0, "broker_p50_ns": p50, "broker_p99_ns": p99,
+            "broker_max_ns": None if p50 is None else int(prompt.values["broker_max"][at]),
+        }  # fmt: skip
+
+    out = in_columns(COLUMNS, map(row_of, shown))
     title = f"Timeline, {units.step(interval)} each"
     notes = (
         "An exchange counts in the interval in which its request began. Broker times are "

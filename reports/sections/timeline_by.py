@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from operator import itemgetter
 
 from .. import units
 from ..batch import Array, endpoint
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, in_columns
 from ..questions.section import SectionInput
 from .event_answers import ANSWERS, SECOND
 from .event_counts import CONNECTIONS, ERRORS, THROTTLED
@@ -16,12 +17,12 @@ from .timeline import display_interval
 #: What --by may say.
 BY = ("broker", "client")
 #: The value that is summed for each column.
-_SUMS = (
-    ("answered", ANSWERS.name, "answers"), ("error_codes", ERRORS.name, "codes"),
-    ("throttled", THROTTLED.name, "responses"), ("opened", CONNECTIONS.name, "opened"),
-    ("refused", CONNECTIONS.name, "refused"), ("closed_by_client", CONNECTIONS.name, "client_closed"),
-    ("closed_by_broker", CONNECTIONS.name, "broker_closed"),
-)  # fmt: skip
+_SUMS = {
+    "answered": (ANSWERS.name, "answers"), "error_codes": (ERRORS.name, "codes"),
+    "throttled": (THROTTLED.name, "responses"), "opened": (CONNECTIONS.name, "opened"),
+    "refused": (CONNECTIONS.name, "refused"), "closed_by_client": (CONNECTIONS.name, "client_closed"),
+    "closed_by_broker": (CONNECTIONS.name, "broker_closed"),
+}  # fmt: skip
 _COUNTS = (
     Column("answered", "answered", "count", "responses that came in it"),
     Column("error_codes", "error\ncodes", "count", "non-zero error codes in responses"),
@@ -50,15 +51,16 @@ def columns(by: str) -> tuple[Column, ...]:
 def timeline_by(given: SectionInput, by: str, rows: int = 24) -> ReportTable:
     """A row for each interval and broker (or client) with something in it, in order of time."""
     interval = max(display_interval(given.counts, rows), SECOND)
-    found: defaultdict[tuple[int, str], list[int]] = defaultdict(lambda: [0] * len(_SUMS))
-    for place, (_, form, value) in enumerate(_SUMS):
+    found: defaultdict[tuple[int, str], dict[str, int]] = defaultdict(lambda: dict.fromkeys(_SUMS, 0))
+    for column, (form, value) in _SUMS.items():
         keys, values = given.keys(form), given.values(form)[value]
         name = _names(given, by, keys)
         for row in (values > 0).nonzero()[0].tolist():
             second = int(keys["second"][row])
             if second >= 0:
-                found[second * SECOND // interval * interval, name(row)][place] += int(values[row])
-    made: list[tuple[Value, ...]] = [(*key, *sums) for key, sums in sorted(found.items())]
+                found[second * SECOND // interval * interval, name(row)][column] += int(values[row])
+    ordered = sorted(found.items(), key=itemgetter(0))
+    made = in_columns(columns(by), ({"start": start, by: name, **sums} for (start, name), sums in ordered))
     return ReportTable(
         "timeline_by", f"Timeline by {by}, {units.step(interval)} each", columns(by), made,
         ("A response counts in the interval in which it came.",), whole=True, empty="nothing was answered",

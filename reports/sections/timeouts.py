@@ -33,16 +33,16 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, FETCHES, LATE_NS, NO_INT32, RESPONSE_LOST, UNANSWERED, WAITS
 from kafkatap.dissector.time_parts import parts_of
-from kafkatap.kernels.arrays import is_among
+from kafkatap.kernels.arrays import dict_rows, is_among
 
 from ..batch import Array, endpoint
 from ..connection_words import CLOSERS, NOT_CLOSED, P_KAFKA, WITH_RST
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, SUM
 from ..counting.rollup import api_label
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, Row, as_number, in_columns
 from ..questions.batch_copies import FACTS, batch_form, batch_key, count_batches, first_batches
-from ..questions.event_rows import events_of
+from ..questions.event_rows import EventKind, EventView, events_of
 from ..questions.gathered import Gathered
 from ..questions.section import READ_SELECTED, Section, SectionInput
 from ..questions.section_counts import Tally
@@ -103,14 +103,21 @@ _CONNECTIONS = CountForm(
     newest="last",
 )
 _CLIENT, _BROKER = 0, 1
+#: A candidate. `sent`: the request's time; `until`: the response's, or until when it waited. `producer_id` to `crc`,
+#: and its partition: of its first batch. `loss_or_bytes`: the loss of an answered one, ns, or the size of another one.
+#: `fault`: whose most of its time was, of `_FAULTS`.
+_CANDIDATE = EventKind(1, EventView(
+    sent="v0", until="v1", producer_id="v2", epoch_sequence="v3", crc="v4", max_wait_ms="v5", loss_or_bytes="v6",
+    fault="v7",
+))  # fmt: skip
+#: The key of a batch, with its partition.
+_OF_BATCH = ("producer_id", "epoch_sequence", "crc")
 #: The order of rows: clients that end while a request waits are usual.
 _FAULTS = ("network", "broker", "quota", "unknown", "client")
 
 
 def read(gathered: Gathered, tally: Tally) -> None:
-    """Note candidates: v0 request's time, v1 the response's, or until when it waited; v2 to v4 and partition its first
-    batch, v5 max_wait_ms; v6 the loss of an answered one, ns, or the size of another one; v7 whose most of its time
-    was, of `_FAULTS`."""
+    """Note candidates, and count what they are joined with."""
     rows = gathered.exchanges
     answered = rows["outcome"] == ANSWERED
     waited = rows["total_ns"].copy()
@@ -129,25 +136,23 @@ def read(gathered: Gathered, tally: Tally) -> None:
 
 
 def _events(gathered: Gathered, chosen: Array) -> Array:
-    events = events_of(gathered, chosen, 1, at_request=True)
+    events = events_of(gathered, chosen, _CANDIDATE, at_request=True)
     rows = gathered.rows(chosen)
     sent = np.maximum(rows["request_first"], rows["request_last"])  # NO_TIME is below any time
     until = sent + np.maximum(rows["waited_ns"], 0)
-    events["v0"] = rows["request_first"]
-    events["v1"] = np.where(rows["outcome"] == ANSWERED, rows["response_last"], until)
-    events["v4"] = -1
-    events["v5"] = rows["max_wait_ms"]
-    events["v6"] = np.where(rows["outcome"] == ANSWERED, rows["loss_ns"], rows["request_bytes"] + 4)
-    events["v7"] = _largest(rows)
+    events["sent"] = rows["request_first"]
+    events["until"] = np.where(rows["outcome"] == ANSWERED, rows["response_last"], until)
+    events["crc"] = -1
+    events["max_wait_ms"] = rows["max_wait_ms"]
+    events["loss_or_bytes"] = np.where(rows["outcome"] == ANSWERED, rows["loss_ns"], rows["request_bytes"] + 4)
+    events["fault"] = _largest(rows)
     batches = first_batches(gathered)
     at = np.searchsorted(batches.exchange, chosen)
     found = np.flatnonzero(at < len(batches))
     found = found[batches.exchange[at[found]] == chosen[found]]
     if len(found):
         key = batch_key(gathered, batches.where(at[found]))
-        for column, name in (("v2", "producer_id"), ("v3", "epoch_sequence"), ("v4", "crc")):
-            events[column][found] = key[name]
-        for name in ("topic", "topic_id", "partition"):
+        for name in (*_OF_BATCH, "topic", "topic_id", "partition"):
             events[name][found] = key[name]
     return events
 
@@ -232,7 +237,7 @@ class _Judge:
         for event in events:
             is_due = event["outcome"] != ANSWERED or self._is_given_up(event)
             if is_due and event["api_key"] not in _WAIT_FOR_MEMBERS:
-                due = event["v0"] + max(event["v5"], 0) * 1_000_000
+                due = event["sent"] + max(event["max_wait_ms"], 0) * 1_000_000
                 found[event["connection"]] = min(due, found.get(event["connection"], due))
         return found
 
@@ -242,7 +247,7 @@ class _Judge:
         end = self._ends.get(event["connection"])
         if event["outcome"] == ANSWERED:
             return self._late(event)
-        until, waited = event["v1"], event["v1"] - event["v0"]
+        until, waited = event["until"], event["until"] - event["sent"]
         is_patient = until - self._oldest.get(event["connection"], until) >= _PATIENCE
         if event["outcome"] == RESPONSE_LOST and waited < self._late_ns:
             return None
@@ -261,7 +266,7 @@ class _Judge:
         elif not is_patient:
             return None
         if is_lost and end is not None:
-            return _Case("network", "sent again, never acknowledged", waited, max(end.lost_at - event["v0"], 0))
+            return _Case("network", "sent again, never acknowledged", waited, max(end.lost_at - event["sent"], 0))
         if end is None or end.closed_with == NOT_CLOSED:
             return _Case("unknown", "no answer in the capture", waited, 0)
         throttle_ms = self._retries.throttle_ms.get((event["client_id"], event["client_ip"]), 0)
@@ -271,24 +276,24 @@ class _Judge:
     def _is_given_up(self, event: dict[str, int]) -> bool:
         """Whether a response came when the client had closed the connection."""
         end = self._ends.get(event["connection"])
-        return end is not None and end.reset_by == _CLIENT and 0 <= end.last - event["v1"] < _RESET_AFTER
+        return end is not None and end.reset_by == _CLIENT and 0 <= end.last - event["until"] < _RESET_AFTER
 
     def _late(self, event: dict[str, int]) -> _Case | None:
-        total = event["v1"] - event["v0"]
+        total = event["until"] - event["sent"]
         is_given_up = self._is_given_up(event)
         if not is_given_up and total < self._late_ns:
             return None
-        what, fault = "answered too late" if is_given_up else "answered late", _FAULTS[event["v7"]]
-        return _Case(fault, f"sent again, {what}" if fault == "network" else what, total, event["v6"])
+        what, fault = "answered too late" if is_given_up else "answered late", _FAULTS[event["fault"]]
+        return _Case(fault, f"sent again, {what}" if fault == "network" else what, total, event["loss_or_bytes"])
 
     def _lost(self, events: list[dict[str, int]]) -> set[int]:
         """The keys of unanswered requests among the bytes of their connections that were never acknowledged, which are
         the last ones."""
         left = {key: end.lost_bytes for key, end in self._ends.items() if end.lost_bytes}
         found = set()
-        for event in sorted(events, key=lambda e: (-e["v0"], -e["packet"])):
+        for event in sorted(events, key=lambda e: (-e["sent"], -e["packet"])):
             if event["outcome"] != ANSWERED and left.get(event["connection"], 0) > 0:
-                left[event["connection"]] -= event["v6"]
+                left[event["connection"]] -= event["loss_or_bytes"]
                 found.add(event["exchange"])
         return found
 
@@ -319,11 +324,11 @@ class _Retries:
 
     def is_answered(self, event: dict[str, int]) -> bool:
         """Whether the retry of a request was answered."""
-        if event["v4"] >= 0:
-            key = tuple(event[name] for name in ("client_id", "topic", "topic_id", "partition", "v2", "v3", "v4"))
+        if event["crc"] >= 0:
+            key = tuple(event[name] for name in ("client_id", "topic", "topic_id", "partition", *_OF_BATCH))
             return bool(self._batches.get(key, 0) > (event["outcome"] == ANSWERED))
         for last, connection in self._answered.get((event["client_id"], event["client_ip"], event["api_key"]), ()):
-            if last <= event["v0"]:
+            if last <= event["sent"]:
                 return False
             if connection != event["connection"]:
                 return True
@@ -332,7 +337,7 @@ class _Retries:
 
 _COLUMNS = (
     "client_id", "client_ip", "broker_ip", "broker_port", "api_key", "connection", "outcome", "topic", "topic_id",
-    "partition", "packet", "exchange", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7",
+    "partition", "packet", "exchange", "sent", "until", *_OF_BATCH, "max_wait_ms", "loss_or_bytes", "fault",
 )  # fmt: skip
 
 
@@ -340,24 +345,28 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     """Rows by client, address, broker, API and what happened: by fault, then the most requests first."""
     context = given.context
     retries = _Retries(given)
-    found = given.events("timeouts")
-    columns = zip(*(found[name].tolist() for name in _COLUMNS), strict=True)
-    events = [dict(zip(_COLUMNS, row, strict=True)) for row in columns]
+    events = list(dict_rows(_CANDIDATE.view.of(given.events("timeouts")), _COLUMNS))
     judge = _Judge(given, retries, events)
     rows: dict[tuple[Any, ...], _Row] = defaultdict(_Row)
     for event in events:
         case = judge.case(event, event["exchange"] in judge.lost)
         if case is not None:
             who = tuple(event[name] for name in ("client_id", "client_ip", "broker_ip", "broker_port", "api_key"))
-            rows[(*who, case.fault, case.what)].add(case, event["v0"], event["packet"], retries.is_answered(event))
-    made: list[tuple[Value, ...]] = []
-    for (client, ip, broker_ip, port, api, fault, what), row in rows.items():
-        made.append((
-            context.text(client), context.address(ip), endpoint(context.address(broker_ip), port), api_label(api),
-            row.requests, fault, what, row.waited, row.loss, row.retried, row.requests - row.retried, row.first,
-            row.last, row.packet,
-        ))  # fmt: skip
-    made.sort(key=lambda row: (_FAULTS.index(str(row[5])), -int(row[4] or 0), str(row[:7])))  # type: ignore[arg-type]
+            rows[(*who, case.fault, case.what)].add(case, event["sent"], event["packet"], retries.is_answered(event))
+    named = (
+        {
+            "client_id": context.text(client), "address": context.address(ip),
+            "broker": endpoint(context.address(broker_ip), port), "api": api_label(api), "requests": row.requests,
+            "fault": fault, "what": what, "waited_ns": row.waited, "loss_ns": row.loss, "retried": row.retried,
+            "not_retried": row.requests - row.retried, "first": row.first, "last": row.last, "packet": row.packet,
+        }
+        for (client, ip, broker_ip, port, api, fault, what), row in rows.items()
+    )  # fmt: skip
+
+    def order(row: Row) -> tuple[Any, ...]:
+        return _FAULTS.index(str(row["fault"])), -as_number(row["requests"]), str(tuple(row.values())[:7])
+
+    made = in_columns(COLUMNS, named, order)
     late = given.options.get("late", LATE_NS)
     notes = (
         f"Requests without a response, and those whose response came late: after {duration(late)} (--late), or too "

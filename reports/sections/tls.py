@@ -10,7 +10,7 @@ So a client that pipelines has few, and a Fetch that waits for data counts like 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,9 @@ from ..connection_words import D_NOT_TLS, DECRYPTIONS, TLS_EARLY_DATA, TLS_FULL,
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..counting.histogram import P50, P99, percentiles
+from ..counting.rollup import maybe
 from ..encryption import NAMED_SHARE, encryption_of
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, Row, in_columns, largest_first
 from ..questions.gathered import Gathered
 from ..questions.section import Section, SectionInput
 from ..questions.section_counts import Tally
@@ -91,6 +92,10 @@ _NOBODY = {"client_ip": -1, "broker_ip": -1, "broker_port": -1}
 _SUMMED = (
     "connections", "full", "resumed", "early_data", "failed", "asks_certificate", "bytes", "decrypted_bytes",
     "records", "failed_records", "lost_records",
+)  # fmt: skip
+#: Of these, columns of COLUMNS.
+_AS_COUNTED = (
+    "connections", "early_data", "bytes", "decrypted_bytes", "records", "failed_records", "lost_records"
 )  # fmt: skip
 #: `what` of tls.names.
 _SERVER_NAME, _ALPN, _SERVER_CERTIFICATE, _CLIENT_CERTIFICATE = range(4)
@@ -180,18 +185,19 @@ def read_connections(rows: Array, tally: Tally) -> None:
         tally.add("tls.failures", mine, {"connections": 1, "first": first, "last": first})
 
 
-def _rows(given: SectionInput, form: str) -> list[dict[str, int]]:
-    """The rows of a form, with keys and values by name."""
-    columns = {**given.keys(form), **given.values(form)}
-    names, lists = list(columns), [column.tolist() for column in columns.values()]
-    return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
+class Place(NamedTuple):
+    """The columns of _WHERE."""
+
+    client_ip: str
+    broker: str
 
 
-def _where(context: Context, row: dict[str, int]) -> tuple[str, str]:
+def _where(context: Context, row: dict[str, int]) -> Place:
     """The client's address, and the broker."""
     if row["client_ip"] < 0 and row["broker_ip"] < 0:
-        return "(other)", "(other)"
-    return context.address(row["client_ip"]) or "?", endpoint(context.address(row["broker_ip"]), row["broker_port"])
+        return Place("(other)", "(other)")
+    broker = endpoint(context.address(row["broker_ip"]), row["broker_port"])
+    return Place(context.address(row["client_ip"]) or "?", broker)
 
 
 def _percentiles(given: SectionInput, form: str, metric: str, largest: str) -> list[list[int]]:
@@ -206,22 +212,25 @@ def connections(given: SectionInput) -> ReportTable:
     """TLS connections by address, broker, version, suite and decryption, the most first."""
     context = given.context
     names: dict[tuple[int, str, str], set[str]] = defaultdict(set)
-    for row in _rows(given, "tls.names"):
+    for row in given.rows("tls.names"):
         names[(row["what"], *_where(context, row))].add(context.text(row["name"]) or "")
     times = _percentiles(given, "tls.connections", "handshake", "handshake_ns")
-    each = [(_where(context, row), row, time) for row, time in zip(_rows(given, "tls.connections"), times, strict=True)]
+    each = [(_where(context, row), row, time) for row, time in zip(given.rows("tls.connections"), times, strict=True)]
     each.sort(key=lambda one: (-one[1]["connections"], one[0], one[1]["version"], one[1]["suite"]))
-    rows: list[tuple[Value, ...]] = []
-    for where, row, (p50, p99) in each:
-        rows.append((
-            *where, version_name(row["version"]), suite_name(row["suite"]), row["connections"], row["full"],
-            row["resumed"], row["early_data"], *(t if t >= 0 else None for t in (p50, p99)),
-            row["handshake_ns"] if p50 >= 0 else None, row["failed"], row["asks_certificate"],
-            DECRYPTIONS[row["decryption"]], row["bytes"], row["decrypted_bytes"], row["records"],
-            row["failed_records"], row["lost_records"], *(
-                tuple(sorted(filter(None, names.get((what, *where), ())))) for what in (_SERVER_NAME, _ALPN)
-            ),
-        ))  # fmt: skip
+    rows = in_columns(COLUMNS, (
+        {
+            **where._asdict(), "tls_version": version_name(row["version"]),
+            "tls_cipher_suite": suite_name(row["suite"]),
+            "full_handshakes": row["full"], "resumed_handshakes": row["resumed"],
+            "handshake_p50_ns": maybe(p50), "handshake_p99_ns": maybe(p99),
+            "handshake_max_ns": row["handshake_ns"] if p50 >= 0 else None, "failed_handshakes": row["failed"],
+            "client_certificates": row["asks_certificate"], "decryption": DECRYPTIONS[row["decryption"]],
+            **{name: row[name] for name in _AS_COUNTED},
+            **{column: tuple(sorted(filter(None, names.get((what, *where), ()))))
+               for column, what in (("server_names", _SERVER_NAME), ("alpn", _ALPN))},
+        }
+        for where, row, (p50, p99) in each
+    ))  # fmt: skip
     encryption = encryption_of(context)
     notes = (encryption.sentences(),) if encryption.tls > 0 and encryption.encrypted < NAMED_SHARE else ()
     return ReportTable("tls", "TLS connections", COLUMNS, rows, notes, empty="no TLS connections")
@@ -231,7 +240,7 @@ def certificates(given: SectionInput) -> ReportTable:
     """Certificates, those first that expire first."""
     context = given.context
     found: dict[tuple[int, str, str], tuple[set[str], list[int]]] = {}
-    for row in _rows(given, "tls.names"):
+    for row in given.rows("tls.names"):
         if row["what"] not in (_SERVER_CERTIFICATE, _CLIENT_CERTIFICATE):
             continue
         is_server = row["what"] == _SERVER_CERTIFICATE
@@ -240,34 +249,44 @@ def certificates(given: SectionInput) -> ReportTable:
         who.add(_where(context, row)[1 if is_server else 0])
         counts.append(row["connections"])
     at = context.last
-    rows: list[tuple[Value, ...]] = []
+    rows: list[Row] = []
     for (end, name, kind), (who, counts) in sorted(found.items(), key=lambda item: (item[0][0] or 2**63, item[0][1:])):
         is_due = at is not None and end and end < at + EXPIRES_SOON_NS
-        rows.append((
-            name, kind, tuple(sorted(who)), sum(counts), end or None, expiry_text(end, at or 0) if is_due else "",
-        ))  # fmt: skip
+        rows.append({
+            "name": name, "of": kind, "address": tuple(sorted(who)), "connections": sum(counts),
+            "expires": end or None, "finding": expiry_text(end, at or 0) if is_due else "",
+        })  # fmt: skip
     notes = ("TLS 1.3 encrypts certificates: these are known of connections that were decrypted.",)
-    title = "Certificates"
-    return ReportTable("tls_certificates", title, CERTIFICATE_COLUMNS, rows, notes, empty="no certificate was seen")
+    return ReportTable(
+        "tls_certificates", "Certificates", CERTIFICATE_COLUMNS, in_columns(CERTIFICATE_COLUMNS, rows), notes,
+        empty="no certificate was seen",
+    )  # fmt: skip
 
 
 def failures(given: SectionInput) -> ReportTable:
     """Failed handshakes and alerts by client, the most first."""
     context = given.context
-    rows: list[tuple[Value, ...]] = []
-    for row in _rows(given, "tls.failures"):
+    found: list[Row] = []
+    for row in given.rows("tls.failures"):
         by = row["by"] if row["alert"] > 0 else -1
         alert = alert_name(row["alert"]) if row["alert"] > 0 else None
-        rows.append((
-            *_where(context, row), context.text(row["client_id"]), alert, ("client", "broker")[by] if by >= 0 else None,
-            "later" if row["is_late"] else "handshake", row["connections"], row["first"], row["last"],
-        ))  # fmt: skip
-    rows.sort(key=lambda row: (-int(row[6] or 0), str(row)))  # type: ignore[arg-type]
+        found.append({
+            **_where(context, row)._asdict(), "client_id": context.text(row["client_id"]), "alert": alert,
+            "sent_by": ("client", "broker")[by] if by >= 0 else None,
+            "when": "later" if row["is_late"] else "handshake",
+            "connections": row["connections"], "first": row["first"], "last": row["last"],
+        })  # fmt: skip
+    rows = in_columns(FAILURE_COLUMNS, found, largest_first("connections"))
     return ReportTable("tls_failures", "Failed TLS handshakes, and alerts", FAILURE_COLUMNS, rows, empty="none failed")
 
 
-def _estimated(row: dict[str, int], times: list[int]) -> tuple[Value, ...]:
-    return row["count"], times[0], times[1], row["ns"]
+def _estimated(row: dict[str, int], times: list[int]) -> dict[str, int]:
+    """The values of _ESTIMATED."""
+    p50, p99 = times
+    return {
+        "estimated_count": row["count"], "estimated_p50_ns": p50, "estimated_p99_ns": p99,
+        "estimated_max_ns": row["ns"],
+    }  # fmt: skip
 
 
 _ESTIMATE_NOTES = (
@@ -279,32 +298,29 @@ _ESTIMATE_NOTES = (
 def estimates(given: SectionInput) -> tuple[ReportTable, ReportTable]:
     """Estimated response times by client and broker, and by connection, the longest first."""
     context = given.context
-    by_client: list[tuple[Value, ...]] = []
+    by_client: list[Row] = []
     form = "tls.estimates"
     times = _percentiles(given, form, "ns", "ns")
-    for row, mine in zip(_rows(given, form), times, strict=True):
-        by_client.append((*_where(context, row), *_estimated(row, mine)))
-    by_connection: list[tuple[Value, ...]] = []
+    for row, mine in zip(given.rows(form), times, strict=True):
+        by_client.append({**_where(context, row)._asdict(), **_estimated(row, mine)})
+    by_connection: list[Row] = []
     form = "tls.estimated_connections"
     times = _percentiles(given, form, "ns", "ns")
-    for row, mine in zip(_rows(given, form), times, strict=True):
+    for row, mine in zip(given.rows(form), times, strict=True):
         _, broker = _where(context, row)
         is_one = row["client_ip"] >= 0
         client = endpoint(context.address(row["client_ip"]), row["client_port"]) if is_one else "(other)"
-        by_connection.append((client, broker, *_estimated(row, mine)))
-    for rows in (by_client, by_connection):
-        rows.sort(key=lambda row: (-_number(row[4]), -_number(row[2]), str(row[:2])))
+        by_connection.append({"client": client, "broker": broker, **_estimated(row, mine)})
+    by = ("estimated_p99_ns", "estimated_count")
     empty = "no estimates: no connection that was not decrypted has a response time that can be estimated"
     return (
-        ReportTable("tls_estimates", "Estimated response times", ESTIMATE_COLUMNS, by_client, _ESTIMATE_NOTES,
+        ReportTable("tls_estimates", "Estimated response times", ESTIMATE_COLUMNS,
+                    in_columns(ESTIMATE_COLUMNS, by_client, largest_first(*by, then=Place._fields)), _ESTIMATE_NOTES,
                     empty=empty),
         ReportTable("tls_estimated_connections", "Estimated response times by connection", CONNECTION_COLUMNS,
-                    by_connection, _ESTIMATE_NOTES, shown_from=2, empty=empty),
+                    in_columns(CONNECTION_COLUMNS, by_connection, largest_first(*by, then=("client", "broker"))),
+                    _ESTIMATE_NOTES, shown_from=2, empty=empty),
     )  # fmt: skip
-
-
-def _number(value: Any) -> int:
-    return int(value or 0)
 
 
 def tables(given: SectionInput) -> tuple[ReportTable, ...]:

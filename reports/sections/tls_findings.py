@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+from kafkatap.kernels.arrays import dict_rows
+
 from .. import units
 from ..batch import Context
 from ..connection_words import D_FAILED_HANDSHAKE, D_NOT_TLS
-from ..counting.connection_counts import TLS_KEY, connection_totals
+from ..counting.connection_counts import TLS_KEY, TLS_VALUES, connection_totals
+from ..counting.rollup import group_columns, value_columns
 from ..encryption import encryption_of
 from ..findings import ERROR, WARNING, Finding, Party
 from ..tls_names import alert_name
@@ -27,11 +30,8 @@ _SHOWN = (("sections", "tls"),)
 
 def tls_findings(context: Context) -> list[Finding]:
     """The findings, the gravest first."""
-    counted = connection_totals(context)
-    rows = [
-        dict(zip((*TLS_KEY, "connections"), (*key, values[0]), strict=True))
-        for key, values in zip(counted.tls.key_rows().tolist(), counted.tls.value_rows().tolist(), strict=True)
-    ]
+    counted = connection_totals(context).tls
+    rows = list(dict_rows(group_columns(counted, TLS_KEY) | value_columns(counted, TLS_VALUES)))
     found = [_failed(rows, context), _certificates(rows, context), _encrypted(context)]
     return [finding for finding in found if finding is not None]
 

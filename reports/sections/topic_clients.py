@@ -7,9 +7,11 @@ a response to anybody, the latest offset of ListOffsets, or the end of an answer
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
 
 from ..batch import Context
-from ..model import Column, ReportTable, Value, as_number
+from ..model import Column, ReportTable, Row, Value, as_number, in_columns
 from ..questions.section import READ_SELECTED, Section, SectionInput
 from .reader_counts import FACTS, FORMS, read
 from .topic_counts import BATCHES, READS, REPLICATES, REQUESTS, WRITES
@@ -24,7 +26,7 @@ from .topic_readers import (
     readers_of,
     unseen_readers,
 )  # fmt: skip
-from .topic_rows import TopicNames, rows_of
+from .topic_rows import TopicNames
 
 COLUMNS = (
     Column("topic", "topic", "text", "name of the topic, or its id if no message has its name"),
@@ -71,41 +73,39 @@ def _matrix(
     """Rows by topic, those with the most bytes first; writers before readers, and by bytes."""
     context = given.context
     traffic: dict[tuple[int, Client, str | None], _Traffic] = defaultdict(_Traffic)
-    for key, value in rows_of(given, REQUESTS.name):
-        t = traffic[key["role"], (key["client_id"], key["client_ip"]), names[key]]
-        t.requests += value["requests"]
-        t.first, t.last = min(t.first, value["first"]), max(t.last, value["last"])
-    for key, value in rows_of(given, BATCHES.name):
-        t = traffic[key["role"], (key["client_id"], key["client_ip"]), names[key]]
-        t.bytes += value["bytes"]
-        t.records += value["records"]
+    for row in given.rows(REQUESTS.name):
+        t = traffic[row["role"], (row["client_id"], row["client_ip"]), names[row]]
+        t.requests += row["requests"]
+        t.first, t.last = min(t.first, row["first"]), max(t.last, row["last"])
+    for row in given.rows(BATCHES.name):
+        t = traffic[row["role"], (row["client_id"], row["client_ip"]), names[row]]
+        t.bytes += row["bytes"]
+        t.records += row["records"]
     for client, name in groups.named_topics(unseen_readers(given)):
         readers.setdefault((READS, client, name), Reader())
     owners = _owners(readers, groups)
-    rows: list[tuple[Value, ...]] = []
-    for place in {*traffic, *readers}:
-        role, client, topic = place
-        if topic is None:
-            continue
-        reader = readers.get(place)
-        names_of_groups = _groups(groups, client, topic, reader) if role == READS else []
-        rows.append(
-            _matrix_row(context, place, traffic[place], reader, names_of_groups, ends, groups.committed, owners)
-        )
-    order = {name: number for number, name in _ROLES.items()}
-    bytes_of: dict[Value, float] = defaultdict(int)
-    for row in rows:
-        bytes_of[row[0]] += as_number(row[9])
-    rows.sort(
-        key=lambda row: (
-            -bytes_of[row[0]],
-            str(row[0]),
-            order[str(row[1])],
-            -as_number(row[9]),
-            str(row[2]),
-            str(row[3]),
-        )
-    )
+    bytes_of: dict[Value, int] = defaultdict(int)
+    for (_, _, topic), mine in traffic.items():
+        bytes_of[topic] += mine.bytes
+
+    def named_rows() -> Iterator[Row]:
+        for place in {*traffic, *readers}:
+            role, client, topic = place
+            if topic is None:
+                continue
+            reader = readers.get(place)
+            names_of_groups = _groups(groups, client, topic, reader) if role == READS else []
+            yield _matrix_row(context, place, traffic[place], reader, names_of_groups, ends, groups.committed, owners)
+
+    roles = {name: number for number, name in _ROLES.items()}
+
+    def order(row: Row) -> tuple[Any, ...]:
+        return (
+            -bytes_of[row["topic"]], str(row["topic"]), roles[str(row["role"])], -as_number(row["bytes"]),
+            str(row["client_id"]), str(row["address"]),
+        )  # fmt: skip
+
+    rows = in_columns(COLUMNS, named_rows(), order)
     notes = (
         "idle: Fetch requests that list nothing, because nothing changed in their session. They count for each topic.",
         "lag: end of the partitions less the latest fetch offset, or less the latest commit of the group.",
@@ -124,7 +124,7 @@ def _matrix_row(
     context: Context, place: tuple[int, Client, str | None], t: _Traffic, reader: Reader | None,
     groups: list[tuple[str | None, int]], ends: dict[Place, int], offsets: dict[OfGroup, int],
     owners: dict[OfGroup, tuple[int, Client]],
-) -> tuple[Value, ...]:  # fmt: skip
+) -> Row:  # fmt: skip
     role, client, topic = place
     evidence = EVIDENCE[groups[0][1]] if groups else None
     if len(groups) > 1:
@@ -144,14 +144,15 @@ def _matrix_row(
         if offset >= 0 and end >= 0:
             committed.append(max(end - offset, 0))
     reads = role != WRITES
-    return (
-        topic, _ROLES[role], context.text(client[0]), context.address(client[1]),
-        ", ".join(str(group) for group, _ in groups) or None, evidence,
-        len(reader.partitions) or None if reader is not None else None,
-        t.requests, reader.idle if reader is not None and reads else None, t.bytes, t.records,
-        sum(lags) if reads and lags else None, lag_max if lag_max >= 0 else None, sum(committed) if committed else None,
-        first if first != 2**63 else None, last or None, _certainty(reader),
-    )  # fmt: skip
+    return {
+        "topic": topic, "role": _ROLES[role], "client_id": context.text(client[0]),
+        "address": context.address(client[1]), "group": ", ".join(str(group) for group, _ in groups) or None,
+        "evidence": evidence, "partitions": len(reader.partitions) or None if reader is not None else None,
+        "requests": t.requests, "idle_requests": reader.idle if reader is not None and reads else None,
+        "bytes": t.bytes, "records": t.records, "lag": sum(lags) if reads and lags else None,
+        "lag_max": lag_max if lag_max >= 0 else None, "committed_lag": sum(committed) if committed else None,
+        "first": first if first != 2**63 else None, "last": last or None, "certainty": _certainty(reader),
+    }  # fmt: skip
 
 
 def _owners(readers: Readers, groups: GroupsOf) -> dict[OfGroup, tuple[int, Client]]:

@@ -14,14 +14,15 @@ from ..batch import Array
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..questions.batch_copies import batch_form, count_batches
-from ..questions.event_rows import events_of_facts
+from ..questions.event_rows import EventKind, EventView, events_of_facts
 from ..questions.gathered import FactRows, Gathered
 from ..questions.matching import matched
 from ..questions.section_counts import Tally
 
 #: What a client does with a topic.
 WRITES, READS, REPLICATES = range(3)
-PRODUCED, FETCHED = 1, 2
+_SAMPLED = EventView(base_offset="v0")
+PRODUCED, FETCHED = EventKind(1, _SAMPLED), EventKind(2, _SAMPLED)
 DELAY_SAMPLED_BITS = 4
 DELAY_SAMPLED = 1 << DELAY_SAMPLED_BITS
 #: A batch's latest timestamp is far off if it is more than this before or after the time of the request.
@@ -197,5 +198,5 @@ def _delays(gathered: Gathered, tally: Tally, roles: Array) -> None:
             chosen &= facts["attributes"] >> 16 == 2
         rows = facts.where(chosen)
         events = events_of_facts(gathered, rows, kind)
-        events["time"], events["v0"] = times[chosen], rows["base_offset"]
+        events["time"], events["base_offset"] = times[chosen], rows["base_offset"]
         tally.note(events)

@@ -19,7 +19,7 @@ from ..counting.count_table import EMPTY, MAX, MIN
 from ..questions.section import SectionInput
 from .reader_counts import ASSIGNED, COMMITS, MEMBERS, POSITIONS, SESSIONS
 from .topic_counts import OFFSETS, READS
-from .topic_rows import TopicNames, rows_of
+from .topic_rows import TopicNames
 
 SHARE_FETCH = 78
 #: The evidence for a group, best first.
@@ -54,38 +54,38 @@ class Reader:
 def log_ends(given: SectionInput, names: TopicNames) -> dict[Place, int]:
     """The largest offset that was seen behind the last record of each partition."""
     ends: dict[Place, int] = {}
-    for key, value in rows_of(given, OFFSETS.name):
-        if value["end"] != EMPTY[MAX]:
-            place = names[key], key["partition"]
-            ends[place] = max(ends.get(place, -1), value["end"])
+    for row in given.rows(OFFSETS.name):
+        if row["end"] != EMPTY[MAX]:
+            place = names[row], row["partition"]
+            ends[place] = max(ends.get(place, -1), row["end"])
     return ends
 
 
 def readers_of(given: SectionInput, names: TopicNames) -> dict[tuple[int, Client, str | None], Reader]:
     """By role, client and topic."""
     sessions = {
-        (key["connection"], key["session"], key["client_id"], key["client_ip"], key["api_key"]): value
-        for key, value in rows_of(given, SESSIONS.name)
+        (row["connection"], row["session"], row["client_id"], row["client_ip"], row["api_key"]): row
+        for row in given.rows(SESSIONS.name)
     }
     found: dict[tuple[int, Client, str | None], Reader] = defaultdict(Reader)
-    for key, value in rows_of(given, POSITIONS.name):
-        reader = found[key["role"], (key["client_id"], key["client_ip"]), names[key]]
-        reading = reader.partitions[key["partition"]]
-        session = sessions.get((key["connection"], key["session"], key["client_id"], key["client_ip"], key["api_key"]))
-        in_session = value["listed_at"] > value["forgotten_at"]
-        end = max(value["listed_at"], value["forgotten_at"])
-        is_kept = key["session"] != 0 or key["api_key"] == SHARE_FETCH
+    for row in given.rows(POSITIONS.name):
+        reader = found[row["role"], (row["client_id"], row["client_ip"]), names[row]]
+        reading = reader.partitions[row["partition"]]
+        session = sessions.get((row["connection"], row["session"], row["client_id"], row["client_ip"], row["api_key"]))
+        in_session = row["listed_at"] > row["forgotten_at"]
+        end = max(row["listed_at"], row["forgotten_at"])
+        is_kept = row["session"] != 0 or row["api_key"] == SHARE_FETCH
         if session is not None and in_session and is_kept:
             end = max(end, session["last"])
         reading.is_reading |= in_session
-        if value["first"] != EMPTY[MIN]:
-            reading.first = min(reading.first, value["first"])
+        if row["first"] != EMPTY[MIN]:
+            reading.first = min(reading.first, row["first"])
         reading.last = max(reading.last, end)
-        reading.lag = max(reading.lag, value["lag"])
-        if value["position"] >= 0 and (value["listed_at"], value["position"]) > (reading.position_at, reading.position):
-            reading.position_at, reading.position = value["listed_at"], value["position"]
-        reader.is_share |= key["api_key"] == SHARE_FETCH
-        place = key["connection"], key["session"]
+        reading.lag = max(reading.lag, row["lag"])
+        if row["position"] >= 0 and (row["listed_at"], row["position"]) > (reading.position_at, reading.position):
+            reading.position_at, reading.position = row["listed_at"], row["position"]
+        reader.is_share |= row["api_key"] == SHARE_FETCH
+        place = row["connection"], row["session"]
         if session is not None and is_kept and place not in reader.sessions:
             reader.sessions.add(place)
             reader.idle += session["idle"]
@@ -96,10 +96,10 @@ def readers_of(given: SectionInput, names: TopicNames) -> dict[tuple[int, Client
 def committed_of(given: SectionInput, names: TopicNames) -> dict[tuple[str | None, Place], int]:
     """The latest committed offset by group and partition."""
     latest: dict[tuple[str | None, Place], tuple[int, int]] = {}
-    for key, value in rows_of(given, COMMITS.name):
-        if value["offset_at"] != EMPTY[MAX]:
-            place = given.context.text(key["group"]), (names[key], key["partition"])
-            latest[place] = max(latest.get(place, (EMPTY[MAX], -1)), (value["offset_at"], value["offset"]))
+    for row in given.rows(COMMITS.name):
+        if row["offset_at"] != EMPTY[MAX]:
+            place = given.context.text(row["group"]), (names[row], row["partition"])
+            latest[place] = max(latest.get(place, (EMPTY[MAX], -1)), (row["offset_at"], row["offset"]))
     return {place: offset for place, (_, offset) in latest.items()}
 
 
@@ -108,14 +108,14 @@ def assigned_topics(given: SectionInput, names: TopicNames) -> set[tuple[Client,
     context = given.context
     found: set[tuple[Client, str | None, str | None]] = set()
     parsed: dict[int, set[str]] = {}
-    for key, _ in rows_of(given, ASSIGNED.name):
-        client, group = (key["client_id"], key["client_ip"]), context.text(key["group"])
-        if key["assignment"] >= 0:
-            bytes_of = context.strings[key["assignment"]] or b""
-            topics = parsed.setdefault(key["assignment"], set(topics_in(bytes_of)))
+    for row in given.rows(ASSIGNED.name):
+        client, group = (row["client_id"], row["client_ip"]), context.text(row["group"])
+        if row["assignment"] >= 0:
+            bytes_of = context.strings[row["assignment"]] or b""
+            topics = parsed.setdefault(row["assignment"], set(topics_in(bytes_of)))
             found.update((client, topic, group) for topic in topics)
         else:
-            found.add((client, names[key], group))
+            found.add((client, names[row], group))
     return found
 
 
@@ -139,9 +139,9 @@ def topics_in(assignment: bytes) -> Iterator[str]:
 def unseen_readers(given: SectionInput) -> set[Client]:
     """Clients with fetch sessions that began before the capture."""
     return {
-        (key["client_id"], key["client_ip"])
-        for key, value in rows_of(given, SESSIONS.name)
-        if value["full"] == 0 and key["role"] == READS and value["fetches"]
+        (row["client_id"], row["client_ip"])
+        for row in given.rows(SESSIONS.name)
+        if row["full"] == 0 and row["role"] == READS and row["fetches"]
     }
 
 
@@ -158,14 +158,14 @@ class GroupsOf:
         for client, topic, group in assigned_topics(given, names):
             self._assigned[client, topic].add(group)
         self.committed = committed_of(given, names)
-        for key, value in rows_of(given, COMMITS.name):
-            if value["commits"]:
-                client = key["client_id"], key["client_ip"]
-                self._commits[client, names[key]].add(context.text(key["group"]))
-        for key, _ in rows_of(given, MEMBERS.name):
-            group = context.text(key["group"])
-            self._clients[key["client_id"], key["client_ip"]].add(group)
-            member = context.text(key["member"]) or ""
+        for row in given.rows(COMMITS.name):
+            if row["commits"]:
+                client = row["client_id"], row["client_ip"]
+                self._commits[client, names[row]].add(context.text(row["group"]))
+        for row in given.rows(MEMBERS.name):
+            group = context.text(row["group"])
+            self._clients[row["client_id"], row["client_ip"]].add(group)
+            member = context.text(row["member"]) or ""
             if len(member) > 37 and member[-37] == "-":  # a UUID of 36 characters behind it
                 self._members[member[:-37]].add(group)
 

@@ -1,11 +1,10 @@
-"""Rows of forms as dictionaries, and the names of their topics."""
+"""The names of topics in rows of forms."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from ..batch import Context
-from ..questions.section import SectionInput
 
 
 class TopicNames:
@@ -20,12 +19,3 @@ class TopicNames:
         if pair not in self._found:
             self._found[pair] = self._context.topic(*pair)
         return self._found[pair]
-
-
-def rows_of(given: SectionInput, form: str) -> Iterator[tuple[dict[str, int], dict[str, int]]]:
-    """(key columns, value columns) of each row of a form."""
-    keys, values = given.keys(form), given.values(form)
-    key_rows = zip(*(column.tolist() for column in keys.values()), strict=True)
-    value_rows = zip(*(column.tolist() for column in values.values()), strict=True)
-    for key, value in zip(key_rows, value_rows, strict=True):
-        yield dict(zip(keys, key, strict=True)), dict(zip(values, value, strict=True))

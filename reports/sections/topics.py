@@ -15,7 +15,7 @@ from kafkatap.dissector.kafka.releases import removed_in
 from .. import units
 from ..batch import Array, Context
 from ..counting.count_table import EMPTY, MAX
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, Row, in_columns
 from ..questions.batch_copies import DEDUPLICATED, what_became
 from ..questions.section import Section, SectionInput
 from .reader_counts import POSITIONS
@@ -34,7 +34,7 @@ from .topic_counts import (
     WRITES,
     read,
 )  # fmt: skip
-from .topic_rows import TopicNames, rows_of
+from .topic_rows import TopicNames
 
 COLUMNS = (
     Column("topic", "topic", "text", "name of the topic, or its id if no message has its name"),
@@ -115,20 +115,20 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     names = TopicNames(given.context)
     _add_requests(given, names, topics)
     _add_batches(given, names, topics)
-    for key, value in rows_of(given, SAMPLES.name):
-        t = topics[names[key]]
-        t.sampled += value["batches"]
-        t.damaged += value["damaged"]
-        t.sampled_bytes += value["bytes"]
-        t.decompressed += value["decompressed"]
+    for row in given.rows(SAMPLES.name):
+        t = topics[names[row]]
+        t.sampled += row["batches"]
+        t.damaged += row["damaged"]
+        t.sampled_bytes += row["bytes"]
+        t.decompressed += row["decompressed"]
     for form in (OFFSETS, POSITIONS):
-        for key, _ in rows_of(given, form.name):
-            if key["partition"] >= 0:
-                topics[names[key]].partitions.add(key["partition"])
+        for row in given.rows(form.name):
+            if row["partition"] >= 0:
+                topics[names[row]].partitions.add(row["partition"])
     _add_copies(given, names, topics)
     _add_delays(given.events("topics"), names, topics)
     ordered = sorted(topics.items(), key=lambda item: (-sum(item[1].bytes.values()), str(item[0])))
-    rows = [_row(name, topic) for name, topic in ordered if name is not None]
+    rows = in_columns(COLUMNS, (_row(name, topic) for name, topic in ordered if name is not None))
     sampled = sum(t.sampled for t in topics.values())
     batches = sum(t.batches[WRITES] for t in topics.values())
     notes = [
@@ -142,14 +142,14 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
 
 
 def _add_requests(given: SectionInput, names: TopicNames, topics: dict[str | None, _Topic]) -> None:
-    for key, value in rows_of(given, REQUESTS.name):
-        t, role = topics[names[key]], key["role"]
-        t.clients[role].add((key["client_id"], key["client_ip"]))
-        t.requests[role] += value["requests"]
-        t.first, t.last = min(t.first, value["first"]), max(t.last, value["last"])
-        version = key["api_version"]
+    for row in given.rows(REQUESTS.name):
+        t, role = topics[names[row]], row["role"]
+        t.clients[role].add((row["client_id"], row["client_ip"]))
+        t.requests[role] += row["requests"]
+        t.first, t.last = min(t.first, row["first"]), max(t.last, row["last"])
+        version = row["api_version"]
         if role == READS and 0 <= version < _FETCH_MAGIC_2:
-            t.old_readers[version] = _who(given.context, key)
+            t.old_readers[version] = _who(given.context, row)
 
 
 def _add_copies(given: SectionInput, names: TopicNames, topics: dict[str | None, _Topic]) -> None:
@@ -165,29 +165,30 @@ def _add_copies(given: SectionInput, names: TopicNames, topics: dict[str | None,
 
 
 def _add_batches(given: SectionInput, names: TopicNames, topics: dict[str | None, _Topic]) -> None:
-    for key, value in rows_of(given, BATCHES.name):
-        t, role = topics[names[key]], key["role"]
-        t.clients[role].add((key["client_id"], key["client_ip"]))
+    for row in given.rows(BATCHES.name):
+        t, role = topics[names[row]], row["role"]
+        t.clients[role].add((row["client_id"], row["client_ip"]))
         for name in ("bytes", "batches", "records", "unknown"):
-            getattr(t, name)[role] += value[name]
-        t.codecs[role][key["codec"]] += value["bytes"]
-        if key["magic"] >= 0:
-            t.magics[role].add(key["magic"])
+            getattr(t, name)[role] += row[name]
+        t.codecs[role][row["codec"]] += row["bytes"]
+        if row["magic"] >= 0:
+            t.magics[role].add(row["magic"])
         if role == WRITES:
-            t.appended += value["acknowledged"]
-            t.refused += value["refused"]
-            t.far_past += value["far_past"]
-            t.far_future += value["far_future"]
-            if value["farthest"] != EMPTY[MAX]:
-                t.farthest = max(t.farthest, value["farthest"])
-            if 0 <= key["magic"] < 2:
-                t.old_writers[key["magic"]] = _who(given.context, key)
+            t.appended += row["acknowledged"]
+            t.refused += row["refused"]
+            t.far_past += row["far_past"]
+            t.far_future += row["far_future"]
+            if row["farthest"] != EMPTY[MAX]:
+                t.farthest = max(t.farthest, row["farthest"])
+            if 0 <= row["magic"] < 2:
+                t.old_writers[row["magic"]] = _who(given.context, row)
 
 
 def _add_delays(events: Array, names: TopicNames, topics: dict[str | None, _Topic]) -> None:
     """Pair each sampled batch that was produced with the first time that it was fetched."""
     waiting: dict[tuple[str | None, int, int], int] = {}
-    columns = [events[name].tolist() for name in ("kind", "time", "topic", "topic_id", "partition", "v0")]
+    rows = PRODUCED.view.of(events)
+    columns = [rows[name].tolist() for name in ("kind", "time", "topic", "topic_id", "partition", "base_offset")]
     for kind, time, topic, topic_id, partition, offset in zip(*columns, strict=True):
         name = names[{"topic": topic, "topic_id": topic_id}]
         place = name, partition, offset
@@ -199,28 +200,29 @@ def _add_delays(events: Array, names: TopicNames, topics: dict[str | None, _Topi
                 topics[name].delays.append(time - produced)
 
 
-def _who(context: Context, key: Mapping[str, int]) -> str:
-    return f"{context.text(key['client_id'])} ({context.address(key['client_ip'])})"
+def _who(context: Context, row: Mapping[str, int]) -> str:
+    return f"{context.text(row['client_id'])} ({context.address(row['client_ip'])})"
 
 
 def _ratio(a: int, b: int) -> float | None:
     return a / b if b else None
 
 
-def _row(name: str, t: _Topic) -> tuple[Value, ...]:
+def _row(name: str, t: _Topic) -> Row:
     batches = t.batches[WRITES]
-    return (
-        name, len(t.partitions), len(t.clients[WRITES]), len(t.clients[READS]),
-        t.bytes[WRITES], t.records[WRITES], t.appended, t.refused, t.resent, t.bytes[READS], t.records[READS],
-        t.bytes[REPLICATES],
-        t.requests[WRITES], _ratio(batches, t.requests[WRITES]),
-        _ratio(t.records[WRITES], batches - t.unknown[WRITES]),
-        t.bytes[WRITES] // batches if batches else None,
-        _codecs(t) or None, _ratio(t.decompressed, t.sampled_bytes), t.sampled, t.damaged,
-        ", ".join(map(str, sorted(set().union(*t.magics.values())))) or None,
-        t.far_past + t.far_future, int(median(t.delays)) if t.delays else None, len(t.delays),
-        "; ".join(findings(t)) or None,
-    )  # fmt: skip
+    return {
+        "topic": name, "partitions": len(t.partitions), "producers": len(t.clients[WRITES]),
+        "consumers": len(t.clients[READS]), "in_bytes": t.bytes[WRITES], "in_records": t.records[WRITES],
+        "appended_records": t.appended, "refused_records": t.refused, "resent_records": t.resent,
+        "out_bytes": t.bytes[READS], "out_records": t.records[READS], "replicated_bytes": t.bytes[REPLICATES],
+        "produces": t.requests[WRITES], "batches_per_request": _ratio(batches, t.requests[WRITES]),
+        "records_per_batch": _ratio(t.records[WRITES], batches - t.unknown[WRITES]),
+        "batch_bytes": t.bytes[WRITES] // batches if batches else None, "codecs": _codecs(t) or None,
+        "ratio": _ratio(t.decompressed, t.sampled_bytes), "sampled": t.sampled, "damaged": t.damaged,
+        "magic": ", ".join(map(str, sorted(set().union(*t.magics.values())))) or None,
+        "far_timestamps": t.far_past + t.far_future, "delay_p50_ns": int(median(t.delays)) if t.delays else None,
+        "delays": len(t.delays), "finding": "; ".join(findings(t)) or None,
+    }  # fmt: skip
 
 
 def codec_name(number: int) -> str:

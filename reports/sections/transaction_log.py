@@ -21,20 +21,30 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, NO_TIME
+from kafkatap.kernels.arrays import dict_rows
 
 from ..batch import Array
+from ..questions.event_rows import EventKind, EventView
 from ..questions.section import SectionInput
 
+#: Names of values of events. `timeout_ms`: of INIT. `is_commit`: of END and MARKER. Of END, the epoch and the time of
+#: its response. `partitions`: of MARKER. `is_of_broker`: of ADD.
+TRANSACTION = EventView(
+    transactional_id="s0", producer_id="v0", epoch="v1", timeout_ms="v2", is_commit="v2", is_of_broker="v2",
+    next_epoch="v3", partitions="v3", answered="v4",
+)  # fmt: skip
 #: Kinds of events. BEGIN is made here, from the times of Produce requests.
-INIT, ADD, END, MARKER, COMMIT, FAILED, BEGIN = range(1, 8)
+INIT, ADD, END, MARKER, COMMIT, FAILED, BEGIN = (EventKind(n, TRANSACTION) for n in range(1, 8))
 _EMPTY, _OPEN, _COMMITTED, _ABORTED, _FENCED = "empty", "open", "committed", "aborted", "fenced"
 #: Error codes of requests whose producer epoch is old: INVALID_PRODUCER_EPOCH, PRODUCER_FENCED.
 _OLD_EPOCH = (47, 90)
 #: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: the coordinator moves.
 _MOVES = (14, 15, 16)
 _CONCURRENT = 51  # CONCURRENT_TRANSACTIONS: the coordinator still ends the previous transaction
-_COLUMNS = ("kind", "time", "s0", "v0", "v1", "v2", "v3", "v4", "client_id", "client_ip", "broker_ip", "broker_port",
-            "error_code", "outcome")  # fmt: skip
+_COLUMNS = (
+    "kind", "time", "transactional_id", "producer_id", "epoch", "timeout_ms", "is_commit", "is_of_broker", "next_epoch",
+    "partitions", "answered", "client_id", "client_ip", "broker_ip", "broker_port", "error_code", "outcome",
+)  # fmt: skip
 
 
 class Producer(NamedTuple):
@@ -156,9 +166,8 @@ def followed(given: SectionInput) -> list[Transactional]:
     found: dict[int, Transactional] = {}
     id_of: dict[int, int] = {}  # by producer id
     for event in _in_order(given):
-        kind, at, name, producer_id, epoch, v2, v3, v4, client, ip, broker_ip, port, error, outcome = event
-        if kind == MARKER:
-            name = id_of.get(producer_id, -1)
+        kind, at, error, producer_id = event["kind"], event["time"], event["error_code"], event["producer_id"]
+        name = id_of.get(producer_id, -1) if kind == MARKER else event["transactional_id"]
         if name < 0:
             continue
         item = found.setdefault(name, Transactional(name))
@@ -166,24 +175,24 @@ def followed(given: SectionInput) -> list[Transactional]:
         item.last = max(item.last, at)
         if producer_id >= 0:
             id_of[producer_id] = name
-        who = Producer(client, ip)
-        if outcome != ANSWERED and kind != MARKER:
+        who, is_answered = Producer(event["client_id"], event["client_ip"]), event["outcome"] == ANSWERED
+        if not is_answered and kind != MARKER:
             item.failed += 1
         elif kind == INIT:
-            item.init(at, who, error, (producer_id, epoch), v2)
+            item.init(at, who, error, (producer_id, event["epoch"]), event["timeout_ms"])
         elif kind == END:
-            item.end(v4, who, bool(v2), error, (producer_id, v3))
+            item.end(event["answered"], who, bool(event["is_commit"]), error, (producer_id, event["next_epoch"]))
         elif kind == MARKER:
-            item.marker(at, epoch, v3, bool(v2), ip)
+            item.marker(at, event["epoch"], event["partitions"], bool(event["is_commit"]), event["client_ip"])
         elif kind == FAILED:
             item.fail(who, error)
         elif kind == COMMIT:
             if error:
                 item.fail(who, error)
-        else:  # ADD, BEGIN; v2: it comes from a broker
-            item.add(at, None if v2 else who, producer_id, epoch, error)
-        if outcome == ANSWERED and (kind in (INIT, END) or (kind == ADD and not v2)):
-            item.asked((broker_ip, port), error)
+        else:  # ADD, BEGIN
+            item.add(at, None if event["is_of_broker"] else who, producer_id, event["epoch"], error)
+        if is_answered and (kind in (INIT, END) or (kind == ADD and not event["is_of_broker"])):
+            item.asked((event["broker_ip"], event["broker_port"]), error)
     last = given.context.last
     for item in found.values():
         if item.opened is not None and last is not None:
@@ -195,20 +204,21 @@ def followed(given: SectionInput) -> list[Transactional]:
     )
 
 
-def _in_order(given: SectionInput) -> Iterator[tuple[int, ...]]:
-    """The values of _COLUMNS of all events, and of the first Produce of each producer epoch, in order of time."""
-    events = given.events("transactions")
+def _in_order(given: SectionInput) -> Iterator[dict[str, int]]:
+    """All events, and the first Produce of each producer epoch, in order of time: _COLUMNS by name."""
+    events = TRANSACTION.of(given.events("transactions"))
     columns: dict[str, Array] = {name: events[name].astype(np.int64) for name in _COLUMNS}
     keys, values = given.keys("transactions.produced"), given.values("transactions.produced")
     count = len(values["first"])
     begun = {
-        "kind": np.full(count, BEGIN), "time": values["first"], "s0": keys["transactional_id"],
-        "v0": keys["producer_id"], "v1": keys["epoch"], "client_id": keys["client_id"],
-        "client_ip": keys["client_ip"], "outcome": np.full(count, ANSWERED),
+        "kind": np.full(count, int(BEGIN)), "time": values["first"], "outcome": np.full(count, ANSWERED),
+        **{name: keys[name] for name in ("transactional_id", "producer_id", "epoch", "client_id", "client_ip")},
     }  # fmt: skip
     both = {
         name: np.concatenate((columns[name], np.asarray(begun.get(name, np.zeros(count, np.int64)), np.int64)))
         for name in _COLUMNS
     }
-    order = np.lexsort([both[name] for name in ("v2", "v1", "v0", "s0", "kind", "time")])
-    yield from zip(*(both[name][order].tolist() for name in _COLUMNS), strict=True)
+    order = np.lexsort([
+        both[name] for name in ("timeout_ms", "epoch", "producer_id", "transactional_id", "kind", "time")
+    ])  # fmt: skip
+    return dict_rows({name: column[order] for name, column in both.items()})

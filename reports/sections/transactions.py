@@ -19,9 +19,10 @@ from kafkatap.kernels.arrays import is_among
 from ..batch import Array, Context
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
-from ..model import Column, ReportTable, Value
+from ..counting.rollup import maybe
+from ..model import Column, ReportTable, Row, in_columns
 from ..questions.batch_copies import FACTS, FATES, batch_form, count_batches, what_became
-from ..questions.event_rows import events_of
+from ..questions.event_rows import EventKind, events_of
 from ..questions.gathered import FactRows, Gathered
 from ..questions.section import READ_SELECTED, Section, SectionInput
 from ..questions.section_counts import Tally
@@ -83,7 +84,7 @@ _SIMPLE = ((22, INIT, "init producer", "producer"), (25, ADD, "add offsets", "ad
 
 
 def read(gathered: Gathered, tally: Tally) -> None:
-    """Note requests of transactions: s0 transactional id, v0 producer id, v1 epoch; v2 and v3 by kind."""
+    """Note requests of transactions, and count record batches."""
     for api, kind, request, response in _SIMPLE:
         asked = gathered.facts(request)
         asked = asked.where(asked["transactional_id"] >= 0)
@@ -95,27 +96,30 @@ def read(gathered: Gathered, tally: Tally) -> None:
     count_batches(gathered, tally, _BATCHES)
 
 
-def _simple_events(gathered: Gathered, asked: FactRows, api: int, kind: int, response: str) -> Array:
+def _simple_events(gathered: Gathered, asked: FactRows, api: int, kind: EventKind, response: str) -> Array:
     events = events_of(gathered, asked.exchange, kind, at_request=kind != INIT)
-    events["s0"], events["v0"], events["v1"] = (
-        asked["transactional_id"], asked["producer_id"], asked["producer_epoch"]
-    )  # fmt: skip
+    _name_producer(events, asked)
     if response:
         events["error_code"] = gathered.top(response, "error_code", 0)[asked.exchange]
     if kind == INIT:
-        events["v2"] = asked["timeout_ms"]
+        events["timeout_ms"] = asked["timeout_ms"]
     if kind == END:
-        events["v2"] = asked["committed"]
-        events["v4"] = gathered.exchanges["response_last"][asked.exchange]
+        events["is_commit"] = asked["committed"]
+        events["answered"] = gathered.exchanges["response_last"][asked.exchange]
     if kind in (INIT, END):  # what the broker answers is the new producer id and epoch
-        for column, name in (("v0", "producer_id"), ("v1", "producer_epoch")):
+        for column, name in (("producer_id", "producer_id"), ("epoch", "producer_epoch")):
             answer = gathered.top(response, name, -1)[asked.exchange]
-            events["v3" if column == "v1" and kind == END else column] = np.where(
+            events["next_epoch" if column == "epoch" and kind == END else column] = np.where(
                 (answer >= 0) & (events["error_code"] == 0), answer, events[column]
             )
     if kind == COMMIT:
         events["error_code"] = _worst_result(gathered, asked.exchange)
     return events
+
+
+def _name_producer(events: Array, asked: FactRows) -> None:
+    events["transactional_id"], events["producer_id"] = asked["transactional_id"], asked["producer_id"]
+    events["epoch"] = asked["producer_epoch"]
 
 
 def _worst_result(gathered: Gathered, exchanges: Array) -> Array:
@@ -145,10 +149,8 @@ def _note_added(gathered: Gathered, tally: Tally) -> None:
         if not len(asked):
             continue
         events = events_of(gathered, asked.exchange, ADD, at_request=True)
-        events["s0"], events["v0"], events["v1"] = (
-            asked["transactional_id"], asked["producer_id"], asked["producer_epoch"]
-        )  # fmt: skip
-        events["v2"] = is_broker
+        _name_producer(events, asked)
+        events["is_of_broker"] = is_broker
         worst = np.zeros(len(gathered.exchanges), np.int64)
         answers = gathered.facts(errors)
         if is_broker:
@@ -177,8 +179,9 @@ def _note_markers(gathered: Gathered, tally: Tally) -> None:
     if not len(markers):
         return
     events = events_of(gathered, markers.exchange, MARKER, at_request=True)
-    events["v0"], events["v1"], events["v2"] = (markers[n] for n in ("producer_id", "producer_epoch", "committed"))
-    events["v3"] = np.bincount(markers.around(partitions), minlength=len(markers)) if len(partitions) else 0
+    for column, name in (("producer_id", "producer_id"), ("epoch", "producer_epoch"), ("is_commit", "committed")):
+        events[column] = markers[name]
+    events["partitions"] = np.bincount(markers.around(partitions), minlength=len(markers)) if len(partitions) else 0
     tally.note(events)
 
 
@@ -206,21 +209,19 @@ def _read_produce(gathered: Gathered, tally: Tally) -> None:
         tally.add("transactions.produced", keys, {"requests": 1, "first": times, "last": times})
     if len(failed):
         events = events_of(gathered, failed.exchange, FAILED)
-        events["s0"], events["v0"], events["v1"] = (
-            ids[failed.exchange], failed["producer_id"], failed["producer_epoch"]
-        )  # fmt: skip
+        events["transactional_id"], events["producer_id"] = ids[failed.exchange], failed["producer_id"]
+        events["epoch"] = failed["producer_epoch"]
         events["error_code"] = worst[failed.exchange]
         tally.note(events)
 
 
 def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     """Transactional ids with open transactions first, the longest first; then batches, the worst first."""
-    found = followed(given)
-    rows = [_row(item, given.context) for item in found]
+    rows = in_columns(COLUMNS, (_row(item, given.context) for item in followed(given)))
     notes = (
         "open: from the first request of a transaction to the response that ended it, or to the end of the capture.",
     )
-    batches = list(_batch_rows(given))
+    batches = in_columns(BATCH_COLUMNS, _batch_rows(given))
     batch_notes = (
         "A retry is known by the batch's CRC, on any connection; not if the client makes new batches for it, as "
         "librdkafka does without idempotence. A batch without a response may be in the log all the same.",
@@ -232,19 +233,17 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     )  # fmt: skip
 
 
-def _row(item: Transactional, context: Context) -> tuple[Value, ...]:
+def _row(item: Transactional, context: Context) -> Row:
     owner = item.owner
-    return (
-        context.text(item.name), context.text(owner.client_id) if owner else None,
-        context.address(owner.client_ip) if owner else None, _maybe(item.producer_id), _maybe(item.epoch),
-        item.state, item.open_ns, _maybe(item.longest), _maybe(item.timeout_ms), item.committed, item.aborted,
-        item.aborted_by_broker, item.aborted_elsewhere, item.fenced, item.markers, item.failed,
-        _finding(item, context), item.first, item.last,
-    )  # fmt: skip
-
-
-def _maybe(value: int) -> int | None:
-    return value if value >= 0 else None
+    return {
+        "transactional_id": context.text(item.name), "client_id": context.text(owner.client_id) if owner else None,
+        "address": context.address(owner.client_ip) if owner else None, "producer_id": maybe(item.producer_id),
+        "producer_epoch": maybe(item.epoch), "state": item.state, "open_ns": item.open_ns,
+        "longest_ns": maybe(item.longest), "timeout_ms": maybe(item.timeout_ms), "committed": item.committed,
+        "aborted": item.aborted, "aborted_by_broker": item.aborted_by_broker,
+        "aborted_elsewhere": item.aborted_elsewhere, "fenced": item.fenced, "markers": item.markers,
+        "failed_requests": item.failed, "finding": _finding(item, context), "first": item.first, "last": item.last,
+    }  # fmt: skip
 
 
 def _finding(item: Transactional, context: Context) -> str | None:
@@ -264,7 +263,7 @@ def _finding(item: Transactional, context: Context) -> str | None:
     return "; ".join(parts) or None
 
 
-def _batch_rows(given: SectionInput) -> Iterator[tuple[Value, ...]]:
+def _batch_rows(given: SectionInput) -> Iterator[Row]:
     """Rows by client, topic and fate."""
     keys, v = given.keys(_BATCHES.name), given.values(_BATCHES.name)
     chosen, fates = what_became(v, keys)
@@ -277,10 +276,12 @@ def _batch_rows(given: SectionInput) -> Iterator[tuple[Value, ...]]:
     for (client, topic, fate, idempotent), rows in ordered:
         at = np.array(rows)
         one = min(rows, key=lambda row: (v["first"][row], keys["partition"][row], keys["crc"][row]))
-        yield (
-            client, topic, fate, len(rows), int(v["records"][at].sum()), idempotent, int(v["copies"][at].sum()),
-            int((v["last"][at] - v["first"][at]).max()), _example(one, keys, v), int(v["first"][one]),
-        )  # fmt: skip
+        yield {
+            "client_id": client, "topic": topic, "fate": fate, "batches": len(rows),
+            "records": int(v["records"][at].sum()), "idempotent": idempotent, "copies": int(v["copies"][at].sum()),
+            "retry_ns": int((v["last"][at] - v["first"][at]).max()), "example": _example(one, keys, v),
+            "first": int(v["first"][one]),
+        }  # fmt: skip
 
 
 def _example(row: int, keys: dict[str, Array], v: dict[str, Array]) -> str:

@@ -23,8 +23,8 @@ class Unanswered(NamedTuple):
 
 def unanswered_requests(given: SectionInput) -> Unanswered | None:
     """What the section `events` notes of them; None without any, or if there were too many events to keep."""
-    events = given.events("events")
-    silent = events[(events["kind"] == WAIT) & (events["v1"] < 0)]
+    waits = WAIT.among(given.events("events"))
+    silent = waits[waits["answered"] < 0]
     chosen = silent[silent["outcome"] == UNANSWERED]
     if not len(chosen) or given.sections.dropped.get("events"):
         return None
@@ -33,7 +33,7 @@ def unanswered_requests(given: SectionInput) -> Unanswered | None:
     ends = dict(zip(keys, zip(*columns, strict=True), strict=True))
     found = {True: 0, False: 0}
     after: dict[int, int] = defaultdict(int)  # bytes of later requests of the connection
-    names = ("connection", "outcome", "v5")
+    names = ("connection", "outcome", "request_bytes")
     for connection, outcome, size in reversed(list(zip(*(silent[name].tolist() for name in names), strict=True))):
         lost, unacknowledged = ends.get(connection, (0, -1))
         behind = after[connection]

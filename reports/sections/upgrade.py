@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from ..connection_words import P_KAFKA
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, SUM
 from ..counting.rollup import api_label
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, Row, as_number, in_columns
 from ..questions.gathered import Gathered
 from ..questions.section import Section, SectionInput
 from ..questions.section_counts import Tally
@@ -328,7 +328,7 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     """Rows by verdict, then by requests."""
     release = given.options.get("upgrade_to", DEFAULT_RELEASE)
     judge = _Judge(release, _offered(given))
-    rows: list[tuple[Value, ...]] = []
+    rows: list[Row] = []
     clients = _clients(given)
     own = _own(clients, given)
     for who, seen in clients.items():
@@ -338,25 +338,29 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
         used = set(seen.brokers)
         removed = {pair for pair in used if judge.is_removed(*pair)}
         deprecated = {pair for pair in used if judge.is_deprecated(*pair)}
-        rows.append((
-            who[0], who[1], software_text(who), verdict, evidence, fix, by_api(removed), by_api(deprecated),
-            by_api(used), seen.requests, len({key for key, _ in used}), seen.connections, seen.started,
-        ))  # fmt: skip
-    order = (BREAKS, CANNOT_TELL, FINE, BROKER)
-    requests = next(i for i, column in enumerate(COLUMNS) if column.name == "requests")
-    rows.sort(key=lambda row: (order.index(str(row[3])), -int(row[requests] or 0), str(row[:3])))  # type: ignore[arg-type]
+        rows.append({
+            "client_id": who[0], "address": who[1], "software": software_text(who), "verdict": verdict,
+            "evidence": evidence, "fix": fix, "removed": by_api(removed), "deprecated": by_api(deprecated),
+            "api_versions": by_api(used), "requests": seen.requests, "apis": len({key for key, _ in used}),
+            "connections": seen.connections, "started": seen.started,
+        })  # fmt: skip
+
+    def order(row: Row) -> tuple[Any, ...]:
+        who = str((row["client_id"], row["address"], row["software"]))
+        return (BREAKS, CANNOT_TELL, FINE, BROKER).index(str(row["verdict"])), -as_number(row["requests"]), who
+
+    made = in_columns(COLUMNS, rows, order)
     notes = (
         "A client is judged by the versions that it used in the capture, not by those that it could use.",
         *(("broker: one of the cluster's own clients, which is upgraded with the cluster.",) if own else ()),
         "broker's limit: a version is the newest that the broker offers, so a newer broker may get a newer one.",
     )
-    return (ReportTable("upgrade", f"Upgrade to Kafka {release}", COLUMNS, rows, notes, empty="no requests"),)
+    return (ReportTable("upgrade", f"Upgrade to Kafka {release}", COLUMNS, made, notes, empty="no requests"),)
 
 
 def breaking_clients(table: ReportTable) -> int:
     """The number of clients in the section's table that break."""
-    verdict = next(i for i, column in enumerate(COLUMNS) if column.name == "verdict")
-    return sum(row[verdict] == BREAKS for row in table.rows)
+    return sum(row["verdict"] == BREAKS for row in table.named_rows())
 
 
 SECTION = Section(

@@ -22,7 +22,7 @@ from kafkatap.kernels.arrays import distinct_values
 from ..batch import Array
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import SUM
-from ..model import Column, ReportTable, Value
+from ..model import Column, ReportTable, in_columns, largest_first
 from ..questions.gathered import FactRows, Gathered
 from ..questions.section import Section, SectionInput
 from ..questions.section_counts import Tally
@@ -149,16 +149,16 @@ class _Zones:
         self._by_node: dict[int, str] = {}
         self._found: dict[str | None, str | None] = {}
         context = given.context
-        for node, host, rack in _rows(given, BROKERS):
-            host_text, rack_text = context.text(host), context.text(rack)
+        for row in given.rows(BROKERS.name):
+            host_text, rack_text = context.text(row["host"]), context.text(row["rack"])
             if zone := self._in_networks(host_text) or rack_text:
-                self._by_node[node] = zone
+                self._by_node[row["node"]] = zone
                 if host_text:
                     self._by_ip[host_text] = zone
-        for node, ip in _rows(given, FOLLOWERS):
-            address = context.address(ip)
-            if address is not None and node in self._by_node:
-                self._by_ip.setdefault(address, self._by_node[node])
+        for row in given.rows(FOLLOWERS.name):
+            address = context.address(row["ip"])
+            if address is not None and row["node"] in self._by_node:
+                self._by_ip.setdefault(address, self._by_node[row["node"]])
         keys = given.keys(BYTES.name)
         pairs = distinct_values(np.stack([keys["client_ip"], keys["rack"]], axis=1), axis=0)
         for ip, rack in pairs[pairs[:, 1] >= 0].tolist():
@@ -185,11 +185,6 @@ class _Zones:
         return next((zone for network, zone in self._networks if ip in network), None)
 
 
-def _rows(given: SectionInput, form: CountForm) -> Iterator[tuple[int, ...]]:
-    keys = given.keys(form.name)
-    yield from zip(*(keys[name].tolist() for name in form.keys), strict=True)
-
-
 class _Part(NamedTuple):
     """One row of BYTES with names and zones."""
 
@@ -214,21 +209,19 @@ class _Part(NamedTuple):
 def _parts(given: SectionInput) -> Iterator[_Part]:
     context, zones = given.context, _Zones(given)
     nearest: dict[tuple[str | None, int], set[str | None]] = {}
-    for number, topic_id, partition, node in _rows(given, REPLICAS):
-        nearest.setdefault((context.topic(number, topic_id), partition), set()).add(zones.of_node(node))
-    values = given.values(BYTES.name)
-    counts = zip(*(values[name].tolist() for name in BYTES.values), strict=True)
-    for key, (total, to_client, redirects) in zip(_rows(given, BYTES), counts, strict=True):
-        client_id, client_ip, broker_ip, _, traffic, rack, number, topic_id, partition = key
-        topic = context.topic(number, topic_id)
-        address = context.address(client_ip)
-        replicas = nearest.get((topic, partition))
+    for row in given.rows(REPLICAS.name):
+        place = context.topic(row["topic"], row["topic_id"]), row["partition"]
+        nearest.setdefault(place, set()).add(zones.of_node(row["node"]))
+    for row in given.rows(BYTES.name):
+        topic = context.topic(row["topic"], row["topic_id"])
+        address, to_client = context.address(row["client_ip"]), row["to_client"]
+        replicas = nearest.get((topic, row["partition"]))
         found = _Part(
-            context.text(client_id), address, zones.of(address), zones.of(context.address(broker_ip)), traffic,
-            context.text(rack) or None, topic, total - to_client, to_client, redirects, 0,
-            replicas is not None,
+            context.text(row["client_id"]), address, zones.of(address), zones.of(context.address(row["broker_ip"])),
+            row["traffic"], context.text(row["rack"]) or None, topic, row["bytes"] - to_client, to_client,
+            row["redirects"], 0, replicas is not None,
         )  # fmt: skip
-        if found.crosses and traffic == _FETCH and found.client_zone in (replicas or ()):
+        if found.crosses and row["traffic"] == _FETCH and found.client_zone in (replicas or ()):
             found = found._replace(local=to_client)
         yield found
 
@@ -253,21 +246,15 @@ def _zone_table(parts: Sequence[_Part]) -> ReportTable:
     crossing = sum(sums[0] + sums[1] for key, sums in rows.items() if key[4])
     known = sum(sums[0] + sums[1] for key, sums in rows.items() if None not in key[:2])
     ordered = sorted(rows.items(), key=lambda item: (not item[0][4], -item[1][0] - item[1][1], str(item[0])))
-    values: list[tuple[Value, ...]] = [
-        (
-            client,
-            broker,
-            topic,
-            _TRAFFIC[traffic],
-            to_broker,
-            to_client,
-            crosses,
-            (to_broker + to_client) / total,
-            local,
-        )
+    values = in_columns(ZONES, (
+        {
+            "client_zone": client, "broker_zone": broker, "topic": topic, "traffic": _TRAFFIC[traffic],
+            "to_broker_bytes": to_broker, "to_client_bytes": to_client, "crosses": crosses,
+            "bytes_share": (to_broker + to_client) / total, "local_bytes": local,
+        }
         for (client, broker, topic, traffic, crosses), (to_broker, to_client, local) in ordered
         if total and to_broker + to_client
-    ]
+    ))  # fmt: skip
     notes = [
         f"{size(crossing)} of {size(total)} cross zones ({share(crossing / total if total else 0)}).",
         "A zone is a broker's rack or a consumer's client.rack, or is in the file of --zones.",
@@ -298,10 +285,15 @@ def _reader_table(parts: Sequence[_Part]) -> ReportTable:
             row.local += part.local
             row.redirects += part.redirects
             row.has_replicas |= part.has_replicas
-    values: list[tuple[Value, ...]] = [
-        (*key, row.cross, row.local, row.redirects, _finding(row, key[3])) for key, row in rows.items()
-    ]
-    values.sort(key=lambda value: (-int(str(value[5])), str(value)))
+    named = (
+        {
+            "client_id": client, "client_ip": ip, "client_zone": zone, "client_rack": rack, "topic": topic,
+            "cross_bytes": row.cross, "local_bytes": row.local, "redirects": row.redirects,
+            "finding": _finding(row, rack),
+        }
+        for (client, ip, zone, rack, topic), row in rows.items()
+    )  # fmt: skip
+    values = in_columns(READERS, named, largest_first("cross_bytes"))
     return ReportTable(
         "zone_readers", "Readers from other zones", READERS, values, empty="no consumer reads from another zone"
     )

@@ -12,16 +12,16 @@ coordinator about members (time in ms, text), the truth the settings and the sto
 
 from __future__ import annotations
 
-import re
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parents[1]))
 
-from tests.support.questions import Scene, log_lines, now_ms, question_main, stage  # noqa: E402
+from tests.support.questions import Scene, now_ms, question_main, record_groups  # noqa: E402
 
 PROPERTIES = {
     "group.min.session.timeout.ms": "1000",
@@ -29,7 +29,6 @@ PROPERTIES = {
     "group.consumer.min.heartbeat.interval.ms": "500",
 }
 LOGGERS = {"org.apache.kafka.coordinator.group": "debug"}
-MANAGER = r"^\w+ \S+\.GroupMetadataManager - \[GroupCoordinator id=1 topic=__consumer_offsets partition=\d+\] "
 EVENTS = r"has failed|has left group|left the consumer group|fenced|joins|Stabilized"
 CLASSIC = {
     "group.protocol": "classic", "heartbeat.interval.ms": 500, "fetch.max.wait.ms": 5000, "max.poll.records": 1,
@@ -76,25 +75,16 @@ def sessions(made: Scene, name: str, session_ms: int) -> None:
 
 
 def record(folder: Path) -> None:
-    recordings = (
-        ("expelled-poll", polls, 1500), ("expelled-poll-right", polls, 60_000), ("expelled-session", sessions, 1500),
-        ("expelled-session-right", sessions, 10_000),
+    recordings = {
+        "expelled-poll": partial(polls, name="expelled-poll", poll_ms=1500),
+        "expelled-poll-right": partial(polls, name="expelled-poll-right", poll_ms=60_000),
+        "expelled-session": partial(sessions, name="expelled-session", session_ms=1500),
+        "expelled-session-right": partial(sessions, name="expelled-session-right", session_ms=10_000),
+    }
+    record_groups(
+        folder, recordings, topics={"orders": 2}, filler=30, events=EVENTS, rest=12, loggers=LOGGERS,
+        properties=PROPERTIES,
     )  # fmt: skip
-    with stage(loggers=LOGGERS, properties=PROPERTIES) as made:
-        made.create_topics({"orders": 2})
-        for name, play, timeout_ms in recordings:
-            filler = made.java_clients(f"{name}-filler", bootstrap=made.ops)
-            filler.do("filler", "producer")
-            filler.do("filler", "send", topic="orders", count=30, bytes=60)
-            filler.stop()
-            began = now_ms()
-            with made.recording(name, folder):
-                play(made, name, timeout_ms)
-                lines = log_lines(made.broker.folder / "broker.log", MANAGER)
-                told = [(at, re.sub(MANAGER, "", text)) for at, text in lines if at >= began]
-                chosen = [(at, text) for at, text in told if re.search(EVENTS, text)]
-                made.files["coordinator.tsv"] = "".join(f"{at}\t{text}\n" for at, text in chosen)
-            time.sleep(12)  # the killed members' sessions end
 
 
 if __name__ == "__main__":

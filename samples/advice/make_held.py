@@ -12,19 +12,18 @@ The truth has when each step began, and for each member when it was assigned or 
 
 from __future__ import annotations
 
-import re
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parents[1]))
 
-from tests.support.questions import JavaClients, Scene, log_lines, now_ms, question_main, stage  # noqa: E402
+from tests.support.questions import JavaClients, Scene, now_ms, question_main, record_groups  # noqa: E402
 
 PROPERTIES = {"group.min.session.timeout.ms": "1000"}
 LOGGERS = {"org.apache.kafka.coordinator.group": "info"}
-MANAGER = r"^\w+ \S+\.GroupMetadataManager - \[GroupCoordinator id=1 topic=__consumer_offsets partition=\d+\] "
 EVENTS = r"Preparing to rebalance|Stabilized|has failed|has left group|expired"
 USUAL = {
     "group.protocol": "classic", "heartbeat.interval.ms": 1000, "session.timeout.ms": 10_000, "fetch.max.wait.ms": 5000,
@@ -67,21 +66,14 @@ def play(made: Scene, name: str, is_right: bool) -> None:
 
 
 def record(folder: Path) -> None:
-    with stage(loggers=LOGGERS, properties=PROPERTIES) as made:
-        made.create_topics({"parcels": 4})
-        for name, is_right in (("held-rebalance", False), ("held-rebalance-right", True)):
-            filler = made.java_clients(f"{name}-filler", bootstrap=made.ops)
-            filler.do("filler", "producer")
-            filler.do("filler", "send", topic="parcels", count=8, bytes=60)
-            filler.stop()
-            began = now_ms()
-            with made.recording(name, folder):
-                play(made, name, is_right)
-                lines = log_lines(made.broker.folder / "broker.log", MANAGER)
-                told = [(at, re.sub(MANAGER, "", text)) for at, text in lines if at >= began]
-                chosen = [(at, text) for at, text in told if re.search(EVENTS, text)]
-                made.files["coordinator.tsv"] = "".join(f"{at}\t{text}\n" for at, text in chosen)
-            time.sleep(16)  # the killed members' sessions end
+    recordings = {
+        name: partial(play, name=name, is_right=is_right)
+        for name, is_right in (("held-rebalance", False), ("held-rebalance-right", True))
+    }
+    record_groups(
+        folder, recordings, topics={"parcels": 4}, filler=8, events=EVENTS, rest=16, loggers=LOGGERS,
+        properties=PROPERTIES,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ steps and the assignments of the consumers.
 
 from __future__ import annotations
 
-import re
 import signal
 import sys
 import threading
@@ -23,8 +22,8 @@ sys.path.insert(0, str(ROOT))
 
 from confluent_kafka import Consumer  # noqa: E402
 
-from samples.questions.make_rebalances import CLASSIC, LOGGERS, MANAGER, NEXT, SHORT_SESSIONS, Steps  # noqa: E402
-from tests.support.questions import Scene, log_lines, now_ms, question_main, scene  # noqa: E402
+from samples.questions.make_rebalances import CLASSIC, LOGGERS, NEXT, SHORT_SESSIONS, Steps  # noqa: E402
+from tests.support.questions import Scene, now_ms, question_main, scene  # noqa: E402
 
 QUIET = {"fetch.max.wait.ms": 5000, "auto.commit.interval.ms": 5000, "metadata.max.age.ms": 300_000}
 POLL = QUIET | {"max.poll.interval.ms": 1500}
@@ -85,9 +84,7 @@ def play(made: Scene) -> None:
         time.sleep(2.5)
     stock.ends.set()
     stock.thread.join(20)
-    lines = log_lines(made.broker.folder / "broker.log", MANAGER)
-    kept = [(at, re.sub(MANAGER, "", text)) for at, text in lines]
-    made.files["coordinator.tsv"] = "".join(f"{at}\t{text}\n" for at, text in kept if re.search(LINES, text))
+    made.note_coordinator(LINES)
     made.truth["steps"] = sorted(steps.noted)
     made.truth["assignments"] = sorted(steps.shell.events + victims.events)
 

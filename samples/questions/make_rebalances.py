@@ -11,7 +11,6 @@ coordinator's lines (time in ms, text); `rebalances.truth.json` has the steps an
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.support.questions import JavaClients, Scene, log_lines, now_ms, question_main, scene  # noqa: E402
+from tests.support.questions import JavaClients, Scene, now_ms, question_main, scene  # noqa: E402
 
 SHORT_SESSIONS = {
     "group.min.session.timeout.ms": "1000",
@@ -32,8 +31,6 @@ SHORT_SESSIONS = {
     "group.share.heartbeat.interval.ms": "1000",
 }
 LOGGERS = {"org.apache.kafka.coordinator.group": "debug"}
-#: Before a line's text.
-MANAGER = r"^\w+ \S+\.GroupMetadataManager - \[GroupCoordinator id=1 topic=__consumer_offsets partition=\d+\] "
 
 CLASSIC = {
     "group.protocol": "classic", "session.timeout.ms": 3000, "heartbeat.interval.ms": 500,
@@ -101,8 +98,7 @@ def play(made: Scene) -> None:
     steps.do("picker-2", "pickers", "close")
     for client in ("billing-3", "billing-1", "shipping-1", "payments-2", "reports-2", "reports-1"):
         steps.do(client, client.rpartition("-")[0], "close")
-    lines = log_lines(made.broker.folder / "broker.log", MANAGER)
-    made.files["coordinator.tsv"] = "".join(f"{at}\t{re.sub(MANAGER, '', text)}\n" for at, text in lines)
+    made.note_coordinator()
     made.truth["steps"] = steps.noted
     made.truth["assignments"] = sorted(steps.shell.events + victims.events)
 

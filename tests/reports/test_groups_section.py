@@ -482,6 +482,21 @@ def test_two_members_that_join_at_once_are_two_causes() -> None:
     assert last.stop is None
 
 
+def test_a_static_member_that_came_back_is_not_missed_later() -> None:
+    """Its new member id takes the place of the old one, so the generation after it lacks nobody."""
+    story = Story()
+    story.add(JOIN, "a", 1, 2, 1, instance="static")
+    story.add(JOIN, "b", 1, 2, 1)
+    story.add(JOIN, "a2", 5, 5.1, 1, instance="static")
+    story.add(JOIN, "b", 8, 9, 2)
+    story.add(JOIN, "a2", 8.5, 9, 2, instance="static")
+    for member in ("a", "a2"):
+        story.seen[member] = story.seen[member]._replace(instance="static")
+    first, last = story.history().rebalances
+    assert first.members == {"a", "b"}
+    assert (last.trigger, last.who, last.start) == ("rejoin", "b", 8 * SECOND)
+
+
 def test_cooperative_members_keep_their_partitions() -> None:
     story = Story()
     story.add(JOIN, "a", 1, 2, 1, protocol="cooperative-sticky")

@@ -35,6 +35,8 @@ from .recording import cannot_record, recorded
 
 FOLDER = Path(__file__).resolve().parent.parent.parent / "samples" / "questions"
 SOURCES = FOLDER / "java"
+#: Before the text of a line of the group coordinator.
+_MANAGER = r"^\w+ \S+\.GroupMetadataManager - \[GroupCoordinator id=1 topic=__consumer_offsets partition=\d+\] "
 LOG_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSZ"
 
 
@@ -157,6 +159,14 @@ class Scene:
         for future in admin.create_topics(new).values():
             future.result(20)
 
+    def note_coordinator(self, events: str = "", since: int = 0) -> None:
+        """Write the lines of the broker's group coordinator from a time on (ms) that match `events` beside the
+        recording: `NAME.coordinator.tsv`, without what comes before their texts."""
+        lines = log_lines(self.broker.folder / "broker.log", _MANAGER)
+        texts = [(at, re.sub(_MANAGER, "", text)) for at, text in lines if at >= since]
+        chosen = [f"{at}\t{text}\n" for at, text in texts if re.search(events, text)]
+        self.files["coordinator.tsv"] = "".join(chosen)
+
     @contextmanager
     def recording(self, name: str, folder: Path) -> Iterator[None]:
         """Record the clients' ports; write `NAME.pcap.zst`, `NAME.truth.json` and more files after the block."""
@@ -228,6 +238,33 @@ def scene(name: str, folder: Path, **options: Any) -> Iterator[Scene]:
     with stage(**options) as made, made.recording(name, folder):
         yield made
         made.stop()
+
+
+def record_groups(
+    folder: Path,
+    recordings: Mapping[str, Callable[[Scene], None]],
+    *,
+    topics: Mapping[str, int],
+    filler: int,
+    events: str,
+    rest: float,
+    **options: Any,
+) -> None:
+    """Record what plays with the groups of one broker, and write the lines of its group coordinator that match `events`
+    beside it: `NAME.coordinator.tsv`. `filler`: records that are sent to the first topic before, as many each time.
+    `rest`: seconds after each, in which the sessions of killed members end. `options`: of `stage`."""
+    with stage(**options) as made:
+        made.create_topics(topics)
+        for name, play in recordings.items():
+            sender = made.java_clients(f"{name}-filler", bootstrap=made.ops)
+            sender.do("filler", "producer")
+            sender.do("filler", "send", topic=next(iter(topics)), count=filler, bytes=60)
+            sender.stop()
+            began = now_ms()
+            with made.recording(name, folder):
+                play(made)
+                made.note_coordinator(events, began)
+            time.sleep(rest)
 
 
 def class_folder(folder: Path, loggers: Mapping[str, str]) -> Path:

@@ -255,6 +255,14 @@ def test_a_long_poll_behind_another() -> None:
     assert {x["correlation_id"]: x["long_poll"] for x in seen.exchanges} == {0: 1, 1: 0}
 
 
+def test_a_fetch_waits_for_data_no_longer_than_it_says_and_than_it_took() -> None:
+    line = Timeline()
+    line.respond(110, line.request(10, FETCH, 4, 0, MaxWaitMs=500))
+    line.respond(900, line.request(200, FETCH, 4, 1, MaxWaitMs=500))
+    found = {x["correlation_id"]: (x["broker_ns"] / MS, x["waiting_ns"] / MS) for x in line.seen().exchanges}
+    assert found == {0: (100, 100), 1: (700, 500)}
+
+
 def test_total_is_from_the_first_byte_to_the_last() -> None:
     talk = KafkaTalk(mss=20, acks=False, step_ns=MS)
     talk.tcp.open()

@@ -9,19 +9,16 @@ from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import Report
 from kafkatap.reports.rendering.text import write_text
-from kafkatap.reports.sections import heading
 
 from ...installation import own_version
 from ..console import discard_output
 
 __all__ = ["ReportCounts", "as_ordered", "build_report", "has_requests", "print_report"]
 
-_REQUESTS = next(i for i, c in enumerate(heading.COLUMNS) if c.name == "requests")
-
 
 def has_requests(report: Report) -> bool:
     """Whether the report counts a request."""
-    return bool(report.heading.rows[0][_REQUESTS])
+    return bool(report.heading.named_rows()[0]["requests"])
 
 
 def as_ordered(options: argparse.Namespace, report: Report) -> Report:

@@ -24,7 +24,7 @@ from kafkatap.reports.batch import Array, Context, endpoint
 from kafkatap.reports.counting import tally
 from kafkatap.reports.counting.count_table import MIN, SUM, CountTable
 from kafkatap.reports.counting.histogram import BUCKETS, middle
-from kafkatap.reports.counting.rollup import api_label, group_columns
+from kafkatap.reports.counting.rollup import api_label, group_columns, value_columns
 
 from ..broker_health import COUNTS, VALUES
 from ..latency_buckets import BUCKET_BOUNDS
@@ -240,7 +240,7 @@ def _columns(
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """Keys and values by name: int64 (rows,) each; `requests` with them where there are outcomes."""
     keys = group_columns(table, key_names)
-    values = dict(zip(value_names, table.value_rows().T, strict=True))
+    values = value_columns(table, value_names)
     if "answered" in values:
         values["requests"] = sum((values[name] for name in OUTCOMES), np.zeros(len(table), np.int64))
     return keys, values

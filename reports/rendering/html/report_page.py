@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from ... import units
 from ...commands import with_captures
-from ...model import Report, ReportTable, Value
+from ...model import Report, ReportTable, Row
 from ...sections.row_commands import RowCommander
 from ..first_lines import finding_text, first_lines
 from ..text import heading_facts, ledger_line
@@ -22,8 +22,7 @@ def render_report(
     version: str = "",
 ) -> str:  # fmt: skip
     """The page as HTML. `captures`: their names in commands. `figures`: its charts (`chart_figures`)."""
-    heading = dict(zip((c.name for c in report.heading.columns), report.heading.rows[0], strict=True))
-    first = heading["first"]
+    first = report.heading.named_rows()[0]["first"]
     commander = RowCommander(report, captures)
     return render_page(
         f"Kafka traffic in {_title(captures)}" if captures else "Kafka traffic",
@@ -54,7 +53,7 @@ def _findings(report: Report, captures: Sequence[str], utc: bool) -> list[PageFi
     return [_finding(row, report.heading, captures, utc) for row in first_lines(table, whole=True)[0]]
 
 
-def _finding(row: Mapping[str, Value], heading: ReportTable, captures: Sequence[str], utc: bool) -> PageFinding:
+def _finding(row: Row, heading: ReportTable, captures: Sequence[str], utc: bool) -> PageFinding:
     command = with_captures(str(row["command"] or ""), captures)
     style = "good" if row["finding"] == "none" else "bad"
     return PageFinding(str(row["label"]), finding_text(row, heading, utc), command, style)

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..model import ReportTable, Value
-
-Row = dict[str, Value]
 #: Names in one line at most; the rest is counted.
 NAMED = 3
-
-
-def rows_of(table: ReportTable) -> list[Row]:
-    """The rows of a table, by column name."""
-    names = [c.name for c in table.columns]
-    return [dict(zip(names, row, strict=True)) for row in table.rows]
 
 
 def api_value(label: str) -> str:
@@ -33,9 +24,13 @@ def others_too(n: int, one: str = "other client", many: str | None = None) -> li
 
 
 def listed(names: Sequence[str], most: int = NAMED) -> str:
-    """The first names, and the number of the rest."""
-    left = len(names) - most
-    return ", ".join(names[:most]) + (f" and {left:,} more" if left > 0 else "")
+    """The first names, and the number of the rest: `a, b, c and 2 more`."""
+    return ", ".join(names[:most]) + and_more(len(names) - most)
+
+
+def and_more(left: int) -> str:
+    """The end of a list that leaves some out: ` and 2 more`; "" if it has all."""
+    return f" and {left:,} more" if left > 0 else ""
 
 
 def sentence(parts: Iterable[str | None]) -> str:
