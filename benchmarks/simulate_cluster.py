@@ -38,13 +38,15 @@ from kafkatap.captures.packs import pack_splits
 from kafkatap.captures.splits import plan_splits
 from kafkatap.captures.storage import find
 from kafkatap.commands.values import parse_size
-from kafkatap.spark.captures import ProvedPlan
+from kafkatap.spark.executor import ResultsOf
 from kafkatap.spark.output.writing import CaptureIndex, TableWriter
-from kafkatap.spark.tasks import DecodeTask, SurveyTask
 from kafkatap.splits.located_split import LocatedSplit
 from kafkatap.splits.plan import Corrections, make_plan
+from kafkatap.splits.run_options import RunOptions
 from kafkatap.splits.surveys import Surveys
-from kafkatap.splits.task_rows import ReadOptions, SurveyInput, decode_inputs, dump, results_of
+from kafkatap.splits.task_rows import SurveyInput, decode_inputs, results_of
+from kafkatap.splits.tasks import DecodeTask, SurveyTask
+from kafkatap.splits.two_passes import Proved
 
 GB, EXECUTOR = 1e9, 16
 #: The jobs that are simulated: (bytes, bytes of a split, connections in each split).
@@ -92,15 +94,16 @@ def measure(capture: Path, split_size: int) -> Constants:
     found = Constants()
     packs = pack_splits(plan_splits(find(str(capture)), split_size), split_size)
     surveys = Surveys([LocatedSplit(pack) for pack in packs], split_size)
-    options = ReadOptions()
+    options = RunOptions()
 
     def survey(splits: list[int]) -> dict[int, Any]:
-        inputs = tuple(dump(SurveyInput(number, surveys.places[number])) for number in splits)
+        function = ResultsOf.of(SurveyTask(options), [SurveyInput(number, surveys.places[number]) for number in splits])
         with found.timed("survey"):
-            batches = list(SurveyTask(options, inputs)(iter([_numbers(len(inputs))])))
+            batches = list(function(iter([_numbers(len(splits))])))
         found.survey_bytes += sum(batch.nbytes for batch in batches)
         with found.timed("receive"):
-            return results_of(pa.Table.from_batches(batches))
+            results = results_of(pa.Table.from_batches(batches))
+            return {split: results[number] for number, split in enumerate(splits)}
 
     survey([0])  # fills caches
     found.seconds.clear()
@@ -108,22 +111,23 @@ def measure(capture: Path, split_size: int) -> Constants:
     surveys.run(survey)
     with found.timed("plan"):
         plan = make_plan(surveys.surveys, surveys.file_numbers, Corrections())
-    with found.timed("send"):
-        inputs = tuple(dump(mine) for mine in decode_inputs(plan, range(len(packs)), surveys.places))
-    with tempfile.TemporaryDirectory(prefix="kafkatap-bench-") as out, found.timed("decode"):
-        index = CaptureIndex.of((file.first_packet, file.packets, file.capture) for file in surveys.files())
-        task = DecodeTask(options, inputs, dump(plan.topic_names), None, TableWriter(out, "run"), index, True)
-        batches = list(task(iter([_numbers(len(inputs))])))
-    results = results_of(pa.Table.from_batches(batches)).values()
+    with tempfile.TemporaryDirectory(prefix="kafkatap-bench-") as out:
+        with found.timed("send"):
+            index = CaptureIndex.of((file.first_packet, file.packets, file.capture) for file in surveys.files())
+            task = DecodeTask(options, plan.topic_names, counting=True, sink=TableWriter(out, "run", index))
+            function = ResultsOf.of(task, list(decode_inputs(plan, range(len(packs)), surveys.places)))
+        with found.timed("decode"):
+            batches = list(function(iter([_numbers(len(packs))])))
+    results = list(results_of(pa.Table.from_batches(batches)).values())
     with found.timed("add up"):
-        ProvedPlan(plan, dict(enumerate(results))).counts()
+        Proved(plan, results).total(options)
     found.splits, found.flows = len(packs), sum(len(s.flows) for s in surveys.surveys)
     gigabytes = sum(place.length for place in surveys.places) / GB
     found.survey_gb, found.decode_gb = found.seconds["survey"] / gigabytes, found.seconds["decode"] / gigabytes
     for name in ("receive", "plan", "send"):
         setattr(found, name, found.seconds[name] / found.flows)
     found.survey_bytes /= found.flows
-    found.input_bytes = sum(map(len, inputs)) / found.flows
+    found.input_bytes = sum(map(len, function.inputs)) / found.flows
     found.result_bytes = sum(batch.nbytes for batch in batches) / found.flows
     found.count = found.seconds["add up"] / found.splits
     found.result_task = sum(batch.nbytes for batch in batches) / found.splits

@@ -23,7 +23,7 @@ from kafkatap.captures.identity import capture_identity
 from kafkatap.spark.arrival_log import Arrival, ArrivalLog
 from kafkatap.spark.stream import StreamOptions, advance, finish_stream
 from kafkatap.spark.stream_state import StateFolder
-from kafkatap.splits.task_rows import ReadOptions
+from kafkatap.splits.run_options import RunOptions
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.support.captures import PcapRecords
@@ -46,9 +46,9 @@ def measure(source: str, files: int, every: int) -> None:
         folder = Path(place)
         captures = cut(source, folder, files)
         print(f"{source}: {sum(c.size for c in captures):,} bytes in {files} files")
-        options = StreamOptions(str(folder / "out"), str(folder / "checkpoint"), reading=ReadOptions())
+        options = StreamOptions(str(folder / "out"), str(folder / "checkpoint"), reading=RunOptions())
         states, log = StateFolder(options.checkpoint), ArrivalLog(options.checkpoint)
-        print("| batch | CPU s | state | open flows | their packets | open connections | counts | connection sums |")
+        print("| batch | CPU s | state | open flows | their packets | open connections | groups | connections |")
         print("|---|---|---|---|---|---|---|---|")
         times = []
         for batch, capture in enumerate(captures):
@@ -68,7 +68,9 @@ def _print(batch: int, times: list[float], states: StateFolder) -> None:
     state = states.last()
     assert state is not None
     after, sums = state.checkpoint, state.checkpoint.sums
-    rows = [0 if table is None else table.num_rows for table in (after.connections, sums.counts, sums.connections)]
+    assert sums.counts is not None
+    counted = sums.counts.connections.table.value_rows()[:, 0].sum()
+    rows = [len(sums.counts.shared), len(sums.counts.report.groups), int(counted)]
     size = list(states.sizes().values())[-1]
     columns = (batch + 1, f"{np.median(times):.2f}", f"{size:,}", len(after.flows), f"{after.size:,}", *rows)
     print("| " + " | ".join(map(str, columns)) + " |", flush=True)
