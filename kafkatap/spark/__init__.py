@@ -13,7 +13,7 @@ it:
 
 cluster/   sessions, Java, executors; `checked`, `explain`, `interruptible`
 output/    the rows of a split; tables as files, published all at once
-./         tasks (what executors run), captures (the driver), job and stream (`kafkatap spark`), stream_batch and
+./         executor (runs tasks of splits on a session), captures (the driver), job and stream (`kafkatap spark`), stream_batch and
            stream_state (one batch, and what it leaves), frames (the functions above), source and arrivals (data
            sources), arrival_log (which captures were read), pack (an archive for executors)
 """

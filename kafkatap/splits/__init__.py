@@ -15,11 +15,11 @@ open_flows         the flows that are open at the end of a split
 checkpoint         what the batches of a stream leave to the next one
 seams              packets of flows, cut out of a split
 located_split      a split and where it begins
-two_passes         survey, plan and decode all splits; subclasses run the tasks
-local_report       counts captures with several processes of this machine; split_counts: the counts of one split
-local_tables       the tables of captures that they read, as Parquet files
-workers            these processes
-task_rows          the inputs and results of the work on a split
-summing            reports of the counts of all splits; packed_rows: counts as bytes
+two_passes         the run: survey, plan and decode all splits, with any executor; run_options: what it makes
+tasks              the two tasks of a split, and their results; task_rows: their inputs
+executor           what runs tasks; workers: forked processes of this machine
+split_counts       the counts of one split, and their sum over all splits
+local_report       counts captures with several processes of this machine
+local_tables       the tables of captures that they read, as Parquet files; packed_rows: rows as bytes
 merged_connections the rows of connections that splits share
 """
