@@ -44,7 +44,7 @@ from kafkatap.splits.located_split import LocatedSplit
 from kafkatap.splits.plan import Corrections, make_plan
 from kafkatap.splits.run_options import RunOptions
 from kafkatap.splits.surveys import Surveys
-from kafkatap.splits.task_rows import SurveyInput, decode_inputs, results_of
+from kafkatap.splits.task_rows import SurveyInput, decode_inputs, dump, results_of
 from kafkatap.splits.tasks import DecodeTask, SurveyTask
 from kafkatap.splits.two_passes import Proved
 

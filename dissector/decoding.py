@@ -11,7 +11,7 @@ import numpy as np
 from kafkatap.kernels.arrays import copied, grown, joined, taken, untouched
 from kafkatap.kernels.table import SlotTable
 
-from .drain import DRAIN_STATE, NEEDS_PROBLEMS, NEEDS_RESULTS, NEEDS_ROOM, NEEDS_TAPE, DrainTables
+from .drain import DRAIN_STATE, MOST_TAPE, NEEDS_PROBLEMS, NEEDS_RESULTS, NEEDS_ROOM, NEEDS_TAPE, DrainTables
 from .dtypes import RESULT
 from .exchanges import BODIES_STATE, NEEDED_BY_ALL, TOPIC_NAME, Bodies
 from .framing.program_index import HEAD_ONLY, framing_index
@@ -120,6 +120,11 @@ class BodyDecoder:
         return int(self._made.item(0))
 
     @property
+    def shortened(self) -> int:
+        """How many messages had more fields than are read of one."""
+        return int(self._bodies_state[0].shortened)
+
+    @property
     def results(self) -> Array:
         """A copy of the results of the last drain."""
         count = self._counts.item(_RESULTS)
@@ -172,11 +177,12 @@ class BodyDecoder:
     def _reserve(self, t: Tables, block: Array, held: Array) -> None:
         """Make room for all that the rows on the tape can name."""
         state, rows = self._state[0], int(self.scratch[ROWS])
-        jobs = self._failed[: self._bodies_state[0].failed] if state.in_details else t.jobs[: t.state[0].jobs]
+        jobs = (self._failed if state.in_details else t.jobs)[int(state.first) : int(state.end)]
+        room = min(2 * rows, MOST_TAPE)
         if rows > len(self._topic_names):
-            self._topic_names = np.zeros(2 * rows, TOPIC_NAME)
+            self._topic_names = np.zeros(room, TOPIC_NAME)
         if rows + 2 > len(self._contexts):
-            self._contexts = np.zeros(2 * rows + 2, CONTEXT)
+            self._contexts = np.zeros(room + 2, CONTEXT)
         most = len(block) + len(held) + int(t.state[0].pool_top)
         is_ample = self._strings.text_left > most
         size = 0 if is_ample else min(int(np.sum(jobs["end"] - jobs["at"])), 65_536 * rows)

@@ -324,6 +324,11 @@ class Dissector:
 
     # Chunks.
 
+    @property
+    def shortened(self) -> int:
+        """How many messages had more fields than are read of one."""
+        return self._decoder.shortened
+
     def shed(self, kept: int | None) -> None:
         """From the next frames on, keep only `kept` leading bytes of each (None: all). Boundaries are still found;
         bodies that go on are `incomplete`."""
@@ -346,7 +351,7 @@ class Dissector:
         number = 0
         while number < len(self.streams):
             number = drop_searched(self._tables(), number)
-            yield self.drain(block, held)
+            yield from self.drain(block, held)
 
     @property
     def open_exchanges(self) -> int:
@@ -376,7 +381,7 @@ class Dissector:
             numbers = self._numbers
             full = numbers.item(_FULL)
             if numbers.item(_JOBS) or numbers.item(_FINISHED) or numbers.item(_DEFERRED):
-                yield self.drain(block, held)
+                yield from self.drain(block, held)
             elif full == FULL_JOBS:
                 self._jobs = grown(self._jobs)
             elif full == FULL_DEFERRED:
@@ -406,7 +411,7 @@ class Dissector:
         connection = 0
         while connection < len(self.connections):
             connection = expiry.expire(self._tables(), before, connection)
-            yield self.drain(block, block)
+            yield from self.drain(block, block)
 
     def provisional(self, before: int, closed: Array, closers: Array, closed_at: Array) -> Finished:
         """Provisional rows of requests that will most likely end without an answer (`expiry`): with acks=0 that came
@@ -460,8 +465,14 @@ class Dissector:
         """Count the requests that expect a response, of connections that are not `closed` (uint8, by number)."""
         return int(expiry.count_waiting(closed, self.connections, self.links))
 
-    def drain(self, block: Array, held: Array) -> Finished:
-        """Decode the frames so far, and return the finished exchanges."""
+    def drain(self, block: Array, held: Array) -> Iterator[Finished]:
+        """Decode the frames so far, and yield the finished exchanges: in several parts if the messages have very many
+        fields."""
+        yield self._drain_part(block, held)
+        while self._numbers.item(_JOBS):
+            yield self._drain_part(block, held)
+
+    def _drain_part(self, block: Array, held: Array) -> Finished:
         numbers, decoder = self._numbers, self._decoder
         if numbers.item(_NEW_SOURCES):
             self._apply_sources()
@@ -483,8 +494,9 @@ class Dissector:
             self._pool.return_memory(self._state, top)
         made = decoder.made
         tokens = None
-        if made < count and self._facts is not None and self._facts.has_tokens:
-            bare = rows[made:][::-1].copy()
+        bare_tokens = count - numbers.item(_FINISHED) - made  # they come last in `rows`
+        if bare_tokens and self._facts is not None and self._facts.has_tokens:
+            bare = rows[count - bare_tokens :][::-1].copy()
             tokens = bare, self._facts.take(bare)
         return Finished(
             rows[:made] if made < count else rows,

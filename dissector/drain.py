@@ -2,6 +2,11 @@
 
 `drain_frames` runs as far as it can. It returns DRAINED, or what Python has to do before it is called again (NEEDS_*):
 make room, name the fields of malformed messages, or show the messages to inspectors. It then goes on where it was.
+
+If the messages of a drain have more rows than a tape of MOST_TAPE, the first of them are a part, which is drained by
+itself: afterwards the others are the jobs of the next drain. Every response of a part is of an exchange that it
+finishes, since exchanges finish in the order of their responses. So memory does not depend on how many messages end in
+a block.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from .framing.buffers import release_buffers
 from .framing.connections import AT_ONCE_UNKNOWN
 from .framing.tables import Tables
 from .framing.waiting import decide_in_flight
-from .programs.machine import JOB, ROWS, run_jobs
+from .programs.machine import JOB, MOST_ROWS, ROWS, run_jobs
 from .results import Results, collect_results, release_partitions, write_topics
 from .times import charge_times
 
@@ -33,6 +38,8 @@ DRAINED, NEEDS_TAPE, NEEDS_ROOM, NEEDS_RESULTS, NEEDS_PROBLEMS, NEEDS_INSPECTION
 
 #: What a drain does next.
 STEP_BEGIN, STEP_DECODE, STEP_COLLECT, STEP_RESULTS, STEP_INSPECT, STEP_FINISH = range(6)
+#: Rows of the longest tape, in which one message has room at least.
+MOST_TAPE = MOST_ROWS
 
 #: The state of a drain, between calls too. All fields are int64.
 DRAIN_STATE = record_dtype(
@@ -41,6 +48,9 @@ DRAIN_STATE = record_dtype(
     ("done", "i8"),  # jobs that the current step has read
     ("has_room", "i8"),  # 1: Python has made room for the rows on the tape
     ("made", "i8"),  # out: finished exchanges
+    ("left", "i8"),  # jobs behind those of the part that is drained
+    ("first", "i8"),  # the jobs whose rows are on the tape: the first, and the one behind the last
+    ("end", "i8"),
     # Set by Python:
     ("all_results", "i8"),  # 1: every body is decoded with its details
     ("finds_problems", "i8"),  # 1: NEEDS_PROBLEMS is wanted
@@ -96,9 +106,12 @@ def _begin(t, d):  # type: ignore[no-untyped-def]
     state.done = 0
     state.has_room = 0
     state.made = 0
+    state.first = 0
     count = np.int64(t.state[0].jobs)
     state.step = STEP_DECODE if count > 0 else STEP_FINISH
-    _choose(t.jobs, count, d.as_details if state.all_results else d.as_bodies)
+    if state.left == 0:  # the jobs behind a part have theirs
+        _choose(t.jobs, count, d.as_details if state.all_results else d.as_bodies)
+    state.left = 0
 
 
 @helper
@@ -107,6 +120,7 @@ def _begin_details(t, d):  # type: ignore[no-untyped-def]
     state = d.state[0]
     state.in_details = 1
     state.done = 0
+    state.first = 0
     state.has_room = 0
     t.scratch[ROWS] = 0
     _choose(d.failed, np.int64(d.bodies_state[0].failed), d.as_details)
@@ -114,13 +128,37 @@ def _begin_details(t, d):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _has_room(t, d, jobs, count, most_text):  # type: ignore[no-untyped-def]
+def _begin_part(t, d, done):  # type: ignore[no-untyped-def]
+    """Drain only the first jobs, as many as `done`. The exchanges of the others do not finish."""
+    count = np.int64(t.state[0].jobs)
+    d.state[0].left = count - done
+    t.state[0].jobs = done
+    for j in range(done, count):
+        t.links[t.jobs[j].frame >> 1].undecoded = 1
+
+
+@helper
+def _end_part(t, d, finished):  # type: ignore[no-untyped-def]
+    """Make the other jobs those of the next drain, with the exchanges that are over. `finished`: how many have ended."""
+    state = t.state[0]
+    first, left = np.int64(state.jobs), np.int64(d.state[0].left)
+    for j in range(left):
+        t.jobs[j] = t.jobs[first + j]
+        t.links[t.jobs[j].frame >> 1].undecoded = 0
+    state.jobs = left
+    for i in range(finished, state.finished):
+        t.finished[i - finished] = t.finished[i]
+    state.finished -= finished
+
+
+@helper
+def _has_room(t, d, jobs, most_text):  # type: ignore[no-untyped-def]
     """Whether there is room for all that the rows on the tape can name. `most_text`: the bytes of all buffers."""
     rows = np.int64(t.scratch[ROWS])
     strings = t.strings.state[0]
     if strings.text_used + most_text >= t.strings.text.shape[0]:  # as for a block of a large ring
         most_text = np.int64(0)
-        for i in range(count):
+        for i in range(d.state[0].first, d.state[0].end):
             most_text += jobs[i].end - jobs[i].at
     return (
         rows <= d.topic_names.shape[0]
@@ -150,9 +188,13 @@ def _finish_exchanges(t, d, rows, marks, provisional):  # type: ignore[no-untype
     """
     state = t.state[0]
     made = d.state[0].made
-    for i in range(d.state[0].done, state.finished):
+    count = np.int64(state.finished)
+    for i in range(d.state[0].done, count):
         slot = np.int64(t.finished[i])
         link = t.links[slot]
+        if link.undecoded:
+            count = np.int64(i)
+            break
         if link.topics >= 0 and not write_topics(d.results, link, t.exchanges[slot].exchange, d.state[0].all_results):
             d.state[0].done = i
             d.state[0].made = made
@@ -180,8 +222,8 @@ def _finish_exchanges(t, d, rows, marks, provisional):  # type: ignore[no-untype
         if marks.shape[0] > 0:
             d.marks[slot] = 0
         release_row(t.free_exchanges, slot)
-    state.finished = 0
     d.state[0].made = made
+    _end_part(t, d, count)
     return True
 
 
@@ -207,23 +249,33 @@ def drain_frames(t, d, block, held, rows, marks, provisional):  # type: ignore[n
             code = d.details_code if with_details else d.code
             state.done = run_jobs(code, jobs, count, state.done, block, held, t.pool, t.tape, t.scratch)
             if state.done < count:
-                return NEEDS_TAPE
+                if t.tape.shape[0] < MOST_TAPE:
+                    return NEEDS_TAPE
+                if state.in_details == 0:
+                    _begin_part(t, d, state.done)
+            state.end = state.done
             state.step = STEP_COLLECT
         if state.step == STEP_COLLECT:
             most_text = block.shape[0] + held.shape[0] + np.int64(t.state[0].pool_top)
-            if state.has_room == 0 and not _has_room(t, d, jobs, count, most_text):
+            if state.has_room == 0 and not _has_room(t, d, jobs, most_text):
                 return NEEDS_ROOM
-            state.done = 0
+            state.done = state.first
             state.step = STEP_RESULTS
             if state.in_details == 0:
-                collect_fields(b, count)
+                collect_fields(b, state.end)
                 if state.finds_problems and d.bodies_state[0].problems > 0:
                     return NEEDS_PROBLEMS
         if state.step == STEP_RESULTS:
             if with_details:
-                state.done = collect_results(b, d.results, state.done, count, state.all_results)
-                if state.done < count:
+                state.done = collect_results(b, d.results, state.done, state.end, state.all_results)
+                if state.done < state.end:
                     return NEEDS_RESULTS
+            if state.in_details and state.end < count:  # the tape had no room for the others
+                state.first = state.end
+                state.has_room = 0
+                t.scratch[ROWS] = 0
+                state.step = STEP_DECODE
+                continue
             state.step = STEP_INSPECT
             if not with_details and d.bodies_state[0].failed > 0:
                 _begin_details(t, d)
@@ -234,7 +286,7 @@ def drain_frames(t, d, block, held, rows, marks, provisional):  # type: ignore[n
             return NEEDS_INSPECTION
     if not _finish_exchanges(t, d, rows, marks, provisional):
         return NEEDS_RESULTS
-    t.state[0].jobs = 0
-    release_buffers(t.pool, t.free_buffers, t.deferred, t.state)
+    if t.state[0].jobs == 0:
+        release_buffers(t.pool, t.free_buffers, t.deferred, t.state)
     state.step = STEP_BEGIN
     return DRAINED

@@ -218,7 +218,8 @@ EXCHANGE_COLUMNS = (
     _column(
         "request_status", WORD, "u1",
         "ok, trailing_bytes, malformed, incomplete, unknown_api, unknown_version, not_decoded, or too_large (larger "
-        "than `--max-frame`; only the first 64 KiB are decoded)", known=_has_request, words=STATUSES,
+        "than `--max-frame`, of which the first 64 KiB are decoded, or with more than 262,144 fields)",
+        known=_has_request, words=STATUSES,
     ),
     _column("request_problem", STRING, "i4", _PROBLEM, -1),
     _column("request_problem_at", NUMBER, "i4", _PROBLEM_AT, NO_INT32),

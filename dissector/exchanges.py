@@ -53,7 +53,10 @@ PRODUCE_219, FETCH_219 = 6, 8
 TOPIC_NAME = record_dtype(("topic_id", "i4"), ("topic", "i4"))
 #: What is known of a drain's bodies. `failed` and `topic_names` are how many rows `collect_fields` has made, `problems`
 #: how many bodies are malformed or have trailing bytes. `max_frame`: as in FRAMING_STATE.
-BODIES_STATE = record_dtype(("failed", "i8"), ("topic_names", "i8"), ("problems", "i8"), ("max_frame", "i8"))
+#: `shortened`: messages with more rows than MOST_ROWS, of all drains.
+BODIES_STATE = record_dtype(
+    ("failed", "i8"), ("topic_names", "i8"), ("problems", "i8"), ("max_frame", "i8"), ("shortened", "i8")
+)
 
 
 class Bodies(NamedTuple):
@@ -218,6 +221,8 @@ def collect_fields(b, count):  # type: ignore[no-untyped-def]
         job = b.jobs[j]
         if job.status == MALFORMED or job.status == TRAILING_BYTES:
             b.state[0].problems += 1
+        elif job.status == TOO_LARGE:
+            b.state[0].shortened += 1
         if job.frame & 1 == 0:
             _collect_request(b, job)
         elif job.program >= 0:

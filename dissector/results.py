@@ -23,6 +23,7 @@ from .dtypes import (
     KIND_TOPIC,
     NO_INT32,
     RESULT,
+    TOO_LARGE,
 )
 from .exchanges import PRODUCE, body_of, intern_row, is_topic_id
 from .programs.roles import (
@@ -310,16 +311,19 @@ def collect_results(b, r, first, count, all_codes):  # type: ignore[no-untyped-d
     while i < count:
         job = b.jobs[i]
         rows = np.int64(job.tape_count)
-        if (
-            r.state[0].results + rows > r.results.shape[0]
-            or rows_left(r.free_partitions) < rows
-            or rows_left(r.free_topics) < rows + 1
+        is_request = job.frame & 1 == 0
+        if r.state[0].results + rows > r.results.shape[0] or (
+            is_request and (rows_left(r.free_partitions) < rows or rows_left(r.free_topics) < rows + 1)
         ):
             break
         _read_contexts(b, r, job)
-        if job.frame & 1 == 0:
+        if is_request:
             _collect_topics(b, r, job)
         else:
             _collect_response(b, r, job, all_codes)
+            x = b.exchanges[job.frame >> 1]
+            if job.status == TOO_LARGE and x.response_status != TOO_LARGE:  # with its details only
+                x.response_status = TOO_LARGE
+                b.state[0].shortened += 1
         i += 1
     return i

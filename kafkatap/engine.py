@@ -243,7 +243,10 @@ class Engine:
                 dissector.feed(*whole) if watched is None else watched.feed(part, dissector, self.tls.tracked)
             ):
                 yield from self._batches(finished)
-        yield from self._batches(dissector.drain(part.block, part.held), self._take_estimates())
+        estimates = self._take_estimates()
+        for finished in dissector.drain(part.block, part.held):
+            yield from self._batches(finished, estimates)
+            estimates = None
         if dissector.open_exchanges > self.limits.waiting:
             yield from self._give_up_oldest(part)
         for finished in dissector.limit_held(self.limits.held, part.block, part.held):
@@ -558,5 +561,6 @@ class Engine:
             **self._given_up,
             "gaps": self.assembler.gaps_given_up,
             "messages": self.dissector.cut_frames,
+            "fields": self.dissector.shortened,
             "names": self.dissector.strings.refused + self._endpoints.refused,
         }

@@ -91,6 +91,7 @@ LINK = record_dtype(
     ("answers_at_once", "i1"),  # as in CONNECTION, by the versions in an ApiVersions response
     ("provisional", "u1"),  # 1 + the outcome of its provisional row + CLOSED_BY_BIT * (1 + its closed_by); 0: none
     ("passed", "u1"),  # 1: a later request was answered before this one
+    ("undecoded", "u1"),  # 1: one of its messages comes in a later part of the drain
 )
 
 #: How many rows of the tables are in use, and the limits of a frame.

@@ -14,7 +14,7 @@ import numpy as np
 
 from kafkatap.kernels.decorator import helper
 
-from ..dtypes import INCOMPLETE
+from ..dtypes import INCOMPLETE, TOO_LARGE
 from .fields import TAGS, FieldTable
 from .machine import (
     ERROR_AMOUNT,
@@ -27,6 +27,7 @@ from .machine import (
     INDEX,
     LEVEL,
     MAX_DEPTH,
+    MOST_ROWS,
     STACK,
 )
 
@@ -135,6 +136,9 @@ def error_path(scratch: Array, templates: PathTemplates) -> str:
 
 def error_text(status: int, scratch: Array, templates: PathTemplates) -> str:
     """A failed run in words: "malformed at byte 37, Topics[3].Name: a length of -5"."""
+    if status == TOO_LARGE:
+        place = f"byte {scratch[ERROR_AT]}, {error_path(scratch, templates)}"
+        return f"not read behind {place}: of a message no more than {MOST_ROWS:,} fields are read"
     word, kind = ("cut short", "captured") if status == INCOMPLETE else ("malformed", "left")
     reason = _REASONS[int(scratch[ERROR_REASON])].format(
         amount=scratch[ERROR_AMOUNT], detail=scratch[ERROR_DETAIL], left=scratch[ERROR_LEFT], kind=kind

@@ -42,7 +42,7 @@ _OUTCOMES = {
 _STATUSES = {
     "malformed": ("malformed", "red"),
     "incomplete": ("not captured whole", "yellow"),
-    "too_large": ("larger than --max-frame", "yellow"),
+    "too_large": ("larger than --max-frame, or with too many fields", "yellow"),
     "trailing_bytes": ("trailing bytes", "yellow"),
     "unknown_api": ("unknown API", "yellow"),
     "unknown_version": ("newer than these definitions", "yellow"),

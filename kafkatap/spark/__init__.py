@@ -13,9 +13,9 @@ it:
 
 cluster/   sessions, Java, executors; `checked`, `explain`, `interruptible`
 output/    the rows of a split; tables as files, published all at once
-./         executor (runs tasks of splits on a session), captures (the driver), job and stream (`kafkatap spark`), stream_batch and
-           stream_state (one batch, and what it leaves), frames (the functions above), source and arrivals (data
-           sources), arrival_log (which captures were read), pack (an archive for executors)
+./         executor (runs tasks of splits on a session), captures (the driver), job and stream (`kafkatap spark`),
+           stream_batch and stream_state (one batch, and what it leaves), frames (the functions above), source and
+           arrivals (data sources), arrival_log (which captures were read), pack (an archive for executors)
 """
 
 from __future__ import annotations

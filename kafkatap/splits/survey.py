@@ -177,7 +177,8 @@ class _FlowEngine:
                 chunks = part.chunks
                 for _ in self.dissector.feed(part.block, part.held, chunks, len(chunks), part.connections):
                     pass
-                self.dissector.drain(part.block, part.held)
+                for _ in self.dissector.drain(part.block, part.held):
+                    pass
             if len(part.ended):
                 self._note_ended(part)
             if self._light and part.chunk_count:

@@ -24,6 +24,7 @@ _LOSSES = (
     ("limits", "requests", "waiting request given up", "waiting requests given up"),
     ("limits", "gaps", "gap given up", "gaps given up"),
     ("limits", "messages", "message cut", "messages cut"),
+    ("limits", "fields", "message with too many fields", "messages with too many fields"),
     ("limits", "names", "name counted as (other)", "names counted as (other)"),
     ("requests", "response_lost", "response missing", "responses missing"),
     ("responses", "orphan", "response without its request", "responses without their requests"),
