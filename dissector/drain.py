@@ -139,7 +139,7 @@ def _begin_part(t, d, done):  # type: ignore[no-untyped-def]
 
 @helper
 def _end_part(t, d, finished):  # type: ignore[no-untyped-def]
-    """Make the other jobs those of the next drain, with the exchanges that are over. `finished`: how many have ended."""
+    """Make the other jobs those of the next drain, and drop the exchanges that have `finished` (how many)."""
     state = t.state[0]
     first, left = np.int64(state.jobs), np.int64(d.state[0].left)
     for j in range(left):

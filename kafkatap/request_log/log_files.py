@@ -24,7 +24,7 @@ from .log_line import PARTS, CutLine, LogLine, read_line
 
 Array = np.ndarray[Any, Any]
 #: Bytes of a line that are read, and bytes that are read at once.
-LONGEST, CHUNK = 64 << 20, 1 << 20
+LONGEST, CHUNK = 8 << 20, 1 << 20
 #: Lines that cannot be read, after which a file is given up.
 MOST_UNREADABLE = 100_000
 _MARK = b"Completed request:"

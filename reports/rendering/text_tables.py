@@ -61,7 +61,7 @@ def render_table(
         yield [(table.title, "bold"), (f": {table.empty}", "")]
         return
     yield [(table.title, "bold")]
-    rows = table.rows if table.whole or not top else _chosen_rows(table, top)
+    rows = table.rows if table.whole or not top else chosen_rows(table, top)
     digits, date = clock_form(table, rows, first, utc)
     columns = [i for i, c in enumerate(table.columns) if c.rank < FOR_PROGRAMS and (not c.rank or has_values(table, i))]
     texts = {i: [cell(table.columns[i], row[i], utc, digits, date) for row in rows] for i in columns}
@@ -123,7 +123,7 @@ def _head_lines(table: ReportTable, shown: list[int], widths: list[int]) -> Iter
         yield [(_GAP.join(padded).rstrip(), "bold cyan")]
 
 
-def _chosen_rows(table: ReportTable, top: int) -> list[tuple[Value, ...]]:
+def chosen_rows(table: ReportTable, top: int) -> list[tuple[Value, ...]]:
     """The first `top` rows, or the rows with the largest values in `chosen_by`, in the order of the table."""
     if table.chosen_by is None:
         return table.rows[:top]

@@ -10,8 +10,8 @@ A consumer in another zone than its broker could have read from a replica in its
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from ipaddress import ip_address, ip_network
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,10 +141,7 @@ class _Zones:
     """The zones of addresses and of broker ids."""
 
     def __init__(self, given: SectionInput) -> None:
-        self._networks: list[tuple[IPv4Network | IPv6Network, str]] = sorted(
-            ((ip_network(network), zone) for network, zone in given.options.get("zones") or ()),
-            key=lambda pair: -pair[0].prefixlen,
-        )
+        self._networks = _networks_of(given.options.get("zones") or ())
         self._by_ip: dict[str, str] = {}
         self._by_node: dict[int, str] = {}
         self._found: dict[str | None, str | None] = {}
@@ -182,7 +179,22 @@ class _Zones:
             ip = ip_address(address)
         except ValueError:
             return None  # a name
-        return next((zone for network, zone in self._networks if ip in network), None)
+        bits, number = ip.max_prefixlen, int(ip)
+        found = (
+            zones.get(number >> bits - length) for (version, length), zones in self._networks if version == ip.version
+        )
+        return next((zone for zone in found if zone is not None), None)
+
+
+def _networks_of(named: Iterable[tuple[str, str]]) -> list[tuple[tuple[int, int], dict[int, str]]]:
+    """The zones of networks by their first bits, for each IP version and length of the prefix, the longest first: as
+    many searches for an address as there are lengths. Of equal networks the first one counts."""
+    found: dict[tuple[int, int], dict[int, str]] = {}
+    for text, zone in named:
+        network = ip_network(text)
+        start = int(network.network_address) >> network.max_prefixlen - network.prefixlen
+        found.setdefault((network.version, network.prefixlen), {}).setdefault(start, zone)
+    return sorted(found.items(), key=lambda item: -item[0][1])
 
 
 class _Part(NamedTuple):

@@ -18,9 +18,12 @@ from typing import Any, NamedTuple
 
 from ... import units
 from ...model import ReportTable
+from ..text_tables import chosen_rows
 from .table_data import RowCommands, table_data
 
 _FOLDER = Path(__file__).parent
+#: Rows of a table at most. A browser opens a page with ten such tables at once.
+MOST_ROWS = 10_000
 
 
 class PageFinding(NamedTuple):
@@ -83,7 +86,7 @@ def render_page(
     `ledger`: a line above the notes. `commands`: the commands of a table's row, if it has any. `utc`: show times in
     UTC. `first`: the time of the first packet, ns: times of its day need no date. `version`: that of kafkatap.
     """
-    shown = [table for table in tables if len(table.rows) >= table.shown_from]
+    shown = [_bounded(table) for table in tables if len(table.rows) >= table.shown_from]
     data = [table_data(table, utc, first, commands) for table in shown]
     style = (_FOLDER / "style.css").read_text("utf-8") + "\n".join(dict.fromkeys(f.css for f in figures if f.css))
     script = (_FOLDER / "script.js").read_text("utf-8")
@@ -111,6 +114,14 @@ def render_page(
             version=version,
         )
     )  # fmt: skip
+
+
+def _bounded(table: ReportTable) -> ReportTable:
+    """The table with at most MOST_ROWS rows: a page of all clients of a hostile capture would be too large to open."""
+    if len(table.rows) <= MOST_ROWS:
+        return table
+    note = f"The page has {MOST_ROWS:,} of {len(table.rows):,} rows. --json and --csv have all of them."
+    return table.replace(rows=chosen_rows(table, MOST_ROWS), notes=(*table.notes, note))
 
 
 def _sections(tables: Sequence[ReportTable], figures: Sequence[PageFigure]) -> list[PageSection]:
