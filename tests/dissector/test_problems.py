@@ -109,7 +109,7 @@ def test_an_open_exchange_keeps_its_problem_when_strings_are_forgotten() -> None
     add_exchanges(talk, 2, 100)
     talk.tcp.close()
     packets = encode(talk.segments)
-    engine = _ForgetsOnce(True)
+    engine = _ForgetsOnce(all_results=True)
     seen = decode_packets(packets, runs=[before, len(packets) - before], engine=engine)
     assert engine.forgot
     [row] = [x for x in seen.exchanges if x["correlation_id"] == 77]

@@ -148,7 +148,7 @@ from kafkatap.live.export import parquet_files
 parquet_files.GATHERED = 500
 path, out = sys.argv[1:]
 parquet = parquet_files.ParquetLog(out, rotate=10_000_000_000)
-engine = Engine(True)
+engine = Engine(all_results=True)
 now = 0
 while True:
     source = FileSource(path, 2_000_000_000)

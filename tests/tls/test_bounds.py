@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkatap.engine import Engine
+from kafkatap.read_options import ReadOptions
 from kafkatap.reports.connection_words import D_NO_KEY
 from kafkatap.tls import layer as layer_module
 from kafkatap.tls.ciphers import AeadCipher13
@@ -79,7 +80,9 @@ def connection(hello: bytes, port: int, *sent: bytes, step_ns: int = 1_000) -> l
 def decode(segments: list[Segment], key_log: KeyLog | None, singly: bool = True) -> Decoded:
     packets = encode(segments)
     data = pcap_bytes(packets, ETHERNET, nanoseconds=True)
-    return decode_capture(data, runs=[1] * len(packets) if singly else None, engine=Engine(True, key_log=key_log))
+    return decode_capture(
+        data, runs=[1] * len(packets) if singly else None, engine=Engine(ReadOptions(key_log=key_log), all_results=True)
+    )
 
 
 def test_bytes_that_wait_of_all_connections(

@@ -20,7 +20,7 @@ class Batches(Engine):
     """An engine that keeps its batches."""
 
     def __init__(self, all_results: bool = True, **options: Any) -> None:
-        super().__init__(all_results, assembler=Assembler(turns=3), **options)
+        super().__init__(all_results=all_results, assembler=Assembler(turns=3), **options)
         self.batches: list[Batch] = []
 
     def dissect(self, *args: Any) -> Any:

@@ -15,6 +15,7 @@ import pytest
 
 from kafkatap.engine import Engine
 from kafkatap.kernels import hashing
+from kafkatap.read_options import ReadOptions
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import LISTENER, Bounds
 from tests.support.captures import Packet
@@ -26,8 +27,9 @@ Endpoint = tuple[str, int]
 BROKER: Endpoint = ("10.0.1.1", 9_092)
 
 
-def engine(bounds: Bounds, **options: int) -> Engine:
-    return Engine(all_results=True, assembler=Assembler(turns=3, bounds=bounds), **options)  # type: ignore[arg-type]
+def engine(bounds: Bounds, max_frame: int | None = None) -> Engine:
+    read = ReadOptions(max_frame=max_frame)
+    return Engine(read, all_results=True, assembler=Assembler(turns=3, bounds=bounds))
 
 
 def talks(count: int, low: bool = True, close: bool = True, host: int = 1) -> list[KafkaTalk]:
