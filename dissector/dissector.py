@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.arrays import grown, taken, untouched
+from kafkatap.kernels.arrays import grown, is_among, taken, untouched
 from kafkatap.kernels.table import Column, SlotTable, Table
 from kafkatap.kernels.writers import written
 
@@ -65,6 +65,8 @@ _FULL, _JOBS, _FINISHED, _DEFERRED, _POOL_TOP, _FREE_LARGE_BYTES, _NEW_SOURCES =
 )
 #: Connections for which there is room at first.
 _CONNECTIONS = 256
+#: APIs whose requests the broker may hold: Fetch, JoinGroup, SyncGroup and ShareFetch.
+WAITING_APIS = (1, 11, 14, 78)
 _NO_BYTES, _NO_MARKS = np.zeros(0, np.uint8), np.zeros(0, np.uint64)
 
 
@@ -446,6 +448,28 @@ class Dissector:
     def waiting_rows(self, before: int, closed: Array) -> Array:
         """The oldest waiting request of each connection that is not `closed` (uint8, by number), if it came before a
         time: EXCHANGE rows of the outcome in_flight."""
+        numbers, rows, _ = self._oldest_waiting(before, closed)
+        rows["outcome"] = IN_FLIGHT
+        ends = self.ends.reshape(-1, 4)[2 * numbers + (self.connections["client"][numbers] == 1)]
+        for column, name in enumerate(("client_ip", "client_port", "broker_ip", "broker_port")):
+            rows[name] = ends[:, column]
+        return rows
+
+    def overdue(self, now: int, closed: Array) -> tuple[Array, Array]:
+        """The connections (numbers) that are not `closed` whose oldest request waits for more than the broker may hold
+        it for data or for other members, or because of a quota; and how much more, ns until `now`: int64 (n,) each."""
+        numbers, rows, wait_ms = self._oldest_waiting(now, closed)
+        known = taken(self.connections, numbers)
+        read = np.maximum.reduce([rows["request_last"], known["previous_response"], known["mute_end"]])
+        beyond = now - read - wait_ms.astype(np.int64) * 1_000_000
+        api = rows["api_key"]
+        is_unknown = is_among(api, WAITING_APIS) & (wait_ms == 0) & (rows["max_wait_ms"] != 0)  # bodies are not read
+        chosen = np.flatnonzero((beyond > 0) & ~is_unknown)
+        return numbers[chosen], beyond[chosen]
+
+    def _oldest_waiting(self, before: int, closed: Array) -> tuple[Array, Array, Array]:
+        """The oldest waiting request of each connection that is not `closed`, if it came before a time: the number of
+        the connection, its EXCHANGE row, and its `wait_ms`."""
         count = min(len(closed), len(self.connections))
         known = self.connections[:count]
         numbers = np.flatnonzero((known["is_open"] != 0) & (known["waiting_first"] >= 0) & (closed[:count] == 0))
@@ -454,12 +478,7 @@ class Dissector:
         rows = taken(self.exchanges, slots)
         sent = rows["request_last"]
         chosen = np.flatnonzero((links["no_reply"] == 0) & (links["token"] == 0) & (sent != NO_TIME) & (sent < before))
-        rows, numbers = taken(rows, chosen), numbers[chosen]
-        rows["outcome"] = IN_FLIGHT
-        ends = self.ends.reshape(-1, 4)[2 * numbers + (self.connections["client"][numbers] == 1)]
-        for column, name in enumerate(("client_ip", "client_port", "broker_ip", "broker_port")):
-            rows[name] = ends[:, column]
-        return rows
+        return numbers[chosen], taken(rows, chosen), links["wait_ms"][chosen]
 
     def count_waiting(self, closed: Array) -> int:
         """Count the requests that expect a response, of connections that are not `closed` (uint8, by number)."""

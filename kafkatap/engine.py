@@ -27,7 +27,7 @@ from kafkatap.dissector.programs.program import Programs
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import ROW_OPEN
-from kafkatap.reports.batch import Batch, Context, FileInfo
+from kafkatap.reports.batch import Batch, Context, FileInfo, endpoint
 from kafkatap.reports.packet_places import PacketPlaces
 
 from .assembly import Assembled, Assembly
@@ -425,6 +425,17 @@ class Engine:
         row of the outcome in_flight. The final rows come later."""
         rows = self.dissector.waiting_rows(before, self.assembly.is_closed())
         return Batch(rows, np.zeros(0, RESULT)) if len(rows) else None
+
+    def longest_waits(self, now: int) -> dict[str, int]:
+        """By broker, how long its oldest request waits, beyond what the broker may hold it for data, for other
+        members or because of a quota: ns until `now`, ns since the epoch."""
+        numbers, beyond = self.dissector.overdue(now, self.assembly.is_closed())
+        found: dict[str, int] = {}
+        ends = self.endpoints(numbers)[:, 2:].tolist()
+        for (address, port), ns in zip(ends, beyond.tolist(), strict=True):
+            broker = endpoint(self.addresses[address], port)
+            found[broker] = max(ns, found.get(broker, 0))
+        return found
 
     @property
     def latest(self) -> int:

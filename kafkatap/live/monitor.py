@@ -265,6 +265,7 @@ class Monitor:
             memory=resident(),
             connections=engine.connections_open,
             waiting=engine.requests_waiting,
+            longest_waits=engine.longest_waits(now),
             encrypted_share=engine.encrypted_share,
             decrypted_share=engine.decrypted_share,
             troubles=added(self.health.counts(len(self._drops))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,4 +33,5 @@ class Status:
     waiting: int  # requests without a response so far
     encrypted_share: float  # of the payload: TLS that was not decrypted
     decrypted_share: float = 0.0  # of the payload: TLS that was decrypted
+    longest_waits: Mapping[str, int] = field(default_factory=dict)  # `Engine.longest_waits`: ns by broker
     troubles: Array = field(default_factory=lambda: np.zeros(len(VALUES), np.int64))  # of connections, in the last 10 s

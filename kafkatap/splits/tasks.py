@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .checkpoint import OpenFlow
     from .run_options import RunOptions
     from .survey import SplitSurvey
-from .task_rows import DecodeInput, SurveyInput
+    from .task_rows import DecodeInput, SurveyInput
 
 Array = np.ndarray[Any, Any]
 #: Of the time for a byte, the part that its survey takes.

@@ -193,6 +193,13 @@ FIRES = {
         },
         {},
     ),
+    "KafkaHangs": (
+        {
+            'kafkatap_longest_wait_seconds{broker="b"}': "0x20 20x20",
+            'kafkatap_longest_wait_seconds{broker="c"}': "3x40",
+        },
+        {"broker": "b"},
+    ),
     "KafkaUnanswered": (
         {
             'kafkatap_requests_total{api="Produce", broker="b", outcome="answered"}': "0+600x40",
@@ -275,4 +282,4 @@ def test_each_alert_fires_where_it_should(tmp_path: Path) -> None:
 def test_promtool_finds_nothing_wrong_with_the_rules() -> None:
     ran = subprocess.run(["promtool", "check", "rules", ALERTS], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
-    assert "SUCCESS: 10 rules found" in ran.stdout
+    assert "SUCCESS: 11 rules found" in ran.stdout

@@ -19,6 +19,8 @@ import numpy as np
 from kafkatap.reports.batch import Array
 from kafkatap.reports.units import cut, safe
 
+#: Brokers with series of their own, at most.
+BROKERS = 100
 #: The label value of all names without a slot of their own.
 OTHER = "other"
 #: The label value of null.

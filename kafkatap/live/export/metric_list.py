@@ -164,6 +164,9 @@ METRICS: tuple[Metric, ...] = (
     _gauge("detail_level", "How much is decoded: 1 for the current level, 0 for the others.", "level"),
     _gauge("open_connections", "Open TCP connections."),
     _gauge("waiting_requests", "Requests without a response so far."),
+    _gauge("longest_wait_seconds",
+           "How long the oldest request of a broker waits for its response, without the time for which the broker may "
+           "hold it for data, for other members or because of a quota.", "broker"),
     _gauge("encrypted_ratio", "The share of the TCP payload that is TLS and was not decrypted, 0 to 1."),
     _gauge("decrypted_ratio", "The share of the TCP payload that is TLS and was decrypted, 0 to 1."),
     _gauge("last_second_timestamp_seconds", "When counts were last added, seconds since the epoch."),

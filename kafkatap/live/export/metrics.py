@@ -29,7 +29,7 @@ from kafkatap.reports.counting.rollup import api_label, group_columns, value_col
 from ..broker_health import COUNTS, VALUES
 from ..latency_buckets import BUCKET_BOUNDS
 from ..sink import Sink, names_of
-from .label_slots import Labels, label
+from .label_slots import BROKERS, Labels, label
 from .metric_list import (
     HEALTH_COLUMNS,
     HISTOGRAM,
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 SECOND = 1_000_000_000
 PRODUCE = 0
-#: Label values with series of their own, at most: clients and topics (each), brokers, APIs, errors.
-TOP, BROKERS, APIS, ERRORS = 50, 100, 150, 150
+#: Label values with series of their own, at most: clients and topics (each), APIs, errors.
+TOP, APIS, ERRORS = 50, 150, 150
 #: Outcomes whose series begin with the first such request. Those of the others begin with a label's first request, so
 #: that `rate` sees the first one.
 _RARE = ("no_reply_expected", "response_lost")

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ..governor import LEVELS
-from .label_slots import label
+from .label_slots import BROKERS, label
 from .metric_list import COUNTER, LEDGER, Family, Metric, Point, ledger_metric
 
 if TYPE_CHECKING:
@@ -40,12 +40,18 @@ def status_points(status: Status, started: int) -> Points:
         "kafkatap_detail_level": [Point((name,), int(i == status.level)) for i, name in enumerate(LEVELS)],
         "kafkatap_open_connections": [Point((), status.connections)],
         "kafkatap_waiting_requests": [Point((), status.waiting)],
+        "kafkatap_longest_wait_seconds": [Point((label(name),), ns / 1e9) for name, ns in _longest(status)],
         "kafkatap_encrypted_ratio": [Point((), status.encrypted_share)],
         "kafkatap_decrypted_ratio": [Point((), status.decrypted_share)],
         "kafkatap_last_second_timestamp_seconds": [Point((), status.now / 1e9)],
         "kafkatap_interface_info": [Point((label(name),), 1) for name in status.interfaces],
         "kafkatap_build_info": [Point(_versions(), 1)],
     }
+
+
+def _longest(status: Status) -> list[tuple[str, int]]:
+    """The brokers whose oldest requests wait longest."""
+    return sorted(status.longest_waits.items(), key=lambda item: (-item[1], item[0]))[:BROKERS]
 
 
 @cache

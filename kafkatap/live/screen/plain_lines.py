@@ -81,6 +81,7 @@ class Plain(Sink):
             **_answers(total, counts, length),
             "connections": str(engine.connections_open),
             "waiting": str(engine.requests_waiting),
+            "longest_wait_ms": _ms(max(engine.longest_waits(self._now).values(), default=None)),
             **_connections(health),
             "drops": str(drops),
             "cpu": f"{self._monitor.status.cpu:.2f}",
