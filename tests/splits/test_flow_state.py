@@ -122,7 +122,9 @@ NOT_STATE = {
     },
     "silences": {*d.SILENCE_SUMS},
     "segments": {"next"},
-    "links": {"connection", "next", "partitions", "topics", "answers_at_once", "name", "provisional", "late_ns",
+    "links": {
+        "undecoded",  # only within a drain
+        "connection", "next", "partitions", "topics", "answers_at_once", "name", "provisional", "late_ns",
               "waited_until", "may_come", "response_whole", "request_lost"},
     "exchanges": {
         "exchange", "connection", "outcome", "client_id", "client_software", "client_software_version",
