@@ -125,7 +125,8 @@ NOT_STATE = {
     "links": {
         "undecoded",  # only within a drain
         "connection", "next", "partitions", "topics", "answers_at_once", "name", "provisional", "late_ns",
-              "waited_until", "may_come", "response_whole", "request_lost"},
+        "waited_until", "may_come", "response_whole", "request_lost",
+    },
     "exchanges": {
         "exchange", "connection", "outcome", "client_id", "client_software", "client_software_version",
         "request_problem",  # tested below
