@@ -97,7 +97,7 @@ def measure(capture: Path, split_size: int) -> Constants:
     options = RunOptions()
 
     def survey(splits: list[int]) -> dict[int, Any]:
-        function = ResultsOf.of(SurveyTask(options), [SurveyInput(number, surveys.places[number]) for number in splits])
+        function = ResultsOf.of(SurveyTask(options), [SurveyInput(n, surveys.places[n]) for n in splits], "survey")
         with found.timed("survey"):
             batches = list(function(iter([_numbers(len(splits))])))
         found.survey_bytes += sum(batch.nbytes for batch in batches)
@@ -115,7 +115,7 @@ def measure(capture: Path, split_size: int) -> Constants:
         with found.timed("send"):
             index = CaptureIndex.of((file.first_packet, file.packets, file.capture) for file in surveys.files())
             task = DecodeTask(options, plan.topic_names, counting=True, sink=TableWriter(out, "run", index))
-            function = ResultsOf.of(task, list(decode_inputs(plan, range(len(packs)), surveys.places)))
+            function = ResultsOf.of(task, list(decode_inputs(plan, range(len(packs)), surveys.places)), task.name)
         with found.timed("decode"):
             batches = list(function(iter([_numbers(len(packs))])))
     results = list(results_of(pa.Table.from_batches(batches)).values())

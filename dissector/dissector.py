@@ -21,7 +21,7 @@ from kafkatap.kernels.writers import written
 from . import expiry
 from .decoding import BodyDecoder, choose_programs
 from .drain import DRAINED, NEEDS_INSPECTION, drain_frames
-from .dtypes import EXCHANGE, EXCHANGE_STRINGS, IN_FLIGHT, LATE_NS, MAX_FRAME, NO_TIME, RESULT
+from .dtypes import EXCHANGE, EXCHANGE_STRINGS, IN_FLIGHT, LATE_NS, MAX_FRAME, NO_TIME, RESULT, WAITS
 from .framing.buffers import FREE_KEPT, BufferPool
 from .framing.chunks import read_chunks
 from .framing.connections import CONNECTION, CONNECTION_SUMS, SILENCE, SILENCE_SUMS, STREAM, STREAM_SUMS
@@ -65,8 +65,6 @@ _FULL, _JOBS, _FINISHED, _DEFERRED, _POOL_TOP, _FREE_LARGE_BYTES, _NEW_SOURCES =
 )
 #: Connections for which there is room at first.
 _CONNECTIONS = 256
-#: APIs whose requests the broker may hold: Fetch, JoinGroup, SyncGroup and ShareFetch.
-WAITING_APIS = (1, 11, 14, 78)
 _NO_BYTES, _NO_MARKS = np.zeros(0, np.uint8), np.zeros(0, np.uint64)
 
 
@@ -463,7 +461,7 @@ class Dissector:
         read = np.maximum.reduce([rows["request_last"], known["previous_response"], known["mute_end"]])
         beyond = now - read - wait_ms.astype(np.int64) * 1_000_000
         api = rows["api_key"]
-        is_unknown = is_among(api, WAITING_APIS) & (wait_ms == 0) & (rows["max_wait_ms"] != 0)  # bodies are not read
+        is_unknown = is_among(api, WAITS) & (wait_ms == 0) & (rows["max_wait_ms"] != 0)  # bodies are not read
         chosen = np.flatnonzero((beyond > 0) & ~is_unknown)
         return numbers[chosen], beyond[chosen]
 

@@ -19,13 +19,13 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.table import release_row
 
-from .dtypes import EXCHANGE
+from .dtypes import EXCHANGE, MOST_ROWS
 from .exchanges import BODIES_STATE, TOPIC_NAME, Bodies, collect_fields
 from .framing.buffers import release_buffers
 from .framing.connections import AT_ONCE_UNKNOWN
 from .framing.tables import Tables
 from .framing.waiting import decide_in_flight
-from .programs.machine import JOB, MOST_ROWS, ROWS, run_jobs
+from .programs.machine import JOB, ROWS, run_jobs
 from .results import Results, collect_results, release_partitions, write_topics
 from .times import charge_times
 

@@ -43,6 +43,10 @@ ANSWERED, NO_REPLY_EXPECTED, IN_FLIGHT, UNANSWERED, RESPONSE_LOST, ORPHAN_RESPON
 CLOSED_BY = ("client", "broker")
 CLOSED_BY_CLIENT, CLOSED_BY_BROKER = range(2)
 
+#: Rows on the tape, and so fields, of one message at most. Of a message with more, the fields behind them are not read,
+#: and its status is TOO_LARGE: a response of 100 MB may have 50 million error codes.
+MOST_ROWS = 1 << 18
+
 #: A request is late after this, ns: the default of request.timeout.ms.
 LATE_NS = 30_000_000_000
 
@@ -218,7 +222,8 @@ EXCHANGE_COLUMNS = (
     _column(
         "request_status", WORD, "u1",
         "ok, trailing_bytes, malformed, incomplete, unknown_api, unknown_version, not_decoded, or too_large (larger "
-        "than `--max-frame`, of which the first 64 KiB are decoded, or with more than 262,144 fields)",
+        "than `--max-frame`, of which the first 64 KiB are decoded, or with more than "
+        f"{MOST_ROWS:,} fields)",
         known=_has_request, words=STATUSES,
     ),
     _column("request_problem", STRING, "i4", _PROBLEM, -1),

@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 #: `opening` of a START is one of OPENING_*; of an END it has a bit for each direction of which no packet was captured,
 #: and further ones (ENDED_BY) for the direction that closed the connection. `at` of an END is the time at which the
 #: capture ended, ns since the epoch, if the connection was open until then; else 0. `length`: when it was closed; 0.
-#: `opening` of DATA is SHOWS_TLS if whoever passes the chunks on has found that its connection is TLS; else 0.
+#: `opening` of DATA is SHOWS_TLS in the chunk that shows that its connection is TLS; else 0.
 CHUNK = record_dtype(
     ("at", "i8"),
     ("ts", "i8"),

@@ -14,7 +14,7 @@ import numpy as np
 
 from kafkatap.kernels.decorator import helper
 
-from ..dtypes import INCOMPLETE, TOO_LARGE
+from ..dtypes import INCOMPLETE, MOST_ROWS, TOO_LARGE
 from .fields import TAGS, FieldTable
 from .machine import (
     ERROR_AMOUNT,
@@ -27,7 +27,6 @@ from .machine import (
     INDEX,
     LEVEL,
     MAX_DEPTH,
-    MOST_ROWS,
     STACK,
 )
 

@@ -22,7 +22,7 @@ from kafkatap.kernels.decorator import helper, inlined, record_dtype
 from kafkatap.kernels.hints import prefetch
 from kafkatap.kernels.readers import be16, be32, be64, signed16, signed32
 
-from ..dtypes import INCOMPLETE, MALFORMED, NOT_DECODED, OK, TOO_LARGE, TRAILING_BYTES
+from ..dtypes import INCOMPLETE, MALFORMED, MOST_ROWS, NOT_DECODED, OK, TOO_LARGE, TRAILING_BYTES
 
 #: One body to decode. `status` as in `rows.STATUSES`.
 JOB = record_dtype(
@@ -65,9 +65,6 @@ NULLABLE, ROW, AHEAD, OPEN = 1, 2, 4, 8
 (
     ROWS, ERROR_AT, ERROR_FIELD, NULLS, ERROR_REASON, ERROR_AMOUNT, ERROR_DETAIL, ERROR_LEFT, ERROR_LEVEL,
 ) = range(9)  # fmt: skip
-#: Rows of a message at most. Of one with more, the fields behind them are not read, and its status is TOO_LARGE: a
-#: response of 100 MB may have 50 million error codes.
-MOST_ROWS = 1 << 18
 STACK, LEVEL, MAX_DEPTH = 12, 4, 16
 SCRATCH_SIZE = STACK + LEVEL * MAX_DEPTH
 #: Places in one level of the stack: how many elements or tags are left, the first instruction of the loop, the value

@@ -126,7 +126,8 @@ class Captures(TwoPasses):
         assert self.spark is not None
         if name in ("connections", "files", "ledger"):
             return self.spark.createDataFrame(self.small_table(name))
-        return SparkExecutor(self.spark, self.folders).rows(self.rows_of(name), spark_schema(name))
+        assert isinstance(self.executor, SparkExecutor)
+        return self.executor.rows(self.rows_of(name), spark_schema(name))
 
     def rows_of(self, table: str) -> RowsOf:
         """The function that yields the rows of `exchanges`, `results` or `records`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ..splits.executor import Task
 from ..splits.task_rows import SCHEMA, dump, load, numbers_of, result_batch, results_of
@@ -23,16 +23,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ResultsOf:
-    """Yields one result for each input. `task`, `inputs`: as of `dump`."""
+class _Shipped:
+    """A task and its inputs, as of `dump`. `name`: of the task, or of the table that is wanted of it."""
 
     task: bytes = field(repr=False)
     inputs: tuple[bytes, ...] = field(repr=False)
     name: str
 
     @classmethod
-    def of(cls, task: Task, inputs: Sequence[Any]) -> ResultsOf:
-        return cls(dump(task), tuple(map(dump, inputs)), task.name)
+    def of(cls, task: Task, inputs: Sequence[Any], name: str) -> Self:
+        return cls(dump(task), tuple(map(dump, inputs)), name)
+
+
+class ResultsOf(_Shipped):
+    """Yields one result for each input."""
+
+    __slots__ = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = load(self.task)
@@ -40,17 +46,10 @@ class ResultsOf:
             yield result_batch(number, task(load(self.inputs[number])))
 
 
-@dataclass(frozen=True, slots=True)
-class RowsOf:
+class RowsOf(_Shipped):
     """Yields the rows of one table of each input of a `DecodeTask`, times in microseconds."""
 
-    task: bytes = field(repr=False)
-    inputs: tuple[bytes, ...] = field(repr=False)
-    name: str
-
-    @classmethod
-    def of(cls, task: DecodeTask, inputs: Sequence[Any], table: str) -> RowsOf:
-        return cls(dump(task), tuple(map(dump, inputs)), table)
+    __slots__ = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in numbers_of(batches):
@@ -76,7 +75,7 @@ class SparkExecutor:
     def run(self, task: Task, inputs: Sequence[Any]) -> list[Any]:
         """As of `Executor`. SetupError if an executor cannot run it."""
         try:
-            rows = self.rows(ResultsOf.of(task, inputs), SCHEMA).toArrow()
+            rows = self.rows(ResultsOf.of(task, inputs, task.name), SCHEMA).toArrow()
         except Exception as error:
             raise setup_error(error) or error from None
         self.bytes_received += rows.nbytes

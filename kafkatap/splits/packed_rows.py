@@ -1,7 +1,6 @@
-"""Rows of counts as compressed bytes, from the task that counts to the driver that adds them up.
+"""Rows of tables as compressed bytes, which wait in a file until the rows of all splits are there.
 
-A split has tens of thousands of rows, which repeat few texts. With dictionaries they need a tenth of the bytes, and the
-driver keeps all of them compressed until it adds them up.
+Rows repeat few texts. With dictionaries they need a tenth of the bytes.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 #: Of the time for a byte, the part that its survey takes.
 SURVEY_PART = 0.2
+#: Bytes of rows that become one table on Spark.
+GROUP_BYTES = 16 << 20
 _TABLES = frozenset(("exchanges", "results", "connections"))
 
 
@@ -86,13 +89,10 @@ class SurveyTask:
     name: ClassVar[str] = "survey"
 
     def __call__(self, mine: SurveyInput, place: Place = HERE) -> SplitSurvey:
-        reader = mine.source.open()
-        try:
+        with closing(mine.source.open()) as reader:
             found = survey_split(
                 mine.split, reader, self.options.read, light=self.light, counts_records=self.counts_records
             )
-        finally:
-            reader.close()
         place.progress(int(SURVEY_PART * mine.source.length))
         return found
 
@@ -111,29 +111,21 @@ class DecodeTask:
     name: ClassVar[str] = "decode"
 
     def __call__(self, mine: DecodeInput, place: Place = HERE) -> SplitResult:
-        reader = _open(mine)
-        try:
-            split = _Split(self, mine, reader, self.sink is not None, place)
-            return split.decoded(self.sink)
-        finally:
-            if reader is not None:
-                reader.close()
+        with _opened(mine) as reader:
+            return _Split(self, mine, reader, self.sink is not None, place).decoded(self.sink)
 
     def rows(self, mine: DecodeInput, table: str) -> Iterator[pa.Table]:
         """The rows of one table of a split."""
-        reader = _open(mine)
-        try:
+        with _opened(mine) as reader:
             split = _Split(self, mine, reader, True, HERE, records=table == "records")
-            for name, rows, _ in split.tables(frozenset((table,)), 16 << 20):
+            for name, rows, _ in split.tables(frozenset((table,)), GROUP_BYTES):
                 if name == table:
                     yield rows
-        finally:
-            if reader is not None:
-                reader.close()
 
 
-def _open(mine: DecodeInput) -> PackReader | None:
-    return None if mine.source is None else mine.source.open(mine.task.bases)
+def _opened(mine: DecodeInput) -> AbstractContextManager[PackReader | None]:
+    """The packets of a split; None if it only continues the flows of a checkpoint."""
+    return nullcontext() if mine.source is None else closing(mine.source.open(mine.task.bases))
 
 
 class _Split:

@@ -15,7 +15,7 @@ A connection's `state` (LINK):
     LINK_COUNTED   its chunks that start with a header are counted, and no more is read
 
 It shows TLS (`shows_tls`) with the first header of a client that begins with one. Otherwise it takes SHOWN_BY chunks
-that start with a header. The chunk that shows it is marked for whoever reads the chunks then (SHOWS_TLS).
+that start with a header. The chunk that shows it is marked SHOWS_TLS for the dissector.
 
 A direction's `mode` (FLOW):
 

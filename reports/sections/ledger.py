@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkatap.dissector.dtypes import OUTCOMES
+from kafkatap.dissector.dtypes import MOST_ROWS, OUTCOMES
 
 from .. import units
 from ..batch import Context
@@ -138,8 +138,9 @@ _SENTENCES = {
     ("limits", "gaps"): "{n} gap{s} {were} given up early, as much waited behind gaps (--max-held).",
     ("limits", "messages"): "{n} message{s} {were} cut while many were not complete; only {their} start is decoded "
     "(--max-held).",
-    ("limits", "fields"): "{n} message{s} {have} more than 262,144 fields that reports need; only the first of {their} "
-    "fields are read.",
+    ("limits", "fields"): "{n} message{s} {have} more than "
+    f"{MOST_ROWS:,} fields that reports need; only the first of "
+    "{their} fields are read.",
     ("limits", "names"): "{n} name{s} {were} counted as (other), as there were so many names (--max-names).",
     ("packets", "headers_not_captured"): "{n} packet{s} {have} incomplete headers and {were} ignored.",
     ("packets", "bad_header"): "{n} packet{s} {have} invalid headers and {were} ignored.",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kafkatap.dissector.drain import MOST_TAPE
-from kafkatap.dissector.programs.machine import MOST_ROWS
+from kafkatap.dissector.dtypes import MOST_ROWS
 from kafkatap.engine import Engine
 from kafkatap.run import Run
 from tests.support.captures import pcap_bytes, write_capture

@@ -25,6 +25,7 @@ import numpy as np
 
 from ...partitions import date_of, days, exchange_days, to_microseconds
 from ...splits.executor import HERE, Place
+from ...splits.tasks import GROUP_BYTES
 from .folders import Folder
 from .parquet_file import FileStats, ParquetFile
 
@@ -90,7 +91,7 @@ class TableWriter:
     out: str
     run: str
     captures: CaptureIndex | None = None
-    group_bytes: ClassVar[int] = 16 << 20
+    group_bytes: ClassVar[int] = GROUP_BYTES
 
     def with_captures(self, captures: CaptureIndex) -> TableWriter:
         return replace(self, captures=captures)
