@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.assembly import Assembled, Assembly
 from kafkatap.captures.capture_reader import CaptureReader
-from kafkatap.engine import Engine
+from kafkatap.engine.assembly import Assembled, Assembly
+from kafkatap.engine.engine import Engine
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.process_memory import keep_flat

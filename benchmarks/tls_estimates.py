@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import NO_TIME
-from kafkatap.engine import Engine
-from kafkatap.read_options import ReadOptions
+from kafkatap.engine.engine import Engine
+from kafkatap.engine.read_options import ReadOptions
+from kafkatap.engine.tls.key_log import KeyLog
 from kafkatap.run import Run
-from kafkatap.tls.key_log import KeyLog
 
 Array = np.ndarray[Any, Any]
 _LEVELS = (("median", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0))

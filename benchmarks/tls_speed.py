@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from kafkatap.tls.session import Session
+from kafkatap.engine.tls.session import Session
 from tests.tls.crafted import Crafted13
 from tests.tls.talk import CLIENT, Talk, ends, talk
 

@@ -14,16 +14,14 @@ __version__              the version that is installed
 The parts: `kernels` (compiled functions over arrays), `reassembly` (captures to TCP streams), `dissector` (streams to
 Kafka exchanges), `reports` (exchanges to reports). This package joins them:
 
-engine     packets in, finished exchanges out: `assembly`, then the dissector; `endpoints` and `ended_connections`
-           hold parts of its state
+engine/    packets in, finished exchanges out: assembly, TLS, then the dissector; with the options and limits of a run
 captures/  find, open and read captures
 run        captures through the engine
-selection  which exchanges the user selected
-limits     how much a run keeps in memory
 output_file  files that appear whole or not at all
-passes/    selected messages and records
+selected_messages/  messages and records of the selected exchanges
 show/      messages as lines, trees and JSON
-analysis   the library; parquet, partitions: its tables as files
+library    `analyze`; parquet/: its tables as files
+splits/    captures cut into splits, and what runs them: `--jobs`, Spark
 comparison/  two captures, before and after a change
 doctor/    how good captures are
 request_log/  the brokers' own logs beside captures
@@ -39,9 +37,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .analysis import Analysis, UnreadableCaptureError, analyze
     from .comparison.compared import Comparison, compare
     from .doctor import examine
+    from .library import Analysis, UnreadableCaptureError, analyze
 
     __version__: str
 
@@ -58,9 +56,9 @@ def __getattr__(name: str) -> Any:
 
         return examine
     if name in __all__:
-        from . import analysis
+        from . import library
 
-        return getattr(analysis, name)
+        return getattr(library, name)
     if name == "__version__":
         from .installation import own_version
 

@@ -6,7 +6,6 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import NoReturn
 
 
@@ -43,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code (see `kafkatap --help`)."""
     # numpy's linear algebra, which nothing here uses, would start its threads at import: 50 ms.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from .commands.command_parser import build_parser, parse
+    from .commands.command_parser import build_parser, parse, part_of
     from .commands.exit_codes import DONE, INTERRUPTED, WRONG
 
     options = parse(sys.argv[1:] if arguments is None else arguments)
@@ -52,8 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return WRONG
     try:
-        folder = options.command.replace("-", "_")
-        exit_code: int = import_module(f".commands.{folder}.command", __package__).run(options)
+        exit_code: int = part_of(options.command, "command").run(options)
         return exit_code
     except KeyboardInterrupt:
         return INTERRUPTED

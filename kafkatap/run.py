@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkatap.reports.batch import Batch, Context, FileInfo
 
-from .assembly import Assembled
 from .captures.capture_reader import BLOCK_SIZE, CaptureReader, FileReport, joined_report
 from .captures.pipes import is_pipe
 from .captures.readahead import read_ahead
-from .engine import Engine
+from .engine.assembly import Assembled
+from .engine.engine import Engine
 
 if TYPE_CHECKING:
     from .captures.merged_captures import MergedPackets

@@ -14,7 +14,7 @@ from .counting.heat_map import heat_map
 from .counting.histogram import middle
 from .counting.rollup import api_label
 from .model import Curve, Curves, Mark, Report, ReportTable
-from .questions.registry import USUAL, load_sections
+from .section_parts.registry import USUAL, load_sections
 from .sections.clients import clients
 from .sections.error_codes import error_totals, errors
 from .sections.heading import files, heading
@@ -28,8 +28,8 @@ from .sections.timeline import timeline
 
 if TYPE_CHECKING:
     from .findings import Finding
-    from .questions.section import SectionInput
-    from .questions.section_counts import SectionCounts
+    from .section_parts.section import SectionInput
+    from .section_parts.section_counts import SectionCounts
     from .sections.slow_times import SlowTimes
     from .sections.unanswered import Unanswered
 
@@ -77,7 +77,7 @@ def build_report(
     more: list[ReportTable] = []
     given = None
     if over_facts is not None:
-        from .questions.section import SectionInput
+        from .section_parts.section import SectionInput
         from .sections.advice import unchecked_finding
         from .sections.slow_times import slow_times
         from .sections.unanswered import unanswered_requests

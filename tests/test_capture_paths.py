@@ -19,7 +19,7 @@ from kafkatap import analyze
 from kafkatap.captures.merged_captures import PIPE_PACKETS
 from kafkatap.captures.paths import find_captures
 from kafkatap.captures.pipes import is_pipe
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.run import Run
 from tests.cli.running import environment, kafkatap
 from tests.support.captures import pcap_bytes, read_bytes

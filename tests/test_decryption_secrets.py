@@ -14,10 +14,10 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from kafkatap.assembly import Assembled
 from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.captures.merged_captures import MergedPackets
-from kafkatap.engine import Engine
+from kafkatap.engine.assembly import Assembled
+from kafkatap.engine.engine import Engine
 from kafkatap.reassembly import pcapng, scanner
 from kafkatap.reassembly.pcapng_blocks import decryption_secrets
 from kafkatap.reassembly.scanner import Scanner

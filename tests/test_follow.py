@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkatap.captures import followed_captures
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.run import Follow, Run
 from tests.support.captures import Packet, pcap_bytes, pcapng_bytes, write_capture
 from tests.support.tcp import START_NS, encode, merge

@@ -19,7 +19,7 @@ UNFINISHED = {
     "the end by sys.exit": "import sys; it = a.messages(); next(it); sys.exit()",
     "several": "its = [a.messages() for _ in range(3)]; [next(it) for it in its]",
     "a run": """
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.run import Run
 it = Run(a.captures, Engine(), block_size=4096).batches()
 next(it)""",

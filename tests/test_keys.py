@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafkatap import analyze
-from kafkatap.analysis import Analysis
+from kafkatap.library import Analysis
 from tests.cli.running import kafkatap
 from tests.support.captures import PcapRecords, pcap_bytes
 from tests.support.tcp import START_NS, Segment, encode, lose, merge

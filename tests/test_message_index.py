@@ -13,14 +13,14 @@ from kafkatap.dissector.dtypes import EXCHANGE, NO_TIME
 from kafkatap.dissector.inspection import Frames
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.programs.machine import JOB
-from kafkatap.engine import Engine
-from kafkatap.passes.message import Message
-from kafkatap.passes.message_collector import MessageCollector
-from kafkatap.passes.message_index import index_messages, message_ids, message_times
-from kafkatap.passes.messages import read_messages
-from kafkatap.read_options import AS_USUAL, ReadOptions
+from kafkatap.engine.engine import Engine
+from kafkatap.engine.read_options import AS_USUAL, ReadOptions
+from kafkatap.engine.selection import Selection, TimeWindow
 from kafkatap.reports.literals import Moment
-from kafkatap.selection import Selection, TimeWindow
+from kafkatap.selected_messages.message import Message
+from kafkatap.selected_messages.message_collector import MessageCollector
+from kafkatap.selected_messages.message_index import index_messages, message_ids, message_times
+from kafkatap.selected_messages.messages import read_messages
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import START_NS, Segment, encode, lose, merge
 from tests.wire.kafkatalk import METADATA, KafkaTalk, body, request, response, small_talk
@@ -158,8 +158,8 @@ def test_a_hint_of_the_port_goes_to_both_passes(tmp_path: Path, monkeypatch: pyt
         made.append(read)
         return Engine(read, **options)
 
-    monkeypatch.setattr("kafkatap.passes.message_index.Engine", make)
-    monkeypatch.setattr("kafkatap.passes.messages.Engine", make)
+    monkeypatch.setattr("kafkatap.selected_messages.message_index.Engine", make)
+    monkeypatch.setattr("kafkatap.selected_messages.messages.Engine", make)
     index = index_messages([path], read)
     assert len(list(read_messages(index, read, MessageCollector(index.ids)))) == 6
     assert made == [read, read]

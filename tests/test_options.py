@@ -13,8 +13,8 @@ import pytest
 from kafkatap.commands.command_parser import build_parser
 from kafkatap.commands.completion.command import completion_script
 from kafkatap.commands.values import parse_duration, parse_when
+from kafkatap.engine.selection import api_keys
 from kafkatap.reports.literals import Moment, read_moment
-from kafkatap.selection import api_keys
 from tests.cli.running import kafkatap
 
 SECOND = 1_000_000_000

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from kafkatap.__main__ import main
-from kafkatap.engine import Engine
-from kafkatap.read_options import ReadOptions
+from kafkatap.engine.engine import Engine
+from kafkatap.engine.read_options import ReadOptions
+from kafkatap.engine.selection import Selection
+from kafkatap.engine.tls.key_log_files import open_key_logs
 from kafkatap.reports.build import build_report
 from kafkatap.run import Run
-from kafkatap.selection import Selection
 from kafkatap.splits.local_report import count_with_jobs
 from kafkatap.splits.run_options import RunOptions
-from kafkatap.tls.key_log_files import open_key_logs
 from tests.support import damage
 from tests.support.captures import ETHERNET, Packet, pcap_bytes, read_capture, write_capture
 from tests.support.copies import cut_up, places

@@ -22,14 +22,14 @@ import pytest
 import kafkatap.commands.report.command as report_command
 import kafkatap.run as run_module
 from kafkatap.__main__ import main
-from kafkatap.analysis import Analysis
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
+from kafkatap.engine.selection import EVERYTHING, Selection
+from kafkatap.library import Analysis
 from kafkatap.parquet import parquet_files
 from kafkatap.parquet.parquet_files import ParquetFiles
 from kafkatap.parquet.row_groups import RowGroupQueue
 from kafkatap.parquet.table_writer import TableWriter
 from kafkatap.run import Run
-from kafkatap.selection import EVERYTHING, Selection
 from tests.cli.running import KAFKATAP, ROOT, environment
 from tests.support.captures import pcap_bytes, read_bytes
 from tests.support.record_talk import NAMELESS_ID, ORDERS, ORDERS_ID, fetch, produce, write_talk

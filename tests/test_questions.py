@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.reports.questions.registry import OVER_FACTS
+from kafkatap.reports.section_parts.registry import OVER_FACTS
 from tests.cli.running import ROOT, kafkatap
 
 PAGE = ROOT / "docs" / "questions.md"

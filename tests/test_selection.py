@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from kafkatap.engine.selection import EVERYTHING, Selection, Selector
 from kafkatap.reports.batch import Context
 from kafkatap.reports.literals import read_moment
-from kafkatap.selection import EVERYTHING, Selection, Selector
 
 from .reports import rows as made
 from .reports.rows import MS, START, batch, context, exchange, result

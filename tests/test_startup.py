@@ -69,16 +69,21 @@ NOT_FOR_REPORTS = {
         "kafkatap.kernels.numba_bridge",
     ),
     "layouts that must be compiled": ("kafkatap.dissector.programs.compiler", "kafkatap.dissector.layouts.schema"),
-    "single messages": ("kafkatap.dissector.tree", "kafkatap.dissector.records", "kafkatap.passes", "kafkatap.show"),
+    "single messages": (
+        "kafkatap.dissector.tree",
+        "kafkatap.dissector.records",
+        "kafkatap.selected_messages",
+        "kafkatap.show",
+    ),
     "filters": ("kafkatap.reports.expressions", "kafkatap.reports.literals"),
-    "tables": ("kafkatap.reports.tables", "kafkatap.parquet", "kafkatap.analysis"),
+    "tables": ("kafkatap.reports.tables", "kafkatap.parquet", "kafkatap.library"),
     "several captures": (
         "kafkatap.captures.merge",
         "kafkatap.captures.merged_captures",
         "kafkatap.captures.splits",
         "kafkatap.splits",
     ),
-    "TLS, as the capture has none": ("cryptography", "kafkatap.tls.session", "kafkatap.tls.key_log"),
+    "TLS, as the capture has none": ("cryptography", "kafkatap.engine.tls.session", "kafkatap.engine.tls.key_log"),
     "other commands": ("kafkatap.live", "kafkatap.spark", "kafkatap.commands.show", "kafkatap.commands.live"),
 }
 

@@ -18,10 +18,10 @@ from kafkatap.dissector.records.record_inspector import RecordCollector
 from kafkatap.reassembly.link_types import ETHERNET, SLL, SLL2
 
 from ..captures.capture_reader import CaptureReader
-from ..engine import Engine
-from ..passes.selected_records import record_chunks
-from ..read_options import AS_USUAL, ReadOptions
+from ..engine.engine import Engine
+from ..engine.read_options import AS_USUAL, ReadOptions
 from ..run import Run, Watch, never
+from ..selected_messages.selected_records import record_chunks
 from .addresses import IPV4_TEXT
 from .fields import kept_words
 from .names import Names

@@ -18,16 +18,16 @@ from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KA
 from kafkatap.dissector.inspection import Frames
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.tree.view import Viewer
+from kafkatap.engine.tls.record_header import RECORD_HEADER, record_length
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.dtypes import CHUNK_DATA, CHUNK_END, CHUNK_GAP, CHUNK_START, FROM_HELD
 from kafkatap.reports.batch import Batch
-from kafkatap.tls.record_header import RECORD_HEADER, record_length
 
-from ..assembly import Assembled
-from ..engine import Engine
-from ..passes.envelopes import EnvelopeCollector
-from ..read_options import AS_USUAL, ReadOptions
+from ..engine.assembly import Assembled
+from ..engine.engine import Engine
+from ..engine.read_options import AS_USUAL, ReadOptions
 from ..run import Run, Watch, never
+from ..selected_messages.envelopes import EnvelopeCollector
 from .captured_streams import CapturedStream
 from .messages import MessageRewriter
 from .names import Names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ..captures.capture_reader import CaptureReader
-from ..read_options import AS_USUAL, ReadOptions
+from ..engine.read_options import AS_USUAL, ReadOptions
 from ..run import Run, Watch, never
 from .learning import Learner
 from .names import Names

@@ -13,7 +13,7 @@ from ..installation import own_version
 from .exit_codes import WRONG
 from .shared_options import EXIT_CODES
 
-#: Every command and its line in `kafkatap --help`. Its folder is beside this module.
+#: Every command and its line in `kafkatap --help`. Its module or folder is beside this module.
 COMMANDS = {
     "report": "report latency, throttling, error codes, clients and a timeline",
     "show": "list every message in time order, or print it whole",
@@ -137,7 +137,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
             parser.error(_no_command(words[0]))
         return parser.parse_args(words)
     parser = Command(prog=f"kafkatap {words[0]}", **_texts(words[0]))
-    _arguments(words[0]).add_arguments(parser)
+    part_of(words[0], "arguments").add_arguments(parser)
     return parser.parse_args(words[1:], argparse.Namespace(command=words[0]))
 
 
@@ -152,16 +152,18 @@ def build_parser() -> Command:
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Command)
     for name, line in COMMANDS.items():
-        _arguments(name).add_arguments(commands.add_parser(name, help=line, **_texts(name)))
+        part_of(name, "arguments").add_arguments(commands.add_parser(name, help=line, **_texts(name)))
     return parser
 
 
-def _arguments(name: str) -> Any:
-    """The module with the options of a command."""
-    return import_module(f".{name.replace('-', '_')}.arguments", __package__)
+def part_of(name: str, part: str) -> Any:
+    """The module with a part of a command: its options (`arguments`) or its run (`command`). A small command is one
+    module with both."""
+    package = import_module(f".{name.replace('-', '_')}", __package__)
+    return import_module(f".{part}", package.__name__) if hasattr(package, "__path__") else package
 
 
 def _texts(name: str) -> dict[str, Any]:
     """What the parser of a command shows with its help."""
-    arguments = _arguments(name)
+    arguments = part_of(name, "arguments")
     return {"description": arguments.DESCRIPTION, "epilog": arguments.EXAMPLES, "formatter_class": HelpText}

@@ -24,7 +24,7 @@ from ..run import Follow
 from .exit_codes import WRONG
 
 if TYPE_CHECKING:
-    from ..tls.key_log import KeyLog
+    from ..engine.tls.key_log import KeyLog
 
 #: What ends --follow besides Ctrl-C, as it ends live capture.
 SIGNALS_OF_FOLLOW = ("SIGTERM", "SIGHUP")

@@ -75,7 +75,7 @@ class _Sections(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, space: argparse.Namespace, value: object, *_: object) -> None:
         if value == ["help"]:
-            from kafkatap.reports.questions.registry import section_list
+            from kafkatap.reports.section_parts.registry import section_list
 
             print(section_list(), end="")
             parser.exit()

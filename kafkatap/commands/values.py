@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
-    from ..limits import Limits
-    from ..read_options import ReadOptions
-    from ..tls.key_log import KeyLog
+    from ..engine.limits import Limits
+    from ..engine.read_options import ReadOptions
+    from ..engine.tls.key_log import KeyLog
 
 
 #: The most processes of --jobs.
@@ -79,7 +79,7 @@ def chosen_definitions(options: argparse.Namespace) -> Definitions | None:
     forget_names()  # names of an earlier call in this process
     if options.definitions is None:
         return None
-    from ..engine import open_definitions
+    from ..engine.engine import open_definitions
 
     return open_definitions(options.definitions)
 
@@ -92,7 +92,7 @@ def chosen_key_log(options: argparse.Namespace, is_growing: bool = False) -> Key
     if not options.keylog:
         return None
     from ..complaints import complain
-    from ..tls.key_log_files import open_key_logs
+    from ..engine.tls.key_log_files import open_key_logs
 
     key_log = open_key_logs(options.keylog, is_growing)
     for problem in () if is_growing else key_log.problems:
@@ -177,14 +177,14 @@ def limits_of(options: argparse.Namespace) -> Limits | None:
     chosen = {name: value for name, value in chosen.items() if value is not None}
     if not chosen:
         return None
-    from ..limits import Limits
+    from ..engine.limits import Limits
 
     return Limits(**chosen)
 
 
 def read_options(options: argparse.Namespace) -> ReadOptions:
     """How captures are decoded, without a key log. As of `chosen_definitions`."""
-    from ..read_options import ReadOptions
+    from ..engine.read_options import ReadOptions
 
     return ReadOptions(
         tuple(options.port or ()), chosen_definitions(options), getattr(options, "max_frame", None),
@@ -194,7 +194,7 @@ def read_options(options: argparse.Namespace) -> ReadOptions:
 
 def parse_sections(text: str) -> list[str]:
     """Names of sections of the report, separated by commas."""
-    from kafkatap.reports.questions.registry import check_sections, section_names
+    from kafkatap.reports.section_parts.registry import check_sections, section_names
 
     chosen = [name.strip().lower() for name in text.split(",") if name.strip()]
     if chosen == ["help"]:
@@ -271,7 +271,7 @@ def read_zones(path: str) -> Zones:
 def section_options(options: argparse.Namespace) -> dict[str, Any]:
     """What the user set for single sections, by the names of the options."""
     found = {name: getattr(options, name) for name in SECTION_OPTIONS if getattr(options, name, None) is not None}
-    from ..selection import shows_groups
+    from ..engine.selection import shows_groups
 
     if shows_groups(options):
         found["group"] = tuple(options.group)

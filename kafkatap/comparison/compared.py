@@ -12,7 +12,7 @@ from kafkatap.reports.comparison.side_events import EVENT_SECTIONS
 from kafkatap.reports.literals import read_moment
 from kafkatap.reports.model import ReportTable
 
-from ..analysis import Analysis, analyze
+from ..library import Analysis, analyze
 from .reading import read_sides
 
 Captures = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Analysis
@@ -84,7 +84,7 @@ def compare(
         raise ValueError("an analysis has its selection already: use the arguments of analyze")
     analyses = [one if isinstance(one, Analysis) else analyze(one, **chosen) for one in named]
     moment = None if split is None else read_moment(split)
-    from kafkatap.reports.questions.registry import needs_of
+    from kafkatap.reports.section_parts.registry import needs_of
 
     sides, texts = [], []
     needs = needs_of(EVENT_SECTIONS)._asdict()

@@ -17,11 +17,11 @@ from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.expressions.exchange_columns import began_at
 from kafkatap.reports.findings import Finding
 from kafkatap.reports.literals import Moment
-from kafkatap.reports.questions.section import SectionInput
-from kafkatap.reports.questions.section_counts import SectionCounts
+from kafkatap.reports.section_parts.section import SectionInput
+from kafkatap.reports.section_parts.section_counts import SectionCounts
 
+from ..engine.selection import EARLIEST, LATEST, Selection
 from ..run import Run
-from ..selection import EARLIEST, LATEST, Selection
 
 #: Batches after which small names may be added up.
 _OFTEN = 64

@@ -20,7 +20,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..read_options import ReadOptions
+from ..engine.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from kafkatap.reports.model import Report
@@ -50,12 +50,12 @@ def examine(
     named = [captures] if isinstance(captures, (str, os.PathLike)) else list(captures)
     known = None
     if definitions is not None:
-        from ..engine import open_definitions
+        from ..engine.engine import open_definitions
 
         known = open_definitions(definitions)
     key_log = None
     if keylog is not None:
-        from ..tls.key_log_files import open_key_logs
+        from ..engine.tls.key_log_files import open_key_logs
 
         key_log = open_key_logs([keylog] if isinstance(keylog, (str, os.PathLike)) else keylog)
     paths = find_captures(os.fspath(c) for c in named)

@@ -18,10 +18,10 @@ from kafkatap.reports.batch import Batch, Context
 from kafkatap.reports.counting.counts import ReportCounts
 
 from ..captures.readahead import AHEAD
-from ..engine import Engine
-from ..passes.node_names import NodeNames
-from ..read_options import AS_USUAL, ReadOptions
+from ..engine.engine import Engine
+from ..engine.read_options import AS_USUAL, ReadOptions
 from ..run import Run, Watch, never
+from ..selected_messages.node_names import NodeNames
 from .capture_heads import Head, read_head
 from .clock_steps import ClockStep, ClockSteps
 from .packet_checks import PacketChecks

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkatap.dissector.framing.connections import PROTOCOL_KAFKA, PROTOCOL_UNKNOWN
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.kernels.arrays import grown
 from kafkatap.reassembly.dtypes import ROW_FREE, SYN
 from kafkatap.reports.batch import Array

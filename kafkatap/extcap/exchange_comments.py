@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kafkatap.dissector import dtypes as r
 from kafkatap.dissector.time_parts import DURATIONS, parts_of
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.reports import units
 from kafkatap.reports.batch import Array
 from kafkatap.reports.exchange_texts import (

@@ -15,13 +15,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
+from kafkatap.engine.selection import Selection, Selector
 from kafkatap.installation import own_version
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly import pcapng_blocks as blocks
 from kafkatap.reassembly.pcap import LONGEST_PACKET
 from kafkatap.reports.batch import Array, Batch
-from kafkatap.selection import Selection, Selector
 
 from .connection_watch import ConnectionWatch
 from .exchange_comments import comment_on, commented_packet, packets_of, values_of

@@ -18,10 +18,10 @@ from kafkatap.reassembly import pcapng_blocks as blocks
 from ..anonymize import CaptureRewriter, random_key
 from ..anonymize.audit import find_original, originals_of
 from ..captures.pipes import Interrupted
+from ..engine.read_options import AS_USUAL, ReadOptions
+from ..engine.selection import EVERYTHING, Selection
 from ..output_file import UnnamedFile, check_output, folder_of
-from ..read_options import AS_USUAL, ReadOptions
 from ..run import Watch, never
-from ..selection import EVERYTHING, Selection
 from .extraction import Summary, extract
 from .source_blocks import SourceReader
 

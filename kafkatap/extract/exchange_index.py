@@ -19,13 +19,13 @@ from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.dtypes import CHUNK_DATA, CHUNK_START
 from kafkatap.reports.batch import Batch, Context, error_counts
 
-from ..assembly import Assembled
-from ..engine import Engine
-from ..passes.node_names import NodeNames
-from ..read_options import ReadOptions
+from ..engine.assembly import Assembled
+from ..engine.engine import Engine
+from ..engine.read_options import ReadOptions
+from ..engine.selection import Selection
+from ..engine.tls.record_tables import DECRYPTED
 from ..run import Run, Watch, never
-from ..selection import Selection
-from ..tls.record_tables import DECRYPTED
+from ..selected_messages.node_names import NodeNames
 from .topic_naming import NAMING_APIS, TopicNaming
 
 Array = np.ndarray[Any, Any]

@@ -18,11 +18,11 @@ from kafkatap.reassembly import pcapng_blocks as blocks
 
 from ..captures.capture_reader import FileReport
 from ..captures.pipes import Interrupted, is_pipe
+from ..engine.read_options import AS_USUAL, ReadOptions
+from ..engine.selection import EVERYTHING, Selection
 from ..installation import own_version
 from ..output_file import OutputFile, UnnamedFile, check_output
-from ..read_options import AS_USUAL, ReadOptions
 from ..run import Watch, never
-from ..selection import EVERYTHING, Selection
 from .exchange_index import ExchangeIndex, index_exchanges
 from .findings import Findings
 from .host_names import host_names

@@ -15,8 +15,8 @@ import numpy as np
 from kafkatap.dissector.dtypes import EXCHANGE, EXCHANGE_STRINGS, IN_FLIGHT, UNANSWERED
 from kafkatap.reports.batch import Names
 
-from ..engine import Engine
-from ..read_options import ReadOptions
+from ..engine.engine import Engine
+from ..engine.read_options import ReadOptions
 from ..run import Run, Watch, never
 from .exchange_index import ExchangeIndex, unnamed_ids
 

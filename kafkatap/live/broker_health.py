@@ -29,7 +29,7 @@ from kafkatap.reports.connection_words import PROTOCOLS
 from .latency_buckets import BUCKET_BOUNDS
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from ..engine.engine import Engine
 
 SECOND = 1_000_000_000
 #: What is counted for a broker, int64 each: connections and packets; handshakes by round trip, a bucket for each of

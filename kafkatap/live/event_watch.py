@@ -18,9 +18,9 @@ from kafkatap.reports.findings import Finding
 from .sink import Sink, names_of
 
 if TYPE_CHECKING:
-    from kafkatap.reports.questions.section_counts import SectionCounts
+    from kafkatap.reports.section_parts.section_counts import SectionCounts
 
-    from ..engine import Engine
+    from ..engine.engine import Engine
 
 SECOND = 1_000_000_000
 #: Rows of each count that are kept, the latest: minutes of a busy cluster. They bound the time of a look.
@@ -62,7 +62,7 @@ class EventWatch:
     def end_second(self, engine: Engine, now: int) -> list[Finding]:
         """The events that were found by now, and not before."""
         from kafkatap.reports.counting.counts import ReportCounts
-        from kafkatap.reports.questions.section import SectionInput
+        from kafkatap.reports.section_parts.section import SectionInput
         from kafkatap.reports.sections.events import findings
 
         self._counts.finish()

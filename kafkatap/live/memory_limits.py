@@ -16,7 +16,7 @@ from kafkatap.reports.batch import ADDRESS_COLUMNS, STRING_COLUMNS
 from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.counting.counts import ReportCounts
 
-from ..engine import Engine
+from ..engine.engine import Engine
 
 Array = np.ndarray[Any, Any]
 

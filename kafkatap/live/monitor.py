@@ -18,9 +18,9 @@ from kafkatap.reports.batch import LIVE, Array, Batch, Context, FileInfo
 from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.counting.counts import ReportCounts
 
-from ..assembly import Assembled, Assembly
-from ..engine import Engine
-from ..selection import EVERYTHING, Selection, Selector
+from ..engine.assembly import Assembled, Assembly
+from ..engine.engine import Engine
+from ..engine.selection import EVERYTHING, Selection, Selector
 from .broker_health import BrokerHealth, added
 from .count_windows import KEPT, Windows
 from .event_watch import EventWatch
@@ -32,7 +32,7 @@ from .sink import Sink
 from .status import Status
 
 if TYPE_CHECKING:
-    from kafkatap.reports.questions.section_counts import SectionCounts
+    from kafkatap.reports.section_parts.section_counts import SectionCounts
 
 SECOND = 1_000_000_000
 #: Seconds at most to read the waiting packets at the end.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kafkatap.reports.counting.counts import ReportCounts
     from kafkatap.reports.findings import Finding
 
-    from ..engine import Engine
+    from ..engine.engine import Engine
 
 
 class Sink:

@@ -14,7 +14,7 @@ from kafkatap.dissector.tree.summary import Facts, NamedPlace
 from kafkatap.reports import units
 from kafkatap.reports.batch import uuid_text
 
-from ..passes.message import Message
+from ..selected_messages.message import Message
 
 Span = tuple[str, str]
 Line = list[Span]

@@ -12,7 +12,7 @@ from kafkatap.dissector.tree.summary import NamedPlace
 from kafkatap.reports.batch import uuid_text
 from kafkatap.reports.units import iso
 
-from ..passes.message import Message
+from ..selected_messages.message import Message
 from .tree_json import tree_json
 from .viewing import MessageViewer
 

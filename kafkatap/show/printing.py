@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..passes.message import Message
+from ..selected_messages.message import Message
 from .hexdump import hexdump
 from .lines import LineMaker
 from .message_json import message_json

@@ -12,7 +12,7 @@ from kafkatap.dissector.tree.node import Node
 from kafkatap.dissector.tree.record_nodes import RecordViewer
 from kafkatap.dissector.tree.view import ClusterNames, EarlierFacts, Viewer
 
-from ..passes.message import Message
+from ..selected_messages.message import Message
 
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions

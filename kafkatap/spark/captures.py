@@ -12,11 +12,11 @@ import pyarrow as pa
 from kafkatap.reports.batch import Context
 from kafkatap.reports.tables import TABLES, arrow_schema, connections_table, files_table, ledger_table
 
-from ..analysis import UnreadableCaptureError
 from ..captures.packs import choose_split_size
 from ..captures.storage import File, absolute, find
+from ..library import UnreadableCaptureError
+from ..parquet.partitions import to_microseconds
 from ..parquet.row_names import named
-from ..partitions import to_microseconds
 from ..splits.checkpoint import Checkpoint
 from ..splits.executor import Executor, InProcess
 from ..splits.plan import Plan

@@ -57,7 +57,7 @@ class RowsOf(_Shipped):
 
     def rows(self, number: int) -> Iterator[pa.RecordBatch]:
         """The rows of one input."""
-        from ..partitions import to_microseconds
+        from ..parquet.partitions import to_microseconds
 
         task: DecodeTask = load(self.task)
         for rows in task.rows(load(self.inputs[number]), self.name):

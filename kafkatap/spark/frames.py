@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.literals import read_moment
 
-from ..read_options import ReadOptions
-from ..selection import Selection
+from ..engine.read_options import ReadOptions
+from ..engine.selection import Selection
 from ..splits.run_options import RunOptions
 from ..splits.secrets import read_key_logs
 from .captures import Captures
@@ -60,7 +60,7 @@ def read_captures(
     """
     known = None
     if definitions is not None:
-        from ..engine import open_definitions
+        from ..engine.engine import open_definitions
 
         known = open_definitions(definitions)
     selection = Selection.of(

@@ -32,8 +32,8 @@ from pyspark.sql.datasource import (
 from kafkatap.reports.literals import Moment, read_size
 from kafkatap.reports.tables import TABLES
 
-from ..read_options import ReadOptions
-from ..selection import Selection
+from ..engine.read_options import ReadOptions
+from ..engine.selection import Selection
 from ..splits.run_options import RunOptions
 from ..splits.secrets import read_key_logs
 from .captures import Captures, spark_schema

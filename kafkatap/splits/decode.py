@@ -15,7 +15,7 @@ import numpy as np
 
 from kafkatap.reports.batch import Batch
 
-from ..read_options import AS_USUAL, ReadOptions
+from ..engine.read_options import AS_USUAL, ReadOptions
 from .flow_rows import FlowStates, flow_bytes
 from .flow_state import FlowState
 from .packet_ranges import ClearBytes, meets

@@ -11,7 +11,7 @@ from kafkatap.dissector.connection_state import ConnectionFacts
 from kafkatap.dissector.framing.connections import PROTOCOL_UNKNOWN
 from kafkatap.reassembly.connection_state import Handshake, Resumption, SynOptions
 
-from ..tls.facts import Negotiated
+from ..engine.tls.facts import Negotiated
 
 
 @dataclass(frozen=True, slots=True)

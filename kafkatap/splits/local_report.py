@@ -16,7 +16,7 @@ from kafkatap.reports.counting.counts import ReportCounts
 
 from ..captures.capture_reader import FileReport
 from ..captures.storage import File
-from ..engine import Engine
+from ..engine.engine import Engine
 from .decode import sum_ledgers
 from .plan import Plan
 from .run_options import RunOptions
@@ -25,7 +25,7 @@ from .two_passes import Begin, TwoPasses, quiet, report_context
 from .workers import Workers
 
 if TYPE_CHECKING:
-    from kafkatap.reports.questions.section_counts import SectionCounts
+    from kafkatap.reports.section_parts.section_counts import SectionCounts
 
     from .executor import Executor
     from .local_tables import LocalTables

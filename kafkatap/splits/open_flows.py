@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from kafkatap.kernels.arrays import copied
 
-from ..read_options import ReadOptions
+from ..engine.read_options import ReadOptions
 from .checkpoint import OpenFlow
 from .decode import SplitRun
 from .flow_state import History

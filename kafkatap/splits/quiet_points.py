@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..tls.layer import TlsLayer
-from ..tls.record_header import APPLICATION_DATA
-from ..tls.record_tables import ROW_BROKEN, RecordRow
+from ..engine.tls.layer import TlsLayer
+from ..engine.tls.record_header import APPLICATION_DATA
+from ..engine.tls.record_tables import ROW_BROKEN, RecordRow
 
 if TYPE_CHECKING:
     from kafkatap.reassembly.assembler import Assembler
 
-    from ..tls.tracked import Tracked
+    from ..engine.tls.tracked import Tracked
 
 Array = np.ndarray[Any, Any]
 #: Answers after which a connection is quiet: so many show the dissector where frames begin.

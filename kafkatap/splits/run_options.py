@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kafkatap.reports.questions.registry import counted_sections
+from kafkatap.reports.section_parts.registry import counted_sections
 
-from ..read_options import AS_USUAL, ReadOptions
-from ..selection import EVERYTHING, Selection
+from ..engine.read_options import AS_USUAL, ReadOptions
+from ..engine.selection import EVERYTHING, Selection
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..captures.storage import find, read_range
 
 if TYPE_CHECKING:
-    from ..tls.key_log import KeyLog
+    from ..engine.tls.key_log import KeyLog
     from .survey import SplitSurvey
 
 #: Connections whose handshake is not captured are tried with these many secrets, the latest ones. So many secrets of
@@ -40,7 +40,7 @@ def read_key_logs(named: Iterable[str | os.PathLike[str]]) -> KeyLog:
 
     OSError if there is none, or it cannot be read. ValueError if it is no key log.
     """
-    from ..tls.key_log_files import open_key_logs
+    from ..engine.tls.key_log_files import open_key_logs
 
     names = [os.fspath(name) for name in named]
     here, stored = [name for name in names if "://" not in name], [name for name in names if "://" in name]

@@ -27,13 +27,13 @@ from kafkatap.reports.counting.connection_counts import ConnectionCounts
 from kafkatap.reports.counting.count_forms import ADDRESS, TEXT, Numbers, numbers_by_kind
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.name_table import NameTable
-from kafkatap.reports.questions.section_counts import SectionCounts
+from kafkatap.reports.section_parts.section_counts import SectionCounts
 
-from ..limits import Limits
+from ..engine.limits import Limits
 from .merged_connections import merged_connections
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from ..engine.engine import Engine
     from .run_options import RunOptions
 
 Name = TypeVar("Name")

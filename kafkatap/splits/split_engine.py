@@ -34,9 +34,9 @@ from kafkatap.reassembly.dtypes import ACK, CHUNK_START, LISTENER, OPENING_RESUM
 from kafkatap.reassembly.flows import flow_keys
 from kafkatap.reports.batch import Batch
 
-from ..assembly import Assembled
-from ..engine import Engine
-from ..tls.hand_over import IS_PLAIN, PASSES, hand_overs, layer_states, resume_connection
+from ..engine.assembly import Assembled
+from ..engine.engine import Engine
+from ..engine.tls.hand_over import IS_PLAIN, PASSES, hand_overs, layer_states, resume_connection
 from .flow_rows import STATE_ROW, FlowStates, as_keys, fill_histories, fill_tls, renumber_strings
 from .flow_state import FlowState, History
 

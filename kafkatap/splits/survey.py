@@ -24,11 +24,11 @@ from kafkatap.reassembly.flows import KEY_BYTES
 from kafkatap.reassembly.link_types import RAW
 from kafkatap.reassembly.recent_packets import COPY_NS
 
-from ..assembly import Assembled, Assembly
-from ..engine import programs_for
-from ..limits import Limits
-from ..read_options import AS_USUAL, ReadOptions
-from ..tls.hand_over import hand_overs
+from ..engine.assembly import Assembled, Assembly
+from ..engine.engine import programs_for
+from ..engine.limits import Limits
+from ..engine.read_options import AS_USUAL, ReadOptions
+from ..engine.tls.hand_over import hand_overs
 from .datagrams import packet_of_segment
 from .flow_rows import FLOW_KEY, FLOW_ROW, fill_histories, fill_tls, flow_bytes, histories, renumber_strings
 from .flow_state import History

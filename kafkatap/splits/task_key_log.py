@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..tls.key_log import KeyLog
-from ..tls.secrets import Secrets
+from ..engine.tls.key_log import KeyLog
+from ..engine.tls.secrets import Secrets
 
 #: Client randoms that are noted at most.
 _MOST = 65_536

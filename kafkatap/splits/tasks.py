@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from kafkatap.reports.questions.registry import needs_of
+from kafkatap.reports.section_parts.registry import needs_of
 
 from .decode import Outcome, SplitRun
 from .executor import HERE, Place

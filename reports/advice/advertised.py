@@ -15,9 +15,9 @@ from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import EMPTY, MAX, MIN, SUM
 from ..finding_words import and_more, listed
 from ..findings import ERROR, Finding, Party
-from ..questions.gathered import Gathered
-from ..questions.section import SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.gathered import Gathered
+from ..section_parts.section import SectionInput
+from ..section_parts.section_counts import Tally
 from .hot_leaders import LEADERS, NODES, led_by
 from .parties import client_option, client_parties, client_words
 from .signature import Signature

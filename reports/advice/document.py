@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textwrap import fill
 
-from ..questions.registry import SMALL_INPUT
+from ..section_parts.registry import SMALL_INPUT
 from .catalogue import CATALOGUE
 from .signature import Signature
 

@@ -20,9 +20,9 @@ from ..counting.count_table import LATEST, MAX, SUM
 from ..finding_words import and_more
 from ..findings import WARNING, Finding, Party
 from ..groups.group_requests import Partition, assigned_partitions, read_assignment
-from ..questions.gathered import Gathered
-from ..questions.section import SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.gathered import Gathered
+from ..section_parts.section import SectionInput
+from ..section_parts.section_counts import Tally
 from .connection_limit import CONNECTIONS
 from .member_events import EXPELLED, FENCED, JOINED, KINDS, LAST, LEFT, OWNS, SYNCED, TOLD, member_events
 from .parties import broker_party, client_option, client_parties

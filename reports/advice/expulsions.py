@@ -10,7 +10,7 @@ from kafkatap.kernels.arrays import dict_rows
 from .. import units
 from ..finding_words import and_more
 from ..findings import WARNING, Finding, Party
-from ..questions.section import SectionInput
+from ..section_parts.section import SectionInput
 from .member_events import EXPELLED, FACTS, JOINED, KINDS, LAST, LEFT, member_events, read
 from .parties import client_option, client_parties
 from .signature import Signature

@@ -11,7 +11,7 @@ from ..finding_words import NAMED, and_more, listed
 from ..findings import WARNING, Finding, Party
 from ..groups.group_requests import read_assignment
 from ..parties import client_text
-from ..questions.section import SectionInput
+from ..section_parts.section import SectionInput
 from .dying_members import DYING_MEMBERS
 from .expulsions import EXPULSIONS
 from .member_events import EXPELLED, JOINED, LAST, LEFT, REFUSED, SYNCED, TOLD, member_events

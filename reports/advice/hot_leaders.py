@@ -11,9 +11,9 @@ from ..batch import endpoint
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import LATEST, MAX, MIN, SUM
 from ..findings import WARNING, Finding, Party
-from ..questions.gathered import Gathered
-from ..questions.section import SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.gathered import Gathered
+from ..section_parts.section import SectionInput
+from ..section_parts.section_counts import Tally
 from .signature import Signature
 
 #: Kafka spreads the leaders of a topic over its brokers in turns. So one with this share of them is no chance, if there

@@ -17,8 +17,8 @@ from ..counting.count_forms import NUMBER, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..finding_words import listed
 from ..findings import ERROR, Finding
-from ..questions.section import SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.section import SectionInput
+from ..section_parts.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
 from .stretches import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import LATEST, MAX, SUM
 from ..groups.group_events import appends_of, high_watermarks_of, positions_of
-from ..questions.gathered import Gathered
-from ..questions.section_counts import Tally
+from ..section_parts.gathered import Gathered
+from ..section_parts.section_counts import Tally
 
 #: Twice the default of auto.commit.interval.ms, and 20 times the default of fetch.max.wait.ms: readers that keep up
 #: are nearer, also after a rebalance without dead members.

@@ -12,7 +12,7 @@ from ..groups.group import Group, groups_of, shared_clients
 from ..groups.group_lag import ASSIGNMENT, CLIENT, Client, Latest, PartitionLag, partitions_of
 from ..groups.group_requests import Partition
 from ..groups.lag_in_time import FallBack, fall_back
-from ..questions.section import SectionInput
+from ..section_parts.section import SectionInput
 from .lag_counts import ENDS, FETCHES, LEAST_NS, POSITIONS
 from .open_transactions import cause_of
 from .signature import Signature

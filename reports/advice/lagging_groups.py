@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..findings import Finding
-from ..questions.section import SectionInput
+from ..section_parts.section import SectionInput
 from .lag_counts import ENDS, FETCHES, LEAST_NS, POSITIONS, SPAN_NS, read
 from .signature import Signature
 

@@ -11,10 +11,10 @@ from kafkatap.kernels.arrays import distinct_values, is_among
 from ..batch import Array, rows_of
 from ..counting.count_forms import OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, SUM
-from ..questions.event_rows import EventKind, EventView, events_of, events_of_facts
-from ..questions.gathered import FactRows, Gathered
-from ..questions.section import SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.event_rows import EventKind, EventView, events_of, events_of_facts
+from ..section_parts.gathered import FactRows, Gathered
+from ..section_parts.section import SectionInput
+from ..section_parts.section_counts import Tally
 
 #: Names of their values. `group`: -1: not named. `protocol`: of a join. `reason`: of a leave. `assignment`: its bytes.
 #: `sent`: the request's first byte. `generation`: of a join as answered. `is_new`: a join was answered with another

@@ -12,7 +12,7 @@ from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM, CountArrays, claim_row, has_room
 from ..counting.rollup import api_label
 from ..findings import WARNING, Finding
-from ..questions.section import BatchCount, SectionInput
+from ..section_parts.section import BatchCount, SectionInput
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
 from .sums import work_of_clients

@@ -16,10 +16,10 @@ from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..finding_words import and_more
 from ..findings import WARNING, Finding, Party
-from ..questions.event_rows import EventKind, EventView, events_of
-from ..questions.gathered import Gathered
-from ..questions.section import SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.event_rows import EventKind, EventView, events_of
+from ..section_parts.gathered import Gathered
+from ..section_parts.section import SectionInput
+from ..section_parts.section_counts import Tally
 from .parties import client_option, client_parties, client_words
 from .signature import Signature, events_of_kind
 

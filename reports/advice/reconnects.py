@@ -19,10 +19,10 @@ from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..counting.rollup import group_columns, value_columns
 from ..findings import NOTE, SEVERITIES, WARNING, Finding, Party
-from ..questions.gathered import Gathered
-from ..questions.notable import API_VERSIONS, AUTHENTICATE
-from ..questions.section import SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.gathered import Gathered
+from ..section_parts.notable import API_VERSIONS, AUTHENTICATE
+from ..section_parts.section import SectionInput
+from ..section_parts.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .request_timeouts import clients_that_give_up
 from .signature import Signature

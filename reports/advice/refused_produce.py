@@ -17,8 +17,8 @@ from ..connection_words import P_KAFKA
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM, CountArrays, claim_row, has_room
 from ..findings import ERROR, Finding
-from ..questions.section import BatchCount, SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.section import BatchCount, SectionInput
+from ..section_parts.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
 

@@ -18,10 +18,10 @@ from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import LATEST, MAX, SUM
 from ..counting.rollup import api_label
 from ..findings import WARNING, Finding
-from ..questions.gathered import Gathered
-from ..questions.notable import LONG_NS
-from ..questions.section import SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.gathered import Gathered
+from ..section_parts.notable import LONG_NS
+from ..section_parts.section import SectionInput
+from ..section_parts.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
 

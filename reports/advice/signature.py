@@ -10,11 +10,11 @@ from kafkatap.kernels.arrays import is_among
 from ..batch import Array
 from ..counting.count_forms import CountForm
 from ..findings import Finding
-from ..questions.gathered import Gathered
-from ..questions.section import BatchCount, SectionInput, reads_nothing
+from ..section_parts.gathered import Gathered
+from ..section_parts.section import BatchCount, SectionInput, reads_nothing
 
 if TYPE_CHECKING:
-    from ..questions.section_counts import Tally
+    from ..section_parts.section_counts import Tally
 
 #: The label of findings that are no outage, but a setting that others should have.
 _ADVICE = "advice"

@@ -6,9 +6,9 @@ from .. import units
 from ..counting.count_forms import ADDRESS, OTHER, TEXT, CountForm
 from ..counting.count_table import MIN, SUM
 from ..findings import NOTE, WARNING, Finding
-from ..questions.gathered import Gathered
-from ..questions.section import SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.gathered import Gathered
+from ..section_parts.section import SectionInput
+from ..section_parts.section_counts import Tally
 from .parties import client_option, client_parties, client_words
 from .signature import Signature
 from .sums import sums_of_clients, work_of_clients

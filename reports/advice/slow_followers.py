@@ -12,8 +12,8 @@ from .. import units
 from ..counting.percentiles import percentile
 from ..finding_words import and_more
 from ..findings import WARNING, Finding, Party
-from ..questions import follower_waits
-from ..questions.section import SectionInput
+from ..section_parts import follower_waits
+from ..section_parts.section import SectionInput
 from .signature import Signature, events_of_kind
 
 #: Requests that waited for it. Fewer may be one pause of its process.

@@ -16,7 +16,7 @@ from kafkatap.kernels import helper, kernel
 
 from ..counting.count_forms import ADDRESS, CONNECTION_ROWS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import LATEST, MAX, MIN, SUM, CountArrays, claim_row, has_room
-from ..questions.section import BatchCount, SectionInput
+from ..section_parts.section import BatchCount, SectionInput
 
 #: Shorter pauses are not kept. Members of a group send a Heartbeat each 3 or 5 s, and devices on the path that forget
 #: connections keep them for longer.

@@ -13,7 +13,7 @@ from kafkatap.kernels.arrays import is_among
 
 from ..counting import tally
 from ..counting.rollup import group_columns, roll_up, value_columns
-from ..questions.section import SectionInput
+from ..section_parts.section import SectionInput
 
 #: Columns of requests, with or without a response.
 _OUTCOMES = ("answered", "no_reply_expected", "in_flight", "unanswered", "response_lost")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..questions.section import SectionInput
+from ..section_parts.section import SectionInput
 from .group_events import READ_BY
 from .group_history import history_of
 from .group_lag import ASSIGNMENT, CLIENT, Client, PartitionLag, lag_of, read_offsets

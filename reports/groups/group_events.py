@@ -18,9 +18,9 @@ from kafkatap.kernels.arrays import distinct_values, is_among
 from ..batch import Array
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import EMPTY, LATEST, MAX, MIN, SUM
-from ..questions.event_rows import EventKind, EventView, events_of, events_of_facts
-from ..questions.gathered import FactRows, Gathered
-from ..questions.section_counts import Tally
+from ..section_parts.event_rows import EventKind, EventView, events_of, events_of_facts
+from ..section_parts.gathered import FactRows, Gathered
+from ..section_parts.section_counts import Tally
 
 #: The section that reads this, and keeps the events.
 READ_BY = "group-reading"

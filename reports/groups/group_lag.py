@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from ..batch import Array, Context
 from ..counting.count_table import EMPTY, MAX
-from ..questions.section import SectionInput
+from ..section_parts.section import SectionInput
 from .group_rebalances import History
 from .group_requests import Partition
 

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from .. import units
 from ..model import Column, Report, ReportTable, Value
 from ..plain_values import plain_value
-from ..questions.registry import OVER_FACTS, load_sections
+from ..section_parts.registry import OVER_FACTS, load_sections
 from ..sections import clients, heading, latency, ledger, not_decoded, summary, throttle, timeline, timeline_by
 from ..sections import error_codes as errors
 

@@ -14,9 +14,9 @@ from ..advice.signature import Signature, section_of
 from ..batch import Array
 from ..findings import NOTE, SEVERITIES, Finding
 from ..model import ReportTable
-from ..questions.gathered import Gathered
-from ..questions.section import READ_SELECTED, Section, SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.gathered import Gathered
+from ..section_parts.section import READ_SELECTED, Section, SectionInput
+from ..section_parts.section_counts import Tally
 from . import finding_rows
 from .summary import NOT_CHECKED
 

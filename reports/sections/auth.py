@@ -36,10 +36,10 @@ from ..counting.count_table import MAX, MIN, SUM
 from ..counting.percentiles import percentile
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Row, as_number, in_columns, largest_first
-from ..questions.event_rows import events_of
-from ..questions.gathered import Gathered
-from ..questions.section import Section, SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.event_rows import events_of
+from ..section_parts.gathered import Gathered
+from ..section_parts.section import Section, SectionInput
+from ..section_parts.section_counts import Tally
 from .auth_attempts import (
     REFUSED,
     SASL_AUTHENTICATE,

@@ -18,9 +18,9 @@ from kafkatap.dissector.facts.sasl_messages import MESSAGES, mechanism_of
 from kafkatap.dissector.kafka.error_codes import error_name
 
 from ..batch import Array
-from ..questions.event_rows import EventKind, EventView, events_of
-from ..questions.gathered import Gathered
-from ..questions.section_counts import Tally
+from ..section_parts.event_rows import EventKind, EventView, events_of
+from ..section_parts.gathered import Gathered
+from ..section_parts.section_counts import Tally
 
 #: `begin`: the request's first byte; `end`: the response's last byte. `message`, `answer`: the kinds of the client's
 #: message and of the answer, -1: none. `lifetime_ms`: that of the session.

@@ -11,8 +11,8 @@ from ..batch import Array
 from ..connection_columns import failed_handshakes
 from ..counting.count_forms import ADDRESS, NUMBER, CountForm
 from ..counting.count_table import MAX, MIN, SUM
-from ..questions.section import SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.section import SectionInput
+from ..section_parts.section_counts import Tally
 from ..tls_names import alert_name
 
 #: `alert`: the description of the alert, or _NO_ALERT; `by`: the end that sent it, as in CONNECTION_ROW.

@@ -27,9 +27,9 @@ from ..batch import Array, Context
 from ..counting.percentiles import percentile
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Row, Value, in_columns
-from ..questions.gathered import Gathered
-from ..questions.section import Section, SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.gathered import Gathered
+from ..section_parts.section import Section, SectionInput
+from ..section_parts.section_counts import Tally
 
 PARTS = ("request_queue", "local", "remote", "throttle", "response_queue", "send")
 _TITLES = {

@@ -21,9 +21,9 @@ from ..counting.count_table import MAX, MIN, SUM
 from ..counting.rollup import group_columns
 from ..counting.tally import GROUP_KEY
 from ..model import Column, ReportTable, Row, in_columns, largest_first
-from ..questions.gathered import Gathered
-from ..questions.section import Section, SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.gathered import Gathered
+from ..section_parts.section import Section, SectionInput
+from ..section_parts.section_counts import Tally
 
 COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests"),

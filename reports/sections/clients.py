@@ -38,7 +38,7 @@ from ..counting.counts import ReportCounts
 from ..counting.histogram import P50, P99
 from ..counting.rollup import api_label, group_columns, maybe, roll_up, value_columns
 from ..model import Column, ReportTable, Row, Versions, in_columns
-from ..questions.notable import SLOW_NS
+from ..section_parts.notable import SLOW_NS
 from . import time_shares
 from .time_shares import Spent, has_unknown_waits, spent
 

@@ -34,9 +34,9 @@ from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import EMPTY, MAX, MIN, SUM
 from ..counting.histogram import P50, percentiles
 from ..model import Column, ReportTable, Row, Value, in_columns
-from ..questions.gathered import Gathered
-from ..questions.section import Section, SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.gathered import Gathered
+from ..section_parts.section import Section, SectionInput
+from ..section_parts.section_counts import Tally
 
 SECOND = 1_000_000_000
 #: A connection that is open and silent so long before the capture ends is idle, ns.

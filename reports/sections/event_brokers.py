@@ -13,7 +13,7 @@ from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array, Context, endpoint
 from ..findings import Party
-from ..questions.section import SectionInput
+from ..section_parts.section import SectionInput
 from .event_answers import ANSWERS
 from .event_counts import CONNECTIONS, NODE_ADDRESSES, NODES
 

@@ -11,7 +11,7 @@ from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array
 from ..findings import NOTE, WARNING, Finding, Party
-from ..questions.notable import SLOW_NS
+from ..section_parts.notable import SLOW_NS
 from ..units import duration
 from .connections import STORM_RATE
 from .event_answers import SECOND

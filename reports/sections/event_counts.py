@@ -20,10 +20,10 @@ from ..batch import Array
 from ..connection_words import H_COMPLETE, H_NOT_CAPTURED, H_REFUSED, H_UNANSWERED, NOT_CLOSED, P_FOREIGN, WITH_FIN
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
-from ..questions.event_rows import EventKind, EventView, events_of, events_of_facts
-from ..questions.gathered import FactRows, Gathered
-from ..questions.notable import WAIT_NS
-from ..questions.section_counts import Tally
+from ..section_parts.event_rows import EventKind, EventView, events_of, events_of_facts
+from ..section_parts.gathered import FactRows, Gathered
+from ..section_parts.notable import WAIT_NS
+from ..section_parts.section_counts import Tally
 from .event_answers import ANSWERS, SECOND
 from .slow_times import SLOW, read_slow
 

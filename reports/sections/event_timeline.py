@@ -16,7 +16,7 @@ from kafkatap.kernels.arrays import distinct_values, is_among
 from .. import units
 from ..batch import Array
 from ..parties import Options
-from ..questions.section import SectionInput
+from ..section_parts.section import SectionInput
 from .event_answers import ANSWERS, SECOND
 from .event_brokers import Brokers, codes_of
 from .event_counts import (

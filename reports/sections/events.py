@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ..commands import command
 from ..findings import NOTE, Finding
 from ..model import Column, ReportTable, in_columns
-from ..questions.section import READ_SELECTED, BatchCount, Section, SectionInput
+from ..section_parts.section import READ_SELECTED, BatchCount, Section, SectionInput
 from ..units import duration
 from .event_answers import ANSWERS, count_answers
 from .event_changes import cause_of, changes

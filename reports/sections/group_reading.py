@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..groups import group_events
-from ..questions.section import Section
+from ..section_parts.section import Section
 
 SECTION = Section(
     group_events.READ_BY,

@@ -16,7 +16,7 @@ from ..groups.group import Group, groups_of
 from ..groups.group_lag import COMMITS, SURE
 from ..groups.group_rebalances import longest
 from ..model import Column, ReportTable, Row, as_number, in_columns, largest_first
-from ..questions.section import READ_SELECTED, Section, SectionInput, reads_nothing
+from ..section_parts.section import READ_SELECTED, Section, SectionInput, reads_nothing
 
 _API_NAMES = {
     8: "OffsetCommit", 11: "JoinGroup", 12: "Heartbeat", 13: "LeaveGroup", 14: "SyncGroup", 28: "TxnOffsetCommit",

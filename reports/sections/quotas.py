@@ -25,10 +25,10 @@ from ..batch import Array, Context, endpoint
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..model import Column, ReportTable, Row, as_number, in_columns, largest_first
-from ..questions.event_rows import EventKind, EventView, events_of
-from ..questions.gathered import Gathered
-from ..questions.section import Section, SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.event_rows import EventKind, EventView, events_of
+from ..section_parts.gathered import Gathered
+from ..section_parts.section import Section, SectionInput
+from ..section_parts.section_counts import Tally
 from ..units import SECOND
 
 OBEDIENCE = (

@@ -15,9 +15,9 @@ from kafkatap.dissector.dtypes import NO_TIME
 from ..batch import Array
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import EMPTY, LATEST, MAX, MIN, SUM
-from ..questions.gathered import FactRows, Gathered
-from ..questions.matching import matched
-from ..questions.section_counts import Tally
+from ..section_parts.gathered import FactRows, Gathered
+from ..section_parts.matching import matched
+from ..section_parts.section_counts import Tally
 from .topic_counts import WRITES, roles_of
 
 _TOPIC = {"topic": TEXT, "topic_id": TEXT}

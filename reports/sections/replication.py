@@ -10,7 +10,7 @@ import numpy as np
 from ..batch import Array, Context
 from ..counting.percentiles import percentile
 from ..model import Column, ReportTable, Row, as_number, in_columns
-from ..questions.follower_waits import (
+from ..section_parts.follower_waits import (
     FACTS,
     NOT_CHARGED,
     WRITTEN,
@@ -20,7 +20,7 @@ from ..questions.follower_waits import (
     read,
     waits_of,
 )
-from ..questions.section import READ_SELECTED, Section, SectionInput
+from ..section_parts.section import READ_SELECTED, Section, SectionInput
 from ..units import share
 
 FOLLOWERS = (

@@ -28,7 +28,7 @@ from ..finding_words import api_value, counted, others_too, sentence
 from ..findings import NOTE, NOTICED_NS, WARNING, Finding, Party
 from ..model import ReportTable, Row, Value, as_number
 from ..parties import client_option, client_parties, client_text
-from ..questions.notable import SLOW_NS
+from ..section_parts.notable import SLOW_NS
 from .clients import by_verdict, verdict
 from .failure_findings import lasting
 from .own_brokers import own_by

@@ -17,10 +17,10 @@ from ..batch import Array
 from ..counting.count_forms import NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..findings import NOTICED_NS
-from ..questions.gathered import Gathered
-from ..questions.notable import SLOW_NS
-from ..questions.section import SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.gathered import Gathered
+from ..section_parts.notable import SLOW_NS
+from ..section_parts.section import SectionInput
+from ..section_parts.section_counts import Tally
 from ..units import SECOND
 
 SLOW = CountForm(

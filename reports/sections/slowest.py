@@ -18,9 +18,9 @@ from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Value, in_columns
-from ..questions.gathered import Gathered
-from ..questions.section import Section, SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.gathered import Gathered
+from ..section_parts.section import Section, SectionInput
+from ..section_parts.section_counts import Tally
 from .error_codes import error_label
 
 _MEANING = {part.name: part.meaning for part in TIME_PARTS}

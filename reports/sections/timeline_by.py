@@ -9,7 +9,7 @@ from operator import itemgetter
 from .. import units
 from ..batch import Array, endpoint
 from ..model import Column, ReportTable, in_columns
-from ..questions.section import SectionInput
+from ..section_parts.section import SectionInput
 from .event_answers import ANSWERS, SECOND
 from .event_counts import CONNECTIONS, ERRORS, THROTTLED
 from .timeline import display_interval

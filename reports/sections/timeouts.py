@@ -41,11 +41,11 @@ from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, SUM
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Row, as_number, in_columns
-from ..questions.batch_copies import FACTS, batch_form, batch_key, count_batches, first_batches
-from ..questions.event_rows import EventKind, EventView, events_of
-from ..questions.gathered import Gathered
-from ..questions.section import READ_SELECTED, Section, SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.batch_copies import FACTS, batch_form, batch_key, count_batches, first_batches
+from ..section_parts.event_rows import EventKind, EventView, events_of
+from ..section_parts.gathered import Gathered
+from ..section_parts.section import READ_SELECTED, Section, SectionInput
+from ..section_parts.section_counts import Tally
 from ..units import duration
 
 COLUMNS = (

@@ -23,9 +23,9 @@ from ..counting.histogram import P50, P99, percentiles
 from ..counting.rollup import maybe
 from ..encryption import NAMED_SHARE, encryption_of
 from ..model import Column, ReportTable, Row, in_columns, largest_first
-from ..questions.gathered import Gathered
-from ..questions.section import Section, SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.gathered import Gathered
+from ..section_parts.section import Section, SectionInput
+from ..section_parts.section_counts import Tally
 from ..tls_names import alert_name, suite_name, version_name
 from .tls_findings import EXPIRES_SOON_NS, expiry_text
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..batch import Context
 from ..model import Column, ReportTable, Row, Value, as_number, in_columns
-from ..questions.section import READ_SELECTED, Section, SectionInput
+from ..section_parts.section import READ_SELECTED, Section, SectionInput
 from .reader_counts import FACTS, FORMS, read
 from .topic_counts import BATCHES, READS, REPLICATES, REQUESTS, WRITES
 from .topic_readers import (

@@ -13,11 +13,11 @@ from kafkatap.dissector.dtypes import NO_TIME
 from ..batch import Array
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
-from ..questions.batch_copies import batch_form, count_batches
-from ..questions.event_rows import EventKind, EventView, events_of_facts
-from ..questions.gathered import FactRows, Gathered
-from ..questions.matching import matched
-from ..questions.section_counts import Tally
+from ..section_parts.batch_copies import batch_form, count_batches
+from ..section_parts.event_rows import EventKind, EventView, events_of_facts
+from ..section_parts.gathered import FactRows, Gathered
+from ..section_parts.matching import matched
+from ..section_parts.section_counts import Tally
 
 #: What a client does with a topic.
 WRITES, READS, REPLICATES = range(3)

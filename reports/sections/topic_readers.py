@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ..counting.count_table import EMPTY, MAX, MIN
-from ..questions.section import SectionInput
+from ..section_parts.section import SectionInput
 from .reader_counts import ASSIGNED, COMMITS, MEMBERS, POSITIONS, SESSIONS
 from .topic_counts import OFFSETS, READS
 from .topic_rows import TopicNames

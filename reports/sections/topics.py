@@ -16,8 +16,8 @@ from .. import units
 from ..batch import Array, Context
 from ..counting.count_table import EMPTY, MAX
 from ..model import Column, ReportTable, Row, in_columns
-from ..questions.batch_copies import DEDUPLICATED, what_became
-from ..questions.section import Section, SectionInput
+from ..section_parts.batch_copies import DEDUPLICATED, what_became
+from ..section_parts.section import Section, SectionInput
 from .reader_counts import POSITIONS
 from .topic_counts import (
     BATCHES,

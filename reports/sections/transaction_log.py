@@ -24,8 +24,8 @@ from kafkatap.dissector.dtypes import ANSWERED, NO_TIME
 from kafkatap.kernels.arrays import dict_rows
 
 from ..batch import Array
-from ..questions.event_rows import EventKind, EventView
-from ..questions.section import SectionInput
+from ..section_parts.event_rows import EventKind, EventView
+from ..section_parts.section import SectionInput
 
 #: Names of values of events. `timeout_ms`: of INIT. `is_commit`: of END and MARKER. Of END, the epoch and the time of
 #: its response. `partitions`: of MARKER. `is_of_broker`: of ADD.

@@ -21,11 +21,11 @@ from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..counting.rollup import maybe
 from ..model import Column, ReportTable, Row, in_columns
-from ..questions.batch_copies import FACTS, FATES, batch_form, count_batches, what_became
-from ..questions.event_rows import EventKind, events_of
-from ..questions.gathered import FactRows, Gathered
-from ..questions.section import READ_SELECTED, Section, SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.batch_copies import FACTS, FATES, batch_form, count_batches, what_became
+from ..section_parts.event_rows import EventKind, events_of
+from ..section_parts.gathered import FactRows, Gathered
+from ..section_parts.section import READ_SELECTED, Section, SectionInput
+from ..section_parts.section_counts import Tally
 from ..units import duration
 from .transaction_log import ADD, COMMIT, END, FAILED, INIT, MARKER, Transactional, followed
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kafkatap.dissector.dtypes import UNANSWERED
 
-from ..questions.section import SectionInput
+from ..section_parts.section import SectionInput
 from .event_counts import LINKS, WAIT
 
 

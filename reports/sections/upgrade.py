@@ -35,9 +35,9 @@ from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, SUM
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Row, as_number, in_columns
-from ..questions.gathered import Gathered
-from ..questions.section import Section, SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.gathered import Gathered
+from ..section_parts.section import Section, SectionInput
+from ..section_parts.section_counts import Tally
 from .clients import Who, by_api, software_seen, software_text, texts_of, with_software
 from .own_brokers import BROKER_APIS, own_by
 

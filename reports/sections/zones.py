@@ -23,9 +23,9 @@ from ..batch import Array
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import SUM
 from ..model import Column, ReportTable, in_columns, largest_first
-from ..questions.gathered import FactRows, Gathered
-from ..questions.section import Section, SectionInput
-from ..questions.section_counts import Tally
+from ..section_parts.gathered import FactRows, Gathered
+from ..section_parts.section import Section, SectionInput
+from ..section_parts.section_counts import Tally
 from ..units import share, size
 
 ZONES = (

@@ -10,8 +10,8 @@ import pytest
 from kafkatap.dissector.dtypes import ANSWERED, IN_FLIGHT
 from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.connection_words import H_COMPLETE, P_KAFKA
-from kafkatap.reports.questions.section import SectionInput
-from kafkatap.reports.questions.section_counts import SectionCounts
+from kafkatap.reports.section_parts.section import SectionInput
+from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.reports.sections.advice import findings
 from tests.reports.rows import START, batch, context, counted, exchange
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kafkatap.reports.advice.catalogue import CATALOGUE, ON_REQUEST, USUAL
 from kafkatap.reports.advice.document import document
-from kafkatap.reports.questions.registry import FIRST, load_sections
+from kafkatap.reports.section_parts.registry import FIRST, load_sections
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "signatures.md"
 

@@ -12,8 +12,8 @@ from kafkatap.reports.batch import Array
 from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.connection_words import H_COMPLETE, P_KAFKA, P_TLS
 from kafkatap.reports.findings import Finding
-from kafkatap.reports.questions.section import SectionInput
-from kafkatap.reports.questions.section_counts import SectionCounts
+from kafkatap.reports.section_parts.section import SectionInput
+from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.reports.sections.advice import findings
 from tests.reports.rows import MS, context, counted
 

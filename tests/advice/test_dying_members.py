@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from kafkatap.engine.selection import Selection
 from kafkatap.reports.findings import Finding, Party
 from kafkatap.reports.sections.advice import findings
-from kafkatap.selection import Selection
 from tests.support.captures import pcap_bytes, read_capture
 from tests.support.group_members import GroupMember
 from tests.support.section_runs import section_input

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from kafkatap.engine.selection import Selection
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.findings import ERROR, NOTE, WARNING, Finding, Party
 from kafkatap.reports.sections.advice import findings
 from kafkatap.reports.sections.folding import folded
-from kafkatap.selection import Selection
 from tests.reports.rows import context
 from tests.reports.test_first_findings import rows
 from tests.support.captures import pcap_bytes, read_capture

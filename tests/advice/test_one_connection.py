@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kafkatap.reports.connection_words import H_COMPLETE
-from kafkatap.reports.questions.section import SectionInput
-from kafkatap.reports.questions.section_counts import SectionCounts
+from kafkatap.reports.section_parts.section import SectionInput
+from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.reports.sections.advice import findings
 from tests.reports.rows import MS, batch, connection, context, counted, exchange
 

@@ -13,8 +13,8 @@ from kafkatap.dissector.facts.fact_rows import FACT, NO_NUMBER
 from kafkatap.dissector.programs.fact_kinds import NUMBER_OF, columns_of
 from kafkatap.reports.batch import Array, Batch
 from kafkatap.reports.findings import ERROR, Finding, Party
-from kafkatap.reports.questions.section import SectionInput
-from kafkatap.reports.questions.section_counts import SectionCounts
+from kafkatap.reports.section_parts.section import SectionInput
+from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.reports.sections.advice import findings
 from kafkatap.reports.sections.folding import folded
 from tests.reports.rows import BILLING, MS, ORDERS, START, STRINGS, batch, context, counted, exchange, result

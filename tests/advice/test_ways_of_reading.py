@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.reports.questions import section_counts
+from kafkatap.reports.section_parts import section_counts
 from kafkatap.splits.local_report import count_with_jobs
 from kafkatap.splits.run_options import RunOptions
 from tests.splits.test_jobs import unpacked

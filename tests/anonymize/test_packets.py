@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.analysis import analyze
 from kafkatap.anonymize import CaptureRewriter
 from kafkatap.anonymize.checksums import internet_checksum
+from kafkatap.library import analyze
 from tests.support.captures import ETHERNET, Packet, pcap_bytes
 from tests.support.encapsulation import KINDS, encapsulate, fragment, link_type_of
 from tests.support.tcp import TcpConversation, encode

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafkatap import analyze
-from kafkatap.engine import engine_for
+from kafkatap.engine.engine import engine_for
+from kafkatap.engine.selection import Selection
 from kafkatap.reports.expressions.names import ALIASES, NAMES
 from kafkatap.run import Run
-from kafkatap.selection import Selection
 
 from .running import ROOT, kafkatap
 

@@ -349,10 +349,10 @@ def test_long_arrays_are_cut(run: Run, tmp_path: Path) -> None:
 
 def frames_of(path: Path) -> list[bytes]:
     """The frames of a capture of one message a segment, in order of time."""
-    from kafkatap.passes.message_collector import MessageCollector
-    from kafkatap.passes.message_index import index_messages
-    from kafkatap.passes.messages import read_messages
-    from kafkatap.read_options import AS_USUAL
+    from kafkatap.engine.read_options import AS_USUAL
+    from kafkatap.selected_messages.message_collector import MessageCollector
+    from kafkatap.selected_messages.message_index import index_messages
+    from kafkatap.selected_messages.messages import read_messages
 
     index = index_messages([str(path)])
     return [m.frame for m in read_messages(index, AS_USUAL, MessageCollector(index.ids, True, None))]

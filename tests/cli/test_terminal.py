@@ -19,7 +19,7 @@ import pytest
 from kafkatap import run as run_module
 from kafkatap.__main__ import main
 from kafkatap.commands.report import command as cli
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from tests.support.captures import read_bytes
 
 from .running import KAFKATAP, ROOT, environment, kafkatap, on_terminal, without_compiling

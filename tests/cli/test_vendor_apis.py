@@ -12,8 +12,8 @@ import pytest
 from kafkatap import analyze
 from kafkatap.dissector.layouts import catalog
 from kafkatap.dissector.layouts.catalog import load_messages
-from kafkatap.engine import Engine, open_definitions
-from kafkatap.read_options import ReadOptions
+from kafkatap.engine.engine import Engine, open_definitions
+from kafkatap.engine.read_options import ReadOptions
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.run import Run
 from kafkatap.splits.local_report import count_with_jobs

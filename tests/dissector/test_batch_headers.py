@@ -19,7 +19,7 @@ from kafkatap.__main__ import main
 from kafkatap.dissector import batch_headers as h
 from kafkatap.dissector.batch_headers import batch_header, count_records, records_in_field
 from kafkatap.dissector.programs.fact_kinds import BATCH, FETCHED_BATCH
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.reports.batch import Batch
 from kafkatap.run import Run
 from tests.support import records as made

@@ -27,7 +27,7 @@ from kafkatap.dissector.programs.fact_kinds import (
 )
 from kafkatap.dissector.programs.fields import FieldTable, number_fields
 from kafkatap.dissector.programs.roles import R_PARTITION, R_TOPIC_ID, R_TOPIC_NAME
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.reports.batch import Batch
 from kafkatap.run import Run
 from tests.conftest import ROOT

@@ -14,7 +14,7 @@ from kafkatap.dissector import dtypes as r
 from kafkatap.dissector.layouts.schema import REQUEST
 from kafkatap.dissector.programs.fields import FETCH, JOIN_GROUP, PRODUCE, SHARE_FETCH
 from kafkatap.dissector.programs.program import Programs
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.run import Run
 from tests.dissector.machine_support import ALL, Body, programs, run
 from tests.support.captures import pcap_bytes

@@ -15,7 +15,7 @@ from kafkatap.dissector.probes import MOST, Place, Probe, Probes
 from kafkatap.dissector.programs.fields import API_VERSIONS, FETCH, PRODUCE, SASL_HANDSHAKE
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.programs.tape import decode_jobs
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.reports.batch import Batch
 from kafkatap.reports.expressions import Condition, parse_expression
 from kafkatap.run import Run

@@ -15,7 +15,7 @@ from kafkatap.dissector.framing.tables import LINK
 from kafkatap.dissector.problems import ProblemFinder, note_problems
 from kafkatap.dissector.programs.machine import JOB
 from kafkatap.dissector.strings import StringTable
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.kernels.decorator import kernel_mode
 from kafkatap.reports.batch import Batch
 from tests.dissector.machine_support import ALL, Body, Run, programs, run

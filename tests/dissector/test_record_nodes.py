@@ -16,10 +16,10 @@ from kafkatap.dissector.tree import node as n
 from kafkatap.dissector.tree.node import Node, walk
 from kafkatap.dissector.tree.record_nodes import RecordViewer
 from kafkatap.dissector.tree.view import Viewer
-from kafkatap.passes.message_collector import MessageCollector
-from kafkatap.passes.message_index import index_messages
-from kafkatap.passes.messages import read_messages
-from kafkatap.read_options import AS_USUAL
+from kafkatap.engine.read_options import AS_USUAL
+from kafkatap.selected_messages.message_collector import MessageCollector
+from kafkatap.selected_messages.message_index import index_messages
+from kafkatap.selected_messages.messages import read_messages
 from tests.dissector.view_support import find
 from tests.support.records import GZIP, NONE, Record, batch, message_set
 

@@ -22,10 +22,10 @@ from kafkatap.doctor.diagnosis import TABLES
 from kafkatap.doctor.diagnosis_text import diagnosis_lines
 from kafkatap.doctor.observed import read_captures
 from kafkatap.doctor.packet_checks import CaptureChecks
+from kafkatap.engine.selection import Selection
 from kafkatap.extract import extract
 from kafkatap.reassembly.dtypes import PACKET
 from kafkatap.reports.model import Report
-from kafkatap.selection import Selection
 from tests.support import damage
 from tests.support.captures import ETHERNET, Interface, Packet, pcap_bytes, pcapng_bytes, read_capture, write_capture
 from tests.support.encapsulation import encapsulate, fragment

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from kafkatap import analyze
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
+from kafkatap.engine.selection import Selection
 from kafkatap.extcap.held_packets import with_comments
 from kafkatap.extcap.kafka_capture import Choice, KafkaCapture
 from kafkatap.extcap.packet_pipe import PacketPipe
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.link_types import ETHERNET
-from kafkatap.selection import Selection
 from tests.live import network
 from tests.live.support import FileSource
 from tests.support.captures import Packet, pcap_bytes, read_capture

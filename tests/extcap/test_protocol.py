@@ -141,7 +141,7 @@ def test_wireshark_s_questions_start_no_engine() -> None:
         "import sys\nfrom kafkatap.__main__ import main\n"
         "for call in (['--extcap-interfaces'], ['--extcap-config'], ['--extcap-dlts']):\n"
         "    assert main(['extcap', '--extcap-interface', 'kafkatap-lo', *call]) == 0\n"
-        "print('heavy:', *{'numpy', 'pyarrow', 'scapy', 'kafkatap.engine'} & set(sys.modules))"
+        "print('heavy:', *{'numpy', 'pyarrow', 'scapy', 'kafkatap.engine.engine'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

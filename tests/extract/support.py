@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import kafkatap
+from kafkatap.engine.selection import EVERYTHING, Selection
 from kafkatap.extract import Summary, extract
-from kafkatap.selection import EVERYTHING, Selection
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 #: Columns with numbers of packets: another capture has other numbers.

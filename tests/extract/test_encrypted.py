@@ -14,10 +14,10 @@ import pytest
 
 import kafkatap
 from kafkatap.__main__ import main
+from kafkatap.engine.read_options import ReadOptions
+from kafkatap.engine.tls.key_log import KeyLog
 from kafkatap.extract import Summary
-from kafkatap.read_options import ReadOptions
 from kafkatap.reassembly.pcapng_blocks import decryption_secrets
-from kafkatap.tls.key_log import KeyLog
 from tests.cli.running import kafkatap as run
 from tests.cli.tls_captures import TlsCaptures, make_tls_captures
 from tests.extract.support import PACKETS, extracted

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from kafkatap.engine.selection import EVERYTHING
 from kafkatap.kernels.decorator import kernel_mode
-from kafkatap.selection import EVERYTHING
 from kafkatap.splits.local_report import CapturedTwice
 from tests.splits.test_jobs import one_process, several
 from tests.wire.harness import Decoded, assert_same, decode_files

@@ -12,9 +12,9 @@ import tempfile
 from collections.abc import Iterator
 from functools import cache
 
-from kafkatap.tls.key_log import KeyLog
-from kafkatap.tls.secrets import LABELS
-from kafkatap.tls.session import Session
+from kafkatap.engine.tls.key_log import KeyLog
+from kafkatap.engine.tls.secrets import LABELS
+from kafkatap.engine.tls.session import Session
 from tests.tls.crafted import SUITES_13, Crafted12, Crafted13, clear, message
 from tests.wire.mutations import changed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.live.export.parquet_files import ParquetLog
 from kafkatap.live.governor import Governor
 from kafkatap.live.memory_limits import MemoryLimits

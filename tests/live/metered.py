@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.live.export.metric_list import Family
 from kafkatap.live.export.metrics import Metrics
 from kafkatap.live.governor import Governor

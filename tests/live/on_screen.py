@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from threading import Event, Thread
 
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.kernels import store
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.assembly import Assembled, Assembly
 from kafkatap.captures.capture_reader import CaptureReader
+from kafkatap.engine.assembly import Assembled, Assembly
 
 SECOND = 1_000_000_000
 

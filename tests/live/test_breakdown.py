@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kafkatap.dissector.dtypes import WAITS
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.live.screen.breakdown import BY, SECOND, Row, total_row, window_rows
 from kafkatap.live.sink import names_of
 from kafkatap.reports.batch import Context, endpoint

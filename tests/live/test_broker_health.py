@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.live.broker_health import MOST, OTHER, BrokerHealth, BrokerRow, added, round_trips, value
 from tests.support.captures import Packet
 from tests.support.tcp import START_NS, Segment, encode, merge

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from kafkatap.commands.live import command
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.kernels import store
 from kafkatap.kernels.decorator import kernel_mode
 from kafkatap.live.capture import interfaces
@@ -55,7 +55,7 @@ def reading(user: str) -> list[str]:
     """The capability that a user needs to read this Python and its libraries, if any."""
     if user == "root":
         return []
-    trial = [sys.executable, "-c", "import numpy, kafkatap.engine"]
+    trial = [sys.executable, "-c", "import numpy, kafkatap.engine.engine"]
     ran = subprocess.run(
         [*privileges(user), "/bin/sh", "-c", 'exec "$@"', "sh", *trial], cwd=ROOT, capture_output=True, check=False
     )

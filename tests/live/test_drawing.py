@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkatap.dissector.dtypes import RESULT
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.live.governor import HEADERS, LEAN, PAUSED
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.screen.breakdown import SECOND, Row, window_rows

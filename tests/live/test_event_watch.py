@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.live.event_watch import EventNotices
 from kafkatap.live.export.metrics import Metrics
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.recording.recorder import Recorder
 from kafkatap.live.sink import Sink
 from kafkatap.reports.findings import Finding
-from kafkatap.reports.questions.registry import counted_sections, needs_of
+from kafkatap.reports.section_parts.registry import counted_sections, needs_of
 from tests.reports.test_events_section import events
 from tests.support.captures import read_bytes
 

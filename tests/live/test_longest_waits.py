@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.live.export.status_metrics import status_points
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.live.export import label_slots
 from kafkatap.live.export.label_slots import OTHER, Labels, label
 from kafkatap.live.export.metric_list import COUNTER, GAUGE, HISTOGRAM, Family, Point

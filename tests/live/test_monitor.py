@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
+from kafkatap.engine.read_options import ReadOptions
+from kafkatap.engine.tls.key_log import KeyLog
 from kafkatap.live.governor import CALM, FULL, HEADERS, LEAN, LONGEST_CALM, PAUSED, Governor
 from kafkatap.live.memory_limits import MemoryLimits, fold_small_rows
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.thread_priority import Priority
-from kafkatap.read_options import ReadOptions
 from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting import tally
@@ -25,7 +26,6 @@ from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.encryption import encryption_of
 from kafkatap.reports.model import Report
 from kafkatap.run import Run
-from kafkatap.tls.key_log import KeyLog
 
 from .support import SECOND, FileSource
 

@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import kafkatap
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.live.export.parquet_files import GATHERED, ParquetLog
 from kafkatap.live.governor import Governor
 from kafkatap.live.memory_limits import MemoryLimits
 from kafkatap.live.monitor import Monitor
-from kafkatap.partitions import to_microseconds
+from kafkatap.parquet.partitions import to_microseconds
 from kafkatap.reports.batch import Batch
 
 from .logged import log
@@ -142,7 +142,7 @@ def test_a_file_ends_with_so_many_rows(samples: Path, tmp_path: Path) -> None:
 CHILD = """
 import sys, time
 from tests.live.support import FileSource
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.live.export import parquet_files
 
 parquet_files.GATHERED = 500

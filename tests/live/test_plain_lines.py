@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.screen.breakdown import Row, total_row

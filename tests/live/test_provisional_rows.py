@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kafkatap.engine.selection import Selection
 from kafkatap.reports.build import build_report
-from kafkatap.selection import Selection
 from tests.support.tcp import START_NS, Segment, merge
 from tests.wire.kafkatalk import FETCH, MS, KafkaTalk, small_talk
 

@@ -25,7 +25,7 @@ import pytest
 
 from kafkatap import analyze
 from kafkatap.dissector.time_parts import DURATIONS
-from kafkatap.partitions import to_microseconds
+from kafkatap.parquet.partitions import to_microseconds
 from kafkatap.reports.sections import time_shares
 from tests.cli.running import ROOT, kafkatap
 from tests.support import broker as kafka

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkatap.dissector.dtypes import OUTCOMES, RESULT
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.live.governor import Governor
 from kafkatap.live.memory_limits import MemoryLimits
 from kafkatap.live.monitor import Monitor

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 import kafkatap
 from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.commands.command_parser import build_parser
-from kafkatap.engine import Engine, engine_for
+from kafkatap.engine.engine import Engine, engine_for
+from kafkatap.engine.selection import EVERYTHING, Selection, incident_selection
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.recording.packet_ring import SEGMENT, PacketRing
@@ -29,7 +30,6 @@ from kafkatap.live.recording.recorder import Recorder
 from kafkatap.reassembly import pcap_writer as writer
 from kafkatap.reassembly import pcapng_blocks as blocks
 from kafkatap.reassembly.dtypes import PACKET
-from kafkatap.selection import EVERYTHING, Selection, incident_selection
 from tests.support.captures import (
     ETHERNET,
     RAW,
@@ -559,7 +559,7 @@ def test_a_file_that_is_removed_is_not_written_to(samples: Path, tmp_path: Path)
 
 CHILD = """
 import sys, time
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.live.recording.recorder import Recorder
 from kafkatap.captures.capture_reader import CaptureReader
 

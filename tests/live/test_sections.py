@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.engine import Engine, engine_for
+from kafkatap.engine.engine import Engine, engine_for
+from kafkatap.engine.selection import EVERYTHING
 from kafkatap.live.memory_limits import MemoryLimits
 from kafkatap.live.monitor import Monitor
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import ReportTable, Value
-from kafkatap.reports.questions.registry import OVER_FACTS, needs_of
-from kafkatap.reports.questions.section_counts import SectionCounts
+from kafkatap.reports.section_parts.registry import OVER_FACTS, needs_of
+from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.run import Run
-from kafkatap.selection import EVERYTHING
 from tests.live.support import FileSource
 from tests.support.captures import read_bytes
 

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.live.capture.packet_source import Capture, open_capture
 from tests.support.captures import ETHERNET, Packet
 from tests.support.encapsulation import KINDS, encapsulate, fragment

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
+from kafkatap.engine.selection import EVERYTHING, Selection
 from kafkatap.live.export.metrics import Metrics
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.screen.breakdown import window_rows
 from kafkatap.live.sink import names_of
-from kafkatap.selection import EVERYTHING, Selection
 from tests.support.captures import Packet, pcap_bytes
 from tests.support.tcp import START_NS, Segment, encode
 from tests.wire.kafkatalk import API_VERSIONS, MS, PRODUCE, KafkaTalk

@@ -17,8 +17,8 @@ import pytest
 
 from kafkatap import analyze
 from kafkatap.reports.model import Column, Report, ReportTable
-from kafkatap.reports.questions.registry import section_names
 from kafkatap.reports.rendering.json_report import write_json
+from kafkatap.reports.section_parts.registry import section_names
 
 TYPES = {
     "text": "string", "texts": "list<item: string>", "count": "int64", "ns": "int64", "ms": "int64", "bytes": "int64",

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kafkatap.engine.selection import Selection
 from kafkatap.reports.batch import Context
 from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.connection_words import D_FAILED_HANDSHAKE, P_TLS
 from kafkatap.reports.counting.counts import ReportCounts
-from kafkatap.reports.questions.section import SectionInput
-from kafkatap.reports.questions.section_counts import SectionCounts
+from kafkatap.reports.section_parts.section import SectionInput
+from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.reports.sections.auth import SECTION
-from kafkatap.selection import Selection
 from tests.support.captures import ETHERNET, pcap_bytes
 from tests.support.section_runs import Row, rows, section_rows
 from tests.support.tcp import encode, frame

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kafkatap.reports.counting.count_table import EMPTY, MAX, MIN
-from kafkatap.reports.questions.batch_copies import what_became
+from kafkatap.reports.section_parts.batch_copies import what_became
 
 MS = 1_000_000
 START = 1_795_000_000 * 1_000 * MS

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kafkatap.engine import engine_for
+from kafkatap.engine.engine import engine_for
+from kafkatap.engine.selection import EVERYTHING
 from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import Report
-from kafkatap.reports.questions.section_counts import SectionCounts
+from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.run import Run
-from kafkatap.selection import EVERYTHING
 from kafkatap.splits.local_report import count_with_jobs
 from kafkatap.splits.run_options import RunOptions
 from tests.splits.test_jobs import unpacked

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from kafkatap import analyze
 from kafkatap.dissector import dtypes as r
-from kafkatap.engine import engine_for
+from kafkatap.engine.engine import engine_for
+from kafkatap.engine.selection import EVERYTHING, Selection
 from kafkatap.reports.expressions import Condition, ExpressionError, parse_expression
 from kafkatap.reports.expressions.names import ALIASES, NAMES, help_text
 from kafkatap.reports.tables import EXCHANGES, RESULTS
 from kafkatap.run import Run
-from kafkatap.selection import EVERYTHING, Selection
 from tests.support.sweeps import examples
 
 from .expression_support import ERROR_CODES, MS, holds, plain_rows, values_of

@@ -19,18 +19,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kafkatap.engine import engine_for
+from kafkatap.engine.engine import engine_for
+from kafkatap.engine.selection import EVERYTHING
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.count_table import LATEST, MAX, SUM, CountTable
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.groups.group_events import BEAT, CLASSIC, CONSUMER, JOIN, LEAVE, REFUSED, SYNC
 from kafkatap.reports.groups.group_history import History, Seen, history_of
 from kafkatap.reports.groups.group_requests import Event, read_assignment
-from kafkatap.reports.questions.registry import needs_of
-from kafkatap.reports.questions.section_counts import SectionCounts
+from kafkatap.reports.section_parts.registry import needs_of
+from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.reports.sections.groups import member_prefix
 from kafkatap.run import Run
-from kafkatap.selection import EVERYTHING
 
 FOLDER = Path(__file__).resolve().parents[2] / "samples" / "questions"
 MS = 1_000_000

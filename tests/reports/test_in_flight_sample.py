@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kafkatap import analyze
-from kafkatap.analysis import Analysis
+from kafkatap.library import Analysis
 from tests.support.section_runs import QUESTIONS, Row, truth_rows
 
 CAPTURE = QUESTIONS / "in-flight.pcap.zst"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kafkatap.kernels.hashing import new_seed
-from kafkatap.reports.questions.matching import match_places
+from kafkatap.reports.section_parts.matching import match_places
 
 
 def expected(in_exchange: list[int], in_place: list[int], exchange: list[int], place: list[int]) -> list[int]:

@@ -7,8 +7,8 @@ import pytest
 
 from kafkatap.kernels.arrays import dict_rows
 from kafkatap.reports.model import Column, ReportTable, Row, in_columns
-from kafkatap.reports.questions.event_rows import EVENT, EventKind, EventView
-from kafkatap.reports.questions.registry import OVER_FACTS, load_sections
+from kafkatap.reports.section_parts.event_rows import EVENT, EventKind, EventView
+from kafkatap.reports.section_parts.registry import OVER_FACTS, load_sections
 
 COLUMNS = (Column("name", "name", "text", ""), Column("count", "count", "count", ""))
 

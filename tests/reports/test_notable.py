@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from kafkatap.reports.batch import Batch
-from kafkatap.reports.questions.notable import NotableExchanges
-from kafkatap.reports.questions.registry import load_sections
-from kafkatap.reports.questions.section import SectionInput
+from kafkatap.reports.section_parts.notable import NotableExchanges
+from kafkatap.reports.section_parts.registry import load_sections
+from kafkatap.reports.section_parts.section import SectionInput
 from tests.support.section_runs import section_input
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"

@@ -10,10 +10,10 @@ import pytest
 from kafkatap import analyze
 from kafkatap.reports.build import build_report
 from kafkatap.reports.model import Column, ReportTable
-from kafkatap.reports.questions.registry import section_names
 from kafkatap.reports.rendering.html.charts import chart_figures
 from kafkatap.reports.rendering.html.page import PageFinding, render_page
 from kafkatap.reports.rendering.html.report_page import render_report
+from kafkatap.reports.section_parts.registry import section_names
 from tests.support.browser import OpenedPage
 
 from . import rows as made

@@ -17,8 +17,8 @@ import zstandard
 
 from kafkatap import analyze
 from kafkatap.reports.batch import Array, Context
-from kafkatap.reports.questions.event_rows import EVENT
-from kafkatap.reports.questions.follower_waits import Waits, waits_of
+from kafkatap.reports.section_parts.event_rows import EVENT
+from kafkatap.reports.section_parts.follower_waits import Waits, waits_of
 from tests.support.section_runs import section_input, section_rows
 
 FOLDER = Path(__file__).resolve().parents[2] / "samples" / "questions"

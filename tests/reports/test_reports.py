@@ -252,7 +252,7 @@ def test_gaps_and_the_snap_length_have_sentences() -> None:
 
 
 def test_each_part_of_the_engine_s_ledger_has_words() -> None:
-    from kafkatap.engine import Engine
+    from kafkatap.engine.engine import Engine
 
     engine = Engine()
     engine.dissector.cut_frames = 1  # a section that is there only if a limit was reached

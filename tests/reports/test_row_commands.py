@@ -10,7 +10,7 @@ import pytest
 from kafkatap import analyze
 from kafkatap.reports.build import build_report
 from kafkatap.reports.model import Report, ReportTable
-from kafkatap.reports.questions.registry import section_names
+from kafkatap.reports.section_parts.registry import section_names
 from kafkatap.reports.sections.row_commands import RowCommander
 
 from . import rows as made

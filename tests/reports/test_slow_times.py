@@ -8,8 +8,8 @@ from typing import Any
 
 from kafkatap import analyze
 from kafkatap.reports.build import build_report
-from kafkatap.reports.questions.section_counts import SectionCounts
 from kafkatap.reports.rendering.first_lines import finding_text
+from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.reports.sections.slow_times import slow_times
 from tests.reports.rows import MS, START, batch, context, counted, exchange
 from tests.support.section_runs import section_input

@@ -10,7 +10,7 @@ import pytest
 from kafkatap import analyze
 from kafkatap.dissector.time_parts import parts_of
 from kafkatap.reports.model import ReportTable
-from kafkatap.reports.questions import section_counts
+from kafkatap.reports.section_parts import section_counts
 from kafkatap.reports.sections.slowest import _KEPT
 from tests.support.section_runs import rows, section_tables
 

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from kafkatap.engine import Engine
-from kafkatap.read_options import ReadOptions
+from kafkatap.engine.engine import Engine
+from kafkatap.engine.read_options import ReadOptions
+from kafkatap.engine.tls.key_log import KeyLog
 from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import Report
-from kafkatap.reports.questions.section_counts import SectionCounts
 from kafkatap.reports.rendering.json_report import report_object
+from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.reports.tables import connections_table
 from kafkatap.reports.tls_names import alert_name
 from kafkatap.run import Run
 from kafkatap.splits.local_report import count_with_jobs
 from kafkatap.splits.run_options import RunOptions
-from kafkatap.tls.key_log import KeyLog
 from tests.splits.test_jobs import unpacked
 
 WANTED = ("tls", "summary", "connections", "clients", "auth")

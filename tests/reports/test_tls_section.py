@@ -7,6 +7,7 @@ import io
 import numpy as np
 import pytest
 
+from kafkatap.engine.selection import Selection, Selector
 from kafkatap.reports import units
 from kafkatap.reports.batch import ESTIMATE, Array, Context
 from kafkatap.reports.build import build_report
@@ -24,12 +25,11 @@ from kafkatap.reports.connection_words import (
 )
 from kafkatap.reports.encryption import encryption_of
 from kafkatap.reports.model import Report
-from kafkatap.reports.questions.section_counts import SectionCounts
 from kafkatap.reports.rendering.text import write_text
+from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.reports.sections.tls_findings import expiry_text, tls_findings
 from kafkatap.reports.tables import connections_table
 from kafkatap.reports.tls_names import ALERTS, SUITES, VERSIONS, alert_name, suite_name, version_name
-from kafkatap.selection import Selection, Selector
 from kafkatap.splits.merged_connections import merged_connections
 
 from .rows import HOSTILE, MS, START, STRINGS, batch, connection, context, counted, exchange

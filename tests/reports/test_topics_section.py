@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from kafkatap.engine.selection import Selection
 from kafkatap.reports.batch import uuid_text
 from kafkatap.reports.literals import Moment
 from kafkatap.reports.sections.topic_counts import WRITES
 from kafkatap.reports.sections.topic_readers import topics_in
 from kafkatap.reports.sections.topics import _Topic, findings
-from kafkatap.selection import Selection
 from tests.support.section_runs import rows, section_input, section_tables
 
 Rows = list[dict[str, Any]]

@@ -11,8 +11,8 @@ import pytest
 from kafkatap.dissector.dtypes import IN_FLIGHT, UNANSWERED
 from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.connection_words import P_KAFKA
-from kafkatap.reports.questions.section import SectionInput
-from kafkatap.reports.questions.section_counts import SectionCounts
+from kafkatap.reports.section_parts.section import SectionInput
+from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.reports.sections.failure_findings import unanswered_finding
 from kafkatap.reports.sections.unanswered import Unanswered, unanswered_requests
 from tests.support.section_runs import section_input

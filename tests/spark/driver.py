@@ -30,8 +30,8 @@ def where() -> Callable[[Iterator[Any]], Iterator[Any]]:
 
         import pyarrow
 
-        from kafkatap.analysis import Analysis
         from kafkatap.kernels import library, store
+        from kafkatap.library import Analysis
 
         for batch in batches:
             rows = Analysis(batch["path"].to_pylist()).exchanges.num_rows

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from kafkatap.analysis import Analysis
 from kafkatap.kernels import store
-from kafkatap.partitions import to_microseconds
+from kafkatap.library import Analysis
+from kafkatap.parquet.partitions import to_microseconds
 from kafkatap.spark import pack as pack_module
 from kafkatap.spark.cluster.package import package_files
 from kafkatap.spark.output.delta import read_table

@@ -225,7 +225,7 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def test_the_tables_are_those_of_one_process(tables: Path) -> None:
     from kafkatap import analyze
-    from kafkatap.partitions import to_microseconds
+    from kafkatap.parquet.partitions import to_microseconds
 
     local = analyze(SAMPLE)
     names = ("connections", "exchanges", "results", "ledger")

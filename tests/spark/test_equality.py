@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from kafkatap.partitions import to_microseconds
+from kafkatap.parquet.partitions import to_microseconds
 from kafkatap.reports.tables import TABLES
 from tests.splits.join_support import compared, differences, local, packets_at_random, published, rotate
 from tests.splits.join_talks import TALKS, busy, pipelined

@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from kafkatap import analyze
-from kafkatap.limits import Limits
-from kafkatap.read_options import ReadOptions
+from kafkatap.engine.limits import Limits
+from kafkatap.engine.read_options import ReadOptions
 from kafkatap.reports.model import Report
-from kafkatap.reports.questions.registry import OVER_FACTS
+from kafkatap.reports.section_parts.registry import OVER_FACTS
 from kafkatap.spark.captures import Captures
 from kafkatap.spark.stream import StreamOptions, finish_stream
 from kafkatap.splits.run_options import RunOptions

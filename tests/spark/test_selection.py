@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 
 from kafkatap import analyze
 from kafkatap.__main__ import main
-from kafkatap.partitions import to_microseconds
+from kafkatap.parquet.partitions import to_microseconds
 from tests.splits.join_support import compared, differences, local, published
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.datasource import EqualTo, In, IsNull
 
-from kafkatap.partitions import to_microseconds
+from kafkatap.parquet.partitions import to_microseconds
 from kafkatap.spark.source import pushed, register
 
 

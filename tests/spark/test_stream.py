@@ -26,11 +26,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from kafkatap.__main__ import main
 from kafkatap.captures.identity import capture_identity
-from kafkatap.partitions import to_microseconds
+from kafkatap.parquet.partitions import to_microseconds
 from kafkatap.reports.advice.catalogue import ON_REQUEST
 from kafkatap.reports.batch import uuid_text
 from kafkatap.reports.model import ReportTable
-from kafkatap.reports.questions import registry
+from kafkatap.reports.section_parts import registry
 from kafkatap.reports.tables import TABLES
 from kafkatap.spark.arrival_log import Arrival, ArrivalLog
 from kafkatap.spark.arrivals import Arrivals

@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from kafkatap.partitions import to_microseconds
-from kafkatap.read_options import ReadOptions
+from kafkatap.engine.read_options import ReadOptions
+from kafkatap.engine.tls.key_log import KeyLog
+from kafkatap.parquet.partitions import to_microseconds
 from kafkatap.splits.run_options import RunOptions
-from kafkatap.tls.key_log import KeyLog
 from tests.splits.join_support import compared, differences, local, published
 from tests.splits.test_tls import conversations, write
 from tests.support.tcp import merge

@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from kafkatap.partitions import to_microseconds
-from kafkatap.read_options import ReadOptions
+from kafkatap.engine.read_options import ReadOptions
+from kafkatap.engine.tls.key_log import KeyLog
+from kafkatap.parquet.partitions import to_microseconds
 from kafkatap.spark.stream import StreamOptions, finish_stream
 from kafkatap.spark.stream_state import StateFolder
 from kafkatap.splits.run_options import RunOptions
-from kafkatap.tls.key_log import KeyLog
 from tests.spark.test_stream import Stream, first_time
 from tests.splits.join_support import compared, differences, local, packets_at_random, published, rotate
 from tests.splits.test_tls import conversations, write

@@ -22,9 +22,10 @@ import tests.wire.harness  # noqa: F401  (engines share what is read of programs
 from kafkatap import analyze
 from kafkatap.captures.packs import Pack
 from kafkatap.captures.splits import Split
-from kafkatap.read_options import ReadOptions
+from kafkatap.engine.read_options import ReadOptions
+from kafkatap.engine.selection import EVERYTHING, Selection
+from kafkatap.engine.tls.key_log import KeyLog
 from kafkatap.reports.tables import TABLES, arrow_schema, connections_table, files_table, ledger_table
-from kafkatap.selection import EVERYTHING, Selection
 from kafkatap.spark.captures import notes_of
 from kafkatap.spark.output.delta import read_table
 from kafkatap.splits.decode import Ledger
@@ -36,7 +37,6 @@ from kafkatap.splits.survey import SplitSurvey
 from kafkatap.splits.surveys import Surveys
 from kafkatap.splits.task_rows import dump, load
 from kafkatap.splits.two_passes import TwoPasses, quiet, report_context
-from kafkatap.tls.key_log import KeyLog
 from tests.support.captures import PcapRecords
 from tests.support.split_plans import planned_splits
 

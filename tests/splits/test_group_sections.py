@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.reports.questions import section_counts
+from kafkatap.reports.section_parts import section_counts
 from tests.live import test_sections as live
 from tests.splits import test_sections
 from tests.splits.test_jobs import unpacked

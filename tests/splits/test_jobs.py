@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 
 from kafkatap.commands.report import jobs
-from kafkatap.engine import engine_for
+from kafkatap.engine.engine import engine_for
+from kafkatap.engine.selection import EVERYTHING, Selection
 from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.literals import read_moment
 from kafkatap.reports.rendering.json_report import write_json
 from kafkatap.run import Run
-from kafkatap.selection import EVERYTHING, Selection
 from kafkatap.splits.executor import HERE, InProcess, Place
 from kafkatap.splits.local_report import CapturedTwice, count_with_jobs
 from kafkatap.splits.run_options import RunOptions

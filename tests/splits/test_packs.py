@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkatap.analysis import UnreadableCaptureError
 from kafkatap.captures.identity import capture_identity, missing_identity
 from kafkatap.captures.packs import LARGEST, SMALLEST, TimedFile, choose_split_size, pack_splits, repack
 from kafkatap.captures.splits import Split, plan_splits
 from kafkatap.captures.storage import find, system_of
+from kafkatap.library import UnreadableCaptureError
 from kafkatap.spark.captures import Captures, DamagedCaptureError
 from kafkatap.spark.job import _published
 from kafkatap.spark.job_result import ignore

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.engine import engine_for
+from kafkatap.engine.engine import engine_for
+from kafkatap.engine.selection import EVERYTHING, Selection
 from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import ReportCounts
-from kafkatap.reports.questions import section_counts
-from kafkatap.reports.questions.registry import OVER_FACTS, load_sections, needs_of, section_list, section_names
-from kafkatap.reports.questions.section_counts import SectionCounts
 from kafkatap.reports.rendering.json_report import write_json
+from kafkatap.reports.section_parts import section_counts
+from kafkatap.reports.section_parts.registry import OVER_FACTS, load_sections, needs_of, section_list, section_names
+from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.run import Run
-from kafkatap.selection import EVERYTHING, Selection
 from kafkatap.splits.local_report import count_with_jobs
 from kafkatap.splits.run_options import RunOptions
 from tests.splits.test_jobs import unpacked

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kafkatap import analyze
+from kafkatap.engine.selection import Selection
 from kafkatap.reports.literals import read_moment
-from kafkatap.selection import Selection
 from tests.splits.join_support import (
     assert_same,
     compared,

@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from kafkatap.analysis import Analysis
+from kafkatap.engine.selection import EVERYTHING, Selection
+from kafkatap.library import Analysis
 from kafkatap.parquet import row_groups
 from kafkatap.reports.literals import read_moment
 from kafkatap.reports.tables import TABLES as COLUMNS
 from kafkatap.reports.tables import arrow_schema
-from kafkatap.selection import EVERYTHING, Selection
 from kafkatap.splits.local_report import CapturedTwice, Counted, count_with_jobs
 from kafkatap.splits.local_tables import LocalTables
 from kafkatap.splits.run_options import RunOptions

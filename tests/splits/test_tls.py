@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.engine import engine_for
-from kafkatap.read_options import ReadOptions
+from kafkatap.engine.engine import engine_for
+from kafkatap.engine.read_options import ReadOptions
+from kafkatap.engine.selection import EVERYTHING
+from kafkatap.engine.tls.key_log import KeyLog
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import ReportCounts
-from kafkatap.reports.questions.registry import needs_of
-from kafkatap.reports.questions.section_counts import SectionCounts
+from kafkatap.reports.section_parts.registry import needs_of
+from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.run import Run
-from kafkatap.selection import EVERYTHING
 from kafkatap.splits.local_report import count_with_jobs
 from kafkatap.splits.run_options import RunOptions
-from kafkatap.tls.key_log import KeyLog
 from tests.splits.join_support import check, cut_at_packets, cut_evenly, packets_at_random
 from tests.splits.join_talks import pipelined
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.reports.batch import Batch, Context
 from kafkatap.reports.build import build_report
 from kafkatap.reports.connection_columns import CONNECTION_ROW

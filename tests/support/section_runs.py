@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kafkatap.engine import engine_for
+from kafkatap.engine.engine import engine_for
+from kafkatap.engine.selection import EVERYTHING, Selection
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import ReportTable
-from kafkatap.reports.questions.registry import load_sections, needs_of
-from kafkatap.reports.questions.section import SectionInput
-from kafkatap.reports.questions.section_counts import SectionCounts
+from kafkatap.reports.section_parts.registry import load_sections, needs_of
+from kafkatap.reports.section_parts.section import SectionInput
+from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.run import Run
-from kafkatap.selection import EVERYTHING, Selection
 
 #: The captures for questions, with the truth beside each.
 QUESTIONS = Path(__file__).resolve().parent.parent.parent / "samples" / "questions"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafkatap.dissector.inspection import Frames
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.run import Run
 
 TSHARK = shutil.which("tshark")

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESCCM, AESGCM, ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
-from kafkatap.tls.key_log import KeyLog
+from kafkatap.engine.tls.key_log import KeyLog
 
 from .talk import CLIENT, SERVER
 

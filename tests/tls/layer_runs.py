@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kafkatap.engine import Engine
-from kafkatap.read_options import ReadOptions
-from kafkatap.tls.key_log import KeyLog
+from kafkatap.engine.engine import Engine
+from kafkatap.engine.read_options import ReadOptions
+from kafkatap.engine.tls.key_log import KeyLog
 from tests.support.captures import ETHERNET, Packet, pcap_bytes
 from tests.support.tcp import Segment, encode
 from tests.wire.harness import Decoded, Row, assert_same, decode_capture, run_lengths

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from kafkatap.tls.key_log import KeyLog
+from kafkatap.engine.tls.key_log import KeyLog
 
 from .talk import certificate
 

@@ -16,9 +16,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from kafkatap.tls.facts import TlsFacts
-from kafkatap.tls.key_log import KeyLog
-from kafkatap.tls.session import Opened, Session
+from kafkatap.engine.tls.facts import TlsFacts
+from kafkatap.engine.tls.key_log import KeyLog
+from kafkatap.engine.tls.session import Opened, Session
 
 CLIENT, SERVER = 0, 1
 #: The prime of Diffie-Hellman's group 2 (RFC 2409, section 6.2).

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.engine import Engine
-from kafkatap.read_options import ReadOptions
+from kafkatap.engine.engine import Engine
+from kafkatap.engine.read_options import ReadOptions
+from kafkatap.engine.tls import layer as layer_module
+from kafkatap.engine.tls.ciphers import AeadCipher13
+from kafkatap.engine.tls.key_log import KeyLog
+from kafkatap.engine.tls.layer import TlsLayer
+from kafkatap.engine.tls.record_tables import QUEUED_BYTES
 from kafkatap.reports.connection_words import D_NO_KEY
-from kafkatap.tls import layer as layer_module
-from kafkatap.tls.ciphers import AeadCipher13
-from kafkatap.tls.key_log import KeyLog
-from kafkatap.tls.layer import TlsLayer
-from kafkatap.tls.record_tables import QUEUED_BYTES
 from tests.support.captures import ETHERNET, pcap_bytes
 from tests.support.tcp import Segment, TcpConversation, encode
 from tests.support.tls_talk import OverTls

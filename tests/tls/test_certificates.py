@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from kafkatap.tls.certificates import CertificateNames, read_certificate
+from kafkatap.engine.tls.certificates import CertificateNames, read_certificate
 from tests.support.tls_talk import OverTls
 
 

@@ -13,10 +13,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkatap.tls import key_log as key_log_module
-from kafkatap.tls import key_log_sources
-from kafkatap.tls.key_log import KeyLog
-from kafkatap.tls.secrets import LABELS
+from kafkatap.engine.tls import key_log as key_log_module
+from kafkatap.engine.tls import key_log_sources
+from kafkatap.engine.tls.key_log import KeyLog
+from kafkatap.engine.tls.secrets import LABELS
 
 CHANCE = random.Random(1)
 RANDOM = bytes(range(32))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafkatap.tls.ciphers import make_cipher
-from kafkatap.tls.key_schedule import next_generation, pseudorandom, traffic_keys
-from kafkatap.tls.suites import CBC, SUITES
+from kafkatap.engine.tls.ciphers import make_cipher
+from kafkatap.engine.tls.key_schedule import next_generation, pseudorandom, traffic_keys
+from kafkatap.engine.tls.suites import CBC, SUITES
 
 from .crafted import prf
 

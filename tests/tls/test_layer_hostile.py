@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.analysis import analyze
-from kafkatap.tls import layer as layer_module
+from kafkatap.engine.tls import layer as layer_module
+from kafkatap.library import analyze
 from tests.support.captures import pcap_bytes
 from tests.support.sweeps import seeds
 from tests.support.tcp import Segment, TcpConversation, encode, split_small

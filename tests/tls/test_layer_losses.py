@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from kafkatap.engine import Engine
-from kafkatap.read_options import ReadOptions
+from kafkatap.engine.engine import Engine
+from kafkatap.engine.read_options import ReadOptions
+from kafkatap.engine.tls.key_log import KeyLog
 from kafkatap.reports.connection_words import D_DECRYPTED, D_NO_HANDSHAKE
-from kafkatap.tls.key_log import KeyLog
 from tests.support.tcp import Segment, lose, split_small
 from tests.support.tls_talk import OverTls
 from tests.tls.layer_runs import check, decode, facts, long_talk

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.engine import Engine
-from kafkatap.read_options import ReadOptions
-from kafkatap.tls import layer as layer_module
-from kafkatap.tls.key_log import KeyLog
-from kafkatap.tls.tracked import Tracked
+from kafkatap.engine.engine import Engine
+from kafkatap.engine.read_options import ReadOptions
+from kafkatap.engine.tls import layer as layer_module
+from kafkatap.engine.tls.key_log import KeyLog
+from kafkatap.engine.tls.tracked import Tracked
 from tests.support.captures import ETHERNET, pcap_bytes
 from tests.support.tcp import Segment, TcpConversation, encode
 from tests.support.tls_talk import OverTls

@@ -180,7 +180,7 @@ def test_estimates_are_near_the_truth() -> None:
 
 
 def _estimates() -> dict[int, list[tuple[int, int]]]:
-    from kafkatap.engine import Engine
+    from kafkatap.engine.engine import Engine
     from kafkatap.run import Run
 
     run = Run([str(FOLDER / "matrix.pcap.zst")], Engine(), threaded=False)

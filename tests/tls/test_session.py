@@ -6,8 +6,8 @@ import ssl
 
 import pytest
 
+from kafkatap.engine.tls.suites import SUITES
 from kafkatap.reports.connection_words import D_DECRYPTED, TLS_FULL, TLS_RESUMED
-from kafkatap.tls.suites import SUITES
 
 from .talk import END, ends, see, talk
 

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from kafkatap.engine.tls.key_log import KeyLog
+from kafkatap.engine.tls.session import Session
 from kafkatap.reports.connection_words import D_DECRYPTED, D_NO_KEY, D_WRONG_KEY, TLS_EARLY_DATA, TLS_FULL, TLS_RESUMED
-from kafkatap.tls.key_log import KeyLog
-from kafkatap.tls.session import Session
 
 from .crafted import SUITES_13, Crafted12, Crafted13
 from .talk import CLIENT, SERVER, Seen, see, see_continued

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from kafkatap.engine.tls.chunk_rows import ChunkRows
+from kafkatap.engine.tls.record_tables import DECRYPTED, ROW_BROKEN, ROW_RECORD, RecordRow
+from kafkatap.engine.tls.tracked import Tracked
 from kafkatap.reassembly.dtypes import CHUNK, CHUNK_GAP
-from kafkatap.tls.chunk_rows import ChunkRows
-from kafkatap.tls.record_tables import DECRYPTED, ROW_BROKEN, ROW_RECORD, RecordRow
-from kafkatap.tls.tracked import Tracked
 from tests.tls.crafted import Crafted13
 from tests.tls.talk import SERVER, see
 

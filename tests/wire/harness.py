@@ -17,8 +17,8 @@ import numpy as np
 
 from kafkatap.dissector import dtypes as r
 from kafkatap.dissector.time_parts import DURATIONS, parts_of
-from kafkatap.engine import Engine
-from kafkatap.read_options import ReadOptions
+from kafkatap.engine.engine import Engine
+from kafkatap.engine.read_options import ReadOptions
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
 from kafkatap.reports.batch import Batch, Context
 from kafkatap.reports.connection_words import PROTOCOLS

@@ -6,7 +6,7 @@ import random
 import struct
 from pathlib import Path
 
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.run import Run

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reports.batch import Batch
 from kafkatap.reports.counting.counts import ReportCounts

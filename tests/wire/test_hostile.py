@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
 from tests.support.captures import ETHERNET, Packet, block, pcap_bytes, pcapng_bytes
 from tests.support.sweeps import seeds

@@ -15,8 +15,8 @@ import pytest
 
 from kafkatap import analyze
 from kafkatap.dissector.dtypes import CLOSED_BY, LATE_NS
-from kafkatap.engine import Engine
-from kafkatap.read_options import ReadOptions
+from kafkatap.engine.engine import Engine
+from kafkatap.engine.read_options import ReadOptions
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.run import Run
 from kafkatap.splits.local_report import count_with_jobs

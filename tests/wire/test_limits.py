@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafkatap.engine import Engine
-from kafkatap.limits import Limits
-from kafkatap.read_options import ReadOptions
+from kafkatap.engine.engine import Engine
+from kafkatap.engine.limits import Limits
+from kafkatap.engine.read_options import ReadOptions
 from kafkatap.reassembly.dtypes import Bounds
 from tests.support.captures import Packet
 from tests.support.tcp import START_NS, encode, merge

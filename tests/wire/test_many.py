@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
+from kafkatap.engine.read_options import ReadOptions
 from kafkatap.kernels import hashing
-from kafkatap.read_options import ReadOptions
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import LISTENER, Bounds
 from tests.support.captures import Packet
@@ -168,7 +168,7 @@ def test_connections_of_a_few_ends_however_often_past_ones_are_looked_for(
     bounds = Bounds(closed=4, syns=4, idle=8)
     whole = decode_packets(packets, engine=engine(bounds))
     for every, length in ((1, 1), (1, 3), (2, 2)):
-        monkeypatch.setattr("kafkatap.assembly.REAP_EVERY", every)
+        monkeypatch.setattr("kafkatap.engine.assembly.REAP_EVERY", every)
         assert_same(
             decode_packets(packets, runs=[length] * len(packets), engine=engine(bounds)), whole, (every, length)
         )

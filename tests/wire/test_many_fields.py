@@ -10,7 +10,7 @@ import pytest
 
 from kafkatap.dissector.drain import MOST_TAPE
 from kafkatap.dissector.dtypes import MOST_ROWS
-from kafkatap.engine import Engine
+from kafkatap.engine.engine import Engine
 from kafkatap.run import Run
 from tests.support.captures import pcap_bytes, write_capture
 from tests.support.tcp import encode

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkatap.assembly import Assembly
 from kafkatap.captures.capture_reader import CaptureReader
-from kafkatap.engine import Engine
+from kafkatap.engine.assembly import Assembly
+from kafkatap.engine.engine import Engine
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import NOT_SCALED, SHIFT_UNKNOWN
 from kafkatap.reports.batch import ADDRESS_COLUMNS, STRING_COLUMNS

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.assembly import Assembled, Assembly
 from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.captures.readahead import AHEAD
+from kafkatap.engine.assembly import Assembled, Assembly
 from kafkatap.kernels.table import SlotTable
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import CHUNK_DATA, CHUNK_START, CONNECTION, DIRECTION, HELD, Bounds

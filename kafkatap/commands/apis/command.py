@@ -22,8 +22,8 @@ from kafkatap.dissector.layouts.vendors import vendor_of, vendor_ranges
 from kafkatap.reports.model import Column, ReportTable, Value
 from kafkatap.reports.rendering.text import PLAIN_WIDTH, Line, render_table, write_lines
 
+from ...engine.selection import api_keys
 from ...installation import own_version
-from ...selection import api_keys
 from ..values import chosen_definitions
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from kafkatap.kernels import store
 
 from ...complaints import complain, name_of, reason_of
-from ...engine import engine_for
+from ...engine.engine import engine_for
+from ...engine.selection import Selection, selection_of
 from ...output_file import check_file, write_whole
 from ...run import Run, Watch
-from ...selection import Selection, selection_of
 from ..console import (
     advice_on,
     discard_output,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kafkatap.reports.comparison.leaves import Side
     from kafkatap.reports.literals import Moment
 
-    from ...read_options import ReadOptions
+    from ...engine.read_options import ReadOptions
 
 
 def run(options: argparse.Namespace) -> int:
@@ -109,7 +109,7 @@ def _read(
 ) -> tuple[Run, list[Side]]:  # fmt: skip
     """Read the captures of a side, or with `split` of both."""
     from kafkatap.reports.comparison.side_events import EVENT_SECTIONS
-    from kafkatap.reports.questions.registry import needs_of
+    from kafkatap.reports.section_parts.registry import needs_of
 
     engine = engine_for(selection, reading, all_results=True, **needs_of(EVENT_SECTIONS)._asdict())
     run = Run(captures, engine, watch=watch)

@@ -16,11 +16,11 @@ from kafkatap.reports.counting.connection_counts import connection_totals
 from ...captures.pipes import is_pipe
 from ...captures.storage import without_credentials
 from ...complaints import complain, name_of
+from ...engine.read_options import ReadOptions
+from ...engine.selection import Selection, selection_of
 from ...extract import Summary, extract
 from ...output_file import STANDARD_OUTPUT
-from ...read_options import ReadOptions
 from ...run import Watch
-from ...selection import Selection, selection_of
 from ..console import advice_on, interrupts, no_kafka, note_key_log, progress, readable_captures, refuse
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..values import chosen_key_log, read_options

@@ -20,10 +20,12 @@ from kafkatap.kernels import store
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reports.batch import endpoint
 from kafkatap.reports.build import build_report
-from kafkatap.reports.questions.registry import counted_sections, needs_of
+from kafkatap.reports.section_parts.registry import counted_sections, needs_of
 
 from ...complaints import complain, reason_of
-from ...engine import Engine
+from ...engine.engine import Engine
+from ...engine.read_options import ReadOptions
+from ...engine.selection import Selection, incident_selection, selection_of
 from ...installation import install_command, own_version
 from ...live.capture import capabilities, interfaces
 from ...live.capture.packet_source import Capture, open_capture
@@ -33,8 +35,6 @@ from ...live.monitor import Monitor
 from ...live.notices import Notices
 from ...live.process_memory import keep_flat
 from ...live.thread_priority import Priority, allow_return
-from ...read_options import ReadOptions
-from ...selection import Selection, incident_selection, selection_of
 from ..console import discard_output, no_kafka, refuse
 from ..exit_codes import DONE, WRONG
 from ..kept_options import kept_options

@@ -16,9 +16,9 @@ from kafkatap.kernels import store
 from kafkatap.reports.rendering.record_lines import Rendering, json_lines, text_lines
 
 from ...complaints import complain, name_of
-from ...passes.selected_records import RecordReader, RecordSelection, can_read_twice
+from ...engine.selection import selection_of
 from ...run import Follow, Watch
-from ...selection import selection_of
+from ...selected_messages.selected_records import RecordReader, RecordSelection, can_read_twice
 from ..console import (
     SIGNALS_OF_FOLLOW,
     advice_on,

@@ -11,16 +11,16 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkatap.kernels import store
-from kafkatap.reports.questions.registry import counted_sections, needs_of
+from kafkatap.reports.section_parts.registry import counted_sections, needs_of
 
 from ...captures.pipes import is_pipe
 from ...captures.storage import stored_bytes
 from ...complaints import complain, name_of, reason_of
-from ...engine import engine_for
+from ...engine.engine import engine_for
+from ...engine.selection import Selection, selection_of
 from ...installation import install_command
 from ...output_file import check_file
 from ...run import Follow, Run, Watch
-from ...selection import Selection, selection_of
 from ..console import (
     SIGNALS_OF_FOLLOW,
     advice_on,
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from kafkatap.reports.batch import Context
     from kafkatap.reports.counting.counts import ReportCounts
     from kafkatap.reports.model import Report
-    from kafkatap.reports.questions.section_counts import SectionCounts
+    from kafkatap.reports.section_parts.section_counts import SectionCounts
 
+    from ...engine.read_options import ReadOptions
+    from ...engine.tls.key_log import KeyLog
     from ...parquet.table_writer import TableWriter
-    from ...read_options import ReadOptions
     from ...request_log.log_join import LogJoin
     from ...splits.local_tables import LocalTables
-    from ...tls.key_log import KeyLog
 
 
 class Read(NamedTuple):

@@ -22,7 +22,7 @@ from .reporting import as_ordered, print_report
 if TYPE_CHECKING:
     from kafkatap.reports.batch import Context
     from kafkatap.reports.model import Report
-    from kafkatap.reports.questions.section_counts import SectionCounts
+    from kafkatap.reports.section_parts.section_counts import SectionCounts
 
     from ...run import Watch
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from kafkatap.reports.counting.counts import ReportCounts
 
     from ...captures.capture_reader import FileReport
-    from ...read_options import ReadOptions
-    from ...selection import Selection
+    from ...engine.read_options import ReadOptions
+    from ...engine.selection import Selection
     from ...splits.local_report import Counted
     from ...splits.local_tables import LocalTables
 

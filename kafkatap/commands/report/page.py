@@ -24,7 +24,7 @@ def choose_sections(options: argparse.Namespace) -> None:
     """Have the run read all sections if a page needs them. `options.is_all_on_page`: only the page shows them."""
     options.is_all_on_page = bool(options.html) and options.sections is None
     if options.is_all_on_page:
-        from kafkatap.reports.questions.registry import section_names
+        from kafkatap.reports.section_parts.registry import section_names
 
         options.sections = section_names()
 
@@ -33,8 +33,8 @@ def as_printed(options: argparse.Namespace, report: Report) -> Report:
     """The report that is printed, and written as files besides the page."""
     if not options.is_all_on_page:
         return report
-    from kafkatap.reports.questions.registry import FIRST, load_sections
     from kafkatap.reports.rendering.json_report import REPORTS
+    from kafkatap.reports.section_parts.registry import FIRST, load_sections
 
     printed = set(REPORTS)
     for section in load_sections(FIRST):

@@ -16,14 +16,14 @@ from kafkatap.kernels import store
 
 from ...captures.pipes import is_pipe
 from ...complaints import complain, name_of
-from ...passes.message import Message
-from ...passes.message_collector import MessageCollector
-from ...passes.message_index import MessageIndex, index_messages
-from ...passes.messages import read_messages, stream_messages, streaming_engine
-from ...passes.node_names import NodeNames
-from ...passes.topic_names import TopicNames
+from ...engine.selection import selection_of
 from ...run import Run
-from ...selection import selection_of
+from ...selected_messages.message import Message
+from ...selected_messages.message_collector import MessageCollector
+from ...selected_messages.message_index import MessageIndex, index_messages
+from ...selected_messages.messages import read_messages, stream_messages, streaming_engine
+from ...selected_messages.node_names import NodeNames
+from ...selected_messages.topic_names import TopicNames
 from ...show.printing import Printer, make_printer
 from ...show.viewing import Known
 from ..console import (

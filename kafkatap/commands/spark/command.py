@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from kafkatap.kernels import store
 from kafkatap.reports.units import safe, size
 
-from ...analysis import UnreadableCaptureError
 from ...captures.pipes import STANDARD_INPUT
 from ...captures.storage import absolute, expand
 from ...complaints import complain
+from ...engine.selection import Selection, selection_of
 from ...installation import install_command, own_version
-from ...selection import Selection, selection_of
+from ...library import UnreadableCaptureError
 from ...spark.cluster.interrupts import Terminated, interruptible
 from ...spark.cluster.java import SetupError
 from ...spark.job_result import DamagedInput, JobResult, Watch
@@ -34,7 +34,7 @@ from .arguments import LINES
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ...read_options import ReadOptions
+    from ...engine.read_options import ReadOptions
     from ...splits.run_options import RunOptions
 
 

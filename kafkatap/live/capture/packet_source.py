@@ -12,8 +12,8 @@ import numpy as np
 
 from kafkatap.reassembly.assembler import Assembler
 
-from ...assembly import Assembled, Assembly
 from ...captures.merge import Blocks, Merger, Pending, Place, places
+from ...engine.assembly import Assembled, Assembly
 from . import capture_filter, interfaces
 from .interfaces import ANY, Interface, find
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from kafkatap.reports.counting.counts import ReportCounts
     from kafkatap.reports.findings import Finding
 
-    from ...engine import Engine
+    from ...engine.engine import Engine
     from ..status import Status
 
 SECOND = 1_000_000_000

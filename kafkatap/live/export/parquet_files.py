@@ -30,14 +30,14 @@ from kafkatap.reports.batch import Array, Batch, Context, as_results, error_coun
 from kafkatap.reports.connection_columns import CONNECTION_ROW
 
 from ...parquet.parquet_files import repeating_columns
+from ...parquet.partitions import to_microseconds
 from ...parquet.row_names import named
-from ...partitions import to_microseconds
 from ..sink import Sink
 
 if TYPE_CHECKING:
     from kafkatap.reports.counting.counts import ReportCounts
 
-    from ...engine import Engine
+    from ...engine.engine import Engine
 
 SECOND = 1_000_000_000
 ROTATE = 60 * SECOND

@@ -32,8 +32,8 @@ from kafkatap.reports.counting.rollup import api_label
 from kafkatap.reports.findings import NOTE, Finding
 from kafkatap.reports.sections.error_codes import error_label
 
+from ...engine.selection import Selection, Selector
 from ...installation import own_version
-from ...selection import Selection, Selector
 from ..provisional_rows import without_confirmed
 from ..sink import Sink
 from .capture_file import CaptureFile
@@ -43,7 +43,7 @@ from .packet_ring import PacketRing
 if TYPE_CHECKING:
     from kafkatap.reports.counting.counts import ReportCounts
 
-    from ...engine import Engine
+    from ...engine.engine import Engine
 
 SECOND = 1_000_000_000
 MOST_AT_ONCE = 16 << 20

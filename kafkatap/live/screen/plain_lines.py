@@ -25,7 +25,7 @@ from ..sink import Sink
 from .breakdown import SECOND, Row, total_row, window_rows
 
 if TYPE_CHECKING:
-    from ...engine import Engine
+    from ...engine.engine import Engine
     from ..monitor import Monitor
 
 NONE = "-"

@@ -36,7 +36,7 @@ from ..sink import Sink
 from .breakdown import Scope
 
 if TYPE_CHECKING:
-    from ...engine import Engine
+    from ...engine.engine import Engine
 
 #: Exchanges that are kept, and result rows: 12 MB and 3 MB.
 CAPACITY = 1 << 16

@@ -57,7 +57,7 @@ def _shipped_whole(pickled: bytes, python: str, package: str, shipping: str, mar
             )
         else:
             try:
-                from kafkatap.engine import Engine  # noqa: F401  # imports all that tasks need
+                from kafkatap.engine.engine import Engine  # noqa: F401  # imports all that tasks need
                 from kafkatap.spark.cluster.package import fingerprint
 
                 found = fingerprint()  # kept by the process

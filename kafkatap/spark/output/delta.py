@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.tables import TABLES, arrow_schema
 
-from ...partitions import in_microseconds
+from ...parquet.partitions import in_microseconds
 from .edits import ActiveFile, ChangedFile, Edit, RemoveCaptures, change_file
 from .folders import Folder
 from .parquet_file import stat_columns

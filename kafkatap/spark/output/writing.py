@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from ...partitions import date_of, days, exchange_days, to_microseconds
+from ...parquet.partitions import date_of, days, exchange_days, to_microseconds
 from ...splits.executor import HERE, Place
 from ...splits.tasks import GROUP_BYTES
 from .folders import Folder

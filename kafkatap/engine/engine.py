@@ -41,7 +41,7 @@ from .watched_packets import WatchedPackets
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
     from kafkatap.reports.counting.counts import ReportCounts
-    from kafkatap.reports.questions.section_counts import SectionCounts
+    from kafkatap.reports.section_parts.section_counts import SectionCounts
 
     from .selection import Selection
 
@@ -350,7 +350,7 @@ class Engine:
     def section_counts(self, wanted: Sequence[str], names: int | None = None) -> SectionCounts:
         """New counts of sections over facts (names of `reports.questions.registry`), for batches of this engine.
         `names`: the most rows of a form (None: the limit of names)."""
-        from kafkatap.reports.questions.section_counts import SectionCounts
+        from kafkatap.reports.section_parts.section_counts import SectionCounts
 
         strings = self.dissector.strings
         return SectionCounts(wanted, names or self.limits.names, lambda: strings.other)

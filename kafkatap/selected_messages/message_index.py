@@ -18,10 +18,10 @@ from kafkatap.dissector.dtypes import NO_TIME
 from kafkatap.dissector.inspection import Frames, Inspector
 from kafkatap.reports.batch import Batch
 
-from ..engine import Engine
-from ..read_options import AS_USUAL, ReadOptions
+from ..engine.engine import Engine
+from ..engine.read_options import AS_USUAL, ReadOptions
+from ..engine.selection import EVERYTHING, Selection
 from ..run import Run, Watch
-from ..selection import EVERYTHING, Selection
 from .node_names import NodeNames
 from .topic_names import topic_names
 

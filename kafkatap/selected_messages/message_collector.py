@@ -17,7 +17,7 @@ from kafkatap.dissector.tree.summary import FactReader, Facts
 from kafkatap.kernels.arrays import taken
 from kafkatap.reports.batch import Batch, endpoint
 
-from ..engine import Engine
+from ..engine.engine import Engine
 from .envelopes import EnvelopeCollector
 from .message import COLUMN, PROBLEMS, Message
 from .message_index import are_among, message_ids, message_times

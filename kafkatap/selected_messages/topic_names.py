@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..engine import Engine
+from ..engine.engine import Engine
 
 
 def topic_names(engine: Engine) -> dict[bytes, str]:

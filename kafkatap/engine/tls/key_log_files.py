@@ -8,8 +8,8 @@ from glob import glob
 
 from kafkatap.reassembly.errors import CaptureError
 
-from ..captures.capture_bytes import CaptureBytes
-from ..captures.pipes import is_pipe
+from ...captures.capture_bytes import CaptureBytes
+from ...captures.pipes import is_pipe
 from .key_log import KeyLog
 
 #: The first bytes of a file that show what it is.

@@ -25,7 +25,7 @@ from kafkatap.reassembly.dtypes import (
     ROW_OPEN,
 )
 
-from .captures.readahead import AHEAD
+from ..captures.readahead import AHEAD
 
 Array = np.ndarray[Any, Any]
 _NO_BYTES = np.zeros(1, np.uint8)

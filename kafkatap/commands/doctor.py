@@ -6,23 +6,57 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from kafkatap.kernels import store
-
-from ...complaints import complain, reason_of
-from ...doctor.observed import read_captures
-from ...installation import own_version
-from ..console import advice_on, discard_output, interrupts, note_key_log, notes, progress, readable_captures, refuse
-from ..exit_codes import BREAKS, DONE, INTERRUPTED, WRONG
-from ..kept_options import kept_options
-from ..values import chosen_key_log, read_options
+from .exit_codes import BREAKS, DONE, INTERRUPTED, WRONG
+from .shared_options import TOP_HELP, add_appearance, add_captures, add_limits, add_reading, add_verbose, add_width
+from .values import parse_count
 
 if TYPE_CHECKING:
     from kafkatap.reports.model import Report
 
+DESCRIPTION = """\
+Say how good one or more captures are, and which capture command would do better.
+
+It finds what makes reports incomplete or wrong: cut or dropped packets, gaps, missing directions, copies, clock steps,
+encryption, no Kafka at all, and more. Each finding has its evidence, its effect on reports, and a remedy.
+"""
+EXAMPLES = """\
+examples:
+  kafkatap doctor capture.pcap
+  kafkatap doctor -v ring/*.pcap.gz        # with all tables: gaps by connection, interfaces, the ledger
+  tcpdump -c 10000 -w - port 9092 | kafkatap doctor -
+  kafkatap doctor --json capture.pcap | jq '.reports.findings'
+
+exit codes:
+  0    no problem found (there may be notes)
+  3    a problem was found: an error or a warning, also if it is a damaged capture or no Kafka
+  2    wrong options, or nothing readable
+  130  interrupted (the output covers what was read until then)
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options to the command's parser."""
+    add_captures(parser)
+    add_reading(parser.add_argument_group("reading"))
+    how = parser.add_argument_group("output")
+    how.add_argument("--top", type=parse_count, metavar="N", help=TOP_HELP.replace("12", "5; with -v 20"))
+    add_width(how)
+    add_appearance(how)
+    add_verbose(how, "print all tables and the ledger, and write more about the run to standard error")
+    how.add_argument("--json", action="store_true", help="write the result as JSON to standard output, as report does")
+    add_limits(parser)
+
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
-    from ...doctor.diagnosis import diagnose, has_problems
+    from kafkatap.kernels import store
+
+    from ..complaints import complain, reason_of
+    from ..doctor.diagnosis import diagnose, has_problems
+    from ..doctor.observed import read_captures
+    from .console import advice_on, interrupts, note_key_log, notes, progress, readable_captures, refuse
+    from .kept_options import kept_options
+    from .values import chosen_key_log, read_options
 
     store.verbose = options.verbose > 0
     try:
@@ -57,11 +91,13 @@ def _print(options: argparse.Namespace, report: Report) -> None:
         if options.json:
             from kafkatap.reports.rendering.json_report import write_json
 
+            from ..installation import own_version
+
             write_json(report, sys.stdout, own_version())
         else:
             from kafkatap.reports.rendering.text import write_lines
 
-            from ...doctor.diagnosis_text import diagnosis_lines
+            from ..doctor.diagnosis_text import diagnosis_lines
 
             color = None if options.color == "auto" else options.color == "always"
             write_lines(
@@ -72,4 +108,6 @@ def _print(options: argparse.Namespace, report: Report) -> None:
             )  # fmt: skip
         sys.stdout.flush()
     except BrokenPipeError:
+        from .console import discard_output
+
         discard_output()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.assembly import Assembled
+from kafkatap.engine.assembly import Assembled
 from kafkatap.kernels.arrays import distinct_values
 from kafkatap.kernels.table import Column, SlotTable, Table, take_row
 from kafkatap.reassembly.dtypes import CHUNK_START, OPENING_HINT, OPENING_UNKNOWN

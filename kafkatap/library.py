@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from kafkatap.reports.batch import Context
 from kafkatap.reports.literals import read_moment
 
-from .read_options import AS_USUAL, ReadOptions
-from .selection import EVERYTHING, Selection
+from .engine.read_options import AS_USUAL, ReadOptions
+from .engine.selection import EVERYTHING, Selection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from .extract import Summary
     from .parquet.row_groups import RowGroup
-    from .passes.message import Message
     from .request_log.log_join import LogJoin
     from .run import Run
+    from .selected_messages.message import Message
     from .show.viewing import Known
 
 Path = str | os.PathLike[str]
@@ -116,8 +116,8 @@ class Analysis:
         from kafkatap.dissector.records.record_inspector import RecordCollector
         from kafkatap.reports.record_table import empty_table, numbered_table, with_names
 
-        from .passes.selected_records import record_chunks
-        from .passes.topic_names import topic_names
+        from .selected_messages.selected_records import record_chunks
+        from .selected_messages.topic_names import topic_names
 
         collector = RecordCollector(load_programs("records", self._reading.definitions))
         run = self._run(all_results=False, inspectors=[collector])
@@ -137,7 +137,7 @@ class Analysis:
 
         Files are read twice, so that topic ids have names. In a pipe an id has a name only if it came before.
         """
-        from .passes.selected_records import RecordReader, RecordSelection
+        from .selected_messages.selected_records import RecordReader, RecordSelection
 
         self._read_once()
         reader = RecordReader(self.captures, self._reading, RecordSelection(self.selection))
@@ -163,10 +163,10 @@ class Analysis:
 
     def _indexed(self, with_frames: bool) -> tuple[Known, Iterator[Message]]:
         """The messages of captures that are read twice, and the names of topics and nodes."""
-        from .passes.message_collector import MessageCollector
-        from .passes.message_index import index_messages
-        from .passes.messages import read_messages
-        from .passes.node_names import NodeNames
+        from .selected_messages.message_collector import MessageCollector
+        from .selected_messages.message_index import index_messages
+        from .selected_messages.messages import read_messages
+        from .selected_messages.node_names import NodeNames
         from .show.viewing import Known
 
         nodes = NodeNames(self._reading.definitions)
@@ -177,11 +177,11 @@ class Analysis:
 
     def _streamed(self, with_frames: bool) -> tuple[Known, Iterator[Message]]:
         """The same for captures that are read once. The names grow while the messages are read."""
-        from .passes.message_collector import MessageCollector
-        from .passes.messages import stream_messages, streaming_engine
-        from .passes.node_names import NodeNames
-        from .passes.topic_names import TopicNames
         from .run import Run
+        from .selected_messages.message_collector import MessageCollector
+        from .selected_messages.messages import stream_messages, streaming_engine
+        from .selected_messages.node_names import NodeNames
+        from .selected_messages.topic_names import TopicNames
         from .show.viewing import Known
 
         self._read_once()
@@ -227,7 +227,7 @@ class Analysis:
         """
         from kafkatap.reports.build import build_report
         from kafkatap.reports.counting.counts import ReportCounts
-        from kafkatap.reports.questions.registry import check_sections, counted_sections, needs_of
+        from kafkatap.reports.section_parts.registry import check_sections, counted_sections, needs_of
         from kafkatap.reports.sections.latency import check_by
 
         from .captures.storage import stored_bytes
@@ -328,7 +328,7 @@ class Analysis:
         late: int | None = None, **options: Any,
     ) -> Run:  # fmt: skip
         from .captures.capture_reader import BLOCK_SIZE
-        from .engine import Engine
+        from .engine.engine import Engine
         from .run import Run
 
         self._read_once()
@@ -401,12 +401,12 @@ def analyze(
         captures = [captures]
     known = None
     if definitions is not None:
-        from .engine import open_definitions
+        from .engine.engine import open_definitions
 
         known = open_definitions(definitions)
     key_log = None
     if keylog is not None:
-        from .tls.key_log_files import open_key_logs
+        from .engine.tls.key_log_files import open_key_logs
 
         key_log = open_key_logs([keylog] if isinstance(keylog, (str, os.PathLike)) else keylog)
     selection = Selection.of(

@@ -7,10 +7,10 @@ from itertools import chain
 
 from kafkatap.dissector.dtypes import OUTCOMES
 
-from ..engine import Engine
-from ..read_options import ReadOptions
+from ..engine.engine import Engine
+from ..engine.read_options import ReadOptions
+from ..engine.selection import EVERYTHING, Selection, Selector
 from ..run import Run
-from ..selection import EVERYTHING, Selection, Selector
 from .message import Message
 from .message_collector import MessageCollector
 from .message_index import MessageIndex

@@ -1,10 +1,12 @@
-"""The options of `kafkatap upgrade-check`."""
+"""`kafkatap upgrade-check`: the report with the section `upgrade` alone, and an exit code by its verdicts."""
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
-from ..shared_options import (
+from .exit_codes import BREAKS
+from .shared_options import (
     TOP_HELP,
     add_appearance,
     add_captures,
@@ -15,7 +17,10 @@ from ..shared_options import (
     add_verbose,
     add_width,
 )
-from ..values import parse_count, parse_jobs
+from .values import parse_count, parse_jobs
+
+if TYPE_CHECKING:
+    from kafkatap.reports.model import Report
 
 DESCRIPTION = """\
 List the clients in one or more captures, and which of them a newer release of Kafka refuses.
@@ -54,3 +59,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_verbose(how)
     how.add_argument("--json", action="store_true", help="write the result as JSON to standard output, as report does")
     add_limits(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return its exit code."""
+    from .report import arguments, command
+
+    parser = argparse.ArgumentParser()
+    arguments.add_arguments(parser)
+    usual = parser.parse_args(["-"])
+    return command.run(argparse.Namespace(**{**vars(usual), "sections": ["upgrade"], **vars(options)}), _exit_code)
+
+
+def _exit_code(made: Report) -> int | None:
+    from kafkatap.reports.sections.upgrade import breaking_clients
+
+    return BREAKS if breaking_clients(made.table("upgrade")) else None

@@ -18,10 +18,10 @@ from kafkatap.dissector.records.codecs import Bounds
 from kafkatap.dissector.records.record_inspector import Chunk, RecordCollector, Tally, Topic
 
 from ..captures.pipes import is_pipe
-from ..engine import Engine
-from ..read_options import AS_USUAL, ReadOptions
+from ..engine.engine import Engine
+from ..engine.read_options import AS_USUAL, ReadOptions
+from ..engine.selection import EVERYTHING, Selection
 from ..run import Follow, Run, Watch, never
-from ..selection import EVERYTHING, Selection
 from .message_index import are_among, exchange_times, index_messages, message_ids
 from .topic_names import TopicNames
 

@@ -1,1 +1,0 @@
-"""`kafkatap doctor`: how good captures are."""

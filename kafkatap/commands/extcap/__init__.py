@@ -1,1 +1,0 @@
-"""`kafkatap extcap`: its options in `arguments`, its run in `command`."""

@@ -1,1 +1,0 @@
-"""`kafkatap upgrade-check`: clients that a newer release of Kafka refuses."""
