@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import ANSWERED, INCOMPLETE, ORPHAN_RESPONSE, UNANSWERED
+from kafkatap.dissector.dtypes import ANSWERED, FETCHES, INCOMPLETE, ORPHAN_RESPONSE, UNANSWERED
 from kafkatap.dissector.time_parts import DURATIONS
 from kafkatap.kernels.arrays import distinct_values, is_among
 
@@ -32,7 +32,7 @@ MILLISECOND = 1_000_000
 MOST_ROWS = 200_000
 #: Of these, no clients are left.
 _FEWEST_HASHES = HASHES >> 10
-PRODUCE, FETCHES = 0, (1, 78)
+PRODUCE = 0
 
 _WHO = {"block": NUMBER, "api_key": NUMBER, "client_id": TEXT}
 _AT = {"broker_ip": ADDRESS, "broker_port": NUMBER}

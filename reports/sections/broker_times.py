@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from kafkatap.dissector.dtypes import FETCHES, WAITS
 from kafkatap.kernels.arrays import is_among
 
 from .. import units
@@ -104,7 +105,7 @@ NAMED = 0.5
 #: Requests from which on the table blames a broker's own parts: a few show nothing about its settings.
 LEAST = 100
 _EXACT = "Percentiles of this table are exact. Those of the latency table are of buckets less than 1 % wide."
-_PRODUCE, _FETCHES, _MEMBERS = 0, (1, 78), (11, 14)
+_PRODUCE = 0
 _NO_LOG = "this section needs the request logs of brokers: --request-log FILE"
 
 
@@ -130,9 +131,9 @@ def finding_of(part: str, api_key: int) -> str:
     if part == "remote":
         if api_key == _PRODUCE:
             return "followers: replication of acks=all"
-        if api_key in _FETCHES:
+        if api_key in FETCHES:
             return "long poll: no data yet"
-        if api_key in _MEMBERS:
+        if api_key in WAITS:
             return "other members of the group"
         return "a coordinator or other brokers"
     return {
@@ -217,7 +218,7 @@ def _largest(keys: Array, times: Array) -> list[int]:
 
 def _note(joined: JoinedRows, rows: Array, lines: Array) -> str:
     """Where most of the brokers' time goes, without long polls and waits for members."""
-    chosen = ~is_among(rows["api_key"], (*_FETCHES, *_MEMBERS))
+    chosen = ~is_among(rows["api_key"], WAITS)
     sums = {part: int(np.maximum(lines[part][chosen], 0).sum()) for part in PARTS if part != "throttle"}
     total = sum(sums.values())
     if not total:

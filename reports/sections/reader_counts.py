@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import NO_TIME
+from kafkatap.dissector.dtypes import FETCHES, NO_TIME
 
 from ..batch import Array
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
@@ -80,7 +80,7 @@ FACTS = (
 
 def read(gathered: Gathered, tally: Tally) -> None:
     """Count fetch sessions, and what ties clients to groups."""
-    fetches = gathered.of_api(1, 78)
+    fetches = gathered.of_api(*FETCHES)
     _count_writes(gathered, tally)
     if len(fetches):
         sessions = _sessions_of(gathered)
@@ -120,7 +120,7 @@ def _count_sessions(gathered: Gathered, tally: Tally, fetches: Array, sessions: 
     times = gathered.column("request_first")[fetches]
     fetches = fetches[times != NO_TIME]
     times = times[times != NO_TIME]
-    is_share = sessions["api_key"][fetches] == 78
+    is_share = sessions["api_key"][fetches] == FETCHES[1]
     epoch = np.where(is_share, gathered.top("share fetch", "session_epoch")[fetches], sessions["epoch"][fetches])
     values = {
         "fetches": 1, "idle": (listed[fetches] == 0) & (epoch > 0),
