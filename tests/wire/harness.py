@@ -64,11 +64,16 @@ def decode_capture(
     engine: Engine | None = None,
 ) -> Decoded:  # fmt: skip
     """The same for the bytes of a capture without damage. `engine`: a new one."""
+    engine = engine or Engine(ReadOptions(ports), all_results=all_results)
+    return _decoded(batches_of(data, engine, runs), Run((), engine).context())
+
+
+def batches_of(data: bytes, engine: Engine, runs: Sequence[int] | None = None) -> list[Batch]:
+    """What the engine makes of a capture without damage, that it gets in such runs of packets."""
     scanner = Scanner(max(16, len(data) // 16))
     at = scanner.start(data[:HEADER_SIZE])
     whole = np.frombuffer(data, np.uint8).copy()
     count, _ = scanner.scan(whole, at, len(whole))
-    engine = engine or Engine(ReadOptions(ports), all_results=all_results)
     batches: list[Batch] = []
     first = 0
     for length in runs if runs is not None else [max(count, 1)]:
@@ -80,8 +85,7 @@ def decode_capture(
             packets["at"] = -1
         first = last
     assert first == count, "the runs do not cover the capture"
-    batches += engine.finish()
-    return _decoded(batches, Run((), engine).context())
+    return [*batches, *engine.finish()]
 
 
 def _moved(whole: Array, packets: Array) -> tuple[Array, Array]:

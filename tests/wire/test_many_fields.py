@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +14,12 @@ from kafkatap.dissector.drain import MOST_TAPE
 from kafkatap.dissector.dtypes import MOST_ROWS
 from kafkatap.engine.engine import Engine
 from kafkatap.run import Run
-from tests.support.captures import pcap_bytes, write_capture
+from tests.support.captures import Packet, pcap_bytes, write_capture
 from tests.support.tcp import encode
-from tests.wire.harness import assert_same, decode_packets
+from tests.wire.harness import batches_of, decode_packets
 from tests.wire.kafkatalk import METADATA, KafkaTalk
+
+Array = np.ndarray[Any, Any]
 
 
 def topics(count: int, error: int) -> bytes:
@@ -45,15 +49,27 @@ def test_a_message_has_a_bounded_number_of_rows(all_results: bool) -> None:
     assert (limits["fields"], limits["total"]) == (1, 1)
 
 
+def tables(
+    packets: Sequence[Packet], all_results: bool, runs: Sequence[int] | None = None
+) -> tuple[Array, Array, dict[str, dict[str, int]]]:
+    """Exchanges and results as arrays, in the order of their numbers, and the ledger. As dicts they would be many."""
+    engine = Engine(all_results=all_results)
+    batches = batches_of(pcap_bytes(packets, nanoseconds=True), engine, runs)
+    found = [np.concatenate([getattr(batch, name) for batch in batches]) for name in ("exchanges", "results")]
+    exchanges, results = (rows[np.argsort(rows["exchange"], kind="stable")] for rows in found)
+    return exchanges, results, Run((), engine).context().ledger
+
+
 @pytest.mark.parametrize("all_results", [True, False])
 def test_many_messages_at_once_are_the_same_as_one_after_another(all_results: bool) -> None:
     counts = [MOST_TAPE // 9] * 12 + [1, 0, MOST_TAPE // 5, 7]
-    segments = encode(talk_of(counts).segments)
-    at_once = decode_packets(segments, all_results=all_results)
-    apart = decode_packets(segments, all_results=all_results, runs=[1] * len(segments))
-    assert_same(at_once, apart)
-    assert len(at_once.results) == sum(counts)
-    assert "limits" not in at_once.ledger or not at_once.ledger["limits"]["fields"]
+    packets = encode(talk_of(counts).segments)
+    at_once, apart = (tables(packets, all_results, runs) for runs in (None, [1] * len(packets)))
+    assert np.array_equal(at_once[0], apart[0])
+    assert np.array_equal(at_once[1], apart[1])
+    assert at_once[2] == apart[2]
+    assert len(at_once[1]) == sum(counts)
+    assert not at_once[2].get("limits", {}).get("fields")
 
 
 def test_requests_that_nothing_answers_end_with_their_part() -> None:
@@ -63,9 +79,12 @@ def test_requests_that_nothing_answers_end_with_their_part() -> None:
     for number in range(50):
         lost.request(METADATA, 0, number)
     lost.tcp.close()
-    segments = sorted([*many.segments, *lost.segments], key=lambda each: each.time_ns)
-    packets = encode(segments)
-    assert_same(decode_packets(packets), decode_packets(packets, runs=[1] * len(packets)))
+    packets = encode(sorted([*many.segments, *lost.segments], key=lambda each: each.time_ns))
+    at_once, apart = (tables(packets, True, runs) for runs in (None, [1] * len(packets)))
+    for first, second in zip(at_once[:2], apart[:2], strict=True):
+        assert len(first) == len(second)
+        assert np.array_equal(*(np.sort(rows.view(f"V{rows.itemsize}")) for rows in (first, second)))
+    assert at_once[2] == apart[2]
 
 
 def test_batches_of_a_drain_in_parts_are_small(tmp_path: Path) -> None:
