@@ -24,6 +24,7 @@ from kafkatap.reports.batch import Batch, Context
 from kafkatap.reports.connection_words import PROTOCOLS
 from kafkatap.run import Run
 from tests.support.captures import ETHERNET, Packet, pcap_bytes
+from tests.support.sweeps import examples
 
 Array = np.ndarray[Any, Any]
 Row = dict[str, Any]
@@ -218,11 +219,11 @@ def assert_same(got: Decoded, wanted: Decoded, what: object = "") -> None:
     assert got.ledger == wanted.ledger, what
 
 
-def check(packets: Sequence[Packet], link: int = ETHERNET, *, ports: Sequence[int] = (), splits: int = 10) -> Decoded:
+def check(packets: Sequence[Packet], link: int = ETHERNET, *, ports: Sequence[int] = (), splits: int = 8) -> Decoded:
     """Assert that packets have the same rows at once and in runs of many lengths; return the rows."""
     data = pcap_bytes(packets, link, nanoseconds=True)
     whole = decode_capture(data, ports=ports)
-    for runs in run_lengths(len(packets), splits=splits):
+    for runs in run_lengths(len(packets), splits=examples(splits)):
         assert_same(decode_capture(data, runs=runs, ports=ports), whole, runs)
     lean = decode_capture(data, ports=ports, all_results=False)
     assert lean.exchanges == whole.exchanges
