@@ -130,6 +130,7 @@ def test_local_cluster_with_an_archive(
     assert not differences(compared(published(out, wanted)), compared(wanted))
 
 
+@pytest.mark.long
 def test_standalone_with_an_archive_and_relative_paths(
     archive: Path, site: Path, bare: Path, master: str, samples: Path, tmp_path: Path, exchanges: int
 ) -> None:
@@ -144,6 +145,7 @@ def test_standalone_with_an_archive_and_relative_paths(
     check_progress(answer)
 
 
+@pytest.mark.long
 def test_connect_with_an_archive(
     archive: Path, site: Path, bare: Path, connect: str, samples: Path, tmp_path: Path, exchanges: int
 ) -> None:

@@ -19,9 +19,9 @@ def test_a_sample_in_fragments(samples: Path, tmp_path: Path, kind: str, mtu: in
     packets = fragment(packets, mtu, order) if mtu else packets
     path = tmp_path / "x.pcap"
     path.write_bytes(pcap_bytes(packets, nanoseconds=True))
-    check([path], (2, 3, 5, 7, 11))
+    check([path], (3, 11))
     parts = [tmp_path / f"{n}.pcap" for n in range(3)]
     for n, part in enumerate(parts):  # rotated files
         some = packets[n * len(packets) // 3 : (n + 1) * len(packets) // 3]
         part.write_bytes(pcap_bytes(some, nanoseconds=True))
-    check(parts, (2, 4))
+    check(parts, (2,))
