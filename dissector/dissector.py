@@ -434,9 +434,7 @@ class Dissector:
         sent = np.where(rows["request_last"] != NO_TIME, rows["request_last"], rows["request_first"])
         rows["waited_ns"] = np.where(is_closed & (sent != NO_TIME), np.maximum(closed_at[connections] - sent, 0), -1)
         self.links["provisional"][chosen] += CLOSED_BY_BIT * (rows["closed_by"] + 1).astype(np.uint8)
-        ends = self.ends.reshape(-1, 4)[2 * connections + (self.connections["client"][connections] == 1)]
-        for column, name in enumerate(("client_ip", "client_port", "broker_ip", "broker_port")):
-            rows[name] = ends[:, column]
+        self._set_ends(rows, connections)
         self._has_provisional = self._has_provisional or len(chosen) > 0
         return Finished(
             rows, np.zeros(0, RESULT), self._decoder.topics_of(rows["exchange"], self.links["topics"][chosen]),
@@ -447,15 +445,23 @@ class Dissector:
         """The oldest waiting request of each connection that is not `closed` (uint8, by number), if it came before a
         time: EXCHANGE rows of the outcome in_flight."""
         numbers, rows, _ = self._oldest_waiting(before, closed)
+        return self._in_flight(rows, numbers)
+
+    def _in_flight(self, rows: Array, connections: Array) -> Array:
+        """Rows of waiting requests of these connections (numbers), with their ends and the outcome in_flight."""
         rows["outcome"] = IN_FLIGHT
-        ends = self.ends.reshape(-1, 4)[2 * numbers + (self.connections["client"][numbers] == 1)]
-        for column, name in enumerate(("client_ip", "client_port", "broker_ip", "broker_port")):
-            rows[name] = ends[:, column]
+        self._set_ends(rows, connections)
         return rows
 
-    def overdue(self, now: int, closed: Array) -> tuple[Array, Array]:
-        """The connections (numbers) that are not `closed` whose oldest request waits for more than the broker may hold
-        it for data or for other members, or because of a quota; and how much more, ns until `now`: int64 (n,) each."""
+    def _set_ends(self, rows: Array, connections: Array) -> None:
+        ends = self.ends.reshape(-1, 4)[2 * connections + (self.connections["client"][connections] == 1)]
+        for column, name in enumerate(("client_ip", "client_port", "broker_ip", "broker_port")):
+            rows[name] = ends[:, column]
+
+    def overdue(self, now: int, closed: Array) -> tuple[Array, Array | None]:
+        """Of the connections that are not `closed` (uint8, by number), the oldest request, if it waits for more than
+        the broker may hold it for data or for other members, or because of a quota: EXCHANGE rows of the outcome
+        in_flight, whose `waited_ns` is how much more, ns until `now`; and their marks, if there are inspectors."""
         numbers, rows, wait_ms = self._oldest_waiting(now, closed)
         known = taken(self.connections, numbers)
         read = np.maximum.reduce([rows["request_last"], known["previous_response"], known["mute_end"]])
@@ -463,7 +469,10 @@ class Dissector:
         api = rows["api_key"]
         is_unknown = is_among(api, WAITS) & (wait_ms == 0) & (rows["max_wait_ms"] != 0)  # bodies are not read
         chosen = np.flatnonzero((beyond > 0) & ~is_unknown)
-        return numbers[chosen], beyond[chosen]
+        numbers, rows = numbers[chosen], taken(rows, chosen)
+        rows["waited_ns"] = beyond[chosen]
+        marks = self._exchanges["marks"][known["waiting_first"][chosen]] if self.inspectors else None
+        return self._in_flight(rows, numbers), marks
 
     def _oldest_waiting(self, before: int, closed: Array) -> tuple[Array, Array, Array]:
         """The oldest waiting request of each connection that is not `closed`, if it came before a time: the number of

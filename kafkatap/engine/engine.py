@@ -426,13 +426,17 @@ class Engine:
         rows = self.dissector.waiting_rows(before, self.assembly.is_closed())
         return Batch(rows, np.zeros(0, RESULT)) if len(rows) else None
 
-    def longest_waits(self, now: int) -> dict[str, int]:
-        """By broker, how long its oldest request waits, beyond what the broker may hold it for data, for other
-        members or because of a quota: ns until `now`, ns since the epoch."""
-        numbers, beyond = self.dissector.overdue(now, self.assembly.is_closed())
+    def overdue(self, now: int) -> Batch:
+        """The oldest request of each open connection, if it waits for more than the broker may hold it for data, for
+        other members or because of a quota: rows of the outcome in_flight, with `waited_ns` beyond that, ns until `now`
+        (ns since the epoch). The final rows come later."""
+        rows, marks = self.dissector.overdue(now, self.assembly.is_closed())
+        return Batch(rows, np.zeros(0, RESULT), marks)
+
+    def longest_waits(self, overdue: Batch) -> dict[str, int]:
+        """By broker, the longest wait in `overdue` rows, ns."""
         found: dict[str, int] = {}
-        ends = self.endpoints(numbers)[:, 2:].tolist()
-        for (address, port), ns in zip(ends, beyond.tolist(), strict=True):
+        for address, port, ns in overdue.exchanges[["broker_ip", "broker_port", "waited_ns"]].tolist():
             broker = endpoint(self.addresses[address], port)
             found[broker] = max(ns, found.get(broker, 0))
         return found

@@ -103,12 +103,13 @@ class Selection(NamedTuple):
         end: Moment | None = None,
         definitions: Definitions | None = None,
         utc: bool = False,
+        sees_waiting: bool = False,
     ) -> Selection:
         """A selection by options. Each option narrows it; values of one option are alternatives.
 
         `filter`: an expression (docs/filters.md), in which times without a zone are local, or with `utc` UTC.
         `clients`, `topics`: names with the wildcards * and ?. `brokers`: ADDRESS, ADDRESS:PORT or :PORT. `apis`: names
-        or keys. `groups`: consumer groups, as in `group == NAME`.
+        or keys. `groups`: consumer groups, as in `group == NAME`. `sees_waiting`: it also judges requests that wait.
         ValueError (of which `ExpressionError` is one) where an option is wrong, with the place.
         """
         messages = None if definitions is None else definitions.messages
@@ -120,6 +121,8 @@ class Selection(NamedTuple):
             if not filter.strip():
                 raise ValueError("the filter is empty: leave the option out to select everything (--filter help)")
             nodes.append(parse_expression(filter, messages, utc).root)
+            if not sees_waiting:
+                _refuse_waiting(nodes[-1])
         window = None if start is None and end is None else TimeWindow(start, end)
         text = _as_written(
             [("from", None if start is None else start.text), ("to", None if end is None else end.text)]
@@ -133,6 +136,11 @@ class Selection(NamedTuple):
     def __bool__(self) -> bool:
         """Whether anything is left out."""
         return self.expression is not None or self.window is not None
+
+    @property
+    def sees_waiting(self) -> bool:
+        """Whether it names how long requests wait."""
+        return self.expression is not None and _names_waiting(self.expression.root)
 
     @property
     def is_resolved(self) -> bool:
@@ -323,7 +331,22 @@ def incident_selection(
         return None
     if options.write_pcap is None:
         raise ValueError("--on says when packets are written: it needs --write-pcap FILE")
-    return Selection.of(filter=options.on, definitions=definitions, utc=options.utc).beside(shown)
+    return Selection.of(filter=options.on, definitions=definitions, utc=options.utc, sees_waiting=True).beside(shown)
+
+
+def _names_waiting(root: Node) -> bool:
+    from kafkatap.reports.expressions.meaning import ColumnAtom, atoms_of
+    from kafkatap.reports.expressions.names import WAITING
+
+    return any(isinstance(atom, ColumnAtom) and atom.name.name == WAITING for atom in atoms_of(root))
+
+
+def _refuse_waiting(root: Node) -> None:
+    if _names_waiting(root):
+        raise ValueError(
+            "waiting: filters see requests once they are answered or given up; only --on of `kafkatap live` sees them "
+            "while they wait. At the end of a capture: outcome == in_flight and waited > 5s"
+        )
 
 
 def _nodes(

@@ -122,6 +122,11 @@ class Monitor:
         )  # fmt: skip
         self._apply_level()
 
+    @property
+    def counts_all(self) -> bool:
+        """Whether every exchange counts: there is no selection."""
+        return not self._selector.selection
+
     def run(self, stop: Callable[[], bool]) -> None:
         """Read packets until `stop` returns True, then read the waiting packets, and end."""
         self.governor.begin()
@@ -214,6 +219,7 @@ class Monitor:
         self._second = now // SECOND
         self._add(self.engine.sweep(self.limits.idle_now(self.engine), self.limits.patience_now(self.engine)))
         self._add_provisional(now)
+        overdue = self._overdue(now)
         self._keep_connections()
         if self.events is not None:
             for finding in self.events.end_second(self.engine, now):
@@ -227,8 +233,16 @@ class Monitor:
             nothing.seal()
             self.windows.add(nothing)
         self._limit_memory()
-        self._update_status(now)
+        self._update_status(now, self.engine.longest_waits(overdue))
         self._slice = self._counts()
+
+    def _overdue(self, now: int) -> Batch:
+        """Show the sinks the selected requests that wait for too long."""
+        whole = self.engine.overdue(now)
+        for batch in self._selected(whole):
+            for sink in self.sinks:
+                sink.add_waiting(batch, self.engine)
+        return whole
 
     def _publish_slice(self, now: int) -> None:
         """Pass the counts since the last call to the sinks."""
@@ -238,7 +252,7 @@ class Monitor:
             sink.add_health(health)
             sink.end_second(now, self._slice, self.engine)
 
-    def _update_status(self, now: int) -> None:
+    def _update_status(self, now: int, longest_waits: Mapping[str, int]) -> None:
         """Set the status, and let the governor judge the second."""
         engine, governor = self.engine, self.governor
         _, dropped = self.source.counters()
@@ -265,7 +279,7 @@ class Monitor:
             memory=resident(),
             connections=engine.connections_open,
             waiting=engine.requests_waiting,
-            longest_waits=engine.longest_waits(now),
+            longest_waits=longest_waits,
             encrypted_share=engine.encrypted_share,
             decrypted_share=engine.decrypted_share,
             troubles=added(self.health.counts(len(self._drops))),

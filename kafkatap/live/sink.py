@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 class Sink:
     """The monitor's loop calls these methods: `add_packets`, then `add_batch` for what they finished; once a second
-    `add_provisional`, `add_event`, `add_health` and `end_second`. None may block for long, because packets wait
-    meanwhile.
+    `add_provisional`, `add_waiting`, `add_event`, `add_health` and `end_second`. None may block for long, because
+    packets wait meanwhile.
 
     Rows contain numbers of strings and addresses of `engine`. They are valid until `resolve_names` is called.
     """
@@ -34,6 +34,10 @@ class Sink:
     def add_provisional(self, batch: Batch, engine: Engine) -> None:
         """Read rows of requests that will most likely end without a response, each once. Their final rows come later,
         through `add_batch`."""
+
+    def add_waiting(self, batch: Batch, engine: Engine) -> None:
+        """Read the requests that wait for too long now (`Engine.overdue`), every second anew. Their final rows come
+        later, through `add_batch`."""
 
     def add_health(self, rows: Mapping[str, Array]) -> None:
         """Read the connection counts of the last second: `broker_health.VALUES` by broker."""

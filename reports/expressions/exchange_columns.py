@@ -49,6 +49,11 @@ def began_at(rows: Array) -> Array:
     return at
 
 
+def waiting(rows: Array, names: Names) -> tuple[Values, ...]:
+    """How long a request waits that is in flight, ns."""
+    return (_single(rows["waited_ns"], (rows["outcome"] != r.IN_FLIGHT) | (rows["waited_ns"] < 0)),)
+
+
 def packets(rows: Array, names: Names) -> tuple[Values, ...]:
     """The packets of the request and those of the response, each a span."""
     found = []

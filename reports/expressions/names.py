@@ -41,6 +41,8 @@ MILLISECOND = 1_000_000
 #: The source of a name's values: the exchange, its results, its error codes (0 if it has none), or fields of its
 #: messages.
 EXCHANGE, RESULT, ERRORS, FIELD = "exchange", "result", "errors", "field"
+#: The name that has a value only while its request waits.
+WAITING = "waiting"
 _NO_WORDS: Mapping[str, int] = MappingProxyType({})
 
 
@@ -139,6 +141,8 @@ def _exchange_names() -> Iterator[Name]:
     yield Name("packet", "number", "with ==: the exchanges with bytes in that packet; else any packet of a message",
                ((c.packets, None),))  # fmt: skip
     yield Name("time", "time", "time of the request's first byte", ((c.began, None),))
+    yield Name(WAITING, "duration", "in `live --on` alone: how long a request waits now, beyond what it may",
+               ((c.waiting, None),), unit=None)  # fmt: skip
     for name, text in _TEXTS.items():
         yield _named(of[name], text, **_MORE_OF.get(name, {}))
     for column in of.values():

@@ -160,7 +160,8 @@ def test_why_there_are_no_rows() -> None:
     assert "no topics" in empty(PAGES[2], replace(STATUS, level=LEAN))
     assert "paused" in empty(PAGES[2], replace(STATUS, level=PAUSED))
     assert "encrypted (TLS)" in empty(PAGES[1], replace(STATUS, encrypted_share=0.99))
-    assert empty(PAGES[1], STATUS) == "no requests"
+    assert empty(PAGES[1], replace(STATUS, waiting=0)) == "no requests"
+    assert empty(PAGES[1], STATUS) == "no answers; 2 requests wait"
 
 
 def test_held_still_all_of_it_stays() -> None:

@@ -119,6 +119,7 @@ class Recorder(Sink):
         self._quiet_at = _NEVER  # and by the clock if there are no packets
         self._matched = 0  # matching exchanges in this incident
         self._retry = 0  # when a file may be created again, by the time of packets
+        self._waiting: Array = np.zeros(0, np.int64)  # exchanges that matched while they waited, a second ago
         self._lost = 0  # incidents that were not recorded
         self._over = False  # no more packets are written
         self._failed = False  # and a line reported it
@@ -155,8 +156,26 @@ class Recorder(Sink):
         if self.selection is None:
             return
         batch = without_confirmed(batch)  # provisional rows matched before
-        self._selector = self._selector or Selector(self.selection, engine)
-        matching = np.flatnonzero(self._selector.select(batch))
+        matching = self._matching(batch, engine)
+        self._record(batch, matching, len(matching), engine)
+
+    def add_waiting(self, batch: Batch, engine: Engine) -> None:
+        if self.selection is None or not self.selection.sees_waiting:
+            return
+        matching = self._matching(batch, engine)
+        numbers = batch.exchanges["exchange"][matching]
+        known, self._waiting = self._waiting, numbers
+        self._record(batch, matching, int((~np.isin(numbers, known)).sum()), engine)
+
+    def _matching(self, batch: Batch, engine: Engine) -> Array:
+        """The rows of a batch that match, int64 (n,)."""
+        if self._selector is None:
+            assert self.selection is not None
+            self._selector = Selector(self.selection, engine)
+        return np.flatnonzero(self._selector.select(batch))
+
+    def _record(self, batch: Batch, matching: Array, new: int, engine: Engine) -> None:
+        """Record what is around matching rows, of which so many did not match before."""
         if not len(matching):
             return
         now = self._ring.latest
@@ -167,7 +186,7 @@ class Recorder(Sink):
             if self._file is not None:
                 self._cool_down.begin(causes, now)
             self._end, self._quiet_from, self._quiet_at = _NEVER, now + self._after, _NEVER
-        self._matched += len(matching)
+        self._matched += new
 
     def add_provisional(self, batch: Batch, engine: Engine) -> None:
         self.add_batch(batch, engine)
@@ -396,8 +415,12 @@ def describe(exchange: Array, codes: Array, engine: Engine) -> str:
     parts.append(f"at {units.iso(int(exchange['response_first' if orphan else 'request_first']))}")
     failed = np.unique(codes[codes != 0]).tolist()
     said = [error_label(code) for code in failed[:_NAMED]] + ["..."] * (len(failed) > _NAMED)
-    answered = exchange["outcome"] == r.ANSWERED
-    said.append(units.duration(int(exchange["total_ns"])) if answered else r.OUTCOMES[exchange["outcome"]])
+    if exchange["outcome"] == r.ANSWERED:
+        said.append(units.duration(int(exchange["total_ns"])))
+    elif exchange["outcome"] == r.IN_FLIGHT:
+        said.append(f"waiting for {units.duration(int(exchange['waited_ns']))}")
+    else:
+        said.append(r.OUTCOMES[exchange["outcome"]])
     return f"{' '.join(parts)}: {', '.join(said)}"
 
 

@@ -192,15 +192,25 @@ def _head(drawing: Drawing, width: int) -> Iterator[Line]:
     yield _view_line(drawing, width)
 
 
+#: A wait, beyond what the broker may hold a request, from which on the head names the broker: ns.
+HANGS = 3 * SECOND
+
+
 def _troubles(status: Status) -> list[Field]:
-    """Connections that could not be opened, or were reset, in the last 10 s. Empty if there were none."""
+    """The broker that does not answer, and connections that could not be opened, or were reset, in the last 10 s. Empty
+    if there are none."""
     resets = value(status.troubles, "reset_by_client") + value(status.troubles, "reset_by_broker")
     counts = (
         (0, "refused", value(status.troubles, "refused"), f"{BAD} reverse"),
         (0, "no answer", value(status.troubles, "unanswered"), f"{BAD} reverse"),
         (1, "resets", resets, WARN),
     )
-    return [_field(rank, name, f"{count:,} in 10 s", style) for rank, name, count, style in counts if count]
+    found = [_field(rank, name, f"{count:,} in 10 s", style) for rank, name, count, style in counts if count]
+    broker = max(status.longest_waits, key=lambda each: status.longest_waits[each], default="")
+    if broker and (ns := status.longest_waits[broker]) >= HANGS:
+        waits = f"{units.duration(ns // SECOND * SECOND)} at {units.safe(broker)}"
+        found.insert(0, _field(0, "NO ANSWER for", waits, f"{BAD} reverse"))
+    return found
 
 
 def _view_line(drawing: Drawing, width: int) -> Line:

@@ -188,6 +188,8 @@ def _why_none(by: str, status: Status) -> str:
     if status.encrypted_share > 0.5:
         share = units.share(status.encrypted_share)
         return f"no requests; {share} of the traffic is encrypted (TLS), and not decrypted (--keylog FILE decrypts it)"
+    if status.waiting:
+        return f"no answers; {status.waiting:,} request{'s wait' if status.waiting > 1 else ' waits'}"
     return "no requests"
 
 

@@ -5,6 +5,7 @@
     error=NOT_LEADER_OR_FOLLOWER unanswered=0 connections=117 waiting=43 opened=2 refused=0 no_answer=0 resets=0
     retransmitted=0 zero_windows=0 rtt_ms=0.213 drops=0 cpu=0.07                             (all on one line)
 
+`requests_s` counts requests when they arrive; of a selection, when their exchanges end.
 Broker times exclude requests that wait for something else: Fetch, JoinGroup and SyncGroup. `slowest` is the API with
 the longest p99 of the others. `error` is the most frequent error code. Counts are those of the interval. A missing
 value is `-`. No value contains a space.
@@ -16,7 +17,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TextIO
 
-from kafkatap.reports.batch import Array, Context
+from kafkatap.reports.batch import Array, Batch, Context
 from kafkatap.reports.counting.counts import ReportCounts
 
 from ..broker_health import added, mean_round_trip, value
@@ -44,10 +45,15 @@ class Plain(Sink):
         self._counts = ReportCounts()
         self._before = self._totals(monitor.engine)
         self._health = added({})
+        self._longest: int | None = None
         self._any = self._broken = False
 
     def add_health(self, rows: Mapping[str, Array]) -> None:
         self._health += added(rows)
+
+    def add_waiting(self, batch: Batch, engine: Engine) -> None:
+        waits = batch.exchanges["waited_ns"]
+        self._longest = int(waits.max()) if len(waits) else None
 
     def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         self._counts.merge(counts)
@@ -64,24 +70,29 @@ class Plain(Sink):
         """Whole seconds of the clock since the last line."""
         return self._now // SECOND - self._since // SECOND
 
-    def _totals(self, engine: Engine) -> tuple[int, int, int]:
-        """Packets, payload bytes and drops so far."""
-        return engine.packets, engine.ledger()["payload bytes"]["total"], self._monitor.source.counters()[1]
+    def _totals(self, engine: Engine) -> tuple[int, int, int, int]:
+        """Packets, payload bytes, requests and drops so far."""
+        ledger = engine.ledger()
+        return (
+            engine.packets, ledger["payload bytes"]["total"], ledger["requests"]["total"],
+            self._monitor.source.counters()[1],
+        )  # fmt: skip
 
     def _write(self, engine: Engine) -> None:
         length, counts, totals = max(self._now - self._since, SECOND), self._counts, self._totals(engine)
-        packets, payload, drops = (a - b for a, b in zip(totals, self._before, strict=True))
+        packets, payload, requests, drops = (a - b for a, b in zip(totals, self._before, strict=True))
         health, self._health = self._health, added({})
         self._since, self._counts, self._before = self._now, ReportCounts(), totals
-        total = total_row(counts, length)
+        total, arrived = total_row(counts, length), requests * SECOND / length
         values = {
             "time": self._time(),
             "level": LEVELS[self._monitor.governor.level],
-            **_traffic(total, length, packets, payload),
+            "requests_s": f"{arrived if self._monitor.counts_all else total.request_rate if total else 0:.1f}",
+            **_traffic(length, packets, payload),
             **_answers(total, counts, length),
             "connections": str(engine.connections_open),
             "waiting": str(engine.requests_waiting),
-            "longest_wait_ms": _ms(max(engine.longest_waits(self._now).values(), default=None)),
+            "longest_wait_ms": _ms(self._longest),
             **_connections(health),
             "drops": str(drops),
             "cpu": f"{self._monitor.status.cpu:.2f}",
@@ -102,10 +113,9 @@ class Plain(Sink):
         return at.strftime("%Y-%m-%dT%H:%M:%SZ") if self._utc else at.astimezone().isoformat()
 
 
-def _traffic(total: Row | None, length: int, packets: int, payload: int) -> dict[str, str]:
+def _traffic(length: int, packets: int, payload: int) -> dict[str, str]:
     seconds = length / SECOND
     return {
-        "requests_s": f"{total.request_rate if total else 0:.1f}",
         "packets_s": f"{packets / seconds:.1f}",
         "mb_s": f"{payload / seconds / 1e6:.2f}",
     }
