@@ -1,7 +1,7 @@
 """The niceness of a thread, and a better one when packets wait.
 
-Without root a process may raise its niceness but not lower it again. `allow_return` permits the return to the present
-niceness. Call it before raising the niceness and before dropping capabilities.
+Without root a process may raise its niceness but not lower it again, and so may root in a container. `allow_return`
+permits the return to the present niceness. Call it before dropping capabilities; afterwards `can_return` tries it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,28 @@ def allow_return() -> None:
     wanted = 20 - os.getpriority(os.PRIO_PROCESS, 0)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NICE, (wanted, max(wanted, resource.getrlimit(resource.RLIMIT_NICE)[1])))
+
+
+def can_return(nice: int) -> bool:
+    """Whether a thread that adds `nice` to its niceness can return to the present one. A thread of its own tries it."""
+    found: list[bool] = []
+
+    def attempt() -> None:
+        thread = threading.get_native_id()
+        before = os.getpriority(os.PRIO_PROCESS, thread)
+        try:
+            os.setpriority(os.PRIO_PROCESS, thread, before + nice)
+            os.setpriority(os.PRIO_PROCESS, thread, before)
+        except OSError:
+            found.append(False)
+        else:
+            found.append(True)
+
+    if sys.platform == "linux":
+        one = threading.Thread(target=attempt, name="kafkatap-nice")
+        one.start()
+        one.join()
+    return found == [True]
 
 
 class Priority:

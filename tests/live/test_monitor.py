@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -304,6 +305,29 @@ def test_a_thread_gets_its_niceness_back() -> None:
     ran = subprocess.run([sys.executable, "-c", steps], capture_output=True, text=True, check=True, timeout=60)
     *found, may = json.loads(ran.stdout)
     assert found == [5, may, 0 if may else 5, False, None, 5]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, whose capabilities it drops or keeps")
+@pytest.mark.parametrize("may_return", [False, True])
+def test_a_niceness_without_a_way_back_is_not_used(may_return: bool) -> None:
+    """As root in a container, which has none of the capabilities and a limit that is set from outside; and as root."""
+    steps = (
+        "import os, json; from kafkatap.commands.live.command import _be_nice;"
+        "from kafkatap.live.thread_priority import Priority; before = os.nice(0); best = _be_nice(5);"
+        "found = [best, os.nice(0), Priority(best).raise_(), os.nice(0)]; print(json.dumps([before, *found]))"
+    )
+    bare = ["prlimit", "--nice=0:0", "setpriv", "--bounding-set=-sys_nice,-sys_resource"]
+    ran = subprocess.run(
+        [*([] if may_return else bare), sys.executable, "-c", steps],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    before, *found = json.loads(ran.stdout)
+    if may_return:
+        assert (found, ran.stderr) == ([before, before + 5, True, before], "")
+    else:
+        assert found == [before, before, False, before]
+        assert ran.stderr.startswith("kafkatap: --nice 5 is not used: this process could not return")
+        assert f"LimitNICE={before:+}" in ran.stderr
 
 
 def test_headers_only_loses_no_exchange() -> None:

@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -18,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from kafkatap.commands.values import parse_listen
 from kafkatap.complaints import reason_of
+from kafkatap.live.export import prometheus_server
 from kafkatap.live.export.label_slots import label
 from kafkatap.live.export.metric_list import COUNTER, HISTOGRAM, Family, Metric, Point
 from kafkatap.live.export.prometheus_server import AT_ONCE, Server, exposed, serve
@@ -185,6 +187,34 @@ def test_who_says_nothing_takes_no_more_than_a_place(seen, server, capfd):
             continue
     else:
         pytest.fail("no scrape was answered again")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_who_sends_a_byte_at_a_time_is_ended(seen, monkeypatch, capfd):
+    """However slowly: the whole request has a deadline, so scrapes are answered again. No answer names versions."""
+    monkeypatch.setattr(prometheus_server, "PATIENCE", 0.5)
+    server = serve(seen.metrics, seen.monitor, ("127.0.0.1", 0))
+    slow = [socket.create_connection(server.address) for _ in range(AT_ONCE)]
+    try:
+        began, ended = time.monotonic(), set()
+        while len(ended) < AT_ONCE and time.monotonic() - began < 30:
+            for each in set(slow) - ended:
+                each.settimeout(0.05)
+                try:
+                    each.sendall(b"G")
+                    if not each.recv(1):
+                        ended.add(each)
+                except TimeoutError:
+                    continue
+                except OSError:
+                    ended.add(each)
+        assert len(ended) == AT_ONCE
+        with urlopen(f"http://127.0.0.1:{server.address[1]}/metrics", timeout=30) as answer:
+            assert answer.headers["Server"] == "kafkatap"
+    finally:
+        for each in slow:
+            each.close()
+        server.close()
     assert capfd.readouterr() == ("", "")
 
 

@@ -34,7 +34,7 @@ from ...live.memory_limits import memory_limits
 from ...live.monitor import Monitor
 from ...live.notices import Notices
 from ...live.process_memory import keep_flat
-from ...live.thread_priority import Priority, allow_return
+from ...live.thread_priority import Priority, allow_return, can_return
 from ..console import discard_output, no_kafka, refuse
 from ..exit_codes import DONE, WRONG
 from ..kept_options import kept_options
@@ -64,9 +64,10 @@ def run(options: argparse.Namespace) -> int:
         selection = selection_of(options, reading.definitions)
         incident = incident_selection(options, selection, reading.definitions)
         engine = _engine(options, [selection, *([incident] if incident is not None else [])], reading)
-        best = _be_nice(options.nice)
         kept = _kept_capabilities(options, engine)
+        allow_return()
         capabilities.keep_only({*kept, *capabilities.TO_OPEN})
+        best = _be_nice(options.nice)
         capture = open_capture(
             options.interface or [interfaces.ANY], " ".join(options.expression) or None, options.buffer_size,
             promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, notify=notices.notify,
@@ -326,9 +327,13 @@ def _kept_capabilities(options: argparse.Namespace, engine: Engine) -> set[int]:
 
 
 def _be_nice(nice: int) -> int:
-    """Add to the niceness; return the one before."""
+    """Add to the niceness; return the one before. Without the way back to that, packets would be dropped while other
+    processes use the processors: then it stays as it is."""
     before = os.nice(0)
-    allow_return()
+    if nice > 0 and not can_return(nice):
+        complain(f"--nice {nice} is not used: this process could not return to its niceness when packets wait.")
+        complain(f"RLIMIT_NICE permits it: LimitNICE={before:+} in a unit, --ulimit nice={20 - before} for a container")
+        return before
     try:
         os.nice(nice)
     except OSError as error:  # a lower one than it has, without the right to it

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from socketserver import TCPServer, ThreadingMixIn
-from threading import BoundedSemaphore, Thread
+from threading import BoundedSemaphore, Thread, Timer
 from typing import TYPE_CHECKING, Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ..status import Status
     from .metrics import Metrics
 
-#: Seconds after which a silent client is disconnected.
+#: Seconds after which a client is disconnected whose request has not come, or which has not read the answer.
 PATIENCE = 10
 #: Scrapes at a time; further ones are disconnected.
 AT_ONCE = 4
@@ -55,7 +56,7 @@ class Server:
         except OSError as error:
             shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             raise OSError(f"cannot serve metrics at {shown}: {reason_of(error)}") from None
-        self._http.set_app(make_wsgi_app(registry))
+        self._http.set_app(_with_name(make_wsgi_app(registry)))
         self.address = self._http.server_name, self._http.server_port
         self._thread = Thread(target=self._http.serve_forever, args=(0.1,), name="prometheus", daemon=True)
         self._thread.start()
@@ -103,8 +104,34 @@ def _cumulative(counts: Sequence[int]) -> list[tuple[str, float]]:
     return list(zip(_BOUNDS, accumulate(counts), strict=True))
 
 
+def _with_name(app: Any) -> Any:
+    """The same application; it tells nobody the versions of Python and of its server."""
+
+    def answer(environ: Any, start: Any) -> Any:
+        return app(environ, lambda status, headers, *rest: start(status, [*headers, ("Server", "kafkatap")], *rest))
+
+    return answer
+
+
 class _Handler(WSGIRequestHandler):
+    """One scrape. Its time is bounded as a whole: a client may send, or read, a byte at a time."""
+
     timeout = PATIENCE
+    server_version, sys_version = "kafkatap", ""
+
+    def setup(self) -> None:
+        super().setup()
+        self._timer = Timer(PATIENCE, self._give_up)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def finish(self) -> None:
+        self._timer.cancel()
+        super().finish()
+
+    def _give_up(self) -> None:
+        with suppress(OSError):
+            self.request.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: standard error is for the lines of live capture."""
