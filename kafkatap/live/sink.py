@@ -58,6 +58,22 @@ class Sink:
         """Finish: the monitor has ended, and no more rows come."""
 
 
+class Elapsed:
+    """The time that passes by a clock that may be set: where it goes back, no time has passed."""
+
+    def __init__(self) -> None:
+        self._last = self._back = 0
+        self.steps = 0  # times that it went back
+
+    def at(self, now: int) -> int:
+        """`now` (ns since the epoch), moved so that it never goes back: for intervals, not for users."""
+        if now < self._last:
+            self._back += self._last - now
+            self.steps += 1
+        self._last = now
+        return now + self._back
+
+
 def names_of(engine: Engine) -> Context:
     """The names behind the numbers in rows and counts. Not a copy: valid only while the monitor's lock is held."""
     return Context(strings=engine.strings, addresses=engine.addresses, topic_names=engine.topic_names)

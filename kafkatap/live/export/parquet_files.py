@@ -32,7 +32,7 @@ from kafkatap.reports.connection_columns import CONNECTION_ROW
 from ...parquet.parquet_files import repeating_columns
 from ...parquet.partitions import to_microseconds
 from ...parquet.row_names import named
-from ..sink import Sink
+from ..sink import Elapsed, Sink
 
 if TYPE_CHECKING:
     from kafkatap.reports.counting.counts import ReportCounts
@@ -70,7 +70,8 @@ class ParquetLog(Sink):
         self.run, self._lock = _claim_run(self.folder)
         self._parts: dict[str, _Part] = {}
         self._number = 1
-        self._until: int | None = None  # when the files are complete, by the clock
+        self._elapsed = Elapsed()
+        self._until: int | None = None  # when the files are complete, by `_elapsed`
         self._exchanges: list[Array] = []
         self._results: list[Array] = []
         self._topics: list[Array] = []
@@ -96,6 +97,7 @@ class ParquetLog(Sink):
         self._write_if_many(engine)
 
     def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
+        now = self._elapsed.at(now)
         if self._until is None:
             self._until = now + self._rotate
         if now >= self._until:

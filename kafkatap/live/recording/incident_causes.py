@@ -39,6 +39,10 @@ class CoolDown:
         """The causes that are not ignored now."""
         return [each for each in causes if now >= self._until.get(each[0], now)]
 
+    def forget(self) -> None:
+        """Ignore nothing any more."""
+        self._until.clear()
+
     def begin(self, causes: list[tuple[Cause, int]], now: int) -> None:
         """Ignore these causes from now on."""
         if not self._length:

@@ -110,6 +110,10 @@ class PacketRing:
         """`oldest` after the next `turn`."""
         return self._begins[len(self._begins) == self._count]
 
+    def set_latest(self, now: int) -> None:
+        """The clock of packets was set, to `now` (ns since the epoch): later packets are no earlier than that."""
+        self._state["latest"][0] = now
+
     @property
     def latest(self) -> int:
         """The latest time of all packets so far, ns since the epoch."""

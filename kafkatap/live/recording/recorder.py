@@ -35,7 +35,7 @@ from kafkatap.reports.sections.error_codes import error_label
 from ...engine.selection import Selection, Selector
 from ...installation import own_version
 from ..provisional_rows import without_confirmed
-from ..sink import Sink
+from ..sink import Elapsed, Sink
 from .capture_file import CaptureFile
 from .incident_causes import CoolDown, causes_of
 from .packet_ring import PacketRing
@@ -118,6 +118,7 @@ class Recorder(Sink):
         self._quiet_from = _NEVER  # when it ends: by the time of packets,
         self._quiet_at = _NEVER  # and by the clock if there are no packets
         self._matched = 0  # matching exchanges in this incident
+        self._elapsed = Elapsed()
         self._retry = 0  # when a file may be created again, by the time of packets
         self._waiting: Array = np.zeros(0, np.int64)  # exchanges that matched while they waited, a second ago
         self._lost = 0  # incidents that were not recorded
@@ -206,6 +207,12 @@ class Recorder(Sink):
         self._matched += 1
 
     def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
+        wall, known, now = now, self._elapsed.steps, self._elapsed.at(now)
+        if self._elapsed.steps > known:  # the clock was set back, and so are the times of packets
+            self._ring.set_latest(wall)
+            self._quiet_from = min(self._quiet_from, wall + self._after) if self._quiet_from != _NEVER else _NEVER
+            self._cool_down.forget()
+            self._retry = 0
         if self._file is None:
             return
         if self._file.gone:

@@ -22,7 +22,7 @@ from kafkatap.reports.counting.counts import ReportCounts
 
 from ..broker_health import added, mean_round_trip, value
 from ..governor import LEVELS
-from ..sink import Sink
+from ..sink import Elapsed, Sink
 from .breakdown import SECOND, Row, total_row, window_rows
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ class Plain(Sink):
     def __init__(self, monitor: Monitor, interval: int, file: TextIO, utc: bool = False) -> None:
         self._monitor, self._file, self._utc = monitor, file, utc
         self._interval = max(interval, SECOND)
-        self._since = self._now = monitor.status.now
+        self._elapsed = Elapsed()
+        self._wall = monitor.status.now
+        self._since = self._now = self._elapsed.at(self._wall)  # they never go back
         self._counts = ReportCounts()
         self._before = self._totals(monitor.engine)
         self._health = added({})
@@ -57,7 +59,7 @@ class Plain(Sink):
 
     def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         self._counts.merge(counts)
-        self._now = now
+        self._wall, self._now = now, self._elapsed.at(now)
         if self._seconds() >= self._interval // SECOND:
             self._write(engine)
 
@@ -109,7 +111,7 @@ class Plain(Sink):
             raise
 
     def _time(self) -> str:
-        at = datetime.fromtimestamp(self._now // SECOND, UTC)
+        at = datetime.fromtimestamp(self._wall // SECOND, UTC)
         return at.strftime("%Y-%m-%dT%H:%M:%SZ") if self._utc else at.astimezone().isoformat()
 
 
