@@ -24,14 +24,14 @@ from ..run import Run, Watch, never
 from ..selected_messages.selected_records import record_chunks
 from .addresses import IPV4_TEXT
 from .fields import kept_words
-from .names import Names
+from .names import WORD, Names
 
 Array = np.ndarray[Any, Any]
 #: Shorter names are not searched: they would be found by chance.
 SHORTEST = 6
 _PIECE = 1 << 20
 _MAC = 6
-#: Strings of these bytes only are not searched: fillers, padding, numbers.
+#: Strings of these bytes only are not searched: fillers, padding, numbers. Nor are separators, which stay in names.
 _FILLERS = b"x\0 "
 #: Where packets of a link type have MAC addresses.
 _MACS_AT = {ETHERNET: (0, 6), SLL: (6,), SLL2: (12,)}
@@ -45,7 +45,7 @@ class Originals:
         self._by_start: dict[int, list[bytes]] = {}
         #: MAC addresses, which are searched where packets have them.
         self.macs: frozenset[bytes] = frozenset()
-        searched = {s for s in strings if len(s) >= SHORTEST and s not in kept and s.strip(_FILLERS)}
+        searched = {s for s in strings if len(s) >= SHORTEST and s not in kept and s.strip(_FILLERS) and WORD.search(s)}
         for string in searched:
             self._by_start.setdefault(int.from_bytes(string[:SHORTEST], "little"), []).append(string)
         self.longest = max((len(s) for some in self._by_start.values() for s in some), default=0)

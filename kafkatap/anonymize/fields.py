@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kafkatap.dissector.layouts.secrets import is_secret_name
 
-from .names import PUBLIC_NAMES, Names
+from .names import KEPT_PRINCIPALS, PUBLIC_NAMES, Names
 
 FILLER = b"x"
 #: Texts for people.
@@ -154,7 +154,7 @@ def kept_words() -> frozenset[bytes]:
     """All strings that stay by rule."""
     values = _CONFIG_VALUE.pattern.split(b"|")
     texts = (_PUBLIC_TEXTS, _REASONS, _EXCEPTIONS, {_REJOIN, _FAILED})
-    return frozenset().union(*_FIELDS.values(), config_names(), PUBLIC_NAMES, values, *texts)
+    return frozenset().union(*_FIELDS.values(), config_names(), PUBLIC_NAMES, KEPT_PRINCIPALS, values, *texts)
 
 
 def rewritten_string(names: Names, field: str, value: bytes, siblings: Mapping[str, object]) -> bytes:

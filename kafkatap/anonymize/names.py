@@ -25,10 +25,10 @@ PUBLIC_NAMES = frozenset(
 )  # fmt: skip
 _UUID_TEXT = re.compile(rb"(?<![0-9A-Za-z])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![0-9A-Za-z])")
 _BASE64_UUID = re.compile(rb"(?=.*[0-9])(?=.*[a-z])(?=.*[A-Z])[0-9A-Za-z_-]{21}[AQgw]")
-_WORD = re.compile(rb"[^-._:/@#,=*| +()\[\]{}^$\\;~?&%<>!\"']+")
+WORD = re.compile(rb"[^-._:/@#,=*| +()\[\]{}^$\\;~?&%<>!\"']+")
 _PLAIN_WORD = re.compile(rb"[0-9A-Za-z]+")
 _PRINCIPALS = (b"User:", b"Group:")
-_KEPT_PRINCIPALS = frozenset({b"User:*", b"User:ANONYMOUS"})
+KEPT_PRINCIPALS = frozenset({b"User:*", b"User:ANONYMOUS"})
 #: Cached pseudonyms, at most.
 _KEPT = 200_000
 #: Strings that are kept for the audit: how many, from how many bytes on, and how much of each.
@@ -81,7 +81,7 @@ class Names:
         return self._known
 
     def _name(self, name: bytes) -> bytes:
-        if name in PUBLIC_NAMES or name in _KEPT_PRINCIPALS:
+        if name in PUBLIC_NAMES or name in KEPT_PRINCIPALS:
             return name
         for prefix in _PRINCIPALS:
             if name.startswith(prefix):
@@ -92,7 +92,7 @@ class Names:
         """A name without the kind of a principal."""
         if name in PUBLIC_NAMES:
             return name
-        if len(name) >= _SHORTEST and not _WORD.search(name):  # separators only
+        if len(name) >= _SHORTEST and not WORD.search(name):  # separators only
             return self._other(name)
         if _BASE64_UUID.fullmatch(name):
             raw = base64.urlsafe_b64decode(name + b"==")
@@ -102,7 +102,7 @@ class Names:
     def _pieces(self, name: bytes, kind: int) -> bytes:
         """A name whose uuids (kind 0) and addresses (1: IPv6, 2: IPv4) are mapped first."""
         if kind == 3:
-            return _WORD.sub(lambda found: self._word(found[0]), name)
+            return WORD.sub(lambda found: self._word(found[0]), name)
         pattern = (_UUID_TEXT, IPV6_TEXT, IPV4_TEXT)[kind]
         made, at = [], 0
         for found in pattern.finditer(name):

@@ -261,6 +261,8 @@ def read_zones(path: str) -> Zones:
                 found.append((str(ip_network(words[0], strict=False)), words[1]))
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise argparse.ArgumentTypeError(f"{path}: not a text in UTF-8") from None
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{path}, line {number}: {error}") from None
     if not found:

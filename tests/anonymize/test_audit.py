@@ -68,3 +68,23 @@ def test_an_original_that_is_the_pseudonym_of_another_is_not_searched() -> None:
     originals = originals_of(names)
     assert originals.found_in(b"\n".join(names.all_names.values())) is None
     assert originals.found_in(b"at 10.77.0.1:9092") == b"10.77.0.1"
+
+
+def test_what_stays_in_names_by_rule_is_not_searched() -> None:
+    """Separators, and the principal that everybody has, also if they were filler elsewhere."""
+    names = Names(b"a key of 16 bytes")
+    for name in (b"------", b"a------", b"User:ANONYMOUS", b"User:alice-1"):
+        names.name(name)
+    names.forget(b"User:ANONYMOUS")
+    names.forget(b"--------")
+    originals = originals_of(names)
+    assert originals.found_in(b"b-------- of User:ANONYMOUS") is None
+    assert originals.found_in(b"of User:alice-1") == b"User:alice-1"
+
+
+@pytest.mark.parametrize("name", ["principal", "separators"])
+def test_recordings_that_need_not_be_refused(corpus: Path, tmp_path: Path, name: str) -> None:
+    capture = corpus / "captures" / "repro" / f"anon-refused-{name}.pcap"
+    made, done = extract_anonymized([str(capture)], str(tmp_path / "out.pcapng"))
+    assert done is not None
+    assert made.packets > 0

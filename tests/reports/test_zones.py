@@ -106,6 +106,9 @@ def test_files_of_zones(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(argparse.ArgumentTypeError, match="zones"):
             read_zones(str(path))
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(argparse.ArgumentTypeError, match="not a text in UTF-8"):
+        read_zones(str(path))
     with pytest.raises(argparse.ArgumentTypeError, match="No such file"):
         read_zones(str(tmp_path / "none"))
 
