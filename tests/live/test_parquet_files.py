@@ -65,6 +65,7 @@ def test_the_rows_are_those_of_the_tables(samples: Path, tmp_path: Path, sample:
     assert not [f for f in files if f.name.startswith(".")]
     parts = [f for f in files if f.suffix == ".parquet" and f.parent.parent.name == "exchanges"]
     assert len(parts) > 5 if rotate == 4 * SECOND else 1 <= len(parts) <= 2
+    assert {f.stat().st_mode & 0o777 for f in files if f.suffix == ".parquet"} == {0o600}
     ledger = pq.read_table(tmp_path / "ledger").group_by(["section", "part"]).aggregate([("count", "sum")]).to_pylist()
     counts = {(row["section"], row["part"]): row["count_sum"] for row in ledger}
     told_by_engine = {(s, p): n for s, parts in engine.ledger().items() for p, n in parts.items() if n}

@@ -198,7 +198,7 @@ class _Part:
         self._path = path
         self._hidden = path.with_name(f".{path.name}")
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = open(self._hidden, "wb")  # noqa: SIM115
+        self._file = open(self._hidden, "wb", opener=_private)  # noqa: SIM115
         try:
             self._writer = pq.ParquetWriter(
                 self._file, schema, compression="zstd", use_dictionary=repeating_columns(schema)
@@ -221,6 +221,11 @@ class _Part:
         for step in (self._writer.close, self._file.close, self._hidden.unlink):
             with suppress(OSError):  # the reason for this call may persist
                 step()
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that only its user can read: it has what clients and brokers sent."""
+    return os.open(path, flags, 0o600)
 
 
 def _claim_run(folder: Path) -> tuple[str, BinaryIO]:
