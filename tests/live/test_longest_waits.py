@@ -122,9 +122,11 @@ def test_requests_count_when_they_arrive_and_the_head_names_the_broker(tmp_path:
     while not source.over and monitor.status.longest_waits.get("10.0.0.2:9092", 0) < 5 * SECOND:
         source.wait(0.1)
         monitor.step()
+    status = monitor.status
+    monitor.run(lambda: source.over)  # to the end of the file, which closes it
     page, shown = Page("table", "api"), Shown()
     parts = sections(page, live(), shown)
     head = "\n".join("".join(text for text, _ in line) for line in screen_lines(
-        Drawing(page, 1, shown, monitor.status, parts), 120, 24
+        Drawing(page, 1, shown, status, parts), 120, 24
     ))  # fmt: skip
     assert re.search(r"waiting 20 +NO ANSWER for 5.00 s at 10\.0\.0\.2:9092", head)

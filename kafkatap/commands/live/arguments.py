@@ -86,8 +86,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     manners.add_argument("--max-cpu", type=parse_percent, metavar="PERCENT",
                          help="use at most PERCENT of one core: above that, decode less and report it (default: 33, or "
                          "more if packets would be lost otherwise; 0: no limit)")  # fmt: skip
-    manners.add_argument("--nice", type=int, default=5, metavar="N",
-                         help="add N to the niceness, 0 for none (default: 5)")  # fmt: skip
+    manners.add_argument("--nice", type=int, metavar="N",
+                         help="add N to the niceness, 0 for none (default: 5, where the system permits to take it back "
+                         "while packets wait)")  # fmt: skip
 
 
 def _add_outputs(also: argparse._ArgumentGroup) -> None:

@@ -43,6 +43,8 @@ from ..values import check_section_options, chosen_key_log, read_options, sectio
 if TYPE_CHECKING:
     from ...live.screen.recent_exchanges import Recent
 
+#: What is added to the niceness, where there is a way back.
+NICE = 5
 #: Percent of one core that a monitor uses, unless that drops packets.
 USUAL_SHARE = 33.0
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -67,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         kept = _kept_capabilities(options, engine)
         allow_return()
         capabilities.keep_only({*kept, *capabilities.TO_OPEN})
-        best = _be_nice(options.nice)
+        best = _be_nice(options.nice, options.verbose > 0)
         capture = open_capture(
             options.interface or [interfaces.ANY], " ".join(options.expression) or None, options.buffer_size,
             promiscuous=options.promiscuous, by_scapy=options.scapy, ready=store.prepare, notify=notices.notify,
@@ -326,11 +328,13 @@ def _kept_capabilities(options: argparse.Namespace, engine: Engine) -> set[int]:
     )
 
 
-def _be_nice(nice: int) -> int:
+def _be_nice(asked: int | None, verbose: bool = False) -> int:
     """Add to the niceness; return the one before. Without the way back to that, packets would be dropped while other
     processes use the processors: then it stays as it is."""
-    before = os.nice(0)
+    before, nice = os.nice(0), NICE if asked is None else asked
     if nice > 0 and not can_return(nice):
+        if asked is None and not verbose:
+            return before
         complain(f"--nice {nice} is not used: this process could not return to its niceness when packets wait.")
         complain(f"RLIMIT_NICE permits it: LimitNICE={before:+} in a unit, --ulimit nice={20 - before} for a container")
         return before

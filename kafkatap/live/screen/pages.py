@@ -164,7 +164,7 @@ def sections(page: Page, look: Live | Frozen, shown: Shown) -> list[Section]:
         length = window_length(shown.window, look.status)
         if page.kind == "table":
             rows = window_rows(counts, context, page.by, length)
-            return [_row_section(page.by, rows, (), shown, "", _why_none(page.by, look.status))]
+            return [_row_section(page.by, rows, (), shown, "", _why_none(page.by, look.status, shown))]
         if page.kind == "messages":
             return [_message_section(recent.matching(page.scope, MESSAGES), page.scope, shown, "")]
         part = PARTS[page.scope[0][0]]
@@ -179,7 +179,7 @@ def sections(page: Page, look: Live | Frozen, shown: Shown) -> list[Section]:
     ]
 
 
-def _why_none(by: str, status: Status) -> str:
+def _why_none(by: str, status: Status, shown: Shown) -> str:
     """The text for a table without rows."""
     if not status.packets:
         return "no packets yet (does the filter let Kafka's through?)"
@@ -188,7 +188,7 @@ def _why_none(by: str, status: Status) -> str:
     if status.encrypted_share > 0.5:
         share = units.share(status.encrypted_share)
         return f"no requests; {share} of the traffic is encrypted (TLS), and not decrypted (--keylog FILE decrypts it)"
-    if status.waiting:
+    if status.waiting and not shown.filter:
         return f"no answers; {status.waiting:,} request{'s wait' if status.waiting > 1 else ' waits'}"
     return "no requests"
 
