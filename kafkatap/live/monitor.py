@@ -107,6 +107,7 @@ class Monitor:
         self.unread = 0  # packets that waited at the end and were not read in time
         self.forgotten = 0  # ended connections without a kept row
         self._reset_asked = False
+        self.longest_waits: Mapping[str, int] = {}  # by broker, ns, selected or not: `Engine.longest_waits`
         now = clock()
         self._second = now // SECOND
         self.health = BrokerHealth()
@@ -219,7 +220,7 @@ class Monitor:
         self._second = now // SECOND
         self._add(self.engine.sweep(self.limits.idle_now(self.engine), self.limits.patience_now(self.engine)))
         self._add_provisional(now)
-        overdue = self._overdue(now)
+        self._show_waiting(now)
         self._keep_connections()
         if self.events is not None:
             for finding in self.events.end_second(self.engine, now):
@@ -233,16 +234,16 @@ class Monitor:
             nothing.seal()
             self.windows.add(nothing)
         self._limit_memory()
-        self._update_status(now, self.engine.longest_waits(overdue))
+        self._update_status(now)
         self._slice = self._counts()
 
-    def _overdue(self, now: int) -> Batch:
-        """Show the sinks the selected requests that wait for too long."""
-        whole = self.engine.overdue(now)
-        for batch in self._selected(whole):
+    def _show_waiting(self, now: int) -> None:
+        """Note how long requests wait, and show the sinks the selected ones that wait for too long."""
+        overdue = self.engine.overdue(now)
+        self.longest_waits = self.engine.longest_waits(overdue)
+        for batch in self._selected(overdue):
             for sink in self.sinks:
                 sink.add_waiting(batch, self.engine)
-        return whole
 
     def _publish_slice(self, now: int) -> None:
         """Pass the counts since the last call to the sinks."""
@@ -252,7 +253,7 @@ class Monitor:
             sink.add_health(health)
             sink.end_second(now, self._slice, self.engine)
 
-    def _update_status(self, now: int, longest_waits: Mapping[str, int]) -> None:
+    def _update_status(self, now: int) -> None:
         """Set the status, and let the governor judge the second."""
         engine, governor = self.engine, self.governor
         _, dropped = self.source.counters()
@@ -279,7 +280,7 @@ class Monitor:
             memory=resident(),
             connections=engine.connections_open,
             waiting=engine.requests_waiting,
-            longest_waits=longest_waits,
+            longest_waits=self.longest_waits,
             encrypted_share=engine.encrypted_share,
             decrypted_share=engine.decrypted_share,
             troubles=added(self.health.counts(len(self._drops))),

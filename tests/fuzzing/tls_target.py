@@ -96,17 +96,18 @@ def _damaged(record: bytes, chance: random.Random) -> bytes:
 
 
 def check_records(data: bytes) -> None:
-    """Sessions read the records of an input, one with the key log and one without."""
+    """Sessions read the records of an input: one with the key log, one without, and another one with it."""
     log = _key_log()
     log.trials.computations = log.trials.bytes = 1 << 30
-    sessions = [Session(log), Session(None)]
+    sessions = [Session(log), Session(None), Session(log)]
     tried = False
     out = memoryview(bytearray(1 << 17))
     for direction, is_lost, record in _marked(data):
         if sessions[0].facts.client < 0 and record[0] == 23 and not tried:
             tried = True
             secrets = list(log.traffic_secrets())[-4:]
-            sessions[0].try_secrets(direction, record, secrets)
+            found = [session.try_secrets(direction, record, secrets) for session in (sessions[0], sessions[2])]
+            assert found[0] == found[1]
         results = []
         for session in sessions:
             if is_lost:
@@ -117,6 +118,8 @@ def check_records(data: bytes) -> None:
             if session is sessions[0] and results[0][0] == 23:
                 assert bytes(out[: results[0][1]]) in _sent()
         _, length, begin, skipped = results[0]
+        assert results[2] == results[0]
+        assert sessions[2].handshake_state() == sessions[0].handshake_state()
         assert skipped >= -1
         assert 0 <= length <= len(record)
         assert begin >= 5

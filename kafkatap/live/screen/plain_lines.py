@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TextIO
 
-from kafkatap.reports.batch import Array, Batch, Context
+from kafkatap.reports.batch import Array, Context
 from kafkatap.reports.counting.counts import ReportCounts
 
 from ..broker_health import added, mean_round_trip, value
@@ -47,15 +47,10 @@ class Plain(Sink):
         self._counts = ReportCounts()
         self._before = self._totals(monitor.engine)
         self._health = added({})
-        self._longest: int | None = None
         self._any = self._broken = False
 
     def add_health(self, rows: Mapping[str, Array]) -> None:
         self._health += added(rows)
-
-    def add_waiting(self, batch: Batch, engine: Engine) -> None:
-        waits = batch.exchanges["waited_ns"]
-        self._longest = int(waits.max()) if len(waits) else None
 
     def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         self._counts.merge(counts)
@@ -94,7 +89,7 @@ class Plain(Sink):
             **_answers(total, counts, length),
             "connections": str(engine.connections_open),
             "waiting": str(engine.requests_waiting),
-            "longest_wait_ms": _ms(self._longest),
+            "longest_wait_ms": _ms(max(self._monitor.longest_waits.values(), default=None)),
             **_connections(health),
             "drops": str(drops),
             "cpu": f"{self._monitor.status.cpu:.2f}",
