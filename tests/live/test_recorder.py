@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -23,13 +26,18 @@ from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.commands.command_parser import build_parser
 from kafkatap.engine.engine import Engine, engine_for
 from kafkatap.engine.selection import EVERYTHING, Selection, incident_selection
+from kafkatap.live import background
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
+from kafkatap.live.recording import recording_files
+from kafkatap.live.recording.capture_file import CaptureFile
 from kafkatap.live.recording.packet_ring import SEGMENT, PacketRing
-from kafkatap.live.recording.recorder import Recorder
+from kafkatap.live.recording.recorder import LEAST_LIMIT, Recorder
+from kafkatap.live.recording.recording_files import PARTS
 from kafkatap.reassembly import pcap_writer as writer
 from kafkatap.reassembly import pcapng_blocks as blocks
 from kafkatap.reassembly.dtypes import PACKET
+from kafkatap.reports import units
 from tests.support.captures import (
     ETHERNET,
     RAW,
@@ -58,8 +66,15 @@ def record(path: Path, recorder: Recorder, step: int = SECOND // 10, engine: Eng
     """A capture through a monitor with this recorder, as if it came now."""
     source = FileSource(str(path), step)
     engine = engine or engine_for(recorder.selection or EVERYTHING)
-    Monitor(source, engine, sinks=[recorder], clock=source.clock, governor=Governor(None)).run(lambda: source.over)
+    monitor = Monitor(source, engine, sinks=[recorder], clock=source.clock, governor=Governor(None))
+    monitor.run(lambda: over(source, recorder))
     return engine
+
+
+def over(source: FileSource, recorder: Recorder) -> bool:
+    """Whether a capture is over. It comes faster than in reality: so it waits for the disk here."""
+    recorder.settle()
+    return source.over
 
 
 def same(one: Capture, other: list[Packet]) -> bool:
@@ -116,6 +131,7 @@ def test_packets_are_on_disk_after_a_second(samples: Path, tmp_path: Path) -> No
     assert reader.fill()
     recorder.add_packets(reader.buffer, reader.packets, 100)
     recorder.end_second(0, None, Engine())  # type: ignore[arg-type]
+    recorder.settle()
     assert len(read_capture(tmp_path / "x.pcap").packets) == 100
     recorder.close(Engine())
     reader.close()
@@ -222,9 +238,8 @@ def test_a_condition_may_look_into_messages_beside_another_one(samples: Path, tm
     on = condition("CreateTopics.request.Topics.NumPartitions > 1").beside(shown)
     inspectors = (*shown.engine_options.inspectors, *on.engine_options.inspectors)
     assert len(inspectors) == 2
-    recorder = Recorder(tmp_path / "x.pcap", on=on)
     told: list[str] = []
-    recorder._notify = told.append
+    recorder = Recorder(tmp_path / "x.pcap", on=on, notify=told.append)
     record(samples / "apache-4.3.pcap.zst", recorder, engine=Engine(inspectors=inspectors))
     alone = Recorder(tmp_path / "y.pcap", on=condition("CreateTopics.request.Topics.NumPartitions > 1"))
     record(samples / "apache-4.3.pcap.zst", alone)
@@ -245,18 +260,19 @@ def test_what_tells_an_incident_needs_a_file_and_sense() -> None:
 
 def test_an_incident_during_silence_ends_by_the_clock(samples: Path, tmp_path: Path) -> None:
     on = condition("request_packet_first == 1")
-    recorder, engine = Recorder(tmp_path / "x.pcap", on=on), engine_for(on)
+    told: list[str] = []
+    recorder, engine = Recorder(tmp_path / "x.pcap", on=on, notify=told.append), engine_for(on)
     reader = CaptureReader(str(samples / "apache-4.3.pcap.zst"))
     assert reader.fill()
     recorder.add_packets(reader.buffer, reader.packets, 200)
     for batch in engine.take(reader.buffer, reader.packets, 0, 200):
         recorder.add_batch(batch, engine)
-    told: list[str] = []
-    recorder._notify = told.append
     for second in range(100, 105):
         recorder.end_second(second * SECOND, None, engine)  # type: ignore[arg-type]
+        recorder.settle()
         assert not any("ends" in text for text in told)
     recorder.end_second(105 * SECOND, None, engine)  # type: ignore[arg-type]
+    recorder.settle()
     assert [text.split(" ")[1] for text in told] == ["begins:", "ends:"]
     assert len(read_capture(recorder.files[0]).packets) == 200
     reader.close()
@@ -389,15 +405,10 @@ def test_names_that_cannot_be_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FORMS)
-@pytest.mark.parametrize("on", [None, "error"])
 @pytest.mark.parametrize("limit", [1, 100, 100_000, 3_000_000])
-def test_no_more_is_written_than_the_limit(
-    samples: Path, tmp_path: Path, name: str, on: str | None, limit: int
-) -> None:
+def test_no_more_is_written_than_the_limit(samples: Path, tmp_path: Path, name: str, limit: int) -> None:
     told: list[str] = []
-    recorder = Recorder(
-        tmp_path / name, on=condition(on) if on else None, after=SECOND // 10, limit=limit, notify=told.append
-    )
+    recorder = Recorder(tmp_path / name, on=condition("error"), after=SECOND // 10, limit=limit, notify=told.append)
     record(samples / "apache-4.3.pcap.zst", recorder)
     files = list(tmp_path.iterdir())
     headers = 400 * len(files)
@@ -406,6 +417,95 @@ def test_no_more_is_written_than_the_limit(
         read_capture(file)
         assert kafkatap.analyze(file).files["damage"].to_pylist() == [None]
     assert any("which is the limit" in text for text in told) == (limit < 1_000_000)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_newest_packets_are_kept(samples: Path, tmp_path: Path, name: str) -> None:
+    """In about eight files, over two runs."""
+    packets = many(samples, tmp_path / "in.pcap", 6)
+    told: list[str] = []
+    folder = tmp_path / "there"
+    folder.mkdir()
+    for _ in range(2):
+        recorder = Recorder(folder / name, limit=LEAST_LIMIT, notify=told.append)
+        record(tmp_path / "in.pcap", recorder)
+        files = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        assert files[-1].name == name
+        assert all(re.fullmatch(rf"x-\d{{8}}T\d{{6}}\.\d{{3}}Z(-\d+)?{files[-1].suffix}", p.name) for p in files[:-1])
+        assert sum(path.stat().st_size for path in files) == recorder.bytes <= LEAST_LIMIT
+        assert recorder.bytes > LEAST_LIMIT * 3 // 4
+        found = [replace(p, interface=0) for path in files for p in read_capture(path).packets]
+        twice = packets * 2
+        assert found == twice[len(packets) - len(found) : len(packets)] or found == twice[-len(found) :]
+        assert told == [f"8.0 MiB are on disk in {folder}: the oldest files are removed"]
+        told.clear()
+    assert recorder.files == files[-len(recorder.files) :]
+
+
+def test_files_of_earlier_runs_count_and_nothing_else(samples: Path, tmp_path: Path) -> None:
+    """Also a link of such a name is no file of ours, nor is one in a folder below."""
+    folder, far = tmp_path / "there", tmp_path / "far.pcap"
+    (folder / "below").mkdir(parents=True)
+    far.write_bytes(b"precious" * 100_000)
+    old = "x-20261121T174501.123Z.pcap"
+    others = [folder / "x.pcapng", folder / "y-20261121T174501.123Z.pcap", folder / "x-1.pcap", folder / "below" / old]
+    for other in others:
+        other.write_bytes(bytes(300_000))
+    (folder / "x-20261121T174501.124Z.pcap").symlink_to(far)
+    ours = [folder / old, folder / "x-20261121T174501.123Z-2.pcap", folder / "x-20261122T174501.123Z.pcap"]
+    for age, path in zip((50, 40, 5), ours, strict=True):
+        path.write_bytes(bytes(300_000))
+        os.utime(path, (time.time() - age, time.time() - age))
+    recorder = Recorder(folder / "x.pcap", on=condition("error"), limit=1_000_000, age=45 * SECOND)
+    assert recorder.bytes == 900_000
+    record(samples / "apache-2.8.pcap.zst", recorder)
+    assert [path.exists() for path in ours] == [False, False, True]
+    assert recorder.files
+    assert recorder.bytes <= 1_000_000
+    assert all(other.stat().st_size == 300_000 for other in others)
+    assert far.stat().st_size == 800_000
+    assert (folder / "x-20261121T174501.124Z.pcap").is_symlink()
+
+
+def test_a_file_of_all_packets_ends_with_its_age(samples: Path, tmp_path: Path) -> None:
+    """And is removed when its last packet is too old."""
+    recorder = Recorder(tmp_path / "x.pcap", age=SECOND)
+    source = FileSource(str(samples / "apache-4.3.pcap.zst"), SECOND)
+    monitor = Monitor(source, Engine(), sinks=[recorder], clock=source.clock, governor=Governor(None))
+    most = 0
+    while not over(source, recorder) and most < 3:
+        source.wait(0.1)
+        monitor.step()
+        time.sleep(0.05)
+        most = max(most, len(list(tmp_path.glob("x-*.pcap"))))
+    assert most == 3
+    time.sleep(1.1)
+    recorder.end_second(source.now, None, monitor.engine)  # type: ignore[arg-type]
+    recorder.settle()
+    assert not list(tmp_path.glob("x-*.pcap"))
+    monitor.finish()
+    source.close()
+
+
+def test_no_link_is_written_through(tmp_path: Path) -> None:
+    (tmp_path / "far").write_bytes(b"precious")
+    (tmp_path / "x.pcap").symlink_to(tmp_path / "far")
+    with pytest.raises(OSError, match=r"a symbolic link to .*far; name that"):
+        Recorder(tmp_path / "x.pcap")
+    assert (tmp_path / "far").read_bytes() == b"precious"
+
+
+def test_a_pipe_has_all_packets(samples: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE) as cat:
+        recorder = Recorder(tmp_path / "pipe")
+        found: list[bytes] = []
+        assert cat.stdout is not None
+        reader = Thread(target=lambda: found.append(cat.stdout.read()))
+        reader.start()
+        record(samples / "apache-4.3.pcap.zst", recorder)
+        reader.join()
+    assert same(read_capture(found[0]), read_capture(samples / "apache-4.3.pcap.zst").packets)
 
 
 def failing(seconds: int, other: int, every: int = 100) -> list[Segment]:
@@ -451,7 +551,7 @@ def test_the_newest_incidents_are_kept(tmp_path: Path) -> None:
     assert sorted(tmp_path.glob("x-*")) == recorder.files
     assert sum(path.stat().st_size for path in recorder.files) == recorder.bytes <= 400_000
     assert read_capture(recorder.files[-1]).packets[-1].time_ns > START_NS + 110 * SECOND
-    assert sum("the oldest incidents are removed" in text for text in told) == 1
+    assert sum("the oldest files are removed" in text for text in told) == 1
     assert not any("no more are written" in text for text in told)
 
 
@@ -527,7 +627,7 @@ def test_a_folder_that_vanishes_is_told_once_and_tried_again(samples: Path, tmp_
     begin = source.now
 
     def steps(seconds: int) -> None:
-        while not source.over and source.now < begin + seconds * SECOND:
+        while not over(source, recorder) and source.now < begin + seconds * SECOND:
             source.wait(0.1)
             monitor.step()
 
@@ -547,14 +647,71 @@ def test_a_folder_that_vanishes_is_told_once_and_tried_again(samples: Path, tmp_
     assert engine.packets == len(read_capture(tmp_path / "in.pcap").packets)
 
 
-def test_a_file_that_is_removed_is_not_written_to(samples: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("patience", [0.0, 60.0])
+def test_a_file_that_is_removed_is_not_written_to(
+    samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: float
+) -> None:
+    """But later another one is."""
+    monkeypatch.setattr(recording_files, "_RETRY", patience)
     told: list[str] = []
     recorder = Recorder(tmp_path / "x.pcap", notify=told.append)
+    recorder.settle()
     (tmp_path / "x.pcap").unlink()
     record(samples / "apache-4.3.pcap.zst", recorder)
     assert len(told) == 1
     assert "it was removed" in told[0]
-    assert list(tmp_path.iterdir()) == []
+    if patience:
+        assert list(tmp_path.iterdir()) == []
+    else:
+        assert same(read_capture(tmp_path / "x.pcap"), read_capture(samples / "apache-4.3.pcap.zst").packets)
+
+
+def test_a_disk_that_waits_stops_nothing(samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ring goes on without it. What it overwrites is missing, and the file's records are whole."""
+    packets = many(samples, tmp_path / "in.pcap", 4)
+    waits, write = Event(), CaptureFile.write
+
+    def slow(file: CaptureFile, data: bytes) -> None:
+        if file.size > 500_000:
+            waits.wait(30)
+        write(file, data)
+
+    monkeypatch.setattr(CaptureFile, "write", slow)
+    told: list[str] = []
+    recorder = Recorder(tmp_path / "x.pcap", size=2 * SEGMENT, notify=told.append)
+    source = FileSource(str(tmp_path / "in.pcap"))
+    monitor = Monitor(source, Engine(), sinks=[recorder], clock=source.clock, governor=Governor(None))
+    while not source.over:
+        source.wait(0.1)
+        monitor.step()
+        if recorder.bytes < 500_000:
+            recorder.settle()
+    waits.set()
+    monitor.finish()
+    assert monitor.engine.packets == len(packets)
+    found = read_capture(tmp_path / "x.pcap").packets
+    last = next(n for n in range(len(found), 0, -1) if found[n - 1] == packets[n - 1])
+    assert found[last:] == packets[len(packets) - len(found) + last :]
+    missing = sum(16 + len(p.data) for p in packets[last : last + len(packets) - len(found)])
+    assert missing > SEGMENT
+    assert told == [
+        f"{tmp_path / 'x.pcap'}: the disk is slower than packets arrive: some are not recorded",
+        f"{units.size(missing)} of packets were not recorded, because the disk is too slow",
+    ]
+
+
+def test_the_end_waits_for_no_disk(samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "FAREWELL", 0.1)
+    waits = Event()
+    recorder = Recorder(tmp_path / "x.pcap", notify=(told := []).append)
+    recorder.settle()
+    monkeypatch.setattr(CaptureFile, "write", lambda file, data: waits.wait(30))
+    source = FileSource(str(samples / "apache-4.3.pcap.zst"))
+    monitor = Monitor(source, Engine(), sinks=[recorder], clock=source.clock, governor=Governor(None))
+    monitor.run(lambda: source.over)
+    assert told == [f"{tmp_path / 'x.pcap'}: the disk does not answer: the last packets are not recorded"]
+    waits.set()
+    recorder.settle()
 
 
 CHILD = """
@@ -574,6 +731,7 @@ while True:
         recorder.add_packets(reader.buffer, reader.packets[: reader.count], reader.count)
         sent += reader.count
     recorder.end_second(time.time_ns(), None, engine)
+    recorder.settle()
     print(sent, flush=True)
 """
 

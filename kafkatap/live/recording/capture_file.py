@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,13 +12,19 @@ from kafkatap.reports.batch import Array
 
 
 class CaptureFile:
-    """`fresh`: FileExistsError if the file exists; else it is overwritten. OSError if it cannot be created."""
+    """`fresh`: FileExistsError if the file exists; else it is overwritten. No symbolic link is followed, but those to
+    devices and pipes. OSError if it cannot be created."""
 
     def __init__(self, path: Path, fresh: bool) -> None:
         self.path = path
         self.size = 0
         how = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_EXCL if fresh else os.O_TRUNC)
-        self._file = os.open(path, how, 0o600)
+        try:
+            self._file = os.open(path, how | (0 if is_device(path) else os.O_NOFOLLOW), 0o600)
+        except OSError as error:
+            if error.errno == errno.ELOOP and path.is_symlink():
+                raise OSError(errno.ELOOP, f"a symbolic link to {os.readlink(path)}; name that", str(path)) from None
+            raise
 
     def write(self, data: bytes | Array) -> None:
         """Append whole records: all of them, or none and OSError."""
@@ -25,8 +33,9 @@ class CaptureFile:
             while left:
                 left = left[os.write(self._file, left) :]
         except OSError:
-            os.ftruncate(self._file, self.size)
-            os.lseek(self._file, self.size, os.SEEK_SET)
+            with suppress(OSError):  # a pipe
+                os.ftruncate(self._file, self.size)
+                os.lseek(self._file, self.size, os.SEEK_SET)
             raise
         self.size += len(data)
 
@@ -38,6 +47,11 @@ class CaptureFile:
         except OSError:  # a network file system that is away
             return True
 
+    def rename(self, path: Path) -> None:
+        """Give it another name. OSError if that is not possible."""
+        os.rename(self.path, path)
+        self.path = path
+
     def remove(self) -> None:
         """Remove the file, if possible."""
         with suppress(OSError):
@@ -45,3 +59,10 @@ class CaptureFile:
 
     def close(self) -> None:
         os.close(self._file)
+
+
+def is_device(path: Path) -> bool:
+    """Whether it is a device, or a pipe such as /dev/stdout."""
+    with suppress(OSError):
+        return not stat.S_ISREG(os.stat(path).st_mode)
+    return False

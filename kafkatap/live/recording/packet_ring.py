@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from threading import Lock
 
 import numpy as np
 
@@ -27,6 +28,8 @@ class PacketRing:
     `links`: the expected link types, with the names of their interfaces. `counters` returns the packets received and
     dropped so far. A classic pcap has one link type, the first: packets of others are left out, and `refused` is called
     once with each such type.
+
+    One thread packs and turns. Another one may `read`, and ask what is kept, while it holds `lock`.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class PacketRing:
         if self._count < 2:
             raise ValueError(f"{size:,} bytes are no room for packets: at least {2 * SEGMENT >> 20} MiB are needed")
         self.form = form
+        self.lock = Lock()  # nothing is overwritten while it is held
         self.links: list[int] = []  # link types by the numbers of their interfaces
         self._names = dict(links)
         self._counters = counters
@@ -81,34 +85,26 @@ class PacketRing:
 
     def turn(self) -> None:
         """Begin the next segment. When all are used, it replaces the oldest."""
-        self._begins.append(self.head)
-        self._counted.append(self._counters())
-        self._turns += 1
-        if len(self._begins) > self._count:
-            self._begins.popleft()
-            self._counted.popleft()
-        place = self._turns % self._count * SEGMENT
-        self._state["position"], self._state["end"] = place, place + SEGMENT
+        counted = self._counters()
+        with self.lock:
+            self._begins.append(self.head)
+            self._counted.append(counted)
+            self._turns += 1
+            if len(self._begins) > self._count:
+                self._begins.popleft()
+                self._counted.popleft()
+            place = self._turns % self._count * SEGMENT
+            self._state["position"], self._state["end"] = place, place + SEGMENT
 
     @property
     def head(self) -> int:
         """Where the next record will begin."""
-        return self.begun + int(self._state["position"][0]) - self._turns % self._count * SEGMENT
-
-    @property
-    def begun(self) -> int:
-        """Where the current segment begins."""
-        return self._begins[-1]
+        return self._begins[-1] + int(self._state["position"][0]) - self._turns % self._count * SEGMENT
 
     @property
     def oldest(self) -> int:
         """Where the oldest kept segment begins."""
         return self._begins[0]
-
-    @property
-    def next_oldest(self) -> int:
-        """`oldest` after the next `turn`."""
-        return self._begins[len(self._begins) == self._count]
 
     def set_latest(self, now: int) -> None:
         """The clock of packets was set, to `now` (ns since the epoch): later packets are no earlier than that."""
