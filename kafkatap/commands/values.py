@@ -31,15 +31,20 @@ SECTION_OPTIONS = {
 
 def parse_duration(text: str) -> int:
     """`500ms`, `10 s`, `1.5m`, `3m 24s`; a bare number is seconds. Nanoseconds, above zero."""
-    from kafkatap.reports.literals import read_duration
-
-    try:
-        ns = read_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    ns = parse_pause(text)
     if ns <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration above zero")
     return ns
+
+
+def parse_pause(text: str) -> int:
+    """A duration, or 0 for none. Nanoseconds."""
+    from kafkatap.reports.literals import read_duration
+
+    try:
+        return read_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def parse_lateness(text: str) -> int:

@@ -33,14 +33,21 @@ class Kept(NamedTuple):
 class DiskBudget:
     """`root`: the folder. `pattern`: matches the whole path of a complete file below it. Files with equal groups of the
     pattern belong together; without groups each is alone. `limit`: bytes. `age`: ns, None: no limit.
-    `notify` gets a line when files are removed for the first time. Not for several threads."""
+    `deep`: how many folders deep they are, the root among them. `notify` gets a line when files are removed for the
+    first time. Not for several threads."""
 
     def __init__(
-        self, root: Path, pattern: Pattern[str], limit: int, age: int | None, notify: Callable[[str], None]
+        self,
+        root: Path,
+        pattern: Pattern[str],
+        limit: int,
+        age: int | None,
+        notify: Callable[[str], None],
+        deep: int = 1,
     ) -> None:
         self.limit = limit
         self._root, self._pattern, self._age, self._notify = root, pattern, age, notify
-        self._kept = deque(sorted(_grouped(root, pattern)))
+        self._kept = deque(sorted(_grouped(root, pattern, deep)))
         self.bytes = sum(kept.size for kept in self._kept)
         self._notified = False
 
@@ -88,9 +95,9 @@ def remove_below(root: Path, path: str) -> None:
             os.close(each)
 
 
-def _grouped(root: Path, pattern: Pattern[str]) -> list[Kept]:
+def _grouped(root: Path, pattern: Pattern[str], deep: int) -> list[Kept]:
     groups: dict[tuple[str, ...], Kept] = {}
-    for path, changed, size in _files(root):
+    for path, changed, size in _files(root, deep):
         found = pattern.fullmatch(path)
         if found is not None:
             key = found.groups() or (path,)
@@ -99,8 +106,8 @@ def _grouped(root: Path, pattern: Pattern[str]) -> list[Kept]:
     return list(groups.values())
 
 
-def _files(root: Path, deep: int = 3) -> Iterator[tuple[str, int, int]]:
-    """The path, time of change (ns) and size of each regular file at most so many folders below a root."""
+def _files(root: Path, deep: int) -> Iterator[tuple[str, int, int]]:
+    """The path, time of change (ns) and size of each regular file of a folder that is at most so deep."""
     for folder, below, names in os.walk(root):  # follows no link
         inside = os.path.relpath(folder, root)
         if inside.count(os.sep) + (inside != os.curdir) >= deep - 1:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from ..complaints import complain
+from .background import Background
 
 #: Seconds for which the screen shows a line; how many lines are kept for its end at most.
 SHOWN, KEPT = 20.0, 1_000
+#: Characters that may wait for the reader of standard error. Further lines are left out.
+ROOM = 1 << 20
 
 
 class Notices:
@@ -18,16 +24,35 @@ class Notices:
 
     def __init__(self) -> None:
         self._kept: deque[str] | None = None
+        self._writer: Background | None = None
         self._newest = ""
         self._notified = 0.0
 
     def notify(self, text: str) -> None:
         kept = self._kept
         if kept is None:
-            complain(text)
+            self._write(text)
             return
         kept.append(text)
         self._newest, self._notified = text, time.monotonic()
+
+    def _write(self, text: str) -> None:
+        if self._writer is None:
+            complain(text)
+        else:
+            self._writer.add(partial(complain, text), len(text))
+
+    @contextmanager
+    def in_background(self) -> Iterator[None]:
+        """Let a thread write the lines until the end of the block: nobody waits for the reader of standard error. If
+        that does not read at the end, nothing more is written to it."""
+        self._writer = writer = Background("kafkatap-notices", ROOM)
+        try:
+            yield
+        finally:
+            self._writer = None
+            if not writer.close():
+                sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
     @contextmanager
     def on_screen(self) -> Iterator[None]:
@@ -38,7 +63,7 @@ class Notices:
         finally:
             self._kept = None
             for text in kept:
-                complain(text)
+                self._write(text)
 
     @property
     def newest(self) -> str:

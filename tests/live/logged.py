@@ -19,5 +19,10 @@ def log(path: Path, parquet: ParquetLog, limits: MemoryLimits | None = None, all
     engine = Engine(all_results=all_results)
     governor = Governor(None, all_results)
     monitor = Monitor(source, engine, sinks=[parquet], limits=limits, clock=source.clock, governor=governor)
-    monitor.run(lambda: source.over)
+
+    def over() -> bool:  # the capture comes faster than in reality: it waits for the disk here
+        parquet.settle()
+        return source.over
+
+    monitor.run(over)
     return engine

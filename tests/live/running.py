@@ -33,11 +33,12 @@ def wait_for(what: Callable[[], object], seconds: float, why: Callable[[], str])
 class Capturing:
     """A process with its output in files."""
 
-    def __init__(self, command: Sequence[str], **extra: str) -> None:
+    def __init__(self, command: Sequence[str], stdout: int | None = None, **extra: str) -> None:
         self._out, self._err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=self._out, stderr=self._err, cwd=ROOT, env=environment(**extra)
-        )
+            command, stdin=subprocess.DEVNULL, stdout=stdout or self._out, stderr=self._err, cwd=ROOT,
+            env=environment(**extra),
+        )  # fmt: skip
 
     def __enter__(self) -> Capturing:
         return self
@@ -70,10 +71,13 @@ class Capturing:
 
 
 class Live(Capturing):
-    """`kafkatap live` with these arguments. `before`: words before the command, such as those that change the user."""
+    """`kafkatap live` with these arguments. `before`: words before the command, such as those that change the user.
+    `stdout`: another standard output, as a number."""
 
-    def __init__(self, *arguments: str | Path, before: Sequence[str] = (), **extra: str) -> None:
-        super().__init__([*before, *KAFKATAP, "live", *map(str, arguments)], **extra)
+    def __init__(
+        self, *arguments: str | Path, before: Sequence[str] = (), stdout: int | None = None, **extra: str
+    ) -> None:
+        super().__init__([*before, *KAFKATAP, "live", *map(str, arguments)], stdout, **extra)
 
     def __enter__(self) -> Live:
         return self

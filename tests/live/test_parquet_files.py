@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pandas as pd
@@ -18,11 +19,13 @@ import pytest
 
 import kafkatap
 from kafkatap.engine.engine import Engine
+from kafkatap.live.export import parquet_files
 from kafkatap.live.export.parquet_files import GATHERED, ParquetLog
 from kafkatap.live.governor import Governor
 from kafkatap.live.memory_limits import MemoryLimits
 from kafkatap.live.monitor import Monitor
 from kafkatap.parquet.partitions import to_microseconds
+from kafkatap.reports import units
 from kafkatap.reports.batch import Batch
 
 from .logged import log
@@ -130,6 +133,7 @@ def test_a_file_ends_with_so_many_rows(samples: Path, tmp_path: Path) -> None:
     for _ in range(30):
         for batch in batches:
             parquet.add_batch(batch, engine)
+            parquet.settle()
             most = max(most, parquet._gathered)
     parquet.close(engine)
     files = sorted((tmp_path / "exchanges").rglob("*.parquet"))
@@ -160,6 +164,7 @@ while True:
                 parquet.add_batch(batch, engine)
         now += 500_000_000
         parquet.end_second(now, None, engine)
+        parquet.settle()
         print(parquet.written["exchanges"], flush=True)
 """
 
@@ -204,6 +209,7 @@ def test_files_of_a_run_that_goes_on_are_left_alone(samples: Path, tmp_path: Pat
         for batch in engine.take(buffer, packets, 0, count):
             first.add_batch(batch, engine)
     first.resolve_names(engine)
+    first.settle()
     hidden = set(tmp_path.rglob(".part-*"))
     assert hidden
     log(samples / SAMPLE, ParquetLog(tmp_path))
@@ -225,6 +231,7 @@ def test_a_full_disk_is_told_once_and_later_files_are_whole(samples: Path, tmp_p
         while not source.over and source.now < begin + until * SECOND:
             source.wait(0.1)
             monitor.step()
+            parquet.settle()
 
     steps(20)
     rows = parquet.written["exchanges"]
@@ -245,6 +252,69 @@ def test_a_full_disk_is_told_once_and_later_files_are_whole(samples: Path, tmp_p
     assert not list(tmp_path.rglob(".*"))
     missing = len(wanted(samples / SAMPLE, "exchanges")) - parquet.written["exchanges"]
     assert 0 < missing <= parquet.lost
+
+
+def test_the_newest_files_are_kept_over_all_runs(samples: Path, tmp_path: Path) -> None:
+    """The files of one number go together, and so do folders that are empty then. Nothing else goes, and no link is
+    followed."""
+    folder, far = tmp_path / "tables", tmp_path / "far" / "run=20251121T174501Z"
+    far.mkdir(parents=True)
+    (far / "part-000001.parquet").write_bytes(bytes(1 << 20))
+    first = ParquetLog(folder, rotate=10 * SECOND)
+    log(samples / SAMPLE, first)
+    whole = sum(f.stat().st_size for f in folder.rglob("*.parquet"))
+    (folder / "exchanges" / far.name).symlink_to(far)
+    (folder / "results" / "mine.parquet").write_bytes(bytes(1 << 20))
+    told: list[str] = []
+    limit = whole * 3 // 4
+    for _ in range(3):
+        parquet = ParquetLog(folder, rotate=10 * SECOND, limit=limit, notify=told.append)
+        log(samples / SAMPLE, parquet)
+        files = [f for f in folder.rglob("part-*.parquet") if f.resolve().is_relative_to(folder)]
+        assert limit // 2 < sum(f.stat().st_size for f in files) <= limit
+    runs = {f.parent.name for f in files}
+    assert runs == {f"run={parquet.run}"}
+    for table in KEYS:
+        assert {p.name for p in (folder / table).iterdir()} - {far.name, "mine.parquet"} == runs
+    numbers = {f.name for f in files}
+    assert [f.name for f in sorted(folder.glob(f"exchanges/run={parquet.run}/*"))] == sorted(numbers)
+    assert told[0] == f"{units.size(limit)} are on disk in {folder}: the oldest files are removed"
+    assert len(told) == 3
+    assert (far / "part-000001.parquet").exists()
+    assert (folder / "results" / "mine.parquet").exists()
+    ParquetLog(folder, age=0).close(Engine())
+    assert not [f for f in folder.rglob("part-*.parquet") if f.resolve().is_relative_to(folder)]
+
+
+def test_a_disk_that_waits_stops_nothing(samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows without room are lost, of all tables alike, and counted."""
+    waits, write = Event(), parquet_files._Part.write
+
+    def slow(part: parquet_files._Part, table: pa.Table) -> None:
+        waits.wait(30)
+        write(part, table)
+
+    monkeypatch.setattr(parquet_files._Part, "write", slow)
+    monkeypatch.setattr(parquet_files, "GATHERED", 200)
+    monkeypatch.setattr(parquet_files, "ROOM", 300_000)
+    told: list[str] = []
+    parquet = ParquetLog(tmp_path, notify=told.append)
+    source, engine = FileSource(str(samples / SAMPLE)), Engine(all_results=True)
+    monitor = Monitor(source, engine, sinks=[parquet], clock=source.clock, governor=Governor(None))
+    while not source.over:
+        source.wait(0.1)
+        monitor.step()
+    waits.set()
+    monitor.finish()
+    exchanges, results = table(tmp_path, "exchanges"), pd.read_parquet(tmp_path / "results")
+    assert 0 < len(exchanges) < len(wanted(samples / SAMPLE, "exchanges"))
+    assert set(results["exchange"]) <= set(exchanges["exchange"].to_pylist())
+    rows = sum(len(wanted(samples / SAMPLE, name)) for name in KEYS)
+    assert parquet.lost == rows - sum(parquet.written[name] for name in KEYS)
+    assert told == [
+        f"{tmp_path}: the disk is slower than rows arrive: some rows of tables are lost",
+        f"{tmp_path}: {parquet.lost:,} rows of tables could not be written",
+    ]
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:

@@ -33,7 +33,6 @@ from kafkatap.live.recording import recording_files
 from kafkatap.live.recording.capture_file import CaptureFile
 from kafkatap.live.recording.packet_ring import SEGMENT, PacketRing
 from kafkatap.live.recording.recorder import LEAST_LIMIT, Recorder
-from kafkatap.live.recording.recording_files import PARTS
 from kafkatap.reassembly import pcap_writer as writer
 from kafkatap.reassembly import pcapng_blocks as blocks
 from kafkatap.reassembly.dtypes import PACKET

@@ -16,7 +16,7 @@ from ..shared_options import (
     add_selection,
     add_verbose,
 )
-from ..values import parse_collector, parse_count, parse_duration, parse_listen, parse_percent, parse_size
+from ..values import parse_collector, parse_count, parse_duration, parse_listen, parse_pause, parse_percent, parse_size
 
 DESCRIPTION = "Watch the Kafka traffic of network interfaces while it happens."
 EXAMPLES = """\
@@ -107,8 +107,8 @@ def _add_outputs(also: argparse._ArgumentGroup) -> None:
     also.add_argument("--rotate", type=parse_duration, default=60_000_000_000, metavar="DURATION",
                       help="time span of a file of --write-parquet (default: 60s)")  # fmt: skip
     also.add_argument("--write-pcap", metavar="FILE",
-                      help="write packets to FILE (.pcapng for several kinds of interfaces); with --on only those "
-                      "around incidents, one file each")  # fmt: skip
+                      help="write packets to FILE (.pcapng for several kinds of interfaces), older ones to FILE-TIME; "
+                      "with --on only those around incidents, one file each")  # fmt: skip
     also.add_argument("--on", metavar="EXPRESSION",
                       help="with --write-pcap: exchanges that match are incidents, such as 'error or latency > 1s and "
                       "not long_poll'")  # fmt: skip
@@ -116,12 +116,16 @@ def _add_outputs(also: argparse._ArgumentGroup) -> None:
                       help="with --write-pcap: events are incidents, such as a broker that stops or hangs, or "
                       "a storm of connections")  # fmt: skip
     also.add_argument("--ring-size", type=parse_size, default=64 << 20, metavar="SIZE",
-                      help="with --on: memory for packets before an incident (default: 64m)")  # fmt: skip
+                      help="memory for packets: those that wait for the disk, and with --on those before an incident "
+                      "(default: 64m)")  # fmt: skip
     also.add_argument("--after", type=parse_duration, default=5_000_000_000, metavar="DURATION",
                       help="with --on: keep writing for DURATION after an incident (default: 5s)")  # fmt: skip
-    also.add_argument("--cool-down", type=parse_duration, default=60_000_000_000, metavar="DURATION",
+    also.add_argument("--cool-down", type=parse_pause, default=60_000_000_000, metavar="DURATION",
                       help="with --on: after an incident, ignore the same API with the same error or outcome for "
-                      "DURATION (default: 1m)")  # fmt: skip
-    also.add_argument("--write-limit", type=parse_size, default=1 << 30, metavar="SIZE",
-                      help="with --write-pcap: maximum total size of files; with --on the oldest files are removed "
-                      "(default: 1g)")  # fmt: skip
+                      "DURATION, 0 for none (default: 1m)")  # fmt: skip
+    also.add_argument("--write-limit", type=parse_size, metavar="SIZE",
+                      help="maximum total size of the files of --write-pcap, and of those of --write-parquet, over all "
+                      "runs: the oldest are removed (default: 1g of packets, 10g of tables)")  # fmt: skip
+    also.add_argument("--write-age", type=parse_duration, metavar="DURATION",
+                      help="remove files of --write-pcap and --write-parquet that are older than DURATION, such as "
+                      "7d")  # fmt: skip

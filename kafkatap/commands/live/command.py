@@ -41,6 +41,7 @@ from ..kept_options import kept_options
 from ..values import check_section_options, chosen_key_log, read_options, section_options
 
 if TYPE_CHECKING:
+    from ...live.screen.plain_lines import Plain
     from ...live.screen.recent_exchanges import Recent
 
 #: What is added to the niceness, where there is a way back.
@@ -114,24 +115,27 @@ def _watch(
         _stop_after(options.duration / 1e9, stop)
     recent = Recent()
     screen = _wants_screen(options)
-    try:
-        closing = _outputs(options, monitor, capture, incident, notices.notify)
-        monitor.sinks.append(EventNotices(notices.notify, options.utc))
-    except (ValueError, OSError) as error:
-        return refuse(error)
-    try:
-        if screen:
-            monitor.sinks.append(recent)
-            _with_screen(monitor, recent, stop, options, notices)
-        else:
-            from ...live.screen.plain_lines import Plain
-
-            lines = sys.stderr if options.json else sys.stdout
-            monitor.sinks.append(Plain(monitor, options.interval, lines, options.utc))
-            monitor.run(stop.is_set)
-    finally:
-        for close in closing:
-            close()
+    lines = None
+    with notices.in_background():
+        try:
+            closing = _outputs(options, monitor, capture, incident, notices.notify)
+            monitor.sinks.append(EventNotices(notices.notify, options.utc))
+        except (ValueError, OSError) as error:
+            return refuse(error)
+        try:
+            if screen:
+                monitor.sinks.append(recent)
+                _with_screen(monitor, recent, stop, options, notices)
+            else:
+                lines = _with_lines(monitor, stop, options)
+        finally:
+            for close in closing:
+                close()
+        if lines is not None and lines.left_out:
+            notices.notify(f"{lines.left_out:,} lines were not written, because nobody read them in time")
+        if lines is not None and lines.is_stuck and not options.json:
+            notices.notify("nobody reads standard output: the report is left out")
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     return _report(options, monitor)
 
 
@@ -174,6 +178,18 @@ def _with_screen(
         raise failed[0]
 
 
+def _with_lines(monitor: Monitor, stop: Event, options: argparse.Namespace) -> Plain:
+    """Run the monitor, and write lines."""
+    from ...live.screen.plain_lines import Plain
+
+    lines = Plain(monitor, options.interval, sys.stderr if options.json else sys.stdout, options.utc)
+    monitor.sinks.append(lines)
+    monitor.run(stop.is_set)
+    if lines.is_stuck and options.json:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    return lines
+
+
 def _wants_screen(options: argparse.Namespace) -> bool:
     if options.plain or options.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
@@ -212,17 +228,20 @@ def _outputs(
     """Add the requested sinks to the monitor. Return the functions to call at the end."""
     closing: list[Any] = []
     if options.write_pcap:
-        from ...live.recording.recorder import Recorder
+        from ...live.recording.recorder import LIMIT, Recorder
 
         monitor.sinks.append(Recorder(
-            options.write_pcap, on=incident, size=options.ring_size, after=options.after, limit=options.write_limit,
-            cool_down=options.cool_down, on_events=options.on_events,
+            options.write_pcap, on=incident, size=options.ring_size, after=options.after, cool_down=options.cool_down,
+            on_events=options.on_events, limit=options.write_limit or LIMIT, age=options.write_age,
             links=capture.links, counters=capture.counters, notify=notify,
         ))  # fmt: skip
     if options.write_parquet:
-        from ...live.export.parquet_files import ParquetLog
+        from ...live.export import parquet_files
 
-        monitor.sinks.append(ParquetLog(options.write_parquet, rotate=options.rotate, notify=notify))
+        monitor.sinks.append(parquet_files.ParquetLog(
+            options.write_parquet, rotate=options.rotate, limit=options.write_limit or parquet_files.LIMIT,
+            age=options.write_age, notify=notify,
+        ))  # fmt: skip
     if options.prometheus or options.otlp:
         from ...live.export.metrics import Metrics
 

@@ -6,7 +6,8 @@ Spark reads from Parquet. Names are looked up when a few thousand rows are there
 id without a known name then stays an id. The ledger has what is new since the last file: the sums over a run are its
 ledger.
 
-A file has a hidden name until it is complete. A run locks a file of its own. If a run was killed, that file is
+A thread writes the files, so the capture waits for no disk: rows for which there is no room in memory are lost, and
+counted. A file has a hidden name until it is complete. A run locks a file of its own. If a run was killed, that file is
 unlocked, and the next run removes its hidden files.
 """
 
@@ -14,9 +15,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -32,6 +35,8 @@ from kafkatap.reports.connection_columns import CONNECTION_ROW
 from ...parquet.parquet_files import repeating_columns
 from ...parquet.partitions import to_microseconds
 from ...parquet.row_names import named
+from ..background import Background
+from ..disk_budget import DiskBudget
 from ..sink import Elapsed, Sink
 
 if TYPE_CHECKING:
@@ -44,14 +49,20 @@ ROTATE = 60 * SECOND
 ROWS = 200_000
 #: Rows kept in memory. When there are more, they are written as a row group of the file.
 GATHERED = 1 << 15
+#: Bytes of tables that may wait for the disk.
+ROOM = 64 << 20
+LIMIT = 10 << 30
 #: In the order in which files appear: the rows that refer to others come later.
 _TABLES = ("results", "connections", "exchanges", "ledger")
 _RUNNING = ".running"
+#: Complete files. Those of one run and number belong together.
+_COMPLETE = re.compile(rf"(?:{'|'.join(_TABLES)})/run=([^/]+)/part-(\d+)\.parquet")
 
 
 class ParquetLog(Sink):
     """Writes to `folder`, which is created if it is missing. A file is complete after `rotate` ns or `rows` exchanges.
-    `notify` gets lines for the user. OSError if files cannot be created in the folder."""
+    `limit`, `age`: bytes of all complete files, and ns since they were completed, over all runs: the oldest are
+    removed. `notify` gets lines for the user. OSError if files cannot be created in the folder."""
 
     def __init__(
         self,
@@ -59,17 +70,14 @@ class ParquetLog(Sink):
         *,
         rotate: int = ROTATE,
         rows: int = ROWS,
+        limit: int = LIMIT,
+        age: int | None = None,
         notify: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.folder = Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.written = dict.fromkeys(_TABLES, 0)  # rows in complete files
-        self.lost = 0  # rows that could not be written
         self._rotate, self._rows, self._notify = rotate, rows, notify
-        _remove_leftovers(self.folder)
-        self.run, self._lock = _claim_run(self.folder)
-        self._parts: dict[str, _Part] = {}
-        self._number = 1
+        self._files = _Files(self.folder, limit, age, notify)
+        self._disk = Background("kafkatap-tables", ROOM)
         self._elapsed = Elapsed()
         self._until: int | None = None  # when the files are complete, by `_elapsed`
         self._exchanges: list[Array] = []
@@ -77,10 +85,30 @@ class ParquetLog(Sink):
         self._topics: list[Array] = []
         self._connections: list[Array] = []
         self._gathered = 0
+        self._filed = 0  # exchanges in the present file
+        self._without_room = 0  # rows
         self._ledger: dict[tuple[str, str], int] = {}
-        self._failed = False
         # Import now what tables need (pyarrow looks for pandas too), not while packets wait.
         tables.exchanges_table(np.zeros(0, EXCHANGE), np.zeros(0, ERROR_COUNT), np.zeros(0, RESULT), Context())
+
+    @property
+    def run(self) -> str:
+        """The name of this run, as in the names of its folders."""
+        return self._files.run
+
+    @property
+    def written(self) -> Mapping[str, int]:
+        """Rows in complete files, by table."""
+        return self._files.written
+
+    @property
+    def lost(self) -> int:
+        """Rows that could not be written."""
+        return self._files.lost + self._without_room
+
+    def settle(self) -> None:
+        """Wait until the disk has what was handed over so far."""
+        self._disk.settle()
 
     def add_batch(self, batch: Batch, engine: Engine) -> None:
         self._exchanges.append(batch.exchanges)
@@ -109,21 +137,20 @@ class ParquetLog(Sink):
 
     def close(self, engine: Engine) -> None:
         self._finish(engine)
-        with suppress(OSError):
-            os.unlink(self._lock.name)
-        self._lock.close()
+        self._disk.add(self._files.close)
+        if not self._disk.close():
+            self._notify(f"{self.folder}: the disk does not answer: the last rows of tables are missing")
         if self.lost:
             self._notify(f"{self.folder}: {self.lost:,} rows of tables could not be written")
 
     def _write_if_many(self, engine: Engine) -> None:
         if self._gathered >= GATHERED:
             self._write(engine)
-        part = self._parts.get("exchanges")
-        if part is not None and part.rows >= self._rows:
+        if self._filed >= self._rows:
             self._finish(engine)
 
     def _write(self, engine: Engine) -> None:
-        """Write the rows in memory to the files, with names."""
+        """Hand over the rows in memory, with names."""
         if not self._gathered:
             return
         exchanges, connections = joined(self._exchanges, EXCHANGE), joined(self._connections, CONNECTION_ROW)
@@ -132,39 +159,24 @@ class ParquetLog(Sink):
             rows.clear()
         self._gathered = 0
         context = named((exchanges, connections, results, topics), engine)
-        self._append("results", tables.results_table(results, exchanges, context))
-        self._append("connections", tables.connections_table(connections, context))
         asked = joined([topics, results], RESULT)
-        self._append("exchanges", tables.exchanges_table(exchanges, error_counts(results), asked, context))
-
-    def _append(self, name: str, table: Any) -> None:
-        if not len(table):
+        made = {
+            "results": tables.results_table(results, exchanges, context),
+            "connections": tables.connections_table(connections, context),
+            "exchanges": tables.exchanges_table(exchanges, error_counts(results), asked, context),
+        }
+        if self._disk.add(partial(self._files.append, made), sum(table.nbytes for table in made.values())):
+            self._filed += len(exchanges)
             return
-        try:
-            part = self._parts.get(name)
-            if part is None:
-                path = self.folder / name / f"run={self.run}" / f"part-{self._number:06}.parquet"
-                part = self._parts[name] = _Part(path, to_microseconds(table.schema.empty_table()).schema)
-            part.write(to_microseconds(table))
-        except OSError as error:
-            self._fail(name, error, len(table))
+        if not self._without_room:
+            self._notify(f"{self.folder}: the disk is slower than rows arrive: some rows of tables are lost")
+        self._without_room += sum(map(len, made.values()))
 
     def _finish(self, engine: Engine) -> None:
         """Complete the files: they become visible, and the next rows begin new ones."""
         self._write(engine)
-        self._append("ledger", tables.ledger_table(self._ledger_since(engine)))
-        for name in _TABLES:
-            part = self._parts.get(name)
-            if part is None:
-                continue
-            try:
-                part.publish()
-            except OSError as error:
-                self._fail(name, error, 0)
-            else:
-                self.written[name] += part.rows
-                del self._parts[name]
-        self._number += 1
+        self._filed = 0
+        self._disk.add(partial(self._files.publish, tables.ledger_table(self._ledger_since(engine))))
 
     def _ledger_since(self, engine: Engine) -> Context:
         """The engine's ledger less the counts that were written already."""
@@ -177,6 +189,66 @@ class ParquetLog(Sink):
                     since.setdefault(section, {})[part] = count - before
         return Context(ledger=since)
 
+
+class _Files:
+    """The files of a run. Only the constructor is for the capture's thread."""
+
+    def __init__(self, folder: Path, limit: int, age: int | None, notify: Callable[[str], None]) -> None:
+        self.written = dict.fromkeys(_TABLES, 0)  # rows in complete files
+        self.lost = 0  # rows that could not be written
+        self._folder, self._notify = folder, notify
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(folder)
+        self.run, self._lock = _claim_run(folder)
+        self._budget = DiskBudget(folder, _COMPLETE, limit, age, notify, deep=3)
+        self._parts: dict[str, _Part] = {}
+        self._number = 1
+        self._failed = False
+
+    def append(self, made: Mapping[str, Any]) -> None:
+        """Write tables to the present files."""
+        for name, table in made.items():
+            self._append(name, table)
+
+    def _append(self, name: str, table: Any) -> None:
+        if not len(table):
+            return
+        try:
+            part = self._parts.get(name)
+            if part is None:
+                path = self._folder / name / f"run={self.run}" / f"part-{self._number:06}.parquet"
+                part = self._parts[name] = _Part(path, to_microseconds(table.schema.empty_table()).schema)
+            part.write(to_microseconds(table))
+        except OSError as error:
+            self._fail(name, error, len(table))
+
+    def publish(self, ledger: Any) -> None:
+        """Complete the files, with the rows of the ledger."""
+        self._append("ledger", ledger)
+        self._budget.room(sum(part.size for part in self._parts.values()))
+        done: list[_Part] = []
+        for name in _TABLES:
+            part = self._parts.get(name)
+            if part is None:
+                continue
+            try:
+                part.publish()
+            except OSError as error:
+                self._fail(name, error, 0)
+            else:
+                self.written[name] += part.rows
+                done.append(self._parts.pop(name))
+        if done:
+            self._budget.add([part.path for part in done], sum(part.size for part in done))
+        self._budget.expire()
+        self._number += 1
+
+    def close(self) -> None:
+        """End the run."""
+        with suppress(OSError):
+            os.unlink(self._lock.name)
+        self._lock.close()
+
     def _fail(self, name: str, error: OSError, rows: int) -> None:
         """Remove a file that cannot be written. The next rows begin another one."""
         part = self._parts.pop(name, None)
@@ -186,7 +258,7 @@ class ParquetLog(Sink):
         self.lost += rows
         if not self._failed:
             why = error.strerror or str(error)
-            self._notify(f"{self.folder / name}: {why}: rows of tables are lost; the capture continues")
+            self._notify(f"{self._folder / name}: {why}: rows of tables are lost; the capture continues")
         self._failed = True
 
 
@@ -195,7 +267,7 @@ class _Part:
 
     def __init__(self, path: Path, schema: Any) -> None:
         self.rows = 0
-        self._path = path
+        self.path = path
         self._hidden = path.with_name(f".{path.name}")
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = open(self._hidden, "wb", opener=_private)  # noqa: SIM115
@@ -211,10 +283,15 @@ class _Part:
         self._writer.write_table(table)
         self.rows += len(table)
 
+    @property
+    def size(self) -> int:
+        """Bytes on disk so far."""
+        return os.stat(self.path if self._file.closed else self._hidden).st_size
+
     def publish(self) -> None:
         self._writer.close()
         self._file.flush()
-        os.rename(self._hidden, self._path)
+        os.rename(self._hidden, self.path)
         self._file.close()
 
     def abandon(self) -> None:

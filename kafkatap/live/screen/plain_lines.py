@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TextIO
 from kafkatap.reports.batch import Array, Context
 from kafkatap.reports.counting.counts import ReportCounts
 
+from ..background import Background
 from ..broker_health import added, mean_round_trip, value
 from ..governor import LEVELS
 from ..sink import Elapsed, Sink
@@ -30,12 +31,14 @@ if TYPE_CHECKING:
     from ..monitor import Monitor
 
 NONE = "-"
+#: Characters that may wait for the reader. Further lines are left out.
+ROOM = 1 << 20
 
 
 class Plain(Sink):
     """Writes a line to `file` every `interval` ns, rounded to seconds. `utc`: times in UTC, else with the local offset.
 
-    OSError if the file cannot be written; after that it writes nothing more.
+    A thread writes them. OSError, at a later line, if that is not possible; after that nothing more is written.
     """
 
     def __init__(self, monitor: Monitor, interval: int, file: TextIO, utc: bool = False) -> None:
@@ -47,7 +50,10 @@ class Plain(Sink):
         self._counts = ReportCounts()
         self._before = self._totals(monitor.engine)
         self._health = added({})
-        self._any = self._broken = False
+        self._any = False
+        self._writer = Background("kafkatap-lines", ROOM)
+        self.left_out = 0  # lines without room
+        self.is_stuck = False  # the reader does not read: known in the end
 
     def add_health(self, rows: Mapping[str, Array]) -> None:
         self._health += added(rows)
@@ -60,8 +66,11 @@ class Plain(Sink):
 
     def close(self, engine: Engine) -> None:
         """Write the last, shorter interval if it has a whole second, or if no line was written yet."""
-        if self._seconds() or not self._any:
-            self._write(engine)
+        try:
+            if self._seconds() or not self._any:
+                self._write(engine)
+        finally:
+            self.is_stuck = not self._writer.close()
 
     def _seconds(self) -> int:
         """Whole seconds of the clock since the last line."""
@@ -96,14 +105,11 @@ class Plain(Sink):
         }
         line = " ".join(f"{key}={value.replace(' ', '_')}" for key, value in values.items())
         self._any = True
-        if self._broken:
-            return
-        try:
-            self._file.write(line + "\n")
-            self._file.flush()
-        except OSError:
-            self._broken = True
-            raise
+        self.left_out += not self._writer.add(lambda: self._put(line), len(line))
+
+    def _put(self, line: str) -> None:
+        self._file.write(line + "\n")
+        self._file.flush()
 
     def _time(self) -> str:
         at = datetime.fromtimestamp(self._wall // SECOND, UTC)
