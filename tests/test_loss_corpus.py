@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from kafkatap import analyze
-from tests.support.captures import PcapRecords
+from tests.support.captures import ETHERNET, PcapRecords, read_capture
+from tests.support.segments import tcp_part
 from tests.support.truth import WITHOUT_RESPONSE, compare_exchanges, exchanges_frame, match_exchanges, read_truth
 
 #: (capture, cuts that a capture is begun at)
@@ -98,6 +99,21 @@ def test_lost_packets_cost_only_their_own_exchanges(corpus: Path, tmp_path: Path
             same[same] &= (rows[column].to_numpy()[found[same]] == wanted[column].to_numpy()[same]).astype(bool)
         assert kept.sum() > 0.9 * len(frame)
         assert same.mean() > 0.999, (burst, seed, int((~same).sum()))
+
+
+def test_packets_out_of_order_make_no_false_pair(corpus: Path) -> None:
+    """Lost and reordered packets of which each carries one message."""
+    path = corpus / "captures" / "repro" / "wrong-response-503725.pcap"
+    sizes = [len(part.payload) - 4 if (part := tcp_part(p, ETHERNET)) else 0 for p in read_capture(path).packets]
+    table = analyze(path).exchanges.select(
+        [f"{side}_{column}" for side in ("request", "response") for column in ("packet_first", "packet_last", "bytes")]
+    )
+    rows = [row for row in table.to_pylist() if row["request_packet_first"] and row["response_packet_first"]]
+    assert len(rows) > 200
+    for row in rows:
+        for side in ("request", "response"):
+            assert row[f"{side}_packet_first"] == row[f"{side}_packet_last"]
+            assert sizes[row[f"{side}_packet_first"] - 1] == row[f"{side}_bytes"]
 
 
 @pytest.mark.parametrize(("name", "cuts"), BEGUN)

@@ -131,11 +131,6 @@ def _read_part(t, c, d, stream, part):  # type: ignore[no-untyped-def]
         if stream.doubt != DOUBT_NONE and stream.passed > 0 and part.starts_chunk and part.is_gap == 0:
             drop_contradicted_frame(t, c, d, stream, part)
         taken = read_frames(t, c, d, stream, part)
-        if taken == part.length:
-            return False
-        if part.is_gap == 0:
-            taken += 1  # no frame starts where sync was lost
-            stream.skipped_bytes += 1
     if part.is_gap or taken == part.length:
         return False
     return _buffer_rest(t, stream, part, taken)

@@ -17,7 +17,7 @@ from kafkatap.kernels.decorator import helper, inlined
 
 from .advertised import is_advertised
 from .buffers import append, defer_buffer
-from .connections import DOUBT_AT_SEGMENT, DOUBT_NEXT, DOUBT_NONE, STREAM_RESYNC, forget_frame
+from .connections import DOUBT_AT_SEGMENT, DOUBT_IN_SEGMENT, DOUBT_NEXT, DOUBT_NONE, STREAM_RESYNC, forget_frame
 from .correlation import Frame, read_request, read_response
 from .cursor import Cursor, left, skip
 from .evidence import ACCEPT, REJECT, SEARCH_DEPTH
@@ -241,6 +241,26 @@ def _frame_in_buffer(t, stream, part):  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
+@helper
+def _is_end_believable(t, c, part, end):  # type: ignore[no-untyped-def]
+    """Whether a response that began inside a segment ends where a segment does, or where another one begins, as far as
+    its end was captured."""
+    following = skip(part, end)
+    if part.length == end or left(following) < RESPONSE_HEADER:
+        return True
+    if frame_size(following) == part.length - end:
+        return True
+    return find_waiting(t, t.connections[c], response_correlation_id(following), SEARCH_DEPTH) >= 0
+
+
+@helper
+def _lose_sync(t, stream):  # type: ignore[no-untyped-def]
+    """Give up the current frame, and search for the next boundary."""
+    lose_frame(t, stream)
+    stream.mode = STREAM_RESYNC
+    t.counts[0].resyncs += 1
+
+
 @inlined
 def read_frames(t, c, d, stream, part):  # type: ignore[no-untyped-def]
     """Read a part of a stream in sync. Return how many bytes of it were read; fewer than all if sync was lost."""
@@ -259,11 +279,16 @@ def read_frames(t, c, d, stream, part):  # type: ignore[no-untyped-def]
             stream.seen = moved
             stream.passed = moved
         if moved == SYNC_LOST:
-            lose_frame(t, stream)
-            stream.mode = STREAM_RESYNC
-            t.counts[0].resyncs += 1
+            _lose_sync(t, stream)
+            if part.is_gap == 0:
+                taken += 1  # no frame starts where sync was lost
+                stream.skipped_bytes += 1
             break
         if stream.passed == stream.frame_size:
+            if stream.doubt == DOUBT_IN_SEGMENT and not _is_end_believable(t, c, part, taken + moved):
+                stream.seen -= moved
+                _lose_sync(t, stream)
+                break
             stream.frame_bytes += stream.seen
             add_up_frame(t, stream, part.ts)
             _finish_frame(t, c, d, stream, frame)

@@ -4,7 +4,7 @@ Every offset of the search buffer is tried, in order. A request is confirmed by 
 decode to its end; a response by the correlation_id of a waiting request as well. A frame inside a segment is believed
 only if it ends with a segment, or if another header follows it. A body that does not decode is believed only if the
 frame starts and ends with segments. A candidate that is not complete waits for more bytes; confirmed ones behind it do
-not wait.
+not wait. No response is looked for inside one that fills its segments, even if nobody waits for that one.
 """
 
 from __future__ import annotations
@@ -331,6 +331,15 @@ def drop_front(t, stream, count):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _fills_segments(t, stream, offset):  # type: ignore[no-untyped-def]
+    """Whether a segment starts with what seems to be a response that ends with a segment."""
+    frame = skip(search_buffer(t, stream), offset)
+    if left(frame) < RESPONSE_HEADER or frame_size(frame) < RESPONSE_HEADER:
+        return False
+    return segment_ends_at(t, stream, offset + frame_size(frame))
+
+
+@helper
 def _note_retry(t, stream, offset):  # type: ignore[no-untyped-def]
     """Note when a long candidate that waits is worth another look: when it is whole, or a sixteenth longer. Each look
     decodes it from its start."""
@@ -366,7 +375,10 @@ def find_frame(t, c, d, stream, is_final):  # type: ignore[no-untyped-def]
             break
         if verdict == WAIT and waiting < 0:
             waiting = offset
-        if waiting < 0:
+        if is_response and at_segment and verdict == REJECT and _fills_segments(t, stream, offset):
+            # Its request was lost. No other response starts within it.
+            offset = min(offset + frame_size(skip(search_buffer(t, stream), offset)), np.int64(stream.used))
+        elif waiting < 0:
             offset += 1
         else:
             # While one waits, only a frame that starts with a segment and is confirmed at once goes before it.

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from kafkatap.dissector.kafka.varints import VARINT_32, varint
 from kafkatap.dissector.layouts.schema import REQUEST
 from kafkatap.dissector.tree import node as n
 from kafkatap.dissector.tree.node import Node, has_problem
@@ -31,6 +32,8 @@ from .sasl_tokens import rewritten_token
 _FILLERS = (FILLER, b"\0", b"\xff", b"\x7f", b"\x80", b"\1")
 _LEAVES = (n.RAW, n.MISSING, n.HIDDEN)
 _TOKENS = ("AuthBytes", "Token")
+#: Bytes of the lengths of fields that are not flexible.
+_LENGTH_WIDTHS = {"string": 2, "bytes": 4, "records": 4}
 
 
 class MessageRewriter:
@@ -103,10 +106,10 @@ def _is_incomplete(tree: Node) -> bool:
     return has_problem(tree) or any(node.kind in _LEAVES for node in tree.children)
 
 
-def _problems(tree: Node) -> list[tuple[int, int, bool, str]]:
-    """Where a tree has problems, and the shape of what is decoded before them."""
+def _problems(tree: Node) -> list[tuple[int, int, str, str]]:
+    """Where a tree has problems, and of which kind: cut short, or malformed."""
     return sorted(
-        (node.offset, node.length, bool(node.problem), node.name)
+        (node.offset, node.length, node.problem.partition(" at byte ")[0], node.name)
         for node in _all_nodes(tree)
         if node.problem or node.kind in _LEAVES
     )
@@ -170,7 +173,7 @@ class _Writer:
         inner = parent if node.name.startswith("[") else node.name
         for child in node.children:
             self.copy(at, child.offset)
-            self.node(child, inner, siblings)
+            self.node(child, inner, siblings, node.kind == n.TAGS)
             siblings[child.name] = child.value
             at = max(at, child.end)
         if at < end and node.kind in (n.STRUCT, n.TAGS, n.ARRAY):
@@ -180,7 +183,7 @@ class _Writer:
         if len(self.new) != len(self.old):
             raise AssertionError("a rewritten frame has another size")
 
-    def node(self, node: Node, parent: str, siblings: Mapping[str, object]) -> None:
+    def node(self, node: Node, parent: str, siblings: Mapping[str, object], is_tagged: bool) -> None:
         if node.kind == n.VALUE:
             self.value(node, parent, siblings)
         elif node.kind == n.NULL:
@@ -193,7 +196,7 @@ class _Writer:
             self.new[start : node.end] = rewritten_token(self.names, self.old[start : node.end])
         elif node.kind in _LEAVES:
             if node.kind == n.RAW and self._keeps_lengths:
-                self.length_of_cut(node)
+                self.length_of_cut(node, is_tagged)
         else:
             self.container(node, parent)
 
@@ -227,28 +230,47 @@ class _Writer:
         self.new[start : start + len(there)] = self.records.rewrite(there)
         self._strings.append((start, start + len(there)))
 
-    def length_of_cut(self, node: Node) -> None:
-        """Keep the length at which a cut field begins, if it reaches behind the captured bytes."""
-        at = node.offset
-        if node.length or node.type not in ("string", "bytes", "records"):
+    def length_of_cut(self, node: Node, is_tagged: bool) -> None:
+        """Keep the length at which a cut field begins, if it reaches behind the captured bytes. A tagged field begins
+        with its tag's number and size."""
+        if node.length:
             return
-        if not self._is_flexible:
-            width = 2 if node.type == "string" else 4
-            length = int.from_bytes(self.old[at : at + width], "big")
-        else:
-            width = length = 0
-            for byte in self.old[at : at + 5]:
-                length |= (byte & 127) << 7 * width
-                width += 1
-                if byte < 128:
-                    break
+        at, end = node.offset, len(self.old)
+        if is_tagged:
+            size, at = self.tag_size(at)
+            if not self.reaches_behind(size, at):
+                return
+            self.copy(node.offset, at)
+        if node.type not in _LENGTH_WIDTHS:
+            return
+        if self._is_flexible:
+            length, content = varint(self.old, at, end, VARINT_32)
             length -= 1
-        if 0 <= len(self.old) - at - width < length < 1 << 31:
-            self.cut_value(node, at, width)
+        else:
+            content = at + _LENGTH_WIDTHS[node.type]
+            length = int.from_bytes(self.old[at:content], "big")
+        if self.reaches_behind(length, content):
+            self.cut_value(node, at, content)
 
-    def cut_value(self, node: Node, at: int, width: int) -> None:
-        """Keep the length of a cut field, and what a token shows of its user."""
-        self.copy(at, at + width)
+    def tag_size(self, start: int) -> tuple[int, int]:
+        """The size of a tag, and the place behind it; -1 if there is none. If the capture ends within it or within the
+        tag's number, it may be any."""
+        end = len(self.old)
+        _, at = varint(self.old, start, end, VARINT_32)
+        if at >= 0:
+            start = at
+            size, at = varint(self.old, start, end, VARINT_32)
+        if at >= 0:
+            return size, at
+        return (1, end) if end - start < VARINT_32 else (0, -1)
+
+    def reaches_behind(self, length: int, at: int) -> bool:
+        """Whether a length, whose content begins at a place (-1: none), is more than was captured."""
+        return 0 <= at <= len(self.old) and len(self.old) - at < length < 1 << 31
+
+    def cut_value(self, node: Node, start: int, content: int) -> None:
+        """Keep the length of a cut field, which is before its content, and what a token shows of its user."""
+        self.copy(start, content)
         if node.name in _TOKENS:
-            self.new[at + width :] = rewritten_token(self.names, self.old[at + width :])
-            self._strings.append((at + width, len(self.old)))
+            self.new[content:] = rewritten_token(self.names, self.old[content:])
+            self._strings.append((content, len(self.old)))

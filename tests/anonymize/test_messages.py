@@ -16,7 +16,7 @@ from kafkatap.anonymize.messages import MessageRewriter
 from kafkatap.anonymize.names import Names
 from kafkatap.anonymize.sasl_tokens import rewritten_token
 from kafkatap.dissector.layouts.catalog import load_messages
-from kafkatap.dissector.layouts.schema import REQUEST
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE
 from tests.support.messages import generate_message
 from tests.support.reference import decode_message
 
@@ -109,6 +109,21 @@ def test_a_cut_message_stays_cut_at_the_same_place(sweep: Callable[[Sequence[Any
         assert len(new) == captured
         assert (decoded.status, decoded.path) == (was.status, was.path), case
         _assert_not_left(value, new)
+
+
+@pytest.mark.parametrize("case", [(67, RESPONSE, 0), (6, REQUEST, 6), (53, REQUEST, 1), (0, REQUEST, 9)])
+def test_a_message_may_be_cut_in_a_tag(case: tuple[int, int, int]) -> None:
+    """At each byte: in its tags' numbers and sizes, and in what they hold."""
+    api_key, direction, version = case
+    message = load_messages()[api_key, direction]
+    content, _ = generate_message(message, version, 3)
+    frame, at = _frame(api_key, direction, version, content)
+    for captured in range(at, min(len(frame), at + 150)):
+        new = REWRITER.rewrite(frame[:captured], direction, api_key, version)
+        missing = len(frame) - captured
+        was = decode_message(message, version, content[: captured - at], missing=missing)
+        decoded = decode_message(message, version, new[at:], missing=missing)
+        assert (decoded.status, decoded.path) == (was.status, was.path), captured
 
 
 @given(st.data())

@@ -7,6 +7,7 @@ a correlation_id that was asked for.
 from __future__ import annotations
 
 import random
+import struct
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +16,20 @@ import pytest
 from tests.support.sweeps import seeds
 from tests.support.tcp import Segment, encode, lose
 from tests.wire.harness import Decoded, decode_packets
-from tests.wire.kafkatalk import API_VERSIONS, HEARTBEAT, METADATA, PRODUCE, KafkaTalk, SentRequest, key_of
+from tests.wire.kafkatalk import (
+    API_VERSIONS,
+    FETCH,
+    HEARTBEAT,
+    METADATA,
+    PRODUCE,
+    SASL_HANDSHAKE,
+    KafkaTalk,
+    SentRequest,
+    key_of,
+)
 from tests.wire.oracle import expected
 
-OFFSET_COMMIT, OFFSET_FETCH = 8, 9
+LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH = 2, 8, 9
 CLIENTS = ("app", "cons-etl-3", None, "", "bill\ting", "\x1b[31mred", "größe")
 
 
@@ -109,6 +120,48 @@ def test_what_lost_no_packet_is_found(seed: int) -> None:
     for _ in range(4):
         missed, made_up, _ = compared(thinned(talk.segments, chance), talk)
         assert (missed, made_up) == ([], [])
+
+
+def without(talk: KafkaTalk, *payloads: int) -> Decoded:
+    """What is found without some of the segments with payload."""
+    carriers = [n for n, s in enumerate(talk.segments) if s.payload]
+    return decode_packets(encode(lose(talk.segments, *(carriers[n] for n in payloads))))
+
+
+def pairs(seen: Decoded) -> list[tuple[int, int]]:
+    return sorted((x["correlation_id"], x["response_bytes"]) for x in seen.exchanges if x["outcome"] == "answered")
+
+
+def test_no_response_begins_within_one_that_fills_its_segment() -> None:
+    """The response to a request that was lost. From its byte 5 on it reads as another one's: 256 bytes, id 0."""
+    talk = KafkaTalk()
+    talk.tcp.open()
+    first = talk.request(API_VERSIONS, 3, 0)
+    second = talk.request_raw(SASL_HANDSHAKE, 1, 1, b"\0\x05PLAIN")
+    third = talk.request(HEARTBEAT, 0, 2)
+    talk.respond(first, ApiKeys=[])
+    talk.respond_raw(second, b"\0\0\0\0\0\1\0\x20max.mustermann@acme-corp.example")
+    talk.respond_raw(third, b"\0" * 48)
+    talk.exchange(METADATA, 1, 3, Brokers=[{"Host": "b" * 200}])
+    last = talk.exchange(HEARTBEAT, 0, 4, ErrorCode=0)
+    assert pairs(without(talk, 1, 2, 3, 7)) == [(4, last.row["response_bytes"])]
+
+
+def test_a_response_within_a_segment_ends_with_one_or_before_another() -> None:
+    """Inside of a response that began with a lost packet, bytes read as the begin of a long one. Whether it is one, its
+    end shows."""
+    for length, is_found in ((700, False), (1448, True)):
+        talk = KafkaTalk()
+        talk.tcp.open()
+        offsets, fetched = talk.request(LIST_OFFSETS, 6, 2), talk.request(FETCH, 4, 3)
+        talk.respond(offsets)
+        begin = struct.pack(">ii", 2 * 1448 - 9 + length - 4, 2) + b"\0" * 5 + b"\2\xd1\x0f"  # a name of 2,000 bytes
+        content = (b"\0" * (1440 + 9) + begin).ljust(2 * 1448 - 8, b"\0") + b"\xff" * 3 * 1448
+        talk.respond_raw(fetched, content)
+        last = talk.exchange(HEARTBEAT, 0, 4, ErrorCode=0)
+        found = pairs(without(talk, 2, 3, 5))
+        assert found[-1] == (4, last.row["response_bytes"])
+        assert (len(found) == 2) is is_found
 
 
 @pytest.mark.parametrize("seed", seeds(40, 12))
