@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from kafkatap.kernels.arrays import copied, grown, joined, taken, untouched
-from kafkatap.kernels.table import SlotTable
+from kafkatap.kernels.hashing import new_seed
+from kafkatap.kernels.table import Column, SlotTable
 
 from .drain import DRAIN_STATE, MOST_TAPE, NEEDS_PROBLEMS, NEEDS_RESULTS, NEEDS_ROOM, NEEDS_TAPE, DrainTables
 from .dtypes import RESULT
@@ -77,7 +78,7 @@ class BodyDecoder:
         self.topic_names: dict[int, int] = {}  # string number of a topic's id -> that of its name
         self.tape: Array = untouched(1 << 16, TAPE)
         self.scratch: Array = np.zeros(SCRATCH_SIZE, np.int64)
-        self.partitions = SlotTable(1_024, partitions=PRODUCE_PARTITION)
+        self.partitions = SlotTable(1_024, partitions=PRODUCE_PARTITION, places=Column(np.int32, 2))
         self.open_topics = SlotTable(1_024, topics=OPEN_TOPIC)
         self._strings = strings
         self._as_bodies = _NO_PROGRAMS if chosen.as_bodies is None else chosen.as_bodies
@@ -89,6 +90,7 @@ class BodyDecoder:
         self._topics: Array = np.zeros(1_024, EXCHANGE_TOPIC)
         self._bodies_state: Array = np.zeros(1, BODIES_STATE)
         self._results_state: Array = np.zeros(1, RESULTS_STATE)
+        self._results_state[0].seed = new_seed()
         self._state: Array = np.zeros(1, DRAIN_STATE)
         self._state[0].finds_problems = load_whole is not None
         # numpy takes a microsecond for a field of a record, and a tenth of that for an item of an array.
@@ -101,8 +103,8 @@ class BodyDecoder:
         if len(self._failed) < jobs:
             self._failed = untouched(jobs, JOB)
         results = Results(
-            self._contexts, self.partitions["partitions"], self.partitions.free, self.open_topics["topics"],
-            self.open_topics.free, self._results, self._topics, self._results_state,
+            self._contexts, self.partitions["partitions"], self.partitions["places"], self.partitions.free,
+            self.open_topics["topics"], self.open_topics.free, self._results, self._topics, self._results_state,
         )  # fmt: skip
         return DrainTables(
             self.bodies.code, self.bodies.roles, self.details.code, self.details.roles, self._as_bodies,
