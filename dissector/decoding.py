@@ -76,18 +76,10 @@ class BodyDecoder:
         self.bodies, self.details = chosen.bodies, chosen.details
         self._problems = None if load_whole is None else _problem_finder(load_whole)
         self.topic_names: dict[int, int] = {}  # string number of a topic's id -> that of its name
-        self.tape: Array = untouched(1 << 16, TAPE)
         self.scratch: Array = np.zeros(SCRATCH_SIZE, np.int64)
-        self.partitions = SlotTable(1_024, partitions=PRODUCE_PARTITION, places=Column(np.int32, 2))
-        self.open_topics = SlotTable(1_024, topics=OPEN_TOPIC)
         self._strings = strings
         self._as_bodies = _NO_PROGRAMS if chosen.as_bodies is None else chosen.as_bodies
         self._as_details = chosen.as_details
-        self._topic_names: Array = np.zeros(1_024, TOPIC_NAME)
-        self._failed: Array = untouched(16, JOB)
-        self._contexts: Array = np.zeros(1_024, CONTEXT)
-        self._results: Array = np.zeros(1_024, RESULT)
-        self._topics: Array = np.zeros(1_024, EXCHANGE_TOPIC)
         self._bodies_state: Array = np.zeros(1, BODIES_STATE)
         self._results_state: Array = np.zeros(1, RESULTS_STATE)
         self._results_state[0].seed = new_seed()
@@ -97,6 +89,18 @@ class BodyDecoder:
         self._made = self._state["made"]
         self._counts = self._results_state.view(np.int64)
         self._names_found = self._bodies_state["topic_names"]
+        self.release()
+
+    def release(self) -> None:
+        """Make the tables small again. No exchange may be open."""
+        self.tape: Array = untouched(1 << 16, TAPE)
+        self.partitions = SlotTable(1_024, partitions=PRODUCE_PARTITION, places=Column(np.int32, 2))
+        self.open_topics = SlotTable(1_024, topics=OPEN_TOPIC)
+        self._topic_names: Array = np.zeros(1_024, TOPIC_NAME)
+        self._failed: Array = untouched(16, JOB)
+        self._contexts: Array = np.zeros(1_024, CONTEXT)
+        self._results: Array = np.zeros(1_024, RESULT)
+        self._topics: Array = np.zeros(1_024, EXCHANGE_TOPIC)
 
     def tables(self, jobs: int, ends: Array, marks: Array) -> DrainTables:
         """The arrays for drains of up to so many jobs."""

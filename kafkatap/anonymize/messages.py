@@ -12,11 +12,13 @@ one of the fillers has that effect. In such frames also lengths and counts are n
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from kafkatap.dissector.layouts.schema import REQUEST
+from kafkatap.dissector.layouts.schema import FIXED_WIDTHS, REQUEST
 from kafkatap.dissector.tree import node as n
 from kafkatap.dissector.tree.node import Node, has_problem
 from kafkatap.dissector.tree.view import EarlierFacts, Viewer
@@ -31,6 +33,8 @@ from .sasl_tokens import rewritten_token
 _FILLERS = (FILLER, b"\0", b"\xff", b"\x7f", b"\x80", b"\1")
 _LEAVES = (n.RAW, n.MISSING, n.HIDDEN)
 _TOKENS = ("AuthBytes", "Token")
+#: Bytes that are compared at once.
+_PIECE = 1 << 20
 
 
 class MessageRewriter:
@@ -40,18 +44,18 @@ class MessageRewriter:
         self.names = names
         self.records = RecordRewriter(names)
         self._viewer = viewer or Viewer()
-        self._viewer.secrets, self._viewer.records = True, _no_records
+        self._viewer.secrets, self._viewer.numbers, self._viewer.records = True, False, _no_records
         self.changed_problems = 0  # frames that are not wrong at the place of the original
 
     def rewrite(
         self,
-        frame: bytes,
+        frame: bytes | memoryview,
         direction: int,
         api_key: int = -1,
         version: int = -1,
         mechanism: str | None = None,
         enveloped: tuple[int, int] | None = None,
-    ) -> bytes:
+    ) -> bytes | bytearray:
         """A frame, from its size field on, as far as it was captured; in as many bytes.
 
         Arguments as for `Viewer.view`.
@@ -62,28 +66,28 @@ class MessageRewriter:
             writer = _Writer(self, frame, FILLER)
             return writer.without_misread(FILLER, writer.written(tree), only_numbers=True)
         wanted = _problems(tree)
-        first = b""
+        first: bytes | bytearray = b""
         is_flexible = self._is_flexible(frame, direction, api_key, version)
         for prefixed in (True, False):
             for filler in _FILLERS:
                 writer = _Writer(self, frame, filler, prefixed, is_flexible)
                 made = writer.without_misread(filler, writer.written(tree))
-                again = self._viewer.view(made, direction, api_key, version, earlier)
+                again = self._viewer.view(memoryview(made), direction, api_key, version, earlier)
                 if _problems(again) == wanted:
                     return made
                 first = first or made
         self.changed_problems += 1
         return first
 
-    def _is_flexible(self, frame: bytes, direction: int, api_key: int, version: int) -> bool:
+    def _is_flexible(self, frame: bytes | memoryview, direction: int, api_key: int, version: int) -> bool:
         if direction == REQUEST:
             api_key, version = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (4, 6))
         message = self._viewer.message(api_key, direction)
         return message is not None and version in message.flexible
 
-    def rewrite_token(self, frame: bytes) -> bytes:
+    def rewrite_token(self, frame: bytes | memoryview) -> bytes:
         """A frame that is a bare SASL token."""
-        return frame[:4] + rewritten_token(self.names, frame[4:])
+        return bytes(frame[:4]) + rewritten_token(self.names, bytes(frame[4:]))
 
 
 def _no_records(raw: bytes, offset: int, cut: bool) -> Sequence[Node]:
@@ -112,6 +116,25 @@ def _problems(tree: Node) -> list[tuple[int, int, bool, str]]:
     )
 
 
+class _Ranges:
+    """Ranges of bytes, in ascending order. A frame may have a quarter of a million."""
+
+    def __init__(self) -> None:
+        self._starts, self._ends = array("q"), array("q")
+
+    def add(self, start: int, end: int) -> None:
+        self._starts.append(start)
+        self._ends.append(end)
+
+    def all(self) -> Iterator[tuple[int, int]]:
+        return zip(self._starts, self._ends, strict=True)
+
+    def within(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The parts of ranges that lie in start:end."""
+        for row in range(bisect_right(self._ends, start), bisect_left(self._starts, end)):
+            yield max(self._starts[row], start), min(self._ends[row], end)
+
+
 class _Writer:
     """Writes one frame anew. `keeps_lengths`: keep the length of the string or bytes at which the capture ends.
     `is_flexible`: such lengths are varints (KIP-482)."""
@@ -119,40 +142,39 @@ class _Writer:
     def __init__(
         self,
         owner: MessageRewriter,
-        frame: bytes,
+        frame: bytes | memoryview,
         filler: bytes,
         keeps_lengths: bool = False,
         is_flexible: bool = False,
     ) -> None:
         self.names, self.records, self.old = owner.names, owner.records, frame
-        self.new = bytearray(filler * len(frame))
+        self.new = bytearray(filler) * len(frame)
         self._keeps_lengths, self._is_flexible = keeps_lengths, is_flexible
         #: Ranges of strings and records, which are rewritten by rules of their own, and of numbers.
-        self._strings: list[tuple[int, int]] = []
-        self._numbers: list[tuple[int, int]] = []
+        self._strings, self._numbers = _Ranges(), _Ranges()
 
     def written(self, tree: Node) -> bytearray:
         self.container(tree, "")
         return self.new
 
-    def without_misread(self, filler: bytes, written: bytearray, only_numbers: bool = False) -> bytes:
+    def without_misread(self, filler: bytes, written: bytearray, only_numbers: bool = False) -> bytearray:
         """The new bytes without runs of printable bytes that are numbers only if nothing was misread. `only_numbers`:
         lengths and counts are right."""
-        old, new = (np.frombuffer(bytes(raw), np.uint8) for raw in (self.old, written))
-        alike = bytearray(np.where(old == new, old, 0).astype(np.uint8).tobytes())
-        alike[:4] = bytes(min(4, len(alike)))
-        for start, end in self._strings:
+        alike = bytearray(len(written))
+        for at in range(4, len(written), _PIECE):
+            end = at + _PIECE
+            old, new, same = (np.frombuffer(memoryview(raw)[at:end], np.uint8) for raw in (self.old, written, alike))
+            np.multiply(old, old == new, out=same)
+        for start, end in self._strings.all():
             alike[start:end] = bytes(end - start)
         for found in PRINTABLE.finditer(alike):
             if found[0].strip(filler):
                 self._overwrite(written, *found.span(), filler, only_numbers)
-        return bytes(written)
+        return written
 
     def _overwrite(self, written: bytearray, start: int, end: int, filler: bytes, only_numbers: bool) -> None:
-        for first, last in self._numbers if only_numbers else [(start, end)]:
-            first, last = max(first, start), min(last, end)
-            if first < last:
-                written[first:last] = filler * (last - first)
+        for first, last in self._numbers.within(start, end) if only_numbers else [(start, end)]:
+            written[first:last] = filler * (last - first)
 
     def copy(self, start: int, end: int) -> None:
         self.new[start:end] = self.old[start : min(end, len(self.old))]
@@ -168,15 +190,19 @@ class _Writer:
         at, end = node.offset, min(node.end, len(self.old))
         siblings: dict[str, object] = {}
         inner = parent if node.name.startswith("[") else node.name
+        is_array = node.kind == n.ARRAY
         for child in node.children:
             self.copy(at, child.offset)
             self.node(child, inner, siblings)
-            siblings[child.name] = child.value
+            if not is_array:
+                siblings[child.name] = child.value
             at = max(at, child.end)
         if at < end and node.kind in (n.STRUCT, n.TAGS, n.ARRAY):
             stopped = bool(node.children) and node.children[-1].kind in _LEAVES
             if not stopped:
                 self.copy(at, end)
+                if is_array and not node.children and isinstance(node.value, int):  # numbers have no nodes
+                    self._numbers.add(end - node.value * FIXED_WIDTHS.get(node.type[2:], 0), end)
         if len(self.new) != len(self.old):
             raise AssertionError("a rewritten frame has another size")
 
@@ -190,7 +216,7 @@ class _Writer:
         elif node.name in _TOKENS and node.kind == n.NESTED:
             start = node.children[0].offset
             self.copy(node.offset, start)
-            self.new[start : node.end] = rewritten_token(self.names, self.old[start : node.end])
+            self.new[start : node.end] = rewritten_token(self.names, bytes(self.old[start : node.end]))
         elif node.kind in _LEAVES:
             if node.kind == n.RAW and self._keeps_lengths:
                 self.length_of_cut(node)
@@ -203,12 +229,12 @@ class _Writer:
             field = f"{parent}.{node.name}" if not node.name.startswith("[") else parent
             old = value.encode("utf-8", "surrogateescape")
             self.put(node, rewritten_string(self.names, field, old, siblings))
-            self._strings.append((node.end - len(old), node.end))
+            self._strings.add(node.end - len(old), node.end)
         elif isinstance(value, bytes):
             self.put(node, self.bytes_value(node, parent, value))
         else:
             self.copy(node.offset, node.end)
-            self._numbers.append((node.offset, node.end))
+            self._numbers.add(node.offset, node.end)
 
     def bytes_value(self, node: Node, parent: str, value: bytes) -> bytes:
         if node.type == "uuid" or (len(value) == 16 and node.type == "[]uuid"):
@@ -223,9 +249,9 @@ class _Writer:
         size = node.value if isinstance(node.value, int) else 0
         start = node.end - size
         self.copy(node.offset, start)
-        there = self.old[start : min(node.end, len(self.old))]
+        there = bytes(self.old[start : min(node.end, len(self.old))])
         self.new[start : start + len(there)] = self.records.rewrite(there)
-        self._strings.append((start, start + len(there)))
+        self._strings.add(start, start + len(there))
 
     def length_of_cut(self, node: Node) -> None:
         """Keep the length at which a cut field begins, if it reaches behind the captured bytes."""
@@ -250,5 +276,5 @@ class _Writer:
         """Keep the length of a cut field, and what a token shows of its user."""
         self.copy(at, at + width)
         if node.name in _TOKENS:
-            self.new[at + width :] = rewritten_token(self.names, self.old[at + width :])
-            self._strings.append((at + width, len(self.old)))
+            self.new[at + width :] = rewritten_token(self.names, bytes(self.old[at + width :]))
+            self._strings.add(at + width, len(self.old))
