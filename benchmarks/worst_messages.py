@@ -3,9 +3,9 @@
     python benchmarks/worst_messages.py [--size 4m] [--every 20] [--command report --command 'show -v'] [--message TEXT]
 
 Each array of each message is filled with its smallest elements, in a capture of a few kB
-(`tests/wire/worst_messages.py`). Each command reads each capture in a process of its own. The table has the largest peak of each command, the message
-that has it, the time of the slowest, and how many captures were read. `--message`: only those with this text in their
-names. The first row is a command that reads nothing.
+(`tests/wire/worst_messages.py`). Each command reads each capture in a process of its own. The table has the largest
+peak of each command, the message that has it, the time of the slowest, and how many failed. `--message`: only those
+with this text in their names. The first row is a command that reads nothing.
 """
 
 from __future__ import annotations

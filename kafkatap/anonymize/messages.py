@@ -35,6 +35,7 @@ _LEAVES = (n.RAW, n.MISSING, n.HIDDEN)
 _TOKENS = ("AuthBytes", "Token")
 #: Bytes that are compared at once.
 _PIECE = 1 << 20
+_PRINTABLE = bytes(range(0x20, 0x7F))
 
 
 class MessageRewriter:
@@ -61,7 +62,8 @@ class MessageRewriter:
         Arguments as for `Viewer.view`.
         """
         earlier = EarlierFacts(mechanism, enveloped)
-        tree = self._viewer.view(frame, direction, api_key, version, earlier)
+        tree: Node | None = self._viewer.view(frame, direction, api_key, version, earlier)
+        assert tree is not None
         if not _is_incomplete(tree):
             writer = _Writer(self, frame, FILLER)
             return writer.without_misread(FILLER, writer.written(tree), only_numbers=True)
@@ -71,7 +73,10 @@ class MessageRewriter:
         for prefixed in (True, False):
             for filler in _FILLERS:
                 writer = _Writer(self, frame, filler, prefixed, is_flexible)
+                tree = tree or self._viewer.view(frame, direction, api_key, version, earlier)
                 made = writer.without_misread(filler, writer.written(tree))
+                if isinstance(frame, memoryview):  # not two large trees at a time
+                    tree = None
                 again = self._viewer.view(memoryview(made), direction, api_key, version, earlier)
                 if _problems(again) == wanted:
                     return made
@@ -126,9 +131,6 @@ class _Ranges:
         self._starts.append(start)
         self._ends.append(end)
 
-    def all(self) -> Iterator[tuple[int, int]]:
-        return zip(self._starts, self._ends, strict=True)
-
     def within(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The parts of ranges that lie in start:end."""
         for row in range(bisect_right(self._ends, start), bisect_left(self._starts, end)):
@@ -160,17 +162,27 @@ class _Writer:
     def without_misread(self, filler: bytes, written: bytearray, only_numbers: bool = False) -> bytearray:
         """The new bytes without runs of printable bytes that are numbers only if nothing was misread. `only_numbers`:
         lengths and counts are right."""
-        alike = bytearray(len(written))
-        for at in range(4, len(written), _PIECE):
-            end = at + _PIECE
-            old, new, same = (np.frombuffer(memoryview(raw)[at:end], np.uint8) for raw in (self.old, written, alike))
-            np.multiply(old, old == new, out=same)
-        for start, end in self._strings.all():
-            alike[start:end] = bytes(end - start)
-        for found in PRINTABLE.finditer(alike):
-            if found[0].strip(filler):
-                self._overwrite(written, *found.span(), filler, only_numbers)
+        at, size = 4, _PIECE
+        while at < len(written):
+            end = min(at + size, len(written))
+            alike = self._alike(written, at, end)
+            behind = len(alike.rstrip(_PRINTABLE)) if end < len(written) else len(alike)
+            if not behind:  # one run, which may go on
+                size *= 2
+                continue
+            for found in PRINTABLE.finditer(alike, 0, behind):
+                if found[0].strip(filler):
+                    self._overwrite(written, at + found.start(), at + found.end(), filler, only_numbers)
+            at, size = at + behind, _PIECE
         return written
+
+    def _alike(self, written: bytearray, start: int, end: int) -> bytearray:
+        """The bytes of a range that are those of the original; zeros in place of others, and of strings."""
+        old, new = (np.frombuffer(memoryview(raw)[start:end], np.uint8) for raw in (self.old, written))
+        alike = bytearray(np.multiply(old, old == new).data)
+        for first, last in self._strings.within(start, end):
+            alike[first - start : last - start] = bytes(last - first)
+        return alike
 
     def _overwrite(self, written: bytearray, start: int, end: int, filler: bytes, only_numbers: bool) -> None:
         for first, last in self._numbers.within(start, end) if only_numbers else [(start, end)]:
@@ -184,6 +196,13 @@ class _Writer:
         at = node.end - len(value)
         self.copy(node.offset, at)
         self.new[at : node.end] = value
+
+    def fill(self, node: Node, size: int) -> None:
+        """Write filler as the content of a node, `size` bytes."""
+        self.copy(node.offset, node.end - size)
+        for at in range(node.end - size, node.end, _PIECE):
+            end = min(at + _PIECE, node.end)
+            self.new[at:end] = FILLER * (end - at)
 
     def container(self, node: Node, parent: str) -> None:
         """Copy the own bytes of a node (counts, lengths, tags), and write its children."""
@@ -231,25 +250,30 @@ class _Writer:
             self.put(node, rewritten_string(self.names, field, old, siblings))
             self._strings.add(node.end - len(old), node.end)
         elif isinstance(value, bytes):
-            self.put(node, self.bytes_value(node, parent, value))
+            made = self.bytes_value(node, parent, value)
+            if made is None:
+                self.fill(node, len(value))
+            else:
+                self.put(node, made)
         else:
             self.copy(node.offset, node.end)
             self._numbers.add(node.offset, node.end)
 
-    def bytes_value(self, node: Node, parent: str, value: bytes) -> bytes:
+    def bytes_value(self, node: Node, parent: str, value: bytes) -> bytes | None:
+        """What bytes become; None: filler."""
         if node.type == "uuid" or (len(value) == 16 and node.type == "[]uuid"):
             return self.names.uuid(value)
         if node.name == "ClientHostAddress" and len(value) in (4, 16):
             return self.names.addresses.packed(value)
         if node.name in _TOKENS:
             return rewritten_token(self.names, value)
-        return FILLER * len(value)
+        return None
 
     def record_set(self, node: Node) -> None:
         size = node.value if isinstance(node.value, int) else 0
         start = node.end - size
         self.copy(node.offset, start)
-        there = bytes(self.old[start : min(node.end, len(self.old))])
+        there = self.old[start : min(node.end, len(self.old))]
         self.new[start : start + len(there)] = self.records.rewrite(there)
         self._strings.add(start, start + len(there))
 
