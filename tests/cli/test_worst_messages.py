@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.running import kafkatap
+from tests.support.captures import pcap_bytes, write_capture
 from tests.support.peak_memory import cost
 from tests.support.sweeps import spread
+from tests.support.tcp import encode
+from tests.wire.kafkatalk import API_VERSIONS, METADATA, KafkaTalk
 from tests.wire.worst_messages import COMMANDS, WorstMessage, arguments_of, named_worst, worst_arrays, write_worst
 
 MB = 1_000_000
@@ -48,3 +52,14 @@ def test_every_array_takes_little_memory(command: str, tmp_path: Path) -> None:
 def test_the_largest_messages_take_little_memory(command: str, tmp_path: Path) -> None:
     for worst in spread(worst_arrays(), 8):
         check(command, worst, 100 * MB, tmp_path)
+
+
+def test_a_long_text_is_cut(tmp_path: Path) -> None:
+    """Of 10 million control characters each would be four on the screen."""
+    talk = KafkaTalk(mss=60_000, acks=False)
+    talk.tcp.open()
+    talk.exchange(API_VERSIONS, 0, 0)
+    talk.respond(talk.request(METADATA, 9, 1, Topics=[{"Name": "\1" * 10 * MB}]))
+    capture = write_capture(tmp_path / "text.pcap.zst", pcap_bytes(encode(talk.segments)))
+    assert cost("show", "-v", capture).mib < 250
+    assert '\\x01"... and 9,934,464 more characters' in kafkatap("show", "-v", capture).out
