@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from kafkatap.kernels.arrays import copied, grown, joined, taken, untouched
-from kafkatap.kernels.table import SlotTable
+from kafkatap.kernels.hashing import new_seed
+from kafkatap.kernels.table import Column, SlotTable
 
 from .drain import DRAIN_STATE, MOST_TAPE, NEEDS_PROBLEMS, NEEDS_RESULTS, NEEDS_ROOM, NEEDS_TAPE, DrainTables
 from .dtypes import RESULT
@@ -75,34 +76,39 @@ class BodyDecoder:
         self.bodies, self.details = chosen.bodies, chosen.details
         self._problems = None if load_whole is None else _problem_finder(load_whole)
         self.topic_names: dict[int, int] = {}  # string number of a topic's id -> that of its name
-        self.tape: Array = untouched(1 << 16, TAPE)
         self.scratch: Array = np.zeros(SCRATCH_SIZE, np.int64)
-        self.partitions = SlotTable(1_024, partitions=PRODUCE_PARTITION)
-        self.open_topics = SlotTable(1_024, topics=OPEN_TOPIC)
         self._strings = strings
         self._as_bodies = _NO_PROGRAMS if chosen.as_bodies is None else chosen.as_bodies
         self._as_details = chosen.as_details
-        self._topic_names: Array = np.zeros(1_024, TOPIC_NAME)
-        self._failed: Array = untouched(16, JOB)
-        self._contexts: Array = np.zeros(1_024, CONTEXT)
-        self._results: Array = np.zeros(1_024, RESULT)
-        self._topics: Array = np.zeros(1_024, EXCHANGE_TOPIC)
         self._bodies_state: Array = np.zeros(1, BODIES_STATE)
         self._results_state: Array = np.zeros(1, RESULTS_STATE)
+        self._results_state[0].seed = new_seed()
         self._state: Array = np.zeros(1, DRAIN_STATE)
         self._state[0].finds_problems = load_whole is not None
         # numpy takes a microsecond for a field of a record, and a tenth of that for an item of an array.
         self._made = self._state["made"]
         self._counts = self._results_state.view(np.int64)
         self._names_found = self._bodies_state["topic_names"]
+        self.release()
+
+    def release(self) -> None:
+        """Make the tables small again. No exchange may be open."""
+        self.tape: Array = untouched(1 << 16, TAPE)
+        self.partitions = SlotTable(1_024, partitions=PRODUCE_PARTITION, places=Column(np.int32, 2))
+        self.open_topics = SlotTable(1_024, topics=OPEN_TOPIC)
+        self._topic_names: Array = np.zeros(1_024, TOPIC_NAME)
+        self._failed: Array = untouched(16, JOB)
+        self._contexts: Array = np.zeros(1_024, CONTEXT)
+        self._results: Array = np.zeros(1_024, RESULT)
+        self._topics: Array = np.zeros(1_024, EXCHANGE_TOPIC)
 
     def tables(self, jobs: int, ends: Array, marks: Array) -> DrainTables:
         """The arrays for drains of up to so many jobs."""
         if len(self._failed) < jobs:
             self._failed = untouched(jobs, JOB)
         results = Results(
-            self._contexts, self.partitions["partitions"], self.partitions.free, self.open_topics["topics"],
-            self.open_topics.free, self._results, self._topics, self._results_state,
+            self._contexts, self.partitions["partitions"], self.partitions["places"], self.partitions.free,
+            self.open_topics["topics"], self.open_topics.free, self._results, self._topics, self._results_state,
         )  # fmt: skip
         return DrainTables(
             self.bodies.code, self.bodies.roles, self.details.code, self.details.roles, self._as_bodies,

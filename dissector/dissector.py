@@ -287,6 +287,13 @@ class Dissector:
         self.topic_names = dict(zip(*numbers[topic_names].T.tolist(), strict=True)) if len(topic_names) else {}
         return numbers
 
+    def release(self) -> None:
+        """Return the memory of large messages to the system, once the input is over. Names, connections and counts
+        stay."""
+        self._decoder.release()
+        self._pool.return_memory(self._state, self._numbers.item(_POOL_TOP))
+        self._bound = None
+
     # Connections that are read in several runs.
 
     def connection_states(self, connections: Array) -> Iterator[bytes]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from kafkatap.kernels.decorator import helper, record_dtype
+from kafkatap.kernels.hashing import hash_start, mix, spread
 from kafkatap.kernels.table import release_row, rows_left, take_row
 
 from .batch_headers import count_records
@@ -65,14 +66,22 @@ CONTEXT = record_dtype(
 )
 #: `kind` of a context whose other values are not set: most rows of the tape are no elements.
 UNOPENED = 255
-RESULTS_STATE = record_dtype(("results", "i8"), ("topics", "i8"))
+#: `seed`: that of the hashes of kept partitions.
+RESULTS_STATE = record_dtype(("results", "i8"), ("topics", "i8"), ("seed", "i8"))
+#: Places that are searched for a partition of a Produce request. Hashes spread so well that none is farther.
+_MOST_PLACES = 256
 
 
 class Results(NamedTuple):
-    """The tables that results are written to. Context 0 is the message's top, the others its rows on the tape."""
+    """The tables that results are written to. Context 0 is the message's top, the others its rows on the tape.
+
+    `produce_places`: while results of a Produce response are written, its partitions by their hash: the numbers of
+    produce_partitions, plus one. At other times they are 0.
+    """
 
     contexts: Annotated[Array, CONTEXT]
     produce_partitions: Annotated[Array, PRODUCE_PARTITION]
+    produce_places: Annotated[Array, np.int32]
     free_partitions: Annotated[Array, np.int32]
     open_topics: Annotated[Array, OPEN_TOPIC]
     free_topics: Annotated[Array, np.int32]
@@ -251,19 +260,59 @@ def _set_place(r, result, place, request_name):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _set_produced(r, result, number):  # type: ignore[no-untyped-def]
-    """Set the bytes and records of a Produce result from the request's partitions, a chain from `number` on."""
+def _first_place(r, topic, topic_id, partition):  # type: ignore[no-untyped-def]
+    """The first place at which a partition is searched."""
+    seed = np.int64(r.state[0].seed)
+    h = mix(mix(mix(hash_start(seed), np.int64(partition), seed), np.int64(topic), seed), np.int64(topic_id), seed)
+    return spread(h) & (r.produce_places.shape[0] - 1)
+
+
+@helper
+def _produced_place(r, topic, topic_id, partition):  # type: ignore[no-untyped-def]
+    """The place of a partition of a Produce request, or an empty one for it; -1 if there is none."""
+    at = _first_place(r, topic, topic_id, partition)
+    for _ in range(_MOST_PLACES):
+        number = np.int64(r.produce_places[at]) - 1
+        if number < 0:
+            return at
+        kept = r.produce_partitions[number]
+        if kept.partition == partition and kept.topic == topic and kept.topic_id == topic_id:
+            return at
+        at = (at + 1) & (r.produce_places.shape[0] - 1)
+    return np.int64(-1)
+
+
+@helper
+def _place_produced(r, number):  # type: ignore[no-untyped-def]
+    """Give places to the partitions of a Produce request, a chain from `number` on. The first of equal ones has it."""
     while number >= 0:
         kept = r.produce_partitions[number]
-        if (
-            kept.partition == result.partition
-            and kept.topic == result.topic
-            and kept.topic_id == result.topic_id
-        ):  # fmt: skip
-            result.bytes = kept.bytes
-            result.records = kept.records
-            return
+        at = _produced_place(r, kept.topic, kept.topic_id, kept.partition)
+        if at >= 0 and r.produce_places[at] == 0:
+            r.produce_places[at] = number + 1
         number = np.int64(kept.next)
+
+
+@helper
+def _clear_produced(r, number):  # type: ignore[no-untyped-def]
+    """Empty the places of a chain: all from each partition's first one to the next empty one."""
+    while number >= 0:
+        kept = r.produce_partitions[number]
+        at = _first_place(r, kept.topic, kept.topic_id, kept.partition)
+        while r.produce_places[at] != 0:
+            r.produce_places[at] = 0
+            at = (at + 1) & (r.produce_places.shape[0] - 1)
+        number = np.int64(kept.next)
+
+
+@helper
+def _set_produced(r, result):  # type: ignore[no-untyped-def]
+    """Set the bytes and records of a Produce result from the request's partition."""
+    at = _produced_place(r, result.topic, result.topic_id, result.partition)
+    if at >= 0 and r.produce_places[at] != 0:
+        kept = r.produce_partitions[np.int64(r.produce_places[at]) - 1]
+        result.bytes = kept.bytes
+        result.records = kept.records
 
 
 @helper
@@ -284,6 +333,8 @@ def _collect_response(b, r, job, all_codes):  # type: ignore[no-untyped-def]
     x = b.exchanges[slot]
     link = b.links[slot]
     first = job.tape_first
+    produced = np.int64(link.partitions) if x.api_key == PRODUCE else np.int64(-1)
+    _place_produced(r, produced)
     for k in range(np.int64(job.tape_count)):
         row = b.tape[first + k]
         if np.int64(b.roles[row.field]) != R_ERROR_CODE or (row.value == 0 and all_codes == 0):
@@ -299,8 +350,9 @@ def _collect_response(b, r, job, all_codes):  # type: ignore[no-untyped-def]
         result.bytes = context.records_length
         result.records = _records_in(b, job, context)
         _set_place(r, result, place, np.int64(link.name))
-        if x.api_key == PRODUCE and result.bytes < 0:
-            _set_produced(r, result, np.int64(link.partitions))
+        if produced >= 0 and result.bytes < 0:
+            _set_produced(r, result)
+    _clear_produced(r, produced)
 
 
 @helper

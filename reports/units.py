@@ -113,7 +113,7 @@ def safe(text: str) -> str:
     """Escape text from the wire for a terminal or a line of plain text."""
     if text.isascii() and text.isprintable():
         return text.replace("\\", "\\\\") if "\\" in text else text
-    return "".join(_escaped(c) for c in text)
+    return text.translate(_ESCAPES)
 
 
 def _escaped(c: str) -> str:
@@ -125,6 +125,17 @@ def _escaped(c: str) -> str:
     return c
 
 
+class _Escapes(dict[int, str]):
+    """What each character of a text becomes, by its number. Some are kept."""
+
+    def __missing__(self, number: int) -> str:
+        made = _escaped(chr(number))
+        if len(self) < 4096:
+            self[number] = made
+        return made
+
+
+_ESCAPES = _Escapes()
 #: Characters that no shell treats specially.
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-")
 

@@ -37,9 +37,10 @@ def decode_jobs(programs: Programs, jobs: Array, buffers: Sequence[Array], tape:
         room = grown(room)
 
 
-def as_array(data: bytes) -> Array:
-    """A copy of `data` as an array (uint8) for kernels."""
-    return np.frombuffer(bytearray(data), np.uint8)
+def as_array(data: bytes | memoryview) -> Array:
+    """`data` as an array (uint8) for kernels. They want one that can be written, so `bytes` are copied."""
+    can_be_written = isinstance(data, memoryview) and not data.readonly
+    return np.frombuffer(data if can_be_written else bytearray(data), np.uint8)
 
 
 class DecodedBody(NamedTuple):
@@ -66,7 +67,7 @@ class BodyReader:
         self.programs = programs
         self._jobs = np.zeros(1, JOB)
         self._status = self._jobs["status"]
-        self._room = np.zeros(4096, TAPE)
+        self._room = np.zeros(4096, TAPE)  # a larger one is not kept
         self._scratch = np.zeros(SCRATCH_SIZE, np.int64)
         self._none = np.zeros(0, np.uint8)
 
@@ -78,14 +79,14 @@ class BodyReader:
 
     def read(self, buffer: Array, program: int, first: int, captured: int, limit: int) -> DecodedBody:
         """Decode the body at buffer[first:captured] of a frame that ends at `limit`."""
-        none, scratch = self._none, self._scratch
+        none, scratch, room = self._none, self._scratch, self._room
         while True:
             self._jobs[0] = (first, captured, limit, 0, 0, 0, 0, program, 0, 0, 0, 0)
             scratch[:] = 0
-            if decode_frames(self.programs.code, self._jobs, 1, 0, buffer, none, none, self._room, scratch):
+            if decode_frames(self.programs.code, self._jobs, 1, 0, buffer, none, none, room, scratch):
                 break
-            self._room = np.zeros(4 * len(self._room), TAPE)
-        rows = self._room[: int(scratch[ROWS])]
+            room = np.zeros(4 * len(room), TAPE)
+        rows = room[: int(scratch[ROWS])]
         fields, stops = rows["field"].tolist(), rows["stop"] + first
         fields.append(-1)
         status = int(self._status[0])

@@ -83,10 +83,15 @@ class LayoutContext(TreeContext):
     """Decodes byte fields that hold a layout of messages/nested. It has no names, and reads no frames in messages."""
 
     def __init__(self) -> None:
-        self._bytes, self._array = b"", as_array(b"")
+        self.forget_array()
 
-    def array_of(self, data: bytes) -> Array:
-        """The bytes as an array for kernels, copied once for all layouts that lie in them."""
+    def forget_array(self) -> None:
+        """Drop what `array_of` keeps."""
+        self._bytes: bytes | memoryview = b""
+        self._array: Array = as_array(b"")
+
+    def array_of(self, data: bytes | memoryview) -> Array:
+        """The bytes as an array for kernels, copied at most once for all layouts that lie in them."""
         if data is not self._bytes:
             self._bytes, self._array = data, as_array(data)
         return self._array
@@ -95,13 +100,13 @@ class LayoutContext(TreeContext):
         hook = HOOKS.get((walk.owner, field.path))
         return None if hook is None else hook(self, walk, at, end)
 
-    def inner_frame(self, data: bytes, at: int, end: int, direction: int) -> Nested | None:
+    def inner_frame(self, data: bytes | memoryview, at: int, end: int, direction: int) -> Nested | None:
         """The request or response inside of an Envelope, at data[at:end]."""
         return None
 
 
 def decode_layout(
-    context: LayoutContext, name: str, data: bytes, at: int, end: int, protocol: str = ""
+    context: LayoutContext, name: str, data: bytes | memoryview, at: int, end: int, protocol: str = ""
 ) -> Nested | None:
     """Decode data[at:end] by the layout of this name, or return None if it does not fit. Offsets are those of `data`.
 
@@ -191,11 +196,11 @@ def describe_pushed(walk: TreeWalk, raw: bytes) -> str:
 
 
 def _metrics(context: LayoutContext, walk: TreeWalk, at: int, end: int) -> Nested | None:
-    return Nested(describe_pushed(walk, walk.data[at:end]))
+    return Nested(describe_pushed(walk, bytes(walk.data[at:end])))
 
 
 def _address(context: LayoutContext, walk: TreeWalk, at: int, end: int) -> Nested | None:
-    raw = walk.data[at:end]
+    raw = bytes(walk.data[at:end])
     return Nested(str(ipaddress.ip_address(raw))) if len(raw) in (4, 16) else None
 
 

@@ -54,6 +54,8 @@ class TreeContext:
 
     secrets = False
     records: ReadRecords | None = None
+    #: Whether the elements of an array of integers are nodes.
+    numbers = True
 
     def topic(self, topic_id: bytes) -> str:
         """The name of a topic, or ""."""
@@ -95,7 +97,7 @@ class TreeWalk:
 
     def __init__(
         self,
-        data: bytes,
+        data: bytes | memoryview,
         body: DecodedBody,
         context: TreeContext,
         owner: tuple[int, int] | str,
@@ -190,9 +192,10 @@ class TreeWalk:
             return Node(field.name, field.type, start, self.at - start, n.NULL, None, (), "", problem)
         struct, element = field.struct, field.type[2:]
         children: list[Node] = []
+        done = 0
         if struct is None and field.form == INTEGER and not self.remember:
-            self.numbers_of(field, element, count, children)
-        for index in range(len(children), count):
+            done = self.numbers_of(field, element, count, children)
+        for index in range(done, count):
             name = _ELEMENTS[index] if index < len(_ELEMENTS) else f"[{index}]"
             begin = self.at
             if struct is None:
@@ -206,20 +209,24 @@ class TreeWalk:
                 break
         return Node(field.name, field.type, start, self.at - start, n.ARRAY, count, tuple(children))
 
-    def numbers_of(self, field: FieldPlan, type_name: str, count: int, into: list[Node]) -> None:
-        """The elements of an array of numbers, as many as have rows."""
+    def numbers_of(self, field: FieldPlan, type_name: str, count: int, into: list[Node]) -> int:
+        """The elements of an array of numbers, as many as have rows; how many these are."""
         number, at, width = self.next, self.at, FIXED_WIDTHS[type_name]
         there = self.fields[number : number + count]
         if there.count(field.id) < count:
             count = next((place for place, other in enumerate(there) if other != field.id), len(there))
+        self.next, self.at = number + count, at + width * count
+        if not self.context.numbers:
+            return count
         names = _ELEMENTS[:count] if count <= len(_ELEMENTS) else [f"[{index}]" for index in range(count)]
-        values, stop = self.values[number : number + count], at + width * count
+        values = self.values[number : number + count]
         say = self.context.broker if field.lookup == BROKERS else field.note
         texts = repeat("") if say is None else map(say, values)
         into += map(
-            Node, names, repeat(type_name), range(at, stop, width), repeat(width), _VALUES, values, _NO_CHILDREN, texts
-        )
-        self.next, self.at = number + count, stop
+            Node, names, repeat(type_name), range(at, self.at, width), repeat(width), _VALUES, values, _NO_CHILDREN,
+            texts,
+        )  # fmt: skip
+        return count
 
     def scalar(self, field: FieldPlan, name: str, type_name: str, start: int) -> Node:
         row = self.row(field.id)
@@ -250,7 +257,7 @@ class TreeWalk:
         form = field.form
         if form == RECORD_SET:
             return self.record_set(name, start, at, end)
-        raw = self.data[at:end]
+        raw = bytes(self.data[at:end])
         length = self.at - start
         if field.is_secret and not self.context.secrets:
             text = self.context.secret_text(self, field, raw)
@@ -280,7 +287,7 @@ class TreeWalk:
         if there < end:  # the machine stopped behind the length
             self.at, self.stopped = end, True
             problem = f"{end - there} of {end - at} bytes were not {self.context.why_missing(self.limit)}"
-        whole = self.data[at:there]
+        whole = bytes(self.data[at:there])
         read_records = self.context.records
         cut = there < end
         if read_records is not None:
@@ -333,7 +340,7 @@ class TreeWalk:
             return self.stop(f"tag {number}", "tag", start)
         if self.careful and not self.context.secrets:
             return Node(f"tag {number}", "tag", start, self.at - start, n.HIDDEN, size)
-        return Node(f"tag {number}", "tag", start, self.at - start, n.VALUE, self.data[at : at + size])
+        return Node(f"tag {number}", "tag", start, self.at - start, n.VALUE, bytes(self.data[at : at + size]))
 
     def varint(self, at: int) -> tuple[int, int]:
         """An unsigned varint of at most 32 bits and the place behind it; -1 where there is none."""

@@ -51,7 +51,8 @@ class EarlierFacts:
 class Viewer(LayoutContext):
     """Makes trees. `programs` are those of the EVERYTHING profile for `messages`; by default the built-in ones.
 
-    `secrets`: show the fields that `layouts.secrets` hides. `records(raw, offset, cut)` returns nodes for the bytes of
+    `secrets`: show the fields that `layouts.secrets` hides. `numbers` False: an array of integers has no nodes for its
+    elements. `records(raw, offset, cut)` returns nodes for the bytes of
     a `records` field at `offset` of the frame; `cut` if the capture ends before they do. Without it only the heads of
     batches are shown. `max_frame`: the missing bytes of a larger frame were not read, rather than not captured.
     """
@@ -79,7 +80,7 @@ class Viewer(LayoutContext):
 
     def view(
         self,
-        frame: bytes,
+        frame: bytes | memoryview,
         direction: int = REQUEST,
         api_key: int = -1,
         version: int = -1,
@@ -96,6 +97,7 @@ class Viewer(LayoutContext):
         if limit >= 0:
             found.read(direction, api_key, version)
         found.rest()
+        self.forget_array()
         kind = "request" if direction == REQUEST else "response"
         end = max(child.end for child in found.children)
         return Node(found.title or kind, kind, 0, end, n.STRUCT, None, tuple(found.children), found.text)
@@ -124,7 +126,7 @@ class Viewer(LayoutContext):
         end = max(child.end for child in found.children)
         return Node("SASL token", "token", 0, end, n.STRUCT, None, tuple(found.children))
 
-    def inner_frame(self, data: bytes, at: int, end: int, direction: int) -> Nested | None:
+    def inner_frame(self, data: bytes | memoryview, at: int, end: int, direction: int) -> Nested | None:
         """The frame inside of an Envelope, which has no size field, at data[at:end]."""
         if at == end:
             return None
@@ -171,7 +173,7 @@ class Viewer(LayoutContext):
 
     def nested(self, walk: TreeWalk, field: FieldPlan, at: int, end: int) -> Nested | None:
         if field.name == "AuthBytes" and not isinstance(walk.owner, str):
-            raw, mechanism = walk.data[at:end], self._earlier.mechanism
+            raw, mechanism = bytes(walk.data[at:end]), self._earlier.mechanism
             text = describe_token(raw, walk.owner[1], mechanism)
             return Nested(text, token_fields(raw, at, walk.owner[1], mechanism))
         return super().nested(walk, field, at, end)
@@ -184,7 +186,7 @@ class Viewer(LayoutContext):
         return describe_pushed(walk, raw) if field.name == "Metrics" else ""
 
 
-def _size(frame: bytes) -> tuple[Node, int]:
+def _size(frame: bytes | memoryview) -> tuple[Node, int]:
     """The node of the size field, and the end of the frame; -1 if the size is cut short or negative."""
     if len(frame) < 4:
         return Node("Size", "int32", 0, len(frame), n.RAW, len(frame), (), "", "cut short"), -1
@@ -196,7 +198,9 @@ def _size(frame: bytes) -> tuple[Node, int]:
 class _Frame:
     """Reads header and body of a frame in data[at:captured] that ends at `limit`, into `children`; never raises."""
 
-    def __init__(self, viewer: Viewer, data: bytes, buffer: Array, at: int, captured: int, limit: int) -> None:
+    def __init__(
+        self, viewer: Viewer, data: bytes | memoryview, buffer: Array, at: int, captured: int, limit: int
+    ) -> None:
         self.viewer, self.data, self.buffer, self.at = viewer, data, buffer, at
         self.captured, self.limit = captured, limit
         self.children: list[Node] = []
@@ -281,7 +285,7 @@ class _Frame:
         if length < 0:
             self.header.append(Node("ClientId", "string", start, 2, n.NULL))
             return
-        text = self.data[start + 2 : stop].decode("utf-8", "surrogateescape")
+        text = bytes(self.data[start + 2 : stop]).decode("utf-8", "surrogateescape")
         self.header.append(Node("ClientId", "string", start, 2 + length, n.VALUE, text))
 
     def cut(self, name: str, type_name: str) -> None:

@@ -62,7 +62,7 @@ class CapturedStream:
         if self.runs and self.end - self.runs[0].start > most:
             self._drop_before(self.end - most // 2)
 
-    def locate(self, frame: bytes, packet: int, size: int) -> int:
+    def locate(self, frame: bytes | memoryview, packet: int, size: int) -> int:
         """The offset of a frame whose first byte came with a packet, -1 if it is not found. `size`: that of the whole
         frame with its size field. The next frame is expected behind it."""
         at = self.cursor
@@ -87,7 +87,7 @@ class CapturedStream:
         row = bisect_right(self.runs, offset, key=lambda run: run.start) - 1
         return self.runs[row] if row >= 0 and offset < self.runs[row].end else None
 
-    def _search(self, frame: bytes, packet: int) -> int:
+    def _search(self, frame: bytes | memoryview, packet: int) -> int:
         """The first place of a frame that starts in a packet: behind the latest frame, else before its end."""
         late = -1
         for run in self.runs:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     pass
 
 Array = np.ndarray[Any, Any]
+#: Frames from this size on are not copied while they are rewritten.
+_LARGE = 1 << 20
 
 
 @dataclass
@@ -72,19 +74,20 @@ class Learner:
         self.messages = MessageRewriter(names, viewer)
         self.streams = StreamMap()
         self.counts = Counts()
+        self._read = read
         self._envelopes = EnvelopeCollector(definitions)
         self._open: dict[int, tuple[CapturedStream, CapturedStream]] = {}
-        self._engine = _Engine(read, inspectors=[self])
-        self._engine.learner = self
+        self._engine: _Engine
 
-    def read(self, path: str, watch: Watch = never) -> Run:
-        """Read the capture; then `streams` is closed."""
-        run = Run([path], self._engine, watch)
-        for _ in run.batches():
+    def read(self, path: str, watch: Watch = never) -> None:
+        """Read the capture; then `streams` is closed, and the engine is gone."""
+        self._engine = _Engine(self._read, inspectors=[self])
+        self._engine.learner = self
+        for _ in Run([path], self._engine, watch).batches():
             pass
+        del self._engine
         self._open.clear()
         self.streams.close()
-        return run
 
     # ---------------------------------------------------------------- chunks
 
@@ -167,7 +170,8 @@ class Learner:
             side = slot & 1
             size = sizes[side][place] + 4
             start = limit - size
-            frame = frames.buffers[source][start:end].tobytes()
+            captured = frames.buffers[source][start:end]
+            frame = captured.data if end - start >= _LARGE else captured.tobytes()
             self.counts.frames += 1
             direction = client if not side else 1 - client
             streams = self._open.get(connection)
@@ -185,14 +189,14 @@ class Learner:
 
     def _rewritten(
         self,
-        frame: bytes,
+        frame: bytes | memoryview,
         side: int,
         token: int,
         api_key: int,
         version: int,
         mechanism: str | None,
         enveloped: tuple[int, int] | None,
-    ) -> bytes:
+    ) -> bytes | bytearray:
         if token:
             return self.messages.rewrite_token(frame)
         return self.messages.rewrite(frame, side, api_key, version, mechanism, enveloped if side else None)

@@ -12,12 +12,14 @@ one of the fillers has that effect. In such frames also lengths and counts are n
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from kafkatap.dissector.kafka.varints import VARINT_32, varint
-from kafkatap.dissector.layouts.schema import REQUEST
+from kafkatap.dissector.layouts.schema import FIXED_WIDTHS, REQUEST
 from kafkatap.dissector.tree import node as n
 from kafkatap.dissector.tree.node import Node, has_problem
 from kafkatap.dissector.tree.view import EarlierFacts, Viewer
@@ -34,6 +36,9 @@ _LEAVES = (n.RAW, n.MISSING, n.HIDDEN)
 _TOKENS = ("AuthBytes", "Token")
 #: Bytes of the lengths of fields that are not flexible.
 _LENGTH_WIDTHS = {"string": 2, "bytes": 4, "records": 4}
+#: Bytes that are compared at once.
+_PIECE = 1 << 20
+_PRINTABLE = bytes(range(0x20, 0x7F))
 
 
 class MessageRewriter:
@@ -43,50 +48,54 @@ class MessageRewriter:
         self.names = names
         self.records = RecordRewriter(names)
         self._viewer = viewer or Viewer()
-        self._viewer.secrets, self._viewer.records = True, _no_records
+        self._viewer.secrets, self._viewer.numbers, self._viewer.records = True, False, _no_records
         self.changed_problems = 0  # frames that are not wrong at the place of the original
 
     def rewrite(
         self,
-        frame: bytes,
+        frame: bytes | memoryview,
         direction: int,
         api_key: int = -1,
         version: int = -1,
         mechanism: str | None = None,
         enveloped: tuple[int, int] | None = None,
-    ) -> bytes:
+    ) -> bytes | bytearray:
         """A frame, from its size field on, as far as it was captured; in as many bytes.
 
         Arguments as for `Viewer.view`.
         """
         earlier = EarlierFacts(mechanism, enveloped)
-        tree = self._viewer.view(frame, direction, api_key, version, earlier)
+        tree: Node | None = self._viewer.view(frame, direction, api_key, version, earlier)
+        assert tree is not None
         if not _is_incomplete(tree):
             writer = _Writer(self, frame, FILLER)
             return writer.without_misread(FILLER, writer.written(tree), only_numbers=True)
         wanted = _problems(tree)
-        first = b""
+        first: bytes | bytearray = b""
         is_flexible = self._is_flexible(frame, direction, api_key, version)
         for prefixed in (True, False):
             for filler in _FILLERS:
                 writer = _Writer(self, frame, filler, prefixed, is_flexible)
+                tree = tree or self._viewer.view(frame, direction, api_key, version, earlier)
                 made = writer.without_misread(filler, writer.written(tree))
-                again = self._viewer.view(made, direction, api_key, version, earlier)
+                if isinstance(frame, memoryview):  # not two large trees at a time
+                    tree = None
+                again = self._viewer.view(memoryview(made), direction, api_key, version, earlier)
                 if _problems(again) == wanted:
                     return made
                 first = first or made
         self.changed_problems += 1
         return first
 
-    def _is_flexible(self, frame: bytes, direction: int, api_key: int, version: int) -> bool:
+    def _is_flexible(self, frame: bytes | memoryview, direction: int, api_key: int, version: int) -> bool:
         if direction == REQUEST:
             api_key, version = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (4, 6))
         message = self._viewer.message(api_key, direction)
         return message is not None and version in message.flexible
 
-    def rewrite_token(self, frame: bytes) -> bytes:
+    def rewrite_token(self, frame: bytes | memoryview) -> bytes:
         """A frame that is a bare SASL token."""
-        return frame[:4] + rewritten_token(self.names, frame[4:])
+        return bytes(frame[:4]) + rewritten_token(self.names, bytes(frame[4:]))
 
 
 def _no_records(raw: bytes, offset: int, cut: bool) -> Sequence[Node]:
@@ -115,6 +124,22 @@ def _problems(tree: Node) -> list[tuple[int, int, str, str]]:
     )
 
 
+class _Ranges:
+    """Ranges of bytes, in ascending order. A frame may have a quarter of a million."""
+
+    def __init__(self) -> None:
+        self._starts, self._ends = array("q"), array("q")
+
+    def add(self, start: int, end: int) -> None:
+        self._starts.append(start)
+        self._ends.append(end)
+
+    def within(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The parts of ranges that lie in start:end."""
+        for row in range(bisect_right(self._ends, start), bisect_left(self._starts, end)):
+            yield max(self._starts[row], start), min(self._ends[row], end)
+
+
 class _Writer:
     """Writes one frame anew. `keeps_lengths`: keep the length of the string or bytes at which the capture ends.
     `is_flexible`: such lengths are varints (KIP-482)."""
@@ -122,40 +147,49 @@ class _Writer:
     def __init__(
         self,
         owner: MessageRewriter,
-        frame: bytes,
+        frame: bytes | memoryview,
         filler: bytes,
         keeps_lengths: bool = False,
         is_flexible: bool = False,
     ) -> None:
         self.names, self.records, self.old = owner.names, owner.records, frame
-        self.new = bytearray(filler * len(frame))
+        self.new = bytearray(filler) * len(frame)
         self._keeps_lengths, self._is_flexible = keeps_lengths, is_flexible
         #: Ranges of strings and records, which are rewritten by rules of their own, and of numbers.
-        self._strings: list[tuple[int, int]] = []
-        self._numbers: list[tuple[int, int]] = []
+        self._strings, self._numbers = _Ranges(), _Ranges()
 
     def written(self, tree: Node) -> bytearray:
         self.container(tree, "")
         return self.new
 
-    def without_misread(self, filler: bytes, written: bytearray, only_numbers: bool = False) -> bytes:
+    def without_misread(self, filler: bytes, written: bytearray, only_numbers: bool = False) -> bytearray:
         """The new bytes without runs of printable bytes that are numbers only if nothing was misread. `only_numbers`:
         lengths and counts are right."""
-        old, new = (np.frombuffer(bytes(raw), np.uint8) for raw in (self.old, written))
-        alike = bytearray(np.where(old == new, old, 0).astype(np.uint8).tobytes())
-        alike[:4] = bytes(min(4, len(alike)))
-        for start, end in self._strings:
-            alike[start:end] = bytes(end - start)
-        for found in PRINTABLE.finditer(alike):
-            if found[0].strip(filler):
-                self._overwrite(written, *found.span(), filler, only_numbers)
-        return bytes(written)
+        at, size = 4, _PIECE
+        while at < len(written):
+            end = min(at + size, len(written))
+            alike = self._alike(written, at, end)
+            behind = len(alike.rstrip(_PRINTABLE)) if end < len(written) else len(alike)
+            if not behind:  # one run, which may go on
+                size *= 2
+                continue
+            for found in PRINTABLE.finditer(alike, 0, behind):
+                if found[0].strip(filler):
+                    self._overwrite(written, at + found.start(), at + found.end(), filler, only_numbers)
+            at, size = at + behind, _PIECE
+        return written
+
+    def _alike(self, written: bytearray, start: int, end: int) -> bytearray:
+        """The bytes of a range that are those of the original; zeros in place of others, and of strings."""
+        old, new = (np.frombuffer(memoryview(raw)[start:end], np.uint8) for raw in (self.old, written))
+        alike = bytearray(np.multiply(old, old == new).data)
+        for first, last in self._strings.within(start, end):
+            alike[first - start : last - start] = bytes(last - first)
+        return alike
 
     def _overwrite(self, written: bytearray, start: int, end: int, filler: bytes, only_numbers: bool) -> None:
-        for first, last in self._numbers if only_numbers else [(start, end)]:
-            first, last = max(first, start), min(last, end)
-            if first < last:
-                written[first:last] = filler * (last - first)
+        for first, last in self._numbers.within(start, end) if only_numbers else [(start, end)]:
+            written[first:last] = filler * (last - first)
 
     def copy(self, start: int, end: int) -> None:
         self.new[start:end] = self.old[start : min(end, len(self.old))]
@@ -166,20 +200,31 @@ class _Writer:
         self.copy(node.offset, at)
         self.new[at : node.end] = value
 
+    def fill(self, node: Node, size: int) -> None:
+        """Write filler as the content of a node, `size` bytes."""
+        self.copy(node.offset, node.end - size)
+        for at in range(node.end - size, node.end, _PIECE):
+            end = min(at + _PIECE, node.end)
+            self.new[at:end] = FILLER * (end - at)
+
     def container(self, node: Node, parent: str) -> None:
         """Copy the own bytes of a node (counts, lengths, tags), and write its children."""
         at, end = node.offset, min(node.end, len(self.old))
         siblings: dict[str, object] = {}
         inner = parent if node.name.startswith("[") else node.name
+        is_array = node.kind == n.ARRAY
         for child in node.children:
             self.copy(at, child.offset)
             self.node(child, inner, siblings, node.kind == n.TAGS)
-            siblings[child.name] = child.value
+            if not is_array:
+                siblings[child.name] = child.value
             at = max(at, child.end)
         if at < end and node.kind in (n.STRUCT, n.TAGS, n.ARRAY):
             stopped = bool(node.children) and node.children[-1].kind in _LEAVES
             if not stopped:
                 self.copy(at, end)
+                if is_array and not node.children and isinstance(node.value, int):  # numbers have no nodes
+                    self._numbers.add(end - node.value * FIXED_WIDTHS.get(node.type[2:], 0), end)
         if len(self.new) != len(self.old):
             raise AssertionError("a rewritten frame has another size")
 
@@ -193,7 +238,7 @@ class _Writer:
         elif node.name in _TOKENS and node.kind == n.NESTED:
             start = node.children[0].offset
             self.copy(node.offset, start)
-            self.new[start : node.end] = rewritten_token(self.names, self.old[start : node.end])
+            self.new[start : node.end] = rewritten_token(self.names, bytes(self.old[start : node.end]))
         elif node.kind in _LEAVES:
             if node.kind == n.RAW and self._keeps_lengths:
                 self.length_of_cut(node, is_tagged)
@@ -206,21 +251,26 @@ class _Writer:
             field = f"{parent}.{node.name}" if not node.name.startswith("[") else parent
             old = value.encode("utf-8", "surrogateescape")
             self.put(node, rewritten_string(self.names, field, old, siblings))
-            self._strings.append((node.end - len(old), node.end))
+            self._strings.add(node.end - len(old), node.end)
         elif isinstance(value, bytes):
-            self.put(node, self.bytes_value(node, parent, value))
+            made = self.bytes_value(node, parent, value)
+            if made is None:
+                self.fill(node, len(value))
+            else:
+                self.put(node, made)
         else:
             self.copy(node.offset, node.end)
-            self._numbers.append((node.offset, node.end))
+            self._numbers.add(node.offset, node.end)
 
-    def bytes_value(self, node: Node, parent: str, value: bytes) -> bytes:
+    def bytes_value(self, node: Node, parent: str, value: bytes) -> bytes | None:
+        """What bytes become; None: filler."""
         if node.type == "uuid" or (len(value) == 16 and node.type == "[]uuid"):
             return self.names.uuid(value)
         if node.name == "ClientHostAddress" and len(value) in (4, 16):
             return self.names.addresses.packed(value)
         if node.name in _TOKENS:
             return rewritten_token(self.names, value)
-        return FILLER * len(value)
+        return None
 
     def record_set(self, node: Node) -> None:
         size = node.value if isinstance(node.value, int) else 0
@@ -228,7 +278,7 @@ class _Writer:
         self.copy(node.offset, start)
         there = self.old[start : min(node.end, len(self.old))]
         self.new[start : start + len(there)] = self.records.rewrite(there)
-        self._strings.append((start, start + len(there)))
+        self._strings.add(start, start + len(there))
 
     def length_of_cut(self, node: Node, is_tagged: bool) -> None:
         """Keep the length at which a cut field begins, if it reaches behind the captured bytes. A tagged field begins
@@ -272,5 +322,5 @@ class _Writer:
         """Keep the length of a cut field, which is before its content, and what a token shows of its user."""
         self.copy(start, content)
         if node.name in _TOKENS:
-            self.new[content:] = rewritten_token(self.names, self.old[content:])
-            self._strings.append((content, len(self.old)))
+            self.new[content:] = rewritten_token(self.names, bytes(self.old[content:]))
+            self._strings.add(content, len(self.old))

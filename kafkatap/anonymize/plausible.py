@@ -29,7 +29,7 @@ def is_time(ms: int) -> bool:
     return any(ms in times for times in _TIMES)
 
 
-def is_plausible(raw: bytes, magic: int) -> bool:
+def is_plausible(raw: bytes | memoryview, magic: int) -> bool:
     """Whether the captured bytes of a batch or message begin with a header, or with a part of one."""
     crc = 17 if magic == 2 else 12
     header = {0: MESSAGE_0 - 4, 1: MESSAGE_1 - 4, 2: BATCH_HEADER}[magic]
@@ -47,7 +47,7 @@ def is_plausible(raw: bytes, magic: int) -> bool:
     return _is_batch(raw, size, attributes) if magic == 2 else _is_message(raw, size, magic)
 
 
-def _is_batch(raw: bytes, size: int, attributes: int) -> bool:
+def _is_batch(raw: bytes | memoryview, size: int, attributes: int) -> bool:
     leader, = struct.unpack_from(">i", raw, 12)  # fmt: skip
     last, first_time, last_time, producer, epoch, sequence, count = struct.unpack_from(">iqqqhii", raw, 23)
     has_room = attributes & CODEC_BITS or count * _RECORD <= size + LOG_OVERHEAD - BATCH_HEADER
@@ -65,7 +65,7 @@ def _is_batch(raw: bytes, size: int, attributes: int) -> bool:
     )
 
 
-def _is_message(raw: bytes, size: int, magic: int) -> bool:
+def _is_message(raw: bytes | memoryview, size: int, magic: int) -> bool:
     if magic and not is_time(int.from_bytes(raw[18:26], "big", signed=True)):
         return False
     key_at = MESSAGE_1 - 4 if magic else MESSAGE_0 - 4

@@ -58,9 +58,9 @@ class RecordRewriter:
         self.batches = self.unfitted = self.implausible = 0
         self._bounds = Bounds()
 
-    def rewrite(self, raw: bytes, depth: int = 0) -> bytes:
-        """A field's bytes, as far as they were captured; in as many bytes."""
-        made = bytearray(FILLER * len(raw))
+    def rewrite(self, raw: bytes | memoryview, depth: int = 0) -> bytearray:
+        """A field's bytes, as far as they were captured; in as many bytes. A `memoryview` is not copied."""
+        made = bytearray(FILLER) * len(raw)
         following = 0
         while following < len(raw):
             header = batch_header(raw, following, len(raw), UNKNOWN_END)
@@ -73,38 +73,39 @@ class RecordRewriter:
                 break
             self.batches += 1
             batch = raw[at : min(following, len(raw))]
-            made[at : at + len(batch)] = self._batch(batch, magic, following <= len(raw), depth)
-        return bytes(made)
+            self._batch(batch, memoryview(made)[at : at + len(batch)], magic, following <= len(raw), depth)
+        return made
 
-    def _batch(self, raw: bytes, magic: int, is_whole: bool, depth: int) -> bytes:
-        made = bytearray(FILLER * len(raw))
+    def _batch(self, raw: bytes | memoryview, made: memoryview, magic: int, is_whole: bool, depth: int) -> None:
+        """Write a batch to `made`, which is filler."""
         crc = _CRC_AT[magic]
         old = int.from_bytes(raw[crc : crc + 4], "big")
         is_right = is_whole and crc_of(magic, memoryview(raw)) == old
         if not is_right and not is_plausible(raw, magic):
             self.implausible += 1
-            return bytes(made)
+            return
         if magic == 2 and len(raw) < BATCH_HEADER:  # a part of a header, at the end of a response
             made[:crc] = raw[:crc]
-            return bytes(made)
+            return
         right = 0  # that of a batch that was not captured whole says nothing
         if magic < 2:
             self._message(raw, made, magic, depth, is_right)
-            right = crc_of(magic, memoryview(made)) if is_whole else 0
+            right = crc_of(magic, made) if is_whole else 0
         else:
             made[:BATCH_HEADER] = raw[:BATCH_HEADER]
             for body in self._bodies(raw[BATCH_HEADER:], int.from_bytes(raw[21:23], "big"), is_whole, is_right):
                 made[BATCH_HEADER:] = body
-                right = crc_of(magic, memoryview(made)) if is_whole else 0
+                right = crc_of(magic, made) if is_whole else 0
                 if not is_right or (right % SAMPLED == 0) == (old % SAMPLED == 0):
                     break
         if not is_right:  # it stays wrong
             right ^= 0xFFFFFFFF
             right = right - right % SAMPLED + (old % SAMPLED > 0)
         made[crc : crc + 4] = right.to_bytes(4, "big")
-        return bytes(made)
 
-    def _bodies(self, body: bytes, attributes: int, is_whole: bool, is_right: bool) -> Iterator[bytes]:
+    def _bodies(
+        self, body: bytes | memoryview, attributes: int, is_whole: bool, is_right: bool
+    ) -> Iterator[bytes | bytearray]:
         """What may be in place of a batch's records: all the same but for two letters."""
         codec, is_control = attributes & CODEC_BITS, bool(attributes & CONTROL)
         unpacked = decompress(codec, 2, body, self._bounds) if codec and is_whole else None
@@ -114,12 +115,12 @@ class RecordRewriter:
         plain = body if unpacked is None else bytes(unpacked.data)
         made, place, room = overwritten(plain, is_control, not is_whole, is_right)
         if len(set(plain[place : place + min(room, _SAMPLE)])) >= _DIFFERENT:
-            self.names.forget(plain[place : place + min(room, _SAMPLE)])
+            self.names.forget(bytes(plain[place : place + min(room, _SAMPLE)]))
         for number in range(_TRIES if room else 1):
             if number:
                 made[place] = 0x61 + number % 26
                 made[place + min(room, 2) - 1] = 0x61 + (number // 26 if room > 1 else number) % 26
-            yield bytes(made) if unpacked is None else self._packed(codec, 2, body, bytes(made))
+            yield made if unpacked is None else self._packed(codec, 2, bytes(body), bytes(made))
 
     def _packed(self, codec: int, magic: int, old: bytes, data: bytes) -> bytes:
         packed = recompressed(codec, magic, old, data)
@@ -128,7 +129,7 @@ class RecordRewriter:
             return FILLER * len(old)
         return packed
 
-    def _message(self, raw: bytes, made: bytearray, magic: int, depth: int, is_right: bool) -> None:
+    def _message(self, raw: bytes | memoryview, made: memoryview, magic: int, depth: int, is_right: bool) -> None:
         """A message of magic 0 or 1, whose value may be a compressed message set."""
         key_at = MESSAGE_1 - 4 if magic else MESSAGE_0 - 4
         if len(raw) < key_at:
@@ -150,16 +151,16 @@ class RecordRewriter:
         unpacked = decompress(codec, magic, value, self._bounds)
         if unpacked.problem == DONE and depth < _NESTED:
             inner = self.rewrite(bytes(unpacked.data), depth + 1)
-            made[value_at : value_at + size] = self._packed(codec, magic, value, inner)
+            made[value_at : value_at + size] = self._packed(codec, magic, bytes(value), bytes(inner))
 
 
 def overwritten(
-    body: bytes, is_control: bool, is_cut: bool = False, is_right: bool = True
+    body: bytes | memoryview, is_control: bool, is_cut: bool = False, is_right: bool = True
 ) -> tuple[bytearray, int, int]:
     """The records of a batch of magic 2 (decompressed) with filler in place of keys, values and headers; the place of
     the longest filler, and its length. `is_cut`: the last record may be a part of one. `is_right`: the CRC says that
     these are records; else their numbers have to be plausible."""
-    made = bytearray(FILLER * len(body))
+    made = bytearray(FILLER) * len(body)
     place = room = at = 0
     while at < len(body):
         size, start = signed_varint(body, at, len(body))
@@ -184,7 +185,7 @@ class _Record:
     captured bytes: ranges of its bytes. `at`: where its fields end. `place`, `room`: its longest content. `is_valid`:
     nothing in it is impossible."""
 
-    def __init__(self, body: bytes, first: int, start: int, declared: int, is_control: bool) -> None:
+    def __init__(self, body: bytes | memoryview, first: int, start: int, declared: int, is_control: bool) -> None:
         self.body, self.declared, self.end, self.at = body, declared, min(declared, len(body)), start + 1
         self.place = self.room = 0
         self.is_valid = True

@@ -6,7 +6,7 @@ from functools import partial
 
 from ..captures.capture_reader import CaptureReader
 from ..engine.read_options import AS_USUAL, ReadOptions
-from ..run import Run, Watch, never
+from ..run import Watch, never
 from .learning import Learner
 from .names import Names
 from .packets import PacketRewriter
@@ -22,7 +22,7 @@ class CaptureRewriter:
     def __init__(self, path: str, key: bytes, read: ReadOptions = AS_USUAL, watch: Watch = never) -> None:
         self.names = Names(key)
         self.learner = Learner(self.names, read)
-        self.run: Run = self.learner.read(path, watch)
+        self.learner.read(path, watch)
         self._packets = PacketRewriter(self.names.addresses, self.learner.streams)
         self.left_out = 0
         self._packets.scan = partial(self._collect_fragments, path)
@@ -44,11 +44,6 @@ class CaptureRewriter:
                 reader.position = reader.count
         finally:
             reader.close()
-
-    @property
-    def new_bytes(self) -> memoryview:
-        """The new bytes of all streams."""
-        return self.learner.streams.new_bytes
 
     def rewrite(self, packet: bytes, link_type: int, number: int) -> bytes | None:
         """A packet's captured bytes in as many bytes; None if it does not lead to TCP, and is left out.

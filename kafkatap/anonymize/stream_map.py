@@ -5,7 +5,7 @@ The bytes lie in an unnamed temporary file. Nothing of an original is in it.
 
 from __future__ import annotations
 
-import mmap
+import os
 import tempfile
 from array import array
 from bisect import bisect_right
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 #: One end of a connection: an address (16 bytes, IPv4 mapped into IPv6) and a port.
 End = tuple[bytes, int]
 _HALF, _WRAP = 1 << 31, 1 << 32
+_PIECE = 1 << 20
 
 
 @dataclass(slots=True)
@@ -44,7 +45,6 @@ class StreamMap:
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `release`
         self._used = 0
-        self._bytes: mmap.mmap | bytes = b""
         self._streams: dict[tuple[End, End], list[Stream]] = {}
 
     def begin(self, sender: End, receiver: End, first_packet: int) -> Stream:
@@ -53,7 +53,7 @@ class StreamMap:
         self._streams.setdefault((sender, receiver), []).append(stream)
         return stream
 
-    def add(self, stream: Stream, offset: int, data: bytes) -> None:
+    def add(self, stream: Stream, offset: int, data: bytes | bytearray) -> None:
         """Set the bytes of a stream from an offset on."""
         if data:
             self._file.write(data)
@@ -65,8 +65,6 @@ class StreamMap:
     def close(self) -> None:
         """Prepare for reading: nothing is added any more."""
         self._file.flush()
-        if self._used:
-            self._bytes = mmap.mmap(self._file.fileno(), self._used, access=mmap.ACCESS_READ)
         for streams in self._streams.values():
             for stream in streams:
                 if any(a > b for a, b in zip(stream.starts, stream.starts[1:], strict=False)):
@@ -75,15 +73,17 @@ class StreamMap:
                         setattr(stream, name, array("q", [getattr(stream, name)[k] for k in order]))
 
     def release(self) -> None:
-        """Free the memory and the file."""
-        if isinstance(self._bytes, mmap.mmap):
-            self._bytes.close()
+        """Free the file."""
         self._file.close()
 
-    @property
-    def new_bytes(self) -> memoryview:
-        """All bytes that were added."""
-        return memoryview(self._bytes)
+    def new_bytes(self, overlap: int) -> Iterator[bytes]:
+        """All bytes that were added, in pieces. Each begins with the last `overlap` bytes of the one before it."""
+        for place in range(0, self._used, _PIECE):
+            first = max(place - overlap, 0)
+            yield self._read(first, min(place + _PIECE, self._used) - first)
+
+    def _read(self, place: int, size: int) -> bytes:
+        return os.pread(self._file.fileno(), size, place)
 
     def stream_of(self, sender: End, receiver: End, packet: int) -> Stream | None:
         """The latest stream between two ends that began before a packet, or the first one."""
@@ -105,5 +105,5 @@ class StreamMap:
             low, high = max(start, starts[row]), min(end, starts[row] + lengths[row])
             if low < high:
                 place = stream.places[row] + low - starts[row]
-                yield low, self._bytes[place : place + high - low]
+                yield low, self._read(place, high - low)
             row += 1

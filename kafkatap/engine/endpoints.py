@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import proxy
 
 import numpy as np
 
@@ -28,7 +29,8 @@ class Endpoints:
         self.refused = 0  # connections with an address beyond the limit
         self.addresses: list[str] = []
         self._numbers: dict[tuple[int, int], int] = {}
-        self._dissector = dissector
+        # The dissector has a method of this object. With a cycle its tables would outlive their run.
+        self._dissector: Dissector = proxy(dissector)
         dissector.on_sources = self._set_sources
 
     def begin(self, connections: int, started: Array, flows: Array) -> None:

@@ -140,7 +140,9 @@ def _rewrite(
         new.publish()
         _go_on(watch)
         originals = originals_of(rewriter.names)
-        left = originals.found_in(rewriter.new_bytes) or find_original(new.path, originals, read, watch)
+        new_bytes = rewriter.learner.streams.new_bytes(originals.longest)
+        left = next(filter(None, map(originals.found_in, new_bytes)), None)
+        left = left or find_original(new.path, originals, read, watch)
         if left is not None:
             raise OriginalLeftError(
                 f"a string of the original with {len(left)} bytes is still in the anonymized packets; nothing is "

@@ -18,6 +18,8 @@ from kafkatap.reports.units import safe
 _INDENT = "  "
 #: Bytes of a value that are shown, in hexadecimal.
 _BYTES_SHOWN = 32
+#: Characters of a text that are shown: more than brokers accept in names.
+_TEXT_SHOWN = 64 << 10
 #: Where the line of an array of plain values is broken.
 _WIDTH = 100
 
@@ -144,6 +146,8 @@ def value_text(node: Node) -> str:
 
 def quoted(text: str) -> str:
     """A string between quotes, escaped for a terminal."""
+    if len(text) > _TEXT_SHOWN:
+        return f"{quoted(text[:_TEXT_SHOWN])}... and {len(text) - _TEXT_SHOWN:,} more characters"
     return '"' + safe(text).replace('"', '\\"') + '"'
 
 

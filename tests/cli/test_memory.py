@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.peak_memory import peak
 
 MAKE = Path(__file__).parents[2] / "benchmarks" / "make_traffic.py"
 MIB = 1 << 20
@@ -18,55 +19,39 @@ def make(path: Path, *arguments: str) -> Path:
     return path
 
 
-def peak(path: Path, *options: str) -> int:
-    """The largest resident size of a report, MiB. From a small parent: a child's peak begins at its parent's."""
-    script = (
-        "import os, sys\n"
-        "null = os.open(os.devnull, os.O_RDWR)\n"
-        "doing = [(os.POSIX_SPAWN_DUP2, null, 1)]\n"
-        "child = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=doing)\n"
-        "_, status, usage = os.wait4(child, 0)\n"
-        "assert os.waitstatus_to_exitcode(status) in (0, 1)\n"
-        "print(usage.ru_maxrss)\n"
-    )
-    command = [sys.executable, "-c", script, sys.executable, "-m", "kafkatap", "report", str(path), *options]
-    ended = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ)
-    return int(ended.stdout) // 1024
-
-
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> int:
     """A report's memory for 40 MB of small messages."""
     path = make(tmp_path_factory.mktemp("small") / "small.pcap", "connections", "--count", "1000", "--requests", "200")
-    peak(path)  # fills the kernel store
-    return peak(path)
+    peak("report", path)  # fills the kernel store
+    return peak("report", path)
 
 
 def test_a_large_message_takes_at_most_twice_its_size(base: int, tmp_path: Path) -> None:
     path = make(tmp_path / "large.pcap", "produce", "--megabytes", "60")
-    assert peak(path) - base < 2 * 60 + 32
-    assert peak(path, "--max-frame", "10m") - base < 30
-    assert peak(path, "-f", "api == Metadata") - base < 40, "only its head is asked for"
+    assert peak("report", path) - base < 2 * 60 + 32
+    assert peak("report", path, "--max-frame", "10m") - base < 30
+    assert peak("report", path, "-f", "api == Metadata") - base < 40, "only its head is asked for"
 
 
 def test_large_messages_at_once_take_at_most_twice_their_size(base: int, tmp_path: Path) -> None:
     path = make(tmp_path / "large.pcap", "produce", "--megabytes", "20", "--interleaved", "4")
-    assert peak(path) - base < 2 * 80 + 32
+    assert peak("report", path) - base < 2 * 80 + 32
 
 
 @pytest.mark.parametrize("end", [["--fin"], []])
 def test_connections_are_given_back(end: list[str], base: int, tmp_path: Path) -> None:
     """Those that end at once; of those that do not end, the ones that are silent while many others come."""
     path = make(tmp_path / "many.pcap", "connections", "--count", "300000", "--hosts", "16", *end)
-    assert peak(path) - base < (140 if end else 400)
+    assert peak("report", path) - base < (140 if end else 400)
 
 
 def test_tables_are_written_as_they_come(base: int, tmp_path: Path) -> None:
     """600,000 exchanges and 300,000 connections, of which the rows alone are 190 MB."""
     path = make(tmp_path / "long.pcap", "connections", "--count", "1000", "--requests", "600")
-    assert peak(path, "--parquet", str(tmp_path / "tables")) - base < 150
+    assert peak("report", path, "--parquet", tmp_path / "tables") - base < 150
     path = make(tmp_path / "many.pcap", "connections", "--count", "300000", "--hosts", "16", "--fin")
-    assert peak(path, "--parquet", str(tmp_path / "tables")) - base < 230
+    assert peak("report", path, "--parquet", tmp_path / "tables") - base < 230
 
 
 def test_tables_are_written_without_pandas(tmp_path: Path) -> None:
@@ -84,7 +69,7 @@ def test_tables_are_written_without_pandas(tmp_path: Path) -> None:
 
 def test_lone_syns_are_given_back(base: int, tmp_path: Path) -> None:
     path = make(tmp_path / "syns.pcap", "syns", "--count", "400000", "--hosts", "16")
-    assert peak(path) - base < 150
+    assert peak("report", path) - base < 150
 
 
 def test_a_limit_below_the_head_is_refused(capfd: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,17 @@ _WORDS = ("", "orders", "größe-ñ", "主题", "🦜 tape", "x" * 127, "y" * 30
 
 
 @dataclass(frozen=True, slots=True)
+class Repeated:
+    """The value of an array: one element, so many times."""
+
+    element: Any
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+
+@dataclass(frozen=True, slots=True)
 class Taste:
     """The values of random messages. `tame`: values that any parser accepts, such as positive numbers and known codes.
     `short`: few elements, short texts and small numbers, for human readers."""
@@ -47,11 +58,11 @@ def generate_message(
 
 def emptiest_message(message: MessageLayout, version: int) -> tuple[bytes, dict[str, Any]]:
     """The shortest message of this version: zeros, empty strings and arrays, null structs where allowed."""
-    value = _emptiest(message.body, version)
+    value = emptiest_value(message.body, version)
     return encode_message(message, version, value), value
 
 
-def _emptiest(struct: Struct, version: int) -> dict[str, Any]:
+def emptiest_value(struct: Struct, version: int) -> dict[str, Any]:
     value: dict[str, Any] = {}
     for item in struct.fields:
         if version not in item.versions or version in item.tagged:
@@ -59,10 +70,15 @@ def _emptiest(struct: Struct, version: int) -> dict[str, Any]:
         if item.is_array:
             value[item.name] = []
         elif item.struct is not None:
-            value[item.name] = None if version in item.nullable else _emptiest(item.struct, version)
+            value[item.name] = None if version in item.nullable else emptiest_value(item.struct, version)
         else:
-            value[item.name] = _EMPTY.get(item.type, 0)
+            value[item.name] = emptiest_element(item)
     return value
+
+
+def emptiest_element(item: Field) -> Any:
+    """The shortest value of a field, or of an element of its array."""
+    return _EMPTY.get(item.type, 0)
 
 
 def encode_message(
@@ -171,6 +187,9 @@ def _encode_field(item: Field, version: int, flexible: bool, value: Any) -> byte
     if item.is_array:
         if value is None:
             return _length(None, 4, compact)
+        if isinstance(value, Repeated):
+            one = _encode_one(item, version, flexible, compact, value.element)
+            return _length(len(value), 4, compact) + len(value) * one
         elements = [_encode_one(item, version, flexible, compact, element) for element in value]
         return _length(len(value), 4, compact) + b"".join(elements)
     if item.struct is not None and version in item.nullable:

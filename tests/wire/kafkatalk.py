@@ -19,7 +19,7 @@ from typing import Any
 
 from kafkatap.dissector.dtypes import NO_TIME
 from kafkatap.dissector.layouts.catalog import load_api
-from tests.support.messages import emptiest_message, encode_message
+from tests.support.messages import emptiest_message, emptiest_value, encode_message
 from tests.support.tcp import START_NS, Segment, TcpConversation, frame
 from tests.wire.harness import Decoded, Row
 
@@ -59,9 +59,7 @@ def _whole(layout: Any, version: int, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _one(item: Any, version: int, value: dict[str, Any]) -> dict[str, Any]:
-    from tests.support.messages import _emptiest
-
-    return {**_emptiest(item.struct, version), **_whole(item.struct, version, value)}
+    return {**emptiest_value(item.struct, version), **_whole(item.struct, version, value)}
 
 
 def request(api_key: int, version: int, correlation_id: int, client_id: str | None = "app", **values: Any) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,13 @@ import numpy as np
 import pytest
 
 from kafkatap.dissector.drain import MOST_TAPE
-from kafkatap.dissector.dtypes import MOST_ROWS
+from kafkatap.dissector.dtypes import MOST_ROWS, OK
 from kafkatap.engine.engine import Engine
 from kafkatap.run import Run
 from tests.support.captures import Packet, pcap_bytes, write_capture
 from tests.support.tcp import encode
 from tests.wire.harness import batches_of, decode_packets
-from tests.wire.kafkatalk import METADATA, KafkaTalk
+from tests.wire.kafkatalk import METADATA, PRODUCE, KafkaTalk
 
 Array = np.ndarray[Any, Any]
 
@@ -98,3 +99,35 @@ def test_batches_of_a_drain_in_parts_are_small(tmp_path: Path) -> None:
         assert set(batch.results["exchange"].tolist()) <= set(batch.exchanges["exchange"].tolist())
         assert len(batch.results) <= MOST_TAPE
     assert sum(len(batch.results) for batch in batches) == 9 * (MOST_TAPE // 5)
+
+
+def produce(partitions: list[int]) -> tuple[bytes, bytes]:
+    """The bodies of a Produce request v0 and of its response, whose partitions come in the opposite order."""
+    head = struct.pack("!ih1si", 1, 1, b"t", len(partitions))
+    asked = b"".join(struct.pack("!iI", each, each % 7) + bytes(each % 7) for each in partitions)
+    answered = b"".join(struct.pack("!ihq", each, 1, 5) for each in reversed(partitions))
+    return struct.pack("!hi", 1, 1000) + head + asked, head + answered
+
+
+def produced(count: int) -> tuple[float, Array]:
+    """The processor time of two Produce exchanges with so many partitions, of which some come twice; their results."""
+    numbers = [(each * 7919) % count for each in range(count)] + [5] * (count // 12)
+    talk = KafkaTalk(mss=60_000)
+    talk.tcp.open()
+    for number in range(2):
+        asked, answered = produce(numbers)
+        talk.respond_raw(talk.request_raw(PRODUCE, 0, number, asked), answered)
+    packets, begun = encode(talk.segments), time.process_time()
+    exchanges, results, _ = tables(packets, True)
+    took = time.process_time() - begun
+    assert exchanges["response_status"].tolist() == [OK, OK]
+    assert len(results) == 2 * len(numbers)
+    return took, results
+
+
+def test_partitions_of_a_produce_request_are_found_in_linear_time() -> None:
+    """Each result of the response has the bytes of its partition. All are not compared with all."""
+    few, _ = produced(7_500)
+    many, results = produced(60_000)
+    assert np.array_equal(results["bytes"], results["partition"] % 7)
+    assert many < 20 * few + 0.3
