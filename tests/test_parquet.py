@@ -21,6 +21,7 @@ import pytest
 
 import kafkatap.commands.report.command as report_command
 import kafkatap.run as run_module
+from kafkatap import output_file
 from kafkatap.__main__ import main
 from kafkatap.engine.engine import Engine
 from kafkatap.engine.selection import EVERYTHING, Selection
@@ -228,7 +229,7 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def flock(file: Any, operation: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(parquet_files.fcntl, "flock", flock)
+    monkeypatch.setattr(output_file.fcntl, "flock", flock)
     with ParquetFiles(tmp_path, "a") as files:
         files.write("a", pa.table({"x": [1]}))
         files.publish()
