@@ -1,47 +1,64 @@
-"""Files that appear whole or not at all.
+"""Named outputs: files that appear whole or not at all.
 
-`OutputFile` is written under a temporary name. `write_whole` writes a text so. `UnnamedFile` is one that nobody sees:
-it has no name, so it is gone when the process ends, however that happens. `check_file` and `check_output` find out
-before a long run whether a file can be written.
+An `OutputFile` is written under a temporary name. When it appears, it has the permissions and the owner of the file
+that it replaces. A device, a pipe and an open file (/dev/stdout, `>(command)`) get the bytes at that moment. A symbolic
+link is refused: whoever made it chooses the file. `OutputFiles` are those of a folder, which appear together.
+`write_whole` writes a text. `UnnamedFile` is one that nobody sees: it has no name, so it is gone when the process ends,
+however that happens. `check_file`, `check_folder` and `check_output` find out before a long run whether a file can be
+written.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import stat
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from typing import BinaryIO, cast
-
-from .captures.pipes import is_pipe
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Self, cast
 
 STANDARD_OUTPUT = "-"
 
 
 def check_file(option: str, path: str, inputs: Iterable[str] = ()) -> None:
     """Check that an option's file can be written. ValueError if the name is none of a file, or that of an input;
-    OSError if its folder is missing or takes no file."""
+    OSError if it is a symbolic link, or if its folder is missing or takes no file."""
     if not path or path == STANDARD_OUTPUT:
         raise ValueError(f"{option} needs the name of a file")
     if os.path.isdir(path):
         raise ValueError(f"{option}: {path} is a directory; name a file in it")
     for name in inputs:
-        if not is_pipe(name) and os.path.exists(path) and os.path.exists(name) and os.path.samefile(path, name):
-            raise ValueError(f"{option} would overwrite the capture {name}; name another file")
-    if _is_device(path):
-        if not os.access(path, os.W_OK):
-            raise PermissionError(13, "permission denied", path)
-        return
-    _check_folder(os.path.realpath(path), path)
+        with suppress(OSError):
+            if stat.S_ISREG(os.stat(name).st_mode) and os.path.samefile(path, name):
+                raise ValueError(f"{option} would overwrite the capture {name}; name another file")
+    _check_place(path)
+
+
+def check_folder(option: str, path: str, suffixes: Sequence[str]) -> None:
+    """Check that an option's folder takes files, and make it if it is missing. ValueError if the name is none of a
+    folder; OSError if it takes none, or if one of its files with such a suffix is a symbolic link."""
+    if not path:
+        raise ValueError(f"{option} needs the name of a directory")
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise ValueError(f"{path} is not a directory")
+    os.makedirs(path, exist_ok=True)
+    _check_folder(path, path)
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if entry.name.endswith(tuple(suffixes)):
+                refuse_link(entry.path)
 
 
 def check_output(output: str | UnnamedFile, captures: Sequence[str], overwrite: bool) -> None:
     """Check that a pcapng can be written: ValueError or OSError."""
     if isinstance(output, UnnamedFile):
         return
-    if output == STANDARD_OUTPUT:
-        if sys.stdout.isatty():
+    number = 1 if output == STANDARD_OUTPUT else _open_file(output)
+    if number is not None:
+        if os.isatty(number):
             raise ValueError("standard output is a terminal; pipe it (kafkatap extract ... -o - | tshark -r -)")
         return
     if output.endswith((".gz", ".zst")):
@@ -54,50 +71,94 @@ def check_output(output: str | UnnamedFile, captures: Sequence[str], overwrite: 
         with suppress(OSError):
             if os.path.samefile(capture, output):
                 raise ValueError(f"{output}: this capture is read; name another file")
-    is_device = os.path.abspath(output).startswith(("/dev/", "/proc/"))  # /dev/stdout may lead to a file
-    if is_device or (os.path.exists(output) and not os.path.isfile(output)):
-        raise ValueError(f"{output}: this is not a file; -o - writes to standard output")
-    if os.path.lexists(output) and not overwrite:
-        raise ValueError(f"{output}: this file exists; --overwrite replaces it")
-    _check_folder(output, output)
+    if not _is_device(output):
+        refuse_link(output)
+        if os.path.exists(output) and not overwrite:
+            raise ValueError(f"{output}: this file exists; --overwrite replaces it")
+    _check_place(output)
 
 
-def _check_folder(place: str, path: str) -> None:
-    """OSError if no file can be created beside `place`. `path`: its name in messages."""
+def _check_place(path: str) -> None:
+    """OSError if nothing can be written there."""
+    if _open_file(path) is not None:
+        return
+    if _is_device(path):
+        if not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, "permission denied", path)
+        return
+    refuse_link(path)
+    _check_folder(os.path.dirname(path) or ".", path)
+
+
+def _check_folder(folder: str, path: str) -> None:
+    """OSError if no file can be created in a folder. `path`: its name in messages."""
     import tempfile  # imported late: most runs write no file
 
-    folder = os.path.dirname(place) or "."
     if not os.path.isdir(folder):
-        raise FileNotFoundError(2, "no such folder", folder)
+        raise FileNotFoundError(errno.ENOENT, "no such folder", folder)
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise OSError(error.errno, "no file can be created in this folder", path) from None
 
 
-def write_whole(path: str, text: str) -> None:
-    """Write a text as UTF-8. A file of that name is replaced at once; a link stays, and a device or pipe is written to.
-    OSError, with this path, if it cannot be written."""
-    try:
-        if _is_device(path):
-            with open(path, "w", encoding="utf-8") as device:
-                device.write(text)
-            return
-        with OutputFile(os.path.realpath(path), overwrite=True, is_private=False) as made:
-            made.file.write(text.encode())
-            made.publish()
-    except OSError as error:
-        raise type(error)(error.errno, error.strerror, path) from None
+def refuse_link(path: str) -> None:
+    """OSError if it is a symbolic link."""
+    if os.path.islink(path):
+        target = os.path.realpath(path)
+        what = f"this is a symbolic link to {target}; name {target} itself, or remove the link"
+        raise OSError(errno.ELOOP, what, path)
+
+
+def _open_file(path: str) -> int | None:
+    """The number of this process' open file that a path such as /dev/stdout or /dev/fd/63 leads to."""
+    while os.path.exists(path):
+        folder, name = os.path.realpath(os.path.dirname(path) or "."), os.path.basename(path)
+        if folder == f"/proc/{os.getpid()}/fd":
+            return int(name)
+        path = os.path.join(folder, name)
+        if folder != "/dev" or not os.path.islink(path):
+            return None
+        path = os.path.join(folder, os.readlink(path))
+    return None
 
 
 def _is_device(path: str) -> bool:
-    """Whether it is a device, or a pipe such as /dev/stdout."""
-    return os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode)
+    """Whether it is a device, a pipe, or an open file of another process. Links to them count only in /dev and /proc,
+    where the system makes them."""
+    try:
+        if not os.path.islink(path):
+            return not stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return False
+    folder = os.path.realpath(os.path.dirname(path) or ".")
+    return folder == "/dev" or folder.startswith("/proc/")
+
+
+def write_whole(path: str, text: str) -> None:
+    """Write a text as UTF-8. A file of that name is replaced at once, and a device or pipe is written to. OSError, with
+    this path, if it cannot be written."""
+    with _naming(path), OutputFile(path, overwrite=True, is_private=False) as made:
+        made.file.write(text.encode())
+        made.publish()
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Raise OSErrors with this path: those of open files name none, others the temporary name."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, path) from None
 
 
 def folder_of(output: str) -> str | None:
     """The folder for temporary files of an output; None is that of the system."""
-    return None if output == STANDARD_OUTPUT else os.path.dirname(output) or "."
+    if output == STANDARD_OUTPUT or _open_file(output) is not None or _is_device(output):
+        return None
+    return os.path.dirname(output) or "."
 
 
 class UnnamedFile:
@@ -139,20 +200,34 @@ class UnnamedFile:
 
 
 class OutputFile:
-    """The file under a temporary name. `publish` gives it its own name, or copies it to standard output; leaving the
-    context without that removes it. `is_private`: only its user may read it."""
+    """The file under a temporary name. `publish` gives it its own name, or copies it to standard output, a device or a
+    pipe; leaving the context without that removes it. OSError if its name is a symbolic link.
 
-    def __init__(self, output: str, overwrite: bool = False, is_private: bool = True) -> None:
+    `is_private`: only its user may read it, unless it replaces a file that others may read. `is_locked`: its temporary
+    name is `.NAME.part`. Another run that writes the same file gets BlockingIOError, and what a killed run left is
+    overwritten.
+    """
+
+    def __init__(
+        self, output: str, overwrite: bool = False, is_private: bool = True, is_locked: bool = False
+    ) -> None:  # fmt: skip
         import tempfile  # imported late: most runs write no file
 
-        self._output, self._overwrite = output, overwrite
-        handle, self.path = tempfile.mkstemp(".part", ".kafkatap-", folder_of(output))  # 0600
-        if not is_private:
-            os.chmod(self.path, 0o666 & ~_umask())
+        self._output, self._overwrite, self._is_private = output, overwrite, is_private
+        folder = folder_of(output)
+        self._is_named = folder is not None
+        if self._is_named:
+            refuse_link(output)
+        with _naming(output):
+            if folder is not None and is_locked:
+                self.path = os.path.join(folder, f".{os.path.basename(output)}.part")
+                handle = _locked(self.path)
+            else:
+                handle, self.path = tempfile.mkstemp(".part", ".kafkatap-", folder)  # 0600
         self.file: BinaryIO = os.fdopen(handle, "w+b", 1 << 20)
         self._is_there = True
 
-    def __enter__(self) -> OutputFile:
+    def __enter__(self) -> Self:
         return self
 
     def restart(self) -> None:
@@ -162,14 +237,15 @@ class OutputFile:
 
     def publish(self) -> None:
         """Make the file appear. ValueError if another one appeared meanwhile and must not be replaced."""
-        self.file.flush()
-        if self._output == STANDARD_OUTPUT:
-            self.file.seek(0)
-            import shutil  # imported late: most runs write no file
+        with _naming(self._output):
+            self.file.flush()
+            if self._is_named:
+                self._take_permissions()
+                self._take_name()
+            else:
+                self._copy()
 
-            shutil.copyfileobj(self.file, sys.stdout.buffer, 1 << 20)
-            sys.stdout.buffer.flush()
-            return
+    def _take_name(self) -> None:
         if self._overwrite:
             os.replace(self.path, self._output)
         else:
@@ -179,16 +255,129 @@ class OutputFile:
                 raise ValueError(f"{self._output}: this file exists; --overwrite replaces it") from None
             except OSError:  # a file system without hard links
                 os.rename(self.path, self._output)
-                self._is_there = False
-                return
-            os.unlink(self.path)
+            else:
+                os.unlink(self.path)
         self._is_there = False
+
+    def _copy(self) -> None:
+        """Write the bytes to what is no file with a name of its own."""
+        import shutil  # imported late: most runs write no file
+
+        self.file.seek(0)
+        if self._output == STANDARD_OUTPUT:
+            shutil.copyfileobj(self.file, sys.stdout.buffer, 1 << 20)
+            sys.stdout.buffer.flush()
+            return
+        sys.stdout.flush()  # it may lead to the same file
+        number = _open_file(self._output)
+        if number is None:  # no file is made or emptied, even if one took the place of a device
+            number = os.open(self._output, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC)
+        else:
+            number = os.dup(number)  # opened anew, it would be written from its start
+        with open(number, "wb") as output:
+            shutil.copyfileobj(self.file, output, 1 << 20)
+
+    def _take_permissions(self) -> None:
+        """Take those of the file that is replaced, and its owner if that is possible."""
+        handle = self.file.fileno()
+        try:
+            old = os.lstat(self._output)
+        except FileNotFoundError:
+            old = None
+        if old is None or not stat.S_ISREG(old.st_mode):
+            os.fchmod(handle, 0o600 if self._is_private else 0o666 & ~_umask())
+            return
+        mode, own = old.st_mode & 0o777, os.fstat(handle)
+        if own.st_gid != old.st_gid:
+            try:
+                os.fchown(handle, -1, old.st_gid)
+            except OSError:  # the permissions of a group are not for another one
+                mode = mode & 0o707 | (mode & 0o007) << 3
+        if own.st_uid != old.st_uid:
+            with suppress(OSError):
+                os.fchown(handle, old.st_uid, -1)
+        os.fchmod(handle, mode)
 
     def __exit__(self, *_: object) -> None:
         if self._is_there:
             with suppress(OSError):
                 os.unlink(self.path)  # before `close`, which writes what is left and fails where the disk is full
         self.file.close()
+
+
+def _locked(path: str) -> int:
+    """Open an empty file for writing, locked where the file system has locks. OSError if another run writes it, or if
+    it is not an unfinished file of this user."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        try:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or found.st_uid != os.geteuid():
+                raise FileExistsError(errno.EEXIST, f"{path} is not an unfinished file of this user; remove it")
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BlockingIOError(errno.EAGAIN, "another run of kafkatap writes this file") from None
+            except OSError:  # there are no locks, as on some network file systems
+                pass
+            if os.path.exists(path) and os.path.samestat(os.stat(path), found):
+                os.fchmod(handle, 0o600)
+                os.ftruncate(handle, 0)
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # the other run has just given it its name
+
+
+class OutputFiles:
+    """Files of a folder that appear together, when all of them are complete. It makes the folder if it is missing.
+
+    As a context manager it removes what `publish` has not completed. OSErrors name the file.
+    """
+
+    def __init__(self, folder: Path, is_locked: bool = False) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._is_locked = folder, is_locked
+        self._files: dict[Path, OutputFile] = {}
+        self._dropped: list[Path] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def add(self, name: str) -> BinaryIO:
+        """A file to write to. `is_locked`: as of `OutputFile`."""
+        path = self._folder / name
+        made = OutputFile(str(path), overwrite=True, is_private=False, is_locked=self._is_locked)
+        self._files[path] = made
+        return made.file
+
+    def drop(self, name: str) -> None:
+        """Have `publish` remove the file of an earlier run."""
+        self._dropped.append(self._folder / name)
+
+    def publish(self) -> list[Path]:
+        """Give all files their names; return their paths."""
+        for path, made in self._files.items():
+            with _naming(str(path)):
+                made.file.flush()
+        for made in self._files.values():
+            made.publish()
+        for path in self._dropped:
+            path.unlink(missing_ok=True)
+        written = list(self._files)
+        self.discard()
+        return written
+
+    def discard(self) -> None:
+        """Remove the files that have no names yet."""
+        for made in self._files.values():
+            with suppress(OSError):  # such as the one that is the reason for this call
+                made.__exit__()
+        self._files.clear()
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()
 
 
 def _umask() -> int:

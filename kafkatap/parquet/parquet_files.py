@@ -1,18 +1,19 @@
 """`ParquetFiles`: Parquet files that appear in a folder together, when all of them are complete.
 
-A file has the hidden name `.NAME.parquet.part` until then. A run locks its hidden files, so that two runs cannot write
-the same one. A run that was killed leaves them. The next run overwrites them.
+They are locked `OutputFiles`: two runs cannot write the same one. A run that was killed leaves `.NAME.parquet.part`,
+and the next run overwrites it.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
+
+from ..output_file import OutputFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,10 +31,12 @@ class ParquetFiles:
     """
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self._files = OutputFiles(folder, is_locked=True)
         self._parts: dict[str, _Part] = {}
         try:
             for name in names:
-                self._parts[name] = _Part(folder / f"{name}.parquet")
+                path = folder / f"{name}.parquet"
+                self._parts[name] = _Part(path, self._files.add(path.name))
         except BaseException:
             self.discard()
             raise
@@ -54,28 +57,25 @@ class ParquetFiles:
         """Complete all files and give them their names; return their paths."""
         for part in self._parts.values():
             part.complete()
-        written = [part.publish() for part in self._parts.values()]
         self._parts.clear()
-        return written
+        return self._files.publish()
 
     def discard(self) -> None:
         """Remove the files that have no names yet."""
         for part in self._parts.values():
             part.discard()
         self._parts.clear()
+        self._files.discard()
 
 
 class _Part:
     """One file while it is written. Its rows gather to row groups, so that they can come in small tables."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._hidden = path.with_name(f".{path.name}.part")
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self._path, self._file = path, file
         self._rows: list[pa.Table] = []
         self._count = self._bytes = 0
         self._writer: pq.ParquetWriter | None = None
-        with _naming(path):
-            self._file = _opened(self._hidden)
 
     def write(self, table: pa.Table) -> None:
         self._rows.append(table)
@@ -105,34 +105,12 @@ class _Part:
         assert self._writer is not None, "a file has at least one table"
         with _naming(self._path):
             self._writer.close()
-            self._file.flush()
-
-    def publish(self) -> Path:
-        with _naming(self._path):
-            os.replace(self._hidden, self._path)
-            self._file.close()
-        return self._path
 
     def discard(self) -> None:
         self._rows.clear()
-        ends = [self._hidden.unlink, self._file.close]
-        for end in ends if self._writer is None else [self._writer.close, *ends]:
+        if self._writer is not None:
             with suppress(OSError):  # such as the one that is the reason for this call
-                end()
-
-
-def _opened(path: Path) -> Any:
-    """Open an empty file for writing, locked where the file system has locks. OSError if another run writes it."""
-    file = open(path, "ab")  # noqa: SIM115
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise BlockingIOError("another run of kafkatap writes this file") from None
-    except OSError:  # there are no locks, as on some network file systems
-        pass
-    file.truncate(0)
-    return file
+                self._writer.close()
 
 
 @contextmanager

@@ -21,12 +21,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import BinaryIO
 
 from kafkatap.kernels import store
 from kafkatap.kernels.source_list import move_source_list
 from kafkatap.reports.units import size
 
 from ..complaints import complain
+from ..output_file import OutputFile
 from .cluster.package import package_files, python_version
 
 _NOT_NEEDED = {"__pycache__", "tests", "include"}
@@ -104,12 +106,9 @@ def pack(
         python.parent.mkdir()
         python.write_text(_PYTHON.format(version=python_version()))
         python.chmod(0o755)
-        new = out.with_name(f".{out.name}.new")
-        try:
-            _write(new, folder, level, watch)
-            new.replace(out)
-        finally:
-            new.unlink(missing_ok=True)
+        with OutputFile(str(out), overwrite=True, is_private=False) as made:
+            _write(made.file, folder, level, watch)
+            made.publish()
     return out.stat().st_size
 
 
@@ -175,7 +174,7 @@ def _run_in(site: Path, code: str) -> None:
     )  # fmt: skip
 
 
-def _write(out: Path, folder: Path, level: int, watch: Callable[[str], None]) -> None:
+def _write(out: BinaryIO, folder: Path, level: int, watch: Callable[[str], None]) -> None:
     """Write the folder as a gzipped tar, without owners and times."""
     paths = sorted(folder.rglob("*"))
     whole = sum(path.stat().st_size for path in paths if path.is_file()) or 1
@@ -189,8 +188,7 @@ def _write(out: Path, folder: Path, level: int, watch: Callable[[str], None]) ->
         return entry
 
     with (
-        open(out, "wb") as raw,
-        gzip.GzipFile("", "wb", level, raw, _TIME) as zipped,
+        gzip.GzipFile("", "wb", level, out, _TIME) as zipped,
         tarfile.open(fileobj=zipped, mode="w") as tar,
     ):
         for path in paths:

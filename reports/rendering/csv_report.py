@@ -7,7 +7,10 @@ wire, so such a text is prefixed with '. Control characters in texts are escaped
 from __future__ import annotations
 
 import csv
+from io import TextIOWrapper
 from pathlib import Path
+
+from kafkatap.output_file import OutputFiles
 
 from .. import units
 from ..model import Column, Report, ReportTable, Value, as_number
@@ -17,18 +20,18 @@ _FORMULA = frozenset("=+-@\t\r\n＝＋－＠")  # noqa: RUF001  # the full-width
 
 
 def write_csv(report: Report, folder: Path) -> list[Path]:
-    """Write capture.csv, warnings.csv, latency.csv and so on. Create `folder` if it is missing. Return their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
+    """Write capture.csv, warnings.csv, latency.csv and so on. Create `folder` if it is missing. Return their paths.
+    OSError if a file cannot be written; then all files stay as they were."""
     warnings = ReportTable("warnings", "Warnings", _WARNING, [(warning,) for warning in report.warnings])
-    for table in (report.heading, warnings, *report.tables, report.ledger):
-        path = folder / f"{'capture' if table.name == 'heading' else table.name}.csv"
-        with open(path, "w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
+    with OutputFiles(folder) as files:
+        for table in (report.heading, warnings, *report.tables, report.ledger):
+            made = files.add(f"{'capture' if table.name == 'heading' else table.name}.csv")
+            text = TextIOWrapper(made, encoding="utf-8", newline="", write_through=True)
+            writer = csv.writer(text)
             writer.writerow([c.name for c in table.columns])
             writer.writerows(_cells(table))
-        paths.append(path)
-    return paths
+            text.detach()
+        return files.publish()
 
 
 def _cells(table: ReportTable) -> list[list[str]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from kafkatap.output_file import OutputFiles
+
 from ..arrow_tables import arrow_table
 from ..model import ReportTable
 
@@ -13,10 +15,7 @@ def write_parquet(tables: Sequence[ReportTable], folder: Path) -> list[Path]:
     """Write each table to FOLDER/NAME.parquet, and return the paths. OSError if a file cannot be written."""
     import pyarrow.parquet as pq
 
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for table in tables:
-        path = folder / f"{table.name}.parquet"
-        pq.write_table(arrow_table(table), path, compression="zstd")
-        written.append(path)
-    return written
+    with OutputFiles(folder) as files:
+        for table in tables:
+            pq.write_table(arrow_table(table), files.add(f"{table.name}.parquet"), compression="zstd")
+        return files.publish()

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from kafkatap.output_file import OutputFiles
+
 from .. import units
 from ..model import Curve, Report, as_number
 from ..sections.timeline import WITHOUT_WAITS
@@ -53,20 +55,18 @@ def write_plots(report: Report, folder: Path, utc: bool = False) -> list[Path]:
     """
     import matplotlib
 
-    folder.mkdir(parents=True, exist_ok=True)
-    paths: list[Path] = []
-    for name in PLOTS:
-        plot = draw(name, report, utc)
-        for suffix in ("svg", "png"):
-            path = folder / f"{name}.{suffix}"
-            if plot is None:
-                path.unlink(missing_ok=True)
-                continue
-            with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Glyph .* missing")  # names from the wire
-                plot.figure.savefig(path, metadata={"Date": None} if suffix == "svg" else None)
-            paths.append(path)
-    return paths
+    with OutputFiles(folder) as files:
+        for name in PLOTS:
+            plot = draw(name, report, utc)
+            for suffix in ("svg", "png"):
+                if plot is None:
+                    files.drop(f"{name}.{suffix}")
+                    continue
+                made = files.add(f"{name}.{suffix}")
+                with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", "Glyph .* missing")  # names from the wire
+                    plot.figure.savefig(made, format=suffix, metadata={"Date": None} if suffix == "svg" else None)
+        return files.publish()
 
 
 def draw(

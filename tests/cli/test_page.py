@@ -125,16 +125,6 @@ def test_a_full_disk_names_the_file() -> None:
     assert (done.code, done.err) == (2, "kafkatap: /dev/full: no space left on device\n")
 
 
-def test_an_earlier_page_is_replaced_at_once(tmp_path: Path) -> None:
-    path, link = tmp_path / "page.html", tmp_path / "link.html"
-    path.write_text("before")
-    link.symlink_to(path)
-    assert kafkatap("report", SAMPLE, "--html", link, "--sections", "timeline").code == 0
-    assert link.is_symlink()
-    assert path.read_text("utf-8").startswith("<!doctype html>")
-    assert len(list(tmp_path.iterdir())) == 2
-
-
 def test_a_followed_capture_has_its_page_at_the_end(tmp_path: Path) -> None:
     capture, path = tmp_path / "grows.pcap", tmp_path / "page.html"
     with open(capture, "wb") as file:

@@ -66,12 +66,6 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_devices_are_refused_with_advice() -> None:
-    for output in ("/dev/stdout", "/proc/self/fd/1"):
-        with pytest.raises(ValueError, match="-o - writes to standard output"):
-            check_output(output, [], overwrite=True)
-
-
 def test_an_existing_file_stays(tmp_path: Path) -> None:
     output = tmp_path / "out.pcapng"
     output.write_text("mine")
@@ -172,14 +166,6 @@ def test_an_interruption_leaves_nothing(calls: int, tmp_path: Path) -> None:
     made = extracted(CAPTURE, tmp_path / "out.pcapng", "latency > 50ms", watch=watch)
     assert made.is_interrupted
     assert os.listdir(tmp_path) == []
-
-
-def test_a_device_is_not_replaced(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "out.pcapng")
-    done = run("extract", CAPTURE, *SLOW, "-o", tmp_path / "out.pcapng", "--overwrite")
-    assert done.code == 2
-    assert "not a file" in done.err
-    assert stat.S_ISFIFO((tmp_path / "out.pcapng").stat().st_mode)
 
 
 def test_connections_that_are_copied_whole_are_named(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import struct
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -239,34 +240,35 @@ def a_definition(chance: random.Random) -> bytes:
 
 
 def _archive(text: bytes, chance: random.Random) -> bytes:
-    """A damaged jar with a definition, which may unpack to much more than it has."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(
-        made, "w", chance.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
-    ) as jar:
-        jar.writestr("common/message/FetchRequest.json", text)
-        if chance.random() < 0.2:
-            jar.writestr("common/message/FetchResponse.json", b'"validVersions"' + bytes(3 << 20))
-        if chance.random() < 0.3:
-            jar.writestr(chance.choice(("../../etc/x.json", "/x.json", "a" * 300 + ".json", "x.class")), text)
+    """A damaged jar with a definition, which may unpack to much more than it has. All its times are 1980."""
+    made, kind = io.BytesIO(), chance.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2))
+    files = {"common/message/FetchRequest.json": text}
+    if chance.random() < 0.2:
+        files["common/message/FetchResponse.json"] = b'"validVersions"' + bytes(3 << 20)
+    if chance.random() < 0.3:
+        files[chance.choice(("../../etc/x.json", "/x.json", "a" * 300 + ".json", "x.class"))] = text
+    with zipfile.ZipFile(made, "w") as jar:
+        for name, content in files.items():
+            jar.writestr(zipfile.ZipInfo(name), content, kind)
     return changed(made.getvalue(), chance) if chance.random() < 0.8 else made.getvalue()
 
 
 def _change(found: Any, chance: random.Random) -> None:
-    """Change something somewhere in a definition."""
+    """Change something somewhere in a definition. What is put in is a copy: neither the definition nor the values for
+    the next inputs may hold what changes later."""
     while True:
         inner = [v for v in (found.values() if isinstance(found, dict) else found) if isinstance(v, (dict, list)) and v]
         if not inner or chance.random() < 0.3:
             break
         found = chance.choice(inner)
     if isinstance(found, list):
-        found.insert(chance.randrange(len(found) + 1), chance.choice((*found, chance.choice(_ODD_VALUES))))
+        found.insert(chance.randrange(len(found) + 1), deepcopy(chance.choice((*found, chance.choice(_ODD_VALUES)))))
         return
     name = chance.choice((*found, chance.choice(_WORDS)))
     if chance.random() < 0.3:
         found.pop(name, None)
     else:
-        found[name] = chance.choice(_ODD_VALUES)
+        found[name] = deepcopy(chance.choice(_ODD_VALUES))
 
 
 @contextmanager

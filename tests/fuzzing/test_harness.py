@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from .decoder_targets import _ODD_VALUES, _change
 from .session import ROOT, Outcome, Worker, keep
 
 
@@ -63,11 +69,43 @@ def test_the_input_of_a_crash_and_of_a_hang_is_known(worker: Worker, target: str
     assert worker.run("sound", "1", inputs=3).counts == {}
 
 
-def test_the_same_seed_makes_the_same_inputs() -> None:
+#: Prints a digest of each input of all targets, made in this order or the reverse one.
+_DIGESTS = """
+import hashlib, json, sys
+from tests.fuzzing.targets import TARGETS
+counts, step = json.loads(sys.argv[1]), int(sys.argv[2])
+seeds = [(name, n) for name, count in counts.items() for n in range(count)]
+made = {f"{name} {n}": hashlib.sha256(TARGETS[name].input(f"1 {n}")).hexdigest() for name, n in seeds[::step]}
+print(json.dumps(made, sort_keys=True))
+"""
+
+
+def test_an_input_depends_on_its_seed_alone() -> None:
+    """Not on the inputs before it, on the process, its hashes or its clock."""
     from .targets import TARGETS
 
-    for target in TARGETS.values():
-        assert [target.input(f"1 {n}") for n in range(3)] == [target.input(f"1 {n}") for n in range(3)], target.name
+    counts = json.dumps(dict.fromkeys(TARGETS, 3) | {"definitions": 150, "filters": 50})
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", _DIGESTS, counts, step], cwd=ROOT, stdout=subprocess.PIPE, text=True,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+        )
+        for step, seed in (("1", "1"), ("-1", "2"))
+    ]  # fmt: skip
+    first, second = (json.loads(run.communicate(timeout=120)[0]) for run in runs)
+    assert len(first) == sum(json.loads(counts).values())
+    assert [seed for seed in first if first[seed] != second[seed]] == []
+
+
+def test_a_changed_definition_holds_nothing_of_an_earlier_one() -> None:
+    before = deepcopy(_ODD_VALUES)
+    for number in range(2_000):
+        found: dict[str, Any] = {"fields": [[[1]], {"fields": [{}]}]}
+        chance = random.Random(number)
+        for _ in range(8):
+            _change(found, chance)
+        json.dumps(found)  # ValueError if it holds itself
+        assert before == _ODD_VALUES
 
 
 def test_the_command_prints_a_table(tmp_path: Path) -> None:

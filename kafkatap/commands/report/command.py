@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -19,7 +18,7 @@ from ...complaints import complain, name_of, reason_of
 from ...engine.engine import engine_for
 from ...engine.selection import Selection, selection_of
 from ...installation import install_command
-from ...output_file import check_file
+from ...output_file import check_file, check_folder
 from ...run import Follow, Run, Watch
 from ..console import (
     SIGNALS_OF_FOLLOW,
@@ -279,14 +278,10 @@ def _check_outputs(options: argparse.Namespace) -> None:
             raise ValueError(f"--{name} needs matplotlib ({install_command('plots')})")
     if options.html is not None:
         check_file("--html", options.html, options.captures)
-    for name in ("csv", "plots", "parquet"):
+    for name, suffixes in (("csv", (".csv",)), ("plots", (".svg", ".png")), ("parquet", (".parquet",))):
         folder = getattr(options, name)
-        if folder == "":
-            raise ValueError(f"--{name} needs the name of a directory")
         if folder is not None:
-            if os.path.exists(folder) and not os.path.isdir(folder):
-                raise ValueError(f"{folder} is not a directory")
-            os.makedirs(folder, exist_ok=True)
+            check_folder(f"--{name}", folder, suffixes)
 
 
 def _table_writer(folder: str, run: Run, files: ExitStack) -> TableWriter:
