@@ -71,7 +71,7 @@ def check_output(output: str | UnnamedFile, captures: Sequence[str], overwrite: 
         with suppress(OSError):
             if os.path.samefile(capture, output):
                 raise ValueError(f"{output}: this capture is read; name another file")
-    if not _is_device(output):
+    if not is_device(output):
         refuse_link(output)
         if os.path.exists(output) and not overwrite:
             raise ValueError(f"{output}: this file exists; --overwrite replaces it")
@@ -82,7 +82,7 @@ def _check_place(path: str) -> None:
     """OSError if nothing can be written there."""
     if _open_file(path) is not None:
         return
-    if _is_device(path):
+    if is_device(path):
         if not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, "permission denied", path)
         return
@@ -123,7 +123,7 @@ def _open_file(path: str) -> int | None:
     return None
 
 
-def _is_device(path: str) -> bool:
+def is_device(path: str) -> bool:
     """Whether it is a device, a pipe, or an open file of another process. Links to them count only in /dev and /proc,
     where the system makes them."""
     try:
@@ -156,7 +156,7 @@ def _naming(path: str) -> Iterator[None]:
 
 def folder_of(output: str) -> str | None:
     """The folder for temporary files of an output; None is that of the system."""
-    if output == STANDARD_OUTPUT or _open_file(output) is not None or _is_device(output):
+    if output == STANDARD_OUTPUT or _open_file(output) is not None or is_device(output):
         return None
     return os.path.dirname(output) or "."
 
@@ -270,11 +270,10 @@ class OutputFile:
             return
         sys.stdout.flush()  # it may lead to the same file
         number = _open_file(self._output)
-        if number is None:  # no file is made or emptied, even if one took the place of a device
-            number = os.open(self._output, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC)
-        else:
-            number = os.dup(number)  # opened anew, it would be written from its start
-        with open(number, "wb") as output:
+        # No file is made or emptied, even if one took the place of a device. An open file would be written from its
+        # start if it were opened again.
+        again = os.open(self._output, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC) if number is None else os.dup(number)
+        with open(again, "wb") as output:
             shutil.copyfileobj(self.file, output, 1 << 20)
 
     def _take_permissions(self) -> None:

@@ -15,7 +15,7 @@ import kafkatap
 from kafkatap.__main__ import main
 from kafkatap.extract import extraction
 from kafkatap.extract.row_check import compare_rows
-from kafkatap.output_file import OutputFile, check_output
+from kafkatap.output_file import OutputFile
 from tests.cli.running import KAFKATAP, ROOT, environment
 from tests.cli.running import kafkatap as run
 from tests.extract.support import SAMPLES, extracted, rows_of

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from contextlib import suppress
 from pathlib import Path
 
 from kafkatap.reports.batch import Array
+
+from ...output_file import is_device, refuse_link
 
 
 class CaptureFile:
@@ -19,12 +19,10 @@ class CaptureFile:
         self.path = path
         self.size = 0
         how = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_EXCL if fresh else os.O_TRUNC)
-        try:
-            self._file = os.open(path, how | (0 if is_device(path) else os.O_NOFOLLOW), 0o600)
-        except OSError as error:
-            if error.errno == errno.ELOOP and path.is_symlink():
-                raise OSError(errno.ELOOP, f"a symbolic link to {os.readlink(path)}; name that", str(path)) from None
-            raise
+        is_file = not is_device(str(path))
+        if is_file:
+            refuse_link(str(path))
+        self._file = os.open(path, how | (os.O_NOFOLLOW if is_file else 0), 0o600)
 
     def write(self, data: bytes | Array) -> None:
         """Append whole records: all of them, or none and OSError."""
@@ -59,10 +57,3 @@ class CaptureFile:
 
     def close(self) -> None:
         os.close(self._file)
-
-
-def is_device(path: Path) -> bool:
-    """Whether it is a device, or a pipe such as /dev/stdout."""
-    with suppress(OSError):
-        return not stat.S_ISREG(os.stat(path).st_mode)
-    return False

@@ -23,8 +23,9 @@ from kafkatap.reports import units
 from kafkatap.reports.batch import Array
 
 from ...installation import own_version
+from ...output_file import is_device
 from ..disk_budget import DiskBudget
-from .capture_file import CaptureFile, is_device
+from .capture_file import CaptureFile
 from .packet_ring import PacketRing
 
 SECOND = 1_000_000_000
@@ -69,7 +70,7 @@ class RecordingFiles:
         self.missing = 0  # bytes that were overwritten before they were written
         self._path, self._ring, self._notify = path, ring, notify
         self._has_incidents = has_incidents
-        self._is_device = is_device(path)
+        self._is_device = is_device(str(path))
         self._made: list[Path] = []
         if not has_incidents and not self._is_device:
             _keep(path)
