@@ -29,7 +29,7 @@ examples:
   kafkatap live --write-parquet tables --duration 1h
 
 Press ? on the screen to see its keys. SIGUSR1 restarts the counts.
-SIGINT (Ctrl-C), SIGTERM and SIGHUP end the capture and print the report.
+SIGINT (Ctrl-C), SIGTERM and SIGHUP (but not under nohup) end the capture and print the report.
 
 exit codes:
   0    done
@@ -86,6 +86,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     manners.add_argument("--max-cpu", type=parse_percent, metavar="PERCENT",
                          help="use at most PERCENT of one core: above that, decode less and report it (default: 33, or "
                          "more if packets would be lost otherwise; 0: no limit)")  # fmt: skip
+    manners.add_argument("--user", metavar="NAME",
+                         help="the user that root becomes when the sockets are open (default: who called sudo, or "
+                         "else nobody, if that user may use the files that are written and read; root: no "
+                         "change)")  # fmt: skip
     manners.add_argument("--nice", type=int, metavar="N",
                          help="add N to the niceness, 0 for none (default: 5, where the system permits to take it back "
                          "while packets wait)")  # fmt: skip

@@ -27,7 +27,8 @@ from ...engine.engine import Engine
 from ...engine.read_options import ReadOptions
 from ...engine.selection import Selection, incident_selection, selection_of
 from ...installation import install_command, own_version
-from ...live.capture import capabilities, interfaces
+from ...live.capture import capabilities, changed_user, interfaces
+from ...live.capture.capabilities import Identity
 from ...live.capture.packet_source import Capture, open_capture
 from ...live.governor import Governor
 from ...live.memory_limits import memory_limits
@@ -67,9 +68,9 @@ def run(options: argparse.Namespace) -> int:
         selection = selection_of(options, reading.definitions)
         incident = incident_selection(options, selection, reading.definitions)
         engine = _engine(options, [selection, *([incident] if incident is not None else [])], reading)
-        kept = _kept_capabilities(options, engine)
+        user = _next_user(options, engine)
         allow_return()
-        capabilities.keep_only({*kept, *capabilities.TO_OPEN})
+        capabilities.keep_only({*_kept_capabilities(options, engine), *capabilities.TO_OPEN})
         best = _be_nice(options.nice, options.verbose > 0)
         capture = open_capture(
             options.interface or [interfaces.ANY], " ".join(options.expression) or None, options.buffer_size,
@@ -82,7 +83,9 @@ def run(options: argparse.Namespace) -> int:
     keep_flat()
     stop = Event()
     try:
-        capabilities.keep_only(kept)
+        if user is not None:
+            changed_user.become(user)
+        capabilities.keep_only(_kept_capabilities(options, engine))
         with signals(stop) as handlers:
             limits = memory_limits(options.max_connections, options.max_waiting, options.max_names)
             monitor = Monitor(capture, engine, selection=selection, governor=_governor(options, best), limits=limits,
@@ -259,6 +262,10 @@ def _outputs(
 
             collector = None if options.otlp == "auto" else options.otlp
             closing.append(export(metrics, monitor, collector, options.otlp_interval, notify).close)
+    if os.environ.get("NOTIFY_SOCKET"):
+        from ...live.export.service_manager import ServiceManager
+
+        monitor.sinks.append(ServiceManager(os.environ["NOTIFY_SOCKET"]))
     return closing
 
 
@@ -315,7 +322,10 @@ def signals(stop: Event) -> Iterator[list[Any]]:
         for call in on_usr1:
             call()
 
-    before = {getattr(signal, name): end for name in SIGNALS if hasattr(signal, name)}
+    numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
+    before = {
+        number: end for number in numbers if signal.getsignal(number) != signal.SIG_IGN
+    }  # as nohup ignores SIGHUP
     if hasattr(signal, "SIGUSR1"):
         before[signal.SIGUSR1] = anew
     restored = [(number, signal.signal(number, handler)) for number, handler in before.items()]
@@ -334,11 +344,22 @@ def _stop_after(seconds: float, stop: Event) -> None:
     Thread(target=wait, name="kafkatap-duration", daemon=True).start()
 
 
+def _next_user(options: argparse.Namespace, engine: Engine) -> Identity | None:
+    """Whom root becomes when the sockets are open."""
+    read = [] if engine.key_log is None else map(Path, engine.key_log.paths)
+    return changed_user.next_user(options.user, _written(options), read)
+
+
+def _written(options: argparse.Namespace) -> list[Path]:
+    """The folders in which files are made later."""
+    places = [options.write_pcap and Path(options.write_pcap).parent, options.write_parquet]
+    return [Path(place) for place in places if place]
+
+
 def _kept_capabilities(options: argparse.Namespace, engine: Engine) -> set[int]:
     """The capabilities that are needed while packets are read. Reading open sockets, and binding them to an interface
     that was created again, needs none. Root may need one for files of other users, or for a low port."""
-    places = [options.write_pcap and Path(options.write_pcap).parent, options.write_parquet]
-    kept = capabilities.to_write(Path(place) for place in places if place)
+    kept = capabilities.to_write(_written(options))
     kept |= capabilities.to_read(capabilities.installation())
     if engine.key_log is not None:
         kept |= capabilities.to_read_again(map(Path, engine.key_log.paths))

@@ -12,15 +12,30 @@ import stat
 import sys
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 #: <linux/capability.h>
-DAC_OVERRIDE, DAC_READ_SEARCH, SETPCAP, NET_BIND_SERVICE, NET_RAW = 1, 2, 8, 10, 13
-#: What opening sockets, folders and kernels may need before the first packet, and dropping capabilities itself.
-TO_OPEN = frozenset((NET_RAW, DAC_OVERRIDE, DAC_READ_SEARCH, SETPCAP))
+DAC_OVERRIDE, DAC_READ_SEARCH, SETGID, SETUID, SETPCAP, NET_BIND_SERVICE, NET_RAW = 1, 2, 6, 7, 8, 10, 13
+#: What opening sockets, folders and kernels may need before the first packet, and dropping users and capabilities.
+TO_OPEN = frozenset((NET_RAW, DAC_OVERRIDE, DAC_READ_SEARCH, SETPCAP, SETUID, SETGID))
 _VERSION_3 = 0x20080522
 #: <linux/prctl.h>
 _CAPBSET_READ, _CAPBSET_DROP, _SET_NO_NEW_PRIVS, _CAP_AMBIENT, _AMBIENT_CLEAR_ALL = 23, 24, 38, 47, 4
 _Sets = list[int]  # effective, permitted and inheritable capabilities, as bits
+
+
+class Identity(NamedTuple):
+    """A user, as far as the modes of files ask for one."""
+
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+
+
+def own_identity() -> Identity:
+    """The user of this process."""
+    return Identity("", os.geteuid(), os.getegid(), tuple(os.getgroups()))
 
 
 def held() -> frozenset[int]:
@@ -46,19 +61,26 @@ def keep_only(kept: Collection[int]) -> None:
     _set([allowed, allowed, 0])
 
 
+def use_all() -> None:
+    """Let this thread use all capabilities that are permitted to it."""
+    sets = _get()
+    if sets is not None:
+        _set([sets[1], sets[1], sets[2]])
+
+
 def to_write(folders: Iterable[Path]) -> set[int]:
     """The capability that this user needs to create files in folders, if any: root often needs one."""
-    return {DAC_OVERRIDE} if any(not _grants(folder, 0o3) for folder in folders) else set()
+    return {DAC_OVERRIDE} if any(not grants(folder, 0o3) for folder in folders) else set()
 
 
 def to_read(places: Iterable[Path]) -> set[int]:
     """The capability that this user needs to read the files in folders, if any."""
-    return {DAC_READ_SEARCH} if any(not _grants(place, 0o5) for place in places) else set()
+    return {DAC_READ_SEARCH} if any(not grants(place, 0o5) for place in places) else set()
 
 
 def to_read_again(files: Iterable[Path]) -> set[int]:
     """The capability that this user needs to read files, which may be replaced meanwhile, if any."""
-    return {DAC_READ_SEARCH} if any(not _grants(file, 0o4) for file in files) else set()
+    return {DAC_READ_SEARCH} if any(not grants(file, 0o4) for file in files) else set()
 
 
 def installation() -> list[Path]:
@@ -66,24 +88,25 @@ def installation() -> list[Path]:
     return [Path(place) for place in {sys.prefix, sys.base_prefix, os.path.dirname(os.__file__), *sys.path} if place]
 
 
-def _grants(place: Path, rights: int) -> bool:
-    """Whether the modes of a folder and of those above it grant this user some rights (bits as for others). A missing
-    folder counts as the one in which it would be created."""
+def grants(place: Path, rights: int, user: Identity | None = None) -> bool:
+    """Whether the modes of a folder and of those above it grant a user (None: this one) some rights (bits as for
+    others). A missing folder counts as the one in which it would be created."""
+    user = user or own_identity()
     place = next((each for each in (place.absolute(), *place.absolute().parents) if each.exists()), place)
     wanted = [(place, rights), *((parent, 0o1) for parent in place.resolve().parents)]
     try:
-        return all(_mode(folder) & bits == bits for folder, bits in wanted)
+        return all(_mode(folder, user) & bits == bits for folder, bits in wanted)
     except OSError:
         return False
 
 
-def _mode(folder: Path) -> int:
-    """The rights that a folder's mode grants to this user: three bits."""
+def _mode(folder: Path, user: Identity) -> int:
+    """The rights that a folder's mode grants to a user: three bits."""
     found = os.stat(folder)
     mode = stat.S_IMODE(found.st_mode)
-    if found.st_uid == os.geteuid():
+    if found.st_uid == user.uid:
         return mode >> 6 & 7
-    return mode >> 3 & 7 if found.st_gid in (os.getegid(), *os.getgroups()) else mode & 7
+    return mode >> 3 & 7 if found.st_gid in (user.gid, *user.groups) else mode & 7
 
 
 def _numbers(bits: int) -> frozenset[int]:
