@@ -17,8 +17,10 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import BinaryIO, Self, cast
+from typing import TYPE_CHECKING, BinaryIO, Self, cast
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 STANDARD_OUTPUT = "-"
 

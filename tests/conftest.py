@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ ROOT = Path(__file__).resolve().parent.parent
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile(LONG, settings.get_profile("repeatable"))
 settings.load_profile("repeatable")
+
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, also in what the tests start
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -27,6 +27,7 @@ from tests.wire.kafkatalk import MS, KafkaTalk
 from .support import SECOND, FileSource
 from .test_drawing import live
 from .test_plain_lines import ended, watched
+from .test_recorder import over
 from .watched import produce
 
 EVENTS = Path("samples/events")
@@ -86,7 +87,7 @@ def test_a_recording_begins_while_requests_wait(
         tmp_path / "x.pcap", on=selection, notify=lambda text: told.append((source.clock() / 1e9, text))
     )  # fmt: skip
     monitor = Monitor(source, Engine(all_results=True), sinks=[recorder], clock=source.clock, governor=Governor(None))
-    monitor.run(lambda: source.over)
+    monitor.run(lambda: over(source, recorder))
     at, text = told[0]
     assert steps[begins] + seconds < at < steps[ends]
     assert re.search(r"x-\S+ begins: exchange .*: waiting for \d", text)
