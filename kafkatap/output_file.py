@@ -2,10 +2,10 @@
 
 An `OutputFile` is written under a temporary name. When it appears, it has the permissions and the owner of the file
 that it replaces. A device, a pipe and an open file (/dev/stdout, `>(command)`) get the bytes at that moment. A symbolic
-link is refused: whoever made it chooses the file. `OutputFiles` are those of a folder, which appear together.
-`write_whole` writes a text. `UnnamedFile` is one that nobody sees: it has no name, so it is gone when the process ends,
-however that happens. `check_file`, `check_folder` and `check_output` find out before a long run whether a file can be
-written.
+link is refused, because whoever made it would choose the file. `OutputFiles` are files of one folder that appear
+together. `write_whole` writes a text. `UnnamedFile` is one that nobody sees: it has no name, so it is gone when the
+process ends, however that happens. `check_file`, `check_folder` and `check_output` find out before a long run whether a
+file can be written.
 """
 
 from __future__ import annotations
@@ -140,13 +140,13 @@ def is_device(path: str) -> bool:
 def write_whole(path: str, text: str) -> None:
     """Write a text as UTF-8. A file of that name is replaced at once, and a device or pipe is written to. OSError, with
     this path, if it cannot be written."""
-    with _naming(path), OutputFile(path, overwrite=True, is_private=False) as made:
+    with naming(path), OutputFile(path, overwrite=True, is_private=False) as made:
         made.file.write(text.encode())
         made.publish()
 
 
 @contextmanager
-def _naming(path: str) -> Iterator[None]:
+def naming(path: str) -> Iterator[None]:
     """Raise OSErrors with this path: those of open files name none, others the temporary name."""
     try:
         yield
@@ -220,7 +220,7 @@ class OutputFile:
         self._is_named = folder is not None
         if self._is_named:
             refuse_link(output)
-        with _naming(output):
+        with naming(output):
             if folder is not None and is_locked:
                 self.path = os.path.join(folder, f".{os.path.basename(output)}.part")
                 handle = _locked(self.path)
@@ -239,7 +239,7 @@ class OutputFile:
 
     def publish(self) -> None:
         """Make the file appear. ValueError if another one appeared meanwhile and must not be replaced."""
-        with _naming(self._output):
+        with naming(self._output):
             self.file.flush()
             if self._is_named:
                 self._take_permissions()
@@ -360,7 +360,7 @@ class OutputFiles:
     def publish(self) -> list[Path]:
         """Give all files their names; return their paths."""
         for path, made in self._files.items():
-            with _naming(str(path)):
+            with naming(str(path)):
                 made.file.flush()
         for made in self._files.values():
             made.publish()

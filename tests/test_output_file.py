@@ -92,16 +92,16 @@ def test_permissions_of_a_group_are_not_for_another_one() -> None:
 @pytest.mark.parametrize("option", ["--html", "--csv", "--plots", "--parquet"])
 def test_each_output_of_a_report(option: str, tmp_path: Path, umask: Callable[[int], int]) -> None:
     """New files follow the umask, and those of a second run the files that they replace."""
-    umask(0o026)
+    umask(0o026)  # with `stdin`, a process of its own has it
     target = tmp_path / "out.html" if option == "--html" else tmp_path
-    assert kafkatap("report", SAMPLE, *QUICK, option, target).code == 0
+    assert kafkatap("report", SAMPLE, *QUICK, option, target, stdin=b"").code == 0
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert files
     assert {mode_of(path) for path in files} == {0o640}
     for path in files:
         path.write_bytes(b"older")
         path.chmod(0o600)
-    assert kafkatap("report", SAMPLE, *QUICK, option, target).code == 0
+    assert kafkatap("report", SAMPLE, *QUICK, option, target, stdin=b"").code == 0
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == sorted(files)
     assert {mode_of(path) for path in files} == {0o600}
     assert all(path.read_bytes() != b"older" for path in files)

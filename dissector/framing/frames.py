@@ -243,8 +243,8 @@ def _frame_in_buffer(t, stream, part):  # type: ignore[no-untyped-def]
 
 @helper
 def _is_end_believable(t, c, part, end):  # type: ignore[no-untyped-def]
-    """Whether a response that began inside a segment ends where a segment does, or where another one begins, as far as
-    its end was captured."""
+    """Whether the end of a response that began inside a segment is right: the end of a segment, or the start of another
+    response. If it was not captured, it may be."""
     following = skip(part, end)
     if part.length == end or left(following) < RESPONSE_HEADER:
         return True

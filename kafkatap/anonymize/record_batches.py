@@ -59,7 +59,7 @@ class RecordRewriter:
         self._bounds = Bounds()
 
     def rewrite(self, raw: bytes | memoryview, depth: int = 0) -> bytearray:
-        """A field's bytes, as far as they were captured; in as many bytes. A `memoryview` is not copied."""
+        """The captured bytes of a field without its contents, in as many bytes. A `memoryview` is not copied."""
         made = bytearray(FILLER) * len(raw)
         following = 0
         while following < len(raw):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import deque
 from collections.abc import Callable
 from threading import Condition, Thread
@@ -78,3 +80,8 @@ class Background:
                 self._held -= size
                 self._running = False
                 self._changed.notify_all()
+
+
+def abandon(name: str) -> None:
+    """Discard all further text to `stdout` or `stderr`: a thread waits in a write to it, and holds its lock."""
+    setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from kafkatap.reports import units
 
-#: A folder is no place for files that somebody else can name.
+#: Opens a folder, but no link to one.
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -33,7 +33,7 @@ class Kept(NamedTuple):
 class DiskBudget:
     """`root`: the folder. `pattern`: matches the whole path of a complete file below it. Files with equal groups of the
     pattern belong together; without groups each is alone. `limit`: bytes. `age`: ns, None: no limit.
-    `deep`: how many folders deep they are, the root among them. `notify` gets a line when files are removed for the
+    `deep`: the depth of the files, 1 for those in the root itself. `notify` gets a line when files are removed for the
     first time. Not for several threads."""
 
     def __init__(
@@ -46,7 +46,7 @@ class DiskBudget:
         deep: int = 1,
     ) -> None:
         self.limit = limit
-        self._root, self._pattern, self._age, self._notify = root, pattern, age, notify
+        self._root, self._age, self._notify = root, age, notify
         self._kept = deque(sorted(_grouped(root, pattern, deep)))
         self.bytes = sum(kept.size for kept in self._kept)
         self._notified = False
@@ -107,7 +107,7 @@ def _grouped(root: Path, pattern: Pattern[str], deep: int) -> list[Kept]:
 
 
 def _files(root: Path, deep: int) -> Iterator[tuple[str, int, int]]:
-    """The path, time of change (ns) and size of each regular file of a folder that is at most so deep."""
+    """The path, time of change (ns) and size of each regular file below a root, down to a depth."""
     for folder, below, names in os.walk(root):  # follows no link
         inside = os.path.relpath(folder, root)
         if inside.count(os.sep) + (inside != os.curdir) >= deep - 1:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -11,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from ..complaints import complain
-from .background import Background
+from .background import Background, abandon
 
 #: Seconds for which the screen shows a line; how many lines are kept for its end at most.
 SHOWN, KEPT = 20.0, 1_000
@@ -52,7 +50,7 @@ class Notices:
         finally:
             self._writer = None
             if not writer.close():
-                sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+                abandon("stderr")
 
     @contextmanager
     def on_screen(self) -> Iterator[None]:

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -27,6 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
 from kafkatap.reports import tables
 from kafkatap.reports.batch import Array, Context, Names
 
+from ..output_file import naming
 from ..parquet.parquet_files import ParquetFiles
 from ..parquet.row_groups import GATHERED_BYTES
 from ..parquet.row_names import named
@@ -74,7 +74,7 @@ class LocalTables:
         self._parts: list[Part] = []
         self._shared: pa.Table | None = None
         try:
-            with _naming(folder):
+            with naming(str(folder)):
                 for _ in range(workers):
                     self._spilled.append(tempfile.TemporaryFile(dir=folder, prefix=".kafkatap-"))  # noqa: SIM115
         except BaseException:
@@ -107,7 +107,7 @@ class LocalTables:
     def spill(self, worker: int, name: str, table: pa.Table) -> Part:
         """Keep rows of a table."""
         data, file = packed(table), self._spilled[worker]
-        with _naming(self._folder):
+        with naming(str(self._folder)):
             place = file.seek(0, os.SEEK_END)
             file.write(data)
             file.flush()
@@ -127,7 +127,7 @@ class LocalTables:
         for name, schema in schemas.items():
             self._files.write(name, schema.empty_table())
         for part in self._parts:
-            with _naming(self._folder):
+            with naming(str(self._folder)):
                 data = os.pread(self._spilled[part.worker].fileno(), part.size, part.place)
             self._files.write(part.table, unpacked(data, schemas[part.table]))
         self._files.write("connections", self._shared)
@@ -159,12 +159,3 @@ class _SplitFiles:
 def _opened(number: int) -> LocalTables:
     """The tables of a number, in a process that was forked after they were made."""
     return _OPEN[number]
-
-
-@contextmanager
-def _naming(folder: Path) -> Iterator[None]:
-    """Raise OSErrors with the folder: unnamed files have no path."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(folder)) from error

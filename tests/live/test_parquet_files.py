@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -315,6 +316,28 @@ def test_a_disk_that_waits_stops_nothing(samples: Path, tmp_path: Path, monkeypa
         f"{tmp_path}: the disk is slower than rows arrive: some rows of tables are lost",
         f"{tmp_path}: {parquet.lost:,} rows of tables could not be written",
     ]
+
+
+def test_files_that_are_removed_end_nothing(samples: Path, tmp_path: Path) -> None:
+    """Also hidden ones, while they are written: their rows are lost, a line says so, and the next files are whole."""
+    told: list[str] = []
+    parquet = ParquetLog(tmp_path / "tables", rotate=2 * SECOND, notify=told.append)
+    source, engine = FileSource(str(samples / SAMPLE)), Engine(all_results=True)
+    monitor = Monitor(source, engine, sinks=[parquet], clock=source.clock, governor=Governor(None))
+    removed = False
+    while not source.over:
+        source.wait(0.1)
+        monitor.step()
+        parquet.resolve_names(engine)
+        parquet.settle()
+        if not removed and list((tmp_path / "tables").rglob(".part-*")) and parquet.written["exchanges"]:
+            shutil.rmtree(tmp_path / "tables")
+            removed = True
+    monitor.finish()
+    assert removed
+    assert "the capture continues" in told[0]
+    assert parquet.lost > 0
+    assert list((tmp_path / "tables" / "exchanges").rglob("part-*.parquet"))
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:

@@ -665,6 +665,22 @@ def test_a_file_that_is_removed_is_not_written_to(
         assert same(read_capture(tmp_path / "x.pcap"), read_capture(samples / "apache-4.3.pcap.zst").packets)
 
 
+def test_a_file_that_is_removed_is_closed(samples: Path, tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "x.pcap")
+    reader = CaptureReader(str(samples / "apache-4.3.pcap.zst"))
+    assert reader.fill()
+    recorder.add_packets(reader.buffer, reader.packets, 100)
+    recorder.end_second(0, None, Engine())  # type: ignore[arg-type]
+    recorder.settle()
+    (tmp_path / "x.pcap").unlink()
+    recorder.end_second(SECOND, None, Engine())  # type: ignore[arg-type]
+    recorder.settle()
+    opened = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+    assert not [path for path in opened if path.startswith(str(tmp_path))]
+    recorder.close(Engine())
+    reader.close()
+
+
 def test_a_disk_that_waits_stops_nothing(samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ring goes on without it. What it overwrites is missing, and the file's records are whole."""
     packets = many(samples, tmp_path / "in.pcap", 4)

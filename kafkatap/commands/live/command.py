@@ -27,6 +27,7 @@ from ...engine.engine import Engine
 from ...engine.read_options import ReadOptions
 from ...engine.selection import Selection, incident_selection, selection_of
 from ...installation import install_command, own_version
+from ...live.background import abandon
 from ...live.capture import capabilities, changed_user, interfaces
 from ...live.capture.capabilities import Identity
 from ...live.capture.packet_source import Capture, open_capture
@@ -134,11 +135,8 @@ def _watch(
         finally:
             for close in closing:
                 close()
-        if lines is not None and lines.left_out:
-            notices.notify(f"{lines.left_out:,} lines were not written, because nobody read them in time")
-        if lines is not None and lines.is_stuck and not options.json:
-            notices.notify("nobody reads standard output: the report is left out")
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        if lines is not None:
+            _note_reader(lines, options, notices)
     return _report(options, monitor)
 
 
@@ -188,9 +186,18 @@ def _with_lines(monitor: Monitor, stop: Event, options: argparse.Namespace) -> P
     lines = Plain(monitor, options.interval, sys.stderr if options.json else sys.stdout, options.utc)
     monitor.sinks.append(lines)
     monitor.run(stop.is_set)
-    if lines.is_stuck and options.json:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     return lines
+
+
+def _note_reader(lines: Plain, options: argparse.Namespace, notices: Notices) -> None:
+    """Say what the reader of lines did not read. If it stopped reading, nothing more is written to it."""
+    if lines.left_out:
+        notices.notify(f"{lines.left_out:,} lines were not written, because nobody read them in time")
+    if lines.is_stuck and options.json:
+        abandon("stderr")
+    elif lines.is_stuck:
+        notices.notify("nobody reads standard output: the report is left out")
+        abandon("stdout")
 
 
 def _wants_screen(options: argparse.Namespace) -> bool:
@@ -322,10 +329,8 @@ def signals(stop: Event) -> Iterator[list[Any]]:
         for call in on_usr1:
             call()
 
-    numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
-    before = {
-        number: end for number in numbers if signal.getsignal(number) != signal.SIG_IGN
-    }  # as nohup ignores SIGHUP
+    numbers = (getattr(signal, name) for name in SIGNALS if hasattr(signal, name))
+    before = {number: end for number in numbers if signal.getsignal(number) != signal.SIG_IGN}  # nohup ignores SIGHUP
     if hasattr(signal, "SIGUSR1"):
         before[signal.SIGUSR1] = anew
     restored = [(number, signal.signal(number, handler)) for number, handler in before.items()]

@@ -25,7 +25,7 @@ _Sets = list[int]  # effective, permitted and inheritable capabilities, as bits
 
 
 class Identity(NamedTuple):
-    """A user, as far as the modes of files ask for one."""
+    """A user with the groups that count for the modes of files."""
 
     name: str
     uid: int

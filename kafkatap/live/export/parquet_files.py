@@ -266,7 +266,7 @@ class _Part:
     """One Parquet file while it is written. All failures are OSErrors."""
 
     def __init__(self, path: Path, schema: Any) -> None:
-        self.rows = 0
+        self.rows = self.size = 0  # size: bytes
         self.path = path
         self._hidden = path.with_name(f".{path.name}")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -282,15 +282,12 @@ class _Part:
     def write(self, table: Any) -> None:
         self._writer.write_table(table)
         self.rows += len(table)
-
-    @property
-    def size(self) -> int:
-        """Bytes on disk so far."""
-        return os.stat(self.path if self._file.closed else self._hidden).st_size
+        self.size = self._file.tell()
 
     def publish(self) -> None:
         self._writer.close()
         self._file.flush()
+        self.size = self._file.tell()
         os.rename(self._hidden, self.path)
         self._file.close()
 

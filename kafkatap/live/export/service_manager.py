@@ -1,6 +1,7 @@
-"""What systemd is told of a service of `Type=notify` (sd_notify): ready, alive each second, about to end.
+"""Messages to systemd from a service of `Type=notify` (sd_notify): that it is ready, each second that it is alive, and
+that it is about to end.
 
-Each message is a datagram, sent without waiting. With `WatchdogSec=`, systemd restarts a capture that hangs.
+Each is a datagram, sent without waiting. With `WatchdogSec=`, systemd restarts a capture that hangs.
 """
 
 from __future__ import annotations

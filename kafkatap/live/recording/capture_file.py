@@ -12,7 +12,7 @@ from ...output_file import is_device, refuse_link
 
 
 class CaptureFile:
-    """`fresh`: FileExistsError if the file exists; else it is overwritten. No symbolic link is followed, but those to
+    """`fresh`: FileExistsError if the file exists; else it is overwritten. No symbolic link is followed, except to
     devices and pipes. OSError if it cannot be created."""
 
     def __init__(self, path: Path, fresh: bool) -> None:

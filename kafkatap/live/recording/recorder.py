@@ -45,7 +45,7 @@ AFTER = 5 * SECOND
 LIMIT = 1 << 30
 #: A file of all packets takes at least one packet, and so many segments of the ring.
 LEAST_LIMIT = PARTS << 20
-#: So many bytes are handed over at once; what is left, every second.
+#: Packets are handed over when there are so many bytes of them, and every second.
 _AT_ONCE = 256 << 10
 #: Error codes that a line names, at most.
 _NAMED = 3

@@ -51,7 +51,8 @@ class RecordingFiles:
     """`path`: the file, or with incidents the pattern of names. `limit`, `age`: `DiskBudget`. `notify` gets lines for
     users. OSError if a file of all packets cannot be created.
 
-    `spans`, `head` and `order` are for the recorder's thread, everything else for that of the files.
+    The recorder's thread adds spans, sets `head`, the ends of spans and `is_ordered`, and reads what is public. All
+    else is for the thread of the files.
     """
 
     def __init__(
@@ -288,12 +289,13 @@ class RecordingFiles:
         file, self._file = self._file, None
         if file is None:
             return
-        with suppress(OSError):  # earlier writes may be lost
-            if not self._is_device:
+        if not self._is_device:
+            with suppress(OSError):  # it was removed
                 if not self._has_incidents and not is_last:
                     file.rename(free_path(self._path, self._opened))
                     self._made.append(file.path)
                 self._budget.add([file.path], file.size)
+        with suppress(OSError):  # earlier writes may be lost
             file.close()
 
 
