@@ -93,11 +93,10 @@ def test_a_report_of_long_client_ids(tmp_path: Path) -> None:
         talk.client_id = name
         talk.respond(talk.request(METADATA, 1, number), ControllerId=1)
     path.write_bytes(pcap_bytes(encode(talk.tcp.segments), nanoseconds=True))
-    done = kafkatap("report", path, "--by", "client", "--sections", "all", "--html", tmp_path / "page.html")
+    done = kafkatap("report", path, "--by", "client", "--sections", "latency,clients", "--csv", tmp_path / "csv")
     assert done.code == 0, done.err
     assert max(map(len, done.out.splitlines())) < 4_000
-    assert len(done.out) < 100_000
-    assert kafkatap("report", path, "--by", "client", "--csv", tmp_path / "csv").code == 0
+    assert len(done.out) < 20_000
     csv.field_size_limit(1 << 20)
     with open(tmp_path / "csv" / "latency.csv", encoding="utf-8", newline="") as file:
         assert {row["client_id"] for row in csv.DictReader(file)} == set(ids)
