@@ -14,7 +14,6 @@ yields the selected exchanges of the run's batches, each with all its rows.
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -358,6 +357,7 @@ def _nodes(
     from kafkatap.reports.addresses import canonical_broker
     from kafkatap.reports.expressions.meaning import ColumnAtom
     from kafkatap.reports.expressions.names import NAMES
+    from kafkatap.reports.expressions.values import glob_pattern
     from kafkatap.reports.expressions.verdicts import MatchedTexts, Numbers, Test
 
     found: list[tuple[str, Test]] = []
@@ -365,8 +365,7 @@ def _nodes(
         found.append(("api", Numbers("==", tuple(sorted(api_keys(apis))))))
     for name, globs in (("client", clients), ("topic", topics)):
         if globs:
-            pattern = "|".join(fnmatch.translate(glob) for glob in globs)
-            found.append((name, MatchedTexts(pattern=re.compile(rf"\A(?:{pattern})", re.DOTALL))))
+            found.append((name, MatchedTexts(pattern=glob_pattern(f"--{name}", globs))))
     if brokers:
         found.append(("broker", MatchedTexts(frozenset(map(canonical_broker, brokers)))))
     return [ColumnAtom(NAMES[name], test) for name, test in found]

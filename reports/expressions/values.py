@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import cache
 
@@ -82,6 +83,14 @@ def pattern_of(literal: Literal, text: str) -> re.Pattern[str]:
         place = (getattr(error, "pos", None) or 0) + literal.at + (literal.kind == "string")
         reason = getattr(error, "msg", None) or "it is too deeply nested"
         raise ExpressionError(f"this regular expression is wrong: {reason}", text, place) from None
+
+
+def glob_pattern(option: str, globs: Sequence[str]) -> re.Pattern[str]:
+    """The globs of an option as a regular expression that matches whole names. ValueError for a long one."""
+    for glob in globs:
+        if len(glob) > LONGEST_PATTERN:
+            raise ValueError(f"{option}: this pattern is longer than {LONGEST_PATTERN:,} characters")
+    return re.compile(rf"\A(?:{'|'.join(map(fnmatch.translate, globs))})", re.DOTALL)
 
 
 def _number(literal: Literal, name: Name, text: str) -> int | float:

@@ -10,6 +10,7 @@ from .. import units
 from ..findings import NOTE
 from ..model import ReportTable, Row, Value, as_number
 from ..sections.summary import NOT_CHECKED, SHOWN
+from .text_tables import LONGEST_SENTENCE, cell_text
 
 #: Lines of one kind of finding, so that many of one kind do not hide the others.
 _OF_A_KIND = 3
@@ -43,7 +44,7 @@ def first_lines(table: ReportTable, whole: bool = False) -> tuple[list[Row], int
 
 def finding_text(row: Row, heading: ReportTable, utc: bool) -> str:
     """The sentence of a finding, escaped, with the time when it began and the setting to change."""
-    text = units.safe(str(row["text"]))
+    text = units.safe(cell_text(row["text"], LONGEST_SENTENCE))
     if row["setting"]:
         text += f"; change {units.safe(str(row['setting']))}"
     when = _when(row, heading, utc)

@@ -2,7 +2,7 @@
 
 This module lays out lines as spans of (text, style). With colours, rich writes them; it knows terminals and NO_COLOR,
 and is imported only then. Without colours they are plain text. All texts from the wire are escaped. Only a terminal
-has a width, unless the user chooses one: nothing is cut in a file or pipe.
+has a width, unless the user chooses one: in a file or pipe, only cells beyond the limits of `text_tables` are cut.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .. import units
 from ..commands import with_captures
 from ..model import Report, ReportTable, as_number
 from .first_lines import finding_text, first_lines
-from .text_tables import PLAIN_WIDTH, Line, Span, cell_text, render_table, wrapped
+from .text_tables import LONGEST_COMMAND, PLAIN_WIDTH, Line, Span, cell_text, render_table, wrapped
 
 __all__ = ["PLAIN_WIDTH", "Line", "Span", "render_table", "render_text", "write_lines", "write_text"]
 
@@ -64,10 +64,12 @@ def _summary(
 ) -> Iterator[Line]:
     """A line for each finding, and the command that shows more at its end, or below it if the line is too short."""
     shown, left = first_lines(table, whole)
-    rows = [
-        (str(row["label"]), finding_text(row, heading, utc), with_captures(str(row["command"] or ""), captures))
-        for row in shown
-    ]
+    rows = []
+    for row in shown:
+        command = with_captures(str(row["command"] or ""), captures)
+        rows.append((
+            str(row["label"]), finding_text(row, heading, utc), command if len(command) <= LONGEST_COMMAND else "",
+        ))  # fmt: skip
     label_width = max(_LABEL, *(len(label) + 2 for label, _, _ in rows))
     longest = max((units.cells(text) for _, text, _ in rows), default=0)
     commands = max((units.cells(command) for _, _, command in rows), default=0)
@@ -188,7 +190,7 @@ def write_text(
     """Write a report.
 
     `color` None: use colours if `file` is a terminal. `width` None: use the width of the terminal. If `file` is not a
-    terminal, no column is dropped and no text is cut, so that programs find everything.
+    terminal, no column is dropped and no text of a usual length is cut.
     """
 
     def render(columns: int | None) -> Iterator[Line]:

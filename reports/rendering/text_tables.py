@@ -1,7 +1,8 @@
 """A table as lines of text: the columns that fit, the most important rows, and the number of rows left out.
 
 A line is a list of spans of (text, style). A `width` of None is that of a file or pipe: no column is dropped, and no
-text is cut. All texts from the wire are escaped.
+text of a usual length is cut. All texts from the wire are escaped, and cells have limits: names and lists of them can
+be as long as a sender likes. JSON, CSV and Parquet are whole.
 """
 
 from __future__ import annotations
@@ -32,6 +33,13 @@ SENTENCES = frozenset(
     ("finding", "fix", "what", "message", "evidence", "example", "reason", "text", "setting", "remedy")
 )
 SENTENCE, HALF_A_SENTENCE, LEAST_OF_A_SENTENCE = 60, 32, 20
+#: Characters of a cell, and of one with a sentence, whatever the width. Names of topics have 249 at most. A longer list
+#: ends with the number of the others.
+LONGEST_CELL, LONGEST_SENTENCE = 300, 1_000
+#: Characters of a command. A longer one is not shown: it holds a hostile name, and a part of it does something else.
+LONGEST_COMMAND = 1_000
+#: Rows of a table that is shown whole, unless `--top` wants more.
+MOST_WHOLE_ROWS = 2_000
 #: Columns that are shown whatever the width. Others are dropped from the right if even short texts do not fit.
 FEWEST = 2
 #: Columns of this rank are for programs only.
@@ -61,7 +69,8 @@ def render_table(
         yield [(table.title, "bold"), (f": {table.empty}", "")]
         return
     yield [(table.title, "bold")]
-    rows = table.rows if table.whole or not top else chosen_rows(table, top)
+    most = max(top, MOST_WHOLE_ROWS) if table.whole else top
+    rows = chosen_rows(table, most) if top and most < len(table.rows) else table.rows
     digits, date = clock_form(table, rows, first, utc)
     columns = [i for i, c in enumerate(table.columns) if c.rank < FOR_PROGRAMS and (not c.rank or has_values(table, i))]
     texts = {i: [cell(table.columns[i], row[i], utc, digits, date) for row in rows] for i in columns}
@@ -149,9 +158,18 @@ def clock_form(
     return (0 if whole else 3), len(days) > 1
 
 
-def cell_text(value: Value) -> str:
-    """Texts and versions as one text."""
-    return units.joined(value) if isinstance(value, tuple) else str(value)
+def cell_text(value: Value, longest: int = LONGEST_CELL) -> str:
+    """Texts and versions as one text of at most `longest` characters, and the number of those that are left out."""
+    if not isinstance(value, tuple):
+        return units.cut(str(value)[: longest + 1], longest)
+    kept, size = 0, 0
+    for item in value:
+        size += len(units.joined((item,))) + 2
+        if kept and size > longest + 2:
+            break
+        kept += 1
+    text = units.cut(units.joined(value[:kept])[: longest + 1], longest)
+    return f"{text} and {len(value) - kept:,} more" if kept < len(value) else text
 
 
 def cell(column: Column, value: Value, utc: bool, digits: int, date: bool) -> str:
@@ -159,7 +177,7 @@ def cell(column: Column, value: Value, utc: bool, digits: int, date: bool) -> st
     if value is None or value == ():
         return "(none)" if column.name == "client_id" else "-"
     if isinstance(value, str | tuple):
-        return units.safe(cell_text(value))
+        return units.safe(cell_text(value, LONGEST_SENTENCE if column.name in SENTENCES else LONGEST_CELL))
     if column.kind == "flag":
         return "yes" if value else "no"
     if column.kind == "number":

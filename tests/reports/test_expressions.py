@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import cycle
@@ -17,8 +18,11 @@ from kafkatap import analyze
 from kafkatap.dissector import dtypes as r
 from kafkatap.engine.engine import engine_for
 from kafkatap.engine.selection import EVERYTHING, Selection
+from kafkatap.reports.batch import Batch
 from kafkatap.reports.expressions import Condition, ExpressionError, parse_expression
 from kafkatap.reports.expressions.names import ALIASES, NAMES, help_text
+from kafkatap.reports.expressions.values import LONGEST_PATTERN
+from kafkatap.reports.expressions.verdicts import MatchedTexts
 from kafkatap.reports.tables import EXCHANGES, RESULTS
 from kafkatap.run import Run
 from tests.support.sweeps import examples
@@ -357,6 +361,43 @@ def kept(run: Any, text: str) -> set[int]:
     batches, engine = run
     found = Selection.of(filter=text).apply(batches, engine)
     return {int(key) for each in found for key in each.exchanges["key"]}
+
+
+def test_a_pattern_is_matched_once_for_each_distinct_name(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of columns and of decoded fields, in all batches of a run."""
+    seen: list[tuple[MatchedTexts, str]] = []
+    holds_as_usual = MatchedTexts.holds
+
+    def counted(test: MatchedTexts, text: str) -> bool:
+        seen.append((test, text))
+        return holds_as_usual(test, text)
+
+    monkeypatch.setattr(MatchedTexts, "holds", counted)
+    selection = Selection.of(filter="client ~ 'e' or topic ~ 'a' or request.GroupId ~ 'g'", clients=["*"])
+    engine = engine_for(selection, all_results=True)
+    run = Run([str(samples / "apache-2.8.pcap.zst")], engine, block_size=20_000)
+    sizes: list[int] = []
+
+    def batches() -> Iterator[Batch]:
+        for each in run.batches():
+            sizes.append(len(each.exchanges))
+            yield each
+
+    assert list(selection.apply(batches(), engine))  # some match
+    assert len(sizes) > 5
+    assert 3 < len(seen) < sum(sizes) / 4
+    assert max(Counter(seen).values()) == 1
+
+
+def test_a_pattern_has_a_limit() -> None:
+    longest = "x" * LONGEST_PATTERN
+    Condition(parse_expression(f"client ~ '{longest}'"))
+    with pytest.raises(ExpressionError, match="this regular expression is longer than 1,000 characters"):
+        parse_expression(f"client ~ '{longest}x'")
+    for name in ("clients", "topics"):
+        Selection.of(**{name: [longest]}).condition()
+        with pytest.raises(ValueError, match=f"--{name[:-1]}: this pattern is longer than 1,000 characters"):
+            Selection.of(**{name: ["app", f"{longest}x"]})
 
 
 def _comparison(dice: Iterator[int], rows: list[dict[str, Any]]) -> tuple[str, Callable[[Any], bool]]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -74,7 +72,9 @@ def _reader(options: argparse.Namespace, watch: Watch, follow: Follow | None) ->
 def _topic_test(globs: list[str] | None) -> Callable[[str], bool] | None:
     if not globs:
         return None
-    pattern = re.compile("|".join(fnmatch.translate(g) for g in globs), re.DOTALL)
+    from kafkatap.reports.expressions.values import glob_pattern
+
+    pattern = glob_pattern("--topic", globs)
     return lambda topic: pattern.match(topic) is not None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...model import Column, ReportTable, Value
-from ..text_tables import BAD, RIGHT, SENTENCES, cell, clock_form, has_values
+from ..text_tables import BAD, LONGEST_COMMAND, RIGHT, SENTENCES, cell, clock_form, has_values
 
 #: Commands of a row, the most specific first: `kafkatap show ...` or nothing.
 RowCommands = Callable[[ReportTable, tuple[Value, ...]], Sequence[str]]
@@ -28,7 +28,7 @@ def table_data(table: ReportTable, utc: bool, first: int | None, commands: RowCo
     columns = [_column(table, i, c, utc, digits, date) for i, c in enumerate(table.columns)]
     made: dict[str, Any] = {"name": table.name, "rows": len(table.rows), "columns": columns}
     if commands is not None and table.rows:
-        found = [list(commands(table, row)) for row in table.rows]
+        found = [[each for each in commands(table, row) if len(each) <= LONGEST_COMMAND] for row in table.rows]
         if any(found):
             made["commands"] = found
     return made
