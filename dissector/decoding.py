@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.arrays import copied, grown, joined, taken, untouched
+from kafkatap.kernels.arrays import copied, grown, joined, return_memory, taken, untouched, zeros
 from kafkatap.kernels.hashing import new_seed
 from kafkatap.kernels.table import Column, SlotTable
 
@@ -89,10 +89,6 @@ class BodyDecoder:
         self._made = self._state["made"]
         self._counts = self._results_state.view(np.int64)
         self._names_found = self._bodies_state["topic_names"]
-        self.release()
-
-    def release(self) -> None:
-        """Make the tables small again. No exchange may be open."""
         self.tape: Array = untouched(1 << 16, TAPE)
         self.partitions = SlotTable(1_024, partitions=PRODUCE_PARTITION, places=Column(np.int32, 2))
         self.open_topics = SlotTable(1_024, topics=OPEN_TOPIC)
@@ -101,6 +97,13 @@ class BodyDecoder:
         self._contexts: Array = np.zeros(1_024, CONTEXT)
         self._results: Array = np.zeros(1_024, RESULT)
         self._topics: Array = np.zeros(1_024, EXCHANGE_TOPIC)
+
+    def return_memory(self) -> None:
+        """Return the memory that large messages needed to the system."""
+        for array in (self.tape, self._topic_names, self._failed, self._contexts, self._results, self._topics):
+            return_memory(array)
+        self.partitions.return_memory()
+        self.open_topics.return_memory()
 
     def tables(self, jobs: int, ends: Array, marks: Array) -> DrainTables:
         """The arrays for drains of up to so many jobs."""
@@ -186,9 +189,9 @@ class BodyDecoder:
         jobs = (self._failed if state.in_details else t.jobs)[int(state.first) : int(state.end)]
         room = min(2 * rows, MOST_TAPE)
         if rows > len(self._topic_names):
-            self._topic_names = np.zeros(room, TOPIC_NAME)
+            self._topic_names = zeros(room, TOPIC_NAME)
         if rows + 2 > len(self._contexts):
-            self._contexts = np.zeros(room + 2, CONTEXT)
+            self._contexts = zeros(room + 2, CONTEXT)
         most = len(block) + len(held) + int(t.state[0].pool_top)
         is_ample = self._strings.text_left > most
         size = 0 if is_ample else min(int(np.sum(jobs["end"] - jobs["at"])), 65_536 * rows)

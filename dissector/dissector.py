@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.arrays import grown, is_among, taken, untouched
+from kafkatap.kernels.arrays import grown, is_among, return_memory, taken, untouched
 from kafkatap.kernels.table import Column, SlotTable, Table
 from kafkatap.kernels.writers import written
 
@@ -287,12 +287,13 @@ class Dissector:
         self.topic_names = dict(zip(*numbers[topic_names].T.tolist(), strict=True)) if len(topic_names) else {}
         return numbers
 
-    def release(self) -> None:
-        """Return the memory of large messages to the system, once the input is over. Names, connections and counts
-        stay."""
-        self._decoder.release()
-        self._pool.return_memory(self._state, self._numbers.item(_POOL_TOP))
-        self._bound = None
+    def return_memory(self) -> None:
+        """Return the memory that large messages needed, and no open exchange needs, to the system. Between drains."""
+        self._decoder.return_memory()
+        if self._facts is not None:
+            self._facts.return_memory()
+        return_memory(self._jobs)
+        self._pool.return_memory(self._state, len(self._pool.data))
 
     # Connections that are read in several runs.
 
@@ -524,7 +525,7 @@ class Dissector:
                 self._bound = None
         decoder.note_topic_names()
         if numbers.item(_FREE_LARGE_BYTES) >= FREE_KEPT:
-            self._pool.return_memory(self._state, top)
+            self._pool.return_memory(self._state, top, FREE_KEPT)
         made = decoder.made
         tokens = None
         bare_tokens = count - numbers.item(_FINISHED) - made  # they come last in `rows`

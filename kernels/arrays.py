@@ -17,6 +17,8 @@ _HUGE = 4 << 20
 _LARGE = 64 << 10
 #: So many values are compared one after another.
 _FEW = 16
+#: So many bytes of a table stay when its memory is returned.
+_KEPT = 256 << 10
 #: How many bytes `moved` copies at once.
 _STEP = 2 << 20
 
@@ -58,6 +60,12 @@ def drop_pages(array: np.ndarray[Any, Any], first: int, end: int) -> None:
     whole = isinstance(pages, _Pages) and len(pages) == array.nbytes
     if whole and hasattr(mmap, "MADV_DONTNEED") and first < end:
         pages.madvise(mmap.MADV_DONTNEED, first, end - first)
+
+
+def return_memory(array: np.ndarray[Any, Any], used: int = 0) -> None:
+    """Return an `untouched` array's memory to the system, but for its first `used` items and a usual size. The items
+    read as zeros then."""
+    drop_pages(array, max(used * array.dtype.itemsize, _KEPT), array.nbytes)
 
 
 def as_bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:

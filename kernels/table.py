@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .arrays import grown, moved, zeros
+from .arrays import grown, moved, return_memory, zeros
 from .declarations import helper
 
 Array = np.ndarray[Any, Any]
@@ -145,6 +145,16 @@ class SlotTable(Table):
         taken = np.ones(len(self), bool)
         taken[self.free[1 : 1 + int(self.free[0])]] = False
         return taken
+
+    def return_memory(self) -> None:
+        """Return the memory of the rows behind the last taken one to the system. The first free rows are the next to be
+        taken then. Only for tables whose new rows are zero."""
+        left = self.free[1 : 1 + int(self.free[0])]
+        left[::-1].sort()
+        taken = np.flatnonzero(self.taken_rows())
+        used = int(taken[-1]) + 1 if len(taken) else 0
+        for name, column in self._columns.items():
+            return_memory(self._arrays[name], used * column.width)
 
     def grow(self, rows: int = 0, used: int | None = None) -> None:
         """Make room for at least twice as many rows, and for at least `rows`. The new rows are free."""

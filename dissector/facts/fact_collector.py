@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.arrays import copied, grown, is_among, taken, untouched
+from kafkatap.kernels.arrays import copied, grown, is_among, return_memory, taken, untouched, zeros
 
 from ..inspection import Frames
 from ..programs.fact_kinds import (
@@ -90,6 +90,12 @@ class FactCollector:
     def _count(self) -> int:
         return int(self._numbers.item(_FACTS))
 
+    def return_memory(self) -> None:
+        """Return the memory that large messages needed to the system."""
+        for array in (self._jobs, self._tape, self._samples, self._contexts):
+            return_memory(array)
+        return_memory(self._facts, self._count)
+
     def look(self, frames: Frames) -> None:
         """Make the facts of these messages."""
         if self._of_programs is None or self._of_programs[0] is not frames.programs:
@@ -129,7 +135,7 @@ class FactCollector:
         else:
             self._strings.reserve(int(state.needed_texts), int(state.needed_bytes))
             if state.needed_contexts > len(self._contexts):
-                self._contexts = np.zeros(2 * int(state.needed_contexts), np.int64)
+                self._contexts = zeros(2 * int(state.needed_contexts), np.int64)
         self._bound = None
 
     def _reserve(self, count: int) -> None:

@@ -182,11 +182,12 @@ class BufferPool:
         """Move the pool, whose first `used` bytes are in use, to one twice as large."""
         self.data = moved(self.data, 2 * len(self.data), used)
 
-    def return_memory(self, state: Array, top: int) -> None:
-        """Return the memory of large free buffers. `top`: the pool's top before buffers were released."""
+    def return_memory(self, state: Array, top: int, kept: int = 0) -> None:
+        """Return the memory of large free buffers. `top`: the pool's top before buffers were released. If none is in
+        use, the first `kept` bytes stay."""
         state["free_large_bytes"] = 0
         if not state["live_buffers"][0]:
-            drop_pages(self.data, FREE_KEPT, top)
+            drop_pages(self.data, kept, top)
             return
         for place in range(LARGE_CLASS - SMALLEST_CLASS, CLASSES):
             following = int(self.free[place])

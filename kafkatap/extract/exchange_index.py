@@ -256,7 +256,7 @@ def index_exchanges(
         errors.append(error_counts(batch.results))
         topic_ids |= unnamed_ids(batch)
     connections = engine.streams.connections()
-    engine.dissector.release()  # the index stays until the end, beside other runs
+    engine.dissector.return_memory()  # the index stays until the end, beside other runs
     selected = np.concatenate(rows)
     places = _ordered(collected.places, connections)
     return ExchangeIndex(

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from kafkatap.reports.section_parts.section_counts import SectionCounts
 
 SECOND = 1_000_000_000
+#: Seconds after which the memory that large messages needed is returned.
+RETURN_MEMORY = 5
 #: Seconds at most to read the waiting packets at the end.
 LAST_PACKETS = 10.0
 #: Seconds for which a source may hold packets back: a little more than afpacket_ring.RETIRE_MS.
@@ -293,6 +295,8 @@ class Monitor:
 
     def _limit_memory(self) -> None:
         """Keep memory within its limits."""
+        if self._second % RETURN_MEMORY == 0:
+            self.engine.dissector.return_memory()
         fold_small_rows(self.windows.start, self.limits, self.engine)
         if not self.limits.names_full(self.engine):
             return

@@ -95,3 +95,19 @@ def test_pages_are_dropped_where_they_can_be(array: np.ndarray) -> None:
     assert (array == 3).all(), "no whole page lies in it"
     drop_pages(array, 0, 0)
     assert (array == 3).all()
+
+
+def test_the_memory_of_free_rows_comes_back() -> None:
+    table = SlotTable(1 << 20, moves=True, rows=Column(np.int64, 4))
+    rows = [int(take_row(table.free)) for _ in range(1 << 20)]
+    table["rows"][:] = 7
+    full = resident(table["rows"])
+    table.release(np.array([row for row in rows if row not in (3, 70_000)]))
+    table.return_memory()
+    assert resident(table["rows"]) <= full // 8
+    assert table["rows"][4 * 3 : 4 * 4].tolist() == table["rows"][4 * 70_000 : 4 * 70_001].tolist() == [7] * 4
+    assert not table["rows"][4 * 80_000 :].any()
+    assert [int(take_row(table.free)) for _ in range(5)] == [0, 1, 2, 4, 5]
+    table.release(np.array([0, 1, 2, 3, 4, 5, 70_000]))
+    table.return_memory()
+    assert resident(table["rows"]) <= 1 << 20

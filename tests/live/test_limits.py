@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import mmap
+import socket
+import struct
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
 from kafkatap.commands.command_parser import parse
 from kafkatap.commands.live.command import _engine
 from kafkatap.commands.values import read_options
 from kafkatap.live.memory_limits import MemoryLimits, memory_limits
+from tests.support.tcp import frame
+from tests.wire.kafkatalk import API_VERSIONS, METADATA, body, raw_request
+from tests.wire.worst_messages import named_worst
+
+from .network import missing
+from .running import Live
 
 
 def test_the_defaults_of_the_monitor_are_below_those_of_the_engine() -> None:
@@ -26,3 +42,47 @@ def test_options_set_the_limits_of_both() -> None:
     assert limits.strings < engine.limits.names
     assert (limits.waiting, limits.connections) == (70, 8)
     assert (engine.limits.waiting, engine.limits.connections, engine.limits.held) == (70, 8, 1 << 20)
+
+
+def rss(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_memory_comes_back_after_the_worst_message() -> None:
+    """A process captures a response with 1.6 million partitions, beside small ones."""
+    worst = named_worst("Metadata v13 response Topics.Partitions").body(40_000_000)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with (
+            Live("-i", "lo", "--plain", "--json", "--buffer-size", "64m", "tcp", "port", port) as live,
+            socket.create_connection(("127.0.0.1", port)) as client,
+            server.accept()[0] as broker,
+        ):
+            live.wait_ready()
+
+            def exchange(api_key: int, version: int, number: int, answer: bytes) -> None:
+                client.sendall(raw_request(api_key, version, number, body(api_key, version, 0)))
+                broker.recv(4_096)
+                reader = threading.Thread(target=client.recv, args=(len(answer) + 8, socket.MSG_WAITALL))
+                reader.start()
+                whole = memoryview(frame(struct.pack("!i", number) + answer))
+                for at in range(0, len(whole), 1 << 20):  # a small buffer has room for it
+                    broker.sendall(whole[at : at + (1 << 20)])
+                    time.sleep(0.02)
+                reader.join()
+
+            for number in range(30):
+                exchange(API_VERSIONS, 0, number, body(API_VERSIONS, 0, 1))
+            before = peak = rss(live.process.pid)
+            exchange(METADATA, 13, 30, worst)
+            end = time.monotonic() + 12
+            while time.monotonic() < end:
+                peak = max(peak, now := rss(live.process.pid))
+                if peak > 1.2 * before and now < 1.15 * before:
+                    break
+                time.sleep(0.02)
+            report = json.loads(live.end().out)
+    assert report
+    assert peak > 1.2 * before, "the message takes memory"
+    assert now <= 1.2 * before
