@@ -183,8 +183,8 @@ def add_limits(command: argparse.ArgumentParser, live: bool = False) -> argparse
                        help="decode messages up to SIZE whole, and only the first 64 KiB of larger ones "
                        "(default: 100m, the largest that brokers accept)")  # fmt: skip
     group.add_argument("--max-held", type=parse_size, metavar="SIZE",
-                       help="memory for messages that are not complete yet, and a 64th of it for data behind gaps "
-                       "(default: 2g)")  # fmt: skip
+                       help="memory for messages that are not complete yet, and a 32nd of it for data behind gaps "
+                       "(default: 1g)")  # fmt: skip
     group.add_argument("--max-connections", type=parse_limit, metavar="N",
                        help="end a silent connection after N others began "
                        f"(default: {100_000 if live else 262_144:,})")  # fmt: skip

@@ -7,21 +7,21 @@ from typing import NamedTuple
 from kafkatap.reassembly.dtypes import Bounds
 
 #: The part of `held` for segments behind gaps, and the bytes of a segment on average, at least.
-_GAP_PART, _SEGMENT = 64, 128
+_GAP_PART, _SEGMENT = 32, 128
 
 
 class Limits(NamedTuple):
     """What counts here is what all connections of a run have together. What is given up is in the ledger.
 
     `connections`: a connection ends when so many others began after its last packet. `waiting`: requests that wait for
-    their response; the oldest are given up first. `held`: bytes of messages that are not complete, and a 64th of it for
+    their response; the oldest are given up first. `held`: bytes of messages that are not complete, and a 32nd of it for
     segments behind gaps. `names`: client ids, topics and other texts, addresses, and rows of a report's tables; later
     names count as `(other)`.
     """
 
     connections: int = 262_144
     waiting: int = 1_000_000
-    held: int = 2 << 30
+    held: int = 1 << 30
     names: int = 250_000
 
     def bounds(self) -> Bounds:
