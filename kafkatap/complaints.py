@@ -3,18 +3,47 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from .captures.pipes import STANDARD_INPUT
 from .captures.storage import without_credentials
 
+_form = "text"
 
-def complain(text: str) -> None:
+
+def complain(text: str, kind: str = "notice", **fields: Any) -> None:
     """Print one line on standard error. Control characters (of file names and captures) are escaped, and passwords in
-    URIs are left out."""
-    shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in without_credentials(text))
+    URIs are left out. `kind`, `fields`: what the line has besides where it is JSON (`log_format`)."""
+    text = without_credentials(text)
+    if _form == "json":
+        line = json_line(time.time_ns(), kind, text=text, **fields)
+    else:
+        line = "kafkatap: " + "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
     with suppress(OSError):  # standard error is closed
-        print(f"kafkatap: {shown}", file=sys.stderr)
+        print(line, file=sys.stderr)
+
+
+def json_line(now: int, kind: str, **fields: Any) -> str:
+    """A line of a log as a JSON object. `now`: ns since the epoch."""
+    import json  # few commands need it here
+
+    from kafkatap.reports.units import iso
+
+    return json.dumps({"time": iso(now), "kind": kind, **fields})
+
+
+@contextmanager
+def log_format(form: str) -> Iterator[None]:
+    """Until the end of the block, lines on standard error are `text` or `json`."""
+    global _form
+    before, _form = _form, form
+    try:
+        yield
+    finally:
+        _form = before
 
 
 def name_of(path: str) -> str:

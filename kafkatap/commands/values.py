@@ -102,6 +102,8 @@ def chosen_key_log(options: argparse.Namespace, is_growing: bool = False) -> Key
     key_log = open_key_logs(options.keylog, is_growing)
     for problem in () if is_growing else key_log.problems:
         complain(problem)
+    for path in key_log.missing:
+        complain(f"{path}: there is no such key log yet; it is awaited")
     return key_log
 
 

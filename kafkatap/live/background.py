@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Condition, Thread
 
-#: Seconds for the work that is left at the end.
-FAREWELL = 5.0
+#: Seconds for the work that is left at the end, of all threads together; and at least, of each.
+FAREWELL, LEAST_FAREWELL = 5.0, 0.5
+_farewell_ends: float | None = None
+
+
+@contextmanager
+def farewell() -> Iterator[None]:
+    """Threads that are closed in this block have FAREWELL together."""
+    global _farewell_ends
+    _farewell_ends = time.monotonic() + FAREWELL
+    try:
+        yield
+    finally:
+        _farewell_ends = None
 
 
 class Background:
@@ -53,7 +67,8 @@ class Background:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        return self.settle(FAREWELL)
+        left = FAREWELL if _farewell_ends is None else _farewell_ends - time.monotonic()
+        return self.settle(max(left, LEAST_FAREWELL))
 
     def _raise(self) -> None:
         error, self._error = self._error, None

@@ -99,8 +99,13 @@ class EventWatch:
 class EventNotices(Sink):
     """Writes a line for each event: to standard error, and to the screen while it has the terminal."""
 
-    def __init__(self, notify: Callable[[str], None], utc: bool = False) -> None:
+    def __init__(self, notify: Callable[..., None], utc: bool = False) -> None:
         self._notify, self._utc = notify, utc
 
     def add_event(self, finding: Finding) -> None:
-        self._notify(units.safe(f"{units.clock(finding.begin or 0, self._utc)} {finding.text}"))
+        self._notify(
+            units.safe(f"{units.clock(finding.begin or 0, self._utc)} {finding.text}"),
+            kind="event", event=finding.id, severity=finding.severity,
+            begin=None if finding.begin is None else units.iso(finding.begin), numbers=dict(finding.numbers),
+            parties=[party._asdict() for party in finding.parties],
+        )  # fmt: skip

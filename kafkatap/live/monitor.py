@@ -21,6 +21,7 @@ from kafkatap.reports.counting.counts import ReportCounts
 from ..engine.assembly import Assembled, Assembly
 from ..engine.engine import Engine
 from ..engine.selection import EVERYTHING, Selection, Selector
+from .background import farewell
 from .broker_health import BrokerHealth, added
 from .count_windows import KEPT, Windows
 from .event_watch import EventWatch
@@ -108,7 +109,7 @@ class Monitor:
         self._ended_rows = 0
         self.unread = 0  # packets that waited at the end and were not read in time
         self.forgotten = 0  # ended connections without a kept row
-        self._reset_asked = False
+        self._reset_asked = self._reopen_asked = False
         self.longest_waits: Mapping[str, int] = {}  # by broker, ns, selected or not: `Engine.longest_waits`
         now = clock()
         self._second = now // SECOND
@@ -235,6 +236,10 @@ class Monitor:
             nothing = self._counts()
             nothing.seal()
             self.windows.add(nothing)
+        if self._reopen_asked:
+            self._reopen_asked = False
+            for sink in self.sinks:
+                sink.reopen(self.engine)
         self._limit_memory()
         self._update_status(now)
         self._slice = self._counts()
@@ -344,6 +349,10 @@ class Monitor:
         """Restart all counts soon. Safe in signal handlers."""
         self._reset_asked = True
 
+    def reopen(self) -> None:
+        """Let the sinks end their files and begin new ones, within a second. Safe in signal handlers."""
+        self._reopen_asked = True
+
     def _reset(self) -> None:
         self._reset_asked = False
         self._publish_slice(self._clock())  # sinks do not restart
@@ -374,8 +383,9 @@ class Monitor:
             self._publish_slice(self._clock())
             self.windows.add(self._slice)
             self._slice = self._counts()
-            for sink in self.sinks:
-                sink.close(self.engine)
+            with farewell():
+                for sink in self.sinks:
+                    sink.close(self.engine)
             self.status = replace(self.status, dropped=self.source.counters()[1])
 
     def context(self) -> Context:

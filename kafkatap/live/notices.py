@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from ..complaints import complain
 from .background import Background, abandon
@@ -21,24 +22,25 @@ class Notices:
     """Writes lines to standard error. While a screen has the terminal, it shows them; they are written when it ends."""
 
     def __init__(self) -> None:
-        self._kept: deque[str] | None = None
+        self._kept: deque[tuple[str, str, Mapping[str, Any]]] | None = None
         self._writer: Background | None = None
         self._newest = ""
         self._notified = 0.0
 
-    def notify(self, text: str) -> None:
+    def notify(self, text: str, kind: str = "notice", **fields: Any) -> None:
+        """Write a line. `kind`, `fields`: what it has besides where lines are JSON."""
         kept = self._kept
         if kept is None:
-            self._write(text)
+            self._write(text, kind, fields)
             return
-        kept.append(text)
+        kept.append((text, kind, fields))
         self._newest, self._notified = text, time.monotonic()
 
-    def _write(self, text: str) -> None:
+    def _write(self, text: str, kind: str, fields: Mapping[str, Any]) -> None:
         if self._writer is None:
-            complain(text)
+            complain(text, kind, **fields)
         else:
-            self._writer.add(partial(complain, text), len(text))
+            self._writer.add(partial(complain, text, kind, **fields), len(text))
 
     @contextmanager
     def in_background(self) -> Iterator[None]:
@@ -55,13 +57,14 @@ class Notices:
     @contextmanager
     def on_screen(self) -> Iterator[None]:
         """Keep lines for the end of the block: a screen has the terminal."""
-        kept = self._kept = deque(maxlen=KEPT)
+        kept: deque[tuple[str, str, Mapping[str, Any]]] = deque(maxlen=KEPT)
+        self._kept = kept
         try:
             yield
         finally:
             self._kept = None
-            for text in kept:
-                self._write(text)
+            for line in kept:
+                self._write(*line)
 
     @property
     def newest(self) -> str:

@@ -54,6 +54,9 @@ class Sink:
     def resolve_names(self, engine: Engine) -> None:
         """Look up the names of all kept rows: the engine is about to change its numbers."""
 
+    def reopen(self, engine: Engine) -> None:
+        """End the files that are open now: what comes next goes to new ones."""
+
     def close(self, engine: Engine) -> None:
         """Finish: the monitor has ended, and no more rows come."""
 

@@ -86,9 +86,8 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.mark.skipif(bool(missing()), reason=missing())
 def test_live_with_the_key_log_of_clients_on_this_host(broker: Broker, tmp_path: Path) -> None:
-    """The key log is empty at first, and each client appends to it; connections of TLS 1.2 and 1.3."""
+    """There is no key log at first, and each client appends to it; connections of TLS 1.2 and 1.3."""
     key_log = tmp_path / "keys.log"
-    key_log.touch()
     arguments = ("-i", "lo", "--plain", "--json", "--interval", "1s", "--keylog", str(key_log))
     with Live(*arguments, f"tcp port {broker.port}") as live:
         live.wait_ready()
@@ -99,6 +98,7 @@ def test_live_with_the_key_log_of_clients_on_this_host(broker: Broker, tmp_path:
         time.sleep(2)
         done = live.end()
     assert done.code == 0
+    assert f"kafkatap: {key_log}: there is no such key log yet; it is awaited" in done.err.splitlines()
     report = json.loads(done.out)
     assert report["capture"]["requests"] == 3 * REQUESTS
 

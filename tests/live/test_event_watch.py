@@ -79,7 +79,9 @@ def test_a_return_comes_too(tmp_path: Path) -> None:
 def test_lines_metrics_and_incidents(tmp_path: Path) -> None:
     lines: list[str] = []
     recorder, metrics = Recorder(tmp_path / "x.pcap", on_events=True), Metrics()
-    monitor, found = play("stop", tmp_path, recorder, metrics, EventNotices(lines.append, utc=True))
+    monitor, found = play(
+        "stop", tmp_path, recorder, metrics, EventNotices(lambda text, **_: lines.append(text), utc=True)
+    )
     assert len(lines) == len(found)
     assert any("broker 3 (10.77.0.3:9092) began to shut down" in line for line in lines)
     assert recorder.incidents == 1

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from kafkatap.complaints import log_format
 from kafkatap.live import notices
 from kafkatap.live.notices import Notices
 
@@ -43,3 +46,21 @@ def test_it_is_said_also_where_the_screen_fails(capsys: pytest.CaptureFixture[st
     with pytest.raises(OSError, match="no terminal"):
         fail()
     assert capsys.readouterr().err == "kafkatap: one\n"
+
+
+def test_lines_are_json_with_all_that_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    told = Notices()
+    with log_format("json"):
+        told.notify("eth0 is up again")
+        with told.on_screen():
+            told.notify("broker \x1b[2J stopped", kind="event", event="broker_stopped", begin=None)
+    told.notify("text again")
+    first, second, last = capsys.readouterr().err.splitlines()
+    made = json.loads(first)
+    assert made.pop("time").endswith("Z")
+    assert made == {"kind": "notice", "text": "eth0 is up again"}
+    made = json.loads(second)
+    del made["time"]
+    assert made == {"kind": "event", "text": "broker \x1b[2J stopped", "event": "broker_stopped", "begin": None}
+    assert "\x1b" not in second
+    assert last == "kafkatap: text again"

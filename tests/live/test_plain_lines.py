@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import time
 from datetime import datetime
@@ -43,13 +44,15 @@ class Counted(Sink):
 
 
 def watched(
-    path: Path, interval: int, utc: bool = True, step: int = SECOND // 10
+    path: Path, interval: int, utc: bool = True, step: int = SECOND // 10, is_json: bool = False
 ) -> tuple[Monitor, list[dict[str, str]], Counted]:
     source, file, counted = FileSource(str(path), step), io.StringIO(), Counted()
     monitor = Monitor(source, Engine(all_results=True), sinks=[counted], clock=source.clock, governor=Governor(None))
-    monitor.sinks.append(Plain(monitor, interval, file, utc))
+    monitor.sinks.append(Plain(monitor, interval, file, utc, is_json))
     monitor.run(lambda: source.over)
     lines = file.getvalue().splitlines()
+    if is_json:
+        return monitor, [json.loads(line) for line in lines], counted
     return monitor, [dict(pair.split("=", 1) for pair in line.split(" ")) for line in lines], counted
 
 
@@ -143,3 +146,22 @@ def test_a_file_that_cannot_be_written_to_ends_the_run() -> None:
 def test_the_documented_line_is_one() -> None:
     line = next(line for line in Path("docs/live.md").read_text().splitlines() if line.startswith("time="))
     assert tuple(pair.split("=")[0] for pair in line.split(" ")) == KEYS
+
+
+@pytest.mark.parametrize("path", SAMPLES[:3], ids=lambda p: p.name)
+def test_lines_are_the_same_as_json(path: Path) -> None:
+    _, texts, _ = watched(path, SECOND)
+    _, objects, _ = watched(path, SECOND, is_json=True)
+    assert len(texts) == len(objects) > 2
+    for text, made in zip(texts, objects, strict=True):
+        assert tuple(made) == ("time", "kind", *KEYS[1:])
+        assert made["kind"] == "status"
+        assert ended(made) == ended(text)
+        for key in KEYS[1:]:
+            value: object = made[key]
+            if value is None:
+                assert text[key] == "-"
+            elif isinstance(value, str):
+                assert text[key] == value.replace(" ", "_")
+            else:
+                assert key == "cpu" or float(text[key]) == value

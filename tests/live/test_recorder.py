@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import resource
@@ -486,6 +487,25 @@ def test_a_file_of_all_packets_ends_with_its_age(samples: Path, tmp_path: Path) 
     source.close()
 
 
+def test_a_file_without_the_right_to_another_name_is_not_overwritten(
+    samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: CaptureFile, path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(CaptureFile, "rename", refuse)
+    recorder = Recorder(tmp_path / "x.pcap", limit=8 << 20, size=2 << 20, notify=(told := []).append)
+    packets = many(samples, tmp_path / "long.pcap", 4)
+    record(tmp_path / "long.pcap", recorder)
+    kept = read_capture(tmp_path / "x.pcap").packets
+    assert 100 < len(kept) < len(packets)
+    assert same(read_capture(tmp_path / "x.pcap"), packets[: len(kept)])
+    assert told == [
+        f"{tmp_path / 'x.pcap'}: Permission denied: it cannot be renamed, so further packets are not recorded"
+    ]
+    assert [path.name for path in tmp_path.iterdir() if path.name != "long.pcap"] == ["x.pcap"]
+
+
 def test_no_link_is_written_through(tmp_path: Path) -> None:
     (tmp_path / "far").write_bytes(b"precious")
     (tmp_path / "x.pcap").symlink_to(tmp_path / "far")
@@ -717,6 +737,7 @@ def test_a_disk_that_waits_stops_nothing(samples: Path, tmp_path: Path, monkeypa
 
 def test_the_end_waits_for_no_disk(samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "FAREWELL", 0.1)
+    monkeypatch.setattr(background, "LEAST_FAREWELL", 0.1)
     waits = Event()
     recorder = Recorder(tmp_path / "x.pcap", notify=(told := []).append)
     recorder.settle()

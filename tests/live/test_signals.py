@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-from tests.cli.running import KAFKATAP, ROOT, environment
+from tests.cli.running import KAFKATAP, ROOT, environment, kafkatap
 from tests.support.tcp import request_frame, response_frame
 
 from . import network
@@ -77,7 +78,7 @@ def lines_of(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("time=")]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 def test_a_signal_ends_it_with_the_report(number: signal.Signals) -> None:
     with talking() as talk, Live(*on_loopback(talk, "--plain", "--utc")) as live:
         live.wait_ready()
@@ -89,6 +90,27 @@ def test_a_signal_ends_it_with_the_report(number: signal.Signals) -> None:
     assert "requests    7 by 1 client" in done.out
     assert "ApiVersions" in done.out
     assert "Traceback" not in done.out
+
+
+def test_a_service_begins_new_files(tmp_path: Path) -> None:
+    """SIGHUP without a terminal. A terminal's ends it (below)."""
+    recording, tables = tmp_path / "all.pcap", tmp_path / "tables"
+    outputs = "--write-pcap", recording, "--write-parquet", tables
+    with talking() as talk, Live(*on_loopback(talk, "--plain", "--json", *outputs), before=["setsid"]) as live:
+        live.wait_ready()
+        talk.request(3)
+        wait_for(lambda: recording.exists() and recording.stat().st_size > 500, 20, live.err)
+        live.send(signal.SIGHUP)
+        wait_for(lambda: len(list(tmp_path.glob("all*.pcap"))) == 2, 20, live.err)
+        wait_for(lambda: list(tables.glob("exchanges/*/*.parquet")), 20, live.err)
+        live.send(signal.SIGHUP)  # nothing is new
+        talk.request(2)
+        done = live.end()
+    assert done.code == 0
+    assert requests_of(done.out) == 5
+    (earlier,) = tmp_path.glob("all-*.pcap")
+    assert [requests_of(kafkatap("report", "--json", path).out) for path in (earlier, recording)] == [3, 2]
+    assert [pq.read_metadata(path).num_rows for path in sorted(tables.glob("exchanges/*/*.parquet"))] == [3, 2]
 
 
 def test_its_terminal_may_be_gone() -> None:

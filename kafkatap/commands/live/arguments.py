@@ -24,12 +24,14 @@ examples:
   kafkatap live                                   all interfaces, a screen like top's
   kafkatap live -i eth0 port 9092                 one interface, with a capture filter as in tcpdump
   kafkatap live -i eth0 --plain --interval 10s    a log line every ten seconds
+  kafkatap live --log-format json >> kafka.log    the same for programs, with events and notices on standard error
   kafkatap live --prometheus :9464                metrics on http://127.0.0.1:9464/metrics
   kafkatap live --write-pcap slow.pcap --on 'error or latency > 1s and not long_poll'
   kafkatap live --write-parquet tables --duration 1h
 
 Press ? on the screen to see its keys. SIGUSR1 restarts the counts.
-SIGINT (Ctrl-C), SIGTERM and SIGHUP (but not under nohup) end the capture and print the report.
+SIGINT (Ctrl-C), SIGTERM, and SIGHUP from a terminal end the capture and print the report. Without a terminal, SIGHUP
+begins new files.
 
 exit codes:
   0    done
@@ -66,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                      help="write one line per interval instead of the screen (default without a terminal)")  # fmt: skip
     how.add_argument("--interval", type=parse_duration, default=10_000_000_000, metavar="DURATION",
                      help="time between the lines of --plain (default: 10s)")  # fmt: skip
+    how.add_argument("--log-format", choices=("text", "json"), default="text",
+                     help="lines as text (the default), or each a JSON object, also those on standard error; without "
+                     "a report at the end, unless --json")  # fmt: skip
     how.add_argument("--duration", type=parse_duration, metavar="DURATION", help="end after DURATION")
     how.add_argument(
         "--by",

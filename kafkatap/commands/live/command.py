@@ -10,7 +10,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Thread
@@ -22,7 +22,7 @@ from kafkatap.reports.batch import endpoint
 from kafkatap.reports.build import build_report
 from kafkatap.reports.section_parts.registry import counted_sections, needs_of
 
-from ...complaints import complain, reason_of
+from ...complaints import complain, log_format, reason_of
 from ...engine.engine import Engine
 from ...engine.read_options import ReadOptions
 from ...engine.selection import Selection, incident_selection, selection_of
@@ -57,6 +57,12 @@ GONE = (errno.EPIPE, errno.EIO)
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
+    options.report &= options.log_format == "text"  # a text among JSON lines
+    with log_format(options.log_format):
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     gc.enable()  # `kafkatap.__main__` turned it off while modules were imported
     store.verbose = options.verbose > 0
     if options.list_interfaces:
@@ -87,11 +93,12 @@ def run(options: argparse.Namespace) -> int:
         if user is not None:
             changed_user.become(user)
         capabilities.keep_only(_kept_capabilities(options, engine))
-        with signals(stop) as handlers:
+        with signals(stop) as watch_signals:
             limits = memory_limits(options.max_connections, options.max_waiting, options.max_names)
             monitor = Monitor(capture, engine, selection=selection, governor=_governor(options, best), limits=limits,
                               sections=counted_sections(options.sections))  # fmt: skip
-            return _watch(options, monitor, capture, incident, stop, handlers, notices)
+            watch_signals(monitor)
+            return _watch(options, monitor, capture, incident, stop, notices)
     except OSError as error:
         if error.errno in GONE:
             discard_all_output()
@@ -108,13 +115,11 @@ def _watch(
     capture: Capture,
     incident: Selection | None,
     stop: Event,
-    handlers: list[Any],
     notices: Notices,
 ) -> int:
     from ...live.event_watch import EventNotices
     from ...live.screen.recent_exchanges import Recent
 
-    handlers.append(monitor.reset)
     if options.duration:
         _stop_after(options.duration / 1e9, stop)
     recent = Recent()
@@ -183,7 +188,8 @@ def _with_lines(monitor: Monitor, stop: Event, options: argparse.Namespace) -> P
     """Run the monitor, and write lines."""
     from ...live.screen.plain_lines import Plain
 
-    lines = Plain(monitor, options.interval, sys.stderr if options.json else sys.stdout, options.utc)
+    lines = Plain(monitor, options.interval, sys.stderr if options.json else sys.stdout, options.utc,
+                  options.log_format == "json")  # fmt: skip
     monitor.sinks.append(lines)
     monitor.run(stop.is_set)
     return lines
@@ -201,7 +207,8 @@ def _note_reader(lines: Plain, options: argparse.Namespace, notices: Notices) ->
 
 
 def _wants_screen(options: argparse.Namespace) -> bool:
-    if options.plain or options.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    wants_lines = options.plain or options.json or options.log_format == "json"
+    if wants_lines or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
     if find_spec("textual") is None:
         complain(f"the screen needs textual ({install_command('live')}); these are lines instead")
@@ -233,7 +240,7 @@ def _engine(options: argparse.Namespace, selections: list[Selection], reading: R
 
 def _outputs(
     options: argparse.Namespace, monitor: Monitor, capture: Capture, incident: Selection | None,
-    notify: Callable[[str], None],
+    notify: Callable[..., None],
 ) -> list[Any]:  # fmt: skip
     """Add the requested sinks to the monitor. Return the functions to call at the end."""
     closing: list[Any] = []
@@ -315,10 +322,12 @@ def discard_all_output() -> None:
 
 
 @contextmanager
-def signals(stop: Event) -> Iterator[list[Any]]:
-    """Until the end of the block, SIGNALS set `stop`, and SIGUSR1 calls the functions in the list. A second Ctrl-C ends
-    at once."""
-    on_usr1: list[Any] = []
+def signals(stop: Event) -> Iterator[Callable[[Monitor], None]]:
+    """Until the end of the block, SIGNALS set `stop`. A second Ctrl-C ends at once. After the function was called with
+    a monitor, SIGUSR1 resets its counts; and SIGHUP lets it re-open its files, if this process has no terminal that
+    could hang up."""
+    watched: list[Monitor] = []
+    is_service = not _has_terminal()
 
     def end(number: int, _: Any) -> None:
         if stop.is_set() and number == signal.SIGINT:
@@ -326,19 +335,31 @@ def signals(stop: Event) -> Iterator[list[Any]]:
         stop.set()
 
     def anew(number: int, _: Any) -> None:
-        for call in on_usr1:
-            call()
+        for monitor in watched:
+            monitor.reset() if number == signal.SIGUSR1 else monitor.reopen()
 
     numbers = (getattr(signal, name) for name in SIGNALS if hasattr(signal, name))
     before = {number: end for number in numbers if signal.getsignal(number) != signal.SIG_IGN}  # nohup ignores SIGHUP
     if hasattr(signal, "SIGUSR1"):
         before[signal.SIGUSR1] = anew
+        if is_service and signal.SIGHUP in before:
+            before[signal.SIGHUP] = anew
     restored = [(number, signal.signal(number, handler)) for number, handler in before.items()]
     try:
-        yield on_usr1
+        yield watched.append
     finally:
         for number, handler in restored:
             signal.signal(number, handler)
+
+
+def _has_terminal() -> bool:
+    """Whether a terminal controls this process, or is one of its standard files."""
+    if any(os.isatty(number) for number in range(3)):
+        return True
+    with suppress(OSError):
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+        return True
+    return False
 
 
 def _stop_after(seconds: float, stop: Event) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import islice
 from operator import itemgetter
 from typing import Any
@@ -46,13 +46,13 @@ _OFFSET_MASK = (1 << OFFSET_BITS) - 1
 class KeyLog:
     """The secrets of some key logs. OSError if a file cannot be opened.
 
-    `is_growing`: files may grow, and are read again with `poll`. `version` changes with new lines.
+    `is_growing`: files may come later and grow, and are read again with `poll`. `version` changes with new lines.
     `has_sessions`: it has secrets of session ids, which only the ServerHello shows.
     """
 
-    def __init__(self, paths: Sequence[str] = ()) -> None:
+    def __init__(self, paths: Sequence[str] = (), is_growing: bool = False) -> None:
         self.paths = tuple(paths)
-        self.is_growing = False
+        self.is_growing = is_growing
         self.version = 0
         self.trials = Trials()
         self._added = HeldLines(_HELD)
@@ -78,7 +78,8 @@ class KeyLog:
         self._wholes: dict[str, tuple[int, ...]] = {}
         self._notes: dict[str, str] = {}
         for path in self.paths:
-            self._open(path)
+            with suppress(FileNotFoundError) if self.is_growing else nullcontext():
+                self._open(path)
         for offset, block in self._added:
             self._scan(self._added, bytearray(block), 0, len(block), offset)
         self._sort()
@@ -123,6 +124,11 @@ class KeyLog:
         if len(self._sessions) > _TAKEN:
             del self._sessions[next(iter(self._sessions))]
         return found[-1]
+
+    @property
+    def missing(self) -> list[str]:
+        """The files that are not there yet."""
+        return [path for path in self.paths if "://" not in path and not os.path.lexists(path)]
 
     def begin_run(self) -> None:
         """Another run over captures begins: no connection has taken secrets, and no trial has cost anything."""

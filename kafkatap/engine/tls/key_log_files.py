@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from glob import glob
+from glob import glob, has_magic
 
 from kafkatap.reassembly.errors import CaptureError
 
@@ -26,29 +26,30 @@ _LABELS = (b"CLIENT_", b"SERVER_", b"EXPORTER_SECRET", b"EARLY_EXPORTER_SECRET",
 
 
 def open_key_logs(named: Iterable[str | os.PathLike[str]], is_growing: bool = False) -> KeyLog:
-    """The key logs that paths and globs name, as one. `is_growing`: they may be empty, and are read again as they
-    grow.
+    """The key logs that paths and globs name, as one. `is_growing`: they may be empty or missing, and are read
+    again as they grow.
 
     OSError if there is no such file or it cannot be read. ValueError if it is no key log.
     """
-    paths = find_key_logs(named)
+    paths = find_key_logs(named, is_growing)
     for path in paths:
-        _check(path, is_growing)
-    key_log = KeyLog(paths)
-    key_log.is_growing = is_growing
-    return key_log
+        if "://" in path or os.path.lexists(path):
+            _check(path, is_growing)
+    return KeyLog(paths, is_growing)
 
 
-def find_key_logs(named: Iterable[str | os.PathLike[str]]) -> list[str]:
-    """The files that paths and globs name, each once. FileNotFoundError if there is none."""
+def find_key_logs(named: Iterable[str | os.PathLike[str]], is_growing: bool = False) -> list[str]:
+    """The files that paths and globs name, each once. FileNotFoundError if there is none (`is_growing`: one that is
+    named without a glob may come later)."""
     found: dict[str, None] = {}
     for each in named:
         name = os.fspath(each)
         if name == "-" or is_pipe(name):
             raise ValueError(f"{name}: a key log is read more than once, and a pipe cannot be: save it to a file first")
-        matches = [name] if os.path.lexists(name) else sorted(glob(name, recursive=True))
+        is_awaited = is_growing and not has_magic(name)
+        matches = [name] if is_awaited or os.path.lexists(name) else sorted(glob(name, recursive=True))
         if not matches:
-            advice = "there is no such key log (if its program begins later, make the file with touch)"
+            advice = "there is no such key log (live and --follow wait for a file that is named in full)"
             raise FileNotFoundError(2, advice, name)
         found.update(dict.fromkeys(matches))
     return list(found)

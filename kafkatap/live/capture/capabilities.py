@@ -79,8 +79,9 @@ def to_read(places: Iterable[Path]) -> set[int]:
 
 
 def to_read_again(files: Iterable[Path]) -> set[int]:
-    """The capability that this user needs to read files, which may be replaced meanwhile, if any."""
-    return {DAC_READ_SEARCH} if any(not grants(file, 0o4) for file in files) else set()
+    """The capability that this user needs to read files, which may be replaced meanwhile, if any. Nobody knows the
+    modes of those that come later."""
+    return {DAC_READ_SEARCH} if any(not file.exists() or not grants(file, 0o4) for file in files) else set()
 
 
 def installation() -> list[Path]:

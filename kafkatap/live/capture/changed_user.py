@@ -36,8 +36,8 @@ def next_user(asked: str | None, written: Iterable[Path], read: Iterable[Path]) 
     """Whom to become; None: nobody else.
 
     `asked`: a name. Without one, root becomes the user who called sudo, or else nobody, if that user may create files
-    in the folders `written` and read the files `read`. ValueError if the user of that name may not, or if this process
-    cannot change its user.
+    in the folders `written` and read the files `read`, which have to be there. ValueError if the user of that name may
+    not, or if this process cannot change its user.
     """
     can_change = sys.platform == "linux" and os.geteuid() == 0 and {SETUID, SETGID} <= held()
     if asked is None:
@@ -46,7 +46,8 @@ def next_user(asked: str | None, written: Iterable[Path], read: Iterable[Path]) 
         with suppress(ValueError):  # as in a container without users
             caller = os.environ.get("SUDO_UID", "0")
             user = user_named(NOBODY if caller == "0" else caller)
-            return None if _refused(user, written, read) else user
+            files = list(read)
+            return user if all(file.exists() for file in files) and not _refused(user, written, files) else None
         return None
     if asked == _ROOT and os.geteuid() == 0:
         return None

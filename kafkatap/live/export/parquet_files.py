@@ -135,6 +135,10 @@ class ParquetLog(Sink):
     def resolve_names(self, engine: Engine) -> None:
         self._write(engine)
 
+    def reopen(self, engine: Engine) -> None:
+        self._until = None
+        self._finish(engine)
+
     def close(self, engine: Engine) -> None:
         self._finish(engine)
         self._disk.add(self._files.close)

@@ -218,6 +218,10 @@ class Recorder(Sink):
         if self._selector is not None:
             self._selector.forget()
 
+    def reopen(self, engine: Engine) -> None:
+        self._files.is_renewed = True
+        self._write()
+
     def close(self, engine: Engine) -> None:
         if self._span is not None:
             self._end_incident()

@@ -67,6 +67,7 @@ class RecordingFiles:
         self.spans: deque[Span] = deque()
         self.head = 0  # packets before this position may be written
         self.is_ordered = False  # `work` will be called
+        self.is_renewed = False  # the file of all packets ends here, and another one begins
         self.not_recorded = 0  # incidents without a file
         self.missing = 0  # bytes that were overwritten before they were written
         self._path, self._ring, self._notify = path, ring, notify
@@ -116,6 +117,8 @@ class RecordingFiles:
             end = span.end
             self._write(min(end, self.head))
             if end > self.head:
+                if self.is_renewed:
+                    self._renew()
                 return
             self._end(span)
             self.spans.popleft()
@@ -192,6 +195,14 @@ class RecordingFiles:
         self._is_over = True
         if self._written == self._start:
             self._remove()
+
+    def _renew(self) -> None:
+        """Begin another file of all packets, if this one has some."""
+        self.is_renewed = False
+        if not self._has_incidents and not self._is_device and self._written > self._start:
+            self._end_file()
+            if not self._is_over and self._try_again():
+                self._describe()
 
     def _is_old(self) -> bool:
         """Whether the packets that come now belong into another file because of their age."""
@@ -289,14 +300,24 @@ class RecordingFiles:
         file, self._file = self._file, None
         if file is None:
             return
-        if not self._is_device:
-            with suppress(OSError):  # it was removed
-                if not self._has_incidents and not is_last:
-                    file.rename(free_path(self._path, self._opened))
-                    self._made.append(file.path)
-                self._budget.add([file.path], file.size)
+        if not self._is_device and (self._has_incidents or is_last or self._rename(file)):
+            self._budget.add([file.path], file.size)
         with suppress(OSError):  # earlier writes may be lost
             file.close()
+
+    def _rename(self, file: CaptureFile) -> bool:
+        """Give the name to the next file; return whether this one is still there. Where that is not permitted, this is
+        the last one."""
+        try:
+            file.rename(free_path(self._path, self._opened))
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            self._is_over = True
+            self._notify(f"{file.path}: {error.strerror}: it cannot be renamed, so further packets are not recorded")
+        else:
+            self._made.append(file.path)
+        return True
 
 
 def free_path(path: Path, moment: int) -> Path:

@@ -8,7 +8,8 @@
 `requests_s` counts requests when they arrive; of a selection, when their exchanges end.
 Broker times exclude requests that wait for something else: Fetch, JoinGroup and SyncGroup. `slowest` is the API with
 the longest p99 of the others. `error` is the most frequent error code. Counts are those of the interval. A missing
-value is `-`. No value contains a space.
+value is `-`. No value contains a space. As JSON, each line is an object with the same keys, and `kind` (status); counts
+and times are numbers, and a missing value is null.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, TextIO
 from kafkatap.reports.batch import Array, Context
 from kafkatap.reports.counting.counts import ReportCounts
 
+from ...complaints import json_line
 from ..background import Background
 from ..broker_health import added, mean_round_trip, value
 from ..governor import LEVELS
@@ -36,13 +38,14 @@ ROOM = 1 << 20
 
 
 class Plain(Sink):
-    """Writes a line to `file` every `interval` ns, rounded to seconds. `utc`: times in UTC, else with the local offset.
+    """Writes a line to `file` every `interval` ns, rounded to seconds. `utc`: times in UTC, else with the local offset;
+    as JSON (`is_json`) always in UTC.
 
     A thread writes them. OSError, at a later line, if that is not possible; after that nothing more is written.
     """
 
-    def __init__(self, monitor: Monitor, interval: int, file: TextIO, utc: bool = False) -> None:
-        self._monitor, self._file, self._utc = monitor, file, utc
+    def __init__(self, monitor: Monitor, interval: int, file: TextIO, utc: bool = False, is_json: bool = False) -> None:
+        self._monitor, self._file, self._utc, self._is_json = monitor, file, utc, is_json
         self._interval = max(interval, SECOND)
         self._elapsed = Elapsed()
         self._wall = monitor.status.now
@@ -90,20 +93,22 @@ class Plain(Sink):
         health, self._health = self._health, added({})
         self._since, self._counts, self._before = self._now, ReportCounts(), totals
         total, arrived = total_row(counts, length), requests * SECOND / length
-        values = {
-            "time": self._time(),
+        values: dict[str, _Value] = {
             "level": LEVELS[self._monitor.governor.level],
-            "requests_s": f"{arrived if self._monitor.counts_all else total.request_rate if total else 0:.1f}",
+            "requests_s": _Fixed(arrived if self._monitor.counts_all else total.request_rate if total else 0, 1),
             **_traffic(length, packets, payload),
             **_answers(total, counts, length),
-            "connections": str(engine.connections_open),
-            "waiting": str(engine.requests_waiting),
+            "connections": engine.connections_open,
+            "waiting": engine.requests_waiting,
             "longest_wait_ms": _ms(max(self._monitor.longest_waits.values(), default=None)),
             **_connections(health),
-            "drops": str(drops),
-            "cpu": f"{self._monitor.status.cpu:.2f}",
+            "drops": drops,
+            "cpu": _Fixed(self._monitor.status.cpu, 2),
         }
-        line = " ".join(f"{key}={value.replace(' ', '_')}" for key, value in values.items())
+        if self._is_json:
+            line = json_line(self._wall // SECOND * SECOND, "status", **values)
+        else:
+            line = " ".join(f"{key}={_text(value)}" for key, value in {"time": self._time(), **values}.items())
         self._any = True
         self.left_out += not self._writer.add(lambda: self._put(line), len(line))
 
@@ -116,43 +121,61 @@ class Plain(Sink):
         return at.strftime("%Y-%m-%dT%H:%M:%SZ") if self._utc else at.astimezone().isoformat()
 
 
-def _traffic(length: int, packets: int, payload: int) -> dict[str, str]:
+class _Fixed(float):
+    """A number with so many digits after the point."""
+
+    digits: int
+
+    def __new__(cls, number: float, digits: int) -> _Fixed:
+        made = super().__new__(cls, round(number, digits))
+        made.digits = digits
+        return made
+
+    def __str__(self) -> str:
+        return f"{float(self):.{self.digits}f}"
+
+
+_Value = str | int | _Fixed | None
+
+
+def _text(value: _Value) -> str:
+    return NONE if value is None else str(value).replace(" ", "_")
+
+
+def _traffic(length: int, packets: int, payload: int) -> dict[str, _Value]:
     seconds = length / SECOND
-    return {
-        "packets_s": f"{packets / seconds:.1f}",
-        "mb_s": f"{payload / seconds / 1e6:.2f}",
-    }
+    return {"packets_s": _Fixed(packets / seconds, 1), "mb_s": _Fixed(payload / seconds / 1e6, 2)}
 
 
-def _answers(total: Row | None, counts: ReportCounts, length: int) -> dict[str, str]:
+def _answers(total: Row | None, counts: ReportCounts, length: int) -> dict[str, _Value]:
     prompt = total if total and not total.waits else None
     apis = [row for row in window_rows(counts, Context(), "api", length) if not row.waits]
     slowest = max(apis, key=lambda row: (row.broker_p99 or -1, row.name or ""), default=None)
     return {
         "p50_ms": _ms(prompt.broker_p50 if prompt else None),
         "p99_ms": _ms(prompt.broker_p99 if prompt else None),
-        "slowest": slowest.name or NONE if slowest and slowest.broker_p99 is not None else NONE,
+        "slowest": slowest.name if slowest and slowest.broker_p99 is not None else None,
         "slowest_p99_ms": _ms(slowest.broker_p99 if slowest else None),
-        "throttled": str(total.throttled if total else 0),
+        "throttled": total.throttled if total else 0,
         "throttle_wait_ms": _ms(total.throttle_wait if total else 0),
-        "failed": str(total.failed if total else 0),
-        "error_codes": str(total.error_codes if total else 0),
-        "error": total.top_error or NONE if total else NONE,
-        "unanswered": str(total.unanswered if total else 0),
+        "failed": total.failed if total else 0,
+        "error_codes": total.error_codes if total else 0,
+        "error": total.top_error or None if total else None,
+        "unanswered": total.unanswered if total else 0,
     }
 
 
-def _connections(health: Array) -> dict[str, str]:
+def _connections(health: Array) -> dict[str, _Value]:
     return {
-        "opened": str(value(health, "opened")),
-        "refused": str(value(health, "refused")),
-        "no_answer": str(value(health, "unanswered")),
-        "resets": str(value(health, "reset_by_client") + value(health, "reset_by_broker")),
-        "retransmitted": str(value(health, "client_retransmitted") + value(health, "broker_retransmitted")),
-        "zero_windows": str(value(health, "client_zero_windows") + value(health, "broker_zero_windows")),
+        "opened": value(health, "opened"),
+        "refused": value(health, "refused"),
+        "no_answer": value(health, "unanswered"),
+        "resets": value(health, "reset_by_client") + value(health, "reset_by_broker"),
+        "retransmitted": value(health, "client_retransmitted") + value(health, "broker_retransmitted"),
+        "zero_windows": value(health, "client_zero_windows") + value(health, "broker_zero_windows"),
         "rtt_ms": _ms(mean_round_trip(health)),
     }
 
 
-def _ms(ns: int | None) -> str:
-    return NONE if ns is None else f"{ns / 1e6:.3f}"
+def _ms(ns: int | None) -> _Fixed | None:
+    return None if ns is None else _Fixed(ns / 1e6, 3)
