@@ -4,7 +4,7 @@
     python benchmarks/make_traffic.py syns OUT.pcap --count 1000000
     python benchmarks/make_traffic.py produce OUT.pcap --megabytes 50 --interleaved 6
     python benchmarks/make_traffic.py gaps OUT.pcap --count 10000 --kilobytes 60
-    python benchmarks/make_traffic.py steady OUT.pcap --count 1000 --requests 300 [--heavy 1000000]
+    python benchmarks/make_traffic.py steady OUT.pcap --count 1000 --requests 300 [--records 100] [--heavy 1000000]
     python benchmarks/make_traffic.py pending OUT.pcap --count 1000000
     python benchmarks/make_traffic.py clients OUT.pcap --count 1000000
     python benchmarks/make_traffic.py topics OUT.pcap --count 1000000
@@ -182,12 +182,15 @@ def produce(writer: Writer, megabytes: int, interleaved: int, segment: int) -> N
     writer.write([(packet(response, PSH | ACK), _columns(clients, ports, broker, 5001, sent, False))])
 
 
-def steady(writer: Writer, count: int, hosts: int, requests: int, heavy: int, segment: int) -> None:
-    """Write `count` connections that exchange `requests` messages each, in turn. The first sends `heavy` bytes each."""
-    clients, ports, broker = _ends(0, count, hosts, True)
+def steady(
+    writer: Writer, count: int, hosts: int, requests: int, usual: int, heavy: int, segment: int, first: int
+) -> None:
+    """Write `count` connections, numbered from `first` on, that exchange `requests` messages each, in turn. A request
+    has records of `usual` bytes, those of the first connection of `heavy` bytes."""
+    clients, ports, broker = _ends(first, count, hosts, True)
     for flags, seq, ack, to in ((SYN, 1000, 0, True), (SYN | ACK, 5000, 1001, False), (ACK, 1001, 5001, True)):
         writer.write([(packet(b"", flags), _columns(clients, ports, broker, seq, ack, to))])
-    groups = [(clients[:1], ports[:1], heavy), (clients[1:], ports[1:], 1_300)] if heavy else [(clients, ports, 1_300)]
+    groups = [(clients[:1], ports[:1], heavy), (clients[1:], ports[1:], usual)] if heavy else [(clients, ports, usual)]
     sent, got = [1001] * len(groups), 5001
     for number in range(1, requests + 1):
         response = produce_response(number)
@@ -267,6 +270,8 @@ def main() -> None:
     parser.add_argument("--fin", action="store_true")
     parser.add_argument("--megabytes", type=int, default=10)
     parser.add_argument("--interleaved", type=int, default=1)
+    parser.add_argument("--records", type=int, default=1_300, help="steady: bytes of the records of a request")
+    parser.add_argument("--first", type=int, default=0, help="steady: number of the first connection")
     parser.add_argument("--heavy", type=int, default=0, help="steady: bytes of a request of the first connection")
     parser.add_argument("--kilobytes", type=int, default=60)
     parser.add_argument("--segment", type=int, default=1448)
@@ -279,7 +284,9 @@ def main() -> None:
         elif asked.kind == "syns":
             syns(writer, asked.count, asked.hosts)
         elif asked.kind == "steady":
-            steady(writer, asked.count, asked.hosts, asked.requests, asked.heavy, asked.segment)
+            steady(
+                writer, asked.count, asked.hosts, asked.requests, asked.records, asked.heavy, asked.segment, asked.first
+            )
         elif asked.kind in ("pending", "clients", "topics"):
             names(writer, asked.count, asked.kind)
         elif asked.kind == "unfinished":
