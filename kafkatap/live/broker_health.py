@@ -180,6 +180,7 @@ class BrokerHealth:
         sums = np.concatenate([ways[name].reshape(-1, 2) for name in _SUMS], axis=1).astype(np.int64)
         bits = _bits(rows, client, now)
         new = bits & ~counted["bits"]
+        new[counted["bits"] & _UNANSWERED != 0] &= ~np.uint8(_REFUSED)  # an attempt counts once
         by_client = (new & _RESET != 0) & (rows["reset_by"] == client)
         by_broker = (new & _RESET != 0) & ~by_client
         round_trip = new & _ROUND_TRIP != 0
@@ -225,9 +226,10 @@ class BrokerHealth:
 def _bits(rows: Array, client: Array, now: int | None) -> Array:
     """The bits of connections: uint8 (n,)."""
     asked = (rows["syn_at"] != 0) & (rows["syn_ack_at"] == 0)
-    refused = asked & (rows["reset_by"] == 1 - client) & (rows["handshake_rtt_ns"] < 0)
+    is_answered = (rows["reset_by"] == 1 - client) | (rows["is_unreachable"] != 0)
+    refused = asked & is_answered & (rows["handshake_rtt_ns"] < 0)
     waited = np.ones(len(rows), bool) if now is None else now - rows["first"] >= ANSWER_TIME
-    unanswered = asked & (rows["only_syn"] != 0) & (rows["closed_at"] == 0) & waited
+    unanswered = asked & ~refused & (rows["only_syn"] != 0) & (rows["closed_at"] == 0) & waited
     reset = (rows["reset_by"] >= 0) & ~refused & (rows["packets"] > 1)
     found: Array = (
         (rows["syn_ack_at"] != 0) * _OPENED | refused * _REFUSED | unanswered * _UNANSWERED | reset * _RESET
