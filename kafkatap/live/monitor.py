@@ -48,7 +48,9 @@ ANSWERED_ALL_THE_SAME = 100_000_000
 class Source(Protocol):
     """Where packets come from: `packet_source.Capture`, or a file in tests."""
 
-    names: tuple[str, ...]
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The interfaces."""
 
     def wait(self, seconds: float) -> None:
         """Wait until packets arrive, at most so long."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafkatap.reassembly.link_types import ETHERNET, RAW
 from kafkatap.reports import units
@@ -48,18 +48,31 @@ def find(name: str) -> Interface:
     return Interface(name, index, ETHERNET if kind in (_ETHERNET, _LOOPBACK) else RAW, bool(flags & _UP))
 
 
-def revived(interface: Interface, bind: Callable[[Interface], None]) -> bool:
-    """Whether an interface that was down or gone is up again. If it was created again it has a new number: then `bind`
-    binds the socket to it."""
+def revived(interface: Interface, bind: Callable[[Interface], None]) -> Interface | None:
+    """An interface that was down or gone, under its present name, if it is up again; else None.
+
+    A renamed one keeps its number, and so its socket. If that is down or gone, another one may have its name by now, as
+    after it was created again: `bind` binds the socket to it.
+    """
+    same = present(interface)
     try:
+        if same.up and same.index == interface.index:
+            return replace(interface, name=same.name)
         found = find(interface.name)
-        if not found.up:
-            return False
-        if found.index != interface.index:
-            bind(found)
+        if not found.up or found.index == interface.index:
+            return None
+        bind(found)
     except (ValueError, OSError):
-        return False
-    return True
+        return None
+    return replace(interface, index=found.index)
+
+
+def present(interface: Interface) -> Interface:
+    """An interface under its present name, with its state. Without one of its number, it is as it was, and down."""
+    try:
+        return find(socket.if_indextoname(interface.index) if interface.index else interface.name)
+    except (ValueError, OSError):
+        return replace(interface, up=False)
 
 
 def _type_and_flags(name: str) -> tuple[int, int]:
