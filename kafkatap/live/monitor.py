@@ -396,7 +396,7 @@ class Monitor:
             section: {part: count - base.ledger.get(section, {}).get(part, 0) for part, count in parts.items()}
             for section, parts in context.ledger.items()
         }
-        return context._replace(ledger=ledger, packets=packets)
+        return context._replace(ledger=ledger, packets=packets, left_out_connections=self.forgotten)
 
     def _section_counts(self, wanted: Sequence[str]) -> SectionCounts:
         return self.engine.section_counts(wanted, self.limits.strings)

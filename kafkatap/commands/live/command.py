@@ -301,8 +301,6 @@ def _report(options: argparse.Namespace, monitor: Monitor) -> int:
             complain(no_kafka(context._replace(packets=engine.packets)))
         if monitor.unread:
             complain(f"{monitor.unread:,} packets that waited at the end were not read in time; they count as dropped")
-        if monitor.forgotten:
-            complain(f"the {monitor.forgotten:,} connections that ended first are not among the connections above")
     except OSError:
         discard_all_output()
     return DONE
