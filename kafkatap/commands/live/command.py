@@ -65,6 +65,8 @@ def run(options: argparse.Namespace) -> int:
     notices = Notices()
     try:
         check_section_options(options)
+        if options.local_brokers_only and sys.platform != "linux":
+            raise ValueError("--local-brokers-only needs Linux; --broker ADDRESS works everywhere")
         reading = read_options(options)
         selection = selection_of(options, reading.definitions)
         incident = incident_selection(options, selection, reading.definitions)

@@ -15,6 +15,11 @@ ANY = "any"
 _ETHERNET, _LOOPBACK = 1, 772
 _SIOCGIFFLAGS, _SIOCGIFHWADDR = 0x8913, 0x8927
 _UP = 1
+#: <linux/rtnetlink.h>, <linux/if_addr.h>: types of messages and attributes, and bytes of headers and of our request.
+_RTM_NEWADDR, _RTM_GETADDR = 20, 22
+_NLM_F_REQUEST, _NLM_F_DUMP = 1, 0x300
+_IFA_ADDRESS, _IFA_LOCAL = 1, 2
+_MESSAGE, _IFADDRMSG, _REQUEST = 16, 8, 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,43 @@ def present(interface: Interface) -> Interface:
         return find(socket.if_indextoname(interface.index) if interface.index else interface.name)
     except (ValueError, OSError):
         return replace(interface, up=False)
+
+
+def addresses() -> frozenset[str]:
+    """The IP addresses of this network namespace, as reports show them (Linux; rtnetlink(7))."""
+    request = struct.pack("=IHHIIB7x", _REQUEST, _RTM_GETADDR, _NLM_F_REQUEST | _NLM_F_DUMP, 1, 0, socket.AF_UNSPEC)
+    found: set[str] = set()
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asking:
+        asking.settimeout(1.0)
+        asking.send(request)
+        while True:
+            data = asking.recv(1 << 16)
+            at = 0
+            while at + _MESSAGE <= len(data):
+                length, kind = struct.unpack_from("=IH", data, at)
+                if kind != _RTM_NEWADDR or length < _MESSAGE:  # the end, or an error
+                    return frozenset(found)
+                found.update(_address_of(data[at + _MESSAGE : at + length]))
+                at += _aligned(length)
+
+
+def _address_of(message: bytes) -> tuple[str, ...]:
+    """The address in a message on one (`struct ifaddrmsg` and attributes): its own, not that of a peer."""
+    family, at = message[0], _IFADDRMSG
+    by_kind: dict[int, str] = {}
+    while at + 4 <= len(message):
+        length, kind = struct.unpack_from("=HH", message, at)
+        if length < 4:
+            break
+        if kind in (_IFA_ADDRESS, _IFA_LOCAL):
+            by_kind[kind] = socket.inet_ntop(family, message[at + 4 : at + length])
+        at += _aligned(length)
+    own = by_kind.get(_IFA_LOCAL, by_kind.get(_IFA_ADDRESS))
+    return () if own is None else (own,)
+
+
+def _aligned(length: int) -> int:
+    return (length + 3) & ~3
 
 
 def _type_and_flags(name: str) -> tuple[int, int]:
