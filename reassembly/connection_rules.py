@@ -148,6 +148,7 @@ def _open_connection(t, segment):  # type: ignore[no-untyped-def]
     row.fin_by = -1
     row.fin_at = 0
     row.only_syn = 1  # as long as nothing else comes
+    row.is_unreachable = 0
     row.is_quiet = 0
     flow.connection = c
     _reset_direction(t, t.directions[2 * c])

@@ -48,7 +48,9 @@ Packet = namedtuple("Packet", "ts number at captured original link_type point")
 #: One TCP segment. `wire` is its payload's length on the wire; `captured` bytes of that lie at `at`, in the block or,
 #: of a datagram that came in fragments, in the held pool. `ip_id`: of IPv4, 0 for IPv6. `timestamps`: the 8 bytes of
 #: its TCP header in which the TCP timestamps lie as a rule; 0 if the header is shorter. `options`: the bytes of TCP
-#: options right before `at`; -1 if they were not captured.
+#: options right before `at`; -1 if they were not captured. A row whose `source` is QUOTED is an ICMP message: the
+#: segment that it quotes could not be delivered. It has the message's time and packet, the direction of an answer to
+#: the segment, and as `ack` the sequence number after the quoted one. It has no flags and no payload.
 SEGMENT = record_dtype(
     ("ts", "i8"),
     ("packet", "i8"),
@@ -64,7 +66,7 @@ SEGMENT = record_dtype(
     ("point", "i4"),
     ("tcp_flags", "u1"),
     ("direction", "u1"),
-    ("source", "u1"),  # FROM_BLOCK, FROM_HELD
+    ("source", "u1"),  # FROM_BLOCK, FROM_HELD, QUOTED
     ("options", "i1"),
 )
 #: The same as scalars (int64).
@@ -115,6 +117,7 @@ CONNECTION = record_dtype(
     ("only_syn", "u1"),  # nothing but its SYN was captured
     ("reset_by", "i1"),  # the direction of the RST that closed it; -1: none did
     ("fin_by", "i1"),  # the direction of the first FIN; -1: none came
+    ("is_unreachable", "u1"),  # 1: nothing but an ICMP message that it is unreachable answered its SYN
     ("is_quiet", "u1"),  # 1: the usual segment needs only a few steps (`streams.assemble_usual`); IGNORED
 )
 
@@ -283,7 +286,7 @@ CHUNK_DATA, CHUNK_GAP, CHUNK_START, CHUNK_END, CHUNK_STALL = range(5)
     STALL_LOSS, STALL_RECEIVER, STALL_SENDER, STALL_NAGLE, STALL_PATH, STALL_UNKNOWN, STALL_LATE, STALL_RESENT,
     STALL_RETRACTED,
 ) = range(9)  # fmt: skip
-FROM_BLOCK, FROM_HELD = 0, 1
+FROM_BLOCK, FROM_HELD, QUOTED = 0, 1, 2
 #: How the client of a connection is known: not at all; by its SYN or SYN-ACK, so the streams' first bytes follow; by a
 #: hint, because the other end is known to listen. OPENING_RESUMED is set by a run that continues an earlier one.
 OPENING_UNKNOWN, OPENING_SYN, OPENING_HINT, OPENING_RESUMED = range(4)

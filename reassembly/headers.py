@@ -16,7 +16,7 @@ import numpy as np
 from kafkatap.kernels.decorator import helper, inlined
 from kafkatap.kernels.readers import be16, be32, be64
 
-from .dtypes import Segment
+from .dtypes import QUOTED, Segment
 from .flows import flow_and_direction
 from .link_types import ETHERNET, LOOP, NULL, RAW, RAW_BSD, RAW_IPV4, RAW_IPV6, RAW_OPENBSD, SLL, SLL2
 from .packet_counts import BAD_HEADER, SHORT, TCP
@@ -151,4 +151,15 @@ def read_segment(buf, packet, d, source, flows):  # type: ignore[no-untyped-def]
         packet.ts, packet.number, payload, be32(buf, at + 4), be32(buf, at + 8), timestamps, flow >> 1, captured, wire,
         be16(buf, at + 14), d.ip_id, packet.point, np.int64(buf[np.uintp(at + 13)]), flow & 1, source,
         options,
+    )  # fmt: skip
+
+
+@helper
+def read_quoted(buf, packet, d, flows):  # type: ignore[no-untyped-def]
+    """Read the start of a TCP header that an ICMP message quotes. `packet`, `d`: of the message, and what it quotes."""
+    flow = flow_and_direction(d.source_high, d.source_low, d.target_high, d.target_low, be32(buf, d.at), flows)
+    zero = np.int64(0)
+    return Segment(
+        packet.ts, packet.number, zero, zero, (be32(buf, d.at + 4) + 1) & 0xFFFFFFFF, zero, flow >> 1, zero, zero, zero,
+        zero, packet.point, zero, (flow & 1) ^ 1, np.int64(QUOTED), np.int64(-1),
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 `read_inner` opens one layer after another (`layers`) until it finds TCP or something that is not read. Fragments wait
 (`fragments`). The packet that completes a datagram is read on from the held pool, so its segment is that of all its
-fragments, with its time and number.
+fragments, with its time and number. An ICMP message that TCP could not be delivered is not TCP, but quotes some.
 """
 
 from __future__ import annotations
@@ -16,7 +16,17 @@ from kafkatap.kernels.decorator import helper
 from .dtypes import FROM_BLOCK, FROM_HELD, Packet
 from .fragments import HEADER, LONGEST, UNIT, Fragment, add_fragment, take_datagram
 from .headers import Datagram, tcp_category
-from .layers import TCP_PROTOCOL, ip_header, ip_payload, is_ip, link_layer, next_layer
+from .layers import (
+    ICMP_PROTOCOL,
+    ICMPV6_PROTOCOL,
+    TCP_PROTOCOL,
+    ip_header,
+    ip_payload,
+    is_ip,
+    link_layer,
+    next_layer,
+    quoted_header,
+)
 from .link_types import RAW
 from .packet_counts import FRAGMENT, NO_TUNNEL, NOT_TCP, WAITING
 from .stream_tables import ASSEMBLED, POOL_FULL
@@ -27,8 +37,9 @@ IP_LEVELS, LAYERS = 9, 96
 ROOM = IP_LEVELS * (HEADER + LONGEST)
 
 #: What was found, as scalars (int64): the category, or WAITING; how many packets are counted in it; what has the bytes,
-#: FROM_BLOCK or FROM_HELD; and, of TCP, the packet around the datagram there.
-Inner = namedtuple("Inner", "category packets source packet datagram")
+#: FROM_BLOCK or FROM_HELD; of TCP, the packet around the datagram there; and whether the datagram is one that an ICMP
+#: message quotes (then the category is NOT_TCP).
+Inner = namedtuple("Inner", "category packets source packet datagram is_quoted")
 
 
 @helper
@@ -56,6 +67,14 @@ def _is_valid(fragment):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _datagram(ip):  # type: ignore[no-untyped-def]
+    """Return the datagram behind an IP header."""
+    return Datagram(
+        np.int64(1), ip.at, ip.wire, ip.source_high, ip.source_low, ip.target_high, ip.target_low, ip.ip_id
+    )  # fmt: skip
+
+
+@helper
 def read_inner(buf, packet, t):  # type: ignore[no-untyped-def]
     """Read a packet from its link layer on. The caller has checked `room_for_datagrams`.
 
@@ -70,6 +89,7 @@ def read_inner(buf, packet, t):  # type: ignore[no-untyped-def]
     place = packet
     datagram = Datagram(zero, zero, zero, zero, zero, zero, zero, zero)
     is_in_tunnel = False
+    is_quoted = False
     completed = np.int64(-1)  # the row of the outermost datagram that this packet completes
     levels = 0
     layer = link_layer(packet)
@@ -113,13 +133,15 @@ def read_inner(buf, packet, t):  # type: ignore[no-untyped-def]
             continue
         if ip.protocol == TCP_PROTOCOL:
             place = Packet(packet.ts, packet.number, ip.at, max(zero, ip.end - ip.at), zero, zero, packet.point)
-            datagram = Datagram(
-                np.int64(1), ip.at, ip.wire, ip.source_high, ip.source_low, ip.target_high, ip.target_low,
-                ip.ip_id,
-            )  # fmt: skip
+            datagram = _datagram(ip)
             category = tcp_category(data, place, datagram)
+            break
+        if ip.protocol == ICMP_PROTOCOL or ip.protocol == ICMPV6_PROTOCOL:
+            quoted = quoted_header(data, ip)
+            is_quoted = quoted.category < 0
+            datagram = _datagram(quoted)
             break
         layer = ip_payload(ip.protocol, ip.at, ip.end, ip.wire)
     if completed >= 0 and category >= 0:
         t.fragments.rows[completed].category = category
-    return Inner(category, packets, source, place, datagram)
+    return Inner(category, packets, source, place, datagram, is_quoted)

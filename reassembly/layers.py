@@ -42,7 +42,7 @@ IPV4, IPV6, BRIDGED, MPLS, MPLS_MULTICAST, PPPOE, VLAN, QINQ, OLD_QINQ, ERSPAN_2
 #: Smaller values of an Ethernet type field are lengths: LLC follows.
 _FIRST_ETHERTYPE = 0x0600
 #: Protocols of IP.
-TCP_PROTOCOL, UDP_PROTOCOL = 6, 17
+TCP_PROTOCOL, UDP_PROTOCOL, ICMP_PROTOCOL, ICMPV6_PROTOCOL = 6, 17, 1, 58
 _IP_IN_IP, _IPV6_IN_IP, _GRE, _ETHERIP, _MPLS_IN_IP, _ETHERNET_IN_IP = 4, 41, 47, 97, 137, 143
 _HOP_BY_HOP, _ROUTING, FRAGMENT_HEADER, _AUTHENTICATION, _DESTINATION = 0, 43, 44, 51, 60
 _MOBILITY, _HIP, _SHIM6 = 135, 139, 140
@@ -532,3 +532,27 @@ def ip_header(buf, layer):  # type: ignore[no-untyped-def]
     if version == 6:
         return _ipv6(buf, layer)
     return _bad_ip(NOT_IP)
+
+
+@helper
+def quoted_header(buf, ip):  # type: ignore[no-untyped-def]
+    """Return the IP header that an ICMP message quotes, if that says that TCP is unreachable. Else its category is
+    not -1.
+
+    The first 8 bytes of the quoted TCP header were captured. "Fragmentation needed" and "source route failed" (RFC 792)
+    do not refuse a connection.
+    """
+    if ip.at + 8 > ip.end:
+        return _bad_ip(SHORT)
+    kind, code = buf[np.uintp(ip.at)], buf[np.uintp(ip.at + 1)]
+    is_unreachable = (ip.protocol == ICMP_PROTOCOL and kind == 3 and code != 4 and code != 5) or (
+        ip.protocol == ICMPV6_PROTOCOL and kind == 1
+    )
+    if not is_unreachable:
+        return _bad_ip(NOT_TCP)
+    quoted = ip_header(buf, _layer(IP, ip.at + 8, ip.end, ip.wire))
+    if quoted.category < 0 and (quoted.identifier >= 0 or quoted.protocol != TCP_PROTOCOL):
+        return _bad_ip(NOT_TCP)
+    if quoted.category < 0 and quoted.at + 8 > quoted.end:
+        return _bad_ip(SHORT)
+    return quoted

@@ -17,14 +17,14 @@ from kafkatap.kernels.hints import prefetch
 
 from .dtypes import FROM_BLOCK
 from .flows import flows_full
-from .headers import read_datagram, read_segment, tcp_category
+from .headers import read_datagram, read_quoted, read_segment, tcp_category
 from .inner_packets import ROOM, read_inner
 from .packet_counts import TCP
 from .packet_tables import PacketTables
 from .pcap import A_PACKET, SCAN_ENDED, SCAN_FULL, SCAN_SECRETS, SCAN_STATE, pcap_format, read_record
 from .pcapng import INTERFACE, SMALLEST_BLOCK, read_block
 from .stream_tables import ASSEMBLED, FLOWS_FULL, full_table
-from .streams import assemble_segment, assemble_usual
+from .streams import assemble_segment, assemble_usual, note_unreachable
 
 Array = np.ndarray[Any, Any]
 #: Bytes of a cache line. A record's header and most of its packet's headers lie in two lines.
@@ -41,8 +41,10 @@ def _assemble_inner(buf, packet, t):  # type: ignore[no-untyped-def]
         return full
     inner = read_inner(buf, packet, t)
     h = t.headers[0]
+    data = t.streams.pool if inner.source != FROM_BLOCK else buf
+    if inner.is_quoted:
+        note_unreachable(t.streams, read_quoted(data, packet, inner.datagram, t.flows))
     if inner.category == TCP:
-        data = t.streams.pool if inner.source != FROM_BLOCK else buf
         segment = read_segment(data, inner.packet, inner.datagram, inner.source, t.flows)
         if not assemble_usual(t.streams, data, segment):
             assemble_segment(t.streams, data, segment)

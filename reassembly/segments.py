@@ -9,7 +9,7 @@ from kafkatap.kernels.decorator import inlined
 
 from .dtypes import FROM_BLOCK, PACKET, SEGMENT, Packet
 from .flows import flows_full
-from .headers import read_datagram, read_segment, tcp_category
+from .headers import read_datagram, read_quoted, read_segment, tcp_category
 from .inner_packets import read_inner, room_for_datagrams
 from .packet_counts import TCP
 from .packet_tables import PacketTables
@@ -73,8 +73,11 @@ def read_segments(buf, packets, first, count, t, segments):  # type: ignore[no-u
             if stopped != ASSEMBLED:
                 break
             inner = read_inner(buf, packet, t)
+            data = t.streams.pool if inner.source != FROM_BLOCK else buf
+            if inner.is_quoted:
+                _write_segment(segments[made], read_quoted(data, packet, inner.datagram, t.flows))
+                made += 1
             if inner.category == TCP:
-                data = t.streams.pool if inner.source != FROM_BLOCK else buf
                 segment = read_segment(data, inner.packet, inner.datagram, inner.source, t.flows)
                 _write_segment(segments[made], segment)
                 s.payload_bytes += segment.wire

@@ -29,6 +29,7 @@ from .dtypes import (
     FIN,
     FROM_HELD,
     IGNORED,
+    QUOTED,
     ROW_ENDED,
     ROW_OPEN,
     RST,
@@ -357,6 +358,22 @@ def assemble_usual(t, buf, segment):  # type: ignore[no-untyped-def]
     return True
 
 
+@helper
+def note_unreachable(t, segment):  # type: ignore[no-untyped-def]
+    """Note that an ICMP message answered a SYN (`dtypes.QUOTED`).
+
+    It has to quote the SYN that a connection still waits with. So a forged one changes nothing of any other connection,
+    and a SYN-ACK may still come.
+    """
+    c = np.int64(t.flows[segment.flow].connection)
+    if c < 0:
+        return
+    row = t.connections[c]
+    stream = t.directions[2 * c + (segment.direction ^ 1)]
+    if row.only_syn != 0 and row.syn_at != 0 and stream.started != 0 and stream.base_seq == segment.ack:
+        row.is_unreachable = 1
+
+
 @inlined
 def _segment_of(row):  # type: ignore[no-untyped-def]
     """Return a SEGMENT row as scalars."""
@@ -377,7 +394,9 @@ def assemble(buf, segments, first, count, t):  # type: ignore[no-untyped-def]
         stopped = full_table(t, segment.wire)
         if stopped != ASSEMBLED:
             break
-        if not is_ignored(t, segment):
+        if segment.source == QUOTED:
+            note_unreachable(t, segment)
+        elif not is_ignored(t, segment):
             assemble_segment(t, t.pool if segment.source == FROM_HELD else buf, segment)
         i += 1
     t.state[0].stopped = stopped

@@ -29,6 +29,16 @@ def canonical_broker(text: str) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
+def broker_spellings(name: str) -> tuple[str, ...]:
+    """The canonical names of a broker that reports call `name`: `10.0.0.1:9092`, `:9092` and `10.0.0.1` (`[::1]:9092`,
+    `:9092`, `::1` and `[::1]`)."""
+    address, _, port = name.rpartition(":")
+    if address == "?":  # unknown
+        return (name, f":{port}")
+    bare = address.strip("[]")
+    return (name, f":{port}", bare, f"[{bare}]")
+
+
 def canonical_address(text: str) -> str:
     """An IP address as reports show it; ValueError where the text is none."""
     from ipaddress import ip_address

@@ -178,6 +178,7 @@ class Context(NamedTuple):
     not_captured: int = 0  # bytes of TCP payload that the snap length cut off
     interrupted: bool = False  # the user interrupted the reading
     counted: ConnectionTotals | None = None
+    left_out_connections: int = 0  # ended first, and are neither in `connections` nor in `counted`
     options: tuple[tuple[str, str], ...] = ()  # those of `commands.KEPT` that the user set, with their values
 
     @property

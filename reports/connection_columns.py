@@ -367,7 +367,7 @@ COLUMNS = (
     ColumnSpec(
         "handshake", WORD, "u1", GREATEST,
         "complete; unanswered (only the SYN came); unfinished (a SYN-ACK that was not acknowledged); refused (answered "
-        "by a RST); or not captured", words=HANDSHAKES,
+        "by a RST or by ICMP); or not captured", words=HANDSHAKES,
     ),
     ColumnSpec(
         "closed_by", WORD, "i1", FIRST, "end that sent the first FIN or RST: client or broker; null if none came", -1,

@@ -8,7 +8,7 @@ PROTOCOLS = ("unknown", "kafka", "tls", "foreign")
 P_UNKNOWN, P_KAFKA, P_TLS, P_FOREIGN = range(4)
 
 #: How the handshake of a connection went: its SYN and SYN-ACK were not captured; its SYN was not answered; its SYN-ACK
-#: was not acknowledged; its SYN was answered by a RST; it is complete. Later ones are better known.
+#: was not acknowledged; its SYN was answered by a RST or by ICMP; it is complete. Later ones are better known.
 HANDSHAKES = ("not captured", "unanswered", "unfinished", "refused", "complete")
 H_NOT_CAPTURED, H_UNANSWERED, H_UNFINISHED, H_REFUSED, H_COMPLETE = range(5)
 #: What closed a connection first, if anything.

@@ -182,7 +182,8 @@ def _add_ending(rows: Array, part: Assembled, client: Array) -> None:
     rows["reset_by"] = np.where(reset >= 0, reset != client, -1)
     has_syn, has_answer = ended["syn_at"] != 0, ended["syn_ack_at"] != 0
     is_complete = (ended["handshake_rtt_ns"] >= 0) | (has_answer & (rows["client_bytes"] > 0))
-    is_refused = has_syn & ~has_answer & (reset >= 0) & (reset != client)
+    is_reset = (reset >= 0) & (reset != client)
+    is_refused = has_syn & ~has_answer & (is_reset | (ended["is_unreachable"] != 0))
     rows["handshake"] = np.select(
         [is_complete, is_refused, has_answer, has_syn],
         [H_COMPLETE, H_REFUSED, H_UNFINISHED, H_UNANSWERED],

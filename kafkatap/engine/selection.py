@@ -16,11 +16,13 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from kafkatap.kernels.arrays import is_among
+from kafkatap.reports.addresses import broker_spellings, canonical_broker
 from kafkatap.reports.batch import Batch, Names
 from kafkatap.reports.units import shell_word
 
@@ -80,13 +82,16 @@ class Selection(NamedTuple):
     """Which exchanges are selected: those in the `window` for which the `expression` holds. None: any.
 
     `text`: the options as the user wrote them. `bits_before`: bits of the exchanges' marks that another selection of
-    the same run uses.
+    the same run uses. `brokers`: of each option that names brokers, the canonical names; a broker has to be in all.
+    `is_local`: only brokers at addresses of this host, which `kafkatap live` adds with `at_brokers`.
     """
 
     expression: Expression | None = None
     window: TimeWindow | None = None
     text: str | None = None
     bits_before: int = 0
+    brokers: tuple[frozenset[str], ...] = ()
+    is_local: bool = False
 
     @classmethod
     def of(
@@ -103,6 +108,7 @@ class Selection(NamedTuple):
         definitions: Definitions | None = None,
         utc: bool = False,
         sees_waiting: bool = False,
+        is_local: bool = False,
     ) -> Selection:
         """A selection by options. Each option narrows it; values of one option are alternatives.
 
@@ -130,11 +136,30 @@ class Selection(NamedTuple):
             + [("group", g) for g in groups]
             + [("filter", filter)]
         )  # fmt: skip
-        return cls(_all_of(nodes, text or "", messages), window, text)
+        if is_local:
+            text = f"--local-brokers-only {text or ''}".strip()
+        named = (_broker_names(brokers),) if brokers else ()
+        return cls(_all_of(nodes, text or "", messages), window, text, 0, named, is_local)
 
     def __bool__(self) -> bool:
         """Whether anything is left out."""
-        return self.expression is not None or self.window is not None
+        return self.expression is not None or self.window is not None or self.is_local
+
+    def at_brokers(self, brokers: Iterable[str]) -> Selection:
+        """The same, and only these brokers: as with one more `--broker`, that names them. None selects nothing."""
+        from kafkatap.reports.expressions.meaning import Every, Expression
+
+        node, names = _broker_node(brokers), _broker_names(brokers)
+        before = self.expression
+        if before is None:
+            expression = Expression(self.text or "", node, None)
+        else:
+            expression = replace(before, root=Every((before.root, node)))
+        return self._replace(expression=expression, brokers=(*self.brokers, names))
+
+    def has_broker(self, name: str) -> bool:
+        """Whether the options that name brokers select the one that reports call `name`."""
+        return not self.brokers or all(not names.isdisjoint(broker_spellings(name)) for names in self.brokers)
 
     @property
     def sees_waiting(self) -> bool:
@@ -303,6 +328,7 @@ def selection_of(options: argparse.Namespace, definitions: Definitions | None = 
         end=_moment(getattr(options, "end", None), utc),
         definitions=definitions,
         utc=utc,
+        is_local=bool(getattr(options, "local_brokers_only", False)),
     )
 
 
@@ -354,7 +380,6 @@ def _nodes(
     """A node for each option that selects something."""
     if not (clients or topics or brokers or apis):
         return []
-    from kafkatap.reports.addresses import canonical_broker
     from kafkatap.reports.expressions.meaning import ColumnAtom
     from kafkatap.reports.expressions.names import NAMES
     from kafkatap.reports.expressions.values import glob_pattern
@@ -366,9 +391,21 @@ def _nodes(
     for name, globs in (("client", clients), ("topic", topics)):
         if globs:
             found.append((name, MatchedTexts(pattern=glob_pattern(f"--{name}", globs))))
-    if brokers:
-        found.append(("broker", MatchedTexts(frozenset(map(canonical_broker, brokers)))))
-    return [ColumnAtom(NAMES[name], test) for name, test in found]
+    nodes: list[Node] = [ColumnAtom(NAMES[name], test) for name, test in found]
+    return [*nodes, _broker_node(brokers)] if brokers else nodes
+
+
+def _broker_names(brokers: Iterable[str]) -> frozenset[str]:
+    return frozenset(map(canonical_broker, brokers))
+
+
+def _broker_node(brokers: Iterable[str]) -> Node:
+    """A node that holds for the exchanges of these brokers."""
+    from kafkatap.reports.expressions.meaning import ColumnAtom
+    from kafkatap.reports.expressions.names import NAMES
+    from kafkatap.reports.expressions.verdicts import MatchedTexts
+
+    return ColumnAtom(NAMES["broker"], MatchedTexts(_broker_names(brokers)))
 
 
 def _group_nodes(groups: Sequence[str], messages: Messages | None) -> list[Node]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from kafkatap.kernels.arrays import as_bytes
 from kafkatap.reassembly.assembler import Assembler
-from kafkatap.reassembly.dtypes import FIN, RST, SYN
+from kafkatap.reassembly.dtypes import FIN, QUOTED, RST, SYN
 from kafkatap.reassembly.flows import KEY_BYTES
 from kafkatap.reassembly.trail import LONGEST_TRAIL, TRAIL
 
@@ -267,7 +267,7 @@ class CapturePass:
         first = int(reader.packets["number"][0])
         for segments in assembler.read_segments(reader.buffer, reader.packets, 0, reader.count):
             connections = flows.connections_of(segments)
-            known = np.flatnonzero(connections >= 0)
+            known = np.flatnonzero((connections >= 0) & (segments["source"] != QUOTED))
             if not len(known):
                 continue
             chosen = segments[known]

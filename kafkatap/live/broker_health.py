@@ -9,7 +9,7 @@ are left out. TLS may hide Kafka and is counted.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -98,9 +98,11 @@ def mean_round_trip(row: Array) -> int | None:
 
 
 class BrokerHealth:
-    """`open`: open connections by broker. `protocols`: the protocol of each broker, if it is known."""
+    """`open`: open connections by broker. `protocols`: the protocol of each broker, if it is known. `is_selected`:
+    whether a broker, by its name, counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_selected: Callable[[str], bool] = lambda name: True) -> None:
+        self.is_selected = is_selected
         self.open: dict[str, int] = {}
         self.protocols: dict[str, int] = {}
         self._counted = np.zeros(256, _COUNTED)
@@ -120,7 +122,7 @@ class BrokerHealth:
         there = engine.open_connections()
         brokers, of = self._brokers(engine, there[engine.dissector.connections["client"][there] >= 0])
         self.open = dict(zip(brokers, np.bincount(of, minlength=len(brokers)).tolist(), strict=True))
-        made = _bounded({name: row for name, row in self._now.items() if self._may_be_kafka(name)}, MOST)
+        made = _bounded({name: row for name, row in self._now.items() if self._is_shown(name)}, MOST)
         self._now = {}
         self._seconds.append(made)
         _add(self._start, made)
@@ -142,7 +144,7 @@ class BrokerHealth:
 
     def rows(self, seconds: int | None) -> list[BrokerRow]:
         """Every broker with connections now or in the last seconds (None: since the start), the most failures first."""
-        found = {name: np.zeros(len(VALUES), np.int64) for name in self.open if self._may_be_kafka(name)}
+        found = {name: np.zeros(len(VALUES), np.int64) for name in self.open if self._is_shown(name)}
         _add(found, self.counts(seconds))
         rows = [self._row(name, row) for name, row in found.items()]
         return sorted(rows, key=lambda row: (-row.failed, -row.open, row.name))
@@ -180,6 +182,7 @@ class BrokerHealth:
         sums = np.concatenate([ways[name].reshape(-1, 2) for name in _SUMS], axis=1).astype(np.int64)
         bits = _bits(rows, client, now)
         new = bits & ~counted["bits"]
+        new[counted["bits"] & _UNANSWERED != 0] &= ~np.uint8(_REFUSED)  # an attempt counts once
         by_client = (new & _RESET != 0) & (rows["reset_by"] == client)
         by_broker = (new & _RESET != 0) & ~by_client
         round_trip = new & _ROUND_TRIP != 0
@@ -212,8 +215,10 @@ class BrokerHealth:
             if found != PROTOCOL_UNKNOWN and self.protocols.get(name) != PROTOCOL_KAFKA:
                 self.protocols[name] = found  # prefer Kafka to TLS, and TLS to other protocols
 
-    def _may_be_kafka(self, name: str) -> bool:
-        return self.protocols.get(name, PROTOCOL_UNKNOWN) in (PROTOCOL_UNKNOWN, PROTOCOL_KAFKA, PROTOCOL_TLS)
+    def _is_shown(self, name: str) -> bool:
+        """Whether a broker counts: it is selected, and it may speak Kafka."""
+        protocol = self.protocols.get(name, PROTOCOL_UNKNOWN)
+        return protocol in (PROTOCOL_UNKNOWN, PROTOCOL_KAFKA, PROTOCOL_TLS) and self.is_selected(name)
 
     def _brokers(self, engine: Engine, numbers: Array) -> tuple[list[str], Array]:
         """The brokers of connections, and the index of each connection's broker: int64 (n,)."""
@@ -225,9 +230,10 @@ class BrokerHealth:
 def _bits(rows: Array, client: Array, now: int | None) -> Array:
     """The bits of connections: uint8 (n,)."""
     asked = (rows["syn_at"] != 0) & (rows["syn_ack_at"] == 0)
-    refused = asked & (rows["reset_by"] == 1 - client) & (rows["handshake_rtt_ns"] < 0)
+    is_answered = (rows["reset_by"] == 1 - client) | (rows["is_unreachable"] != 0)
+    refused = asked & is_answered & (rows["handshake_rtt_ns"] < 0)
     waited = np.ones(len(rows), bool) if now is None else now - rows["first"] >= ANSWER_TIME
-    unanswered = asked & (rows["only_syn"] != 0) & (rows["closed_at"] == 0) & waited
+    unanswered = asked & ~refused & (rows["only_syn"] != 0) & (rows["closed_at"] == 0) & waited
     reset = (rows["reset_by"] >= 0) & ~refused & (rows["packets"] > 1)
     found: Array = (
         (rows["syn_ack_at"] != 0) * _OPENED | refused * _REFUSED | unanswered * _UNANSWERED | reset * _RESET

@@ -23,6 +23,7 @@ from ..engine.engine import Engine
 from ..engine.selection import EVERYTHING, Selection, Selector
 from .background import farewell
 from .broker_health import BrokerHealth, added
+from .capture.interfaces import addresses
 from .count_windows import KEPT, Windows
 from .event_watch import EventWatch
 from .governor import HEAD_BYTES, HEADERS, Governor
@@ -49,7 +50,9 @@ ANSWERED_ALL_THE_SAME = 100_000_000
 class Source(Protocol):
     """Where packets come from: `packet_source.Capture`, or a file in tests."""
 
-    names: tuple[str, ...]
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The interfaces."""
 
     def wait(self, seconds: float) -> None:
         """Wait until packets arrive, at most so long."""
@@ -98,7 +101,10 @@ class Monitor:
         self.sinks = list(sinks)
         self.governor = governor or Governor()
         self.limits = limits or MemoryLimits()
+        self._selection = selection
+        self._addresses: frozenset[str] = frozenset()  # of this host, if only its brokers are selected
         self._selector = Selector(selection, engine)
+        self._follow_addresses()
         self.lock = RLock()
         self._readers = 0
         self._clock = clock
@@ -110,10 +116,10 @@ class Monitor:
         self.unread = 0  # packets that waited at the end and were not read in time
         self.forgotten = 0  # ended connections without a kept row
         self._reset_asked = self._reopen_asked = False
-        self.longest_waits: Mapping[str, int] = {}  # by broker, ns, selected or not: `Engine.longest_waits`
+        self.longest_waits: Mapping[str, int] = {}  # of selected brokers, ns: `Engine.longest_waits`
         now = clock()
         self._second = now // SECOND
-        self.health = BrokerHealth()
+        self.health = BrokerHealth(lambda name: self._selector.selection.has_broker(name))
         engine.watcher = self.health.add_ended
         is_watched = self.sections is not None and any(s.name == "events" for s in self.sections.sections)
         self.events = EventWatch(engine, now) if is_watched else None
@@ -201,6 +207,18 @@ class Monitor:
                     counts.add(batch)
                 self._slice.subtract(counts)
 
+    def _follow_addresses(self) -> None:
+        """Select the brokers at the addresses that this host has now, if only its own are wanted."""
+        if not self._selection.is_local:
+            return
+        try:
+            found = addresses()
+        except OSError:  # those of the second before
+            found = self._addresses
+        if found != self._addresses or self._selector.selection is self._selection:
+            self._addresses = found
+            self._selector = Selector(self._selection.at_brokers(found), self.engine)
+
     def _add_provisional(self, now: int) -> None:
         """Count the requests that will most likely end without a response now, not when they end."""
         whole = self.engine.provisional_rows(now - ANSWERED_ALL_THE_SAME)
@@ -221,6 +239,7 @@ class Monitor:
     def _end_second(self, now: int) -> None:
         missed = min(now // SECOND - self._second - 1, KEPT)
         self._second = now // SECOND
+        self._follow_addresses()
         self._add(self.engine.sweep(self.limits.idle_now(self.engine), self.limits.patience_now(self.engine)))
         self._add_provisional(now)
         self._show_waiting(now)
@@ -247,7 +266,8 @@ class Monitor:
     def _show_waiting(self, now: int) -> None:
         """Note how long requests wait, and show the sinks the selected ones that wait for too long."""
         overdue = self.engine.overdue(now)
-        self.longest_waits = self.engine.longest_waits(overdue)
+        waits = self.engine.longest_waits(overdue)
+        self.longest_waits = {name: ns for name, ns in waits.items() if self._selector.selection.has_broker(name)}
         for batch in self._selected(overdue):
             for sink in self.sinks:
                 sink.add_waiting(batch, self.engine)
@@ -404,7 +424,7 @@ class Monitor:
             section: {part: count - base.ledger.get(section, {}).get(part, 0) for part, count in parts.items()}
             for section, parts in context.ledger.items()
         }
-        return context._replace(ledger=ledger, packets=packets)
+        return context._replace(ledger=ledger, packets=packets, left_out_connections=self.forgotten)
 
     def _section_counts(self, wanted: Sequence[str]) -> SectionCounts:
         return self.engine.section_counts(wanted, self.limits.strings)

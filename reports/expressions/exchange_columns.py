@@ -15,6 +15,7 @@ from kafkatap.dissector.kafka.error_codes import error_name
 from kafkatap.dissector.layouts.catalog import api_name
 from kafkatap.kernels.column_spec import ColumnSpec
 
+from ..addresses import broker_spellings
 from ..batch import Array, Names, endpoint, uuid_text
 from .verdicts import Values
 
@@ -107,10 +108,7 @@ def id_text(names: Names, number: int) -> tuple[str, ...]:
 def endpoint_text(names: Names, number: int) -> tuple[str, ...]:
     """`10.0.0.1:9092`, `10.0.0.1` and `:9092` (`[::1]:9092`, `[::1]`, `::1`): each of them names the broker."""
     address, port = number >> _PORT, number & (1 << _PORT) - 1
-    if address < 0:
-        return (endpoint(None, port), f":{port}")
-    text = names.addresses[address]
-    return (endpoint(text, port), f":{port}", text, f"[{text}]")
+    return broker_spellings(endpoint(None if address < 0 else names.addresses[address], port))
 
 
 def api_text(names: Names, number: int) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ ADDRESS_COLUMNS = (
     Column("busiest_second", "busiest\nsecond", "count", "connections that began in the busiest second"),
     Column("lifetime_p50_ns", "lifetime\np50", "ns", "time from the first packet to the last, median"),
     Column("half_open", "half-\nopen", "count", "SYNs without an answer, and SYN-ACKs that were not acknowledged"),
-    Column("refused", "refused", "count", "SYNs that were answered by a RST"),
+    Column("refused", "refused", "count", "SYNs that were answered by a RST or by ICMP"),
     Column("client_fin", "client\nFIN", "count", "connections that a FIN of the client closed first", 1),
     Column("broker_fin", "broker\nFIN", "count", "connections that a FIN of the broker closed first"),
     Column("client_rst", "client\nRST", "count", "connections that a RST of the client closed, without any FIN before"),

@@ -187,6 +187,9 @@ def loss_warnings(context: Context, selected: ReportCounts | None = None) -> tup
             warnings.append(f"{f.path}: {f.damage}.")
         if f.drops:
             warnings.append(f"{f.path}: {_sentence('{n} packet{s} {were} dropped during capture.', f.drops)}")
+    if context.left_out_connections:
+        text = "{n} more connection{s} ended first, and {are} in no number of connections of this report."
+        warnings.append(_sentence(text, context.left_out_connections))
     warnings += _duplicate_warnings(context)
     if selected is None:
         return (*warnings, *_capture_warnings(context, frozenset()))

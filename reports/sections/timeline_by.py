@@ -28,7 +28,7 @@ _COUNTS = (
     Column("error_codes", "error\ncodes", "count", "non-zero error codes in responses"),
     Column("throttled", "throttled", "count", "responses with throttle_time_ms above zero"),
     Column("opened", "conns\nopened", "count", "connections with a complete handshake", 1),
-    Column("refused", "conns\nrefused", "count", "connections that a RST refused", 1),
+    Column("refused", "conns\nrefused", "count", "connections that a RST or ICMP refused", 1),
     Column("closed_by_client", "closed by\nclient", "count", "connections that the client closed first", 2),
     Column("closed_by_broker", "closed by\nbroker", "count", "connections that the broker closed first", 2),
 )

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -303,6 +304,54 @@ def test_an_interface_that_is_removed_may_be_made_anew(by_scapy: bool) -> None:
         pumped.until(f"{veth.far} is up again")
         send(veth.near, frames(5))
         pumped.until(frames(5))
+
+
+@needs_interfaces
+@both_ways
+def test_an_interface_that_is_renamed_while_it_is_down_comes_back(by_scapy: bool) -> None:
+    """Its socket stays, so the lines are about the same interface, by each of its names. Then it stays the one that is
+    captured, even if another one has its first name now."""
+    with network.veth_pair() as veth, closing(Pumped(veth.far, by_scapy)) as pumped:
+        second, third = f"{veth.far}2", f"{veth.far}3"
+        network.ip("link", "set", veth.far, "down")
+        pumped.until(f"{veth.far}: network is down")
+        network.ip("link", "set", veth.far, "name", second)
+        network.ip("link", "set", second, "up")
+        pumped.until(f"{second} (formerly {veth.far}) is up again")
+        assert pumped.capture.names == (second,)
+        send(veth.near, frames(6))
+        pumped.until(frames(6))
+        network.ip("link", "set", second, "down")
+        pumped.until(f"{second}: network is down")
+        network.ip("link", "set", second, "name", third)
+        with network.veth_pair() as other:
+            network.ip("link", "set", other.far, "down")
+            network.ip("link", "set", other.far, "name", veth.far)
+            network.ip("link", "set", veth.far, "up")
+            network.ip("link", "set", third, "up")
+            pumped.until(f"{third} (formerly {second}) is up again")
+        send(veth.near, frames(7))
+        pumped.until(frames(7))
+    assert len(pumped.said) == 4
+
+
+@needs_interfaces
+@both_ways
+def test_a_rename_shows_when_the_interface_goes_down(by_scapy: bool) -> None:
+    """Drivers that rename an interface while it is up are followed by its number."""
+    with network.veth_pair() as veth, closing(Pumped(veth.far, by_scapy)) as pumped:
+        second = f"{veth.far}2"
+        pumped.capture._taps[0].interface = replace(pumped.capture._taps[0].interface, name="before")
+        network.ip("link", "set", veth.far, "down")
+        pumped.until(f"{veth.far} (formerly before): network is down")
+        network.ip("link", "set", veth.far, "name", second)
+        network.ip("link", "del", second)
+        network.ip("link", "add", veth.near, "type", "veth", "peer", "name", veth.far)
+        network.ip("link", "set", veth.far, "up")
+        network.ip("link", "set", veth.near, "up")
+        pumped.until(f"{veth.far} is up again")
+        send(veth.near, frames(8))
+        pumped.until(frames(8))
 
 
 @needs_interfaces

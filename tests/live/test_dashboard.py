@@ -216,6 +216,13 @@ FIRES = {
         },
         {"broker": "b"},
     ),
+    "KafkaConnectionStorm": (
+        {
+            'kafkatap_connections_opened_total{broker="b"}': "0+6000x40",
+            'kafkatap_connections_opened_total{broker="well"}': "0+600x40",
+        },
+        {"broker": "b"},
+    ),
     "KafkaThrottled": (
         {
             'kafkatap_throttle_wait_seconds_total{client_id="greedy"}': "0+30x40",
@@ -282,4 +289,4 @@ def test_each_alert_fires_where_it_should(tmp_path: Path) -> None:
 def test_promtool_finds_nothing_wrong_with_the_rules() -> None:
     ran = subprocess.run(["promtool", "check", "rules", ALERTS], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
-    assert "SUCCESS: 11 rules found" in ran.stdout
+    assert "SUCCESS: 12 rules found" in ran.stdout

@@ -86,3 +86,27 @@ def test_memory_comes_back_after_the_worst_message() -> None:
     assert report
     assert peak > 1.2 * before, "the message takes memory"
     assert now <= 1.2 * before
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_the_json_report_counts_the_connections_that_it_left_out() -> None:
+    """Of 30 connections, one after the other, it keeps rows of about the last three."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        arguments = ["-i", "lo", "--plain", "--json", "--max-connections", "3", "tcp", "port", port]
+        with Live(*arguments) as live:
+            live.wait_ready()
+            for _ in range(30):
+                socket.create_connection(("127.0.0.1", port)).close()
+                server.accept()[0].close()
+                time.sleep(0.1)
+            done = live.end()
+    report = json.loads(done.out)
+    left_out = report["capture"]["left_out_connections"]
+    assert left_out > 0
+    assert report["capture"]["connections"] + left_out == 30
+    assert (
+        f"{left_out} more connections ended first, and are in no number of connections of this report."
+        in (report["warnings"])
+    )
+    assert "ended first" not in done.err

@@ -109,7 +109,7 @@ def test_one_capability_is_enough() -> None:
         pytest.skip(why)
     store.prepare()
     _, *arguments = command()
-    changed = {"any": "lo", "127.0.0.1:9464": "127.0.0.1:0", "tcp port 9092": "tcp", "5m": "1s"}
+    changed = {"any": "lo", "127.0.0.1:9464": "127.0.0.1:0", "tcp port 9092 or icmp or icmp6": "tcp", "5m": "1s"}
     process = subprocess.Popen(
         [*confined(), sys.executable, "-m", "kafkatap", *(changed.get(each, each) for each in arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -57,6 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("selection")
     add_sections(what)
     add_selection(what, times=False)
+    what.add_argument("--local-brokers-only", action="store_true",
+                      help="only brokers at an address of this host: --broker with each of them, also of those that it "
+                      "gets later")  # fmt: skip
     what.add_argument("--no-topics", dest="topics", action="store_false",
                       help="decode only failed results, not topics: half the work")  # fmt: skip
     what.add_argument("--headers-only", action="store_true",

@@ -14,7 +14,6 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -100,7 +99,6 @@ class Ring:
         if ctypes.CDLL(None, use_errno=True).bind(self._socket.fileno(), address, len(address)):
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code), interface.name)
-        self.interface = replace(self.interface, index=interface.index)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -166,7 +164,9 @@ class Ring:
 
     def revive(self) -> bool:
         """Whether the interface, which was down or gone, has packets again."""
-        return revived(self.interface, self._bind)
+        found = revived(self.interface, self._bind)
+        self.interface = found or self.interface
+        return found is not None
 
     def close(self) -> None:
         self._socket.close()

@@ -34,12 +34,15 @@ _LONGEST_TEXT = 10_000  # near the limit libpcap takes minutes
 
 #: What the default filter passes: TCP first, so that its packets cost nothing more; then what may hold TCP: UDP to the
 #: ports of tunnels, later fragments of such packets, tunnels without UDP (by IP protocol), and IPv6 packets whose
-#: extension headers come before TCP.
+#: extension headers come before TCP. Last, ICMP messages that TCP could not be delivered (type, and the protocol of the
+#: header that is quoted).
 _TUNNEL_PORTS = " or ".join(f"dst port {port}" for port in layers.TUNNEL_PORTS)
 _TUNNELS = " or ".join(f"ip proto {number} or ip6 proto {number}" for number in layers.TUNNEL_PROTOCOLS)
 _EXTENSIONS = " or ".join(f"ip6[6] = {number}" for number in layers.EXTENSION_HEADERS)
+_UNREACHABLE = "(icmp[0] = 3 and icmp[17] = 6) or (icmp6 and ip6[40] = 1 and ip6[54] = 6)"
 _INSIDE_IP = (
-    f"tcp or (udp and ({_TUNNEL_PORTS})) or (ip proto 17 and ip[6:2] & 0x1fff != 0) or {_TUNNELS} or {_EXTENSIONS}"
+    f"tcp or (udp and ({_TUNNEL_PORTS})) or (ip proto 17 and ip[6:2] & 0x1fff != 0) or {_TUNNELS} or {_EXTENSIONS} "
+    f"or {_UNREACHABLE}"
 )
 #: The same on Ethernet, with tags, labels and sessions (the kernel takes the outer tag out before it filters).
 _ETHERTYPES = (layers.VLAN, layers.QINQ, layers.MPLS, layers.PPPOE)

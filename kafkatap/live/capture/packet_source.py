@@ -6,6 +6,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ from kafkatap.reassembly.assembler import Assembler
 from ...captures.merge import Blocks, Merger, Pending, Place, places
 from ...engine.assembly import Assembled, Assembly
 from . import capture_filter, interfaces
-from .interfaces import ANY, Interface, find
+from .interfaces import ANY, Interface, find, present
 
 Array = np.ndarray[Any, Any]
 
@@ -83,7 +84,6 @@ class Capture:
     """All captured interfaces. `notify` gets a line when an interface goes down or comes back."""
 
     def __init__(self, taps: Sequence[Tap], notify: Callable[[str], None] = lambda text: None) -> None:
-        self.names = tuple(tap.interface.name for tap in taps)
         self._taps = tuple(taps)
         self._notify = notify
         self._number = 1
@@ -101,15 +101,18 @@ class Capture:
             for tap in select.select(self._taps, [], [], seconds)[0]:
                 said = tap.error()
                 if said and tap not in self._lost:
-                    name = tap.interface.name
+                    before = tap.interface
+                    tap.interface = replace(before, name=present(before).name)
+                    name = _said_name(before, tap.interface)
                     self._notify(f"{name}: {said[:1].lower()}{said[1:]}; packets are captured again once it is back")
                     self._lost.append(tap)
         time.sleep(GATHER)
 
     def _find_lost(self) -> None:
         for tap in self._lost[:]:
+            before = tap.interface
             if tap.revive():
-                self._notify(f"{tap.interface.name} is up again")
+                self._notify(f"{_said_name(before, tap.interface)} is up again")
                 self._lost.remove(tap)
         self._look = time.monotonic() + LOOK_AGAIN
 
@@ -149,6 +152,11 @@ class Capture:
             tap.release()
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The interfaces, by their present names as far as known: a rename shows when one goes down or comes back."""
+        return tuple(tap.interface.name for tap in self._taps)
+
+    @property
     def links(self) -> dict[int, str]:
         """The link types, each with the names of its interfaces."""
         named: dict[int, list[str]] = {}
@@ -178,6 +186,11 @@ class Capture:
     def close(self) -> None:
         for tap in self._taps:
             tap.close()
+
+
+def _said_name(before: Interface, now: Interface) -> str:
+    """The name of an interface in a line, with the one that earlier lines have."""
+    return now.name if now.name == before.name else f"{now.name} (formerly {before.name})"
 
 
 def open_capture(

@@ -14,7 +14,6 @@ import sys
 import time
 import warnings
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -175,11 +174,12 @@ class CaptureSocket:
         """Whether the interface, which was down or gone, has packets again."""
         if not _LINUX:
             return True
-        return revived(self.interface, self._bind)
+        found = revived(self.interface, self._bind)
+        self.interface = found or self.interface
+        return found is not None
 
     def _bind(self, found: Interface) -> None:
         self._socket.ins.bind((found.name, _EVERY_PROTOCOL))
-        self.interface = replace(self.interface, index=found.index)
 
     def close(self) -> None:
         self._socket.close()

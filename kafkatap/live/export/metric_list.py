@@ -144,7 +144,7 @@ METRICS: tuple[Metric, ...] = (
     _counter("topic_error_codes", "topics", "error_codes", "Error codes of a topic or its partitions."),
     _counter("connections_opened", "connections", "opened", "Connections whose handshake was answered."),
     _counter("connections_refused", "connections", "refused",
-             "Connections that a RST refused: no process listens there."),
+             "Connections that a RST or an ICMP message refused: no process listens there, or a firewall rejects."),
     _counter("connections_unanswered", "connections", "unanswered",
              "Connections whose SYN got no answer for a second."),
     _by("by", "connections_reset", "connections", {"client": "reset_by_client", "broker": "reset_by_broker"},
