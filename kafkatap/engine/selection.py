@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -154,6 +153,8 @@ class Selection(NamedTuple):
         if before is None:
             expression = Expression(self.text or "", node, None)
         else:
+            from dataclasses import replace  # few runs need it
+
             expression = replace(before, root=Every((before.root, node)))
         return self._replace(expression=expression, brokers=(*self.brokers, names))
 

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 from urllib.request import urlopen
@@ -118,9 +119,11 @@ def test_one_capability_is_enough() -> None:
         assert process.stdout is not None
         if not process.stdout.readline():  # it says so after a second
             pytest.fail(process.communicate(timeout=60)[1])
+        text = ""
         url = f"http://127.0.0.1:{listening_port(process.pid)}/metrics"
-        seen = 0.0
+        seen, end = 0.0, time.monotonic() + 60
         while not seen:  # its own scrapes are packets on the loopback
+            assert time.monotonic() < end, text
             with urlopen(url, timeout=30) as answer:
                 text = answer.read().decode()
             seen = packets(text)
