@@ -56,6 +56,8 @@ class TreeContext:
     records: ReadRecords | None = None
     #: Whether the elements of an array of integers are nodes.
     numbers = True
+    #: Bytes of a text that its node has, at most.
+    longest_text = 1 << 62
 
     def topic(self, topic_id: bytes) -> str:
         """The name of a topic, or ""."""
@@ -257,7 +259,8 @@ class TreeWalk:
         form = field.form
         if form == RECORD_SET:
             return self.record_set(name, start, at, end)
-        raw = bytes(self.data[at:end])
+        shown = min(end, at + self.context.longest_text) if form == STRING else end
+        raw = bytes(self.data[at:shown])
         length = self.at - start
         if field.is_secret and not self.context.secrets:
             text = self.context.secret_text(self, field, raw)
@@ -266,7 +269,8 @@ class TreeWalk:
             string = raw.decode("utf-8", "surrogateescape")
             if self.remember:
                 self.seen[field.path] = string
-            return Node(name, type_name, start, length, n.VALUE, string)
+            text = "" if shown == end else f"the first {shown - at:,} of {end - at:,} bytes"
+            return Node(name, type_name, start, length, n.VALUE, string, (), text)
         if form == UUID:
             text = self.context.topic(raw) if field.lookup == TOPICS else ""
             return Node(name, type_name, start, length, n.VALUE, raw, (), text)

@@ -13,6 +13,8 @@ import base64
 import re
 from ipaddress import ip_address
 
+import numpy as np
+
 from .addresses import IPV4_TEXT, IPV6_TEXT, PUBLIC, Addresses
 from .keyed import Permutations
 
@@ -37,6 +39,8 @@ _MOST_FORGOTTEN, _SHORTEST, _LONGEST = 50_000, 6, 64
 _RESERVED = (bytes(16), bytes(15) + b"\1")
 #: Longer words are mapped in parts of so many bytes: the time for a permutation grows with the square of its length.
 _LONGEST_WORD, _PART = 256, 128
+#: No name that Kafka accepts has more bytes: their length has 15 bits.
+_LONGEST_NAME = 32_767
 _CLASSES = ((0x30, 10), (0x41, 26), (0x61, 26))
 
 
@@ -130,6 +134,8 @@ class Names:
         """A word of letters and digits: a permutation of all words with letters and digits in the same places."""
         if len(word) <= _LONGEST_WORD:
             return self._permuted(b"word", word)
+        if len(word) > _LONGEST_NAME:
+            return self._replaced(word)
         parts, before = [], b""
         for at in range(0, len(word), _PART):  # each part's map depends on those before it, so this is a permutation
             part = word[at : at + _PART]
@@ -151,11 +157,18 @@ class Names:
         made.reverse()
         return bytes(made)
 
+    def _replaced(self, word: bytes) -> bytes:
+        """A word that is too long for a name: each letter and digit by one that the whole word determines."""
+        letters = np.frombuffer(word, np.uint8)
+        first, count = np.array(_CLASSES, np.uint8)[(letters > 0x40).astype(np.uint8) + (letters > 0x60)].T
+        numbers = np.frombuffer(self._permutations.stream(b"replaced" + word, len(word)), np.uint8)
+        made: bytes = (first + numbers % count).tobytes()
+        return made
+
     def _other(self, word: bytes) -> bytes:
         """A word with other characters, as letters: words of one or two bytes may become the same."""
-        stream = self._permutations.stream(b"other" + word, 2 * len(word))
-        numbers = (int.from_bytes(stream[at : at + 2], "big") for at in range(0, len(stream), 2))
-        return bytes(0x61 + number % 26 for number in numbers)
+        numbers = np.frombuffer(self._permutations.stream(b"other" + word, 2 * len(word)), ">u2")
+        return (0x61 + numbers % 26).astype(np.uint8).tobytes()
 
 
 def _is_public(text: bytes) -> bool:

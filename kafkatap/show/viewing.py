@@ -26,6 +26,10 @@ class Known:
     nodes: Mapping[int, str]
 
 
+#: Bytes of a text that are shown. Kafka's own texts have 32,767 at most, but for a few of some kB.
+LONGEST_TEXT = 1 << 20
+
+
 class MessageViewer:
     """Makes the tree of a message with its frame. `secrets`, `records`: show these too."""
 
@@ -45,6 +49,7 @@ class MessageViewer:
             records=RecordViewer(load_programs("records", definitions)) if records else None,
             max_frame=max_frame or MAX_FRAME,
         )
+        self._viewer.longest_text = LONGEST_TEXT
 
     def view(self, message: Message) -> Node:
         mechanism = None if message.mechanism is None else message.mechanism.decode("utf-8", "replace")
