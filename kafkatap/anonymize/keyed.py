@@ -64,6 +64,12 @@ class Permutations:
         """`size` bytes that the key and the context determine."""
         return shake_128(self._key + context).digest(size)
 
+    def seed(self, text: bytes) -> bytes:
+        """16 bytes that the key and a text determine; it is not copied."""
+        found = shake_128(self._key)
+        found.update(text)
+        return found.digest(16)
+
     def _shuffled(self, context: bytes, size: int) -> list[int]:
         """A random cycle through all numbers: each maps to the next one of a shuffled row."""
         order = list(range(size))

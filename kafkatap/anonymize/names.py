@@ -41,6 +41,8 @@ _RESERVED = (bytes(16), bytes(15) + b"\1")
 _LONGEST_WORD, _PART = 256, 128
 #: No name that Kafka accepts has more bytes: their length has 15 bits.
 _LONGEST_NAME = 32_767
+#: Bytes of a longer word that are replaced at once.
+_AT_ONCE = 1 << 20
 _CLASSES = ((0x30, 10), (0x41, 26), (0x61, 26))
 
 
@@ -123,6 +125,8 @@ class Names:
         return b"-".join((raw[:8], raw[8:12], raw[12:16], raw[16:20], raw[20:]))
 
     def _word(self, word: bytes) -> bytes:
+        if len(word) > _LONGEST_NAME:
+            return self._plain(word) if _PLAIN_WORD.fullmatch(word) else self._other(word)
         found = self._words.get(word)
         if found is None:
             if len(self._words) >= _KEPT:
@@ -159,11 +163,14 @@ class Names:
 
     def _replaced(self, word: bytes) -> bytes:
         """A word that is too long for a name: each letter and digit by one that the whole word determines."""
-        letters = np.frombuffer(word, np.uint8)
-        first, count = np.array(_CLASSES, np.uint8)[(letters > 0x40).astype(np.uint8) + (letters > 0x60)].T
-        numbers = np.frombuffer(self._permutations.stream(b"replaced" + word, len(word)), np.uint8)
-        made: bytes = (first + numbers % count).tobytes()
-        return made
+        seed, made = self._permutations.seed(word), bytearray()
+        for at in range(0, len(word), _AT_ONCE):
+            letters = np.frombuffer(word, np.uint8, min(_AT_ONCE, len(word) - at), at)
+            first, count = np.array(_CLASSES, np.uint8)[(letters > 0x40).astype(np.uint8) + (letters > 0x60)].T
+            context = b"replaced" + at.to_bytes(8, "big") + seed
+            numbers = np.frombuffer(self._permutations.stream(context, len(letters)), np.uint8)
+            made += (first + numbers % count).tobytes()
+        return bytes(made)
 
     def _other(self, word: bytes) -> bytes:
         """A word with other characters, as letters: words of one or two bytes may become the same."""

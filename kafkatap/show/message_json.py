@@ -14,7 +14,7 @@ from kafkatap.reports.units import iso
 
 from ..selected_messages.message import Message
 from .tree_json import tree_json
-from .viewing import MessageViewer
+from .viewing import LONGEST_TEXT, MessageViewer
 
 
 def message_json(message: Message, topics: Mapping[bytes, str], viewer: MessageViewer | None = None) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def message_json(message: Message, topics: Mapping[bytes, str], viewer: MessageV
 
 
 def _topic(place: NamedPlace, topics: Mapping[bytes, str]) -> dict[str, Any]:
-    name = None if place.name is None else place.name.decode("utf-8", "replace")
+    name = None if place.name is None else place.name[:LONGEST_TEXT].decode("utf-8", "replace")
     if not name and place.topic_id is not None:
         name = topics.get(place.topic_id)
     return {"topic": name, "topic_id": uuid_text(place.topic_id), "partitions": place.partitions}
