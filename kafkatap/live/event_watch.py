@@ -33,6 +33,10 @@ _SAME_NS = 2 * SECOND
 _NEWS_NS = 60 * SECOND
 #: Requests that wait for so long can tell a hang.
 _WAITS_NS = SECOND
+#: Events that rest on what did not come: packets that the kernel dropped may be what is missing.
+_BY_SILENCE = frozenset(("broker_hung", "broker_unreachable", "hosts_cut_off"))
+#: A silence that begins so long before a drop, or later, may be one of the capture.
+_NEAR_NS = 2 * SECOND
 #: Events that are complete only when a capture is.
 _AT_END = frozenset(("connection_leak", "capture_dropped", "capture_hole"))
 _WANTED = ("events",)
@@ -44,6 +48,7 @@ class EventWatch:
     def __init__(self, engine: Engine, now: int) -> None:
         self._counts = engine.section_counts(_WANTED, ROWS)
         self._began = now
+        self._dropped = 0  # when the kernel dropped packets for the last time
         self._announced: dict[tuple[object, ...], int] = {}  # by kind and party: when the last one began
 
     def add(self, batch: Batch) -> None:
@@ -58,6 +63,10 @@ class EventWatch:
         """Forget all: the engine is about to change its numbers."""
         self._counts = engine.section_counts(_WANTED, ROWS)
         self._began = engine.latest
+
+    def note_drops(self, now: int) -> None:
+        """The kernel dropped packets within the last second."""
+        self._dropped = now
 
     def end_second(self, engine: Engine, now: int) -> list[Finding]:
         """The events that were found by now, and not before."""
@@ -87,6 +96,8 @@ class EventWatch:
             begin = finding.begin or now
             if finding.id in _AT_END or begin < max(now - _NEWS_NS, self._began):
                 continue
+            if self._is_doubtful(finding.id, begin) or (finding.cause and self._is_doubtful(*finding.cause[::2])):
+                continue
             party = next((party for party in finding.parties if party.kind != "error"), None)
             keys = ((finding.id, party), (finding.id, begin))  # a broker's address may be learnt later
             before = max(self._announced.get(key, 0) for key in keys)
@@ -94,6 +105,10 @@ class EventWatch:
             if begin - before > _SAME_NS:
                 yield finding
         self._announced = {key: begin for key, begin in self._announced.items() if begin > now - 2 * _NEWS_NS}
+
+    def _is_doubtful(self, name: str, begin: int) -> bool:
+        """Whether what did not come may have been dropped here."""
+        return name in _BY_SILENCE and begin < self._dropped + _NEAR_NS
 
 
 class EventNotices(Sink):

@@ -245,6 +245,8 @@ class Monitor:
         self._show_waiting(now)
         self._keep_connections()
         if self.events is not None:
+            if self.source.counters()[1] > self._last[2]:
+                self.events.note_drops(now)
             for finding in self.events.end_second(self.engine, now):
                 for sink in self.sinks:
                     sink.add_event(finding)

@@ -33,15 +33,17 @@ class Events(Sink):
         self.found.append((self._source.now, finding))
 
 
-def play(scene: str, folder: Path, *sinks: Sink) -> tuple[Monitor, list[tuple[int, Finding]]]:
+def play(
+    scene: str, folder: Path, *sinks: Sink, source: type[FileSource] = FileSource
+) -> tuple[Monitor, list[tuple[int, Finding]]]:
     """A scene through a monitor with these sinks."""
     path = folder / f"{scene}.pcap"
     path.write_bytes(read_bytes(FOLDER / f"{scene}.pcap.zst"))
-    source = FileSource(str(path))
-    seen = Events(source)
+    packets = source(str(path))
+    seen = Events(packets)
     engine = Engine(**needs_of(None)._asdict())
-    monitor = Monitor(source, engine, sinks=[*sinks, seen], clock=source.clock, sections=counted_sections(None))
-    monitor.run(lambda: source.over)
+    monitor = Monitor(packets, engine, sinks=[*sinks, seen], clock=packets.clock, sections=counted_sections(None))
+    monitor.run(lambda: packets.over)
     return monitor, seen.found
 
 
@@ -66,6 +68,21 @@ def test_events_come_within_a_second(scene: str, name: str, seconds: int, tmp_pa
     assert finding.parties[0] == wanted.parties[0]
     assert finding.begin == wanted.begin
     assert at - (finding.begin or 0) <= seconds * SECOND + SECOND // 5  # the file's clock has steps of 0.1 s
+
+
+def test_no_silence_is_reported_where_packets_were_dropped(tmp_path: Path) -> None:
+    """The kernel drops a packet while the broker hangs. (Without that, the hang is reported; above.)"""
+    (hang,) = events("hang", "broker_hung")
+    begin = hang.begin or 0
+
+    class Dropping(FileSource):
+        def counters(self) -> tuple[int, int]:
+            return self.taken, int(self.now > begin + SECOND)
+
+    _, found = play("hang", tmp_path, source=Dropping)
+    seen = {finding.id for _, finding in found}
+    assert "leaders_moved" in seen
+    assert not seen & {"broker_hung", "broker_returned", "broker_unreachable", "hosts_cut_off"}
 
 
 def test_a_return_comes_too(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ Array = np.ndarray[Any, Any]
 BLOCK = 1 << 20
 #: How long the kernel holds back a block that is not full, ms.
 RETIRE_MS = 60
+#: So many blocks may wait at any time: RETIRE_MS each, until the next look.
+USUAL_BLOCKS = 8
 #: Blocks per `assemble` or `scan`, and packets per `scan`: so many stay in the processor's caches.
 BLOCKS_AT_ONCE, PACKETS_AT_ONCE = 4, 32_768
 
@@ -110,9 +112,10 @@ class Ring:
 
     @property
     def backlog(self) -> float:
-        """The part of the ring's bytes that wait, 0 to 1. (More blocks may be ours, with few bytes in them.)"""
-        self._waiting()
-        return float(self._numbers.item(_WAITING_BYTES) / self.buffer.size)
+        """The part of the ring that waits, 0 to 1: of its bytes, or of its blocks, if that is more. The kernel needs
+        free blocks, and fills few of them at a low rate. Those of the last moments are no sign of a wait."""
+        blocks = self._waiting() - USUAL_BLOCKS
+        return float(max(self._numbers.item(_WAITING_BYTES) / self.buffer.size, blocks / self._count))
 
     def _waiting(self) -> int:
         """Count the blocks that are ours and were not read to their end."""
