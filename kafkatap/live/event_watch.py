@@ -96,7 +96,7 @@ class EventWatch:
             begin = finding.begin or now
             if finding.id in _AT_END or begin < max(now - _NEWS_NS, self._began):
                 continue
-            if self._is_doubtful(finding.id, begin) or (finding.cause and self._is_doubtful(*finding.cause[::2])):
+            if self._is_doubtful(finding):
                 continue
             party = next((party for party in finding.parties if party.kind != "error"), None)
             keys = ((finding.id, party), (finding.id, begin))  # a broker's address may be learnt later
@@ -106,9 +106,10 @@ class EventWatch:
                 yield finding
         self._announced = {key: begin for key, begin in self._announced.items() if begin > now - 2 * _NEWS_NS}
 
-    def _is_doubtful(self, name: str, begin: int) -> bool:
-        """Whether what did not come may have been dropped here."""
-        return name in _BY_SILENCE and begin < self._dropped + _NEAR_NS
+    def _is_doubtful(self, finding: Finding) -> bool:
+        """Whether what did not come may have been dropped here. The end of a silence is as doubtful as the silence."""
+        name, _, begin = finding.cause if finding.id == "broker_returned" and finding.cause else finding.key
+        return name in _BY_SILENCE and (begin or 0) < self._dropped + _NEAR_NS
 
 
 class EventNotices(Sink):
