@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kafkatap.reports import units
 from kafkatap.reports.batch import Array, Batch
+from kafkatap.reports.connection_words import NOT_CLOSED
 from kafkatap.reports.findings import Finding
 
 from .sink import Sink, names_of
@@ -84,7 +85,10 @@ class EventWatch:
         """The counts, with what is open and waits now."""
         made = engine.section_counts(_WANTED, 2 * ROWS)
         made.merge(self._counts)
-        made.add_connections(engine.open_rows())
+        rows = engine.open_rows()
+        # What waits on a connection that one end has closed gets no answer: its end is that of the connection.
+        rows["unanswered"] += rows["closed_with"] != NOT_CLOSED
+        made.add_connections(rows)
         waiting = engine.waiting_rows(now - _WAITS_NS)
         if waiting is not None:
             made.add(waiting)

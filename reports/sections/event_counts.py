@@ -29,8 +29,9 @@ from .slow_times import SLOW, read_slow
 
 #: `asked`: the request's last byte; `answered`: the response's first byte (NO_TIME: none). `is_prompt`: 1: a broker
 #: that works would have answered at once (`_PROMPT`). `own_ns`: the time that a Fetch waits for data.
+#: `behind_ns`: the head-of-line wait of one that was answered.
 WAIT = EventKind(1, EventView(
-    asked="v0", answered="v1", is_prompt="v2", own_ns="v3", loss_ns="v4", request_bytes="v5"
+    asked="v0", answered="v1", is_prompt="v2", own_ns="v3", loss_ns="v4", request_bytes="v5", behind_ns="v6"
 ))  # fmt: skip
 #: `is_fenced`: by the controller; -1: no answer.
 HEARTBEAT = EventKind(2, EventView(node="v0", wants_shutdown="v1", is_fenced="v2", answered="v3"))
@@ -133,6 +134,7 @@ def _read_waits(gathered: Gathered, tally: Tally) -> None:
         is_prompt = is_among(mine["api_key"], _PROMPT) & ((mine["api_key"] != _PRODUCE) | (mine["acks"] != -1))
         own_ms = np.where(mine["max_wait_ms"] != NO_INT32, mine["max_wait_ms"], 0)
         events["is_prompt"], events["own_ns"] = is_prompt, own_ms.astype(np.int64) * 1_000_000
+        events["behind_ns"] = np.where(mine["outcome"] == ANSWERED, mine["hol_wait_ns"], 0)
         events["loss_ns"] = mine["loss_ns"]
         events["request_bytes"] = mine["request_bytes"].astype(np.int64) + 4
         tally.note(events)

@@ -170,10 +170,11 @@ def _packet(seen: Seen, links: dict[str, Array], at: int) -> int:
     return int(seen.answers["packet"][before].max()) if before.any() else 0
 
 
-def _overlapping(seen: Seen, gap: Gap, more: Array) -> Array:
-    """Which waits lie for SILENCE_NS or more, beyond their own wait for data, in a silence."""
+def _overlapping(seen: Seen, gap: Gap, more: Array, behind: Array | int = 0) -> Array:
+    """Which waits lie for SILENCE_NS or more, beyond their own wait for data, in a silence. `behind`: the waits behind
+    earlier requests, where these do not count."""
     waits = seen.waits
-    begin = np.maximum(waits["begin"] + waits["own"], gap.begin)
+    begin = np.maximum(waits["begin"] + waits["own"] + behind, gap.begin)
     mine: Array = more & (waits["begin"] + waits["own"] >= gap.begin - _BEFORE_NS)
     mine &= np.minimum(waits["end"], gap.until(seen.end)) - begin >= SILENCE_NS
     return mine
@@ -182,7 +183,7 @@ def _overlapping(seen: Seen, gap: Gap, more: Array) -> Array:
 def _hang_kind(seen: Seen, broker: int, gap: Gap, unanswered: int) -> str:
     """hang or unreachable, "" if requests did not wait, or others were silent too."""
     waits = seen.waits
-    mine = _overlapping(seen, gap, (waits["broker"] == broker) & waits["is_prompt"])
+    mine = _overlapping(seen, gap, (waits["broker"] == broker) & waits["is_prompt"], waits["behind"])
     if not mine.any():
         return ""
     others = seen.answers["broker"] != broker

@@ -99,7 +99,8 @@ class Seen:
     @cached_property
     def waits(self) -> dict[str, Array]:
         """WAIT events: client_ip, broker, api_key, connection, begin, end (ns; without an answer the end of the
-        connection or of the capture), is_prompt, is_answered, is_resent: packets that did not arrive were sent again.
+        connection or of the capture), own, behind (ns: for data, and for earlier requests), is_prompt, is_answered,
+        is_resent: packets that did not arrive were sent again.
         Without connections of which the capture lacks bytes: it may lack the answers.
         """
         rows = WAIT.among(self.events)
@@ -113,7 +114,7 @@ class Seen:
             "client_ip": rows["client_ip"].astype(np.int64), "client_id": rows["client_id"].astype(np.int64),
             "broker": self.brokers.of(rows["broker_ip"].astype(np.int64), rows["broker_port"].astype(np.int64)),
             "api_key": rows["api_key"], "connection": rows["connection"], "packet": rows["packet"],
-            "begin": rows["asked"], "end": end, "own": rows["own_ns"],
+            "begin": rows["asked"], "end": end, "own": rows["own_ns"], "behind": _behind(rows, is_answered),
             "is_prompt": rows["is_prompt"] == 1, "is_answered": is_answered,
             "is_resent": is_resent,
         }  # fmt: skip
@@ -222,3 +223,13 @@ class Seen:
         if client_ip is not None:
             conditions.append(f'client_ip == "{self.context.address(client_ip)}"')
         return (*options, *((("filter", " and ".join(conditions)),) if conditions else ()))
+
+
+def _behind(rows: Array, is_answered: Array) -> Array:
+    """How long waits were behind earlier requests of their connection, ns. Brokers answer these in order: without an
+    answer it is at least the time until the last answer of the connection."""
+    connections, at = np.unique(rows["connection"], return_inverse=True)
+    last = np.full(len(connections), NO_TIME)
+    np.maximum.at(last, at[is_answered], rows["answered"][is_answered])
+    found: Array = np.where(is_answered, rows["behind_ns"], np.maximum(last[at], rows["asked"]) - rows["asked"])
+    return found
