@@ -30,6 +30,8 @@ _FAR, _LATELY = 1.25, 3
 _WAITING, _MORE = 0.2, 0.15
 #: A thread that gets less of a core than _STARVED while packets wait competes with others.
 _STARVED = 0.8
+#: One that gets less than this was kept from running at all: less work would not have helped.
+_HELD_UP = 0.1
 #: Seconds that suffice to measure a share.
 _MEASURABLE = 0.2
 SECOND = 1_000_000_000
@@ -117,15 +119,17 @@ class Governor:
         elif backlog > self._pressed:
             self._pressed += _MORE
             self._calm = 0
-            if not (self._is_starved() and self.priority.raise_()) and self.level < HEADERS:
+            share = self._share()
+            raised = share < _STARVED and self.priority.raise_()
+            if not raised and share >= _HELD_UP and self.level < HEADERS:
                 self.level += 1
                 self.reason = f"packets wait in {backlog:.0%} of the buffer"
         return self._changed(before, now)
 
-    def _is_starved(self) -> bool:
-        """Whether other processes keep this one from the processors."""
+    def _share(self) -> float:
+        """The part of a core that this process got lately: little, if others keep it from the processors."""
         used, gone = self._since()
-        return (used / gone if gone >= _MEASURABLE else self.cpu) < _STARVED
+        return used / gone if gone >= _MEASURABLE else self.cpu
 
     def _since(self) -> tuple[float, float]:
         """Seconds of processor time, and of the clock, since the last second was judged."""

@@ -274,6 +274,13 @@ def test_packets_that_wait_as_others_have_the_processors_raise_the_priority_firs
     assert governor.level == (LEAN if may_rise else HEADERS)
 
 
+def test_packets_that_wait_as_nothing_ran_lower_no_level() -> None:
+    """As after the machine was stopped for a while: there is no work that less detail would spare."""
+    governor = Busy(0.05, may_rise=False)
+    assert [governor.check_backlog(SECOND, part) for part in (0.3, 0.5, 0.9)] == [False] * 3
+    assert governor.level == FULL
+
+
 def test_a_buffer_that_fills_at_once_leads_to_headers_within_three_looks() -> None:
     governor = Busy(0.27, may_rise=True)
     levels = []

@@ -103,7 +103,9 @@ def test_a_service_begins_new_files(tmp_path: Path) -> None:
         live.send(signal.SIGHUP)
         wait_for(lambda: len(list(tmp_path.glob("all*.pcap"))) == 2, 20, live.err)
         wait_for(lambda: list(tables.glob("exchanges/*/*.parquet")), 20, live.err)
+        lines = live.err().count("time=")
         live.send(signal.SIGHUP)  # nothing is new
+        wait_for(lambda: live.err().count("time=") > lines + 1, 20, live.err)
         talk.request(2)
         done = live.end()
     assert done.code == 0
