@@ -65,7 +65,8 @@ CONNECTIONS = CountForm(
 LINKS = CountForm(
     "events.links",
     {"connection": NUMBER},
-    {"last": MAX, "is_closed": MAX, "resent": MAX, "missing": MAX, "lost_bytes": MAX, "unacknowledged_bytes": MAX},
+    {"last": MAX, "is_closed": MAX, "resent": MAX, "is_stuck": MAX, "missing": MAX, "lost_bytes": MAX,
+     "unacknowledged_bytes": MAX},
     {"connection": 0},
 )
 ERRORS = CountForm(
@@ -327,6 +328,7 @@ def read_connections(rows: Array, tally: Tally) -> None:
         "first_close": np.where(by_broker, ends, 2**63 - 1), "last_close": np.where(by_broker, ends, -(2**63)),
     })  # fmt: skip
     resent = np.maximum(rows["client_retransmitted_packets"][at], rows["broker_retransmitted_packets"][at])
+    is_stuck = (rows["client_unacknowledged_bytes"][at] > 0) | (rows["broker_unacknowledged_bytes"][at] > 0)
     missing = (rows["client_gap_bytes"][at] > 0) | (rows["broker_gap_bytes"][at] > 0)
     # Waits without an answer are judged by the end of their connection. Of all others, these two say all.
     matters = np.flatnonzero((rows["unanswered"][at] > 0) | (resent >= RESENT_PACKETS) | missing)
@@ -334,6 +336,6 @@ def read_connections(rows: Array, tally: Tally) -> None:
         mine = at[matters]
         tally.add(LINKS.name, {"connection": rows["connection"][mine]}, {
             "last": rows["last"][mine], "is_closed": is_closed[matters], "resent": resent[matters],
-            "missing": missing[matters], "lost_bytes": rows["client_lost_bytes"][mine],
+            "is_stuck": is_stuck[matters], "missing": missing[matters], "lost_bytes": rows["client_lost_bytes"][mine],
             "unacknowledged_bytes": rows["client_unacknowledged_bytes"][mine],
         })  # fmt: skip

@@ -108,7 +108,7 @@ class Seen:
         is_answered = rows["answered"] != NO_TIME
         closed, resent = self._links(rows["connection"])
         end = np.where(is_answered, rows["answered"], np.where(closed > 0, closed, self.end))
-        # Most of the wait was loss. Without an answer it is not known when packets were sent again.
+        # Most of the wait was loss. Without an answer: what was sent again has not arrived to the end.
         is_resent = np.where(is_answered, 2 * rows["loss_ns"] > end - rows["asked"], resent >= RESENT_PACKETS)
         return {
             "client_ip": rows["client_ip"].astype(np.int64), "client_id": rows["client_id"].astype(np.int64),
@@ -172,7 +172,8 @@ class Seen:
         return found
 
     def _links(self, connections: Array) -> tuple[Array, Array]:
-        """When connections were closed (0: open at the end), and how many packets one end sent again."""
+        """When connections were closed (0: open at the end), and how many packets one end sent again, where bytes of
+        an end are not acknowledged (else 0)."""
         keys, values = self.given.keys(LINKS.name)["connection"], self.given.values(LINKS.name)
         if not len(keys):
             return np.zeros(len(connections), np.int64), np.zeros(len(connections), np.int64)
@@ -180,7 +181,7 @@ class Seen:
         at = order[np.minimum(np.searchsorted(keys[order], connections), len(keys) - 1)]
         is_known = keys[at] == connections
         closed = np.where(is_known & (values["is_closed"][at] > 0), values["last"][at], 0)
-        return closed, np.where(is_known, values["resent"][at], 0)
+        return closed, np.where(is_known & (values["is_stuck"][at] > 0), values["resent"][at], 0)
 
     def has_answered(self, columns: dict[str, Array]) -> Array:
         """Whether the address and port of each row answered requests in the capture."""

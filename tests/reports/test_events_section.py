@@ -11,7 +11,8 @@ import pytest
 
 from kafkatap.reports.findings import Finding
 from kafkatap.reports.sections.events import findings
-from tests.support.captures import pcap_bytes, read_bytes
+from tests.support.captures import Packet, pcap_bytes, read_bytes, read_capture
+from tests.support.copies import by_time, later, places, with_ids
 from tests.support.group_members import GroupMember
 from tests.support.section_runs import section_input
 from tests.support.tcp import START_NS, encode, merge
@@ -209,6 +210,26 @@ def test_other_captures_have_the_events_that_happened_in_them(name: str) -> None
     seen = [event.id for event in found(ROOT / "samples" / f"{name}.pcap.zst") if event.cause is None]
     quiet = ("group_rebalanced", "quota_began")
     assert [kind for kind in seen if kind not in quiet] == OTHERS[name]
+
+
+def test_packets_that_were_sent_again_before_a_hang_are_no_sign_of_the_network(tmp_path: Path) -> None:
+    """As on a busy host: clients repeat requests before the broker hangs, to the end."""
+    capture, hung = read_capture(FOLDER / "hang.pcap.zst"), step("hang", "hung")
+    (link,) = capture.link_types
+    packets = [p for p in capture.packets if p.time_ns < hung + 6_000_000_000]
+    requests = [p for p in packets if p.time_ns < hung - 400_000_000 and _goes_to(p, link, 9092)]
+    again = with_ids(by_time([*packets, *later(requests, 200_000_000)]), link)
+    for name, written in (("once", packets), ("again", again)):
+        (tmp_path / name).write_bytes(pcap_bytes(written, link))
+    wanted = [event.id for event in found(tmp_path / "once")]
+    assert "broker_hung" in wanted
+    assert [event.id for event in found(tmp_path / "again")] == wanted
+
+
+def _goes_to(packet: Packet, link: int, port: int) -> bool:
+    """Whether a packet has TCP data for a port."""
+    at = places(packet.data, link)
+    return at is not None and at.end > at.payload and packet.data[at.tcp + 2 : at.tcp + 4] == port.to_bytes(2)
 
 
 def test_a_hang_as_truth_says() -> None:
