@@ -65,8 +65,15 @@ CONNECTIONS = CountForm(
 LINKS = CountForm(
     "events.links",
     {"connection": NUMBER},
-    {"last": MAX, "is_closed": MAX, "resent": MAX, "is_stuck": MAX, "missing": MAX, "lost_bytes": MAX,
-     "unacknowledged_bytes": MAX},
+    {
+        "last": MAX,
+        "is_closed": MAX,
+        "resent": MAX,
+        "is_stuck": MAX,
+        "missing": MAX,
+        "lost_bytes": MAX,
+        "unacknowledged_bytes": MAX,
+    },
     {"connection": 0},
 )
 ERRORS = CountForm(
