@@ -38,6 +38,7 @@ from .connection_words import (
     CLOSERS,
     D_DECRYPTED,
     D_FAILED_HANDSHAKE,
+    D_LATE_KEY,
     D_NO_HANDSHAKE,
     D_NO_KEY,
     D_NO_KEY_LOG,
@@ -120,7 +121,8 @@ def _has_rtt(end: str, rows: Array) -> Array:
 _ORIENTED = Merge("latest", _is_oriented)
 #: The most telling decryption.
 _MOST_TELLING = Merge("greatest", order=(
-    D_NOT_TLS, D_NO_HANDSHAKE, D_NO_KEY_LOG, D_NO_KEY, D_UNSUPPORTED, D_FAILED_HANDSHAKE, D_WRONG_KEY, D_DECRYPTED,
+    D_NOT_TLS, D_NO_HANDSHAKE, D_NO_KEY_LOG, D_NO_KEY, D_UNSUPPORTED, D_FAILED_HANDSHAKE, D_WRONG_KEY, D_LATE_KEY,
+    D_DECRYPTED,
 ))  # fmt: skip
 
 
@@ -262,7 +264,8 @@ _TLS = (
     _tls(
         "tls_decryption", WORD, "u1", _MOST_TELLING,
         "decrypted, or why not: no key log, no key (the key log has no secret of this connection), no handshake (it "
-        "was not captured), unsupported suite, wrong key, failed handshake; null: no TLS", None, DECRYPTIONS,
+        "was not captured), unsupported suite, wrong key, failed handshake, late key (decrypted from when it came); "
+        "null: no TLS", None, DECRYPTIONS,
     ),
     _tls(
         "tls_decrypted_bytes", BYTES, "i8", SUM,

@@ -19,9 +19,11 @@ NO_SCALE, SCALE_UNKNOWN = -2, -1
 
 #: Whether a TLS connection was decrypted, and why not: it is no TLS connection; it was decrypted; no key log was given;
 #: the key log has no secret of its client random; its handshake was not captured, and no secret fits; its version or
-#: cipher suite is not supported; the secret does not decrypt it; its handshake failed, so there was nothing to decrypt.
+#: cipher suite is not supported; the secret does not decrypt it; its handshake failed, so there was nothing to decrypt;
+#: its key came too late, so it was decrypted from then on.
 DECRYPTIONS = (
     "", "decrypted", "no key log", "no key", "no handshake", "unsupported suite", "wrong key", "failed handshake",
+    "late key",
 )  # fmt: skip
 (
     D_NOT_TLS,
@@ -32,9 +34,12 @@ DECRYPTIONS = (
     D_UNSUPPORTED,
     D_WRONG_KEY,
     D_FAILED_HANDSHAKE,
-) = range(8)
+    D_LATE_KEY,
+) = range(9)
 #: Those of TLS connections that were not decrypted.
 NOT_DECRYPTED = (D_NO_KEY_LOG, D_NO_KEY, D_NO_HANDSHAKE, D_UNSUPPORTED, D_WRONG_KEY, D_FAILED_HANDSHAKE)
+#: Those of TLS connections that were decrypted, at least from some record on.
+WERE_DECRYPTED = (D_DECRYPTED, D_LATE_KEY)
 #: How a TLS session began: with a full handshake; resumed by session id, ticket or PSK; resumed with early data.
 TLS_SESSIONS = ("full handshake", "resumed", "early data")
 TLS_FULL, TLS_RESUMED, TLS_EARLY_DATA = range(3)

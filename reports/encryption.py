@@ -15,6 +15,7 @@ from .batch import Array, Context
 from .connection_words import (
     D_DECRYPTED,
     D_FAILED_HANDSHAKE,
+    D_LATE_KEY,
     D_NO_HANDSHAKE,
     D_NO_KEY,
     D_NO_KEY_LOG,
@@ -22,6 +23,7 @@ from .connection_words import (
     D_UNSUPPORTED,
     D_WRONG_KEY,
     NOT_DECRYPTED,
+    WERE_DECRYPTED,
 )
 from .counting.connection_counts import TLS_KEY, TLS_VALUES, connection_totals
 
@@ -35,6 +37,7 @@ WHY = {
     D_UNSUPPORTED: "its cipher suite or version is not supported",
     D_WRONG_KEY: "the secret in the key log does not decrypt it",
     D_FAILED_HANDSHAKE: "the handshake failed",
+    D_LATE_KEY: "the key came too late",
     D_DECRYPTED: "records were lost or could not be decrypted",
 }
 _HELP = {
@@ -63,7 +66,7 @@ class Encryption(NamedTuple):
     @property
     def reasons(self) -> list[int]:
         """Why traffic was not decrypted: D_..., those with most bytes first."""
-        found = [n for n in (*NOT_DECRYPTED, D_DECRYPTED) if self.bytes.get(n, 0) > 0]
+        found = [n for n in (*NOT_DECRYPTED, *WERE_DECRYPTED) if self.bytes.get(n, 0) > 0]
         return sorted(found, key=lambda n: (-self.bytes[n], n))
 
     def in_words(self) -> str:
@@ -114,11 +117,13 @@ def encryption_of(context: Context) -> Encryption:
     connections = _sums(decryption, found["connections"])
     sizes = _sums(decryption, found["bytes"])
     left = {n: size for n, size in sizes.items() if n != D_DECRYPTED}
+    if D_LATE_KEY in left:
+        left[D_LATE_KEY] -= _sums(decryption, found["tls_decrypted_bytes"])[D_LATE_KEY]
     payload = {part: n for part, n in context.ledger.get("payload bytes", {}).items() if part != "total"}
     total = sum(payload.values()) - payload.get("duplicate", 0) or counted.total("bytes")
     if D_DECRYPTED in connections:
         left[D_DECRYPTED] = max(payload.get("encrypted", 0) - sum(left.values()), 0)
-    read = sizes.get(D_DECRYPTED, 0) - left.get(D_DECRYPTED, 0)
+    read = sum(sizes.get(n, 0) - left.get(n, 0) for n in WERE_DECRYPTED)
     has_keys = connections.keys() - {D_NO_KEY_LOG, D_FAILED_HANDSHAKE}
     if has_keys and D_NO_KEY_LOG in connections:  # recognized in the middle, beside others with a key log
         for counts in (connections, left):

@@ -59,6 +59,7 @@ from .tables import (
     OPENING_RESUMED,
     OPENING_SYN,
     OPENING_UNKNOWN,
+    SHOWS_PLAIN,
     SHOWS_TLS,
     SOURCE_BLOCK,
     SOURCE_POOL,
@@ -277,6 +278,18 @@ def _is_not_kafka(connection):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _begin_plain(t, c):  # type: ignore[no-untyped-def]
+    """What passed of a connection so far was TLS, and is not counted here. Plain bytes come now."""
+    connection = t.connections[c]
+    connection.protocol = PROTOCOL_UNKNOWN
+    connection.shows_tls = 0
+    connection.unknown_chunks = 0
+    connection.not_kafka_since = 0
+    for d in range(2):
+        clear_stream(t, t.streams[2 * c + d], STREAM_RESYNC)
+
+
+@helper
 def _end_connection(t, c, chunk):  # type: ignore[no-untyped-def]
     """End a connection with an END chunk. Requests are read first, as they may confirm a response.
 
@@ -330,6 +343,9 @@ def _read_chunk(t, block, held, c, chunk):  # type: ignore[no-untyped-def]
     stream = t.streams[2 * c + d]
     part = _chunk_part(block, held, chunk)
     is_gap = chunk.kind == CHUNK_GAP
+    if chunk.opening == SHOWS_PLAIN:
+        _begin_plain(t, c)
+        return
     if _is_not_kafka(connection):
         if not is_gap:
             stream.skipped_bytes += chunk.length

@@ -8,7 +8,7 @@ import numpy as np
 
 from kafkatap.reports import units
 from kafkatap.reports.batch import endpoint
-from kafkatap.reports.connection_words import D_DECRYPTED, P_FOREIGN, P_KAFKA, P_TLS, P_UNKNOWN
+from kafkatap.reports.connection_words import P_FOREIGN, P_KAFKA, P_TLS, P_UNKNOWN, WERE_DECRYPTED
 from kafkatap.reports.counting.connection_counts import is_one_sided
 from kafkatap.reports.encryption import encryption_of
 from kafkatap.reports.finding_words import counted
@@ -77,7 +77,7 @@ def ports(seen: Observed) -> str:
 def encryption(seen: Observed) -> Iterator[Finding]:
     """TLS: what was decrypted, why the rest was not, and what would help."""
     context, rows = seen.context, seen.context.connections
-    is_hidden, is_read = rows["protocol"] == P_TLS, rows["tls_decryption"] == D_DECRYPTED
+    is_hidden, is_read = rows["protocol"] == P_TLS, np.isin(rows["tls_decryption"], WERE_DECRYPTED)
     hidden, read = int(is_hidden.sum()), int(is_read.sum())
     found = encryption_of(context)
     has_kafka = any(context.ledger["requests"].values())

@@ -75,9 +75,15 @@ def needed_lines(
     key_log.poll()
     randoms = set(open_randoms)
     has_unknown = False
+    resumed: dict[bytes, list[bytes]] = {}
     for survey in surveys:
         randoms |= survey.client_randoms
         has_unknown |= survey.has_unknown_tls
+        for name, client_random in survey.sessions.items():
+            key_log.issue(name, client_random)
+        resumed |= survey.resumed
+    for client_random, names in resumed.items():
+        key_log.resume(client_random, names)
     if has_unknown:
         randoms.update(secret.client_random for secret in islice(key_log.traffic_secrets(), LATEST))
     lines = key_log.lines_for(randoms)

@@ -38,6 +38,7 @@ from .seams import Seam, cut_out, joined
 from .split_engine import NOTHING, Packets, counted, number_by_packet
 
 if TYPE_CHECKING:
+    from kafkatap.engine.tls.facts import TlsFacts
     from kafkatap.reassembly.fragments import SavedDatagram
 
     from ..captures.capture_reader import CaptureReader
@@ -78,7 +79,9 @@ class SplitSurvey:
     SYN there first. For a part of a file: `begins` and `ends`, bytes of the file; `blocks`: where blocks begin, if
     some of them can be read alone. `datagrams`: those that wait for fragments at its end. `rows`: FLOW_ROW of its
     flows; `strings` belong to them. `client_randoms`: of the TLS connections whose ClientHello is in it;
-    `has_unknown_tls`: it has others. `secrets`: lines of key logs in blocks of the captures."""
+    `has_unknown_tls`: it has others. `sessions`: by name (`TlsFacts.issued`), the client random of the connection that
+    got it; `resumed`: by client random, the names of the session that it resumes. `secrets`: lines of key logs in
+    blocks of the captures."""
 
     split: int
     files: list[FileRead] = field(default_factory=list)
@@ -95,6 +98,8 @@ class SplitSurvey:
     datagrams: list[SavedDatagram] = field(default_factory=list)
     client_randoms: set[bytes] = field(default_factory=set)
     has_unknown_tls: bool = False
+    sessions: dict[bytes, bytes] = field(default_factory=dict)
+    resumed: dict[bytes, list[bytes]] = field(default_factory=dict)
     secrets: bytes = field(default=b"", repr=False)
 
     @property
@@ -135,6 +140,8 @@ class _FlowEngine:
         #: Client randoms of TLS connections, and whether there are TLS connections whose ClientHello is not there.
         self.client_randoms: set[bytes] = set()
         self.has_unknown_tls = False
+        self.sessions: dict[bytes, bytes] = {}
+        self.resumed: dict[bytes, list[bytes]] = {}
         self._tls_texts: list[bytes] = []  # what is known of TLS connections
         self._begun = False
         self._started: list[Array] = []  # START chunks
@@ -207,8 +214,12 @@ class _FlowEngine:
             self._note_tls(rows, part.ended, known["protocol"] == PROTOCOL_TLS)
         self._ended.append(rows)
 
-    def _note_random(self, client_random: bytes) -> None:
-        self.client_randoms.add(client_random)
+    def _note_handshake(self, facts: TlsFacts) -> None:
+        self.client_randoms.add(facts.client_random)
+        for name in facts.issued:
+            self.sessions[name] = facts.client_random
+        if facts.resumes:
+            self.resumed[facts.client_random] = facts.resumes
 
     def _note_tls(self, rows: Array, ended: Array, seem_tls: Array) -> None:
         """Write what is known of TLS to the rows of connections that end. A TLS connection has no head but a quiet
@@ -219,7 +230,7 @@ class _FlowEngine:
                 continue
             rows["head"][i], rows["settled"][i] = self._tls.quiet(c), 0
             if found is not None and found.facts.client_random:
-                self._note_random(found.facts.client_random)
+                self._note_handshake(found.facts)
             else:
                 self.has_unknown_tls = True
         fill_tls(rows, self._tls_texts, hand_overs(self._tls.layer, ended))
@@ -366,6 +377,7 @@ def survey_split(
     found.begins, found.ends, found.interfaces = reader.begins, reader.ends, reader.interfaces_read
     found.drops, found.secrets = reader.drops, reader.take_secrets()
     found.client_randoms, found.has_unknown_tls = engine.client_randoms, engine.has_unknown_tls
+    found.sessions, found.resumed = engine.sessions, engine.resumed
     # The fragments of a datagram may lie in blocks between those that have packets of its flow.
     found.blocks = None if fragments.seen else blocks.found
     if found.blocks is not None:

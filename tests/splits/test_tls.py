@@ -25,6 +25,7 @@ from tests.support.captures import PcapRecords, pcap_bytes, read_bytes
 from tests.support.sweeps import seeds
 from tests.support.tcp import Segment, encode, merge, shake
 from tests.support.tls_talk import OverTls, TLSv1_2, TLSv1_3
+from tests.tls.real_endpoints import FOLDER, connections, truth, without_resumed
 
 SUITES = {
     "TLS 1.3": (TLSv1_3, None),
@@ -69,6 +70,17 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_every_suite(recorded: tuple[Path, Path], count: int, has_keys: bool) -> None:
     path, keylog = recorded
     check(cut_evenly(path, count), records=True, keylog=keylog if has_keys else None)
+
+
+@pytest.mark.parametrize("case", ["resumed-ticket", "resumed-id"])
+def test_sessions_that_are_resumed_in_another_split(case: str, tmp_path: Path) -> None:
+    """The key log has only the secrets of full handshakes, the first of three connections."""
+    fewer, plain = tmp_path / "keys.log", tmp_path / "matrix.pcap"
+    fewer.write_text(without_resumed((FOLDER / "matrix.keys.log").read_text()))
+    plain.write_bytes(read_bytes(FOLDER / "matrix.pcap.zst"))
+    ports = [row["front"] for row in truth("matrix")["connections"] if row["case"] == case]
+    begun = [connections("matrix", "matrix")[port]["first_packet"] - 1 for port in ports]
+    check(cut_at_packets(plain, begun[1:]), keylog=fewer)
 
 
 @pytest.mark.usefixtures("early_heads")
@@ -162,7 +174,7 @@ def test_estimates_and_sections(
 def test_client_randoms_that_no_survey_sees(recorded: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """As of a renegotiated handshake: the lines come when a split looks for them."""
     path, keylog = recorded
-    monkeypatch.setattr("kafkatap.splits.survey._FlowEngine._note_random", lambda *_: None)
+    monkeypatch.setattr("kafkatap.splits.survey._FlowEngine._note_handshake", lambda *_: None)
     reading = RunOptions(ReadOptions(key_log=KeyLog([str(keylog)])))
     found = count_with_jobs([str(path)], 2, reading, split_size=-(-path.stat().st_size // 3))
     run = Run([str(path)], engine_for(EVERYTHING, ReadOptions(key_log=KeyLog([str(keylog)])), tables=False))

@@ -33,6 +33,15 @@ def analysis(name: str, *keys: str) -> Any:
     return analyze(FOLDER / f"{name}.pcap.zst", keylog=[FOLDER / f"{key}.keys.log" for key in keys] or None)
 
 
+def without_resumed(lines: str) -> str:
+    """A key log without the lines of resumed sessions of TLS 1.2, as Go writes it: of each master secret the first
+    line."""
+    seen: dict[str, str] = {}
+    for line in lines.splitlines(True):
+        seen.setdefault(line.split()[-1] if line.startswith("CLIENT_RANDOM") else line, line)
+    return "".join(seen.values())
+
+
 def rows(table: Any) -> list[Row]:
     """An exchanges table as dicts, in order of the requests; times in ns."""
     found = []

@@ -10,10 +10,11 @@ import pytest
 from kafkatap.engine.engine import Engine
 from kafkatap.engine.read_options import ReadOptions
 from kafkatap.engine.tls import layer as layer_module
+from kafkatap.engine.tls import protection
 from kafkatap.engine.tls.ciphers import AeadCipher13
 from kafkatap.engine.tls.key_log import KeyLog
 from kafkatap.engine.tls.layer import TlsLayer
-from kafkatap.engine.tls.record_tables import QUEUED_BYTES
+from kafkatap.engine.tls.suites import Suite
 from kafkatap.reports.connection_words import D_NO_KEY
 from tests.support.captures import ETHERNET, pcap_bytes
 from tests.support.tcp import Segment, TcpConversation, encode
@@ -102,13 +103,16 @@ def test_records_that_wait_of_all_connections(
     monkeypatch.setattr(layer_module, "HOLD_ALL", 64 << 10)
     sizes = observe("_read_protected", waiting)
     decode(connection(hello, 20_000, b"\x17\3\3\0\1x" * 200), growing)
-    assert 48 << 10 < max(sizes) <= (64 << 10) + QUEUED_BYTES
+    assert 48 << 10 < max(sizes) <= 64 << 10
 
 
-def test_bytes_that_wait_of_one_connection(hello: bytes, growing: KeyLog, observe: Observe) -> None:
-    sizes = observe("read", lambda layer: sum(tracked.held_bytes for tracked in layer.tracked.values()))
+def test_bytes_that_wait_of_one_connection(
+    hello: bytes, growing: KeyLog, observe: Observe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layer_module, "HOLD_ALL", 512 << 10)
+    sizes = observe("read", waiting)
     seen = decode(connection(hello, 20_000, *[OPEN_RECORD + bytes(8_000)] * 40), growing)
-    assert 200 << 10 < max(sizes) <= layer_module.HOLD_BYTES
+    assert 480 << 10 < max(sizes) <= 512 << 10
     assert seen.connections[0]["protocol"] == "tls"
 
 
@@ -131,6 +135,32 @@ def test_connections_that_are_tracked(hello: bytes, observe: Observe, monkeypatc
         seen = decode(some, None)
         assert [row["protocol"] for row in seen.connections] == ["tls"] * 30
         assert max(tracked) == 10
+
+
+def test_what_key_updates_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each derives as many secrets as the one before, also where records are missing."""
+    derived: list[int] = []
+    derive = protection.next_generation
+
+    def counted(suite: Suite, secret: bytes, count: int = 1) -> bytes:
+        derived.append(count)
+        return derive(suite, secret, count)
+
+    monkeypatch.setattr(protection, "next_generation", counted)
+    crafted = Crafted13(0x1301)
+    crafted.hello()
+    for _ in range(300):
+        crafted.update(SERVER)
+        crafted.chat(1)
+    seen = see(crafted.records, crafted.key_log)
+    assert seen.plain == crafted.plain
+    assert 300 <= sum(derived) <= 4 * 300
+    derived.clear()
+    session = see(crafted.records[:10], crafted.key_log).session
+    for record in crafted.records[10:]:
+        session.lost(SERVER)
+        see([record], None, session)
+    assert 300 <= sum(derived) <= 10 * 300
 
 
 def test_what_a_search_for_numbers_costs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,18 @@ from kafkatap.reports.connection_words import (
 )
 from tests.support.captures import Interface, block, pcapng_bytes, read_bytes, read_capture
 
-from .real_endpoints import FOLDER, Row, analysis, by_client, connections, exchanges, rows, same, truth
+from .real_endpoints import (
+    FOLDER,
+    Row,
+    analysis,
+    by_client,
+    connections,
+    exchanges,
+    rows,
+    same,
+    truth,
+    without_resumed,
+)
 
 MATRIX = truth("matrix")
 #: The connections to the terminator that came through, by case.
@@ -141,6 +152,16 @@ def test_keys_of_other_sessions_decrypt_nothing() -> None:
     seen = connections("matrix", "broker")
     for several in CASES.values():
         assert {seen[row["front"]]["tls_decryption"] for row in several} == {D_NO_KEY}
+
+
+def test_resumed_sessions_have_the_secret_of_the_full_handshake(tmp_path: Path) -> None:
+    lines = (FOLDER / "matrix.keys.log").read_text()
+    fewer = tmp_path / "keys.log"
+    fewer.write_text(without_resumed(lines))
+    resumed = sum(row["resumed"] and row["version"] == "TLSv1.2" for several in CASES.values() for row in several)
+    assert resumed >= 4
+    assert lines.count("CLIENT_RANDOM") - fewer.read_text().count("CLIENT_RANDOM") >= resumed
+    assert rows(analyze(FOLDER / "matrix.pcap.zst", keylog=fewer).exchanges) == list(exchanges("matrix", "matrix"))
 
 
 def test_secrets_in_the_capture_decrypt_as_a_key_log_does(tmp_path: Path) -> None:

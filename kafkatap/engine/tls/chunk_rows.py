@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from kafkatap.dissector.framing.tables import SHOWS_PLAIN
 from kafkatap.kernels import kernel
 from kafkatap.kernels.arrays import as_bytes, taken
 from kafkatap.reassembly.dtypes import CHUNK, CHUNK_DATA, CHUNK_GAP, FROM_HELD
@@ -89,6 +90,11 @@ class ChunkRows:
             at, record.ts, record.packet, length, seq & 0xFFFFFFFF, captured, connection, record.direction, kind,
             FROM_HELD, 0,
         ))  # fmt: skip
+
+    def add_begin(self, connection: int) -> None:
+        """Add an empty chunk before all others: what has passed of a connection was TLS, and plain bytes come now."""
+        self._keys.append(0)
+        self._rows.append((0, 0, 0, 0, 0, 0, connection, 0, CHUNK_DATA, FROM_HELD, SHOWS_PLAIN))
 
     def add_copies(self, place: int, rows: Array, data: bytes) -> None:
         """Add chunks that were held, whose captured bytes are `data`, one after the other."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Self
 
 from kafkatap.reports.connection_words import D_NO_HANDSHAKE, TLS_FULL
+from kafkatap.reports.tls_names import TLS_1_2, TLS_1_3
 
 
 @dataclass(slots=True)
@@ -29,6 +30,11 @@ class Negotiated:
     generations: list[int] = field(default_factory=lambda: [0, 0])
     turns: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
 
+    @property
+    def is_chosen(self) -> bool:
+        """Whether the records behind the handshake can be read with secrets."""
+        return bool(self.client >= 0 and self.client_random and self.suite and self.version in (TLS_1_2, TLS_1_3))
+
     def pack(self) -> bytes:
         """As bytes; `unpack` reads them."""
         values = [getattr(self, each.name) for each in fields(Negotiated)]
@@ -50,7 +56,8 @@ class TlsFacts(Negotiated):
     `offered_version`: the client's highest. `alpn`: the chosen protocol, `alpn_offered`: those that the client offers,
     joined by commas. `alert`: the description of the first fatal alert that can be read, `alert_by`: its direction.
     `handshake_done`: the client's last handshake message was seen. Without keys that is its first encrypted record.
-    Ends of certificates are in ns since the epoch.
+    Ends of certificates are in ns since the epoch. `issued`: session ids and tickets (`ticket_name`) of TLS 1.2 with
+    which other connections may resume the session; `resumes`: those of the session that this one resumes, if it does.
     """
 
     offered_version: int = 0
@@ -68,3 +75,5 @@ class TlsFacts(Negotiated):
     has_early_data: bool = False
     handshake_done: bool = False
     decryption: int = D_NO_HANDSHAKE
+    issued: list[bytes] = field(default_factory=list)
+    resumes: list[bytes] = field(default_factory=list)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.reports.connection_words import D_DECRYPTED
-from kafkatap.reports.tls_names import TLS_1_2, TLS_1_3
 
 from .estimates import TURN_NONE, TURN_RESPONSE
 from .facts import Negotiated, TlsFacts
@@ -44,8 +43,7 @@ def hand_overs(layer: TlsLayer, connections: Array) -> Iterator[tuple[bytes | No
             continue
         known: Negotiated = tracked.facts
         known.turns = layer.turns(tracked)
-        is_usable = known.client >= 0 and known.client_random and known.suite and known.version in (TLS_1_2, TLS_1_3)
-        if not is_usable:
+        if not known.is_chosen:
             known = Negotiated(layer.client(tracked), turns=known.turns)
         first, second = layer.records(tracked)
         yield known.pack(), first, second

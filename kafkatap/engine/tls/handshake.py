@@ -5,6 +5,7 @@ All of it may come from hostile senders: lengths are checked, what is broken is 
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,7 +17,7 @@ HELLO_REQUEST, CLIENT_HELLO, SERVER_HELLO, NEW_SESSION_TICKET, END_OF_EARLY_DATA
 ENCRYPTED_EXTENSIONS, CERTIFICATE, CERTIFICATE_REQUEST, SERVER_HELLO_DONE, FINISHED, KEY_UPDATE = 8, 11, 13, 14, 20, 24
 _TYPES = frozenset((0, 1, 2, 3, 4, 5, 8, 11, 12, 13, 14, 15, 16, 20, 21, 22, 23, 24, 25, 254))
 #: Types of extensions.
-_SERVER_NAME, _ALPN, _ENCRYPT_THEN_MAC, _PRE_SHARED_KEY, _EARLY_DATA, _VERSIONS = 0, 16, 22, 41, 42, 43
+_SERVER_NAME, _ALPN, _ENCRYPT_THEN_MAC, _TICKET, _PRE_SHARED_KEY, _EARLY_DATA, _VERSIONS = 0, 16, 22, 35, 41, 42, 43
 #: The random of a ServerHello that is a HelloRetryRequest: RFC 8446, section 4.1.3.
 _RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 #: Longer messages are skipped. Chains of certificates are the longest.
@@ -26,7 +27,7 @@ _LONGEST_NAME = 255
 
 
 class ClientHello(NamedTuple):
-    """What a client offers. `version` is the highest one."""
+    """What a client offers. `version` is the highest one. `ticket`: `ticket_name` of one of TLS 1.2."""
 
     client_random: bytes
     session: bytes
@@ -35,6 +36,7 @@ class ClientHello(NamedTuple):
     server_name: str
     alpn: tuple[str, ...]
     has_early_data: bool
+    ticket: bytes
 
 
 class ServerHello(NamedTuple):
@@ -148,6 +150,7 @@ def read_client_hello(body: bytes) -> ClientHello | None:
         _server_name(extensions.get(_SERVER_NAME, b"")),
         _protocols(extensions.get(_ALPN, b"")),
         _EARLY_DATA in extensions,
+        ticket_name(extensions.get(_TICKET, b"")),
     )
 
 
@@ -173,6 +176,19 @@ def read_server_hello(body: bytes) -> ServerHello | None:
         _PRE_SHARED_KEY in extensions,
         _ENCRYPT_THEN_MAC in extensions,
     )
+
+
+def ticket_name(ticket: bytes) -> bytes:
+    """What stands for a ticket, which may be long; empty for an empty one."""
+    return hashlib.blake2b(ticket, digest_size=16).digest() if ticket else b""
+
+
+def read_ticket(body: bytes) -> bytes:
+    """The ticket of a NewSessionTicket before TLS 1.3 (RFC 5077), as `ticket_name`."""
+    reader = _Reader(body)
+    reader.take(4)
+    ticket = reader.vector(2)
+    return b"" if reader.failed else ticket_name(ticket)
 
 
 def read_encrypted_extensions(body: bytes) -> tuple[str, bool]:

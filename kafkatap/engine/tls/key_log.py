@@ -35,8 +35,9 @@ _REPLACED, _EXTENTS = 16, 65_536
 _SAME, _KEPT = 4_096, 4_096
 #: Traffic secrets to try, and how far back they are searched.
 _TRAFFIC, _BACK = 4_096, 16 << 20
-#: Client randoms of connections whose secrets are not tried for others.
-_TAKEN = 65_536
+#: Client randoms of connections whose secrets are not tried for others. Sessions that may be resumed, and those that
+#: were.
+_SESSIONS = 65_536
 #: New places wait up to a part of the sorted ones before both are sorted together.
 _WAITING = 65_536
 _TRAFFIC_NAMES = ("client_traffic", "server_traffic")
@@ -56,9 +57,13 @@ class KeyLog:
         self.version = 0
         self.trials = Trials()
         self._added = HeldLines(_HELD)
-        self._taken: dict[bytes, None] = {}
+        self._taken: dict[bytes, bytes] = {}
         #: By client random, the session id whose master secret a connection used.
         self._sessions: dict[bytes, bytes] = {}
+        #: Client randoms: by session id or ticket, that of the connection that got it; by that of a resumed
+        #: connection, that of the full handshake.
+        self._issued: dict[bytes, bytes] = {}
+        self._origins: dict[bytes, bytes] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -102,7 +107,8 @@ class KeyLog:
     # ---------------------------------------------------------------- what is in it
 
     def secrets(self, client_random: bytes) -> Secrets | None:
-        """The secrets of a client random."""
+        """The secrets of a client random. A resumed connection of TLS 1.2 has the master secret of the full
+        handshake."""
         if client_random in self._kept:
             return self._kept[client_random]
         found: Secrets | None = None
@@ -110,6 +116,12 @@ class KeyLog:
             if line.name:
                 found = found or Secrets(client_random)
                 setattr(found, line.name, line.secret)
+        origin = None if found is not None else self._origins.get(client_random)
+        if origin is not None:
+            known = self.secrets(origin)
+            if known is not None and known.master:
+                found = Secrets(client_random)
+                found.master = known.master
         if len(self._kept) >= _KEPT:
             self._kept.clear()
         self._kept[client_random] = found
@@ -120,10 +132,22 @@ class KeyLog:
         found = [line.secret for line in self._lines_of(session) if not line.name] if session else []
         if not found:
             return b""
-        self._sessions[client_random] = session
-        if len(self._sessions) > _TAKEN:
-            del self._sessions[next(iter(self._sessions))]
+        _put(self._sessions, client_random, session)
         return found[-1]
+
+    def issue(self, name: bytes, client_random: bytes) -> None:
+        """A connection of TLS 1.2 got this session id or ticket."""
+        _put(self._issued, name, client_random)
+
+    def resume(self, client_random: bytes, names: Iterable[bytes]) -> bool:
+        """A connection of TLS 1.2 resumes a session by one of these names. Return whether it is known."""
+        for name in names:
+            origin = self._issued.get(name)
+            if origin is not None and origin != client_random:
+                _put(self._origins, client_random, self._origins.get(origin, origin))
+                self._kept.pop(client_random, None)
+                return True
+        return False
 
     @property
     def missing(self) -> list[str]:
@@ -133,13 +157,12 @@ class KeyLog:
     def begin_run(self) -> None:
         """Another run over captures begins: no connection has taken secrets, and no trial has cost anything."""
         self.trials = Trials()
-        self._taken.clear()
+        for known in (self._taken, self._issued, self._origins):
+            known.clear()
 
     def take(self, client_random: bytes) -> None:
         """These secrets are those of a connection, so they are not tried for others."""
-        self._taken[client_random] = None
-        if len(self._taken) > _TAKEN:
-            del self._taken[next(iter(self._taken))]
+        _put(self._taken, client_random, b"")
 
     def traffic_secrets(self) -> Iterator[TrafficSecret]:
         """First traffic secrets of TLS 1.3 that no connection has taken, the latest first. Their number is bounded."""
@@ -354,6 +377,13 @@ class KeyLog:
                     if line is not None:
                         yield line
             end = start
+
+
+def _put(known: dict[bytes, bytes], key: bytes, value: bytes) -> None:
+    """Add to what is kept of the latest connections."""
+    known[key] = value
+    if len(known) > _SESSIONS:
+        del known[next(iter(known))]
 
 
 def _first_line(data: bytes) -> KeyLine | None:

@@ -9,6 +9,7 @@ No chunk of a connection that is not TLS waits. Without a key log none waits at 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -62,12 +63,11 @@ OnRecord = Callable[["Tracked", RecordRow, Array], None]
 MOST_TRACKED = 32_768
 #: Bytes of records that are gathered at most, of all connections together.
 GATHERED_BYTES = 64 << 20
-#: How long and how much of a connection waits: ns of capture time, bytes; bytes of all connections together.
+#: How long a connection waits for its secrets, ns of capture time, and what all connections that wait take, bytes.
 HOLD_NS = 3_000_000_000
-HOLD_BYTES = 256 << 10
 HOLD_ALL = 64 << 20
-#: Records of a connection that wait for secrets at most.
-_MOST_QUEUED = 4_096
+#: Looking for the secrets of a connection that came too late may cost this, ns, and takes 5 % of the time at most.
+_LOOK_NS = 20_000
 #: Rows of the kernel at once.
 _ROWS = 4_096
 #: What becomes of the chunks of a tracked connection.
@@ -102,6 +102,10 @@ class TlsLayer:
         self._released: list[int] = []  # slots that are free after this part
         self._held_bytes = 0
         self._holding: dict[int, Tracked] = {}  # by slot
+        #: By slot, connections whose secrets did not come in time. They are decrypted from when these come.
+        self._late: dict[int, Tracked] = {}
+        self._late_version = -1  # of the key log when they were looked for
+        self._late_at = 0  # when that was, ns of the monotonic clock
         self._kernel: Callable[..., int] | None = None
         self._emit = EMIT_HANDSHAKE if key_log is None and on_record is None else EMIT_ALL
 
@@ -110,13 +114,14 @@ class TlsLayer:
         self.key_log = key_log
         self._emit = EMIT_ALL
         self._kernel = None
-        for tracked in self._holding.values():
+        self._late_version = -1
+        for tracked in (*self._holding.values(), *self._late.values()):
             tracked.session.use(key_log)
 
     @property
     def is_waiting(self) -> bool:
         """Whether connections wait for their secrets, or for more bytes."""
-        return bool(self._holding)
+        return bool(self._holding or self._late)
 
     # Parts.
 
@@ -126,7 +131,7 @@ class TlsLayer:
         made = self._made
         if len(made) or made.used:
             made.clear()
-        if self._holding:
+        if self._holding or self._late:
             self._review(part, now)
         count = part.chunk_count
         owned = self._read_chunks(part) if count else False
@@ -202,19 +207,23 @@ class TlsLayer:
         return part._replace(table=table, chunk_count=len(table), held=held)
 
     def _hold(self, part: Assembled, places: Array) -> None:
-        """Copy chunks of connections that are not decided. If too much waits, they pass instead."""
+        """Copy chunks of connections that are not decided. If too much waits, those of the connections with the most
+        pass instead."""
         owners = self._owners[places]
         order = np.argsort(owners, kind="stable")
         places, owners = places[order], owners[order]
-        for group in np.split(np.arange(len(places)), np.flatnonzero(np.diff(owners)) + 1):
-            tracked = self._by_slot[int(owners[group[0]])]
+        groups = np.split(places, np.flatnonzero(np.diff(owners)) + 1)
+        found = {int(self._owners[group[0]]): part.table[group] for group in groups}
+        sizes = {slot: int(rows["captured"].sum(dtype=np.int64)) + rows.nbytes for slot, rows in found.items()}
+        new = sum(sizes.values())
+        while self._held_bytes + new > HOLD_ALL and self._holding:
+            largest = max(self._holding.values(), key=lambda each: each.waiting_bytes + sizes.get(each.slot, 0))
+            new -= sizes.pop(largest.slot, 0)
+            self._give_up(largest)
+        for slot, size in sizes.items():
+            tracked = self._by_slot[slot]
             assert tracked is not None
-            rows = part.table[places[group]]
-            size = int(rows["captured"].sum(dtype=np.int64)) + rows.nbytes
-            if tracked.held_bytes + size > HOLD_BYTES or self._held_bytes + size > HOLD_ALL:
-                self._give_up(tracked)
-                continue
-            tracked.held.append(copied_chunks(rows, part.block, part.held))
+            tracked.held.append(copied_chunks(found[slot], part.block, part.held))
             tracked.held_bytes += size
             self._held_bytes += size
 
@@ -297,15 +306,19 @@ class TlsLayer:
         """The first protected records of a connection that waits: the key log decides."""
         key_log = self.key_log
         assert key_log is not None
-        tracked.has_secrets = not tracked.queue and tracked.session.has_secrets()
+        if not tracked.queue:
+            if key_log.is_growing:
+                key_log.poll()  # most programs have written them by now
+            tracked.has_secrets = tracked.session.has_secrets()
         if tracked.has_secrets:
             self._open_held(tracked, row, record)
         elif key_log.is_growing:
             tracked.queue.append((row, bytes(record)))
-            self._held_bytes += QUEUED_BYTES
-            if len(tracked.queue) > _MOST_QUEUED or self._held_bytes > HOLD_ALL:
-                tracked.reason = D_NO_KEY
-                self._give_up(tracked)
+            size = len(record) + QUEUED_BYTES
+            tracked.queued_bytes += size
+            self._held_bytes += size
+            if self._held_bytes > HOLD_ALL:
+                self._give_up(max(self._holding.values(), key=lambda each: each.waiting_bytes))
         else:
             tracked.reason = D_NO_KEY
             self._give_up(tracked)
@@ -335,11 +348,16 @@ class TlsLayer:
     def _give_up(self, tracked: Tracked) -> None:
         """The chunks of a connection pass as they are: those that waited, before all chunks of this part, and all later
         ones."""
+        key_log, slot = self.key_log, tracked.slot
         self._held_bytes -= tracked.waiting_bytes
+        if not tracked.reason and not tracked.is_hopeless:
+            tracked.reason = D_NO_KEY
+        if key_log is not None and key_log.is_growing and tracked.reason == D_NO_KEY and slot >= 0:
+            self._late[slot] = tracked
+            self._late_version = -1
         for rows, data in tracked.release():
             self._made.add_copies(0, rows, data)
         self._emit_turns(tracked)
-        slot = tracked.slot
         if slot >= 0:
             self._fates[slot] = _PASS
             self._holding.pop(slot, None)
@@ -350,6 +368,7 @@ class TlsLayer:
         slot = tracked.slot
         if tracked.mode == HOLDING:
             self._give_up(tracked)
+        self._late.pop(slot, None)
         flows = self.flows(tracked)
         self._gathered.release(flows["row"][flows["row"] >= 0])
         flows["row"] = -1
@@ -492,13 +511,15 @@ class TlsLayer:
         key_log = self.key_log
         assert key_log is not None
         key_log.poll()
+        if self._late and key_log.version != self._late_version:
+            self._look_for_late(key_log)
         for tracked in list(self._holding.values()):
             if tracked.has_secrets or tracked.facts.client < 0:
                 continue
             if tracked.queue and tracked.session.has_secrets():
                 tracked.has_secrets = True
-                queue, tracked.queue = tracked.queue, []
-                self._held_bytes -= len(queue) * QUEUED_BYTES
+                self._held_bytes -= tracked.queued_bytes
+                queue, tracked.queue, tracked.queued_bytes = tracked.queue, [], 0
                 for row, record in queue:
                     row = row._replace(place=0)  # before all chunks of this part
                     if tracked.mode == DECRYPTED:
@@ -506,8 +527,21 @@ class TlsLayer:
                     else:
                         self._read_record(tracked, row, memoryview(record), part)
             elif key_log.is_growing and now - tracked.since > HOLD_NS:
-                tracked.reason = D_NO_KEY
                 self._give_up(tracked)
+
+    def _look_for_late(self, key_log: KeyLog) -> None:
+        """Decrypt the connections whose secrets have come too late, from the next record on."""
+        now = time.monotonic_ns()
+        if now - self._late_at < 20 * _LOOK_NS * len(self._late):
+            return
+        self._late_at, self._late_version = now, key_log.version
+        for tracked in list(self._late.values()):
+            if not tracked.session.has_secrets() or not tracked.facts.is_chosen:
+                continue
+            del self._late[tracked.slot]
+            if tracked.begin_late(self.records(tracked), key_log, self._made):
+                self._fates[tracked.slot] = _DROP
+                self.flows(tracked)["emit"] = EMIT_ALL
 
     def _orient(self, tracked: Tracked, part: Assembled) -> None:
         """A ClientHello shows the client of a connection without a SYN."""

@@ -101,6 +101,8 @@ class Protection13(Protection):
         self._secrets = secrets
         self._rejected: list[RecordCipher] = []
         self._made: dict[tuple[int, int, int], list[RecordCipher]] = {}
+        #: By direction, the latest generation with application data, and its secret.
+        self._latest = [(0, b""), (0, b"")]
 
     def state(self) -> list[Any]:
         """What later records depend on."""
@@ -135,6 +137,7 @@ class Protection13(Protection):
         self._made.pop((direction, self.stages[direction], self.generations[direction]), None)
         self.stages[direction] = stage
         self.generations[direction] = generation
+        self._keep_secret(direction)
         made = self._ciphers(direction, stage, generation)
         self.ciphers[direction] = made[0] if len(made) == 1 else None
 
@@ -173,6 +176,7 @@ class Protection13(Protection):
             self._made.clear()
         self._made.pop((direction, self.stages[direction], self.generations[direction]), None)
         self.stages[direction], self.generations[direction] = stage, generation
+        self._keep_secret(direction)
         self.ciphers[direction] = cipher
         self.is_lost[direction] = False
 
@@ -189,10 +193,22 @@ class Protection13(Protection):
 
     def _make(self, direction: int, stage: int, generation: int, suite: Suite) -> RecordCipher | None:
         """A cipher, if the key log has a secret of the right length."""
-        secret = self._secret(direction, stage)
-        if len(secret) != hash_length(suite):
-            return None
-        return make_cipher(TLS_1_3, suite, traffic_keys(suite, next_generation(suite, secret, generation)))
+        secret = self._secret_after(direction, stage, generation, suite)
+        return make_cipher(TLS_1_3, suite, traffic_keys(suite, secret)) if secret else None
+
+    def _keep_secret(self, direction: int) -> None:
+        """Keep the secret after the key updates so far, so that a later one needs no more than the updates between."""
+        generation = self.generations[direction]
+        if generation:
+            secret = self._secret_after(direction, APPLICATION, generation, self.suites[0])
+            self._latest[direction] = (generation, secret) if secret else (0, b"")
+
+    def _secret_after(self, direction: int, stage: int, generation: int, suite: Suite) -> bytes:
+        """The secret of a stage after so many key updates; empty if the key log has none of the right length."""
+        known, secret = self._latest[direction]
+        if not 0 < known <= generation:
+            known, secret = 0, self._secret(direction, stage)
+        return next_generation(suite, secret, generation - known) if len(secret) == hash_length(suite) else b""
 
     def _secret(self, direction: int, stage: int) -> bytes:
         secrets = self._secrets()

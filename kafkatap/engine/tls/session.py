@@ -34,6 +34,7 @@ from .handshake import (
     END_OF_EARLY_DATA,
     FINISHED,
     KEY_UPDATE,
+    NEW_SESSION_TICKET,
     SERVER_HELLO,
     SERVER_HELLO_DONE,
     ClientHello,
@@ -43,6 +44,7 @@ from .handshake import (
     read_client_hello,
     read_encrypted_extensions,
     read_server_hello,
+    read_ticket,
 )
 from .key_log import KeyLog
 from .protection import APPLICATION, HANDSHAKE, IGNORED, Protection12, Protection13, cipher_state
@@ -52,6 +54,8 @@ from .secrets import Secrets, TrafficSecret
 from .suites import SUITES, SUITES_13, Suite
 from .trials import find_secret
 
+#: Session ids and tickets of a connection that are noted.
+_MOST_ISSUED = 8
 #: Records of which a run may be wrong when it counts those before a connection continues.
 _SLACK = 64
 
@@ -315,7 +319,7 @@ class Session:
             return
         is_server = direction != facts.client
         if is_server and not self._saw_server_hello_done and not self._messages[direction].is_lost:
-            facts.session = TLS_RESUMED
+            self._resume()
         self._prepare_12()
         self._protection_12.change(direction)
         self._messages[direction].held = b""
@@ -352,13 +356,15 @@ class Session:
             facts.asks_certificate = True
         elif kind == SERVER_HELLO_DONE and not is_client:
             self._saw_server_hello_done = True
+            self._issue(facts.session_id)
         elif kind == FINISHED:
             if is_client:
                 facts.handshake_done = True
             if protection is not None:
                 protection.enter(direction, APPLICATION)
         elif protection is None:
-            return
+            if kind == NEW_SESSION_TICKET and not is_client and facts.version != TLS_1_3:
+                self._issue(read_ticket(body))
         elif kind == ENCRYPTED_EXTENSIONS and not is_client:
             self._read_encrypted_extensions(body, protection)
         elif kind == END_OF_EARLY_DATA and is_client:
@@ -404,9 +410,27 @@ class Session:
                 if hello.has_psk:
                     facts.session = TLS_EARLY_DATA if facts.has_early_data else TLS_RESUMED
             elif self._hello is not None and hello.session and hello.session == self._hello.session:
-                facts.session = TLS_RESUMED
+                self._resume()
         if self._key_log is not None:
             self._choose(hello)
+
+    def _issue(self, name: bytes) -> None:
+        """Note a session id or ticket with which this session of TLS 1.2 may be resumed."""
+        facts = self.facts
+        if name and len(facts.issued) < _MOST_ISSUED:
+            facts.issued.append(name)
+            if self._key_log is not None:
+                self._key_log.issue(name, facts.client_random)
+
+    def _resume(self) -> None:
+        """A session of TLS 1.2 is resumed: the master secret is that of its full handshake."""
+        facts, hello = self.facts, self._hello
+        facts.session = TLS_RESUMED
+        if hello is None:
+            return
+        facts.resumes = [name for name in (hello.ticket, hello.session) if name]
+        if self._key_log is not None and self._key_log.resume(facts.client_random, facts.resumes):
+            self._key_log_version = -1
 
     def _choose(self, hello: ServerHello) -> None:
         """Prepare for the version and suite that the server chose."""

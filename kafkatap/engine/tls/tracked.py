@@ -6,11 +6,13 @@ A connection's `mode`:
     HOLDING     its chunks wait until it is known whether it can be decrypted
       → DECRYPTED   a record with application data or of the protected handshake opens
       → OBSERVED    the key log has no secret, none fits, or too much waits
+    OBSERVED → DECRYPTED   the secrets came later; its chunks have passed until then
     DECRYPTED   plain bytes pass in place of its chunks
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +20,7 @@ import numpy as np
 from kafkatap.reports.connection_words import (
     D_DECRYPTED,
     D_FAILED_HANDSHAKE,
+    D_LATE_KEY,
     D_NO_HANDSHAKE,
     D_NO_KEY,
     D_NO_KEY_LOG,
@@ -28,7 +31,7 @@ from kafkatap.reports.tls_names import TLS_1_3
 
 from .chunk_rows import ChunkRows
 from .record_header import APPLICATION_DATA, CHANGE_CIPHER_SPEC
-from .record_tables import DECRYPTED, HOLDING, OBSERVED, QUEUED_BYTES, RecordRow
+from .record_tables import DECRYPTED, HOLDING, OBSERVED, RecordRow
 
 if TYPE_CHECKING:
     from .facts import TlsFacts
@@ -51,8 +54,9 @@ class Tracked:
 
     __slots__ = (
         "base", "connection", "counts", "decrypted_bytes", "estimated", "failed", "failures", "handshake_ns",
-        "has_secrets", "held", "held_bytes", "is_changed", "is_middle", "lost", "mode", "pending", "pending_failed",
-        "pending_records", "plain_bytes", "proxy", "queue", "read_bytes", "reason", "session", "since", "slot", "turns",
+        "has_secrets", "held", "held_bytes", "is_changed", "is_middle", "lost", "mode", "pending",
+        "pending_failed", "pending_records", "plain_bytes", "proxy", "queue", "queued_bytes", "read_bytes", "reason",
+        "session", "since", "slot", "turns", "was_late",
     )  # fmt: skip
 
     def __init__(self, connection: int, slot: int, session: Session, is_holding: bool, since: int) -> None:
@@ -67,6 +71,8 @@ class Tracked:
         self.held: list[tuple[Array, bytes]] = []
         self.held_bytes = 0
         self.queue: list[tuple[RecordRow, bytes]] = []  # records that wait for secrets
+        self.queued_bytes = 0
+        self.was_late = False  # its secrets came after its chunks had passed
         self.proxy: tuple[RecordRow, bytes] | None = None  # the PROXY header, and where it was
         self.failures = 0
         self.failed = 0
@@ -93,7 +99,9 @@ class Tracked:
         """Whether it was decrypted, and why not: D_..."""
         facts = self.session.facts
         if self.mode == DECRYPTED:
-            return D_FAILED_HANDSHAKE if facts.alert >= 0 and not self.plain_bytes else D_DECRYPTED
+            if facts.alert >= 0 and not self.plain_bytes:
+                return D_FAILED_HANDSHAKE
+            return D_LATE_KEY if self.was_late else D_DECRYPTED
         if facts.decryption == D_FAILED_HANDSHAKE:
             return D_FAILED_HANDSHAKE
         if key_log is None:
@@ -109,7 +117,7 @@ class Tracked:
     @property
     def waiting_bytes(self) -> int:
         """What the chunks and records that wait take."""
-        return self.held_bytes + len(self.queue) * QUEUED_BYTES
+        return self.held_bytes + self.queued_bytes
 
     @property
     def is_unfinished(self) -> bool:
@@ -155,7 +163,7 @@ class Tracked:
     def begin_decryption(self, row: RecordRow, size: int, made: ChunkRows) -> None:
         """Plain bytes pass from now on. `size`: those that lie in the array already. The PROXY header comes first."""
         self.mode = DECRYPTED
-        self.held, self.held_bytes, self.queue, self.turns = [], 0, [], []
+        self.held, self.held_bytes, self.queue, self.queued_bytes, self.turns = [], 0, [], 0, []
         if self.proxy is not None:
             proxy, data = self.proxy
             room = made.room(size + len(data))
@@ -190,6 +198,17 @@ class Tracked:
                 self._end_loss(row, skipped, made)
             self.plain_bytes += size
             made.add_plain(row, self.connection, row.seq + at, size)
+
+    def begin_late(self, records: Sequence[int], key_log: KeyLog, made: ChunkRows) -> bool:
+        """Decrypt it from the next record on; whether that is possible. Its chunks have passed as they are so far."""
+        self.session = type(self.session).continued(self.facts, key_log, records)
+        if self.facts.decryption != D_DECRYPTED:
+            self.reason = self.facts.decryption
+            return False
+        self.mode, self.reason = DECRYPTED, 0
+        self.has_secrets = self.was_late = True
+        made.add_begin(self.connection)
+        return True
 
     def lose(self, row: RecordRow) -> None:
         """A record is broken: bytes of it are missing."""
@@ -236,7 +255,7 @@ class Tracked:
         """It cannot be decrypted: return the chunks that waited. They pass as they are."""
         self.mode = OBSERVED
         held, self.held, self.held_bytes = self.held, [], 0
-        queue, self.queue = self.queue, []
+        queue, self.queue, self.queued_bytes = self.queue, [], 0
         for row, record in queue:
             if row.is_early:
                 self.observe(row, memoryview(record))
