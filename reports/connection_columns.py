@@ -258,7 +258,8 @@ _TLS = (
     ),
     _tls(
         "tls_alert", NAMED, "i2", FIRST,
-        "description of the first fatal alert that can be read, such as unknown_ca (RFC 8446, 6)", -1,
+        "description of the first fatal alert that can be read, such as unknown_ca (RFC 8446, 6). Without keys, "
+        "alerts of TLS 1.3 are encrypted: then `probably rejected`, by the lengths of the last records", -1,
     ),
     _tls("tls_alert_by", WORD, "i1", FIRST, "end that sent it: client or broker", -1, ENDS),
     _tls(

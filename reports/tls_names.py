@@ -60,6 +60,9 @@ SUITES = {
     0xCCA9: "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
     0xCCAA: "TLS_DHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 }
+#: Alerts of TLS 1.3 that are encrypted, as their lengths show: of the broker to a client that sent no certificate
+#: though it was asked for one, of the broker otherwise, and of the client in place of its Finished.
+HIDDEN = HIDDEN_NO_CERTIFICATE, HIDDEN_CLIENT_CERTIFICATE, HIDDEN_BROKER_CERTIFICATE = range(256, 259)
 #: Descriptions of alerts (RFC 8446, 6; the reserved ones as in RFC 5246, 7.2).
 ALERTS = {
     CLOSE_NOTIFY: "close_notify",
@@ -97,6 +100,10 @@ ALERTS = {
     116: "certificate_required",
     120: "no_application_protocol",
     121: "ech_required",
+    # Not of the protocol:
+    HIDDEN_NO_CERTIFICATE: "probably rejected (the client sent no certificate)",
+    HIDDEN_CLIENT_CERTIFICATE: "probably rejected (client certificate?)",
+    HIDDEN_BROKER_CERTIFICATE: "probably rejected (broker certificate?)",
 }
 
 

@@ -115,6 +115,7 @@ def _are(count: int) -> str:
 def handshakes(seen: Observed) -> Iterator[Finding]:
     """TLS handshakes that failed, and certificates that expire."""
     effects = {
+        "wrong_port": ("there are clients that cannot connect", "set security.protocol as the listener has it"),
         "tls_failed": ("there are clients that cannot connect", "the section tls has the reason for each client"),
         "certificate": ("clients refuse a certificate that has expired", "renew the certificate of the broker"),
     }

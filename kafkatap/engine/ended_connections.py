@@ -168,7 +168,10 @@ def _add_tls(rows: Array, tls: Array | None, has_keys: bool) -> None:
             rows[name][known] = tls[name][known]
         rows["protocol"][(rows["protocol"] == P_UNKNOWN) & (tls["is_silent"] != 0)] = P_TLS
         is_failed = known & (tls["is_unfinished"] != 0) & (rows["closed_with"] != NOT_CLOSED)
-        rows["tls_decryption"][is_failed] = D_FAILED_HANDSHAKE
+        is_rejected = known & (tls["hidden_alert"] >= 0) & (rows["closed_with"] != NOT_CLOSED)
+        rows["tls_decryption"][is_failed | is_rejected] = D_FAILED_HANDSHAKE
+        rows["tls_alert"][is_rejected] = tls["hidden_alert"][is_rejected]
+        rows["tls_alert_by"][is_rejected] = tls["hidden_alert_by"][is_rejected]
 
 
 def _add_ending(rows: Array, part: Assembled, client: Array) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..batch import ConnectionTotals, Context
 from ..connection_columns import decryptions, failed_handshakes
-from ..connection_words import D_NOT_TLS
+from ..connection_words import D_NOT_TLS, P_KAFKA
 from .count_forms import CountForm, CountStore, FormCounts, kinds_of
 from .count_table import MAX, SUM, Array, CountTable
 from .histogram import P50, Histograms, percentiles
@@ -37,6 +37,16 @@ TLS_VALUES = {
     "bytes": SUM,  # TCP payload without retransmissions
     "tls_decrypted_bytes": SUM,
 }
+#: Whether a port speaks TLS, and who used it otherwise. Rows of the first two values have no client.
+PORT_KEY = ("broker_ip", "broker_port", "client_ip")
+PORT_VALUES = {
+    "tls": SUM,  # connections on which the broker answered with TLS
+    "plain": SUM,  # connections on which it answered without
+    "refused_tls": SUM,  # connections that began with TLS, and that it closed without an answer
+    "refused_plain": SUM,  # connections that began without, and that it closed with a TLS alert at most
+}
+#: Bytes of a TLS alert.
+_ALERT = 7
 _NO_CERTIFICATE = {"broker_ip": -1, "tls_server_certificate": -1, "tls_server_certificate_end": 0}
 _NO_CONNECTION = {"tls_decryption": D_NOT_TLS, "client_ip": -1, "tls_alert": -1, "tls_alert_by": -1}
 _BOTH_DIRECTIONS = ("bytes", "retransmitted_bytes", "retransmitted_packets", "spurious_retransmissions", "gap_bytes")
@@ -44,14 +54,15 @@ _BOTH_DIRECTIONS = ("bytes", "retransmitted_bytes", "retransmitted_packets", "sp
 
 _CONNECTIONS = CountForm("connections", kinds_of(KEY), VALUES, {}, ("rtt",))
 _TLS = CountForm("tls", kinds_of(TLS_KEY), TLS_VALUES, {})
+_PORTS = CountForm("ports", kinds_of(PORT_KEY), PORT_VALUES, {"broker_ip": -1, "broker_port": -1, "client_ip": -1})
 
 
 class ConnectionCounts(CountStore):
     """Counts of connections by KEY. `table`: a CountTable of VALUES. `rtts`: handshake round trips of its rows, ns.
-    `tls`: a CountTable of TLS_VALUES by TLS_KEY."""
+    `tls`: a CountTable of TLS_VALUES by TLS_KEY; `ports`: of PORT_VALUES by PORT_KEY."""
 
     def __init__(self) -> None:
-        super().__init__(FormCounts(form) for form in (_CONNECTIONS, _TLS))
+        super().__init__(FormCounts(form) for form in (_CONNECTIONS, _TLS, _PORTS))
 
     @property
     def table(self) -> CountTable:
@@ -64,6 +75,10 @@ class ConnectionCounts(CountStore):
     @property
     def tls(self) -> CountTable:
         return self["tls"].table
+
+    @property
+    def ports(self) -> CountTable:
+        return self["ports"].table
 
     def add(self, rows: Array) -> None:
         """Add connections (CONNECTION_ROW records)."""
@@ -84,6 +99,7 @@ class ConnectionCounts(CountStore):
         seen = rtts >= 0
         counts.observe_columns({name: column[seen] for name, column in keys.items()}, "rtt", rtts[seen])
         self._add_tls(rows)
+        self._add_ports(rows)
 
     def _add_tls(self, rows: Array) -> None:
         """Add the TLS connections among some, and the certificates of their servers."""
@@ -110,6 +126,24 @@ class ConnectionCounts(CountStore):
             self["tls"].add_columns(
                 {**_NO_CONNECTION, **{name: named[name] for name in _NO_CERTIFICATE}}, {"connections": 1}
             )
+
+    def _add_ports(self, rows: Array) -> None:
+        """Add what the ports of brokers spoke."""
+        sent, is_closed = rows["broker_bytes"], (rows["closed_by"] == 1) & (rows["broker_gap_bytes"] == 0)
+        is_tls = decryptions(rows) != D_NOT_TLS
+        is_plain = (rows["protocol"] == P_KAFKA) & ~is_tls
+        values = {
+            "tls": is_tls & (rows["tls_version"] != 0),
+            "plain": is_plain & (rows["exchanges"] > rows["unanswered"]),
+            "refused_tls": is_tls & is_closed & (sent == 0) & (rows["client_bytes"] > 0),
+            "refused_plain": is_plain & is_closed & (sent <= _ALERT) & (rows["exchanges"] > 0),
+        }
+        is_refused = values["refused_tls"] | values["refused_plain"]
+        chosen = np.flatnonzero(is_refused | values["tls"] | values["plain"])
+        if len(chosen):
+            keys = {name: rows[name][chosen] for name in PORT_KEY}
+            keys["client_ip"] = np.where(is_refused[chosen], keys["client_ip"], -1)
+            self["ports"].add_columns(keys, {name: column[chosen] for name, column in values.items()})
 
     def total(self, value: str) -> int:
         """The sum of a value over all connections."""

@@ -13,7 +13,7 @@ from ..counting.count_forms import ADDRESS, NUMBER, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..section_parts.section import SectionInput
 from ..section_parts.section_counts import Tally
-from ..tls_names import alert_name
+from ..tls_names import HIDDEN, alert_name
 
 #: `alert`: the description of the alert, or _NO_ALERT; `by`: the end that sent it, as in CONNECTION_ROW.
 TLS = CountForm(
@@ -77,4 +77,5 @@ def _outcome(alert: int) -> str:
 def _sender(alert: int, by: int) -> str:
     if alert < 0:
         return "without an alert that can be read"
-    return f"alert of the {'client' if by == 0 else 'broker'}" if by >= 0 else "alert"
+    kind = "encrypted alert" if alert in HIDDEN else "alert"
+    return f"{kind} of the {'client' if by == 0 else 'broker'}" if by >= 0 else kind

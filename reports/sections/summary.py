@@ -37,14 +37,14 @@ NO_REQUESTS, NOT_CHECKED = "no_requests", "not_checked"
 #: time, or cost none that is known. Others come first.
 _ORDER = (
     "slow_broker", "slow_network", "slow_client", "slow_head_of_line", "slow_unknown", "advice", "throttled",
-    "sasl_failed", "tls_failed", "errors", "retried", "unanswered", "certificate", "not_decoded", "encrypted",
-    "slow_between_brokers", "events", "lost",
+    "sasl_failed", "wrong_port", "tls_failed", "errors", "retried", "unanswered", "certificate", "not_decoded",
+    "encrypted", "slow_between_brokers", "events", "lost",
 )  # fmt: skip
 FINDINGS = (*(name for name in _ORDER if name not in ("advice", "events")), NOT_CHECKED)
 
 
 #: Findings of the report itself on what is broken, and not slow: they come before what costs time.
-_BROKEN = frozenset(("lossy_host", "tls_failed"))
+_BROKEN = frozenset(("lossy_host", "wrong_port", "tls_failed"))
 
 
 class Tables(NamedTuple):

@@ -68,7 +68,12 @@ CERTIFICATE_COLUMNS = (
 FAILURE_COLUMNS = (
     *_WHERE,
     Column("client_id", "client", "text", "client_id, if the connection was decrypted", 1),
-    Column("alert", "alert", "text", "description of the fatal alert (RFC 8446, 6); empty: none that can be read"),
+    Column(
+        "alert",
+        "alert",
+        "text",
+        "description of the fatal alert (RFC 8446, 6); probably rejected: an encrypted one, by its length; empty: none",
+    ),
     Column("sent_by", "sent by", "text", "the end that sent the alert: client or broker"),
     Column("when", "when", "text", "in the handshake; or later, when the connection was in use"),
     Column("connections", "conns", "count", "connections that failed"),

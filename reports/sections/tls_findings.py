@@ -7,13 +7,13 @@ from collections import Counter
 from kafkatap.kernels.arrays import dict_rows
 
 from .. import units
-from ..batch import Context
+from ..batch import Context, endpoint
 from ..connection_words import D_FAILED_HANDSHAKE, D_NOT_TLS
-from ..counting.connection_counts import TLS_KEY, TLS_VALUES, connection_totals
+from ..counting.connection_counts import PORT_KEY, PORT_VALUES, TLS_KEY, TLS_VALUES, connection_totals
 from ..counting.rollup import group_columns, value_columns
 from ..encryption import encryption_of
 from ..findings import ERROR, WARNING, Finding, Party
-from ..tls_names import alert_name
+from ..tls_names import HIDDEN, alert_name
 
 #: A certificate that expires so soon after the capture is named, ns.
 EXPIRES_SOON_NS = 30 * 86_400 * units.SECOND
@@ -33,7 +33,45 @@ def tls_findings(context: Context) -> list[Finding]:
     counted = connection_totals(context).tls
     rows = list(dict_rows(group_columns(counted, TLS_KEY) | value_columns(counted, TLS_VALUES)))
     found = [_failed(rows, context), _certificates(rows, context), _encrypted(context)]
-    return [finding for finding in found if finding is not None]
+    return [*_wrong_ports(context), *(finding for finding in found if finding is not None)]
+
+
+def _wrong_ports(context: Context) -> list[Finding]:
+    """Clients that speak TLS to a port without, and the other way round: the brokers and clients of each kind."""
+    counted = connection_totals(context).ports
+    rows = list(dict_rows(group_columns(counted, PORT_KEY) | value_columns(counted, PORT_VALUES)))
+    speaks: dict[tuple[int, int], Counter[str]] = {}
+    for row in rows:
+        spoken = speaks.setdefault((row["broker_ip"], row["broker_port"]), Counter())
+        spoken.update({name: row[name] for name in ("tls", "plain")})
+    found = []
+    for refused, other, own in (("refused_plain", "tls", "without TLS"), ("refused_tls", "plain", "with TLS")):
+        places: Counter[str] = Counter()
+        clients: Counter[str] = Counter()
+        for row in rows:
+            spoken = speaks[row["broker_ip"], row["broker_port"]]
+            is_mixed = spoken["tls"] and spoken["plain"]
+            if row[refused] and spoken[other] and not is_mixed and row["broker_ip"] >= 0:
+                places[endpoint(context.address(row["broker_ip"]), row["broker_port"])] += row[refused]
+                clients[context.address(row["client_ip"]) or "(unknown)"] += row[refused]
+        if places:
+            found.append(_wrong_port(own, "TLS" if other == "tls" else "no TLS", places, clients))
+    return found
+
+
+def _wrong_port(own: str, spoken: str, places: Counter[str], clients: Counter[str]) -> Finding:
+    total = sum(places.values())
+    many = f"{total:,} connection{'' if total == 1 else 's'}"
+    whose = next(iter(clients)) if len(clients) == 1 else f"{len(clients):,} addresses"
+    place = next(iter(places)) if len(places) == 1 else f"{len(places):,} ports"
+    speak = f"speak{'s' if len(places) == 1 else ''} {spoken} with others"
+    text = f"{many} of {whose} began {own}, but {place} {speak}: the broker closed {'it' if total == 1 else 'them'}"
+    parties = [Party("broker", name) for name, _ in places.most_common()]
+    return Finding(
+        "wrong_port", ERROR, "wrong port", text, numbers={"connections": total, "clients": len(clients)},
+        parties=(*parties, *(Party("host", name) for name, _ in clients.most_common())),
+        setting="security.protocol", options=(("sections", "connections"),),
+    )  # fmt: skip
 
 
 def _failed(rows: list[dict[str, int]], context: Context) -> Finding | None:
@@ -68,6 +106,8 @@ def failure_text(alert: int, by: int) -> str:
     name = alert_name(alert) if alert > 0 else None
     if name is None:
         return "closed without an alert that can be read"
+    if alert in HIDDEN:
+        return name.replace("rejected", f"rejected by the {_ENDS[by]}")
     return f"{name}, sent by the {_ENDS[by]}" if by >= 0 else name
 
 

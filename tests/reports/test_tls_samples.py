@@ -19,6 +19,7 @@ from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import Report
 from kafkatap.reports.rendering.json_report import report_object
 from kafkatap.reports.section_parts.section_counts import SectionCounts
+from kafkatap.reports.sections.tls_findings import tls_findings
 from kafkatap.reports.tables import connections_table
 from kafkatap.reports.tls_names import alert_name
 from kafkatap.run import Run
@@ -71,6 +72,33 @@ def test_failures_are_those_that_the_clients_had(recordings: Path) -> None:
     summary = {row["finding"]: row["text"] for row in rows(made, "summary")}
     assert f"{sum(expected.values()) + 1} TLS handshakes failed" in summary["tls_failed"]  # and one at a plain port
     assert "expired on 2026-11-22" in summary["certificate"]
+
+
+def test_ports_that_do_not_speak_what_clients_do(recordings: Path) -> None:
+    """Two clients without TLS at ports with it, and one with TLS at a port without."""
+    truth = json.loads((recordings / "failures.truth.json").read_text())["connections"]
+    in_clear = {row["port"] for row in truth if "in-clear" in row["case"]}
+    (with_tls,) = (row["port"] for row in truth if row["case"] == "tls-to-plain")
+    for has_keys in (False, True):
+        _, context = report(recordings / "failures.pcap.zst", keys(recordings, "failures", has_keys))
+        found = [
+            (
+                {int(one.name.rpartition(":")[2]) for one in each.parties if one.kind == "broker"},
+                each.numbers,
+                each.text,
+            )
+            for each in tls_findings(context)
+            if each.id == "wrong_port"
+        ]
+        assert [ports for ports, *_ in found] == [in_clear, {with_tls}]
+        assert [numbers["connections"] for _, numbers, _ in found] == [2, 1]
+        assert [" began without TLS" in text for *_, text in found] == [True, False]
+
+
+def test_no_client_is_said_to_use_a_wrong_port_where_none_does(recordings: Path) -> None:
+    for name in ("matrix", "broker"):
+        _, context = report(recordings / f"{name}.pcap.zst", keys(recordings, name))
+        assert "wrong_port" not in {each.id for each in tls_findings(context)}
 
 
 @pytest.mark.parametrize("has_keys", [True, False], ids=["keys", "no keys"])

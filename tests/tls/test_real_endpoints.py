@@ -11,6 +11,7 @@ import pytest
 from kafkatap import analyze
 from kafkatap.reports.connection_words import (
     D_DECRYPTED,
+    D_FAILED_HANDSHAKE,
     D_NO_KEY,
     D_NO_KEY_LOG,
     D_UNSUPPORTED,
@@ -18,6 +19,7 @@ from kafkatap.reports.connection_words import (
     TLS_FULL,
     TLS_RESUMED,
 )
+from kafkatap.reports.tls_names import HIDDEN_NO_CERTIFICATE
 from tests.support.captures import Interface, block, pcapng_bytes, read_bytes, read_capture
 
 from .real_endpoints import (
@@ -278,6 +280,17 @@ def test_both_key_logs_together_give_the_same() -> None:
 # ---------------------------------------------------------------- handshakes that fail
 
 
+@pytest.mark.parametrize("name", ["matrix", "broker"])
+def test_what_came_through_did_not_fail(name: str) -> None:
+    """The lengths of no record are taken for those of an alert that rejects."""
+    came_through = {
+        row["client_port"] for row in connections(name, name).values() if row["tls_decryption"] == D_DECRYPTED
+    }
+    assert len(came_through) > 20
+    for port, row in connections(name).items():
+        assert (row["tls_decryption"] == D_FAILED_HANDSHAKE) <= (port not in came_through)
+
+
 @pytest.mark.parametrize("row", truth("failures")["connections"], ids=lambda row: row["case"])
 def test_alerts_are_those_that_the_endpoints_received(row: Row) -> None:
     for keys in ((), ("failures",)):
@@ -288,8 +301,12 @@ def test_alerts_are_those_that_the_endpoints_received(row: Row) -> None:
                 row["alert"],
                 ["client", "broker"].index(row["alert_by"]),
             )
-        elif row["alert"] is not None or row["case"] in ("good", "tls11"):
+        elif row["alert"] is not None:  # its length shows it
+            assert (seen["tls_alert"], seen["tls_alert_by"]) == (HIDDEN_NO_CERTIFICATE, 1)
+        elif row["case"] in ("good", "tls11"):
             assert seen["tls_alert"] == -1
+        is_failed = row["alert"] is not None or row["case"] == "tls-to-plain"
+        assert keys or (seen["tls_decryption"] == D_FAILED_HANDSHAKE) == is_failed
         answered = by_client("failures", *keys).get(row["client"], [])
         if row["case"] == "good":
             assert [each["outcome"] for each in answered] == (["answered"] * 6 if keys else [])

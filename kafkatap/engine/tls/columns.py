@@ -23,6 +23,8 @@ TLS_ROW = np.dtype([
     ("is_decrypted", "u1"),
     ("is_silent", "u1"),  # it was decrypted, and there was no data
     ("is_unfinished", "u1"),  # its handshake was not completed so far
+    ("hidden_alert", "i2"),  # of HIDDEN, if the connection was closed; -1
+    ("hidden_alert_by", "i1"),  # the end that sent it: 0 client, 1 broker; -1
     ("client", "i1"),
     ("overhead", "i8"),
     ("encrypted", "i8"),
@@ -35,7 +37,7 @@ def tls_rows(layer: TlsLayer, connections: Array, number_of: Callable[[bytes], i
     if not found:
         return None
     rows = np.zeros(len(connections), TLS_ROW)
-    for name in (*TLS_UNKNOWN, "client"):
+    for name in (*TLS_UNKNOWN, "hidden_alert", "hidden_alert_by", "client"):
         rows[name] = -1
     for i, tracked in found:
         _fill(rows[i], layer, tracked, number_of)
@@ -68,6 +70,9 @@ def _fill(row: Any, layer: TlsLayer, tracked: Tracked, number_of: Callable[[byte
     row["tls_asks_certificate"] = facts.asks_certificate
     row["client"] = facts.client
     row["is_unfinished"] = tracked.is_unfinished
+    if tracked.mode != DECRYPTED and not lost and tracked.outline is not None:
+        alert, by = tracked.outline.verdict(facts, layer.records(tracked)[1 - facts.client])
+        row["hidden_alert"], row["hidden_alert_by"] = alert, by if by < 0 else by != facts.client
     if tracked.mode == DECRYPTED:
         row["is_decrypted"] = 1
         row["is_silent"] = not tracked.plain_bytes

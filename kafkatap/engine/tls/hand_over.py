@@ -112,6 +112,8 @@ def _state(layer: TlsLayer, tracked: Tracked) -> bytes:
         state += [int(link["headers"]), _turn_state(layer, tracked)]
         if not facts.handshake_done and facts.client_random:
             state.append(session.handshake_state())
+        if tracked.outline is not None:
+            state += tracked.outline.state()
     return json.dumps(state, default=bytes.hex).encode()
 
 

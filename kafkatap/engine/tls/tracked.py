@@ -32,6 +32,7 @@ from kafkatap.reports.tls_names import TLS_1_3
 from .chunk_rows import ChunkRows
 from .record_header import APPLICATION_DATA, CHANGE_CIPHER_SPEC
 from .record_tables import DECRYPTED, HOLDING, OBSERVED, RecordRow
+from .rejections import Outline
 
 if TYPE_CHECKING:
     from .facts import TlsFacts
@@ -54,7 +55,7 @@ class Tracked:
 
     __slots__ = (
         "base", "connection", "counts", "decrypted_bytes", "estimated", "failed", "failures", "handshake_ns",
-        "has_secrets", "held", "held_bytes", "is_changed", "is_middle", "lost", "mode", "pending",
+        "has_secrets", "held", "held_bytes", "is_changed", "is_middle", "lost", "mode", "outline", "pending",
         "pending_failed", "pending_records", "plain_bytes", "proxy", "queue", "queued_bytes", "read_bytes", "reason",
         "session", "since", "slot", "turns", "was_late",
     )  # fmt: skip
@@ -73,6 +74,7 @@ class Tracked:
         self.queue: list[tuple[RecordRow, bytes]] = []  # records that wait for secrets
         self.queued_bytes = 0
         self.was_late = False  # its secrets came after its chunks had passed
+        self.outline: Outline | None = None  # of its encrypted records, if it is not decrypted
         self.proxy: tuple[RecordRow, bytes] | None = None  # the PROXY header, and where it was
         self.failures = 0
         self.failed = 0
@@ -137,6 +139,12 @@ class Tracked:
         """Read a record of the handshake of a connection that is not decrypted."""
         self.session.read_handshake(row.direction, record)
         self._note_handshake(row)
+        facts = self.session.facts
+        if row.type == APPLICATION_DATA and facts.client >= 0:
+            if self.outline is None:
+                self.outline = Outline()
+            if self.outline.is_open:
+                self.outline.note(row.direction == facts.client, row.length, row.ts, facts)
 
     def _note_handshake(self, row: RecordRow) -> None:
         """Note how long the handshake took, if it is complete with this record."""
