@@ -15,11 +15,16 @@ from hypothesis import strategies as st
 
 from kafkatap.captures import followed_captures
 from kafkatap.engine.engine import Engine
+from kafkatap.engine.read_options import ReadOptions
+from kafkatap.engine.tls.key_log import KeyLog
+from kafkatap.reports.connection_words import D_DECRYPTED
 from kafkatap.run import Follow, Run
 from tests.support.captures import Packet, pcap_bytes, pcapng_bytes, write_capture
+from tests.support.copies import by_time
 from tests.support.tcp import START_NS, encode, merge
+from tests.support.tls_talk import OverTls
 from tests.wire.harness import Decoded, assert_same, decode_files, decode_packets, decode_run
-from tests.wire.kafkatalk import KafkaTalk, add_exchanges, small_talk
+from tests.wire.kafkatalk import METADATA, KafkaTalk, add_exchanges, small_talk
 
 #: Messages for the user of the last `follow`.
 said: list[str] = []
@@ -38,14 +43,17 @@ def follow(paths: Sequence[Path], writing: Iterator[object], block_size: int = 1
     return decode_run(run)
 
 
-def follow_run(paths: Sequence[Path], writing: Iterator[object], block_size: int = 1 << 20) -> Run:
+def follow_run(
+    paths: Sequence[Path], writing: Iterator[object], block_size: int = 1 << 20, key_log: KeyLog | None = None
+) -> Run:
     said.clear()
     end = object()
 
     def watch(_: int) -> bool:
         return run.is_caught_up and next(writing, end) is end
 
-    run = Run([str(p) for p in paths], Engine(all_results=True), watch, block_size, follow=Follow(notify=said.append))
+    engine = Engine(ReadOptions(key_log=key_log), all_results=True)
+    run = Run([str(p) for p in paths], engine, watch, block_size, follow=Follow(notify=said.append))
     return run
 
 
@@ -434,3 +442,53 @@ def test_interim_context_counts_what_is_open(tmp_path: Path) -> None:
     final = run.context()
     assert seen == len(final.connections) == 12
     assert {name: dict(parts) for name, parts in final.ledger.items()} == decode_packets(packets).ledger
+
+
+# ---------------------------------------------------------------- key logs that grow
+
+
+def busy(over: OverTls, count: int) -> tuple[list[list[Packet]], list[bytes]]:
+    """Connections with 600 kB each, all at once, and the lines of the key log for each."""
+    packets, lines = [], []
+    for n in range(count):
+        talk = KafkaTalk(client=("10.0.0.1", 40_000 + n), acks=False)
+        talk.tcp.open()
+        for k in range(6):
+            talk.exchange(METADATA, 4, k, Topics=[{"Name": "t" * 200}] * 500)
+        talk.tcp.close()
+        over.key_log.unlink(missing_ok=True)
+        packets.append(encode(over.replayed(talk.segments)))
+        lines.append(over.key_log.read_bytes())
+    return packets, lines
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_key_log_that_grows_with_the_capture(late: bool, tmp_path: Path) -> None:
+    """Ten busy connections are written at once. Their lines are there when they are read; or half of them come with the
+    second half of the packets, and none before."""
+    connections, lines = busy(OverTls(tmp_path), 10)
+    packets = by_time([packet for mine in connections for packet in mine])
+    pcap, keys = tmp_path / "busy.pcap", tmp_path / "growing.log"
+    keys.touch()
+    whole = pcap_bytes(packets)
+    first = len(pcap_bytes(packets[: len(packets) // 2]))
+
+    def writing() -> Iterator[None]:
+        known = lines[5:] if late else lines
+        keys.write_bytes(b"".join(known))
+        pcap.write_bytes(whole[:first])
+        yield
+        keys.write_bytes(b"".join([*known, *lines[: 10 - len(known)]]))
+        with pcap.open("ab") as file:
+            file.write(whole[first:])
+        yield
+
+    steps = writing()
+    next(steps)
+    run = follow_run([pcap], steps, key_log=KeyLog([str(keys)], is_growing=True))
+    seen = decode_run(run)
+    at_once = KeyLog([str(keys)])
+    offline = decode_packets(packets, engine=Engine(ReadOptions(key_log=at_once), all_results=True))
+    assert len(offline.exchanges) == 60
+    assert_same(seen, offline)
+    assert {row["tls_decryption"] for row in seen.connections} == {D_DECRYPTED}

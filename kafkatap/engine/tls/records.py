@@ -248,6 +248,8 @@ def _read_bytes(t, slot, d, flow, buf, first, at, end, place, chunk):  # type: i
     while at < end:
         if t.walk[0].rows + ROWS_ROOM > t.rows.shape[0] or t.walk[0].estimates + ROWS_ROOM > t.estimates.shape[0]:
             return at
+        if at > first and t.walk[0].rows > 0 and rows_left(t.free_rows) == 0:
+            return at  # rows of records that were emitted become free
         if flow.mode == FLOW_SEARCH:
             found = _header_place(buf, at, end, at == first)
             if found < 0:
@@ -525,6 +527,8 @@ def walk_chunks(t, block, held, chunks, count, emit, room):  # type: ignore[no-u
     i = np.int64(walk.chunk)
     while i < count:
         if walk.rows + 2 * ROWS_ROOM > t.rows.shape[0] or walk.estimates + 2 * ROWS_ROOM > t.estimates.shape[0]:
+            break
+        if walk.rows > 0 and rows_left(t.free_rows) == 0:
             break
         chunk = chunks[i]
         c = np.int64(chunk.connection)

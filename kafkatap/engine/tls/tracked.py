@@ -201,6 +201,8 @@ class Tracked:
         self.decrypted_bytes += length
         if kind != APPLICATION_DATA:
             self._note_handshake(row)
+            if row.type == CHANGE_CIPHER_SPEC:
+                self.decrypted_bytes -= length  # it is in the clear
         elif size:
             if self.pending[direction]:
                 self._end_loss(row, skipped, made)
