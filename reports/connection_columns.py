@@ -279,6 +279,10 @@ _TLS = (
     ),
     _tls("tls_lost_records", NUMBER, "i8", SUM, "records of which bytes are missing"),
     _tls(
+        "tls_requests", NUMBER, "i8", SUM,
+        "requests that its records show, about, without those of the first turns; 0 for decrypted connections",
+    ),
+    _tls(
         "tls_estimated", NUMBER, "i8", SUM,
         "response times that were estimated from its records; 0 for decrypted connections",
     ),

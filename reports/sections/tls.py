@@ -82,6 +82,13 @@ FAILURE_COLUMNS = (
 )
 _ESTIMATED = (
     Column("estimated_count", "estimated\nresponses", "count", "estimated response times", 1),
+    Column(
+        "coverage",
+        "coverage",
+        "share",
+        "part of the requests, as records show them, whose response time was estimated; below three quarters the "
+        "times are left out, as they favour idle moments",
+    ),
     Column("estimated_p50_ns", "estimated\np50", "ns", "response time, estimated from TLS records: median"),
     Column("estimated_p99_ns", "estimated\np99", "ns", "response time, estimated from TLS records: 99th percentile"),
     Column("estimated_max_ns", "estimated\nmax", "ns", "response time, estimated from TLS records: the longest"),
@@ -108,7 +115,9 @@ _NAMES = {
     _SERVER_NAME: "tls_server_name", _ALPN: "tls_alpn", _SERVER_CERTIFICATE: "tls_server_certificate",
     _CLIENT_CERTIFICATE: "tls_client_certificate",
 }  # fmt: skip
-_ESTIMATE_VALUES = {"count": SUM, "ns": MAX}
+_ESTIMATE_VALUES = {"count": SUM, "ns": MAX, "requests": SUM}
+#: A part of the requests from which on estimates stand for all of them.
+COVERS = 0.75
 FORMS = (
     CountForm(
         "tls.connections",
@@ -170,6 +179,7 @@ def read_connections(rows: Array, tally: Tally) -> None:
         "lost_records": rows["tls_lost_records"],
         "handshake_ns": rows["tls_handshake_ns"],
     })  # fmt: skip
+    _count_requests(rows, tally)
     timed = np.flatnonzero(began)
     tally.observe(
         "tls.connections", {name: column[timed] for name, column in keys.items()}, "handshake",
@@ -188,6 +198,13 @@ def read_connections(rows: Array, tally: Tally) -> None:
         mine |= {"alert": rows["tls_alert"][lost], "by": rows["tls_alert_by"][lost], "is_late": ~failed[lost]}
         first = rows["first"][lost]
         tally.add("tls.failures", mine, {"connections": 1, "first": first, "last": first})
+
+
+def _count_requests(rows: Array, tally: Tally) -> None:
+    """Count the requests beside which estimates stand."""
+    mine = rows[rows["tls_requests"] > 0]
+    for form in FORMS[3:] if len(mine) else ():
+        tally.add(form.name, {name: mine[name] for name in form.keys}, {"requests": mine["tls_requests"]})
 
 
 class Place(NamedTuple):
@@ -285,18 +302,21 @@ def failures(given: SectionInput) -> ReportTable:
     return ReportTable("tls_failures", "Failed TLS handshakes, and alerts", FAILURE_COLUMNS, rows, empty="none failed")
 
 
-def _estimated(row: dict[str, int], times: list[int]) -> dict[str, int]:
-    """The values of _ESTIMATED."""
+def _estimated(row: dict[str, int], times: list[int]) -> Row:
+    """The values of _ESTIMATED. Connections count their requests when they are over."""
+    coverage = min(row["count"] / row["requests"], 1.0) if row["requests"] else None
+    is_shown = row["count"] > 0 and (coverage is None or coverage >= COVERS)
     p50, p99 = times
     return {
-        "estimated_count": row["count"], "estimated_p50_ns": p50, "estimated_p99_ns": p99,
-        "estimated_max_ns": row["ns"],
+        "estimated_count": row["count"], "coverage": coverage,
+        "estimated_p50_ns": p50 if is_shown else None, "estimated_p99_ns": p99 if is_shown else None,
+        "estimated_max_ns": row["ns"] if is_shown else None,
     }  # fmt: skip
 
 
 _ESTIMATE_NOTES = (
     "Estimated from the sizes and times of TLS records, without decryption: from the last byte of a request to the "
-    "first byte of its response. There is no estimate while requests overlap.",
+    "first byte of its response. There is none while requests overlap: then coverage is low, and no time is shown.",
 )
 
 
@@ -312,6 +332,8 @@ def estimates(given: SectionInput) -> tuple[ReportTable, ReportTable]:
     form = "tls.estimated_connections"
     times = _percentiles(given, form, "ns", "ns")
     for row, mine in zip(given.rows(form), times, strict=True):
+        if not row["count"]:
+            continue
         _, broker = _where(context, row)
         is_one = row["client_ip"] >= 0
         client = endpoint(context.address(row["client_ip"]), row["client_port"]) if is_one else "(other)"

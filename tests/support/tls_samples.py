@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .broker import fetch_jars, fetch_logger
+from .broker import fetch_agent, fetch_jars, fetch_logger
 from .openssl import Context, End, Session, missing
 from .recording import cannot_record
 
@@ -23,6 +23,7 @@ def own_loopback() -> None:
     """Move this process into a network namespace of its own, whose loopback carries packets of the wire's size."""
     fetch_jars()  # while there is a network
     fetch_logger()
+    fetch_agent()
     if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "unshare")
     features = ["tso", "off", "gso", "off", "gro", "off"]

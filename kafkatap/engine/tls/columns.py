@@ -49,7 +49,8 @@ def _fill(row: Any, layer: TlsLayer, tracked: Tracked, number_of: Callable[[byte
     row["tls_handshake_ns"] = max(tracked.handshake_ns, -1)
     row["tls_decrypted_bytes"] = tracked.decrypted_bytes
     row["tls_failed_records"] = tracked.failed
-    row["tls_estimated"] = tracked.estimated if tracked.mode != DECRYPTED else 0
+    if tracked.mode != DECRYPTED:
+        row["tls_estimated"], row["tls_requests"] = tracked.estimated, layer.messages(tracked)
     payload, records, lost = tracked.counts = layer.counts(tracked)
     row["tls_records"], row["tls_lost_records"] = records, max(lost, tracked.lost)
     row["tls_server_certificate_end"] = facts.server_certificate_end

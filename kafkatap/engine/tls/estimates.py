@@ -8,7 +8,8 @@ Turns whose requests overlap have no estimate. Three rules find them:
 
 * A message is one record, or a run of full records and a shorter one. Several records are several messages, unless the
   client writes its messages in parts: Java and librdkafka write the header of a Produce request and each of its batches
-  alone. PATTERN_TURNS such bursts, each with a single message as its response, show that.
+  alone. PATTERN_TURNS such bursts in a row, of unequal records, each with a single message as its response, show that.
+  A message has as many parts as the smallest of these bursts; a larger one is several messages.
 * Requests without a response are counted. While one is left, no turn counts. After IDLE_NS without any record, none is.
 * Records of the broker that come more than GROUP_NS after the ones before are another response, except behind a full
   record.
@@ -48,6 +49,36 @@ TURN_NONE, TURN_REQUEST, TURN_RESPONSE = range(3)
 
 
 @helper
+def _forget_pattern(track):  # type: ignore[no-untyped-def]
+    track.pattern_turns = 0
+    track.pattern_records = 0
+    track.pattern_parts = 0
+
+
+@helper
+def _learn_parts(track, records):  # type: ignore[no-untyped-def]
+    """Note a burst of `records`, which are several messages or the parts of one. Return whether it shows the latter."""
+    if track.writes > 1 or track.responses > 1 or track.is_even:
+        _forget_pattern(track)
+        return False
+    if track.pattern_turns == 0:
+        track.pattern_parts = records
+    track.pattern_turns += 1
+    track.pattern_records += records
+    track.pattern_parts = min(np.int64(track.pattern_parts), records)
+    if track.pattern_turns < PATTERN_TURNS:
+        return False
+    # Each of these records counted as a message.
+    turns, parts = np.int64(track.pattern_turns), np.int64(track.pattern_parts)
+    before = np.int64(track.waiting) - (np.int64(track.pattern_records) - records - turns + 1)
+    track.waiting = max(np.int64(0), before) + (np.int64(track.pattern_records) + parts - 1) // parts - turns
+    track.parts = parts
+    track.messages -= track.pattern_records  # of these it was not known how many they are, as of the first turns
+    _forget_pattern(track)
+    return True
+
+
+@helper
 def begin_turns(track, is_middle):  # type: ignore[no-untyped-def]
     """Begin a connection. In mid-connection, requests may wait already."""
     track.is_middle = is_middle
@@ -57,7 +88,9 @@ def begin_turns(track, is_middle):  # type: ignore[no-untyped-def]
     track.is_suspended = 1 if is_middle else 0
     track.is_13 = 1 if is_middle else 0
     track.last_record = 0
-    track.pattern_turns = 0
+    track.messages = 0
+    track.parts = 1
+    _forget_pattern(track)
     track.requests = 0
 
 
@@ -89,21 +122,22 @@ def end_turn(t, slot, track, is_over):  # type: ignore[no-untyped-def]
         return
     track.phase = TURN_NONE
     track.turns += 1
-    requests = np.int64(track.requests)
-    is_learned = False
-    if requests > 1:
-        is_one = track.writes == 1 and track.responses == 1
-        if track.pattern_turns >= PATTERN_TURNS:
-            requests = np.int64(track.writes)
-            if not is_one:
-                track.groups = max(track.groups, np.int64(2))  # it may be several: no estimate
-        else:
-            track.pattern_turns = track.pattern_turns + 1 if is_one else 0
-            is_learned = track.pattern_turns == PATTERN_TURNS
+    records, parts = np.int64(track.requests), np.int64(track.parts)
+    requests = (records + parts - 1) // parts
     is_first = track.is_13 and track.turns <= FIRST_TURNS
-    if is_first or is_learned:
+    if is_first:
         track.waiting = 0
         return
+    track.messages += requests
+    if parts > 1:
+        if records > 1 and (track.writes > 1 or track.responses > 1):
+            requests = max(requests, np.int64(track.writes))
+            track.groups = max(track.groups, np.int64(2))  # it may be several: no estimate
+    elif records > 1:
+        if _learn_parts(track, records):
+            return
+    elif track.responses > 1:
+        _forget_pattern(track)  # responses to records of before, which were messages
     is_alert = is_over and track.is_13 and track.request_bytes <= LONGEST_ALERT
     is_single = requests == 1 and track.waiting == 0 and track.groups == 1
     if is_single and not is_alert and not track.is_suspended:
@@ -122,11 +156,15 @@ def _add_request(t, slot, track, flow, length, ts):  # type: ignore[no-untyped-d
         track.writes = 1
         track.request_bytes = 0
         track.request_records = 0
+        track.first_length = length
+        track.is_even = 1
         flow.was_full = 0
     elif ts - track.request_last > WRITE_NS:
         track.writes += 1
     if not flow.was_full:
         track.requests += 1
+    if length != track.first_length:
+        track.is_even = 0
     track.request_last = ts
     track.request_bytes += length
     track.request_records += 1
@@ -158,7 +196,8 @@ def _add_response(track, flow, length, ts):  # type: ignore[no-untyped-def]
 def note_record(t, slot, d, flow, length, ts):  # type: ignore[no-untyped-def]
     """A record with application data is complete. `length`: with its header."""
     track = t.tracks[slot]
-    client = np.int64(t.links[track.connection].client)
+    link = t.links[track.connection]
+    client = np.int64(link.client if link.client >= 0 else link.hello)
     if client < 0:
         return
     if ts - track.last_record > IDLE_NS and track.last_record != 0:

@@ -28,7 +28,7 @@ class Negotiated:
     session_id: bytes = b""
     encrypt_then_mac: bool = False
     generations: list[int] = field(default_factory=lambda: [0, 0])
-    turns: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    turns: list[int] = field(default_factory=lambda: [0, 0, 0, 1, 0, 0, 0])
 
     @property
     def is_chosen(self) -> bool:

@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 from kafkatap.reports.tls_names import TLS_1_3
 
+from .record_header import CLIENT_HELLO, SERVER_HELLO
+
 #: Types of messages.
-HELLO_REQUEST, CLIENT_HELLO, SERVER_HELLO, NEW_SESSION_TICKET, END_OF_EARLY_DATA = 0, 1, 2, 4, 5
+NEW_SESSION_TICKET, END_OF_EARLY_DATA = 4, 5
 ENCRYPTED_EXTENSIONS, CERTIFICATE, CERTIFICATE_REQUEST, SERVER_HELLO_DONE, FINISHED, KEY_UPDATE = 8, 11, 13, 14, 20, 24
 _TYPES = frozenset((0, 1, 2, 3, 4, 5, 8, 11, 12, 13, 14, 15, 16, 20, 21, 22, 23, 24, 25, 254))
 #: Types of extensions.

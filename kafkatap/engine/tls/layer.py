@@ -22,7 +22,7 @@ from kafkatap.reassembly.dtypes import CHUNK_START, OPENING_HINT, OPENING_UNKNOW
 from kafkatap.reports.connection_words import D_NO_HANDSHAKE, D_NO_KEY, D_WRONG_KEY
 
 from .chunk_rows import ChunkRows, copied_chunks
-from .estimates import FIRST_TURNS, PATTERN_TURNS, overhead_of
+from .estimates import FIRST_TURNS, overhead_of
 from .record_header import APPLICATION_DATA
 from .record_tables import (
     DECRYPTED,
@@ -376,6 +376,7 @@ class TlsLayer:
         tracked.counts = self.counts(tracked)
         tracked.base = self.records(tracked)
         tracked.facts.turns = self.turns(tracked)
+        tracked.messages = self.messages(tracked)
         self._released.append(slot)
         if is_plain and tracked.mode != DECRYPTED:
             del self.tracked[tracked.connection]
@@ -406,8 +407,12 @@ class TlsLayer:
         if tracked.slot < 0:
             return tracked.facts.turns
         track = self.track(tracked)
-        is_13, turns, pattern, is_suspended = (int(track[name]) for name in QUIET)
-        return [is_13, min(turns, FIRST_TURNS + 1) if is_13 else 0, min(pattern, PATTERN_TURNS), is_suspended]
+        is_13, turns, *others = (int(track[name]) for name in QUIET)
+        return [is_13, min(turns, FIRST_TURNS + 1) if is_13 else 0, *others]
+
+    def messages(self, tracked: Tracked) -> int:
+        """The client's requests so far, about."""
+        return int(self.track(tracked)["messages"]) if tracked.slot >= 0 else tracked.messages
 
     def records(self, tracked: Tracked) -> list[int]:
         """Its records with application data so far, by direction, those of earlier runs included."""
@@ -439,6 +444,7 @@ class TlsLayer:
             self._kernel = None
         link = self._links["links"][connection]
         link["slot"], link["state"], link["client"], link["tries"], link["headers"] = -1, state, client, 0, 0
+        link["hello"] = -1
 
     def resume(self, tracked: Tracked, client: int) -> None:
         """Track a connection whose handshake is over. `client`: its direction; -1."""
@@ -468,6 +474,7 @@ class TlsLayer:
                 flows = self.flows(tracked)
                 for name in ("records", "lost", "bytes"):
                     flows[name] = 0
+                self.track(tracked)["messages"] = 0
             tracked.discount()
 
     def ignore_records(self, tracked: Tracked) -> None:

@@ -58,6 +58,10 @@ LINK = record_dtype(
     ("tries", "u1"),  # chunks of a LINK_MIDDLE so far
     ("client", "i1"),  # the direction of its client; -1
     ("headers", "u1"),  # chunks that start with a header, up to SHOWN_BY
+    ("hello", "i1"),  # the direction of its client by a hello, as long as `client` is unknown; -1
+    ("spare_1", "u1"),
+    ("spare_2", "u1"),
+    ("spare_3", "u1"),
 )
 #: One tracked connection.
 TRACK = record_dtype(
@@ -78,15 +82,25 @@ TRACK = record_dtype(
     ("waiting", "i4"),  # requests of earlier turns without a response
     ("writes", "i4"),  # how often the client wrote in it
     ("responses", "i4"),  # records of the broker in it, without those that continue a full one
-    ("pattern_turns", "i4"),  # turns that show that the client writes messages in parts
+    ("messages", "i4"),  # requests so far, about
+    ("first_length", "i4"),  # of the turn's first record of the client
+    # Whether the client writes messages in parts:
+    ("parts", "i4"),  # records of a message; 1 as long as it is not known
+    ("pattern_turns", "i4"),  # turns in a row that speak for it
+    ("pattern_records", "i4"),  # the client's records in these
+    ("pattern_parts", "i4"),  # the fewest in one of these
     ("spare", "i4"),
     ("phase", "u1"),  # TURN_...
     ("is_middle", "u1"),  # its start was not captured
     ("is_suspended", "u1"),  # no turn counts until the connection was silent
     ("is_13", "u1"),  # it may be TLS 1.3
+    ("is_even", "u1"),  # the client's records of the turn have one length
+    ("spare_1", "u1"),
+    ("spare_2", "u1"),
+    ("spare_3", "u1"),
 )
 #: What estimates depend on when a connection is quiet.
-QUIET = ("is_13", "turns", "pattern_turns", "is_suspended")
+QUIET = ("is_13", "turns", "is_suspended", "parts", "pattern_turns", "pattern_records", "pattern_parts")
 #: A response time that the kernel estimates. Bytes are those of records, with headers.
 TURN_ROW = record_dtype(
     ("at", "i8"),

@@ -30,8 +30,10 @@ from .estimates import begin_turns, end_turn, note_record, suspend_turns
 from .record_header import (
     APPLICATION_DATA,
     CHANGE_CIPHER_SPEC,
+    CLIENT_HELLO,
     HANDSHAKE,
     RECORD_HEADER,
+    SERVER_HELLO,
     length_of_header,
     record_length,
 )
@@ -161,6 +163,13 @@ def _stop_tracking(t, link, d, place, chunk, kind):  # type: ignore[no-untyped-d
 
 
 @helper
+def _note_hello(t, slot, d, message):  # type: ignore[no-untyped-def]
+    """Note the client if the first message of a handshake record is a hello."""
+    if message == CLIENT_HELLO or message == SERVER_HELLO:
+        t.links[t.tracks[slot].connection].hello = d if message == CLIENT_HELLO else 1 - d
+
+
+@helper
 def _is_early(t, slot, flow, content):  # type: ignore[no-untyped-def]
     """Whether a record of this content type may be of the handshake."""
     return t.tracks[slot].early > 0 and (content != APPLICATION_DATA or flow.records < FIRST_RECORDS)
@@ -268,6 +277,8 @@ def _read_bytes(t, slot, d, flow, buf, first, at, end, place, chunk):  # type: i
                 if end - at >= length:  # the usual case
                     content = np.int64(buf[np.uintp(at)])
                     flow.need = length
+                    if content == HANDSHAKE and length > RECORD_HEADER:
+                        _note_hello(t, slot, d, np.int64(buf[np.uintp(at + RECORD_HEADER)]))
                     source = np.int64(chunk.source)
                     is_wanted = _is_wanted(t, slot, flow, content)
                     _end_record(t, slot, d, flow, place, chunk, content, source, at, is_wanted)
@@ -291,6 +302,8 @@ def _read_bytes(t, slot, d, flow, buf, first, at, end, place, chunk):  # type: i
             content = (flow.header >> 32) & 255
             is_wanted = flow.row >= 0 or _is_wanted(t, slot, flow, content)
             at_row = max(np.int64(flow.row), np.int64(0)) * RECORD_ROOM
+            if content == HANDSHAKE and flow.row >= 0 and flow.missing == 0:
+                _note_hello(t, slot, d, np.int64(t.gathered[np.uintp(at_row + RECORD_HEADER)]))
             if is_wanted and flow.row < 0:
                 flow.missing = max(np.int64(flow.missing), np.int64(1))
             _end_record(t, slot, d, flow, place, chunk, content, np.int64(FROM_GATHERED), at_row, is_wanted)
@@ -512,6 +525,7 @@ def _start(t, c, chunk):  # type: ignore[no-untyped-def]
     link.tries = 0
     link.headers = 0
     link.client = -1 if chunk.opening == OPENING_UNKNOWN else np.int64(chunk.direction)
+    link.hello = -1
     link.state = LINK_START if chunk.opening == OPENING_SYN else LINK_MIDDLE
 
 

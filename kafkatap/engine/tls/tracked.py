@@ -55,7 +55,8 @@ class Tracked:
 
     __slots__ = (
         "base", "connection", "counts", "decrypted_bytes", "estimated", "failed", "failures", "handshake_ns",
-        "has_secrets", "held", "held_bytes", "is_changed", "is_middle", "lost", "mode", "outline", "pending",
+        "has_secrets", "held", "held_bytes", "is_changed", "is_middle", "lost", "messages", "mode", "outline",
+        "pending",
         "pending_failed", "pending_records", "plain_bytes", "proxy", "queue", "queued_bytes", "read_bytes", "reason",
         "session", "since", "slot", "turns", "was_late",
     )  # fmt: skip
@@ -84,6 +85,7 @@ class Tracked:
         self.decrypted_bytes = 0
         self.handshake_ns = -1
         self.estimated = 0  # rows of ESTIMATE
+        self.messages = 0  # requests of a connection that is over, about
         self.turns: list[Array] = []  # TURN_ROWs, until it is known whether they are wanted
         self.is_changed = [False, False]  # by direction: a ChangeCipherSpec came
         self.pending = [0, 0]  # by direction: bytes of records that are missing before the next one
@@ -274,7 +276,7 @@ class Tracked:
     def discount(self) -> None:
         """Set what was counted to 0: another run has it."""
         self.counts = (0, 0, 0)
-        self.failed = self.lost = self.estimated = 0
+        self.failed = self.lost = self.estimated = self.messages = 0
         self.read_bytes = self.plain_bytes = self.decrypted_bytes = 0
         self.handshake_ns = BEGAN_ELSEWHERE
 
