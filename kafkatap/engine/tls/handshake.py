@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from kafkatap.reports.tls_names import TLS_1_3
 
-from .record_header import CLIENT_HELLO, SERVER_HELLO
-
 #: Types of messages.
 NEW_SESSION_TICKET, END_OF_EARLY_DATA = 4, 5
 ENCRYPTED_EXTENSIONS, CERTIFICATE, CERTIFICATE_REQUEST, SERVER_HELLO_DONE, FINISHED, KEY_UPDATE = 8, 11, 13, 14, 20, 24

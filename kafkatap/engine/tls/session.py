@@ -29,13 +29,11 @@ from .facts import TlsFacts
 from .handshake import (
     CERTIFICATE,
     CERTIFICATE_REQUEST,
-    CLIENT_HELLO,
     ENCRYPTED_EXTENSIONS,
     END_OF_EARLY_DATA,
     FINISHED,
     KEY_UPDATE,
     NEW_SESSION_TICKET,
-    SERVER_HELLO,
     SERVER_HELLO_DONE,
     ClientHello,
     Messages,
@@ -48,7 +46,7 @@ from .handshake import (
 )
 from .key_log import KeyLog
 from .protection import APPLICATION, HANDSHAKE, IGNORED, Protection12, Protection13, cipher_state
-from .record_header import ALERT, APPLICATION_DATA, CHANGE_CIPHER_SPEC
+from .record_header import ALERT, APPLICATION_DATA, CHANGE_CIPHER_SPEC, CLIENT_HELLO, SERVER_HELLO
 from .record_header import HANDSHAKE as HANDSHAKE_RECORD
 from .secrets import Secrets, TrafficSecret
 from .suites import SUITES, SUITES_13, Suite
