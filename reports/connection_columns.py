@@ -237,6 +237,10 @@ _TLS = (
     ),
     _tls("tls_server_name", STRING, "i4", FIRST, "name of the server in the ClientHello (SNI)", -1),
     _tls("tls_alpn", STRING, "i4", FIRST, "protocol that was chosen with ALPN", -1),
+    _tls(
+        "tls_ja4", STRING, "i4", FIRST,
+        "JA4 of the ClientHello: a fingerprint of what the client offers, equal for equal software and settings", -1,
+    ),
     ColumnSpec(
         "tls_session", WORD, "u1", FIRST,
         "full handshake, resumed (by session id, ticket or PSK), or early data (resumed, with 0-RTT data)",

@@ -27,6 +27,7 @@ from ..section_parts.gathered import Gathered
 from ..section_parts.section import Section, SectionInput
 from ..section_parts.section_counts import Tally
 from ..tls_names import alert_name, suite_name, version_name
+from ..tls_software import probable_software
 from .tls_findings import EXPIRES_SOON_NS, expiry_text
 
 _WHERE = (
@@ -80,6 +81,23 @@ FAILURE_COLUMNS = (
     Column("first", "first", "time", "start of the first one", 1),
     Column("last", "last", "time", "start of the last one"),
 )
+SOFTWARE_COLUMNS = (
+    Column(
+        "software",
+        "probable software",
+        "text",
+        "what probably made the ClientHellos, by their JA4, as far as recordings tell it; empty: unknown",
+    ),
+    Column(
+        "sure",
+        "sure",
+        "text",
+        "likely: extensions and signature algorithms fit, too; perhaps: the cipher suites alone do",
+    ),
+    Column("ja4", "JA4", "text", "fingerprint of the ClientHello: equal for equal software and settings"),
+    Column("address", "address", "texts", "IP addresses of these clients"),
+    Column("connections", "conns", "count", "their connections"),
+)
 _ESTIMATED = (
     Column("estimated_count", "estimated\nresponses", "count", "estimated response times", 1),
     Column(
@@ -110,10 +128,10 @@ _AS_COUNTED = (
     "connections", "early_data", "bytes", "decrypted_bytes", "records", "failed_records", "lost_records"
 )  # fmt: skip
 #: `what` of tls.names.
-_SERVER_NAME, _ALPN, _SERVER_CERTIFICATE, _CLIENT_CERTIFICATE = range(4)
+_SERVER_NAME, _ALPN, _SERVER_CERTIFICATE, _CLIENT_CERTIFICATE, _JA4 = range(5)
 _NAMES = {
     _SERVER_NAME: "tls_server_name", _ALPN: "tls_alpn", _SERVER_CERTIFICATE: "tls_server_certificate",
-    _CLIENT_CERTIFICATE: "tls_client_certificate",
+    _CLIENT_CERTIFICATE: "tls_client_certificate", _JA4: "tls_ja4",
 }  # fmt: skip
 _ESTIMATE_VALUES = {"count": SUM, "ns": MAX, "requests": SUM}
 #: A part of the requests from which on estimates stand for all of them.
@@ -285,6 +303,29 @@ def certificates(given: SectionInput) -> ReportTable:
     )  # fmt: skip
 
 
+def software(given: SectionInput) -> ReportTable:
+    """Clients by what they offer, the most connections first."""
+    context = given.context
+    found: dict[str, tuple[set[str], list[int]]] = {}
+    for row in given.rows("tls.names"):
+        if row["what"] == _JA4:
+            who, counts = found.setdefault(context.text(row["name"]) or "(other)", (set(), []))
+            who.add(_where(context, row).client_ip)
+            counts.append(row["connections"])
+    rows: list[Row] = []
+    for ja4, (who, counts) in found.items():
+        probable = probable_software(ja4)
+        name, sure = (None, None) if probable is None else probable
+        rows.append({
+            "software": name, "sure": sure, "ja4": ja4, "address": tuple(sorted(who)), "connections": sum(counts),
+        })  # fmt: skip
+    return ReportTable(
+        "tls_software", "Software of TLS clients", SOFTWARE_COLUMNS,
+        in_columns(SOFTWARE_COLUMNS, rows, largest_first("connections", then=("ja4",))),
+        empty="no ClientHello was seen",
+    )  # fmt: skip
+
+
 def failures(given: SectionInput) -> ReportTable:
     """Failed handshakes and alerts by client, the most first."""
     context = given.context
@@ -352,7 +393,7 @@ def estimates(given: SectionInput) -> tuple[ReportTable, ReportTable]:
 
 def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     """Who uses which TLS, what failed, and what can be estimated."""
-    return connections(given), certificates(given), failures(given), *estimates(given)
+    return connections(given), software(given), certificates(given), failures(given), *estimates(given)
 
 
 SECTION = Section(
@@ -361,7 +402,8 @@ SECTION = Section(
     (),
     FORMS,
     {
-        "tls": COLUMNS, "tls_certificates": CERTIFICATE_COLUMNS, "tls_failures": FAILURE_COLUMNS,
+        "tls": COLUMNS, "tls_software": SOFTWARE_COLUMNS, "tls_certificates": CERTIFICATE_COLUMNS,
+        "tls_failures": FAILURE_COLUMNS,
         "tls_estimates": ESTIMATE_COLUMNS, "tls_estimated_connections": CONNECTION_COLUMNS,
     },
     read,

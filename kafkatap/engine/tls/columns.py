@@ -58,6 +58,7 @@ def _fill(row: Any, layer: TlsLayer, tracked: Tracked, number_of: Callable[[byte
     for column, text in (
         ("tls_server_name", facts.server_name),
         ("tls_alpn", facts.alpn),
+        ("tls_ja4", facts.ja4),
         ("tls_server_certificate", facts.server_certificate),
         ("tls_client_certificate", facts.client_certificate),
     ):

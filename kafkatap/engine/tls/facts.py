@@ -53,14 +53,16 @@ class Negotiated:
 class TlsFacts(Negotiated):
     """Facts of one connection. What is unknown is empty, 0 or -1.
 
-    `offered_version`: the client's highest. `alpn`: the chosen protocol, `alpn_offered`: those that the client offers,
-    joined by commas. `alert`: the description of the first fatal alert that can be read, `alert_by`: its direction.
+    `offered_version`: the client's highest. `ja4`: the fingerprint of its first ClientHello. `alpn`: the chosen
+    protocol, `alpn_offered`: those that the client offers, joined by commas. `alert`: the description of the first
+    fatal alert that can be read, `alert_by`: its direction.
     `handshake_done`: the client's last handshake message was seen. Without keys that is its first encrypted record.
     Ends of certificates are in ns since the epoch. `issued`: session ids and tickets (`ticket_name`) of TLS 1.2 with
     which other connections may resume the session; `resumes`: those of the session that this one resumes, if it does.
     """
 
     offered_version: int = 0
+    ja4: str = ""
     server_name: str = ""
     alpn: str = ""
     alpn_offered: str = ""

@@ -17,7 +17,9 @@ NEW_SESSION_TICKET, END_OF_EARLY_DATA = 4, 5
 ENCRYPTED_EXTENSIONS, CERTIFICATE, CERTIFICATE_REQUEST, SERVER_HELLO_DONE, FINISHED, KEY_UPDATE = 8, 11, 13, 14, 20, 24
 _TYPES = frozenset((0, 1, 2, 3, 4, 5, 8, 11, 12, 13, 14, 15, 16, 20, 21, 22, 23, 24, 25, 254))
 #: Types of extensions.
-_SERVER_NAME, _ALPN, _ENCRYPT_THEN_MAC, _TICKET, _PRE_SHARED_KEY, _EARLY_DATA, _VERSIONS = 0, 16, 22, 35, 41, 42, 43
+SERVER_NAME, _SIGNATURES, ALPN, _ENCRYPT_THEN_MAC, _TICKET, _PRE_SHARED_KEY, _EARLY_DATA, _VERSIONS = (
+    0, 13, 16, 22, 35, 41, 42, 43
+)  # fmt: skip
 #: The random of a ServerHello that is a HelloRetryRequest: RFC 8446, section 4.1.3.
 _RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 #: Longer messages are skipped. Chains of certificates are the longest.
@@ -37,6 +39,8 @@ class ClientHello(NamedTuple):
     alpn: tuple[str, ...]
     has_early_data: bool
     ticket: bytes
+    extensions: tuple[int, ...]
+    signature_algorithms: tuple[int, ...]
 
 
 class ServerHello(NamedTuple):
@@ -141,16 +145,18 @@ def read_client_hello(body: bytes) -> ClientHello | None:
         return None
     extensions = _extensions(reader)
     versions = extensions.get(_VERSIONS, b"")[1:]
-    offered = struct.unpack(f"!{len(versions) // 2}H", versions[: len(versions) & ~1])
+    offered = _numbers(versions)
     return ClientHello(
         client_random,
         session,
         max((v for v in offered if v <= TLS_1_3), default=version),
-        struct.unpack(f"!{len(suites) // 2}H", suites[: len(suites) & ~1]),
-        _server_name(extensions.get(_SERVER_NAME, b"")),
-        _protocols(extensions.get(_ALPN, b"")),
+        _numbers(suites),
+        _server_name(extensions.get(SERVER_NAME, b"")),
+        _protocols(extensions.get(ALPN, b"")),
         _EARLY_DATA in extensions,
         ticket_name(extensions.get(_TICKET, b"")),
+        tuple(extensions),
+        _numbers(extensions.get(_SIGNATURES, b"")[2:]),
     )
 
 
@@ -171,7 +177,7 @@ def read_server_hello(body: bytes) -> ServerHello | None:
         session,
         int.from_bytes(chosen, "big") if len(chosen) == 2 else version,
         suite,
-        next(iter(_protocols(extensions.get(_ALPN, b""))), ""),
+        next(iter(_protocols(extensions.get(ALPN, b""))), ""),
         server_random == _RETRY,
         _PRE_SHARED_KEY in extensions,
         _ENCRYPT_THEN_MAC in extensions,
@@ -194,7 +200,7 @@ def read_ticket(body: bytes) -> bytes:
 def read_encrypted_extensions(body: bytes) -> tuple[str, bool]:
     """The chosen protocol of ALPN, and whether early data were accepted."""
     extensions = _extensions(_Reader(body))
-    return next(iter(_protocols(extensions.get(_ALPN, b""))), ""), _EARLY_DATA in extensions
+    return next(iter(_protocols(extensions.get(ALPN, b""))), ""), _EARLY_DATA in extensions
 
 
 def first_certificate(body: bytes, is_13: bool) -> bytes:
@@ -205,6 +211,11 @@ def first_certificate(body: bytes, is_13: bool) -> bytes:
     chain = _Reader(reader.vector(3))
     found = chain.vector(3)
     return b"" if reader.failed or chain.failed else found
+
+
+def _numbers(data: bytes) -> tuple[int, ...]:
+    """Numbers of two bytes each."""
+    return struct.unpack(f"!{len(data) // 2}H", data[: len(data) & ~1])
 
 
 def _extensions(reader: _Reader) -> dict[int, bytes]:

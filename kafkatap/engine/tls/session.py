@@ -44,6 +44,7 @@ from .handshake import (
     read_server_hello,
     read_ticket,
 )
+from .ja4 import ja4
 from .key_log import KeyLog
 from .protection import APPLICATION, HANDSHAKE, IGNORED, Protection12, Protection13, cipher_state
 from .record_header import ALERT, APPLICATION_DATA, CHANGE_CIPHER_SPEC, CLIENT_HELLO, SERVER_HELLO
@@ -382,6 +383,7 @@ class Session:
         facts.client = direction
         facts.client_random = hello.client_random
         facts.offered_version = hello.version
+        facts.ja4 = facts.ja4 or ja4(hello)
         facts.server_name = hello.server_name or facts.server_name
         facts.alpn_offered = ",".join(hello.alpn) or facts.alpn_offered
         facts.has_early_data = facts.has_early_data or hello.has_early_data
