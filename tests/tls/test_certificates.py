@@ -29,12 +29,20 @@ def test_names(encoded: bytes) -> None:
     assert read_certificate(encoded).subject == "CN=broker.example"
 
 
+def test_an_equal_certificate_is_read_once(encoded: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_certificate(encoded)
+    monkeypatch.setattr(x509, "load_der_x509_certificate", None)
+    assert read_certificate(bytes(encoded)).subject == "CN=broker.example"
+
+
 def test_panics_of_the_library(encoded: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     def panic(_data: bytes) -> None:
         raise Panic
 
     monkeypatch.setattr(x509, "load_der_x509_certificate", panic)
+    read_certificate.cache_clear()
     assert read_certificate(encoded) == CertificateNames()
+    read_certificate.cache_clear()
 
 
 def test_changed_bytes(encoded: bytes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 #: Names are cut after so many characters. Longer certificates are not read.
@@ -21,8 +22,9 @@ class CertificateNames(NamedTuple):
     end: int = 0
 
 
+@lru_cache(256)
 def read_certificate(encoded: bytes) -> CertificateNames:
-    """Read a certificate in DER. Everything that cannot be read stays empty."""
+    """Read a certificate in DER, once: all connections of a broker have the same. What cannot be read stays empty."""
     host = subject = ""
     end = 0
     if len(encoded) > _LONGEST:

@@ -22,6 +22,7 @@ SERVER_NAME, _SIGNATURES, ALPN, _ENCRYPT_THEN_MAC, _TICKET, _PRE_SHARED_KEY, _EA
 )  # fmt: skip
 #: The random of a ServerHello that is a HelloRetryRequest: RFC 8446, section 4.1.3.
 _RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+_TWO_NUMBERS = struct.Struct("!HH")
 #: Longer messages are skipped. Chains of certificates are the longest.
 _LARGEST = 128 << 10
 #: Names are cut after so many characters.
@@ -220,14 +221,16 @@ def _numbers(data: bytes) -> tuple[int, ...]:
 
 def _extensions(reader: _Reader) -> dict[int, bytes]:
     """The extensions up to the first broken one."""
-    inner = _Reader(reader.vector(2))
+    data = reader.vector(2)
     found: dict[int, bytes] = {}
-    while not inner.is_at_end:
-        number = inner.number(2)
-        value = inner.vector(2)
-        if inner.failed:
+    at, end = 0, len(data)
+    while end - at >= 4:
+        number, length = _TWO_NUMBERS.unpack_from(data, at)
+        at += 4
+        if length > end - at:
             break
-        found.setdefault(number, value)
+        found.setdefault(number, data[at : at + length])
+        at += length
     return found
 
 
