@@ -35,6 +35,8 @@ BYTE_PLACES = (
     "kafka_frames", "sasl_tokens", "proxy_headers", "tls_overhead", "encrypted", "not_kafka", "skipped",
     "retransmitted", "duplicate", "out_of_window",
 )  # fmt: skip
+#: Clients have ports from here on (Linux: net.ipv4.ip_local_port_range).
+_EPHEMERAL = 32_768
 _OF_DIRECTION = (
     "packets", "retransmitted_bytes", "retransmitted_packets", "out_of_order", "gap_bytes", "gaps", "zero_windows",
     "mss", "sack_permitted", "timestamps",
@@ -85,11 +87,18 @@ class EndedConnections:
         """Add the connections that ended with a part.
 
         `known`: the dissector's CONNECTION rows of them. `streams`: STREAM (2n,), two for each; `silences`: their
-        SILENCE rows. `ends`: int32 (n, 4), address number and port of the client, then of the broker. `proxies`: int32
+        SILENCE rows. `ends`: int32 (n, 4), address number and port of the client, then of the broker; if it
+        is not known which is which, a port from _EPHEMERAL on is the client's beside a lower one. `proxies`: int32
         (n, 2), those of a proxy, -1. `tls`: TLS_ROW, one for each; None if the TLS layer found none among them.
         `has_keys`: the run has a key log.
         """
+        is_oriented = known["client"] >= 0
+        is_turned = ~is_oriented & (ends[:, 1] < _EPHEMERAL) & (ends[:, 3] >= _EPHEMERAL)
+        if is_turned.any():
+            known, ends = known.copy(), np.where(is_turned[:, None], ends[:, [2, 3, 0, 1]], ends)
+            known["client"][is_turned] = 1
         rows = self._made(part, known, ends)
+        rows["orientation_known"] = is_oriented
         _add_tls(rows, tls, has_keys)
         _add_sums(rows, known, streams, silences)
         if len(part.ended_measures):
@@ -119,7 +128,6 @@ class EndedConnections:
         rows["sasl_mechanism"] = known["mechanism"]
         for name in TLS_UNKNOWN:
             rows[name] = -1
-        rows["orientation_known"] = known["client"] >= 0
         client = np.maximum(known["client"], 0)
         first = 2 * np.arange(len(known))
         for prefix, direction in (("client_", client), ("broker_", 1 - client)):

@@ -191,6 +191,18 @@ def test_client_of_a_connection_without_a_syn(over: OverTls) -> None:
         assert len(seen.exchanges) == (3 if keys else 0)
 
 
+def test_ends_of_a_connection_without_a_handshake(over: OverTls) -> None:
+    """The high port is the client's, whoever sends first."""
+    segments = over.replayed(small_talk(6, client=("10.0.0.9", 44_444)).segments)
+    late = [each for each in segments if each.payload][-8:]
+    for some in (late, late[1:]):
+        (row,) = check(some, None, splits=2).connections
+        assert (row["protocol"], row["orientation_known"]) == ("tls", 0)
+        assert (row["client_ip"], row["client_port"], row["broker_port"]) == ("10.0.0.9", 44_444, 9_092)
+        sent = sum(len(each.payload) for each in some if each.source[1] == 9_092)
+        assert row["broker_bytes"] == sent
+
+
 def test_as_plain_python(over: OverTls, tmp_path: Path) -> None:
     """The kernels as plain Python have the same rows."""
     talk = small_talk(3)
