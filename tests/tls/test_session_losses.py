@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from kafkatap.engine.tls import protection
 from kafkatap.engine.tls.key_log import KeyLog
 from kafkatap.engine.tls.session import Session
 from kafkatap.reports.connection_words import D_DECRYPTED, D_NO_KEY, D_WRONG_KEY, TLS_EARLY_DATA, TLS_FULL, TLS_RESUMED
@@ -338,3 +339,17 @@ def test_another_session_continues(suite: int) -> None:
         assert seen.plain == crafted.plain
         assert seen.session.facts.decryption == D_DECRYPTED
         assert seen.session.facts.client_random
+
+
+@pytest.mark.parametrize("first_nonce", [0, 12_345, 2**64 - 3_000])
+def test_long_losses_of_aes_gcm_in_tls_1_2(first_nonce: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More records are lost than numbers are tried: a record tells its number, whatever its sender began with."""
+    monkeypatch.setattr(protection, "FORWARD", 8)
+    crafted = Crafted12(0xC02F, first_nonce=first_nonce)
+    crafted.hello()
+    first = len(crafted.records)
+    crafted.chat(6_000)
+    lost = set(range(first + 4, len(crafted.records) - 4))
+    seen = read_with_losses(crafted, lost)
+    assert -1 not in [opened[0] for opened in seen.opened]
+    assert sum(opened[3] for opened in seen.opened if opened[3] > 0) == len(lost)

@@ -201,18 +201,19 @@ class ChaChaCipher12:
 class AeadCipher12:
     """TLS 1.2 with AES-GCM or AES-CCM: 8 bytes of the nonce are in the record, its number is in what the tag covers.
 
-    Java counts these bytes as the records, so they are the first number to try after a loss. OpenSSL counts them up
-    from a random number: then the next numbers are tried.
+    Senders count these bytes up, Java and Go as the records, OpenSSL from a random number. So after a loss, the number
+    follows from how far they are from those of the last record that opened. Otherwise the next numbers are tried.
     """
 
     __slots__ = (
-        "_decrypt_into", "_salt", "at", "kind", "length", "number", "overhead",
+        "_counted", "_decrypt_into", "_salt", "at", "kind", "length", "number", "overhead",
         "suite",
     )  # fmt: skip
 
     def __init__(self, suite: Suite, keys: DirectionKeys) -> None:
         self._decrypt_into = _aead(suite, keys.key).decrypt_into
         self._salt = keys.iv
+        self._counted = b""  # these bytes of the last record that opened
         self.suite = suite
         self.number = self.kind = self.length = 0
         self.at = 13
@@ -230,6 +231,7 @@ class AeadCipher12:
         except _ERRORS:
             return FAILED
         self.number = number + 1
+        self._counted = explicit
         if record[0] == APPLICATION_DATA:
             return size
         self.kind = record[0]
@@ -238,6 +240,8 @@ class AeadCipher12:
 
     def find(self, record: memoryview, out: memoryview, count: int) -> int:
         number, before = int.from_bytes(record[5:13], "big"), self.number
+        if self._counted:
+            number = (before - 1 + number - int.from_bytes(self._counted, "big")) % (1 << 64)
         if before <= number < _LAST_NUMBER:
             self.number = number
             found = self.open(record, out)
