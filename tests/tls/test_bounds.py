@@ -15,6 +15,7 @@ from kafkatap.engine.tls.ciphers import AeadCipher13
 from kafkatap.engine.tls.key_log import KeyLog
 from kafkatap.engine.tls.layer import TlsLayer
 from kafkatap.engine.tls.suites import Suite
+from kafkatap.engine.tls.tracked import Tracked
 from kafkatap.reports.connection_words import D_NO_KEY
 from tests.support.captures import ETHERNET, pcap_bytes
 from tests.support.tcp import Segment, TcpConversation, encode
@@ -114,6 +115,23 @@ def test_bytes_that_wait_of_one_connection(
     seen = decode(connection(hello, 20_000, *[OPEN_RECORD + bytes(8_000)] * 40), growing)
     assert 480 << 10 < max(sizes) <= 512 << 10
     assert seen.connections[0]["protocol"] == "tls"
+
+
+def test_what_making_room_costs(hello: bytes, growing: KeyLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many connections that wait with little are not looked through for each packet."""
+    monkeypatch.setattr(layer_module, "HOLD_ALL", 64 << 10)
+    looked: list[int] = []
+    wait = Tracked.waiting_bytes.fget
+    assert wait is not None
+
+    def counted(tracked: Tracked) -> int:
+        looked.append(1)
+        return wait(tracked)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(Tracked, "waiting_bytes", property(counted))
+    segments = [each for n in range(400) for each in connection(hello, 20_000 + n, OPEN_RECORD[:1_000])]
+    decode(segments, growing)
+    assert 400 < len(looked) < 400 * 10
 
 
 @pytest.mark.parametrize(("step_ns", "is_waiting"), [(100_000_000, True), (600_000_000, False)])

@@ -215,17 +215,26 @@ class TlsLayer:
         groups = np.split(places, np.flatnonzero(np.diff(owners)) + 1)
         found = {int(self._owners[group[0]]): part.table[group] for group in groups}
         sizes = {slot: int(rows["captured"].sum(dtype=np.int64)) + rows.nbytes for slot, rows in found.items()}
-        new = sum(sizes.values())
-        while self._held_bytes + new > HOLD_ALL and self._holding:
-            largest = max(self._holding.values(), key=lambda each: each.waiting_bytes + sizes.get(each.slot, 0))
-            new -= sizes.pop(largest.slot, 0)
-            self._give_up(largest)
+        self._make_room(sizes)
         for slot, size in sizes.items():
             tracked = self._by_slot[slot]
             assert tracked is not None
             tracked.held.append(copied_chunks(found[slot], part.block, part.held))
             tracked.held_bytes += size
             self._held_bytes += size
+
+    def _make_room(self, sizes: dict[int, int]) -> None:
+        """If more waits than may, give up the connections with the most, so that a quarter is free. `sizes`: by slot,
+        bytes that are to wait, too; without those of connections that were given up."""
+        new = sum(sizes.values())
+        if self._held_bytes + new <= HOLD_ALL:
+            return
+        waiting = {slot: tracked.waiting_bytes + sizes.get(slot, 0) for slot, tracked in self._holding.items()}
+        for slot in sorted(waiting, key=waiting.__getitem__, reverse=True):
+            new -= sizes.pop(slot, 0)
+            self._give_up(self._holding[slot])
+            if self._held_bytes + new <= HOLD_ALL - HOLD_ALL // 4:
+                return
 
     # Rows of the kernel.
 
@@ -317,8 +326,7 @@ class TlsLayer:
             size = len(record) + QUEUED_BYTES
             tracked.queued_bytes += size
             self._held_bytes += size
-            if self._held_bytes > HOLD_ALL:
-                self._give_up(max(self._holding.values(), key=lambda each: each.waiting_bytes))
+            self._make_room({})
         else:
             tracked.reason = D_NO_KEY
             self._give_up(tracked)
