@@ -14,6 +14,7 @@ from kafkatap.engine.tls import protection
 from kafkatap.engine.tls.ciphers import AeadCipher13
 from kafkatap.engine.tls.key_log import KeyLog
 from kafkatap.engine.tls.layer import TlsLayer
+from kafkatap.engine.tls.secrets import Secrets
 from kafkatap.engine.tls.suites import Suite
 from kafkatap.engine.tls.tracked import Tracked
 from kafkatap.reports.connection_words import D_NO_KEY
@@ -132,6 +133,23 @@ def test_what_making_room_costs(hello: bytes, growing: KeyLog, monkeypatch: pyte
     segments = [each for n in range(400) for each in connection(hello, 20_000 + n, OPEN_RECORD[:1_000])]
     decode(segments, growing)
     assert 400 < len(looked) < 400 * 10
+
+
+def test_secrets_are_looked_for_when_there_are_new_lines(
+    hello: bytes, growing: KeyLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with each packet, for each connection that waits."""
+    asked: list[bytes] = []
+    ask = KeyLog.secrets
+
+    def counted(key_log: KeyLog, client_random: bytes) -> Secrets | None:
+        asked.append(client_random)
+        return ask(key_log, client_random)
+
+    monkeypatch.setattr(KeyLog, "secrets", counted)
+    segments = [each for n in range(50) for each in connection(hello, 20_000 + n, *[b"\x17\3\3\0\1x"] * 10)]
+    decode(segments, growing)
+    assert 50 <= len(asked) <= 50 * 3
 
 
 @pytest.mark.parametrize(("step_ns", "is_waiting"), [(100_000_000, True), (600_000_000, False)])

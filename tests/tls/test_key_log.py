@@ -253,3 +253,41 @@ def test_hostile_bytes(noise: bytes, at: int) -> None:
     log.secrets(RANDOM)
     assert log.secrets(OTHER) is not None
     assert len(list(log.traffic_secrets())) <= 2
+
+
+def test_which_connections_have_lines(tmp_path: Path) -> None:
+    """By their client random, by that of the full handshake that they resume, or by their session id."""
+    other, resumed, session = bytes(32), b"\1" * 32, b"\2" * 32
+    asked = [(RANDOM, b""), (other, b""), (resumed, session), (other, session)]
+    path = written(tmp_path, line("CLIENT_RANDOM"))
+    key_log = KeyLog([path], is_growing=True)
+    assert key_log.have_lines([]) == []
+    assert key_log.have_lines(asked) == [True, False, False, False]
+    key_log.issue(b"ticket", RANDOM)
+    assert not key_log.resume(resumed, [b"unknown"])
+    assert key_log.resume(resumed, [b"unknown", b"ticket"])
+    assert key_log.have_lines(asked) == [True, False, True, False]
+    found = key_log.secrets(resumed)
+    assert found is not None
+    assert found.master == MASTER
+    with open(path, "ab") as file:
+        file.write(f"RSA Session-ID:{session.hex()} Master-Key:{MASTER.hex()}\n".encode())
+    key_log.poll()
+    assert key_log.have_lines(asked) == [True, False, True, True]
+
+
+def test_a_session_that_was_resumed_again(tmp_path: Path) -> None:
+    """The ticket of a resumed session leads to the full handshake; a session does not resume itself."""
+    key_log = KeyLog([written(tmp_path, line("CLIENT_RANDOM"))])
+    second, third = b"\1" * 32, b"\2" * 32
+    assert key_log.secrets(third) is None
+    key_log.issue(b"first", RANDOM)
+    assert not key_log.resume(RANDOM, [b"first"])
+    assert key_log.resume(second, [b"first"])
+    key_log.issue(b"again", second)
+    assert key_log.resume(third, [b"again"])
+    found = key_log.secrets(third)
+    assert found is not None
+    assert found.master == MASTER
+    key_log.begin_run()
+    assert not key_log.resume(third, [b"again"])

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from itertools import islice
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from .key_log_sources import GrowingLines, HeldLines, LineBlocks, LineSource, Wh
 from .secrets import LABELS, Secrets, TrafficSecret, Trials
 
 Array = np.ndarray[Any, np.dtype[Any]]
+T = TypeVar("T")
 
 #: Files are scanned in blocks of this size.
 _BLOCK = 4 << 20
@@ -70,6 +71,7 @@ class KeyLog:
         """Scan everything."""
         self.has_sessions = False
         self._seed = new_seed()
+        self._hashes: dict[bytes, int] = {}
         self._counts = np.zeros(3, np.int64)
         self._sorted = self._waiting = np.zeros(0, np.int64)
         self._new: list[Array] = []
@@ -134,6 +136,30 @@ class KeyLog:
             return b""
         _put(self._sessions, client_random, session)
         return found[-1]
+
+    def have_lines(self, connections: Sequence[tuple[bytes, bytes]]) -> list[bool]:
+        """Whether there may be lines for connections: of their client random, of that of the full handshake that they
+        resume, or of their session id (the second one; or nothing). Costs little for many."""
+        owners: list[bytes] = []
+        places: list[int] = []
+        for place, (random, session) in enumerate(connections):
+            mine = [random, self._origins.get(random, b""), session if self.has_sessions else b""]
+            owners += filter(None, mine)
+            places += [place] * (len(owners) - len(places))
+        found = np.zeros(len(connections), bool)
+        first = np.array([self._first_place(owner) for owner in owners], np.int64)
+        for sorted_places in (self._sorted, self._waiting):
+            low, high = (np.searchsorted(sorted_places, first + more) for more in (0, _OFFSET_MASK + 1))
+            found[np.array(places, np.int64)[high > low]] = True
+        return [bool(has) for has in found]
+
+    def _first_place(self, owner: bytes) -> int:
+        """The place in the index at which those of an owner begin."""
+        known = self._hashes.get(owner)
+        if known is None:
+            known = hash_of(owner, self._seed) << OFFSET_BITS
+            _put(self._hashes, owner, known)
+        return known
 
     def issue(self, name: bytes, client_random: bytes) -> None:
         """A connection of TLS 1.2 got this session id or ticket."""
@@ -339,7 +365,7 @@ class KeyLog:
 
     def _lines_of(self, owner: bytes) -> Iterator[KeyLine]:
         """The lines of a client random or session id, the latest last."""
-        first = hash_of(owner, self._seed) << OFFSET_BITS
+        first = self._first_place(owner)
         offsets: list[int] = []
         for places in (self._sorted, self._waiting):
             low, high = np.searchsorted(places, (first, first + _OFFSET_MASK + 1))
@@ -379,7 +405,7 @@ class KeyLog:
             end = start
 
 
-def _put(known: dict[bytes, bytes], key: bytes, value: bytes) -> None:
+def _put(known: dict[bytes, T], key: bytes, value: T) -> None:
     """Add to what is kept of the latest connections."""
     known[key] = value
     if len(known) > _SESSIONS:

@@ -66,8 +66,8 @@ GATHERED_BYTES = 64 << 20
 #: How long a connection waits for its secrets, ns of capture time, and what all connections that wait take, bytes.
 HOLD_NS = 3_000_000_000
 HOLD_ALL = 64 << 20
-#: Looking for the secrets of a connection that came too late may cost this, ns, and takes 5 % of the time at most.
-_LOOK_NS = 20_000
+#: What looking for the secrets of a connection costs, ns. For late ones it takes 5 % of the time at most.
+_LOOK_NS = 5_000
 #: Rows of the kernel at once.
 _ROWS = 4_096
 #: What becomes of the chunks of a tracked connection.
@@ -105,6 +105,7 @@ class TlsLayer:
         #: By slot, connections whose secrets did not come in time. They are decrypted from when these come.
         self._late: dict[int, Tracked] = {}
         self._late_version = -1  # of the key log when they were looked for
+        self._holding_version = -1  # of the key log when those that wait were
         self._late_at = 0  # when that was, ns of the monotonic clock
         self._kernel: Callable[..., int] | None = None
         self._emit = EMIT_HANDSHAKE if key_log is None and on_record is None else EMIT_ALL
@@ -114,7 +115,7 @@ class TlsLayer:
         self.key_log = key_log
         self._emit = EMIT_ALL
         self._kernel = None
-        self._late_version = -1
+        self._late_version = self._holding_version = -1
         for tracked in (*self._holding.values(), *self._late.values()):
             tracked.session.use(key_log)
 
@@ -528,10 +529,13 @@ class TlsLayer:
         key_log.poll()
         if self._late and key_log.version != self._late_version:
             self._look_for_late(key_log)
-        for tracked in list(self._holding.values()):
-            if tracked.has_secrets or tracked.facts.client < 0:
-                continue
-            if tracked.queue and tracked.session.has_secrets():
+        holding = [each for each in self._holding.values() if not each.has_secrets and each.facts.client >= 0]
+        found: set[int] = set()
+        if key_log.version != self._holding_version:
+            self._holding_version = key_log.version
+            found = {tracked.slot for tracked in _with_lines([each for each in holding if each.queue], key_log)}
+        for tracked in holding:
+            if tracked.slot in found and tracked.session.has_secrets():
                 tracked.has_secrets = True
                 self._held_bytes -= tracked.queued_bytes
                 queue, tracked.queue, tracked.queued_bytes = tracked.queue, [], 0
@@ -550,7 +554,7 @@ class TlsLayer:
         if now - self._late_at < 20 * _LOOK_NS * len(self._late):
             return
         self._late_at, self._late_version = now, key_log.version
-        for tracked in list(self._late.values()):
+        for tracked in _with_lines(list(self._late.values()), key_log):
             if not tracked.session.has_secrets() or not tracked.facts.is_chosen:
                 continue
             del self._late[tracked.slot]
@@ -586,3 +590,11 @@ class TlsLayer:
         """Forget connections that are over."""
         for connection in connections.tolist():
             self.tracked.pop(connection, None)
+
+
+def _with_lines(connections: list[Tracked], key_log: KeyLog) -> list[Tracked]:
+    """Those for which a key log may have lines."""
+    if not connections:
+        return []
+    has = key_log.have_lines([(each.facts.client_random, each.facts.session_id) for each in connections])
+    return [tracked for tracked, found in zip(connections, has, strict=True) if found]
