@@ -36,6 +36,7 @@ from kafkatap.kernels.column_spec import (
 
 from .connection_words import (
     CLOSERS,
+    D_CUT,
     D_DECRYPTED,
     D_FAILED_HANDSHAKE,
     D_LATE_KEY,
@@ -121,8 +122,8 @@ def _has_rtt(end: str, rows: Array) -> Array:
 _ORIENTED = Merge("latest", _is_oriented)
 #: The most telling decryption.
 _MOST_TELLING = Merge("greatest", order=(
-    D_NOT_TLS, D_NO_HANDSHAKE, D_NO_KEY_LOG, D_NO_KEY, D_UNSUPPORTED, D_FAILED_HANDSHAKE, D_WRONG_KEY, D_LATE_KEY,
-    D_DECRYPTED,
+    D_NOT_TLS, D_NO_HANDSHAKE, D_CUT, D_NO_KEY_LOG, D_NO_KEY, D_UNSUPPORTED, D_FAILED_HANDSHAKE, D_WRONG_KEY,
+    D_LATE_KEY, D_DECRYPTED,
 ))  # fmt: skip
 
 
@@ -269,7 +270,8 @@ _TLS = (
     _tls(
         "tls_decryption", WORD, "u1", _MOST_TELLING,
         "decrypted, or why not: no key log, no key (the key log has no secret of this connection), no handshake (it "
-        "was not captured), unsupported suite, wrong key, failed handshake, late key (decrypted from when it came); "
+        "was not captured), cut (bytes of its hellos were not captured), unsupported suite, wrong key, failed "
+        "handshake, late key (decrypted from when it came); "
         "null: no TLS", None, DECRYPTIONS,
     ),
     _tls(

@@ -20,10 +20,10 @@ NO_SCALE, SCALE_UNKNOWN = -2, -1
 #: Whether a TLS connection was decrypted, and why not: it is no TLS connection; it was decrypted; no key log was given;
 #: the key log has no secret of its client random; its handshake was not captured, and no secret fits; its version or
 #: cipher suite is not supported; the secret does not decrypt it; its handshake failed, so there was nothing to decrypt;
-#: its key came too late, so it was decrypted from then on.
+#: its key came too late, so it was decrypted from then on; the snap length or a loss cut its hellos.
 DECRYPTIONS = (
     "", "decrypted", "no key log", "no key", "no handshake", "unsupported suite", "wrong key", "failed handshake",
-    "late key",
+    "late key", "cut",
 )  # fmt: skip
 (
     D_NOT_TLS,
@@ -35,9 +35,10 @@ DECRYPTIONS = (
     D_WRONG_KEY,
     D_FAILED_HANDSHAKE,
     D_LATE_KEY,
-) = range(9)
+    D_CUT,
+) = range(10)
 #: Those of TLS connections that were not decrypted.
-NOT_DECRYPTED = (D_NO_KEY_LOG, D_NO_KEY, D_NO_HANDSHAKE, D_UNSUPPORTED, D_WRONG_KEY, D_FAILED_HANDSHAKE)
+NOT_DECRYPTED = (D_NO_KEY_LOG, D_NO_KEY, D_NO_HANDSHAKE, D_CUT, D_UNSUPPORTED, D_WRONG_KEY, D_FAILED_HANDSHAKE)
 #: Those of TLS connections that were decrypted, at least from some record on.
 WERE_DECRYPTED = (D_DECRYPTED, D_LATE_KEY)
 #: How a TLS session began: with a full handshake; resumed by session id, ticket or PSK; resumed with early data.

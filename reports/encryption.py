@@ -13,6 +13,7 @@ from kafkatap.kernels.arrays import distinct_values
 from . import units
 from .batch import Array, Context
 from .connection_words import (
+    D_CUT,
     D_DECRYPTED,
     D_FAILED_HANDSHAKE,
     D_LATE_KEY,
@@ -34,6 +35,7 @@ WHY = {
     D_NO_KEY_LOG: "no key log was given",
     D_NO_KEY: "the key log has no secret for it",
     D_NO_HANDSHAKE: "the handshake was not captured",
+    D_CUT: "bytes of its handshake were not captured",
     D_UNSUPPORTED: "its cipher suite or version is not supported",
     D_WRONG_KEY: "the secret in the key log does not decrypt it",
     D_FAILED_HANDSHAKE: "the handshake failed",
@@ -44,6 +46,7 @@ _HELP = {
     D_NO_KEY_LOG: "--keylog FILE decrypts it with the secrets of clients or brokers",
     D_NO_KEY: "key logs of the other clients, or of the brokers, would decrypt more",
     D_NO_HANDSHAKE: "a capture that begins before its connections can be decrypted",
+    D_CUT: "whole packets are needed (tcpdump -s 0)",
     D_WRONG_KEY: "the key log must be of the same sessions as the capture",
 }
 PAGE = "docs/tls.md"

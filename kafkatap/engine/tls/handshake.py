@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from kafkatap.reports.tls_names import TLS_1_3
 
+from .record_header import CLIENT_HELLO
+
 #: Types of messages.
 NEW_SESSION_TICKET, END_OF_EARLY_DATA = 4, 5
 ENCRYPTED_EXTENSIONS, CERTIFICATE, CERTIFICATE_REQUEST, SERVER_HELLO_DONE, FINISHED, KEY_UPDATE = 8, 11, 13, 14, 20, 24
@@ -22,6 +24,8 @@ SERVER_NAME, _SIGNATURES, ALPN, _ENCRYPT_THEN_MAC, _TICKET, _PRE_SHARED_KEY, _EA
 )  # fmt: skip
 #: The random of a ServerHello that is a HelloRetryRequest: RFC 8446, section 4.1.3.
 _RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+#: Where the random of a hello ends, behind the header of the message and the version.
+_RANDOM_END = 38
 _TWO_NUMBERS = struct.Struct("!HH")
 #: Longer messages are skipped. Chains of certificates are the longest.
 _LARGEST = 128 << 10
@@ -159,6 +163,12 @@ def read_client_hello(body: bytes) -> ClientHello | None:
         tuple(extensions),
         _numbers(extensions.get(_SIGNATURES, b"")[2:]),
     )
+
+
+def cut_client_random(message: bytes) -> bytes:
+    """The random of a ClientHello whose end is missing; empty if it is none, or cut before."""
+    is_hello = message[:1] == bytes((CLIENT_HELLO,)) and message[4:5] == b"\3" and len(message) >= _RANDOM_END
+    return message[_RANDOM_END - 32 : _RANDOM_END] if is_hello else b""
 
 
 def read_server_hello(body: bytes) -> ServerHello | None:

@@ -23,7 +23,7 @@ from kafkatap.reports.connection_words import D_NO_HANDSHAKE, D_NO_KEY, D_WRONG_
 
 from .chunk_rows import ChunkRows, copied_chunks
 from .estimates import FIRST_TURNS, overhead_of
-from .record_header import APPLICATION_DATA
+from .record_header import APPLICATION_DATA, HANDSHAKE
 from .record_tables import (
     DECRYPTED,
     EMIT_ALL,
@@ -68,6 +68,8 @@ HOLD_NS = 3_000_000_000
 HOLD_ALL = 64 << 20
 #: What looking for the secrets of a connection costs, ns. For late ones it takes 5 % of the time at most.
 _LOOK_NS = 5_000
+#: Records of a connection without a ClientHello that secrets are tried on: those of the handshake open with none.
+_MOST_TRIALS = 12
 #: Rows of the kernel at once.
 _ROWS = 4_096
 #: What becomes of the chunks of a tracked connection.
@@ -261,6 +263,8 @@ class TlsLayer:
             elif kind == ROW_BROKEN:
                 if tracked.mode == DECRYPTED:
                     tracked.lose(row)
+                elif row.is_early and row.type == HANDSHAKE:
+                    tracked.observe_cut(row, views[row.source][row.at : row.at + row.whole])
                 elif row.is_early:
                     tracked.session.lost(row.direction)
             elif kind == ROW_PASS:
@@ -293,7 +297,7 @@ class TlsLayer:
         if tracked.mode != HOLDING:
             if row.is_early:
                 tracked.observe(row, record)
-        elif row.type == APPLICATION_DATA and not had_client:
+        elif row.type == APPLICATION_DATA and tracked.lacks_hellos:
             self._try_middle(tracked, row, record)
         elif not tracked.has_secrets and tracked.is_protected(row):
             self._read_protected(tracked, row, record)
@@ -339,10 +343,12 @@ class TlsLayer:
         key_log = self.key_log
         assert key_log is not None
         tracked.is_middle = True
-        if tracked.session.try_secrets(row.direction, record, key_log.traffic_secrets()):
+        tracked.trials += 1
+        own = tracked.session.traffic_secrets()
+        if tracked.session.try_secrets(row.direction, record, own or key_log.traffic_secrets()):
             tracked.has_secrets = True
             self._open_held(tracked, row, record)
-        else:
+        elif tracked.facts.client < 0 or tracked.trials >= _MOST_TRIALS:  # else the handshake may still go on
             tracked.reason = D_NO_HANDSHAKE
             self._give_up(tracked)
 

@@ -134,6 +134,8 @@ FLOW = record_dtype(
     ("spare_2", "u1"),
     ("spare_3", "u1"),
     ("proxy_left", "i4"),  # bytes of a PROXY header of version 2 that are left
+    ("whole", "i4"),  # bytes of the current record before the first one that was not captured
+    ("spare", "i4"),
 )
 
 
@@ -155,6 +157,7 @@ class RecordRow(NamedTuple):
     source: int  # FROM_BLOCK, FROM_HELD, or FROM_GATHERED
     kind: int  # ROW_...
     is_early: int  # 1: it is emitted with EMIT_HANDSHAKE too
+    whole: int  # bytes of it before the first one that was not captured
 
 
 ROW = record_dtype(*((name, "i8") for name in RecordRow._fields))

@@ -111,6 +111,7 @@ def _add_row(t, kind, slot, d, place, chunk):  # type: ignore[no-untyped-def]
     row.source = FROM_GATHERED
     row.kind = kind
     row.is_early = 0
+    row.whole = 0
     return number
 
 
@@ -207,6 +208,7 @@ def _end_record(t, slot, d, flow, place, chunk, content, source, at, is_wanted):
         row.row = flow.row
         row.type = content
         row.is_early = is_early
+        row.whole = flow.whole if flow.missing > 0 else flow.need
     flow.before = 0
     flow.need = 0
     flow.have = 0
@@ -233,6 +235,7 @@ def _begin_gathering(t, slot, flow):  # type: ignore[no-untyped-def]
     if rows_left(t.free_rows) == 0:
         t.walk[0].skipped += 1
         flow.missing = 1  # it counts as lost
+        flow.whole = 0
         return
     flow.row = take_row(t.free_rows)
     base = np.int64(flow.row) * RECORD_ROOM
@@ -306,6 +309,7 @@ def _read_bytes(t, slot, d, flow, buf, first, at, end, place, chunk):  # type: i
                 _note_hello(t, slot, d, np.int64(t.gathered[np.uintp(at_row + RECORD_HEADER)]))
             if is_wanted and flow.row < 0:
                 flow.missing = max(np.int64(flow.missing), np.int64(1))
+                flow.whole = 0
             _end_record(t, slot, d, flow, place, chunk, content, np.int64(FROM_GATHERED), at_row, is_wanted)
     return at
 
@@ -326,6 +330,8 @@ def _skip_bytes(t, slot, d, flow, length, place, chunk):  # type: ignore[no-unty
         flow.mode = FLOW_SEARCH
         return
     rest = min(length, np.int64(flow.need - flow.have))
+    if flow.missing == 0:
+        flow.whole = flow.have
     flow.have += rest
     flow.missing += rest
     if flow.have == flow.need:

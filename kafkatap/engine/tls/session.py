@@ -38,6 +38,7 @@ from .handshake import (
     ClientHello,
     Messages,
     ServerHello,
+    cut_client_random,
     first_certificate,
     read_client_hello,
     read_encrypted_extensions,
@@ -117,6 +118,17 @@ class Session:
             self._scratch = memoryview(bytearray(len(record)))
         self.open(direction, record, self._scratch)
 
+    def read_cut(self, direction: int, record: memoryview) -> None:
+        """Read the beginning of a record of the handshake in the clear, of which bytes are missing: of a ClientHello
+        the random says whose the secrets are."""
+        facts = self.facts
+        found = cut_client_random(bytes(record[5:]))
+        if found and not facts.client_random and facts.client in (-1, direction):
+            facts.client, facts.client_random = direction, found
+            self._key_log_version = -1
+            if self._look_up() is None and facts.decryption == D_NO_HANDSHAKE:
+                facts.decryption = D_NO_KEY
+
     def lost(self, direction: int) -> None:
         """Records of this direction are missing before the next one."""
         self._messages[direction].lose()
@@ -147,6 +159,12 @@ class Session:
         for messages in self._messages:
             messages.lose()
         return True
+
+    def traffic_secrets(self) -> list[TrafficSecret]:
+        """Those of its client random, if that is known."""
+        found = self._look_up()
+        known = () if found is None else ((False, found.client_traffic), (True, found.server_traffic))
+        return [TrafficSecret(self.facts.client_random, by_server, secret) for by_server, secret in known if secret]
 
     def has_secrets(self) -> bool:
         """Whether the key log has secrets of this connection now, by its client random or its session id.

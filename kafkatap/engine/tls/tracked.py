@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.reports.connection_words import (
+    D_CUT,
     D_DECRYPTED,
     D_FAILED_HANDSHAKE,
     D_LATE_KEY,
@@ -55,10 +56,10 @@ class Tracked:
 
     __slots__ = (
         "base", "connection", "counts", "decrypted_bytes", "estimated", "failed", "failures", "handshake_ns",
-        "has_secrets", "held", "held_bytes", "is_changed", "is_middle", "lost", "messages", "mode", "outline",
+        "has_secrets", "held", "held_bytes", "is_changed", "is_cut", "is_middle", "lost", "messages", "mode", "outline",
         "pending",
         "pending_failed", "pending_records", "plain_bytes", "proxy", "queue", "queued_bytes", "read_bytes", "reason",
-        "session", "since", "slot", "turns", "was_late",
+        "session", "since", "slot", "trials", "turns", "was_late",
     )  # fmt: skip
 
     def __init__(self, connection: int, slot: int, session: Session, is_holding: bool, since: int) -> None:
@@ -74,6 +75,8 @@ class Tracked:
         self.held_bytes = 0
         self.queue: list[tuple[RecordRow, bytes]] = []  # records that wait for secrets
         self.queued_bytes = 0
+        self.is_cut = False  # bytes of its handshake were not captured
+        self.trials = 0  # of secrets of others
         self.was_late = False  # its secrets came after its chunks had passed
         self.outline: Outline | None = None  # of its encrypted records, if it is not decrypted
         self.proxy: tuple[RecordRow, bytes] | None = None  # the PROXY header, and where it was
@@ -110,6 +113,8 @@ class Tracked:
             return D_FAILED_HANDSHAKE
         if key_log is None:
             return D_NO_KEY_LOG
+        if self.is_cut and not (facts.client_random and facts.suite):
+            return D_CUT
         if self.reason:
             return self.reason
         if facts.decryption in (D_UNSUPPORTED, D_NO_KEY):
@@ -117,6 +122,13 @@ class Tracked:
         if not facts.client_random:
             return D_NO_HANDSHAKE
         return D_WRONG_KEY if self.failures else D_NO_KEY
+
+    @property
+    def lacks_hellos(self) -> bool:
+        """Whether its hellos were not captured, or bytes of them, so that TLS 1.3 is read by trial at most."""
+        facts = self.session.facts
+        is_missing = self.is_cut or not facts.client_random
+        return is_missing and not facts.is_chosen and facts.version in (0, TLS_1_3)
 
     @property
     def waiting_bytes(self) -> int:
@@ -147,6 +159,12 @@ class Tracked:
                 self.outline = Outline()
             if self.outline.is_open:
                 self.outline.note(row.direction == facts.client, row.length, row.ts, facts)
+
+    def observe_cut(self, row: RecordRow, record: memoryview) -> None:
+        """Read what was captured of a record of the handshake."""
+        self.is_cut = True
+        self.session.lost(row.direction)
+        self.session.read_cut(row.direction, record[: row.whole])
 
     def _note_handshake(self, row: RecordRow) -> None:
         """Note how long the handshake took, if it is complete with this record."""
