@@ -118,16 +118,19 @@ def _effect_of_cuts(seen: Observed) -> str:
     """What reports of cut messages lack, and what they get wrong."""
     unknown = seen.counts.total("unknown_waits")
     effect = "client ids, error codes, topics and records in the missing bytes are unknown; "
-    orphans, outside = (
-        int(seen.exchanges.outcomes[ORPHAN_RESPONSE]),
-        seen.context.ledger["payload bytes"].get("skipped", 0),
-    )
+    payload = seen.context.ledger["payload bytes"]
+    orphans, outside = int(seen.exchanges.outcomes[ORPHAN_RESPONSE]), payload.get("skipped", 0)
+    has_tls = bool(payload.get("encrypted", 0) or payload.get("tls_overhead", 0))
+    if has_tls:
+        effect += "TLS records that are cut cannot be decrypted, so requests and responses in them are missing; "
     if orphans or outside:
         effect += (
             f"messages that begin behind the cut of a packet are not counted, as with pipelined requests: "
             f"{counted(orphans, 'response')} without its request, {units.size(outside)} in no message; sizes and total "
             "times of the others are right"
         )
+    elif has_tls:
+        effect += "sizes and total times of the others are right"
     else:
         effect += (
             "numbers of requests, sizes and total times are right, as every message begins in a packet's kept bytes"

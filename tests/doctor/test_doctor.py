@@ -520,3 +520,13 @@ def test_a_filter_on_the_bootstrap_port_misses_the_listener_that_is_advertised()
     (finding,) = content_checks.listeners(both)
     assert finding.severity == "note"
     assert not list(content_checks.listeners(seen._replace(places={1: {("broker-1.example", 9094)}})))
+
+
+def test_a_cut_capture_with_tls(tmp_path: Path) -> None:
+    """What is missing is not counted, and doctor does not say that it is."""
+    packets = damage.numbered(read_capture(SAMPLES / "tls" / "libraries.pcap.zst").packets)
+    (tmp_path / "cut.pcap").write_bytes(pcap(damage.cut(packets, 400)))
+    for keys in ((), (SAMPLES / "tls" / "libraries.keys.log",)):
+        said = evidence(examine(tmp_path / "cut.pcap", keylog=keys or None), "snap length")
+        assert "TLS records that are cut cannot be decrypted" in said
+        assert "numbers of requests" not in said
