@@ -76,7 +76,7 @@ def connections(name: str, *keys: str) -> dict[int, Row]:
     found = {}
     for record in context.connections:
         row: Row = {column: record[column].item() for column in record.dtype.names}
-        for column in ("tls_server_name", "tls_alpn", "tls_server_certificate", "tls_client_certificate"):
+        for column in ("tls_server_name", "tls_alpn", "tls_ja4", "tls_server_certificate", "tls_client_certificate"):
             row[column] = context.text(row[column])
         found[row["client_port"]] = row
     return found

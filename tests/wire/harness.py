@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 Row = dict[str, Any]
 
 _TEXTS = (
-    *r.EXCHANGE_STRINGS, "software", "software_version", "sasl_mechanism", "tls_server_name", "tls_alpn",
+    *r.EXCHANGE_STRINGS, "software", "software_version", "sasl_mechanism", "tls_server_name", "tls_alpn", "tls_ja4",
     "tls_server_certificate", "tls_client_certificate",
 )  # fmt: skip
 
