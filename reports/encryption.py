@@ -67,6 +67,11 @@ class Encryption(NamedTuple):
         return min(self.encrypted + self.decrypted, 1.0)
 
     @property
+    def decrypted_connections(self) -> int:
+        """TLS connections that were decrypted, at least from some record on."""
+        return sum(self.connections.get(decryption, 0) for decryption in WERE_DECRYPTED)
+
+    @property
     def reasons(self) -> list[int]:
         """Why traffic was not decrypted: D_..., those with most bytes first."""
         found = [n for n in (*NOT_DECRYPTED, *WERE_DECRYPTED) if self.bytes.get(n, 0) > 0]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkatap.reassembly.scanner import SECRETS_ROOM
 from kafkatap.reports.batch import Context
-from kafkatap.reports.connection_words import P_KAFKA, WERE_DECRYPTED
+from kafkatap.reports.connection_words import P_KAFKA
 from kafkatap.reports.counting.connection_counts import connection_totals
 
 from ..captures.capture_reader import FileReport
@@ -165,8 +165,7 @@ def note_key_log(
         return
     from kafkatap.reports.encryption import encryption_of
 
-    connections = encryption_of(context).connections
-    used = sum(connections.get(decryption, 0) for decryption in WERE_DECRYPTED)
+    used = encryption_of(context).decrypted_connections
     complain(f"key log: {key_log.line_count:,} secrets, {used:,} connections decrypted")
 
 

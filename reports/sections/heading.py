@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafkatap.dissector.dtypes import IN_FLIGHT, ORPHAN_RESPONSE
 
 from ..batch import LIVE, Context, endpoint
-from ..connection_words import P_FOREIGN, P_KAFKA, P_TLS, WERE_DECRYPTED
+from ..connection_words import P_FOREIGN, P_KAFKA, P_TLS
 from ..counting import tally
 from ..counting.connection_counts import connection_totals
 from ..counting.counts import ReportCounts
@@ -81,7 +81,7 @@ def heading(counts: ReportCounts, context: Context, clients: int, selected: str 
         "interfaces": tuple(f.path for f in context.files if f.kind == LIVE), "drops": sum(drops) if drops else None,
         "connections": connections.total("connections"), "left_out_connections": context.left_out_connections,
         "kafka_connections": connections.of_protocol(P_KAFKA), "tls_connections": connections.of_protocol(P_TLS),
-        "decrypted_connections": sum(encryption.connections.get(n, 0) for n in WERE_DECRYPTED),
+        "decrypted_connections": encryption.decrypted_connections,
         "foreign_connections": connections.of_protocol(P_FOREIGN), "encrypted_share": encryption.encrypted,
         "decrypted_share": encryption.decrypted, "encryption": encryption.in_words() or None, "filters": selected,
         "requests": int(requests.sum()), "in_flight": in_flight, "failed_exchanges": failed, "error_codes": codes,

@@ -86,7 +86,7 @@ SOFTWARE_COLUMNS = (
         "software",
         "probable software",
         "text",
-        "what probably made the ClientHellos, by their JA4, as far as recordings tell it; empty: unknown",
+        "software that probably sent these ClientHellos, by their JA4; empty: no recording has such ones",
     ),
     Column(
         "sure",
@@ -134,7 +134,7 @@ _NAMES = {
     _CLIENT_CERTIFICATE: "tls_client_certificate", _JA4: "tls_ja4",
 }  # fmt: skip
 _ESTIMATE_VALUES = {"count": SUM, "ns": MAX, "requests": SUM}
-#: A part of the requests from which on estimates stand for all of them.
+#: If this part of the requests has an estimate, or more, the times of estimates are shown.
 COVERS = 0.75
 FORMS = (
     CountForm(

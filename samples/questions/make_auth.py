@@ -32,6 +32,7 @@ from confluent_kafka.admin import (  # noqa: E402
     UserScramCredentialUpsertion,
 )
 
+from tests.support.authority import key_store_settings  # noqa: E402
 from tests.support.questions import Answer, ClientError, Scene, log_time_ms, now_ms, question_main, scene  # noqa: E402
 
 PASSWORD, WRONG = "made-up-4711", "made-up-4712"
@@ -78,9 +79,7 @@ def properties(keys: Path) -> dict[str, str]:
         "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
         "listener.name.sasl.plain.sasl.jaas.config": f'{PLAIN_LOGIN} user_shop="{PASSWORD}";',
         "listener.name.sasl.scram-sha-256.sasl.jaas.config": f"{SCRAM_LOGIN};",
-        "listener.name.tls.ssl.keystore.location": str(keys),
-        "listener.name.tls.ssl.keystore.password": PASSWORD,
-        "listener.name.tls.ssl.keystore.type": "PKCS12",
+        **key_store_settings(keys, PASSWORD),
         # The broker waits so long before it answers a failure.
         "connection.failed.authentication.delay.ms": "100",
     }

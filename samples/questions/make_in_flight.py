@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -39,18 +38,6 @@ from tests.support.tls_samples import own_loopback  # noqa: E402
 PASSWORD = "made-up-4711"
 LISTENERS = {"CLIENTS": "PLAINTEXT", "TLS": "SSL"}
 POLL_MS, LONG_POLL_MS = 2_000, 8_000
-
-
-def properties(work: Path, authority: Authority) -> dict[str, str]:
-    """The broker's key store."""
-    store, pem = work / "keys.p12", authority.issue("broker-1.kafka.example", "rsa", names=("localhost",))
-    words = ["openssl", "pkcs12", "-export", "-in", str(pem), "-out", str(store), "-passout", f"pass:{PASSWORD}"]
-    subprocess.run(words, check=True, timeout=60, capture_output=True)
-    return {
-        "listener.name.tls.ssl.keystore.location": str(store),
-        "listener.name.tls.ssl.keystore.password": PASSWORD,
-        "listener.name.tls.ssl.keystore.type": "PKCS12",
-    }
 
 
 class Play:
@@ -153,7 +140,7 @@ def record(folder: Path) -> None:
         work = Path(name)
         authority, secrets = Authority(work), work / "keys.log"
         with stage(
-            loggers={"kafka.request.logger": "debug"}, properties=properties(work, authority), listeners=LISTENERS,
+            loggers={"kafka.request.logger": "debug"}, properties=authority.key_store(PASSWORD), listeners=LISTENERS,
             jvm=[f"-javaagent:{agent}={secrets}"],
         ) as made:  # fmt: skip
             made.create_topics({"quiet": 1, "busy": 1})

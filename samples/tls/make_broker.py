@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-import subprocess
 import sys
 import tempfile
 import time
@@ -51,19 +50,10 @@ VALUE = b"order 4711: two of article 99-1001, one of article 17-0042, paid, ship
 LARGE = VALUE * 70
 
 
-def properties(work: Path, authority: Authority) -> dict[str, str]:
+def properties(authority: Authority) -> dict[str, str]:
     """The broker's settings, with its key store."""
-    store, pem = work / "keys.p12", authority.issue("broker-1.kafka.example", "rsa", names=("localhost",))
-    words = ["openssl", "pkcs12", "-export", "-in", str(pem), "-out", str(store), "-passout", f"pass:{PASSWORD}"]
-    subprocess.run(words, check=True, timeout=60, capture_output=True)
-    found = {"listener.name.tls12.ssl.enabled.protocols": "TLSv1.2"}
-    for name in LISTENERS:
-        found |= {
-            f"listener.name.{name.lower()}.ssl.keystore.location": str(store),
-            f"listener.name.{name.lower()}.ssl.keystore.password": PASSWORD,
-            f"listener.name.{name.lower()}.ssl.keystore.type": "PKCS12",
-        }
-    return found | {
+    return authority.key_store(PASSWORD, LISTENERS) | {
+        "listener.name.tls12.ssl.enabled.protocols": "TLSv1.2",
         "listener.name.login.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
         "listener.name.login.plain.sasl.jaas.config": f'{PLAIN_LOGIN} user_shop="{PASSWORD}";',
         "listener.name.login.scram-sha-256.sasl.jaas.config": f"{SCRAM_LOGIN};",
@@ -174,7 +164,7 @@ def record(folder: Path) -> None:
         authority, secrets, python_secrets = Authority(work), work / "keys.log", work / "python.keys.log"
         loggers = {"kafka.request.logger": "debug"}
         with scene(
-            "broker", folder, loggers=loggers, properties=properties(work, authority), listeners=LISTENERS,
+            "broker", folder, loggers=loggers, properties=properties(authority), listeners=LISTENERS,
             jvm=[f"-javaagent:{fetch_agent()}={secrets}"],
         ) as made:  # fmt: skip
             made.create_topics({"orders": 1})

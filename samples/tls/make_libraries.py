@@ -49,15 +49,6 @@ def build(folder: Path) -> tuple[Path, Path]:
     return folder / "clients" / "clients", folder / "clients" / "client.mjs"
 
 
-def properties(work: Path, authority: Authority) -> dict[str, str]:
-    """The broker's settings, with its key store."""
-    store, pem = work / "keys.p12", authority.issue("broker-1.kafka.example", "rsa", names=("localhost",))
-    words = ["openssl", "pkcs12", "-export", "-in", str(pem), "-out", str(store), "-passout", f"pass:{PASSWORD}"]
-    subprocess.run(words, check=True, timeout=60, capture_output=True)
-    prefix = "listener.name.tls.ssl.keystore"
-    return {f"{prefix}.location": str(store), f"{prefix}.password": PASSWORD, f"{prefix}.type": "PKCS12"}
-
-
 class Play:
     """What the libraries do. `at`: the listener; `trusted`: the file of its authority."""
 
@@ -141,7 +132,7 @@ def record(folder: Path) -> None:
         go, js = BUILT
         authority, secrets = Authority(work), work / "keys.log"
         with scene(
-            "libraries", folder, properties=properties(work, authority), listeners={"TLS": "SSL"},
+            "libraries", folder, properties=authority.key_store(PASSWORD), listeners={"TLS": "SSL"},
             jvm=[f"-javaagent:{fetch_agent()}={secrets}"],
         ) as made:  # fmt: skip
             made.create_topics({"orders": 1, "quiet": 1})

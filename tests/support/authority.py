@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import subprocess
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -57,3 +59,20 @@ class Authority:
         path.write_bytes(secret + certificate.public_bytes(_PEM) + self._own)
         path.chmod(0o600)
         return path
+
+    def key_store(self, password: str, listeners: Iterable[str] = ("TLS",)) -> dict[str, str]:
+        """A key store with a certificate for a broker of Kafka, and the settings of the listeners that use it."""
+        store, pem = self._folder / "keys.p12", self.issue("broker-1.kafka.example", "rsa", names=("localhost",))
+        words = ["openssl", "pkcs12", "-export", "-in", str(pem), "-out", str(store), "-passout", f"pass:{password}"]
+        subprocess.run(words, check=True, timeout=60, capture_output=True)
+        return key_store_settings(store, password, listeners)
+
+
+def key_store_settings(store: Path, password: str, listeners: Iterable[str] = ("TLS",)) -> dict[str, str]:
+    """The settings of a broker's listeners that use a key store."""
+    values = {"location": str(store), "password": password, "type": "PKCS12"}
+    return {
+        f"listener.name.{listener.lower()}.ssl.keystore.{name}": value
+        for listener in listeners
+        for name, value in values.items()
+    }

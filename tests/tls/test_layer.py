@@ -192,7 +192,7 @@ def test_client_of_a_connection_without_a_syn(over: OverTls) -> None:
 
 
 def test_ends_of_a_connection_without_a_handshake(over: OverTls) -> None:
-    """The high port is the client's, whoever sends first."""
+    """The end with the high port is the client, whichever end sends first."""
     segments = over.replayed(small_talk(6, client=("10.0.0.9", 44_444)).segments)
     late = [each for each in segments if each.payload][-8:]
     for some in (late, late[1:]):

@@ -196,7 +196,7 @@ def read_server_hello(body: bytes) -> ServerHello | None:
 
 
 def ticket_name(ticket: bytes) -> bytes:
-    """What stands for a ticket, which may be long; empty for an empty one."""
+    """A short name for a ticket: its hash. Empty for an empty ticket."""
     return hashlib.blake2b(ticket, digest_size=16).digest() if ticket else b""
 
 

@@ -36,9 +36,9 @@ _REPLACED, _EXTENTS = 16, 65_536
 _SAME, _KEPT = 4_096, 4_096
 #: Traffic secrets to try, and how far back they are searched.
 _TRAFFIC, _BACK = 4_096, 16 << 20
-#: Client randoms of connections whose secrets are not tried for others. Sessions that may be resumed, and those that
-#: were.
-_SESSIONS = 65_536
+#: The latest connections of which something is kept: that their secrets are not tried for others, the sessions that
+#: they may resume or did, hashes.
+_LATEST = 65_536
 #: New places wait up to a part of the sorted ones before both are sorted together.
 _WAITING = 65_536
 _TRAFFIC_NAMES = ("client_traffic", "server_traffic")
@@ -58,7 +58,7 @@ class KeyLog:
         self.version = 0
         self.trials = Trials()
         self._added = HeldLines(_HELD)
-        self._taken: dict[bytes, bytes] = {}
+        self._taken: dict[bytes, None] = {}
         #: By client random, the session id whose master secret a connection used.
         self._sessions: dict[bytes, bytes] = {}
         #: Client randoms: by session id or ticket, that of the connection that got it; by that of a resumed
@@ -183,12 +183,13 @@ class KeyLog:
     def begin_run(self) -> None:
         """Another run over captures begins: no connection has taken secrets, and no trial has cost anything."""
         self.trials = Trials()
-        for known in (self._taken, self._issued, self._origins):
-            known.clear()
+        self._taken.clear()
+        self._issued.clear()
+        self._origins.clear()
 
     def take(self, client_random: bytes) -> None:
         """These secrets are those of a connection, so they are not tried for others."""
-        _put(self._taken, client_random, b"")
+        _put(self._taken, client_random, None)
 
     def traffic_secrets(self) -> Iterator[TrafficSecret]:
         """First traffic secrets of TLS 1.3 that no connection has taken, the latest first. Their number is bounded."""
@@ -408,7 +409,7 @@ class KeyLog:
 def _put(known: dict[bytes, T], key: bytes, value: T) -> None:
     """Add to what is kept of the latest connections."""
     known[key] = value
-    if len(known) > _SESSIONS:
+    if len(known) > _LATEST:
         del known[next(iter(known))]
 
 

@@ -107,8 +107,8 @@ class TlsLayer:
         #: By slot, connections whose secrets did not come in time. They are decrypted from when these come.
         self._late: dict[int, Tracked] = {}
         self._late_version = -1  # of the key log when they were looked for
-        self._holding_version = -1  # of the key log when those that wait were
         self._late_at = 0  # when that was, ns of the monotonic clock
+        self._holding_version = -1  # of the key log when those that wait were looked for
         self._kernel: Callable[..., int] | None = None
         self._emit = EMIT_HANDSHAKE if key_log is None and on_record is None else EMIT_ALL
 

@@ -124,10 +124,8 @@ class Session:
         facts = self.facts
         found = cut_client_random(bytes(record[5:]))
         if found and not facts.client_random and facts.client in (-1, direction):
-            facts.client, facts.client_random = direction, found
-            self._key_log_version = -1
-            if self._look_up() is None and facts.decryption == D_NO_HANDSHAKE:
-                facts.decryption = D_NO_KEY
+            facts.client = direction
+            self._identify(found)
 
     def lost(self, direction: int) -> None:
         """Records of this direction are missing before the next one."""
@@ -399,12 +397,17 @@ class Session:
         self._hello = hello
         self._saw_server_hello_done = False
         facts.client = direction
-        facts.client_random = hello.client_random
         facts.offered_version = hello.version
         facts.ja4 = facts.ja4 or ja4(hello)
         facts.server_name = hello.server_name or facts.server_name
         facts.alpn_offered = ",".join(hello.alpn) or facts.alpn_offered
         facts.has_early_data = facts.has_early_data or hello.has_early_data
+        self._identify(hello.client_random)
+
+    def _identify(self, client_random: bytes) -> None:
+        """Whose the secrets are."""
+        facts = self.facts
+        facts.client_random = client_random
         self._key_log_version = -1
         if self._look_up() is None and facts.decryption == D_NO_HANDSHAKE:
             facts.decryption = D_NO_KEY

@@ -57,9 +57,8 @@ class Tracked:
     __slots__ = (
         "base", "connection", "counts", "decrypted_bytes", "estimated", "failed", "failures", "handshake_ns",
         "has_secrets", "held", "held_bytes", "is_changed", "is_cut", "is_middle", "lost", "messages", "mode", "outline",
-        "pending",
-        "pending_failed", "pending_records", "plain_bytes", "proxy", "queue", "queued_bytes", "read_bytes", "reason",
-        "session", "since", "slot", "trials", "turns", "was_late",
+        "pending", "pending_failed", "pending_records", "plain_bytes", "proxy", "queue", "queued_bytes", "read_bytes",
+        "reason", "session", "since", "slot", "trials", "turns", "was_late",
     )  # fmt: skip
 
     def __init__(self, connection: int, slot: int, session: Session, is_holding: bool, since: int) -> None:
@@ -161,10 +160,10 @@ class Tracked:
                 self.outline.note(row.direction == facts.client, row.length, row.ts, facts)
 
     def observe_cut(self, row: RecordRow, record: memoryview) -> None:
-        """Read what was captured of a record of the handshake."""
+        """Read the beginning of a record of the handshake, up to the first byte that was not captured."""
         self.is_cut = True
         self.session.lost(row.direction)
-        self.session.read_cut(row.direction, record[: row.whole])
+        self.session.read_cut(row.direction, record)
 
     def _note_handshake(self, row: RecordRow) -> None:
         """Note how long the handshake took, if it is complete with this record."""
@@ -230,7 +229,7 @@ class Tracked:
             made.add_plain(row, self.connection, row.seq + at, size)
 
     def begin_late(self, records: Sequence[int], key_log: KeyLog, made: ChunkRows) -> bool:
-        """Decrypt it from the next record on; whether that is possible. Its chunks have passed as they are so far."""
+        """Decrypt the connection from its next record on. Return whether that is possible."""
         self.session = type(self.session).continued(self.facts, key_log, records)
         if self.facts.decryption != D_DECRYPTED:
             self.reason = self.facts.decryption
