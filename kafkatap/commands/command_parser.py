@@ -23,6 +23,7 @@ COMMANDS = {
     "compare": "compare two captures, before and after a change: what got worse, and how sure that is",
     "upgrade-check": "list clients that a newer release of Kafka refuses; exit code 3 if there are any",
     "live": "watch network interfaces: a screen, log lines, metrics, recordings",
+    "keys": "take TLS secrets out of a running broker or Java client, without a restart",
     "spark": "write tables and reports of many captures with a Spark job",
     "extcap": "be a capture interface of Wireshark",
     "apis": "list the APIs, versions and releases of Kafka's protocol",

@@ -302,6 +302,16 @@ def parse_port(text: str) -> int:
     return int(text)
 
 
+def parse_network(text: str) -> str:
+    """An address or a network, as a network: 10.1.7.3/32."""
+    from ipaddress import ip_network
+
+    try:
+        return str(ip_network(text, strict=False))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address and no network (such as 10.1.7.3 or 10.1.0.0/16)") from None
+
+
 def parse_broker(text: str) -> str:
     """An address, address:port, [address]:port or :port, unchanged."""
     from kafkatap.reports.addresses import split_broker

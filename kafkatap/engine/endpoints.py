@@ -49,6 +49,14 @@ class Endpoints:
         ends[rows, 0] = self._numbered(known["source_high"], known["source_low"])
         ends[rows, 1] = known["source_port"]
 
+    def both(self, connection: int) -> tuple[tuple[str, int], tuple[str, int]]:
+        """The address and port of one end of a connection, and of the other one."""
+        ends = self._ends
+        if 2 * connection >= len(ends):
+            return (OTHER, 0), (OTHER, 0)
+        a, a_port, b, b_port = ends[2 * connection].tolist()
+        return (self.addresses[a], a_port), (self.addresses[b], b_port)
+
     def proxies(self, connections: Array) -> Array:
         """The TCP peer that sent a PROXY header with a source, int32 (n, 2): address number and port; -1 for none."""
         known = self._dissector.connections

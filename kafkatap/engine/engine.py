@@ -167,6 +167,7 @@ class Engine:
         self.tls = TlsLayer(key_log)
         self._endpoints = Endpoints(self.dissector, self.limits.names)
         self.addresses = self._endpoints.addresses
+        self.tls.ends_of = self._endpoints.both
         self.strings = Strings(self.dissector)
         #: Where the packets lie that filters name; a selection says which those are.
         self.packet_places = PacketPlaces()

@@ -64,10 +64,11 @@ def resume_connection(layer: TlsLayer, connection: int, given: bytes | None, rec
         return UNDECIDED
     from .session import Session
 
+    session = Session.continued(facts, layer.key_log, records, layer.name_of_ends(connection))
     client = facts.client
     if not facts.client_random:
         facts.client = -1
-    tracked = Tracked(connection, -1, Session.continued(facts, layer.key_log, records), False, 0)
+    tracked = Tracked(connection, -1, session, False, 0)
     tracked.handshake_ns = BEGAN_ELSEWHERE
     tracked.base = [records[0], records[1]]
     tracked.has_secrets = is_decrypted = facts.decryption == D_DECRYPTED

@@ -20,7 +20,16 @@ import numpy as np
 from kafkatap.kernels.hashing import new_seed
 
 from .key_log_lines import LONGEST, OFFSET_BITS, PROBLEMS, SHORTEST, USED, KeyLine, find_lines, hash_of, parse_line
-from .key_log_sources import GrowingLines, HeldLines, LineBlocks, LineSource, WholeFile, is_plain
+from .key_log_sources import (
+    GrowingLines,
+    HeldLines,
+    LineBlocks,
+    LineSocket,
+    LineSource,
+    WholeFile,
+    is_plain,
+    is_socket,
+)
 from .secrets import LABELS, Secrets, TrafficSecret, Trials
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -64,6 +73,9 @@ class KeyLog:
         #: Client randoms: by session id or ticket, that of the connection that got it; by that of a resumed
         #: connection, that of the full handshake.
         self._issued: dict[bytes, bytes] = {}
+        #: By client random, the name of the connection's ends (`name_of_ends`).
+        self._ends: dict[bytes, bytes] = {}
+        self._sockets: dict[str, LineSocket] = {}
         self._origins: dict[bytes, bytes] = {}
         self._begin()
 
@@ -109,8 +121,8 @@ class KeyLog:
     # ---------------------------------------------------------------- what is in it
 
     def secrets(self, client_random: bytes) -> Secrets | None:
-        """The secrets of a client random. A resumed connection of TLS 1.2 has the master secret of the full
-        handshake."""
+        """The secrets of a client random, or else those of the connection's ends. A resumed connection of TLS 1.2 has
+        the master secret of the full handshake."""
         if client_random in self._kept:
             return self._kept[client_random]
         found: Secrets | None = None
@@ -124,6 +136,8 @@ class KeyLog:
             if known is not None and known.master:
                 found = Secrets(client_random)
                 found.master = known.master
+        if found is None and client_random in self._ends:
+            found = self.secrets(self._ends[client_random])
         if len(self._kept) >= _KEPT:
             self._kept.clear()
         self._kept[client_random] = found
@@ -143,7 +157,8 @@ class KeyLog:
         owners: list[bytes] = []
         places: list[int] = []
         for place, (random, session) in enumerate(connections):
-            mine = [random, self._origins.get(random, b""), session if self.has_sessions else b""]
+            mine = [random, self._origins.get(random, b""), self._ends.get(random, b"")]
+            mine.append(session if self.has_sessions else b"")
             owners += filter(None, mine)
             places += [place] * (len(owners) - len(places))
         found = np.zeros(len(connections), bool)
@@ -161,6 +176,11 @@ class KeyLog:
             _put(self._hashes, owner, known)
         return known
 
+    def locate(self, client_random: bytes, ends: bytes) -> None:
+        """A connection is between these ends (`name_of_ends`)."""
+        _put(self._ends, client_random, ends)
+        self._kept.pop(client_random, None)
+
     def issue(self, name: bytes, client_random: bytes) -> None:
         """A connection of TLS 1.2 got this session id or ticket."""
         _put(self._issued, name, client_random)
@@ -177,8 +197,9 @@ class KeyLog:
 
     @property
     def missing(self) -> list[str]:
-        """The files that are not there yet."""
-        return [path for path in self.paths if "://" not in path and not os.path.lexists(path)]
+        """The files and sockets that are not there yet."""
+        awaited = {path for path, each in self._sockets.items() if not each.is_connected}
+        return [path for path in self.paths if path in awaited or ("://" not in path and not os.path.lexists(path))]
 
     def begin_run(self) -> None:
         """Another run over captures begins: no connection has taken secrets, and no trial has cost anything."""
@@ -186,6 +207,7 @@ class KeyLog:
         self._taken.clear()
         self._issued.clear()
         self._origins.clear()
+        self._ends.clear()
 
     def take(self, client_random: bytes) -> None:
         """These secrets are those of a connection, so they are not tried for others."""
@@ -239,7 +261,7 @@ class KeyLog:
     # ---------------------------------------------------------------- what is new
 
     def add(self, data: bytes) -> None:
-        """Add the lines of a decryption secrets block."""
+        """Add lines: of a decryption secrets block, or of a socket."""
         offset = self._added.size
         block = data if data.endswith(b"\n") else data + b"\n"
         self._added.append(block)
@@ -249,7 +271,12 @@ class KeyLog:
     def poll(self) -> bool:
         """Read what was added to the files; whether there was anything. Costs little if there was nothing."""
         before = self.version
+        for each in self._sockets.values():
+            if lines := each.read():
+                self.add(lines)
         for path in self.paths:
+            if path in self._sockets:
+                continue
             try:
                 status = os.stat(path)
             except OSError:
@@ -288,7 +315,10 @@ class KeyLog:
     def _open(self, path: str) -> None:
         before = self.line_count
         self._notes.pop(path, None)
-        if is_plain(path):
+        if is_socket(path):
+            if path not in self._sockets:
+                self._sockets[path] = LineSocket(path)
+        elif is_plain(path):
             file = self._files[path] = GrowingLines(path)
             self._read_file(file)
         else:

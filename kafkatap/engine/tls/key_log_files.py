@@ -11,6 +11,7 @@ from kafkatap.reassembly.errors import CaptureError
 from ...captures.capture_bytes import CaptureBytes
 from ...captures.pipes import is_pipe
 from .key_log import KeyLog
+from .key_log_sources import is_socket
 
 #: The first bytes of a file that show what it is.
 _HEAD = 65_536
@@ -21,6 +22,7 @@ _OTHER_FILES = (
     (b"\xd4\xc3\xb2\xa1", "this is a capture; --keylog names the file with its secrets"),
     (b"\x4d\x3c\xb2\xa1", "this is a capture; --keylog names the file with its secrets"),
 )  # fmt: skip
+_DENIED = "permission denied (a key log is often readable only by the user of its program; use sudo)"
 #: How a line of a key log begins.
 _LABELS = (b"CLIENT_", b"SERVER_", b"EXPORTER_SECRET", b"EARLY_EXPORTER_SECRET", b"RSA ", b"ECH_", b"QUIC_", b"#")
 
@@ -33,9 +35,14 @@ def open_key_logs(named: Iterable[str | os.PathLike[str]], is_growing: bool = Fa
     """
     paths = find_key_logs(named, is_growing)
     for path in paths:
+        if is_socket(path):
+            continue
         if "://" in path or os.path.lexists(path):
             _check(path, is_growing)
-    return KeyLog(paths, is_growing)
+    try:
+        return KeyLog(paths, is_growing)
+    except PermissionError as error:
+        raise PermissionError(13, _DENIED, error.filename or ", ".join(paths)) from None
 
 
 def find_key_logs(named: Iterable[str | os.PathLike[str]], is_growing: bool = False) -> list[str]:
@@ -44,6 +51,11 @@ def find_key_logs(named: Iterable[str | os.PathLike[str]], is_growing: bool = Fa
     found: dict[str, None] = {}
     for each in named:
         name = os.fspath(each)
+        if is_socket(name):
+            if not is_growing:
+                raise ValueError(f"{name}: a socket is read by live and by --follow; kafkatap keys --out writes a key log")
+            found[name] = None
+            continue
         if name == "-" or is_pipe(name):
             raise ValueError(f"{name}: a key log is read more than once, and a pipe cannot be: save it to a file first")
         is_awaited = is_growing and not has_magic(name)
@@ -61,8 +73,7 @@ def _check(path: str, may_be_empty: bool) -> None:
     try:
         source = CaptureBytes(path)
     except PermissionError:
-        advice = "permission denied (a key log is often readable only by the user of its program; use sudo)"
-        raise PermissionError(13, advice, path) from None
+        raise PermissionError(13, _DENIED, path) from None
     head = bytearray(_HEAD)
     try:
         count = source.readinto(memoryview(head))

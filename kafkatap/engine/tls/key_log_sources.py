@@ -1,4 +1,4 @@
-"""Where key logs are read from: files that may grow, and bytes in memory.
+"""Where key logs are read from: files that may grow, sockets, and bytes in memory.
 
 Of a file, only its index is kept; its lines are read again when they are needed. Compressed files, those of other
 stores and decryption secrets blocks are kept in memory, up to a bound.
@@ -7,6 +7,9 @@ stores and decryption secrets blocks are kept in memory, up to a bound.
 from __future__ import annotations
 
 import os
+import socket
+import stat
+import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -24,6 +27,8 @@ from kafkatap.reassembly.errors import CaptureError
 _HEAD = 256
 #: Longer lines are skipped.
 _LONGEST_LINE = 64 << 10
+#: Bytes that are taken from a socket at once. Seconds until the next attempt to connect.
+_BLOCK, _AGAIN = 1 << 20, 1.0
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 
@@ -150,6 +155,71 @@ def is_plain(path: str) -> bool:
         return False
     with open(path, "rb") as file:
         return not file.read(4).startswith(_COMPRESSED)
+
+
+def is_socket(path: str) -> bool:
+    """Whether this is the name of a socket."""
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:
+        return False
+
+
+class LineSocket:
+    """The lines that a socket sends, from its first one on (`kafkatap keys --socket`). When its sender has ended, that of
+    a later socket of this name is read. PermissionError if it may not be read."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._channel: socket.socket | None = None
+        self._rest = b""
+        self._next = 0.0  # when to connect again
+        self._connect()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether somebody sends."""
+        return self._channel is not None
+
+    def _connect(self) -> None:
+        self._next = time.monotonic() + _AGAIN
+        channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        channel.setblocking(False)
+        try:
+            channel.connect(self._path)
+        except PermissionError:
+            channel.close()
+            raise
+        except OSError:
+            channel.close()
+        else:
+            self._channel, self._rest = channel, b""
+
+    def read(self) -> bytes:
+        """The whole lines that are new."""
+        if self._channel is None:
+            if time.monotonic() >= self._next:
+                with suppress(PermissionError):
+                    self._connect()
+            if self._channel is None:
+                return b""
+        parts = [self._rest]
+        try:
+            while part := self._channel.recv(_BLOCK):
+                parts.append(part)
+            self.close()
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.close()
+        whole, end, self._rest = b"".join(parts).rpartition(b"\n")
+        self._rest = self._rest[-_LONGEST_LINE:]
+        return whole + end
+
+    def close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
 
 
 class WholeFile:

@@ -86,6 +86,8 @@ class TlsLayer:
     def __init__(self, key_log: KeyLog | None = None, on_record: OnRecord | None = None) -> None:
         self.key_log = key_log
         self._on_record = on_record
+        #: The ends of a connection: an address and a port each.
+        self.ends_of: Callable[[int], tuple[tuple[str, int], tuple[str, int]]] | None = None
         self.tracked: dict[int, Tracked] = {}  # by connection, until it is forgotten
         #: Connections whose client a ClientHello shows, and its direction. The reader empties it.
         self.oriented: list[tuple[int, int]] = []
@@ -284,11 +286,18 @@ class TlsLayer:
 
         slot = row.slot
         connection = int(self._slots["tracks"]["connection"][slot])
-        tracked = Tracked(connection, slot, Session(self.key_log), self.key_log is not None, row.ts)
+        session = Session(self.key_log, self.name_of_ends(connection))
+        tracked = Tracked(connection, slot, session, self.key_log is not None, row.ts)
         self._add(tracked)
         if tracked.mode == HOLDING:
             self._fates[slot] = _HOLD
             self._holding[slot] = tracked
+
+    def name_of_ends(self, connection: int) -> bytes:
+        """What a key log may have in place of the client random of a connection; nothing without a key log."""
+        from .secrets import name_of_ends  # only captures with TLS need it
+
+        return b"" if self.key_log is None or self.ends_of is None else name_of_ends(*self.ends_of(connection))
 
     def _read_record(self, tracked: Tracked, row: RecordRow, record: memoryview, part: Assembled) -> None:
         """Read a record of a connection that is not decrypted, or not yet."""
@@ -367,7 +376,7 @@ class TlsLayer:
         self._held_bytes -= tracked.waiting_bytes
         if not tracked.reason and not tracked.is_hopeless:
             tracked.reason = D_NO_KEY
-        if key_log is not None and key_log.is_growing and tracked.reason == D_NO_KEY and slot >= 0:
+        if key_log is not None and key_log.is_growing and tracked.reason in (D_NO_KEY, D_NO_HANDSHAKE) and slot >= 0:
             self._late[slot] = tracked
             self._late_version = -1
         for rows, data in tracked.release():
@@ -561,12 +570,23 @@ class TlsLayer:
             return
         self._late_at, self._late_version = now, key_log.version
         for tracked in _with_lines(list(self._late.values()), key_log):
+            if tracked.lacks_hellos:
+                self._hold_again(tracked)
+                continue
             if not tracked.session.has_secrets() or not tracked.facts.is_chosen:
                 continue
             del self._late[tracked.slot]
             if tracked.begin_late(self.records(tracked), key_log, self._made):
                 self._fates[tracked.slot] = _DROP
                 self.flows(tracked)["emit"] = EMIT_ALL
+
+    def _hold_again(self, tracked: Tracked) -> None:
+        """There are secrets for the ends of a connection whose handshake was not captured: try them from here on."""
+        del self._late[tracked.slot]
+        tracked.mode, tracked.was_late, tracked.reason, tracked.trials = HOLDING, True, 0, 0
+        self._holding[tracked.slot] = tracked
+        self._fates[tracked.slot] = _HOLD
+        self.flows(tracked)["emit"] = EMIT_ALL
 
     def _orient(self, tracked: Tracked, part: Assembled) -> None:
         """A ClientHello shows the client of a connection without a SYN."""
@@ -602,5 +622,6 @@ def _with_lines(connections: list[Tracked], key_log: KeyLog) -> list[Tracked]:
     """Those for which a key log may have lines."""
     if not connections:
         return []
-    has = key_log.have_lines([(each.facts.client_random, each.facts.session_id) for each in connections])
+    names = [(each.facts.client_random or each.session.ends, each.facts.session_id) for each in connections]
+    has = key_log.have_lines(names)
     return [tracked for tracked, found in zip(connections, has, strict=True) if found]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import NamedTuple
 
 #: Labels of a key log and the attributes of `Secrets`.
@@ -14,6 +15,25 @@ LABELS = {
     b"CLIENT_TRAFFIC_SECRET_0": "client_traffic",
     b"SERVER_TRAFFIC_SECRET_0": "server_traffic",
 }
+
+#: How names of ends begin: they stand in place of client randoms.
+ENDS_MARK = b"kafkatap"
+
+
+def name_of_ends(a: tuple[str, int], b: tuple[str, int]) -> bytes:
+    """What stands in place of the client random where only the ends of a connection are known, 32 bytes: as `kafkatap
+    keys` writes it. An end is an address and a port. Nothing if an address is none."""
+    from ipaddress import ip_address  # only TLS with a key log needs it
+
+    ends = []
+    for host, port in (a, b):
+        try:
+            address = ip_address(host)
+        except ValueError:
+            return b""
+        mapped = b"\xff\xff" if address.version == 4 else b""
+        ends.append((mapped + address.packed).rjust(16, b"\0") + port.to_bytes(2, "big"))
+    return ENDS_MARK + sha256(b"".join(sorted(ends))).digest()[: 32 - len(ENDS_MARK)]
 
 
 class Secrets:

@@ -67,14 +67,16 @@ Opened = tuple[int, int, int, int]
 
 
 class Session:
-    """One TLS connection. Without a key log it only reads what is visible."""
+    """One TLS connection. Without a key log it only reads what is visible. `ends`: the name of its ends
+    (`name_of_ends`)."""
 
     __slots__ = (
         "_ciphers", "_hello", "_key_log", "_key_log_version", "_messages", "_protection_12", "_protection_13",
-        "_saw_server_hello_done", "_scratch", "_secrets", "_server_hello", "facts",
+        "_saw_server_hello_done", "_scratch", "_secrets", "_server_hello", "ends", "facts",
     )  # fmt: skip
 
-    def __init__(self, key_log: KeyLog | None = None) -> None:
+    def __init__(self, key_log: KeyLog | None = None, ends: bytes = b"") -> None:
+        self.ends = ends
         self.facts = TlsFacts(decryption=D_NO_KEY_LOG if key_log is None else D_NO_HANDSHAKE)
         self._key_log = key_log
         self._key_log_version = -1
@@ -159,10 +161,13 @@ class Session:
         return True
 
     def traffic_secrets(self) -> list[TrafficSecret]:
-        """Those of its client random, if that is known."""
+        """Those of its client random, if that is known, or of its ends."""
         found = self._look_up()
+        if found is None and self._key_log is not None and self.ends:
+            found = self._key_log.secrets(self.ends)
         known = () if found is None else ((False, found.client_traffic), (True, found.server_traffic))
-        return [TrafficSecret(self.facts.client_random, by_server, secret) for by_server, secret in known if secret]
+        random = self.facts.client_random or self.ends
+        return [TrafficSecret(random, by_server, secret) for by_server, secret in known if secret]
 
     def has_secrets(self) -> bool:
         """Whether the key log has secrets of this connection now, by its client random or its session id.
@@ -179,16 +184,19 @@ class Session:
     # ---------------------------------------------------------------- splits
 
     @classmethod
-    def continued(cls, facts: TlsFacts, key_log: KeyLog | None, records: Sequence[int]) -> Session:
+    def continued(
+        cls, facts: TlsFacts, key_log: KeyLog | None, records: Sequence[int], ends: bytes = b""
+    ) -> Session:
         """A session whose handshake another run has read. `records`: with application data so far, by direction, about.
         The first records that open show their numbers."""
-        session = cls(key_log)
+        session = cls(key_log, ends)
         facts.decryption = session.facts.decryption
         facts.handshake_done = True
         session.facts = facts
         suite = SUITES.get(facts.suite)
         if key_log is None:
             return session
+        session._identify(facts.client_random)
         if suite is None or facts.version not in (TLS_1_2, TLS_1_3):
             facts.decryption = D_UNSUPPORTED
             return session
@@ -409,6 +417,8 @@ class Session:
         facts = self.facts
         facts.client_random = client_random
         self._key_log_version = -1
+        if self._key_log is not None and self.ends:
+            self._key_log.locate(client_random, self.ends)
         if self._look_up() is None and facts.decryption == D_NO_HANDSHAKE:
             facts.decryption = D_NO_KEY
 

@@ -191,6 +191,8 @@ class Tracked:
         """Plain bytes pass from now on. `size`: those that lie in the array already. The PROXY header comes first."""
         self.mode = DECRYPTED
         self.held, self.held_bytes, self.queue, self.queued_bytes, self.turns = [], 0, [], 0, []
+        if self.was_late:
+            made.add_begin(self.connection)
         if self.proxy is not None:
             proxy, data = self.proxy
             room = made.room(size + len(data))
@@ -230,7 +232,7 @@ class Tracked:
 
     def begin_late(self, records: Sequence[int], key_log: KeyLog, made: ChunkRows) -> bool:
         """Decrypt the connection from its next record on. Return whether that is possible."""
-        self.session = type(self.session).continued(self.facts, key_log, records)
+        self.session = type(self.session).continued(self.facts, key_log, records, self.session.ends)
         if self.facts.decryption != D_DECRYPTED:
             self.reason = self.facts.decryption
             return False

@@ -1,0 +1,44 @@
+"""Compile the agent's Java sources to `agent.jar` when the package is built: a hook of hatchling. Needs a JDK."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+#: The oldest Java whose JVM loads the classes.
+RELEASE = 11
+_MANIFEST = "Agent-Class: kafkatap.keys.Agent\n"
+
+
+class AgentHook(BuildHookInterface):  # type: ignore[type-arg]
+    """What hatchling calls before and after it builds a wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Make the jar: in the checkout, for an editable installation, or for the wheel."""
+        if shutil.which("javac") is None or shutil.which("jar") is None:
+            raise RuntimeError("kafkatap-keys is compiled by a JDK, 11 or later (Debian: apt-get install default-jdk-headless)")
+        self._folder = Path(tempfile.mkdtemp(prefix="kafkatap-keys-"))
+        is_editable = version == "editable"
+        jar = Path(self.root, "kafkatap_keys/agent.jar") if is_editable else self._folder / "agent.jar"
+        sources = sorted(map(str, Path(self.root, "java").rglob("*.java")))
+        classes, manifest = self._folder / "classes", self._folder / "manifest"
+        manifest.write_text(_MANIFEST)
+        self._call("javac", "--release", str(RELEASE), "-d", str(classes), *sources)
+        self._call("jar", "--create", "--file", str(jar), "--manifest", str(manifest), "-C", str(classes), ".")
+        if not is_editable:
+            build_data["force_include"][str(jar)] = "kafkatap_keys/agent.jar"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove what was made on the way."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @staticmethod
+    def _call(*command: str) -> None:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        if done.returncode:
+            raise RuntimeError(f"{command[0]} failed:\n{done.stdout}{done.stderr}")

@@ -1,0 +1,196 @@
+"""`kafkatap keys`: take the TLS secrets of Kafka's connections out of a running JVM, without a restart."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from .exit_codes import DAMAGED, DONE, WRONG
+from .values import parse_duration, parse_network
+
+if TYPE_CHECKING:
+    from kafkatap_keys.jvm import Jvm
+    from kafkatap_keys.outlets import Outlet
+    from kafkatap_keys.taking import Taken
+
+DESCRIPTION = """\
+Take the TLS secrets of Kafka's connections out of a running JVM: those of connections that are open, and of new ones.
+
+The JVM is a broker's, or that of a Java client. Nothing is restarted. kafkatap loads a small agent into the JVM, which
+ends after --for or Ctrl-C. It is for the owners of the broker: with these secrets, captures can be read in plain text.
+docs/tls.md says what it changes in the JVM.
+"""
+EXAMPLES = """\
+examples:
+  sudo kafkatap keys --pid 4242 --for 5m --socket /run/kafkatap.keys
+  sudo kafkatap live --keylog /run/kafkatap.keys       # at the same time: no secret is on a disk
+  sudo kafkatap keys --pid $(pgrep -f kafka.Kafka) --for 10m --out /dev/shm/keys.log
+  kafkatap report --keylog /dev/shm/keys.log capture.pcap
+  sudo kafkatap keys --pid 4242 --for 1m --peer 10.1.7.0/24 --out keys.log    # of some clients alone
+
+Run it as the JVM's user or as root, who becomes that user. A key log that exists is continued.
+
+exit codes:
+  0    the secrets were taken, and the agent has ended
+  1    some secrets could not be taken, or the JVM ended meanwhile
+  2    wrong options, or the JVM cannot be attached to
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options to the command's parser."""
+    parser.add_argument("--pid", type=int, required=True, metavar="PID", help="the process id of the JVM")
+    parser.add_argument(
+        "--for", dest="duration", type=parse_duration, default="5m", metavar="TIME",
+        help="for how long secrets of new connections are taken: 30s, 5m (default 5m); Ctrl-C ends it earlier",
+    )  # fmt: skip
+    to = parser.add_mutually_exclusive_group(required=True)
+    to.add_argument("--out", metavar="FILE", help="write a key log that only you can read")
+    to.add_argument(
+        "--socket", metavar="PATH", help="write to the readers of this socket: live --keylog PATH, report --follow"
+    )
+    parser.add_argument(
+        "--peer", dest="peers", type=parse_network, action="append", default=[], metavar="NET",
+        help="only connections with these addresses: 10.1.7.3, 10.1.0.0/16; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return its exit code."""
+    from ..complaints import complain
+    from ..installation import install_command
+    from .console import refuse
+
+    try:
+        from kafkatap_keys.jvm import AttachError, Jvm
+        from kafkatap_keys.taking import take
+    except ImportError:
+        complain(f"this needs the extra [keys]; install it: {install_command('keys')}")
+        return WRONG
+    seconds = max(1, round(options.duration / 1e9))
+    try:
+        jvm = Jvm(options.pid)
+        _check_user(jvm)
+        sys.stderr.write(_plan(jvm, options))
+        if not options.yes and not _agrees():
+            return WRONG
+        outlet = _outlet(options)
+        _become_user_of(jvm)
+    except AttachError as error:
+        complain(str(error))
+        return WRONG
+    except (ValueError, OSError) as error:
+        return refuse(error)
+    with _Ending() as ending:
+        try:
+            taken = take(jvm, outlet, seconds, options.peers, lambda: ending.is_asked, _show)
+        except AttachError as error:
+            complain(str(error))
+            return WRONG
+        finally:
+            outlet.close()
+    _finish(taken)
+    return DONE if taken.is_complete and not taken.missed else DAMAGED
+
+
+def _check_user(jvm: Jvm) -> None:
+    from kafkatap_keys.jvm import AttachError
+
+    if os.geteuid() not in (0, jvm.user):
+        raise AttachError(f"process {jvm.pid} belongs to {_name(jvm.user)}: run this with sudo -u {_name(jvm.user)}, or sudo")
+
+
+def _plan(jvm: Jvm, options: argparse.Namespace) -> str:
+    """What will be done, for the one who agrees to it."""
+    from kafkatap.reports.units import duration
+
+    where = options.out or options.socket
+    who = _name(os.geteuid())
+    version = f", Java {jvm.java}" if jvm.java else ""
+    peers = f" with {', '.join(options.peers)}" if options.peers else ""
+    return f"""\
+Process {jvm.pid}: {jvm.main}, user {_name(jvm.user)}{version}.
+For {duration(options.duration)}, kafkatap takes the TLS secrets of its Kafka connections{peers}: of those that are open, and of new ones.
+They go to {where}, which only {who} can read.
+- An agent is loaded into the JVM. It adds a thread, and has Java's TLS note secrets. Both end with this command.
+  The JVM keeps the agent's classes, and its own Attach Listener.
+- Who has the secrets and a capture reads all that these connections carry, passwords and records too, also what was
+  captured before. Delete them when you are done.
+"""
+
+
+def _agrees() -> bool:
+    if not sys.stdin or not sys.stdin.isatty():
+        sys.stderr.write("Nothing was done: say --yes if this is wanted.\n")
+        return False
+    sys.stderr.write("Go on? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _outlet(options: argparse.Namespace) -> Outlet:
+    from kafkatap_keys.outlets import KeyFile, KeySocket
+
+    return KeyFile(options.out) if options.out else KeySocket(options.socket)
+
+
+def _become_user_of(jvm: Jvm) -> None:
+    """Root has no rights from here on but those of the JVM's user. The JVM also compares the group."""
+    if os.geteuid() == 0 and (jvm.user, jvm.group) != (0, os.getegid()):
+        os.setgroups([jvm.group])
+        os.setresgid(jvm.group, jvm.group, jvm.group)
+        os.setresuid(jvm.user, jvm.user, jvm.user)
+
+
+def _name(user: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
+
+
+class _Ending:
+    """Whether a signal asks for the end."""
+
+    _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self.is_asked = False
+
+    def __enter__(self) -> _Ending:
+        self._before = {number: signal.signal(number, self._ask) for number in self._SIGNALS}
+        return self
+
+    def _ask(self, *_: object) -> None:
+        self.is_asked = True
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+
+def _show(taken: Taken) -> None:
+    end = "\r" if sys.stderr.isatty() else ""
+    if end or not taken.handshakes:
+        sys.stderr.write(f"{taken.open:,} open connections, {taken.handshakes:,} new ones; Ctrl-C ends this{end or chr(10)}")
+        sys.stderr.flush()
+
+
+def _finish(taken: Taken) -> None:
+    from ..complaints import complain
+
+    ended = "The agent has ended." if taken.is_complete else ""
+    sys.stderr.write(
+        f"Secrets of {taken.open:,} open and {taken.handshakes:,} new connections, {taken.lines:,} lines. {ended}".rstrip()
+        + "\n"
+    )
+    if taken.missed:
+        complain(f"{taken.missed:,} secrets could not be taken" + (f": {taken.problem}" if taken.problem else ""))
+    if not taken.is_complete:
+        complain("the JVM has ended, or its agent has; new connections may be missing")
