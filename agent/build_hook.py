@@ -21,7 +21,9 @@ class AgentHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Make the jar: in the checkout, for an editable installation, or for the wheel."""
         if shutil.which("javac") is None or shutil.which("jar") is None:
-            raise RuntimeError("kafkatap-keys is compiled by a JDK, 11 or later (Debian: apt-get install default-jdk-headless)")
+            raise RuntimeError(
+                "kafkatap-keys is compiled by a JDK, 11 or later (Debian: apt-get install default-jdk-headless)"
+            )
         self._folder = Path(tempfile.mkdtemp(prefix="kafkatap-keys-"))
         is_editable = version == "editable"
         jar = Path(self.root, "kafkatap_keys/agent.jar") if is_editable else self._folder / "agent.jar"

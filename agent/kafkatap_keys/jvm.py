@@ -1,7 +1,7 @@
-"""A JVM that runs, and how an agent is loaded into it: HotSpot's attach mechanism on Linux, as jcmd and jattach use it.
+"""A JVM that runs, and how an agent is loaded into it: HotSpot's attach mechanism on Linux, as jcmd uses it.
 
-The JVM listens on a socket `/tmp/.java_pidN`, once a file `/tmp/.attach_pidN` and a SIGQUIT have asked it to. It accepts
-its own user and root. In a container it has a /tmp and a process id of its own.
+The JVM listens on a socket `/tmp/.java_pidN`, once a file `/tmp/.attach_pidN` and a SIGQUIT have asked it to. It
+accepts its own user and root. In a container it has a /tmp and a process id of its own.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class AttachError(Exception):
 class Jvm:
     """A process that is a JVM. AttachError if it is none, or does not run.
 
-    `user`, `group`: its effective ids. `own_pid`: its process id as it sees itself. `root`: the path of its root folder.
-    `main`: its main class or jar. `java`: its version, such as "17.0.15"; "" if unknown.
+    `user`, `group`: its effective ids. `own_pid`: its process id as it sees itself. `root`: the path of its root
+    folder. `main`: its main class or jar. `java`: its version, such as "17.0.15"; "" if unknown.
     """
 
     def __init__(self, pid: int) -> None:
@@ -61,7 +61,9 @@ class Jvm:
         code, _, rest = said.partition("\n")
         result = rest.removeprefix("return code: ").strip() or "0"
         if code.strip() != "0" or result != "0":
-            raise AttachError(f"the JVM could not start the agent ({' '.join(said.split())}); its standard error says why")
+            raise AttachError(
+                f"the JVM could not start the agent ({' '.join(said.split())}); its standard error says why"
+            )
 
     def _ask(self, *words: str) -> str:
         path = self.root / f"tmp/.java_pid{self.own_pid}"
@@ -94,7 +96,9 @@ class Jvm:
                     raise AttachError("the JVM opens no socket to attach to; has it -XX:+DisableAttachMechanism?")
                 time.sleep(0.05)
         except OSError as error:
-            raise AttachError(f"cannot attach to process {self.pid}: {error.strerror}: {error.filename or ''}") from None
+            raise AttachError(
+                f"cannot attach to process {self.pid}: {error.strerror}: {error.filename or ''}"
+            ) from None
         finally:
             with suppress(OSError):
                 request.unlink()
@@ -109,8 +113,10 @@ def _is_own_mount(pid: int) -> bool:
 
 
 #: Options of `java` that take the next word.
-_WITH_VALUE = ("-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules", "--add-exports", "--add-opens",
-               "--add-reads", "--limit-modules", "--upgrade-module-path")  # fmt: skip
+_WITH_VALUE = (
+    "-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules", "--add-exports", "--add-opens",
+    "--add-reads", "--limit-modules", "--upgrade-module-path",
+)  # fmt: skip
 
 
 def _main_class(words: list[str]) -> str:

@@ -19,6 +19,8 @@ JAR = Path(__file__).with_name("agent.jar")
 #: The agent writes something twice a second. Silence for so long: the JVM has stopped.
 _SILENCE = 60.0
 _LONGEST_LINE = 4_096
+#: One line of each connection begins so. What stands in place of the client random of one that was open.
+_ONCE, _ENDS = (b"CLIENT_RANDOM", b"CLIENT_TRAFFIC_SECRET_0"), b"kafkatap".hex().encode()
 
 
 @dataclass(slots=True)
@@ -59,6 +61,9 @@ def take(
             except AttachError as error:
                 lines.read()
                 raise AttachError(taken.problem or str(error)) from None
+            with suppress(OSError):  # both ends are open: a run that is killed leaves nothing behind
+                pipe.unlink()
+                folder.rmdir()  # unless it has a copy of the agent
             try:
                 _run(selector, lines, time.monotonic() + seconds, is_over, on_change)
             finally:
@@ -117,7 +122,7 @@ class _Lines:
                 self._note(rest.decode(errors="replace"))
             elif word:
                 found.append(line + b"\n")
-                taken.handshakes += word in (b"CLIENT_RANDOM", b"CLIENT_TRAFFIC_SECRET_0") and b" 6b61666b61746170" not in line
+                taken.handshakes += word in _ONCE and not rest.startswith(_ENDS)
         taken.lines += len(found)
         if found:
             self._outlet.write(b"".join(found))

@@ -85,14 +85,16 @@ def run(options: argparse.Namespace) -> int:
         return WRONG
     except (ValueError, OSError) as error:
         return refuse(error)
+    progress = _Progress()
     with _Ending() as ending:
         try:
-            taken = take(jvm, outlet, seconds, options.peers, lambda: ending.is_asked, _show)
+            taken = take(jvm, outlet, seconds, options.peers, lambda: ending.is_asked, progress.show)
         except AttachError as error:
             complain(str(error))
             return WRONG
         finally:
             outlet.close()
+            progress.end()
     _finish(taken)
     return DONE if taken.is_complete and not taken.missed else DAMAGED
 
@@ -101,7 +103,9 @@ def _check_user(jvm: Jvm) -> None:
     from kafkatap_keys.jvm import AttachError
 
     if os.geteuid() not in (0, jvm.user):
-        raise AttachError(f"process {jvm.pid} belongs to {_name(jvm.user)}: run this with sudo -u {_name(jvm.user)}, or sudo")
+        raise AttachError(
+            f"process {jvm.pid} belongs to {_name(jvm.user)}: run this with sudo -u {_name(jvm.user)}, or sudo"
+        )
 
 
 def _plan(jvm: Jvm, options: argparse.Namespace) -> str:
@@ -114,8 +118,8 @@ def _plan(jvm: Jvm, options: argparse.Namespace) -> str:
     peers = f" with {', '.join(options.peers)}" if options.peers else ""
     return f"""\
 Process {jvm.pid}: {jvm.main}, user {_name(jvm.user)}{version}.
-For {duration(options.duration)}, kafkatap takes the TLS secrets of its Kafka connections{peers}: of those that are open, and of new ones.
-They go to {where}, which only {who} can read.
+For {duration(options.duration)}, kafkatap takes the TLS secrets of its Kafka connections{peers}:
+of those that are open, and of new ones. They go to {where}, which only {who} can read.
 - An agent is loaded into the JVM. It adds a thread, and has Java's TLS note secrets. Both end with this command.
   The JVM keeps the agent's classes, and its own Attach Listener.
 - Who has the secrets and a capture reads all that these connections carry, passwords and records too, also what was
@@ -175,21 +179,31 @@ class _Ending:
             signal.signal(number, before)
 
 
-def _show(taken: Taken) -> None:
-    end = "\r" if sys.stderr.isatty() else ""
-    if end or not taken.handshakes:
-        sys.stderr.write(f"{taken.open:,} open connections, {taken.handshakes:,} new ones; Ctrl-C ends this{end or chr(10)}")
-        sys.stderr.flush()
+class _Progress:
+    """Says what is taken: on a terminal in a line that changes."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._has_begun = False
+
+    def show(self, taken: Taken) -> None:
+        if self._is_terminal or not self._has_begun:
+            now = f"{taken.open:,} open connections, {taken.handshakes:,} new ones; Ctrl-C ends this"
+            sys.stderr.write(f"\r{now}" if self._is_terminal else f"{now}\n")
+            sys.stderr.flush()
+        self._has_begun = True
+
+    def end(self) -> None:
+        if self._is_terminal and self._has_begun:
+            sys.stderr.write("\n")
 
 
 def _finish(taken: Taken) -> None:
     from ..complaints import complain
 
-    ended = "The agent has ended." if taken.is_complete else ""
-    sys.stderr.write(
-        f"Secrets of {taken.open:,} open and {taken.handshakes:,} new connections, {taken.lines:,} lines. {ended}".rstrip()
-        + "\n"
-    )
+    ended = " The agent has ended." if taken.is_complete else ""
+    whose = f"{taken.open:,} open and {taken.handshakes:,} new connections"
+    sys.stderr.write(f"Secrets of {whose}, {taken.lines:,} lines.{ended}\n")
     if taken.missed:
         complain(f"{taken.missed:,} secrets could not be taken" + (f": {taken.problem}" if taken.problem else ""))
     if not taken.is_complete:

@@ -309,7 +309,9 @@ def parse_network(text: str) -> str:
     try:
         return str(ip_network(text, strict=False))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no address and no network (such as 10.1.7.3 or 10.1.0.0/16)") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no address and no network (such as 10.1.7.3 or 10.1.0.0/16)"
+        ) from None
 
 
 def parse_broker(text: str) -> str:

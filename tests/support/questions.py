@@ -116,6 +116,8 @@ class JavaClients:
             except subprocess.TimeoutExpired:
                 self.kill()
         self._reader.join(10)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def kill(self) -> None:
         """End the process with SIGKILL: its clients leave no word."""

@@ -53,7 +53,9 @@ def find_key_logs(named: Iterable[str | os.PathLike[str]], is_growing: bool = Fa
         name = os.fspath(each)
         if is_socket(name):
             if not is_growing:
-                raise ValueError(f"{name}: a socket is read by live and by --follow; kafkatap keys --out writes a key log")
+                raise ValueError(
+                    f"{name}: a socket is read by live and by --follow; kafkatap keys --out writes a key log"
+                )
             found[name] = None
             continue
         if name == "-" or is_pipe(name):

@@ -166,8 +166,8 @@ def is_socket(path: str) -> bool:
 
 
 class LineSocket:
-    """The lines that a socket sends, from its first one on (`kafkatap keys --socket`). When its sender has ended, that of
-    a later socket of this name is read. PermissionError if it may not be read."""
+    """The lines that a socket sends, from its first one on (`kafkatap keys --socket`). When its sender has ended, a
+    later socket of this name is read. PermissionError if it may not be read."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -184,9 +184,7 @@ class Session:
     # ---------------------------------------------------------------- splits
 
     @classmethod
-    def continued(
-        cls, facts: TlsFacts, key_log: KeyLog | None, records: Sequence[int], ends: bytes = b""
-    ) -> Session:
+    def continued(cls, facts: TlsFacts, key_log: KeyLog | None, records: Sequence[int], ends: bytes = b"") -> Session:
         """A session whose handshake another run has read. `records`: with application data so far, by direction, about.
         The first records that open show their numbers."""
         session = cls(key_log, ends)

@@ -17,7 +17,7 @@ final class Recorder implements Runnable {
 
     private final BlockingQueue<String> waiting = new ArrayBlockingQueue<>(MOST_WAITING);
     private final AtomicLong missed = new AtomicLong();
-    private final String pipe;
+    private final FileOutputStream pipe;
     private final long end;
     private final Peers peers;
     private final Handshakes handshakes;
@@ -26,8 +26,8 @@ final class Recorder implements Runnable {
     private volatile boolean isOn = true;
     private volatile String problem = "";
 
-    Recorder(String pipe, long seconds, Peers peers) throws ReflectiveOperationException {
-        this.pipe = pipe;
+    Recorder(String pipe, long seconds, Peers peers) throws ReflectiveOperationException, IOException {
+        this.pipe = new FileOutputStream(pipe);
         this.peers = peers;
         end = System.nanoTime() + TimeUnit.SECONDS.toNanos(seconds);
         handshakes = new Handshakes(this);
@@ -74,7 +74,7 @@ final class Recorder implements Runnable {
 
     @Override
     public void run() {
-        try (FileOutputStream out = new FileOutputStream(pipe)) {
+        try (FileOutputStream out = pipe) {
             write(out, "# open " + connections.write());
             long looked = System.nanoTime();
             boolean hasLookedAgain = false;
