@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 #: How long a JVM may take to answer.
-_PATIENCE = 20.0
+_PATIENCE = 10.0
 
 
 class AttachError(Exception):

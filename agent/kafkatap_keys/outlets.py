@@ -69,10 +69,11 @@ class KeySocket(Outlet):
 
     def _accept(self) -> None:
         with suppress(BlockingIOError):
-            reader, _ = self._listener.accept()
-            reader.setblocking(False)
-            self._readers[reader] = 0
-            self.flush()
+            while True:
+                reader, _ = self._listener.accept()
+                reader.setblocking(False)
+                self._readers[reader] = 0
+        self.flush()
 
     def write(self, lines: bytes) -> None:
         self._lines += lines

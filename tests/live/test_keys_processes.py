@@ -1,0 +1,223 @@
+"""`kafkatap keys` and processes: other users, containers, what is no JVM, and where secrets may go."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import kafkatap, on_terminal
+
+from .running import Capturing, wait_for
+
+pytest.importorskip("kafkatap_keys", reason="needs kafkatap-keys: pip install ./agent")
+from kafkatap_keys.outlets import KeyFile, KeySocket
+
+HAS_JAVA = shutil.which("java") is not None and shutil.which("javac") is not None
+needs_java = pytest.mark.skipif(not HAS_JAVA, reason="runs Java (Debian: apt-get install default-jdk-headless)")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="changes the user, or makes namespaces: run as root")
+NOBODY = 65_534
+_SLEEPS = "public class Sleeps { public static void main(String[] a) throws Exception { Thread.sleep(600_000); } }"
+LINE = b"CLIENT_RANDOM " + b"ab" * 32 + b" " + b"cd" * 48 + b"\n"
+
+
+@pytest.fixture(scope="module")
+def classes() -> Iterator[Path]:
+    """A folder with a program that everybody can run."""
+    with tempfile.TemporaryDirectory(prefix="kafkatap-test-", dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "Sleeps.java").write_text(_SLEEPS)
+        subprocess.run(["javac", "-d", name, str(folder / "Sleeps.java")], check=True, timeout=120)
+        yield folder
+
+
+@contextmanager
+def sleeping(classes: Path, before: Sequence[str] = (), options: Sequence[str] = ()) -> Iterator[int]:
+    """A JVM; its process id. `before`: a command that runs it."""
+    command = [*before, "java", "-Xmx32m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *options, "-cp", str(classes)]
+    process = subprocess.Popen([*command, "Sleeps"], stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        wait_for(lambda: java_of(process.pid), 20, lambda: "no Java")
+        pid = java_of(process.pid)
+        wait_for(lambda: catches_quit(pid), 20, lambda: "the JVM does not begin")
+        yield pid
+    finally:
+        for pid in (java_of(process.pid), process.pid):
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+        process.wait(10)
+
+
+def java_of(pid: int) -> int:
+    """This process or one below it that runs java; 0."""
+    try:
+        if os.readlink(f"/proc/{pid}/exe").endswith("/java"):
+            return pid
+        below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return 0
+    return next(filter(None, (java_of(int(child)) for child in below)), 0)
+
+
+def catches_quit(pid: int) -> bool:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    caught = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt"))
+    return bool(caught >> (signal.SIGQUIT - 1) & 1)
+
+
+def take(pid: int, *arguments: object) -> Capturing:
+    return Capturing([sys.executable, "-m", "kafkatap", "keys", "--pid", str(pid), *map(str, arguments)])
+
+
+@needs_java
+@needs_root
+@pytest.mark.parametrize("option", ["--out", "--socket"])
+def test_root_becomes_the_user_of_the_jvm(classes: Path, tmp_path: Path, option: str) -> None:
+    user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    with sleeping(classes, user) as pid, take(pid, "--for", "60s", "--yes", option, tmp_path / "keys") as taking:
+        wait_for(lambda: "open connections" in taking.err(), 30, taking.err)
+        status = Path(f"/proc/{taking.process.pid}/status").read_text()
+        fields = {name: value.split() for name, _, value in (line.partition(":") for line in status.splitlines())}
+        assert fields["Uid"] == fields["Gid"] == [str(NOBODY)] * 4
+        assert fields["CapPrm"] == fields["CapEff"] == ["0000000000000000"]
+        made = (tmp_path / "keys").stat()
+        assert (made.st_uid, stat.S_IMODE(made.st_mode)) == (0, 0o600)
+        done = taking.end()
+    assert done.code == 0, done.err
+    assert "Secrets of 0 open and 0 new connections, 0 lines. The agent has ended." in done.err
+    assert not list(Path("/tmp").glob("kafkatap-keys-*"))
+
+
+@needs_java
+@needs_root
+def test_a_container(classes: Path, tmp_path: Path) -> None:
+    """A JVM with files and process ids of its own sees neither this host's /tmp nor its packages."""
+    own = tmp_path / "tmp"
+    own.mkdir()
+    script = f'mount -t tmpfs none {own} && cp -rp {classes} {own} && mount --move {own} /tmp && exec "$@"'
+    before = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script, "sh"]
+    with sleeping(classes, before) as pid, take(pid, "--for", "1s", "--yes", "--out", tmp_path / "keys") as taking:
+        done = taking.finish()
+        assert not list(Path(f"/proc/{pid}/root/tmp").glob("kafkatap-keys-*"))
+    assert done.code == 0, done.err
+    assert "The agent has ended" in done.err
+
+
+@needs_java
+def test_a_jvm_that_ends_meanwhile(classes: Path, tmp_path: Path) -> None:
+    with sleeping(classes) as pid, take(pid, "--yes", "--out", tmp_path / "keys") as taking:
+        wait_for(lambda: "open connections" in taking.err(), 30, taking.err)
+        os.kill(pid, signal.SIGKILL)
+        done = taking.finish()
+    assert done.code == 1
+    assert "the JVM has ended" in done.err
+
+
+@needs_java
+def test_a_jvm_that_lets_nobody_attach(classes: Path, tmp_path: Path) -> None:
+    options = ["-XX:+DisableAttachMechanism"]
+    with sleeping(classes, options=options) as pid, take(pid, "--yes", "--out", tmp_path / "keys") as taking:
+        done = taking.finish()
+    assert done.code == 2
+    assert "-XX:+DisableAttachMechanism" in done.err
+
+
+@needs_java
+def test_it_says_what_it_does_and_asks(classes: Path, tmp_path: Path) -> None:
+    with sleeping(classes) as pid:
+        done = kafkatap("keys", "--pid", str(pid), "--out", tmp_path / "keys")
+        assert done.code == 2
+        for words in ("Sleeps", "secrets", "Attach Listener", "Nothing was done: say --yes"):
+            assert words in done.err
+        with open(tmp_path / "typed", "w+b") as typed:
+            code, shown = on_terminal("keys", "--pid", str(pid), "--out", tmp_path / "keys", stdin=typed)
+        assert (code, "Nothing was done" in shown) == (2, True)
+    assert not (tmp_path / "keys").exists()
+
+
+def test_what_is_no_jvm(tmp_path: Path) -> None:
+    done = kafkatap("keys", "--pid", str(os.getpid()), "--yes", "--out", tmp_path / "keys")
+    assert (done.code, "is no JVM" in done.err) == (2, True)
+    done = kafkatap("keys", "--pid", "4194305", "--yes", "--out", tmp_path / "keys")
+    assert (done.code, "there is no process" in done.err) == (2, True)
+    done = kafkatap("keys", "--pid", "1", "--peer", "10.0.0.0/99", "--out", tmp_path / "keys")
+    assert (done.code, "is no address and no network" in done.err) == (2, True)
+
+
+def test_a_key_log_is_continued_and_stays_private(tmp_path: Path) -> None:
+    path = str(tmp_path / "keys.log")
+    for _ in range(2):
+        outlet = KeyFile(path)
+        outlet.write(LINE)
+        outlet.close()
+    assert Path(path).read_bytes() == 2 * LINE
+    os.chmod(path, 0o644)
+    with pytest.raises(ValueError, match="others than you can read"):
+        KeyFile(path)
+    os.symlink(path, tmp_path / "link")
+    with pytest.raises(OSError, match="symbolic links"):
+        KeyFile(str(tmp_path / "link"))
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    with pytest.raises((OSError, ValueError)):
+        KeyFile(str(tmp_path / "pipe"))
+
+
+def test_readers_of_a_socket_get_all_lines(tmp_path: Path) -> None:
+    path = str(tmp_path / "keys.sock")
+    outlet = KeySocket(path)
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    with pytest.raises(FileExistsError):
+        KeySocket(path)
+    selector = selectors.DefaultSelector()
+    outlet.begin(selector)
+    outlet.write(LINE)
+    readers = [_reader(path, selector)]
+    outlet.write(20_000 * LINE)  # more than the kernel keeps for a reader
+    readers.append(_reader(path, selector))
+    found = [b"", b""]
+    end = time.monotonic() + 20
+    while any(len(each) < 20_001 * len(LINE) for each in found) and time.monotonic() < end:
+        for i, reader in enumerate(readers):
+            try:
+                found[i] += reader.recv(1 << 20)
+            except BlockingIOError:
+                outlet.write(b"")  # as often as lines come
+    assert found == [20_001 * LINE] * 2
+    readers[0].close()
+    outlet.write(LINE)
+    outlet.close()
+    assert not os.path.exists(path)
+    readers[1].close()
+    selector.close()
+
+
+def _reader(path: str, selector: selectors.BaseSelector) -> socket.socket:
+    reader = socket.socket(socket.AF_UNIX)
+    reader.connect(path)
+    reader.setblocking(False)
+    for key, _ in selector.select(5):
+        key.data()
+    return reader
+
+
+def test_a_dead_socket_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
+    path = str(tmp_path / "keys.sock")
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(path)
+    KeySocket(path).close()
+    Path(path).write_text("not a socket")
+    with pytest.raises(FileExistsError, match="no socket"):
+        KeySocket(path)
