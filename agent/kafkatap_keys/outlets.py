@@ -23,6 +23,9 @@ class Outlet:
         """Take whole lines."""
         raise NotImplementedError
 
+    def flush(self) -> None:
+        """Go on with what could not be written at once. Called a few times a second."""
+
     def close(self) -> None:
         """All lines are there."""
 

@@ -84,6 +84,7 @@ def _run(
     while not lines.is_over and time.monotonic() < end and not is_over():
         for key, _ in selector.select(0.25):
             key.data()
+        lines.outlet.flush()
         if time.monotonic() - lines.last > _SILENCE:
             raise AttachError("the JVM has written nothing for a minute: has it stopped?")
         if lines.taken.lines != shown or not shown:
@@ -96,7 +97,7 @@ class _Lines:
 
     def __init__(self, number: int, outlet: Outlet, taken: Taken) -> None:
         self._number = number
-        self._outlet = outlet
+        self.outlet = outlet
         self._rest = b""
         self._has_begun = False
         self.taken = taken
@@ -125,7 +126,7 @@ class _Lines:
                 taken.handshakes += word in _ONCE and not rest.startswith(_ENDS)
         taken.lines += len(found)
         if found:
-            self._outlet.write(b"".join(found))
+            self.outlet.write(b"".join(found))
 
     def _note(self, text: str) -> None:
         word, _, rest = text.partition(" ")

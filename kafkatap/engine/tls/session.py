@@ -169,6 +169,11 @@ class Session:
         random = self.facts.client_random or self.ends
         return [TrafficSecret(random, by_server, secret) for by_server, secret in known if secret]
 
+    @property
+    def is_by_ends(self) -> bool:
+        """Whether its secrets are those of its ends, which another connection may have had at another time."""
+        return self._secrets is not None and self._secrets.client_random == self.ends != b""
+
     def has_secrets(self) -> bool:
         """Whether the key log has secrets of this connection now, by its client random or its session id.
 

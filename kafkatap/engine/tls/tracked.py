@@ -103,6 +103,10 @@ class Tracked:
 
     def decryption(self, key_log: KeyLog | None) -> int:
         """Whether it was decrypted, and why not: D_..."""
+        found = self._decryption(key_log)
+        return D_NO_KEY if found == D_WRONG_KEY and self.session.is_by_ends else found
+
+    def _decryption(self, key_log: KeyLog | None) -> int:
         facts = self.session.facts
         if self.mode == DECRYPTED:
             if facts.alert >= 0 and not self.plain_bytes:
