@@ -21,7 +21,8 @@ def install_command(extra: str) -> str:
     folder, is_editable = _installed_from()
     if not folder:
         return f"pip install 'kafkatap[{extra}]'"
-    return f"{sys.executable} -m pip install {'-e ' if is_editable else ''}'{folder}[{extra}]'"
+    more = f" '{folder}/agent'" if extra == "keys" else ""  # a distribution of its own
+    return f"{sys.executable} -m pip install {'-e ' if is_editable else ''}'{folder}[{extra}]'{more}"
 
 
 def _installed_from() -> tuple[str, bool]:
