@@ -40,8 +40,8 @@ from .source_blocks import SourceInterface, SourceReader
 from .wanted_packets import FlowConnections, connections_by_ends
 
 Array = np.ndarray[Any, Any]
-#: The plain bytes that stand for a gap of unknown length: longer than a frame, and less than reassembly takes for stray.
-_LONG_GAP = 1 << 29
+#: A gap of unknown length is so long: longer than a frame, and so short that reassembly bears several before they close.
+_LONG_GAP = 1 << 27
 #: The most payload of a new packet.
 _MOST_PAYLOAD = 65_000
 _EDGES = SYN | FIN | RST
