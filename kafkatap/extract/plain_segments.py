@@ -32,7 +32,7 @@ from ..engine.engine import Engine
 from ..engine.read_options import ReadOptions
 from ..engine.tls.layer import TlsLayer
 from ..engine.tls.record_tables import DECRYPTED, HOLDING, ROW_RECORD, RecordRow
-from ..engine.tls.tracked import UNKNOWN_GAP, Tracked
+from ..engine.tls.tracked import Tracked
 from ..output_file import UnnamedFile
 from ..run import Run, Watch, never
 from .exchange_index import ConnectionPlaces, WatchedEngine
@@ -102,9 +102,10 @@ class _Marks:
     def add_gap(self, sequence: int, size: int) -> None:
         """Plain bytes are missing before a record (0: at the end of the stream)."""
         if sequence and self.sequence >= 0:
-            self.add(_nearest(sequence, self.sequence, self.offset), min(size, _LONG_GAP))
+            end = _nearest(sequence, self.sequence, self.offset)
         else:
-            self.add((self.ends[-1] if self.ends else 0) + 1, size if size < UNKNOWN_GAP else 1)
+            end = (self.ends[-1] if self.ends else 0) + 1
+        self.add(end, min(size, _LONG_GAP))
 
 
 class _PlainBytes(ConnectionPlaces):
