@@ -276,9 +276,7 @@ def index_exchanges(
     needed = selection.engine_options
     nodes = NodeNames(read.definitions)
     one_naming = TopicNaming()
-    engine = WatchedEngine(
-        read, all_results=True, inspectors=[*needed.inspectors, nodes, one_naming], apis=needed.apis
-    )
+    engine = WatchedEngine(read, all_results=True, inspectors=[*needed.inspectors, nodes, one_naming], apis=needed.apis)
     engine.places = streams = _Streams()
     run = Run(captures, engine, watch)
     run.uses_secrets = uses_secrets

@@ -2,8 +2,8 @@
 
 The capture is read twice. The first pass decrypts it, and keeps the plain bytes of each packet that completed records.
 The second pass writes a segment with them at the time of that packet. Sequence numbers count plain bytes, from the
-connection's own first number. Bytes that were lost are a gap in them. SYN, FIN and RST stay. Packets without plain bytes
-stay, empty, if they acknowledge more plain bytes or change the window. So no TLS is left of such a connection.
+connection's own first number. Bytes that were lost are a gap in them. SYN, FIN and RST stay. Packets without plain
+bytes stay, empty, if they acknowledge more plain bytes or change the window. No TLS is left of such a connection.
 
 The new packets begin with their IP header. Packets of other connections are copied as they are.
 """
@@ -26,6 +26,7 @@ from kafkatap.reassembly import pcapng_blocks as blocks
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import ACK, CHUNK_DATA, CHUNK_GAP, FIN, FROM_HELD, PSH, QUOTED, RST, SYN, Segment
 from kafkatap.reassembly.layers import TCP_PROTOCOL
+from kafkatap.reassembly.pcap import LONGEST_PACKET
 
 from ..engine.assembly import Assembled
 from ..engine.engine import Engine
@@ -40,7 +41,7 @@ from .source_blocks import SourceInterface, SourceReader
 from .wanted_packets import FlowConnections, connections_by_ends
 
 Array = np.ndarray[Any, Any]
-#: A gap of unknown length is so long: longer than a frame, and so short that reassembly bears several before they close.
+#: A gap of unknown length is so long: longer than a frame, while reassembly can wait for several of them at a time.
 _LONG_GAP = 1 << 27
 #: The most payload of a new packet.
 _MOST_PAYLOAD = 65_000
@@ -350,7 +351,7 @@ class _Writer:
             self._interfaces[key] = len(self._interfaces)
             link_type, snap_length, options = source.link_type, source.snap_length, source.options
             if is_plain:
-                link_type, snap_length = link.RAW, blocks.LONGEST_PACKET
+                link_type, snap_length = link.RAW, LONGEST_PACKET
                 options = tuple(option for option in options if option[0] != blocks.FRAME_CHECK_LENGTH)
             self._output.write(blocks.interface_description(link_type, snap_length, options))
         return self._interfaces[key]
