@@ -272,6 +272,7 @@ class _Writer:
         output.restart()
         self._output, self._plain_file = output.file, file.file.fileno()
         self._pieces = plain.pieces()
+        self._packets = np.ascontiguousarray(self._pieces["packet"])
         places = plain.connections()
         self._by_ends = connections_by_ends(places, np.ones(len(places), bool))
         self._connections: dict[int, _Connection] = {}
@@ -315,7 +316,7 @@ class _Writer:
 
     def _pieces_of(self, packet: int, stream: int) -> list[tuple[int, bytes]]:
         """The plain bytes of a stream that a packet completes, with their offsets: as few as possible."""
-        rows = self._pieces[slice(*np.searchsorted(self._pieces["packet"], (packet, packet + 1)).tolist())]
+        rows = self._pieces[slice(*np.searchsorted(self._packets, (packet, packet + 1)).tolist())]
         found: list[tuple[int, bytearray]] = []
         for offset, place, length in rows[rows["stream"] == stream][["offset", "place", "length"]].tolist():
             if not found or found[-1][0] + len(found[-1][1]) != offset:

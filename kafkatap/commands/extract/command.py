@@ -70,8 +70,8 @@ def _write_anonymized(options: argparse.Namespace, selection: Selection, reading
         raise ValueError("--anonymize-key is for --anonymize")
     if options.secrets:
         raise ValueError(
-            "--anonymize and --with-secrets exclude each other: an anonymized copy has no TLS (--keylog decrypts it), so "
-            "it needs no secrets"
+            "--anonymize and --with-secrets exclude each other: an anonymized copy has no TLS (--keylog decrypts it) "
+            "and needs no secrets"
         )
     key = None if options.anonymize_key is None else read_key(options.anonymize_key)
     made, done = extract_anonymized(
