@@ -59,7 +59,7 @@ class CapturedStream:
             self.runs.clear()
         self.end += length
         most = MOST_WAITING if self.is_kafka else MOST_UNKNOWN
-        if self.runs and self.end - self.runs[0].start > most:
+        if self.runs and self.end - self.runs[0].start > most and self._waiting > most:
             self._drop_before(self.end - most // 2)
 
     def locate(self, frame: bytes | memoryview, packet: int, size: int) -> int:
@@ -82,6 +82,11 @@ class CapturedStream:
         if run is None or end > run.end:
             return None
         return bytes(run.data[start - run.start : end - run.start])
+
+    @property
+    def _waiting(self) -> int:
+        """Bytes that wait, without gaps."""
+        return sum(len(run.data) for run in self.runs)
 
     def _run_at(self, offset: int) -> _Run | None:
         row = bisect_right(self.runs, offset, key=lambda run: run.start) - 1

@@ -106,11 +106,11 @@ class Learner:
             if kind == CHUNK_END or connection not in self._open:
                 continue
             stream = self._open[connection][direction]
-            if stream.stream.base < 0:
-                stream.stream.base = (seq - stream.end) & 0xFFFFFFFF
             if kind == CHUNK_GAP:
                 stream.append(b"", length, packet, True)
             elif kind == CHUNK_DATA:
+                if stream.stream.base < 0:  # a gap has no sequence number
+                    stream.stream.base = (seq - stream.end) & 0xFFFFFFFF
                 data = (part.held if source == FROM_HELD else part.block)[at : at + captured].tobytes()
                 protocol = int(protocols[connection]) if connection < len(protocols) else PROTOCOL_UNKNOWN
                 is_known = protocol in (PROTOCOL_TLS, PROTOCOL_FOREIGN)

@@ -10,8 +10,10 @@
     findings        what the packet comments say
     host_names      names of addresses
     row_check       are the rows of the extracted capture those of the original?
+    plain_segments  the packets of decrypted connections without their TLS
+    anonymized      the whole run with --anonymize
 
-It copies packets and changes none. It knows nothing of `anonymize`, which rewrites an extracted capture.
+`extraction` copies packets and changes none. It knows nothing of `anonymize`, which rewrites an extracted capture.
 """
 
 from .extraction import Summary, extract

@@ -1,8 +1,9 @@
 """`extract_anonymized`: an extract whose names, addresses and contents are replaced.
 
-Three steps: the packets are extracted as they are, without any text, to a file without a name. Its packets are
+Three steps: the packets are extracted as they are, without any text, to a file without a name. (If some are encrypted
+and can be decrypted, plain segments replace them, and the same exchanges are extracted once more.) Its packets are
 rewritten to a second such file, and that is searched for originals. At last the second file is extracted with comments,
-which thus have pseudonyms only. As they have no name, both files are gone when the process ends, even if it is killed.
+which thus have pseudonyms only. As they have no name, all files are gone when the process ends, even if it is killed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from ..engine.read_options import AS_USUAL, ReadOptions
 from ..engine.selection import EVERYTHING, Selection
 from ..output_file import UnnamedFile, check_output, folder_of
 from ..run import Watch, never
+from .exchange_index import SameExchanges
 from .extraction import Summary, extract
+from .plain_segments import write_plain
 from .source_blocks import SourceReader
 
 #: Random keys that are tried: with one of them a pseudonym may be an original by chance.
@@ -74,8 +77,8 @@ def extract_anonymized(
     with UnnamedFile(folder) as new:
         with UnnamedFile(folder) as plain:
             made = extract(
-                captures, plain, selection, connections=connections, comments=False, names=False,
-                decrypt=False, read=read, watch=watch,
+                captures, plain, selection, connections=connections, comments=False, names=False, read=read,
+                watch=watch,
             )  # fmt: skip
             if made.is_interrupted or not made.packets:
                 return made, None
@@ -85,6 +88,11 @@ def extract_anonymized(
                 """Whether the user ends the run. The captures themselves are read."""
                 return watch(done_before)
 
+            try:
+                made = _decrypt(plain, folder, made, selection, connections, read, is_over)
+            except Interrupted:
+                return replace(made, is_interrupted=True), None
+            read = read._replace(key_log=None)  # nothing encrypted is left that could be decrypted
             for turn in range(1 if key is not None else _KEYS):
                 try:
                     done, numbers = _rewrite(plain.path, new, key or random_key(), read, is_over)
@@ -100,6 +108,32 @@ def extract_anonymized(
             overwrite=overwrite, read=read, watch=is_over,
         )  # fmt: skip
     return replace(made, packets=last.packets, bytes=last.bytes, is_interrupted=last.is_interrupted), done
+
+
+def _decrypt(
+    plain: UnnamedFile, folder: str | None, made: Summary, selection: Selection, connections: bool, read: ReadOptions,
+    watch: Watch,
+) -> Summary:  # fmt: skip
+    """Extract the same exchanges from plain segments, if some of their connections can be decrypted.
+
+    Interrupted if `watch` ends it.
+    """
+    index = made.index
+    assert index is not None
+    if not index.connections["is_decrypted"].any():
+        return made
+    with UnnamedFile(folder) as clear:
+        write_plain(plain.path, clear, folder, read._replace(key_log=index.run.engine.key_log), watch)
+        _go_on(watch)
+        again = extract(
+            [clear.path], plain, SameExchanges(index.rows) if selection else EVERYTHING, connections=connections,
+            comments=False, names=False, read=read._replace(key_log=None), watch=watch,
+        )  # fmt: skip
+    lost = made.exchanges - again.exchanges if selection else 0
+    return replace(
+        again, exchanges=made.exchanges, connections=made.connections, different=again.different + lost,
+        files=made.files, index=index,
+    )  # fmt: skip
 
 
 def _rewrite(

@@ -22,7 +22,7 @@ from kafkatap.reports.batch import Batch, Context, error_counts
 from ..engine.assembly import Assembled
 from ..engine.engine import Engine
 from ..engine.read_options import ReadOptions
-from ..engine.selection import Selection
+from ..engine.selection import EVERYTHING, Selection
 from ..engine.tls.record_tables import DECRYPTED
 from ..run import Run, Watch, never
 from ..selected_messages.node_names import NodeNames
@@ -102,31 +102,21 @@ class ExchangeIndex:
 
 
 @dataclass
-class _Streams:
-    """Collects connections and segments from the parts that reassembly makes."""
+class ConnectionPlaces:
+    """Collects connections from the parts that reassembly makes."""
 
     numbers: Array = field(default_factory=lambda: np.zeros(1024, np.int32))  # by row of reassembly's table
     begun: list[Array] = field(default_factory=list)
     ended: list[tuple[Array, Array, Array, Array]] = field(default_factory=list)
-    segments: list[Array] = field(default_factory=list)
-    sequence: list[Array] = field(default_factory=list)
     decrypted: dict[int, bytes] = field(default_factory=dict)  # client randoms of connections that were decrypted
     count: int = 0
 
-    def add(self, part: Assembled, engine: Engine) -> None:
-        chunks = part.chunks
+    def add(self, part: Assembled) -> None:
+        """See a part before the engine decrypts and dissects it."""
         if len(self.numbers) < part.connections:
             self.numbers = np.concatenate((self.numbers, np.zeros(2 * part.connections, np.int32)))
         if len(part.started):
             self._begin(part)
-        data = np.flatnonzero(chunks["kind"] == CHUNK_DATA)
-        if len(data):
-            rows = np.zeros(len(data), SEGMENT_PLACE)
-            rows["stream"] = 2 * self.numbers[chunks["connection"][data]] + chunks["direction"][data]
-            rows["packet"], rows["length"] = chunks["packet"][data], chunks["length"][data]
-            rows["ts"] = chunks["ts"][data]
-            self.segments.append(rows)
-            self.sequence.append(chunks["seq"][data].copy())
 
     def _begin(self, part: Assembled) -> None:
         starts = part.chunks[part.chunks["kind"] == CHUNK_START]
@@ -139,6 +129,7 @@ class _Streams:
         self.begun.append(rows)
 
     def end(self, part: Assembled, engine: Engine) -> None:
+        """See the connections that end with a part, before the engine forgets them."""
         known = engine.dissector.connections[part.ended]
         directions = part.ended_directions["base_seq"].reshape(-1, 2).copy()
         kinds = np.stack([known["client"], known["protocol"] == PROTOCOL_KAFKA], axis=1).astype(np.int8)
@@ -149,6 +140,7 @@ class _Streams:
                 self.decrypted[number] = tracked.facts.client_random
 
     def connections(self) -> Array:
+        """CONNECTION_PLACE of all connections, by number."""
         rows = np.concatenate(self.begun) if self.begun else np.zeros(0, CONNECTION_PLACE)
         for numbers, last, base, kinds in self.ended:
             rows["last"][numbers], rows["base_seq"][numbers] = last, base
@@ -156,6 +148,26 @@ class _Streams:
         for number, client_random in self.decrypted.items():
             rows["is_decrypted"][number], rows["client_random"][number] = True, client_random
         return rows
+
+
+@dataclass
+class _Streams(ConnectionPlaces):
+    """Collects the segments of connections, too."""
+
+    segments: list[Array] = field(default_factory=list)
+    sequence: list[Array] = field(default_factory=list)
+
+    def add(self, part: Assembled) -> None:
+        super().add(part)
+        chunks = part.chunks
+        data = np.flatnonzero(chunks["kind"] == CHUNK_DATA)
+        if len(data):
+            rows = np.zeros(len(data), SEGMENT_PLACE)
+            rows["stream"] = 2 * self.numbers[chunks["connection"][data]] + chunks["direction"][data]
+            rows["packet"], rows["length"] = chunks["packet"][data], chunks["length"][data]
+            rows["ts"] = chunks["ts"][data]
+            self.segments.append(rows)
+            self.sequence.append(chunks["seq"][data].copy())
 
     def placed(self, connections: Array) -> Array:
         """All segments with their offsets, in order of streams and offsets."""
@@ -178,18 +190,39 @@ class _Streams:
         return rows
 
 
-class _WatchedEngine(Engine):
-    """An engine whose parts `streams` sees first."""
+class WatchedEngine(Engine):
+    """An engine whose parts `places` sees first."""
 
-    streams: _Streams
+    places: ConnectionPlaces
 
     def dissect(self, part: Assembled) -> Iterator[Batch]:
-        self.streams.add(part, self)
+        self.places.add(part)
         return super().dissect(part)
 
     def _end(self, part: Assembled) -> None:
-        self.streams.end(part, self)
+        self.places.end(part, self)
         super()._end(part)
+
+
+#: Columns that an exchange has in common with itself in another copy of its packets.
+_IDENTITY = ("request_first", "response_first", "client_port", "broker_port", "correlation_id", "api_key")
+
+
+class SameExchanges:
+    """Selects the exchanges that are in rows of another copy of the packets (EXCHANGE), whose keys may differ."""
+
+    engine_options = EVERYTHING.engine_options
+
+    def __init__(self, rows: Array) -> None:
+        self._rows = set(rows[list(_IDENTITY)].tolist())
+
+    def apply(self, batches: Iterable[Batch], _: Engine) -> Iterator[Batch]:
+        """The selected exchanges of a run's batches, with all their rows."""
+        for batch in batches:
+            rows = batch.exchanges[list(_IDENTITY)].tolist()
+            mask = np.fromiter((row in self._rows for row in rows), bool, len(rows))
+            if mask.any():
+                yield batch.picked(mask)
 
 
 def _placed(exchanges: Array) -> Array:
@@ -234,7 +267,7 @@ class _Rows:
 
 def index_exchanges(
     captures: Sequence[str],
-    selection: Selection,
+    selection: Selection | SameExchanges,
     read: ReadOptions,
     watch: Watch = never,
     uses_secrets: bool = True,
@@ -243,10 +276,8 @@ def index_exchanges(
     needed = selection.engine_options
     nodes = NodeNames(read.definitions)
     one_naming = TopicNaming()
-    engine = _WatchedEngine(
-        read, all_results=True, inspectors=[*needed.inspectors, nodes, one_naming], apis=needed.apis
-    )
-    engine.streams = _Streams()
+    engine = WatchedEngine(read, all_results=True, inspectors=[*needed.inspectors, nodes, one_naming], apis=needed.apis)
+    engine.places = streams = _Streams()
     run = Run(captures, engine, watch)
     run.uses_secrets = uses_secrets
     collected = _Rows(engine)
@@ -255,7 +286,7 @@ def index_exchanges(
         rows.append(batch.exchanges.copy())
         errors.append(error_counts(batch.results))
         topic_ids |= unnamed_ids(batch)
-    connections = engine.streams.connections()
+    connections = streams.connections()
     engine.dissector.return_memory()  # the index stays until the end, beside other runs
     selected = np.concatenate(rows)
     places = _ordered(collected.places, connections)
@@ -267,7 +298,7 @@ def index_exchanges(
         rows=taken(selected, np.argsort(selected["exchange"], kind="stable")),
         errors=np.concatenate(errors),
         connections=connections,
-        segments=engine.streams.placed(connections),
+        segments=streams.placed(connections),
         naming=collected.naming,
         one_naming=one_naming,
         topic_ids={engine.dissector.string(number) for number in topic_ids},

@@ -23,7 +23,7 @@ from ..engine.selection import EVERYTHING, Selection
 from ..installation import own_version
 from ..output_file import OutputFile, UnnamedFile, check_output
 from ..run import Watch, never
-from .exchange_index import ExchangeIndex, index_exchanges
+from .exchange_index import ExchangeIndex, SameExchanges, index_exchanges
 from .findings import Findings
 from .host_names import host_names
 from .neighbourhood import COPY_NONE, COPY_WHOLE, Plan, make_plan
@@ -66,7 +66,7 @@ class Summary:
 def extract(
     captures: Sequence[str],
     output: str | UnnamedFile,
-    selection: Selection = EVERYTHING,
+    selection: Selection | SameExchanges = EVERYTHING,
     *,
     connections: bool = False,
     comments: bool = True,

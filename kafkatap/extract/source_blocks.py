@@ -20,7 +20,7 @@ from kafkatap.reassembly.pcapng import (
     SECTION_HEADER,
     SIMPLE_PACKET,
 )
-from kafkatap.reassembly.pcapng_blocks import COMMENT, FILTER, INTERFACE_NAME, RESOLUTION
+from kafkatap.reassembly.pcapng_blocks import COMMENT, FILTER, FRAME_CHECK_LENGTH, INTERFACE_NAME, RESOLUTION
 from kafkatap.reassembly.scanner import NANOSECONDS
 
 from ..captures.capture_reader import CaptureReader
@@ -31,11 +31,11 @@ _BEFORE, _BEFORE_SIMPLE = 28, 12
 
 #: Options of interfaces that are copied, with their widths: of integers, negative ones of other values, 0 of texts.
 _OF_INTERFACES = {
-    COMMENT: 0, INTERFACE_NAME: 0, 3: 0, 4: -8, 5: -17, 6: -6, 7: -8, 8: 8, RESOLUTION: -1, 10: 4, 12: 0, 13: -1, 14: 8,
-    15: 0, 16: 8, 17: 8,
+    COMMENT: 0, INTERFACE_NAME: 0, 3: 0, 4: -8, 5: -17, 6: -6, 7: -8, 8: 8, RESOLUTION: -1, 10: 4, 12: 0,
+    FRAME_CHECK_LENGTH: -1, 14: 8, 15: 0, 16: 8, 17: 8,
 }  # fmt: skip
 #: Those that say nothing of the host: resolution, length of the frame check sequence, time offset.
-_PLAIN_OF_INTERFACES = (RESOLUTION, 13, 14)
+_PLAIN_OF_INTERFACES = (RESOLUTION, FRAME_CHECK_LENGTH, 14)
 #: Options of packets that are copied. The hash (3) is of bytes that may be rewritten, so it is copied only with texts.
 _OF_PACKETS = {COMMENT: 0, 2: 4, 3: 0, 4: 8, 5: 8, 6: 4, 7: 0}
 _PLAIN_OF_PACKETS = (2, 4, 5, 6)

@@ -43,6 +43,24 @@ class WantedPacket(NamedTuple):
     options: list[tuple[int, bytes]]
 
 
+#: By 4-tuple: its connections in order of time (numbers), and when each one began.
+ByEnds = dict[bytes, tuple[Array, Array]]
+
+
+def connections_by_ends(connections: Array, wanted: Array) -> ByEnds:
+    """The CONNECTION_PLACEs of each 4-tuple that has a wanted one (bool)."""
+    ends = connections["ends"]
+    keys = as_bytes(np.ascontiguousarray(ends[wanted])).reshape(-1, KEY_BYTES).copy().view("V40").reshape(-1)
+    known = set(keys.tolist())
+    order = np.argsort(connections["first"], kind="stable")
+    groups: dict[bytes, list[int]] = {}
+    for number, key in zip(order.tolist(), ends[order].tolist(), strict=True):
+        if key in known:
+            groups.setdefault(key, []).append(number)
+    first = connections["first"].astype(np.int64)
+    return {key: (np.array(numbers), first[numbers]) for key, numbers in groups.items()}
+
+
 class SegmentChooser:
     """Decides which TCP segments are wanted. It keeps how far the sequence numbers of each stream came, so all captures
     of a run share one."""
@@ -53,24 +71,7 @@ class SegmentChooser:
         self._base = connections["base_seq"].reshape(-1).astype(np.int64)
         self._seq, self._offset = self._base.copy(), np.zeros(len(self._base), np.int64)
         self._is_over = np.zeros(len(connections), bool)
-        #: By 4-tuple: its connections in order of time, and when each one began.
-        self.by_ends: dict[bytes, tuple[Array, Array]] = {}
-        ends = connections["ends"]
-        wanted = set(
-            as_bytes(np.ascontiguousarray(ends[plan.how != COPY_NONE]))
-            .reshape(-1, KEY_BYTES)
-            .copy()
-            .view("V40")
-            .reshape(-1)
-            .tolist()
-        )
-        order = np.argsort(connections["first"], kind="stable")
-        groups: dict[bytes, list[int]] = {}
-        for number, key in zip(order.tolist(), ends[order].tolist(), strict=True):
-            if key in wanted:
-                groups.setdefault(key, []).append(number)
-        for key, numbers in groups.items():
-            self.by_ends[key] = np.array(numbers), connections["first"][numbers].astype(np.int64)
+        self.by_ends = connections_by_ends(connections, plan.how != COPY_NONE)
 
     def choose(self, segments: Array, connections: Array) -> Array:
         """Which segments of known connections (numbers, int64) are wanted: bool."""
@@ -131,12 +132,12 @@ def _meets(begin: Array, end: Array, first: Array, last: Array, half_open: bool)
     return found
 
 
-class _Flows:
-    """The connections of the flows of one assembler."""
+class FlowConnections:
+    """The connections of the flows of one assembler, which keeps them (`keep_flows`)."""
 
-    def __init__(self, assembler: Assembler, chooser: SegmentChooser) -> None:
+    def __init__(self, assembler: Assembler, by_ends: ByEnds) -> None:
         self._assembler = assembler
-        self._chooser = chooser
+        self._by_ends = by_ends
         self._single = np.zeros(0, np.int64)  # by flow: its connection; -1 none is wanted, -2 it has several
         self._several: dict[int, tuple[Array, Array]] = {}
 
@@ -159,7 +160,7 @@ class _Flows:
             return
         rows = np.full(len(keys), -1, np.int64)
         for number, key in enumerate(keys):
-            group = self._chooser.by_ends.get(key)
+            group = self._by_ends.get(key)
             if group is None:
                 continue
             if len(group[0]) == 1:
@@ -240,7 +241,7 @@ class CapturePass:
     def _chosen(self) -> Iterator[tuple[SourceReader, Array]]:
         """The same without the other fragments of a datagram."""
         assembler = Assembler(keep_flows=True)
-        flows = _Flows(assembler, self._chooser)
+        flows = FlowConnections(assembler, self._chooser.by_ends)
         for reader in self._blocks():
             yield reader, self._wanted(reader, assembler, flows)
             assembler.end_block()
@@ -261,7 +262,7 @@ class CapturePass:
         numbers = np.concatenate(wanted)
         return np.union1d(numbers, _of_same_datagrams(np.concatenate(found), numbers))
 
-    def _wanted(self, reader: SourceReader, assembler: Assembler, flows: _Flows) -> Array:
+    def _wanted(self, reader: SourceReader, assembler: Assembler, flows: FlowConnections) -> Array:
         """The rows of the wanted packets of a block, ascending."""
         rows = [np.zeros(0, np.int64)]
         first = int(reader.packets["number"][0])

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import kafkatap
 from kafkatap.__main__ import main
 from kafkatap.anonymize import read_key
 from kafkatap.anonymize.audit import Originals
@@ -17,6 +18,9 @@ from kafkatap.anonymize.fields import kept_words
 from kafkatap.anonymize.names import Names
 from kafkatap.captures.capture_reader import CaptureReader
 from tests.anonymize.same_reports import differences
+from tests.cli.tls_captures import conversation
+from tests.support.captures import pcap_bytes
+from tests.support.tcp import encode, lose
 from tests.support.wireshark import TSHARK
 
 KEY = "a key for tests only"
@@ -205,3 +209,19 @@ def test_the_audit_finds_originals_wherever_they_are() -> None:
         assert originals.found_in(filler[:at] + b"billing" + filler[at:]) == b"billing"
     assert originals.found_in(b"invoice-topi") is None
     assert originals.found_in(b"short consumer") is None
+
+
+def test_a_stream_that_begins_with_a_gap(tmp_path: Path) -> None:
+    """The first response of a connection was not captured. All later ones keep their places."""
+    capture, output = tmp_path / "lossy.pcap", tmp_path / "x.pcapng"
+    segments = conversation(1)
+    first = next(n for n, each in enumerate(segments) if each.payload and each.source == segments[1].source)
+    capture.write_bytes(pcap_bytes(encode(lose(segments, first))))
+    assert main(["extract", str(capture), "--anonymize", "-o", str(output), "--no-progress"]) == 0
+    names = ["correlation_id", "outcome", "response_bytes", "total_ns"]
+    expected, found = (
+        kafkatap.analyze(path).exchanges.select(names).sort_by("correlation_id").to_pylist()
+        for path in (capture, output)
+    )
+    assert found == expected
+    assert sum(row["outcome"] == "answered" for row in found) > 10

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import kafkatap
-from kafkatap.__main__ import main
 from kafkatap.engine.read_options import ReadOptions
 from kafkatap.engine.tls.key_log import KeyLog
 from kafkatap.extract import Summary
@@ -140,19 +139,6 @@ def test_nothing_to_write(tls: TlsCaptures, tmp_path: Path) -> None:
     done = run("extract", tls.capture, "--with-secrets", "-f", "error", "-o", tmp_path / "y.pcapng")
     assert done.code != 0
     assert not (tmp_path / "y.pcapng").exists()
-
-
-def test_anonymized_extracts_have_no_secrets(
-    tls: TlsCaptures, with_secrets: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    output = tmp_path / "x.pcapng"
-    for more in (["--with-secrets"], ["--keylog", str(tls.key_log)]):
-        assert main(["extract", str(tls.capture), "--anonymize", "-o", str(output), *more]) == 2
-        err = capfd.readouterr().err
-        assert f"--anonymize and {more[0]} exclude each other" in err
-        assert not output.exists()
-    main(["extract", str(with_secrets), "--anonymize", "-o", str(output)])
-    assert not output.exists() or secrets_in(output) == []
 
 
 def test_no_file_is_left_behind(tls: TlsCaptures, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ examples:
   kafkatap extract capture.pcap -f 'error' --connections -o failed.pcapng
   kafkatap extract capture.pcap -f 'error' --anonymize -o for-the-vendor.pcapng
   kafkatap extract tls.pcap --keylog keys.log -f 'error' --with-secrets -o failed.pcapng
+  kafkatap extract tls.pcap --keylog keys.log -f 'error' --anonymize -o for-the-vendor.pcapng
   kafkatap extract capture.pcap -f 'exchange == 6204715131861012345' -o - | tshark -r - -T fields -e frame.comment
 
 """
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                      "and capture filters")  # fmt: skip
     how.add_argument("--anonymize", action="store_true",
                      help="replace names, addresses, tokens and the contents of records; keep sizes and "
-                     "times")  # fmt: skip
+                     "times; decrypted connections are without TLS")  # fmt: skip
     how.add_argument("--anonymize-key", metavar="KEYFILE",
                      help="take the pseudonyms from this key, so that extracts with the same key have the same names "
                      "(default: a random key)")  # fmt: skip

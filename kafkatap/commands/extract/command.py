@@ -68,12 +68,11 @@ def _write_anonymized(options: argparse.Namespace, selection: Selection, reading
 
     if not options.anonymize:
         raise ValueError("--anonymize-key is for --anonymize")
-    for name, value in (("--with-secrets", options.secrets), ("--keylog", options.keylog)):
-        if value:
-            raise ValueError(
-                f"--anonymize and {name} exclude each other: the contents of encrypted messages cannot be replaced, "
-                "and with secrets they could be read. Without secrets, encrypted connections become filler"
-            )
+    if options.secrets:
+        raise ValueError(
+            "--anonymize and --with-secrets exclude each other: an anonymized copy has no TLS (--keylog decrypts it) "
+            "and needs no secrets"
+        )
     key = None if options.anonymize_key is None else read_key(options.anonymize_key)
     made, done = extract_anonymized(
         options.captures, options.output, selection, key=key, connections=options.connections,
@@ -133,7 +132,7 @@ def _about_secrets(options: argparse.Namespace, made: Summary) -> Iterator[str]:
         yield f"with the TLS secrets of {_count(made.secrets, 'connection')}: keep {options.output} as safe as a key"
     elif options.secrets:
         yield "no copied connection was decrypted, so there are no TLS secrets to write"
-    elif any(file.secrets for file in made.files):
+    elif any(file.secrets for file in made.files) and not options.anonymize:
         yield "the TLS secrets in the captures are not copied; --with-secrets copies those of the copied connections"
 
 
