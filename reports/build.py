@@ -15,7 +15,7 @@ from .counting.histogram import middle
 from .counting.rollup import api_label
 from .model import Curve, Curves, Mark, Report, ReportTable
 from .section_parts.registry import USUAL, load_sections
-from .sections.clients import clients
+from .sections.clients import clients, with_encrypted
 from .sections.error_codes import error_totals, errors
 from .sections.heading import files, heading
 from .sections.latency import check_by, latency, roll_latency
@@ -65,7 +65,7 @@ def build_report(
         "latency": lambda: (latency(counts, context, by),),
         "throttle": lambda: (throttle(counts, context),),
         "errors": lambda: (error_totals(detail), detail),
-        "clients": lambda: (people,),
+        "clients": lambda: (people if selected is not None else with_encrypted(people, context),),
         "timeline": lambda: (timeline(counts, context, timeline_rows),),
         "not-decoded": lambda: (undecoded,),
         "files": lambda: (files(context),),

@@ -31,6 +31,11 @@ class Probable(NamedTuple):
     software: str
     sure: str
 
+    @property
+    def in_words(self) -> str:
+        """`probably Java`, `perhaps Java`."""
+        return f"{'probably' if self.sure == LIKELY else self.sure} {self.software}"
+
 
 def probable_software(ja4: str) -> Probable | None:
     """What probably made a ClientHello; None if no recording has such a one."""

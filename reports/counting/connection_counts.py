@@ -6,12 +6,13 @@ import numpy as np
 
 from ..batch import ConnectionTotals, Context
 from ..connection_columns import decryptions, failed_handshakes
-from ..connection_words import D_NOT_TLS, P_KAFKA
+from ..connection_words import D_NOT_TLS, P_KAFKA, P_TLS
 from .count_forms import CountForm, CountStore, FormCounts, kinds_of
 from .count_table import MAX, SUM, Array, CountTable
 from .histogram import P50, Histograms, percentiles
 
-KEY = ("client_id", "client_ip", "software", "software_version", "protocol")
+#: `tls_ja4`: only of connections of Kafka or TLS whose client does not name its software.
+KEY = ("client_id", "client_ip", "software", "software_version", "protocol", "tls_ja4")
 #: Value columns: sums over both directions, except `client_zero_windows`.
 VALUES = {
     "connections": SUM,
@@ -85,6 +86,8 @@ class ConnectionCounts(CountStore):
         if not len(rows):
             return
         keys = {name: rows[name] for name in KEY}
+        is_nameless = (rows["software"] < 0) & ((rows["protocol"] == P_KAFKA) | (rows["protocol"] == P_TLS))
+        keys["tls_ja4"] = np.where(is_nameless, rows["tls_ja4"], -1)
         columns = {name: rows[f"client_{name}"].astype(np.int64) + rows[f"broker_{name}"] for name in _BOTH_DIRECTIONS}
         columns |= {
             "connections": 1,

@@ -165,7 +165,7 @@ class _Known:
         values = counted.table.value_rows()[
             :, [list(VALUES).index(n) for n in ("connections", "tls_connections")]
         ].tolist()
-        for client_id, ip, software, version, _, (connections, tls) in zip(*columns, values, strict=True):
+        for client_id, ip, software, version, _, _, (connections, tls) in zip(*columns, values, strict=True):
             self.connections[client_id, ip] += connections
             self._add_software(context, client_id, ip, software, version)
             self.tls[ip] += tls

@@ -2,7 +2,10 @@
 
 A client names its software in ApiVersions (KIP-511). Earlier requests count with the only software of that client_id
 and address. If there are several, or none, these requests have a row of their own. A connection counts with its last
-client_id. Two names are the same if they print the same.
+client_id. Two names are the same if they print the same. Software that no ApiVersions names is that of the
+ClientHellos, if they all show the same: `probably Go`.
+
+Connections that were not decrypted have rows by address and probable software, after those with requests.
 
 `verdict` is where most of the time of a slow client went. "Slow" means that the 99th percentile of total time is at
 least 20 ms, without Fetch, which waits for data, and without JoinGroup and SyncGroup, which wait for other members. A
@@ -15,6 +18,7 @@ broker        the broker, and receiver and sender at its end
 network       loss and path
 client        receiver and sender at the client's end
 unknown       no part explains it, or the throttle times of most exchanges were not captured (snap length, gaps)
+encrypted     its connections were not decrypted, so its requests are unknown
 -             the client is not slow
 
 The table has the share of each part, as evidence.
@@ -24,6 +28,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,6 +37,7 @@ from kafkatap.dissector.kafka.releases import oldest_release_for, removed_in
 from kafkatap.kernels.arrays import dict_rows
 
 from ..batch import Context
+from ..connection_words import P_TLS
 from ..counting import tally
 from ..counting.connection_counts import KEY, VALUES, connection_totals
 from ..counting.counts import ReportCounts
@@ -39,15 +45,23 @@ from ..counting.histogram import P50, P99
 from ..counting.rollup import api_label, group_columns, maybe, roll_up, value_columns
 from ..model import Column, ReportTable, Row, Versions, in_columns
 from ..section_parts.notable import SLOW_NS
+from ..tls_software import probable_software
 from . import time_shares
 from .time_shares import Spent, has_unknown_waits, spent
 
 COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests"),
     Column("address", "address", "text", "IP address of the client", 1),
-    Column("software", "software", "text", "name and version of the client software (KIP-511)", 1),
+    Column(
+        "software",
+        "software",
+        "text",
+        "name and version of the client software (KIP-511); probably, perhaps: what its ClientHellos show "
+        "(docs/tls.md)",
+        1,
+    ),
     Column("connections", "conns", "count", "TCP connections whose last client_id this is", 2),
-    Column("requests", "requests", "count", "requests"),
+    Column("requests", "requests", "count", "requests; null: its connections were not decrypted"),
     Column("oldest_release", "needs\nKafka ≥", "text", "oldest Kafka release that supports all API versions in use", 1),
     Column("removed", "gone\nin 4.0", "versions", "API versions in use that Kafka 4.0 removed", 3),
     Column("api_versions", "API versions", "versions", "all API versions in use", 9),
@@ -106,7 +120,8 @@ COLUMNS = (
         "verdict",
         "verdict",
         "text",
-        "where most of the time went: network, broker, client, throttled, head-of-line, unknown, or - (not slow)",
+        "where most of the time went: network, broker, client, throttled, head-of-line, unknown, or - (not slow); "
+        "encrypted: its connections were not decrypted",
     ),
     Column(
         "evidence",
@@ -120,21 +135,41 @@ COLUMNS = (
 _AS_COUNTED = ("request_bytes", "response_bytes", "failed_exchanges", "error_codes", "throttled")
 _SUMMED_WAITS = ("throttle_wait", "hol_throttle_wait", "hol_poll_wait")
 UNKNOWN = "unknown"
+ENCRYPTED = "encrypted"
 
 Software = tuple[str | None, str | None]
 Who = tuple[str | None, str | None, str | None, str | None]  #: client_id, client_ip, software, software_version
 
 
+class _Encrypted(NamedTuple):
+    """A client whose connections were not decrypted. `software`: what its ClientHellos show, in words."""
+
+    address: str | None
+    software: str | None
+
+
 class _Traffic:
-    """Sums over the connections of one client."""
+    """Sums over the connections of one client. `probable`: what ClientHellos show of one that names no software."""
 
     def __init__(self, rtt: int | None = None) -> None:
         self.connections = 0
+        self.probable = set[str | None]()
         self.rtt = rtt
         self.bytes = 0
         self.retransmitted_bytes = 0
         self.retransmitted_packets = 0
         self.zero_windows = 0
+
+    def probable_software(self) -> str | None:
+        return next(iter(self.probable)) if len(self.probable) == 1 else None
+
+    def values(self) -> Row:
+        """What TCP shows of a client."""
+        return {
+            "connections": self.connections, "rtt_ns": self.rtt, "retransmitted_packets": self.retransmitted_packets,
+            "retransmitted_share": self.retransmitted_bytes / self.bytes if self.bytes else None,
+            "zero_windows": self.zero_windows,
+        }  # fmt: skip
 
 
 def clients(counts: ReportCounts, context: Context) -> ReportTable:
@@ -163,7 +198,7 @@ def clients(counts: ReportCounts, context: Context) -> ReportTable:
     for g in range(groups):
         if requests[g] and c["api_version"][g] >= 0:
             versions[who[g]].add((c["api_key"][g], c["api_version"][g]))
-    traffic_of = _traffic_by_client(context, known)
+    traffic_of = _traffic_by_client(context, known)[0]
     v, total = rolled.values, rolled.exchanges()
     verdicts = set[str]()
 
@@ -173,7 +208,6 @@ def clients(counts: ReportCounts, context: Context) -> ReportTable:
             traffic, t = traffic_of.get(key, _Traffic()), time_row.get(key, -1)
             f = fetch_row.get(key, -1)
             p50, p99 = (maybe(p) for p in percentiles[t]) if t >= 0 else (None, None)
-            share = traffic.retransmitted_bytes / traffic.bytes if traffic.bytes else None
             fetched = spent(fetches, f).without_waiting()
             parts = spent(times, t).plus(fetched)
             slow_fetches = f >= 0 and fetched.total >= SLOW_NS * max(fetches.values["answered"][f], 1)
@@ -183,14 +217,13 @@ def clients(counts: ReportCounts, context: Context) -> ReportTable:
             verdicts.add(found)
             gone = {(k, n) for k, n in versions[key] if (removed_in(k, n) or "").startswith("4.0")}
             yield {
-                "client_id": key[0], "address": key[1], "software": software_text(key),
-                "connections": traffic.connections, "requests": int(total[i]),
+                "client_id": key[0], "address": key[1],
+                "software": software_text(key) or traffic.probable_software(), "requests": int(total[i]),
                 "oldest_release": oldest_release_for(versions[key]) or None, "removed": by_api(gone),
                 "api_versions": by_api(versions[key]), **{name: int(v[name][i]) for name in _AS_COUNTED},
                 **{f"{wait}_sum_ns": int(v[f"{wait}_ns"][i]) for wait in _SUMMED_WAITS},
-                "total_p50_ns": p50, "total_p99_ns": p99, "rtt_ns": traffic.rtt,
-                "retransmitted_packets": traffic.retransmitted_packets, "retransmitted_share": share,
-                "zero_windows": traffic.zero_windows, "total_sum_ns": parts.total, **parts.shares(),
+                "total_p50_ns": p50, "total_p99_ns": p99, **traffic.values(), "total_sum_ns": parts.total,
+                **parts.shares(),
                 "client_share": parts.client / parts.total if parts.total else None,
                 "nagle_share": parts.nagle / parts.total if parts.total else None,
                 time_shares.HOL_BEHIND.name: parts.hol_in_words(), "verdict": found,
@@ -207,6 +240,23 @@ def clients(counts: ReportCounts, context: Context) -> ReportTable:
     if UNKNOWN in verdicts:
         notes = (*notes, "verdict unknown: responses are cut before their throttle time, or no part explains the time.")
     return ReportTable("clients", "Clients", COLUMNS, rows, notes, empty="no requests")
+
+
+def with_encrypted(table: ReportTable, context: Context) -> ReportTable:
+    """The table of clients with those whose connections were not decrypted, the most connections first."""
+    found = _traffic_by_client(context, {})[1]
+    if not found:
+        return table
+    unknown: Row = dict.fromkeys(column.name for column in COLUMNS)
+    rows = in_columns(COLUMNS, (
+        {**unknown, **client._asdict(), **traffic.values(), "removed": (), "api_versions": (), "verdict": ENCRYPTED}
+        for client, traffic in sorted(found.items(), key=lambda item: (-item[1].connections, str(item[0])))
+    ))  # fmt: skip
+    note = (
+        f"verdict {ENCRYPTED}: connections of this address that were not decrypted. Their software is a guess from "
+        "ClientHellos (section tls)."
+    )
+    return table.replace(rows=[*table.rows, *rows], notes=(*table.notes, note))
 
 
 def verdict(is_slow: bool, parts: Spent, is_known: bool = True) -> str:
@@ -274,21 +324,37 @@ def software_text(who: Who) -> str | None:
     return None if name is None else f"{name} {version}" if version else name
 
 
-def _traffic_by_client(context: Context, known: dict[Software, set[Software]]) -> dict[Who, _Traffic]:
+def _traffic_by_client(
+    context: Context, known: dict[Software, set[Software]]
+) -> tuple[dict[Who, _Traffic], dict[_Encrypted, _Traffic]]:
+    """The connections of clients, and of those whose connections were not decrypted."""
     counts = connection_totals(context)
     keys = group_columns(counts.table, KEY)
     people = texts_of([keys[n].tolist() for n in ("client_id", "client_ip", "software", "software_version")], context)
-    numbers: dict[Who, int] = {}
-    groups = np.array([numbers.setdefault(with_software(who, known), len(numbers)) for who in people], np.int64)
-    traffic_of = {
-        who: _Traffic(rtt=rtt) for who, rtt in zip(numbers, counts.median_rtts(groups, len(numbers)), strict=True)
-    }
-    each = list(traffic_of.values())
-    for group, value in zip(groups.tolist(), dict_rows(value_columns(counts.table, VALUES)), strict=True):
+    hellos = keys["tls_ja4"].tolist()
+    probable = {n: None if n < 0 else probable_software(context.text(n) or "") for n in set(hellos)}
+    shown = {n: None if found is None else found.in_words for n, found in probable.items()}
+    clients: list[Who | _Encrypted] = [
+        _Encrypted(who[1], shown[hello]) if is_encrypted else with_software(who, known)
+        for who, hello, is_encrypted in zip(people, hellos, (keys["protocol"] == P_TLS).tolist(), strict=True)
+    ]
+    numbers: dict[Who | _Encrypted, int] = {}
+    groups = np.array([numbers.setdefault(client, len(numbers)) for client in clients], np.int64)
+    each = [_Traffic(rtt) for rtt in counts.median_rtts(groups, len(numbers))]
+    values = dict_rows(value_columns(counts.table, VALUES))
+    for group, hello, value in zip(groups.tolist(), hellos, values, strict=True):
         traffic = each[group]
         traffic.connections += value["connections"]
         traffic.bytes += value["bytes"]
         traffic.retransmitted_bytes += value["retransmitted_bytes"]
         traffic.retransmitted_packets += value["retransmitted_packets"]
         traffic.zero_windows += value["client_zero_windows"]
-    return traffic_of
+        if hello >= 0:
+            traffic.probable.add(shown[hello])
+    found: tuple[dict[Who, _Traffic], dict[_Encrypted, _Traffic]] = {}, {}
+    for client, n in numbers.items():
+        if isinstance(client, _Encrypted):
+            found[1][client] = each[n]
+        else:
+            found[0][client] = each[n]
+    return found

@@ -145,6 +145,11 @@ def _has_exchanges(row: Row) -> str | None:
     return "" if row["exchanges"] else None
 
 
+def _has_requests(row: Row) -> str | None:
+    """Clients that were not decrypted have nothing to show."""
+    return "" if row["requests"] else None
+
+
 def _is_decrypted(row: Row) -> str | None:
     """TLS connections that were not decrypted have nothing to show."""
     return "" if row["decryption"] == "decrypted" else None
@@ -168,7 +173,7 @@ CONDITIONS: dict[str, tuple[Condition, ...]] = {
     "throttle": (_CLIENT, _api, _throttled),
     "error_totals": (_error, _api),
     "errors": (_error, _api, _resource, _CLIENT),
-    "clients": (_CLIENT, _address("address", "client_ip")),
+    "clients": (_has_requests, _CLIENT, _address("address", "client_ip")),
     "throttle_obedience": (_CLIENT, lambda row: "throttle > 0ms" if row["throttled"] else None),
     "quota_rates": (_CLIENT, _known("broker", "broker"), _direction),
     "client_activity": (_CLIENT, _address("address", "client_ip")),
