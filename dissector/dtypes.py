@@ -39,6 +39,9 @@ NO_INT16 = -(2**15)
 OUTCOMES = ("answered", "no_reply_expected", "in_flight", "unanswered", "response_lost", "orphan_response")
 ANSWERED, NO_REPLY_EXPECTED, IN_FLIGHT, UNANSWERED, RESPONSE_LOST, ORPHAN_RESPONSE = range(6)
 
+#: Versions of TLS that can be decrypted (`tls_version`).
+TLS_VERSIONS = ("TLS 1.2", "TLS 1.3")
+
 #: Who closed the connection of a request without a response (`closed_by`).
 CLOSED_BY = ("client", "broker")
 CLOSED_BY_CLIENT, CLOSED_BY_BROKER = range(2)
@@ -171,6 +174,10 @@ EXCHANGE_COLUMNS = (
         "name of the client software, from an earlier ApiVersions request (KIP-511)", -1,
     ),
     _column("client_software_version", STRING, "i4", "version of the client software", -1),
+    _column(
+        "tls_version", WORD, "i1", "TLS 1.2 or TLS 1.3, if the exchange came over TLS and was decrypted; else null", -1,
+        words=TLS_VERSIONS,
+    ),
     _column("api_key", NUMBER, "i2", "number of the API", known=_has_request),
     _column("api_name", WORD, "", "name of the API; `API 10001` if it has no name", known=_has_request),
     _column("api_version", NUMBER, "i2", "version of the API that the request used", known=_has_request),

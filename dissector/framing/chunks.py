@@ -46,6 +46,7 @@ from .tables import (
     CHUNK_STALL,
     CHUNK_START,
     ENDED_BY,
+    FROM_TLS,
     FULL_DEFERRED,
     FULL_EXCHANGES,
     FULL_FINISHED,
@@ -346,6 +347,8 @@ def _read_chunk(t, block, held, c, chunk):  # type: ignore[no-untyped-def]
     if chunk.opening == SHOWS_PLAIN:
         _begin_plain(t, c)
         return
+    if chunk.opening >= FROM_TLS:
+        connection.tls_version = chunk.opening - FROM_TLS
     if _is_not_kafka(connection):
         if not is_gap:
             stream.skipped_bytes += chunk.length

@@ -99,6 +99,7 @@ CONNECTION = record_dtype(
     ("answers_at_once", "i1"),  # KIP-219: AT_ONCE_... or ANSWERS_LATE
     ("is_open", "u1"),
     ("shows_tls", "u1"),  # 1: a chunk with SHOWS_TLS came
+    ("tls_version", "i1"),  # of TLS_VERSIONS, from which its bytes were decrypted; -1
     ("is_source_new", "u1"),  # 1: the connection's ends do not have it yet
 )
 
@@ -218,6 +219,7 @@ def clear_connection(connection, serial, key):  # type: ignore[no-untyped-def]
     connection.waiting_last = -1
     connection.waiting_count = 0
     connection.shows_tls = 0
+    connection.tls_version = -1
     connection.unknown_chunks = 0
     connection.rebalance_ms = 0
     connection.raw_sasl = 0

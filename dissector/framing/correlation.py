@@ -119,6 +119,7 @@ def _clear_exchange(x):  # type: ignore[no-untyped-def]
     x.response_status = NOT_DECODED
     x.long_poll = 0
     x.behind_unread = 0
+    x.tls_version = -1
 
 
 @helper
@@ -144,6 +145,7 @@ def _new_exchange(t, c, frame, is_response):  # type: ignore[no-untyped-def]
     state.next_exchange += 1
     x.key = _exchange_key(connection, frame, is_response)
     x.connection = connection.key
+    x.tls_version = connection.tls_version
     link = t.links[slot]
     link.connection = c
     link.next = -1

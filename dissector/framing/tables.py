@@ -23,7 +23,8 @@ Array = np.ndarray[Any, Any]
 #: and further ones (ENDED_BY) for the direction that closed the connection. `at` of an END is the time at which the
 #: capture ended, ns since the epoch, if the connection was open until then; else 0. `length`: when it was closed; 0.
 #: `opening` of DATA is SHOWS_TLS in the chunk that shows that its connection is TLS, SHOWS_PLAIN in an empty
-#: one if decrypted bytes follow those that passed as they were; else 0.
+#: one if decrypted bytes follow those that passed as they were, FROM_TLS and the place of the version in TLS_VERSIONS
+#: in decrypted bytes; else 0.
 CHUNK = record_dtype(
     ("at", "i8"),
     ("ts", "i8"),
@@ -47,7 +48,7 @@ CHUNK_DATA, CHUNK_GAP, CHUNK_START, CHUNK_END, CHUNK_STALL = range(5)
 #: How a connection begins: in its middle; with a SYN from the client, whose `direction` is noted; in its middle, and
 #: `direction` is the client's by a hint; in its middle, and its row holds what is known of it (`Dissector.resume`).
 OPENING_UNKNOWN, OPENING_SYN, OPENING_HINT, OPENING_RESUMED = range(4)
-SHOWS_TLS, SHOWS_PLAIN = 1, 2
+SHOWS_TLS, SHOWS_PLAIN, FROM_TLS = 1, 2, 3
 #: The bits in `opening` of an END: direction 0 closed the connection with its FIN or RST, or direction 1 did.
 ENDED_BY = (4, 8)
 

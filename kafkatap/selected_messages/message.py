@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kafkatap.dissector.dtypes import EXCHANGE, NO_INT32, NO_TIME, STATUSES
+from kafkatap.dissector.dtypes import EXCHANGE, NO_INT32, NO_TIME, STATUSES, TLS_VERSIONS
 from kafkatap.dissector.layouts.catalog import api_name
 from kafkatap.dissector.tree.summary import Facts
 
@@ -85,6 +85,12 @@ class Message:
         """The offset in the frame at which it is malformed, or of the first of its trailing bytes."""
         at = int(self.column(f"{PROBLEMS[self.is_response]}_at"))
         return None if at == NO_INT32 else at
+
+    @property
+    def tls_version(self) -> str | None:
+        """The version of TLS that it was decrypted from; None without TLS."""
+        version = int(self.column("tls_version"))
+        return None if version < 0 else TLS_VERSIONS[version]
 
     @property
     def api_key(self) -> int:

@@ -52,12 +52,14 @@ _STATUSES = {
 class LineMaker:
     """Makes lines; keeps the widths of columns and the day of the last message.
 
-    `topic_names`: name by id; it may grow. `utc`: times in UTC, else local.
+    `topic_names`: name by id; it may grow. `utc`: times in UTC, else local. `with_tls`: a line ends with the version of
+    TLS that the message was decrypted from.
     """
 
-    def __init__(self, topic_names: Mapping[bytes, str], utc: bool = False) -> None:
+    def __init__(self, topic_names: Mapping[bytes, str], utc: bool = False, with_tls: bool = False) -> None:
         self._topics = topic_names
         self._utc = utc
+        self._with_tls = with_tls
         self._widths = [6, 9, 9, 12, 5, 8, 8, 7]
         self._day = ""
         self._second = (-1, "", "")  # the last one shown: its number, its day, its time of day
@@ -98,6 +100,8 @@ class LineMaker:
         ]  # fmt: skip
         for text, style in self._facts(message):
             line += [("  ", ""), (text, style)]
+        if self._with_tls and message.tls_version is not None:
+            line.append((f"  {message.tls_version}, decrypted", "dim"))
         return line
 
     def _title(self, message: Message) -> str:

@@ -44,6 +44,8 @@ def message_json(message: Message, topics: Mapping[bytes, str], viewer: MessageV
         "errors": [{"code": c, "name": error_name(c), "count": k} for c, k in sorted(facts.errors.items())],
         "topics": [_topic(place, topics) for place in facts.places if place.is_topic],
     }
+    if message.tls_version is not None:
+        found["tls_version"] = message.tls_version
     if facts.records is not None:
         found["records"] = {"count": message.records, "bytes": sum(length for _, length in facts.records)}
     if message.is_response and message.outcome == "answered":

@@ -27,7 +27,7 @@ class Printer:
     """Writes messages as lines; with -v each with its tree, with --hex with its bytes."""
 
     def __init__(self, options: argparse.Namespace, known: Known) -> None:
-        self._lines = LineMaker(known.topics, options.utc)
+        self._lines = LineMaker(known.topics, options.utc, bool(options.verbose))
         self._output = Output(sys.stdout, options.color)
 
     @staticmethod

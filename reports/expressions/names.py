@@ -78,7 +78,7 @@ class Name:
 
 #: Aliases of names.
 ALIASES = {
-    "waited_ns": "waited",
+    "waited_ns": "waited", "tls_version": "tls",
     "api_name": "api", "api_key": "api", "api_version": "version", "software": "client_software",
     "software_version": "client_software_version", "total": "latency", "total_time": "latency",
     "throttle_time_ms": "throttle", "errors": "error", "topics": "topic",
@@ -158,6 +158,7 @@ _TEXTS = {
     "client_ip": "address of the client", "broker_ip": "address of the broker",
     "client_id": "client_id of the request", "client_software": "name of the client software, from ApiVersions",
     "client_software_version": "version of the client software",
+    "tls_version": "has a value if the exchange came over TLS and was decrypted: its version",
     **{name: text for end in ("request", "response") for name, text in (
         (f"{end}_first", f"arrival of the {end}'s first byte"),
         (f"{end}_packet_first", f"packet of the {end}'s first byte"),
@@ -182,6 +183,7 @@ _TEXTS = {
 #: What names of columns have beside what is declared.
 _MORE_OF: Mapping[str, Mapping[str, Any]] = {
     "waited_ns": {"name": "waited"},
+    "tls_version": {"name": "tls"},
     "acks": {"words": {"all": -1, "leader": 1, "none": 0}, "apis": frozenset((0,))},
     "max_wait_ms": {"apis": frozenset(r.FETCHES)},
     "min_bytes": {"apis": frozenset(r.FETCHES)},

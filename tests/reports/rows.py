@@ -37,7 +37,7 @@ def exchange(number: int, at: int = 0, broker: int = MS, **columns: Any) -> Any:
         "response_packet_last": 2 * number + 2, "request_bytes": 100, "response_bytes": 1000, "broker_ns": broker,
         "total_ns": broker, "throttle_time_ms": r.NO_INT32, "max_wait_ms": r.NO_INT32, "min_bytes": r.NO_INT32,
         "acks": r.NO_INT16, "request_problem": -1, "request_problem_at": r.NO_INT32, "response_problem": -1,
-        "response_problem_at": r.NO_INT32, "closed_by": -1, "waited_ns": -1,
+        "response_problem_at": r.NO_INT32, "closed_by": -1, "waited_ns": -1, "tls_version": -1,
     }  # fmt: skip
     values.update(columns)
     if values.get("outcome", 0) != r.ANSWERED:

@@ -105,6 +105,7 @@ NOT_STATE = {
         "serial", "requests", "head", "not_kafka_since", "waiting_first", "waiting_last", "waiting_count",
         "unknown_chunks", "is_open",
         "shows_tls",  # set with `protocol`
+        "tls_version",  # every chunk of decrypted bytes has it
         "mute_end", "client_id", "software", "software_version", "mechanism",  # tested below
         "ahead_late", "ahead_broker", "ahead_mute", "ahead_hol_wait", "ahead_hol_throttle_wait", "ahead_hol_poll_wait",
         "ahead_hol_unknown_wait", "ahead_polls", "ahead_unread", "ahead_in_doubt",
@@ -130,6 +131,7 @@ NOT_STATE = {
     "exchanges": {
         "exchange", "connection", "outcome", "client_id", "client_software", "client_software_version",
         "request_problem",  # tested below
+        "tls_version",  # that of its connection
         "closed_by", "waited_ns",  # not known before the connection is closed
         # not known before there is an answer
         "response_first", "response_last", "response_packet_first", "response_packet_last", "response_bytes",

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kafkatap.dissector.dtypes import TLS_VERSIONS
 from kafkatap.engine.engine import Engine
 from kafkatap.engine.read_options import ReadOptions
 from kafkatap.engine.tls import layer as layer_module
@@ -144,6 +145,7 @@ def test_secrets_that_come_too_late(
     assert 2 < len(asked) < len(talk.wanted) - 10
     everything = [wanted["correlation_id"] for wanted in talk.wanted]
     assert asked == everything[-len(asked) :]
+    assert {TLS_VERSIONS[row["tls_version"]] for row in seen.exchanges} == {f"TLS 1.{version - 0x301}"}
     (connection,) = seen.connections
     assert (connection["protocol"], connection["tls_decryption"]) == ("kafka", D_LATE_KEY)
     for parts in seen.ledger.values():

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.dissector.framing.tables import SHOWS_PLAIN
+from kafkatap.dissector.dtypes import TLS_VERSIONS
+from kafkatap.dissector.framing.tables import FROM_TLS, SHOWS_PLAIN
 from kafkatap.kernels import kernel
 from kafkatap.kernels.arrays import as_bytes, taken
 from kafkatap.reassembly.dtypes import CHUNK, CHUNK_DATA, CHUNK_GAP, FROM_HELD
+from kafkatap.reports.tls_names import TLS_1_2, TLS_1_3, VERSIONS
 
 from .record_tables import RecordRow
 
@@ -22,6 +24,8 @@ Array = np.ndarray[Any, Any]
 _ROOM = 1 << 16
 #: More bytes than this are not kept for the next part.
 _KEPT = 8 << 20
+#: `opening` of decrypted bytes.
+_FROM_1_2, _FROM_1_3 = (FROM_TLS + TLS_VERSIONS.index(VERSIONS[version]) for version in (TLS_1_2, TLS_1_3))
 
 
 @kernel(CHUNK, int, np.uint8, np.uint8, int)
@@ -72,23 +76,25 @@ class ChunkRows:
             self.data[: self.used] = old[: self.used]
         return self.view[self.used :]
 
-    def add_plain(self, record: RecordRow, connection: int, seq: int, length: int) -> None:
-        """Add a chunk with the next `length` bytes of the array, in place of that of a record or before it."""
+    def add_plain(self, record: RecordRow, connection: int, seq: int, length: int, version: int) -> None:
+        """Add a chunk with the next `length` bytes of the array, in place of that of a record or before it. `version`:
+        of TLS; 0: no ServerHello was seen, which only TLS 1.3 does without."""
         at = self.used
         self.used = at + length
-        self._add(record, at, length, seq, length, connection, CHUNK_DATA)
+        opening = _FROM_1_2 if version == TLS_1_2 else _FROM_1_3
+        self._add(record, at, length, seq, length, connection, CHUNK_DATA, opening)
 
     def add_gap(self, record: RecordRow, connection: int, seq: int, length: int) -> None:
         """Add a gap of `length` bytes before what follows a record."""
-        self._add(record, 0, length, seq, 0, connection, CHUNK_GAP)
+        self._add(record, 0, length, seq, 0, connection, CHUNK_GAP, 0)
 
     def _add(
-        self, record: RecordRow, at: int, length: int, seq: int, captured: int, connection: int, kind: int
+        self, record: RecordRow, at: int, length: int, seq: int, captured: int, connection: int, kind: int, opening: int
     ) -> None:
         self._keys.append(2 * record.place)
         self._rows.append((
             at, record.ts, record.packet, length, seq & 0xFFFFFFFF, captured, connection, record.direction, kind,
-            FROM_HELD, 0,
+            FROM_HELD, opening,
         ))  # fmt: skip
 
     def add_begin(self, connection: int) -> None:

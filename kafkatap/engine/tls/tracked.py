@@ -188,7 +188,7 @@ class Tracked:
         self.decrypted_bytes += row.length
         if kind == APPLICATION_DATA and size:
             self.plain_bytes += size
-            made.add_plain(row, self.connection, row.seq + at, size)
+            made.add_plain(row, self.connection, row.seq + at, size, self.facts.version)
         return True
 
     def begin_decryption(self, row: RecordRow, size: int, made: ChunkRows) -> None:
@@ -203,7 +203,7 @@ class Tracked:
             moved = bytes(room[:size])
             room[: len(data)] = data
             room[len(data) : len(data) + size] = moved
-            made.add_plain(proxy._replace(place=row.place), self.connection, proxy.seq, len(data))
+            made.add_plain(proxy._replace(place=row.place), self.connection, proxy.seq, len(data), self.facts.version)
             self.proxy = None
 
     def decrypt(self, row: RecordRow, record: memoryview, made: ChunkRows) -> None:
@@ -232,7 +232,7 @@ class Tracked:
             if self.pending[direction]:
                 self._end_loss(row, skipped, made)
             self.plain_bytes += size
-            made.add_plain(row, self.connection, row.seq + at, size)
+            made.add_plain(row, self.connection, row.seq + at, size, self.facts.version)
 
     def begin_late(self, records: Sequence[int], key_log: KeyLog, made: ChunkRows) -> bool:
         """Decrypt the connection from its next record on. Return whether that is possible."""
