@@ -37,8 +37,14 @@ class Probable(NamedTuple):
         return f"{'probably' if self.sure == LIKELY else self.sure} {self.software}"
 
 
+def ja4_pattern(ja4: str) -> str:
+    """`*_db35923f8641_7c76daad20ec`: a JA4 without its first part, which is another one if a client connects to an
+    address and not to a name."""
+    return f"*_{ja4.partition('_')[2]}"
+
+
 def probable_software(ja4: str) -> Probable | None:
-    """What probably made a ClientHello; None if no recording has such a one."""
+    """What probably made a ClientHello, by its JA4 or the pattern of it; None if no recording has such a one."""
     _, _, rest = ja4.partition("_")
     suites, _, extensions = rest.partition("_")
     found = _SUITES.get(suites)

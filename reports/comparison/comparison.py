@@ -19,7 +19,7 @@ from .joined import joined
 from .judging import Change, Demands, judge
 from .leaves import Forms, Key, Side, blocks_of
 from .presence import ENTITIES, Presence, find_presence
-from .quality import Quality, both, encrypted_brokers, incomplete, qualities
+from .quality import OF_EXCHANGES, Quality, both, encrypted_brokers, incomplete, qualities
 from .side_events import with_events
 from .statistics import false_discovery
 from .stories import BETTER, DIFFERENT, WORSE, Story, tell
@@ -105,8 +105,11 @@ PRESENCE = (
     Column("broker", "broker", "text", "broker, if it is one", 9),
     Column("topic", "topic", "text", "topic, if it is one", 9),
     Column("version", "version", "count", "version of the API, if it is one", 9),
-    Column("exchanges", "exchanges", "count", "exchanges with it on its side"),
-    Column("share", "share", "share", "their share of that side's exchanges", 2),
+    Column("ja4", "JA4", "text", "JA4 of the ClientHellos without its first part, if it is TLS software", 9),
+    Column("exchanges", "exchanges", "count", "exchanges with it on its side; of TLS software: connections"),
+    Column(
+        "share", "share", "share", "their share of that side's exchanges, or of its connections with a ClientHello", 2
+    ),
     Column("blocks", "blocks", "count", "blocks of time in which it was seen", 9),
     Column("of_blocks", "of blocks", "count", "blocks of that side", 9),
     Column("other_blocks", "other blocks", "count", "blocks of the other side, in which it was not seen", 9),
@@ -158,7 +161,7 @@ def compare_sides(
     pair = qualities(sides)
     quality = both(pair)
     forms = Forms(sides)
-    presence = [] if is_empty else _captured(forms, quality)
+    presence = _captured(forms, quality.also((), OF_EXCHANGES) if is_empty else quality)
     judged = judge(forms, demands, quality)
     rates = false_discovery(np.array([one.p for one in presence]))
     presence = [one._replace(q=float(q)) for one, q in zip(presence, rates, strict=True)]
@@ -276,9 +279,9 @@ def _change_row(n: int, change: Change) -> Row:
 def _presence_row(one: Presence, demands: Demands) -> Row:
     return {
         "change": "appeared" if one.appeared else "disappeared", "what": one.what, "name": wording.what_of(one),
-        **_place(one.key), "topic": one.key.topic, "version": one.key.version, "exchanges": one.exchanges,
-        "share": one.share, "blocks": one.blocks, "of_blocks": one.of, "other_blocks": one.others, "p": one.p,
-        "is_sure": one.q <= demands.rate,
+        **_place(one.key), "topic": one.key.topic, "version": one.key.version, "ja4": one.key.ja4,
+        "exchanges": one.exchanges, "share": one.share, "blocks": one.blocks, "of_blocks": one.of,
+        "other_blocks": one.others, "p": one.p, "is_sure": one.q <= demands.rate,
     }  # fmt: skip
 
 

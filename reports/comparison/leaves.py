@@ -17,6 +17,7 @@ import numpy as np
 from ..batch import Array, Context, endpoint
 from ..counting.count_forms import OTHER, FormCounts
 from ..findings import Finding
+from ..tls_software import ja4_pattern
 from .names import OTHERS, masked
 from .side_counts import SideCounts
 
@@ -48,6 +49,7 @@ class Key(NamedTuple):
     topic: str | None = None
     code: int | None = None
     version: int | None = None
+    ja4: str | None = None
 
 
 class Values(NamedTuple):
@@ -148,7 +150,10 @@ def keys_of(counts: FormCounts, context: Context) -> list[Key]:
     parts: dict[str, list[int | str | None]] = {}
     if "api_key" in columns:
         parts["api"] = list(columns["api_key"].tolist())
-    parts["client"] = _mapped(columns["client_id"], lambda n: OTHERS if n == OTHER else masked(context.text(n)))
+    if "client_id" in columns:
+        parts["client"] = _mapped(columns["client_id"], lambda n: OTHERS if n == OTHER else masked(context.text(n)))
+    if "ja4" in columns:
+        parts["ja4"] = _mapped(columns["ja4"], lambda n: ja4_pattern(context.text(n) or ""))
     if "broker_ip" in columns:
         pairs = columns["broker_ip"] << 16 | columns["broker_port"]
         parts["broker"] = _mapped(pairs, lambda n: endpoint(context.address(n >> 16), n & 0xFFFF))

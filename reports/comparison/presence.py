@@ -1,4 +1,4 @@
-"""What only one side has: brokers, clients, APIs, topics, versions of a client's requests.
+"""What only one side has: brokers, clients, APIs, topics, versions of a client's requests, software of TLS clients.
 
 How sure: Fisher's exact test of the blocks of time in which it was seen. A client that was seen once in an hour is also
 missing from most other hours.
@@ -15,17 +15,20 @@ from ..batch import Array
 from .leaves import Forms, Key, Leaves
 from .statistics import exact_p
 
+#: Software that sends the same ClientHellos. It is compared if both sides have TLS.
+TLS_SOFTWARE = "TLS software"
 #: What can appear, the most important first, with its form and the parts of its key.
 ENTITIES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("broker", "exchanges", ("broker",)), ("client", "exchanges", ("client",)), ("topic", "topics", ("topic",)),
     ("API", "exchanges", ("api",)), ("version", "versions", ("client", "api", "version")),
-    ("error code", "errors", ("code",)),
+    ("error code", "errors", ("code",)), (TLS_SOFTWARE, "hellos", ("ja4",)),
 )  # fmt: skip
 
 
 class Presence(NamedTuple):
     """`what`: as in ENTITIES. `appeared`: only in B; otherwise only in A. `blocks`: in which it was seen, of `of`
-    blocks of that side; `others`: the blocks of the other side. `share`: of that side's requests. `asked`, `refused`:
+    blocks of that side; `others`: the blocks of the other side. `exchanges`: with it; of TLS software its connections.
+    `share`: of that side's requests, or connections with a ClientHello. `asked`, `refused`:
     the requests and refused connections on the side where a broker does not answer."""
 
     what: str
@@ -56,6 +59,8 @@ def find_presence(forms: Forms, hidden: Collection[str] = ()) -> list[Presence]:
         name = next(iter(forms.sides[0].counts.forms[form].form.values))
         a, b = leaves.value("answered" if what == "broker" else name)
         whole = a.sum(), b.sum()
+        if what == TLS_SOFTWARE and not all(whole):
+            continue
         groups: dict[Key, list[int]] = {}
         for number, key in enumerate(leaves.keys):
             if not any(getattr(key, part) in values for part, values in named.items()):

@@ -14,10 +14,12 @@ from typing import NamedTuple
 from .. import units
 from ..batch import Array, Context, endpoint
 from ..commands import command, with_captures
-from ..connection_words import P_TLS, P_UNKNOWN
+from ..connection_columns import decryptions
+from ..connection_words import D_NOT_TLS, H_COMPLETE, P_TLS, P_UNKNOWN
 from ..counting.connection_counts import is_one_sided
 from .leaves import Side
 from .measures import WAITING
+from .presence import TLS_SOFTWARE
 
 #: The share that is missing from which on a comparison is left out: small ones hide only rare events.
 _FEW, _MANY = 0.002, 0.05
@@ -38,11 +40,12 @@ _WORDS = {
 #: What only one side has (`presence.ENTITIES`), in words.
 _ENTITY_WORDS = {
     "broker": "brokers", "client": "clients", "topic": "topics", "API": "APIs", "version": "versions",
-    "error code": "error codes",
+    "error code": "error codes", TLS_SOFTWARE: "TLS clients",
 }  # fmt: skip
 _TIMES = ("total", "broker", *WAITING, "rtt")
 _WAITS = ("broker", *WAITING)
 _ALL = tuple(_ENTITY_WORDS)
+OF_EXCHANGES = tuple(what for what in _ENTITY_WORDS if what != TLS_SOFTWARE)
 
 
 class Quality(NamedTuple):
@@ -79,7 +82,9 @@ def qualities(sides: tuple[Side, Side]) -> tuple[Quality, Quality]:
         quality = _lost(_one_sided(_cut(Quality(), side), side.context), side.context)
         if encrypted[n] >= encrypted[1 - n] + _ENCRYPTED:
             quality = quality.and_(
-                f"{units.share(encrypted[n])} of its payload is encrypted and was not decrypted", ("rate",), _ALL
+                f"{units.share(encrypted[n])} of its payload is encrypted and was not decrypted",
+                ("rate",),
+                OF_EXCHANGES,
             )
         if coarse[n] and not coarse[1 - n]:
             quality = quality.and_("its times are in whole ms", _TIMES)
@@ -113,12 +118,24 @@ def _cut(quality: Quality, side: Side) -> Quality:
         quality = quality.and_(f"the client id of {share} is missing", ("client rate",), ("client", "version"))
     unread = _unread(side.context)
     if unread > _FEW:
-        quality = quality.and_(f"{units.share(unread)} of its packets are cut and not known as Kafka", ("rate",), _ALL)
+        quality = quality.and_(
+            f"{units.share(unread)} of its packets are cut and not known as Kafka", ("rate",), OF_EXCHANGES
+        )
     ledger = side.context.ledger.get("requests", {})
     headless = ledger.get("header_not_captured", 0)
     if headless > _FEW * max(sum(n for part, n in ledger.items() if part != "total"), 1):
-        quality = quality.and_(f"{headless:,} of its requests have no header", ("rate", "topics"), _ALL)
+        quality = quality.and_(f"{headless:,} of its requests have no header", ("rate", "topics"), OF_EXCHANGES)
+    without = _without_hello(side.context)
+    if without > _FEW:
+        quality = quality.and_(f"{units.share(without)} of its ClientHellos are missing or cut", (), (TLS_SOFTWARE,))
     return quality
+
+
+def _without_hello(context: Context) -> float:
+    """The share of the TLS connections, of those with a handshake of TCP, that have no whole ClientHello."""
+    rows = context.connections
+    rows = rows[(decryptions(rows) != D_NOT_TLS) & (rows["handshake"] == H_COMPLETE)]
+    return float((rows["tls_ja4"] < 0).sum() / max(len(rows), 1))
 
 
 def _unread(context: Context) -> float:
@@ -208,7 +225,8 @@ def incomplete(name: str, side: Side, quality: Quality) -> tuple[str, str] | Non
     also = f" {gone[0].upper()}{gone[1:]} that appeared or disappeared are not listed." if gone else ""
     named = with_captures(command(side.context, None, (), "doctor"), [file.path for file in side.context.files])
     causes = _listed(list(quality.causes))
-    return f"The side {name} is incomplete: {causes}. Not compared: {_listed(list(left))}.{also}", named
+    measures = f" Not compared: {_listed(list(left))}." if left else ""
+    return f"The side {name} is incomplete: {causes}.{measures}{also}", named
 
 
 def _listed(words: list[str]) -> str:

@@ -63,6 +63,9 @@ TRAFFIC = CountForm(
     "traffic", {"block": NUMBER, "client_id": TEXT, **_AT},
     {"packets": SUM, "retransmitted": SUM, "bytes": SUM, "gaps": SUM}, {"client_id": OTHER},
 )  # fmt: skip
+#: ClientHellos by their JA4, in the block of the connection's first packet. Clients have other ports on each side, and
+#: often other addresses, so these are no part of the key.
+HELLOS = CountForm("hellos", {"block": NUMBER, "ja4": TEXT}, {"connections": SUM}, {})
 TIMED = (EXCHANGES, TOPICS, ERRORS, VERSIONS, CONNECTIONS)
 
 
@@ -82,7 +85,7 @@ class SideCounts:
         self.limit = HASHES
         self.requests = self.cut_requests = self.nameless = self.cut_responses = self.unthrottled = 0
         self.fine_times = 0
-        self._store = CountStore(FormCounts(form) for form in (*TIMED, TRAFFIC))
+        self._store = CountStore(FormCounts(form) for form in (*TIMED, TRAFFIC, HELLOS))
 
     def add(self, batch: Batch) -> None:
         """Add the exchanges of a batch with all their results."""
@@ -160,6 +163,11 @@ class SideCounts:
         """Add connections (CONNECTION_ROW) that began at `start` or later and before `end`, ns. Their traffic counts
         only if it ended before `end` too. `has_answers`: a SYN without an answer was refused; otherwise its answer may
         not be in the capture."""
+        hellos = rows[(rows["tls_ja4"] >= 0) & (rows["first"] >= start) & (rows["first"] < end)]
+        if len(hellos):
+            self._cover(int(hellos["first"].min()), int(hellos["first"].max()))
+            keys = _stack(hellos["first"] // self.length, hellos["tls_ja4"])
+            self._count(HELLOS, keys, {"connections": np.ones(len(hellos), np.int64)})
         rows = rows[
             (rows["protocol"] == P_KAFKA) | (rows["handshake"] == H_REFUSED) | (rows["handshake"] == H_UNANSWERED)
         ]
@@ -216,7 +224,7 @@ class SideCounts:
 
     def _double(self) -> None:
         self.length *= 2
-        for form in TIMED:
+        for form in (*TIMED, HELLOS):
             counts = self.forms[form.name]
             keys = counts.table.key_rows().copy()
             keys[:, 0] >>= 1
@@ -225,7 +233,7 @@ class SideCounts:
     def fold(self, text: Callable[[int], str | None]) -> None:
         """Bound the tables: longer blocks, then only a part of the clients, half as many at a time. `text`: the client
         id of a number. Rows that are added later may have all clients, until `limit_clients` is called."""
-        while max(map(len, self.forms.values())) > MOST_ROWS:
+        while max(len(self.forms[form.name]) for form in (*TIMED, TRAFFIC)) > MOST_ROWS:
             if self._span() >= MOST_BLOCKS // 2:
                 self._double()
             elif self.limit:

@@ -108,7 +108,8 @@ def _presence(compared: Compared, width: int | None, verbose: bool) -> Iterator[
         for n, row in enumerate(own):
             sure = "" if row["is_sure"] else ", perhaps by chance"
             count = int(as_number(row["exchanges"]))
-            text = f"{row['name']} ({count:,} exchange{'s' * (count != 1)}{sure})"
+            noun = "exchange" if row["ja4"] is None else "connection"
+            text = f"{row['name']} ({count:,} {noun}{'s' * (count != 1)}{sure})"
             yield from _labelled(change.capitalize() if n == 0 else "", "bold cyan", units.safe(text), width)
     left = len(rows) - len(shown)
     if left:

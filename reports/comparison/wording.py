@@ -13,11 +13,12 @@ from ..commands import command, is_showable
 from ..counting.rollup import api_label
 from ..finding_words import listed
 from ..findings import Finding
+from ..tls_software import probable_software
 from .judging import SIZES, TIMES, Change
 from .leaves import Key, Side
 from .measures import MEANS, RANKS, RATES, SHARES, TAIL
 from .names import OTHERS
-from .presence import Presence
+from .presence import TLS_SOFTWARE, Presence
 from .stories import DIFFERENT, PARTS, Story, valuation
 
 ARROW = "→"
@@ -156,6 +157,9 @@ def what_of(one: Presence) -> str:
         return f"{api_label(key.api or 0)} version {key.version} of {client}"
     if one.what == "error code":
         return error_name(key.code or 0)
+    if one.what == TLS_SOFTWARE:
+        probable = probable_software(key.ja4 or "")
+        return f"{one.what}: {'unknown' if probable is None else probable.in_words} (JA4 {key.ja4})"
     if one.what == "API":
         return api_label(key.api or 0)
     value = getattr(key, one.what)
