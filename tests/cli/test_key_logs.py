@@ -18,7 +18,7 @@ from tests.cli.tls_captures import PASSWORD, TlsCaptures, make_tls_captures
 from tests.support.captures import pcapng_bytes
 
 #: What differs between a connection and its copy over TLS.
-OF_THE_WIRE = ("packet_first", "packet_last", "exchange", "connection")
+OF_THE_WIRE = ("packet_first", "packet_last", "exchange", "connection", "tls_version")
 #: Commands and options that decode.
 DECODING = (
     ("report",), ("report", "--json"), ("show",), ("show", "-v"), ("show", "-x"), ("show", "--json"), ("records",),

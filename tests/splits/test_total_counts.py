@@ -66,7 +66,7 @@ def renumbered(part: SplitCounts, names: Context, rng: np.random.Generator) -> S
     numbers = np.argsort(strings), np.argsort(addresses)
     part.report.renumber(*numbers)
     shared = part.shared.copy()
-    for name in ("client_id", "software", "software_version", "tls_server_certificate"):
+    for name in ("client_id", "software", "software_version", "tls_server_certificate", "tls_ja4"):
         shared[name] = np.append(numbers[0], -1)[shared[name]]
     for name in ("client_ip", "broker_ip"):
         shared[name] = np.append(numbers[1], -1)[shared[name]]
