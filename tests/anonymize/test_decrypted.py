@@ -29,7 +29,7 @@ from tests.support.wireshark import TSHARK
 
 #: Columns of an exchange that pseudonyms, and the numbers of packets and bytes on the wire, change.
 CHANGED = (
-    "exchange", "connection", "client_id", "client_ip", "broker_ip", "topics", "request_packet_first",
+    "exchange", "tls_version", "connection", "client_id", "client_ip", "broker_ip", "topics", "request_packet_first",
     "request_packet_last", "response_packet_first", "response_packet_last",
 )  # fmt: skip
 #: Of the sample `broker` (make_broker.py).
