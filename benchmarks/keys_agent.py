@@ -170,7 +170,7 @@ def main() -> int:
     for has_keys in (False, True):
         same = [each for each in turns if each.has_keys == has_keys]
         medians = [statistics.median(values) for values in zip(*(each[1:] for each in same), strict=True)]
-        print(f"median {'with' if has_keys else 'without'}:", _row(Turn(has_keys, *medians)))  # type: ignore[arg-type]
+        print(f"median {'with' if has_keys else 'without'}:", _row(Turn(has_keys, *medians)))
     print(f"{len(exceptions)} exceptions in the broker's log")
     return 0
 
