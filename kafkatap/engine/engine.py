@@ -172,6 +172,7 @@ class Engine:
         #: Where the packets lie that filters name; a selection says which those are.
         self.packet_places = PacketPlaces()
         self._watched = WatchedPackets(self.packet_places)
+        self._begun: Array | None = None  # connections whose ends were noted last
         self.packets = 0
         self.first: int | None = None
         self.last: int | None = None
@@ -230,7 +231,7 @@ class Engine:
             self.first = part.first if self.first is None else min(self.first, part.first)
             self.last = part.last if self.last is None else max(self.last, part.last)
         if len(part.started):
-            self._begin(part)
+            self.begin(part)
         dissector = self.dissector
         watched = self._watched if self._watched.is_needed else None
         if watched is not None:
@@ -298,9 +299,11 @@ class Engine:
         counts = self.dissector.frame_counts
         return int(counts.unanswered) + int(counts.response_lost) + int(counts.no_reply_expected)
 
-    def _begin(self, part: Assembled) -> None:
-        """Note the ends of connections that begin in a part, before their bytes come."""
-        self._endpoints.begin(part.connections, part.started, part.started_flows)
+    def begin(self, part: Assembled) -> None:
+        """Note the ends of connections that begin in a part, before their bytes come: once for each part."""
+        if self._begun is not part.started:
+            self._begun = part.started
+            self._endpoints.begin(part.connections, part.started, part.started_flows)
 
     def _take_estimates(self) -> Array | None:
         """The response times that were estimated since the last call: ESTIMATE, or None."""

@@ -328,6 +328,7 @@ class SplitEngine:
     def _dissected(self, parts: Iterable[Assembled]) -> Iterator[Batch]:
         for part in parts:
             if len(part.started):
+                self.engine.begin(part)
                 self._start(part)
             for i, c in enumerate(part.ended.tolist()):
                 part.ended_rows["first"][i] = self._began.pop(c, part.ended_rows["first"][i])
