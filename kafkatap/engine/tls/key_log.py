@@ -369,8 +369,9 @@ class KeyLog:
         first = self._first_place(owner)
         offsets: list[int] = []
         for places in (self._sorted, self._waiting):
-            low, high = np.searchsorted(places, (first, first + _OFFSET_MASK + 1))
-            offsets += (places[max(low, high - _SAME) : high] & _OFFSET_MASK).tolist()
+            if places.size:
+                low, high = places.searchsorted(first), places.searchsorted(first + _OFFSET_MASK + 1)
+                offsets += (places[max(low, high - _SAME) : high] & _OFFSET_MASK).tolist()
         for offset in sorted(offsets):
             line = self._line_at(offset)
             if line is not None and line.owner == owner:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,6 +72,8 @@ HOLD_ALL = 64 << 20
 _LOOK_NS = 5_000
 #: Records of a connection without a ClientHello that secrets are tried on: those of the handshake open with none.
 _MOST_TRIALS = 12
+#: The values of QUIET among those of a TRACK.
+_QUIET = itemgetter(*(list(TRACK.fields or ()).index(name) for name in QUIET))
 #: Rows of the kernel at once.
 _ROWS = 4_096
 #: What becomes of the chunks of a tracked connection.
@@ -420,9 +423,10 @@ class TlsLayer:
         if tracked.mode == HOLDING:
             self._give_up(tracked)
         self._late.pop(slot, None)
-        flows = self.flows(tracked)
-        self._gathered.release(flows["row"][flows["row"] >= 0])
-        flows["row"] = -1
+        rows = self.flows(tracked)["row"]
+        if max(rows.tolist()) >= 0:
+            self._gathered.release(rows[rows >= 0])
+            rows[:] = -1
         tracked.end(row, self._made)
         tracked.counts = self.counts(tracked)
         tracked.base = self.records(tracked)
@@ -457,8 +461,7 @@ class TlsLayer:
         """What later estimates depend on when it is quiet: QUIET of TRACK, up to where more makes no difference."""
         if tracked.slot < 0:
             return tracked.facts.turns
-        track = self.track(tracked)
-        is_13, turns, *others = (int(track[name]) for name in QUIET)
+        is_13, turns, *others = _QUIET(self.track(tracked).item())
         return [is_13, min(turns, FIRST_TURNS + 1) if is_13 else 0, *others]
 
     def messages(self, tracked: Tracked) -> int:
@@ -475,7 +478,7 @@ class TlsLayer:
         if tracked.slot < 0:
             return tracked.counts
         flows = self.flows(tracked)
-        return int(flows["bytes"].sum()), int(flows["records"].sum()), int(flows["lost"].sum())
+        return sum(flows["bytes"].tolist()), sum(flows["records"].tolist()), sum(flows["lost"].tolist())
 
     def _free_slots(self) -> None:
         """Release the slots of connections that ended in this part."""
