@@ -16,7 +16,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from .captures import ETHERNET, Packet
-from .segments import tcp_at, way_of
+from .segments import Way, tcp_at, tcp_part, way_of
+from .tcp import SYN
 
 
 class Numbered(NamedTuple):
@@ -66,6 +67,36 @@ def reorder(packets: Sequence[Numbered], chance: random.Random, share: float, mo
         for p in packets
     ]
     return sorted(late, key=lambda p: p.packet.time_ns)
+
+
+def _has_syn(*packets: Packet, link: int) -> bool:
+    return any(part is not None and part.flags & SYN for part in (tcp_part(packet, link) for packet in packets))
+
+
+def swap(
+    packets: Sequence[Numbered], chance: random.Random, share: float, distance: int, most_ns: int, link: int = ETHERNET
+) -> Numbers:
+    """Swap `share` of the packets with the packet of their direction that is `distance` behind them, unless it came
+    more than `most_ns` later. Times stay in order. A SYN moves by two packets at most."""
+    found = list(packets)
+    ways: dict[Way | None, list[int]] = {}
+    for place, p in enumerate(found):
+        ways.setdefault(way_of(p.packet, link), []).append(place)
+    ways.pop(None, None)
+    for places in ways.values():
+        at = 0
+        while at + distance < len(places):
+            first, second = places[at], places[at + distance]
+            one, other = found[first].packet, found[second].packet
+            is_far = other.time_ns - one.time_ns > most_ns
+            at += 1
+            if not is_far and not (distance > 2 and _has_syn(one, other, link=link)) and chance.random() < share:
+                found[first], found[second] = (
+                    found[second]._replace(packet=replace(other, time_ns=one.time_ns)),
+                    found[first]._replace(packet=replace(one, time_ns=other.time_ns)),
+                )
+                at += distance
+    return found
 
 
 def shuffle(packets: Sequence[Numbered], chance: random.Random, share: float, most_ns: int) -> Numbers:

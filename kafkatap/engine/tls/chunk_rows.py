@@ -50,12 +50,14 @@ class ChunkRows:
         self._allocate(_ROOM)
         self.used = 0
         self._keys: list[int] = []
+        self._ends: list[int] = []  # `used` behind each
         self._rows: list[tuple[int, int, int, int, int, int, int, int, int, int, int]] = []
+        self._records: list[tuple[Array, Array, Array]] = []  # keys, ends and rows of many records at once
 
     def clear(self) -> None:
         """Begin another part: nothing refers to the bytes of the last one any more."""
         self.used = 0
-        self._keys, self._rows = [], []
+        self._keys, self._ends, self._rows, self._records = [], [], [], []
         if len(self.data) > _KEPT:
             self._allocate(_ROOM)
 
@@ -65,7 +67,7 @@ class ChunkRows:
         self.view = memoryview(data)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._rows) + sum(len(chunks) for _, _, chunks in self._records)
 
     def room(self, length: int) -> memoryview:
         """The array from `used` on, with room for `length` bytes at least."""
@@ -84,6 +86,21 @@ class ChunkRows:
         opening = _FROM_1_2 if version == TLS_1_2 else _FROM_1_3
         self._add(record, at, length, seq, length, connection, CHUNK_DATA, opening)
 
+    def add_records(self, rows: Array, plain: list[int], connections: Array) -> None:
+        """Add the chunks of records whose bytes are in the array already. `rows`: ROW. `plain`: of each record the
+        number of its row, where its bytes begin in the array, how many they are, and where they were in the record.
+        `connections`: by slot."""
+        found = np.array(plain, np.int64).reshape(-1, 4)
+        numbers, at, length, offset = found[found[:, 2] > 0].T
+        chunks = np.zeros(len(numbers), CHUNK)
+        for name in ("ts", "packet", "direction"):
+            chunks[name] = rows[name][numbers]
+        chunks["at"], chunks["length"], chunks["captured"] = at, length, length
+        chunks["seq"] = (rows["seq"][numbers] + offset) & 0xFFFFFFFF
+        chunks["connection"] = connections[rows["slot"][numbers]]
+        chunks["kind"], chunks["source"] = CHUNK_DATA, FROM_HELD
+        self._records.append((2 * rows["place"][numbers], at + length, chunks))
+
     def add_gap(self, record: RecordRow, connection: int, seq: int, length: int) -> None:
         """Add a gap of `length` bytes before what follows a record."""
         self._add(record, 0, length, seq, 0, connection, CHUNK_GAP, 0)
@@ -92,6 +109,7 @@ class ChunkRows:
         self, record: RecordRow, at: int, length: int, seq: int, captured: int, connection: int, kind: int, opening: int
     ) -> None:
         self._keys.append(2 * record.place)
+        self._ends.append(self.used)
         self._rows.append((
             at, record.ts, record.packet, length, seq & 0xFFFFFFFF, captured, connection, record.direction, kind,
             FROM_HELD, opening,
@@ -100,6 +118,7 @@ class ChunkRows:
     def add_begin(self, connection: int) -> None:
         """Add an empty chunk before all others: what has passed of a connection was TLS, and plain bytes come now."""
         self._keys.append(0)
+        self._ends.append(self.used)
         self._rows.append((0, 0, 0, 0, 0, 0, connection, 0, CHUNK_DATA, FROM_HELD, SHOWS_PLAIN))
 
     def add_copies(self, place: int, rows: Array, data: bytes) -> None:
@@ -110,6 +129,7 @@ class ChunkRows:
             at, captured = self.used, row[5]
             self.used += captured
             self._keys.append(2 * place)
+            self._ends.append(self.used)
             self._rows.append((at, *row[1:9], FROM_HELD, row[10]))
 
     def merged(self, chunks: Array, kept: Array, held: Array) -> tuple[Array, Array]:
@@ -120,11 +140,16 @@ class ChunkRows:
         if needed:
             self.room(needed)
             self.used = copy_held(stay, len(stay), held, self.data, self.used)
-        if not self._rows:
+        if not len(self):
             return stay, self.data
-        made = np.array(self._rows, CHUNK)
-        order = np.argsort(np.concatenate([np.array(self._keys, np.int64), 2 * places + 1]), kind="stable")
-        whole = np.concatenate([as_bytes(made), as_bytes(stay)]).view(CHUNK)
+        keys, ends, made = zip(
+            *self._records,
+            (np.array(self._keys, np.int64), np.array(self._ends, np.int64), np.array(self._rows, CHUNK)),
+            (2 * places + 1, np.zeros(len(places), np.int64), stay),
+            strict=True,
+        )
+        order = np.lexsort((np.concatenate(ends), np.concatenate(keys)))
+        whole = np.concatenate([as_bytes(chunks) for chunks in made]).view(CHUNK)
         return taken(whole, order), self.data
 
 

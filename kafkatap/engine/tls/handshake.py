@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from kafkatap.reports.tls_names import TLS_1_3
@@ -131,7 +132,14 @@ class _Reader:
         return int.from_bytes(self.take(width), "big")
 
     def vector(self, width: int) -> bytes:
-        return self.take(self.number(width))
+        first = self.at + width
+        end = first + int.from_bytes(self.data[self.at : first], "big")
+        if end > len(self.data):
+            self.failed = True
+            self.at = len(self.data)
+            return b""
+        self.at = end
+        return self.data[first:end]
 
     @property
     def is_at_end(self) -> bool:
@@ -224,6 +232,7 @@ def first_certificate(body: bytes, is_13: bool) -> bytes:
     return b"" if reader.failed or chain.failed else found
 
 
+@lru_cache(1_024)
 def _numbers(data: bytes) -> tuple[int, ...]:
     """Numbers of two bytes each."""
     return struct.unpack(f"!{len(data) // 2}H", data[: len(data) & ~1])
@@ -244,6 +253,7 @@ def _extensions(reader: _Reader) -> dict[int, bytes]:
     return found
 
 
+@lru_cache(1_024)
 def _server_name(value: bytes) -> str:
     names = _Reader(_Reader(value).vector(2))
     while not names.is_at_end:
@@ -256,6 +266,7 @@ def _server_name(value: bytes) -> str:
     return ""
 
 
+@lru_cache(1_024)
 def _protocols(value: bytes) -> tuple[str, ...]:
     """Names of ALPN, at most 16."""
     names = _Reader(_Reader(value).vector(2))

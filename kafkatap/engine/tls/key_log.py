@@ -43,6 +43,8 @@ _HELD = 256 << 20
 _REPLACED, _EXTENTS = 16, 65_536
 #: Lines of a client random that count, the latest ones. Secrets that are kept.
 _SAME, _KEPT = 4_096, 4_096
+#: Lines that are read at once.
+_NEAR = 8
 #: Traffic secrets to try, and how far back they are searched.
 _TRAFFIC, _BACK = 4_096, 16 << 20
 #: The latest connections of which something is kept: that their secrets are not tried for others, the sessions that
@@ -399,16 +401,22 @@ class KeyLog:
         first = self._first_place(owner)
         offsets: list[int] = []
         for places in (self._sorted, self._waiting):
-            low, high = np.searchsorted(places, (first, first + _OFFSET_MASK + 1))
-            offsets += (places[max(low, high - _SAME) : high] & _OFFSET_MASK).tolist()
-        for offset in sorted(offsets):
-            line = self._line_at(offset)
+            if places.size:
+                low, high = places.searchsorted(first), places.searchsorted(first + _OFFSET_MASK + 1)
+                offsets += (places[max(low, high - _SAME) : high] & _OFFSET_MASK).tolist()
+        offsets.sort()
+        data, first, end = b"", 0, 0  # what was read at once: lines of one owner are near each other
+        for number, offset in enumerate(offsets):
+            if offset >= end:
+                place = bisect_right(self._extents, offset, key=itemgetter(0))
+                start, source, at = self._extents[place - 1]
+                end = self._extents[place][0] if place < len(self._extents) else self._end
+                last = offsets[min(number + _NEAR, len(offsets)) - 1]
+                first, end = offset, min(end, (last if last < offset + _NEAR * LONGEST else offset) + 1)
+                data = source.read(at + offset - start, end - offset + LONGEST)
+            line = _first_line(data[offset - first : offset - first + LONGEST])
             if line is not None and line.owner == owner:
                 yield line
-
-    def _line_at(self, offset: int) -> KeyLine | None:
-        start, source, at = self._extents[bisect_right(self._extents, offset, key=itemgetter(0)) - 1]
-        return _first_line(source.read(at + offset - start, LONGEST))
 
     def _latest_traffic(self) -> Iterator[TrafficSecret]:
         """The latest traffic secrets, found from the end of what was scanned."""

@@ -10,7 +10,8 @@ No chunk of a connection that is not TLS waits. Without a key log none waits at 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from kafkatap.reassembly.dtypes import CHUNK_START, OPENING_HINT, OPENING_UNKNOW
 from kafkatap.reports.connection_words import D_NO_HANDSHAKE, D_NO_KEY, D_WRONG_KEY
 
 from .chunk_rows import ChunkRows, copied_chunks
+from .ciphers import FAILED
 from .estimates import FIRST_TURNS, overhead_of
 from .record_header import APPLICATION_DATA, HANDSHAKE
 from .record_tables import (
@@ -70,6 +72,8 @@ HOLD_ALL = 64 << 20
 _LOOK_NS = 5_000
 #: Records of a connection without a ClientHello that secrets are tried on: those of the handshake open with none.
 _MOST_TRIALS = 12
+#: The values of QUIET among those of a TRACK.
+_QUIET = itemgetter(*(list(TRACK.fields or ()).index(name) for name in QUIET))
 #: Rows of the kernel at once.
 _ROWS = 4_096
 #: What becomes of the chunks of a tracked connection.
@@ -247,38 +251,73 @@ class TlsLayer:
         """Read what the kernel emitted."""
         arrays: tuple[Any, ...] = (part.block, part.held, self._gathered["gathered"])
         views = tuple(memoryview(array) for array in arrays)
-        by_slot, made = self._by_slot, self._made
-        gathered: list[int] = []
-        for row in map(RecordRow._make, self._rows[:count].tolist()):
-            kind = row.kind
-            tracked = by_slot[row.slot] if row.slot < len(by_slot) else None
-            if kind == ROW_RECORD and tracked is not None:
-                record = views[row.source][row.at : row.at + row.length]
-                if tracked.mode == DECRYPTED:
-                    tracked.decrypt(row, record, made)
-                else:
-                    self._read_record(tracked, row, record, part)
-            elif kind == ROW_BEGIN:
-                self._begin(row)
-            elif tracked is None:
-                pass
-            elif kind == ROW_BROKEN:
-                if tracked.mode == DECRYPTED:
-                    tracked.lose(row)
-                elif row.is_early and row.type == HANDSHAKE:
-                    tracked.observe_cut(row, views[row.source][row.at : row.at + row.whole])
-                elif row.is_early:
-                    tracked.session.lost(row.direction)
-            elif kind == ROW_PASS:
-                self._keep_proxy(tracked, row, views)
-            elif kind in (ROW_END, ROW_NOT_TLS):
-                self._end(tracked, row, kind == ROW_NOT_TLS)
-            if row.row >= 0:
-                gathered.append(row.row)
-            if self._on_record is not None and tracked is not None and kind in (ROW_RECORD, ROW_BROKEN):
-                self._on_record(tracked, row, part.table)
-        if gathered:
-            self._gathered.release(np.array(gathered, np.int32))
+        by_slot, made, rows = self._by_slot, self._made, self._rows[:count]
+        whole: list[tuple[int, ...]] = []
+        plain: list[int] = []
+        for number, (is_data, slot, direction, source, at, length) in enumerate(self._columns(rows)):
+            tracked = by_slot[slot] if slot < len(by_slot) else None
+            cipher = tracked.session.ciphers[direction] if is_data and tracked and tracked.is_regular else None
+            if cipher is None or tracked is None:
+                whole = whole or rows.tolist()
+                self._read_row(RecordRow._make(whole[number]), tracked, views, part)
+                continue
+            record, out = views[source][at : at + length], made.room(length)
+            size = cipher.open(record, out)
+            if size >= 0:
+                plain += number, made.used, size, cipher.at
+                made.used += size
+                tracked.read_bytes += length
+                tracked.plain_bytes += size
+                continue
+            whole = whole or rows.tolist()
+            row = RecordRow._make(whole[number])
+            if size == FAILED:
+                tracked.decrypt(row, record, made)
+            else:
+                tracked.read_opened(row, tracked.session.inside(direction, cipher, out, 0), made)
+        if plain:
+            made.add_records(rows, plain, self._slots["tracks"]["connection"])
+        gathered = rows["row"][rows["row"] >= 0]
+        if len(gathered):
+            self._gathered.release(gathered.astype(np.int32))
+
+    def _columns(self, rows: Array) -> Iterator[tuple[Any, ...]]:
+        """For each row, whether it is a record with application data before which nothing is missing; and where it
+        is."""
+        is_data = (rows["kind"] == ROW_RECORD) & (rows["type"] == APPLICATION_DATA) & (rows["before"] == 0)
+        if self._on_record is not None:
+            is_data[:] = False  # `_read_row` calls it
+        names = ("slot", "direction", "source", "at", "length")
+        return zip(is_data.tolist(), *(rows[name].tolist() for name in names), strict=True)
+
+    def _read_row(
+        self, row: RecordRow, tracked: Tracked | None, views: tuple[memoryview, ...], part: Assembled
+    ) -> None:
+        """Read a row that is more than the next data of a connection that is decrypted."""
+        kind = row.kind
+        if kind == ROW_RECORD and tracked is not None:
+            record = views[row.source][row.at : row.at + row.length]
+            if tracked.mode == DECRYPTED:
+                tracked.decrypt(row, record, self._made)
+            else:
+                self._read_record(tracked, row, record, part)
+        elif kind == ROW_BEGIN:
+            self._begin(row)
+        elif tracked is None:
+            pass
+        elif kind == ROW_BROKEN:
+            if tracked.mode == DECRYPTED:
+                tracked.lose(row)
+            elif row.is_early and row.type == HANDSHAKE:
+                tracked.observe_cut(row, views[row.source][row.at : row.at + row.whole])
+            elif row.is_early:
+                tracked.session.lost(row.direction)
+        elif kind == ROW_PASS:
+            self._keep_proxy(tracked, row, views)
+        elif kind in (ROW_END, ROW_NOT_TLS):
+            self._end(tracked, row, kind == ROW_NOT_TLS)
+        if self._on_record is not None and tracked is not None and kind in (ROW_RECORD, ROW_BROKEN):
+            self._on_record(tracked, row, part.table)
 
     def _begin(self, row: RecordRow) -> None:
         from .session import Session  # only captures with TLS need these
@@ -393,9 +432,10 @@ class TlsLayer:
         if tracked.mode == HOLDING:
             self._give_up(tracked)
         self._late.pop(slot, None)
-        flows = self.flows(tracked)
-        self._gathered.release(flows["row"][flows["row"] >= 0])
-        flows["row"] = -1
+        rows = self.flows(tracked)["row"]
+        if max(rows.tolist()) >= 0:
+            self._gathered.release(rows[rows >= 0])
+            rows[:] = -1
         tracked.end(row, self._made)
         tracked.counts = self.counts(tracked)
         tracked.base = self.records(tracked)
@@ -430,8 +470,7 @@ class TlsLayer:
         """What later estimates depend on when it is quiet: QUIET of TRACK, up to where more makes no difference."""
         if tracked.slot < 0:
             return tracked.facts.turns
-        track = self.track(tracked)
-        is_13, turns, *others = (int(track[name]) for name in QUIET)
+        is_13, turns, *others = _QUIET(self.track(tracked).item())
         return [is_13, min(turns, FIRST_TURNS + 1) if is_13 else 0, *others]
 
     def messages(self, tracked: Tracked) -> int:
@@ -448,7 +487,7 @@ class TlsLayer:
         if tracked.slot < 0:
             return tracked.counts
         flows = self.flows(tracked)
-        return int(flows["bytes"].sum()), int(flows["records"].sum()), int(flows["lost"].sum())
+        return sum(flows["bytes"].tolist()), sum(flows["records"].tolist()), sum(flows["lost"].tolist())
 
     def _free_slots(self) -> None:
         """Release the slots of connections that ended in this part."""

@@ -73,9 +73,19 @@ LONGEST_PROXY_1, PROXY_2 = 107, 16
 
 
 @helper
+def _is_hello(buf, at, end):  # type: ignore[no-untyped-def]
+    """Whether a record of which `at` is the header begins with a hello, whose length has three bytes."""
+    if end - at < RECORD_HEADER + 2 or buf[np.uintp(at)] != HANDSHAKE or buf[np.uintp(at + RECORD_HEADER + 1)] != 0:
+        return False
+    message = buf[np.uintp(at + RECORD_HEADER)]
+    return message == CLIENT_HELLO or message == SERVER_HELLO
+
+
+@helper
 def _header_place(buf, at, end, is_chunk_start):  # type: ignore[no-untyped-def]
     """The place of the first header in buf[at:end], or -1. A header of application data is distinct enough. Another
-    one has to be at the start of a chunk, and its record must end with the chunk or before another header."""
+    one has to be at the start of a chunk, and a hello must follow, or its record must end with the chunk or before
+    another header."""
     for place in range(at, end - RECORD_HEADER + 1):
         if buf[np.uintp(place + 1)] != 3:
             continue
@@ -84,8 +94,11 @@ def _header_place(buf, at, end, is_chunk_start):  # type: ignore[no-untyped-def]
             continue
         if buf[np.uintp(place)] == APPLICATION_DATA and buf[np.uintp(place + 2)] == 3:
             return np.int64(place)
-        if is_chunk_start and place == at and place + length == end:
-            return np.int64(place)
+        if is_chunk_start and place == at:
+            if place + length == end or _is_hello(buf, place, end):
+                return np.int64(place)
+            if place + length + RECORD_HEADER <= end and record_length(buf, place + length) > 0:
+                return np.int64(place)
     return np.int64(-1)
 
 

@@ -71,8 +71,8 @@ class Session:
     (`name_of_ends`)."""
 
     __slots__ = (
-        "_ciphers", "_hello", "_key_log", "_key_log_version", "_messages", "_protection_12", "_protection_13",
-        "_saw_server_hello_done", "_scratch", "_secrets", "_server_hello", "ends", "facts",
+        "_hello", "_key_log", "_key_log_version", "_messages", "_protection_12", "_protection_13",
+        "_saw_server_hello_done", "_scratch", "_secrets", "_server_hello", "ciphers", "ends", "facts",
     )  # fmt: skip
 
     def __init__(self, key_log: KeyLog | None = None, ends: bytes = b"") -> None:
@@ -86,7 +86,8 @@ class Session:
         self._messages = (Messages(), Messages())
         self._protection_12 = Protection12()
         self._protection_13: Protection13 | None = None
-        self._ciphers: list[RecordCipher | None] = self._protection_12.ciphers
+        #: Those in use, by direction.
+        self.ciphers: list[RecordCipher | None] = self._protection_12.ciphers
         self._saw_server_hello_done = False
         self._scratch = memoryview(b"")
 
@@ -94,7 +95,7 @@ class Session:
 
     def open(self, direction: int, record: memoryview, out: memoryview) -> Opened:
         """Decrypt one whole record with its header. `out` needs as many bytes as the record."""
-        cipher = self._ciphers[direction]
+        cipher = self.ciphers[direction]
         if cipher is not None and record[0] == APPLICATION_DATA:
             length = cipher.open(record, out)
             if length >= 0:
@@ -102,7 +103,7 @@ class Session:
                     self.facts.decryption = D_DECRYPTED
                 return APPLICATION_DATA, length, cipher.at, 0
             if length != FAILED:
-                return self._inside(direction, cipher, out, 0)
+                return self.inside(direction, cipher, out, 0)
         return self._open_unusual(direction, record, out)
 
     def use(self, key_log: KeyLog) -> None:
@@ -138,7 +139,7 @@ class Session:
 
     def plain_length(self, direction: int, record_length: int) -> int:
         """The length of the data in a record of this length, header included; -1 if that is unknown."""
-        cipher = self._ciphers[direction]
+        cipher = self.ciphers[direction]
         if cipher is None or cipher.overhead < 0:
             return -1
         return max(0, record_length - cipher.overhead)
@@ -235,7 +236,7 @@ class Session:
         """What records behind the handshake depend on, without secrets: equal for sessions that read them alike."""
         in_use = self._protection_13
         state: list[Any] = [[messages.held, messages.skip] for messages in self._messages]
-        state += [cipher_state(cipher) for cipher in self._ciphers]
+        state += [cipher_state(cipher) for cipher in self.ciphers]
         state.append((in_use or self._protection_12).is_lost)
         return state if in_use is None else [*state, in_use.stages, in_use.generations]
 
@@ -261,7 +262,7 @@ class Session:
         if skipped:
             self._messages[direction].lose()
         if found < 0:
-            return self._inside(direction, cipher, out, skipped)
+            return self.inside(direction, cipher, out, skipped)
         self.facts.decryption = D_DECRYPTED
         return APPLICATION_DATA, found, cipher.at, skipped
 
@@ -295,10 +296,10 @@ class Session:
 
     def _begin_13(self, suites: tuple[Suite, ...], is_early: bool) -> Protection13:
         self._protection_13 = protection = Protection13(suites, self.facts, self._look_up, is_early)
-        self._ciphers = protection.ciphers
+        self.ciphers = protection.ciphers
         return protection
 
-    def _inside(self, direction: int, cipher: RecordCipher, out: memoryview, skipped: int) -> Opened:
+    def inside(self, direction: int, cipher: RecordCipher, out: memoryview, skipped: int) -> Opened:
         """A record that was decrypted and is no data."""
         kind, length = cipher.kind, cipher.length
         plain = bytes(out[:length])
@@ -475,7 +476,7 @@ class Session:
             facts.decryption = D_UNSUPPORTED
         elif not is_13:
             self._protection_13 = None
-            self._ciphers = self._protection_12.ciphers
+            self.ciphers = self._protection_12.ciphers
             self._prepare_12()
         else:
             is_early = facts.has_early_data and not hello.is_retry

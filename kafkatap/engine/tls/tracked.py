@@ -38,7 +38,7 @@ from .rejections import Outline
 if TYPE_CHECKING:
     from .facts import TlsFacts
     from .key_log import KeyLog
-    from .session import Session
+    from .session import Opened, Session
 
 Array = np.ndarray[Any, Any]
 #: `handshake_ns` of a connection whose handshake another run has read.
@@ -55,8 +55,8 @@ class Tracked:
     """The state of one connection. `has_secrets`: the session can decrypt, or has tried its best to find out."""
 
     __slots__ = (
-        "base", "connection", "counts", "decrypted_bytes", "estimated", "failed", "failures", "handshake_ns",
-        "has_secrets", "held", "held_bytes", "is_changed", "is_cut", "is_middle", "lost", "messages", "mode", "outline",
+        "base", "clear_bytes", "connection", "counts", "estimated", "failed", "failures", "handshake_ns", "has_secrets",
+        "held", "held_bytes", "is_changed", "is_cut", "is_middle", "is_regular", "lost", "messages", "mode", "outline",
         "pending", "pending_failed", "pending_records", "plain_bytes", "proxy", "queue", "queued_bytes", "read_bytes",
         "reason", "session", "since", "slot", "trials", "turns", "was_late",
     )  # fmt: skip
@@ -84,7 +84,9 @@ class Tracked:
         self.lost = 0
         self.read_bytes = 0  # of records that were read, with headers and tags
         self.plain_bytes = 0
-        self.decrypted_bytes = 0
+        self.clear_bytes = 0  # of those of them that were in the clear
+        #: Whether it is decrypted, nothing is missing before its next records, and the last one was data.
+        self.is_regular = False
         self.handshake_ns = -1
         self.estimated = 0  # rows of ESTIMATE
         self.messages = 0  # requests of a connection that is over, about
@@ -95,6 +97,11 @@ class Tracked:
         self.pending_records = [0, 0]  # how many of them are known to be one record each
         self.counts: tuple[int, int, int] = (0, 0, 0)  # of its flows: bytes, records, lost
         self.base = [0, 0]  # by direction: records with application data that other runs count
+
+    @property
+    def decrypted_bytes(self) -> int:
+        """Of records that opened, with headers and tags."""
+        return self.read_bytes - self.clear_bytes
 
     @property
     def facts(self) -> TlsFacts:
@@ -183,9 +190,9 @@ class Tracked:
         self.read_bytes += len(record)
         self._note_handshake(row)
         if row.type != APPLICATION_DATA:
+            self.clear_bytes += len(record)
             return False
         self.begin_decryption(row, size, made)
-        self.decrypted_bytes += row.length
         if kind == APPLICATION_DATA and size:
             self.plain_bytes += size
             made.add_plain(row, self.connection, row.seq + at, size, self.facts.version)
@@ -208,29 +215,33 @@ class Tracked:
 
     def decrypt(self, row: RecordRow, record: memoryview, made: ChunkRows) -> None:
         """Decrypt a record of a connection that is decrypted."""
-        direction, length = row.direction, row.length
         if row.before:
-            self._lose(direction, row.before, 0)
-        session = self.session
-        kind, size, at, skipped = session.open(direction, record, made.room(length))
+            self._lose(row.direction, row.before, 0)
+        self.read_opened(row, self.session.open(row.direction, record, made.room(row.length)), made)
+
+    def read_opened(self, row: RecordRow, opened: Opened, made: ChunkRows) -> None:
+        """Read what the session returned for a record of a connection that is decrypted."""
+        direction, length = row.direction, row.length
+        kind, size, at, skipped = opened
+        self.is_regular = False
         if kind < 0:
             self.failed += row.type == APPLICATION_DATA
             if self.pending[direction]:
                 self.pending[direction] += length
                 self.pending_failed[direction] += 1
             else:
-                plain = session.plain_length(direction, length)
+                plain = self.session.plain_length(direction, length)
                 made.add_gap(row, self.connection, row.seq, plain if plain > 0 else UNKNOWN_GAP)
             return
         self.read_bytes += length
-        self.decrypted_bytes += length
         if kind != APPLICATION_DATA:
             self._note_handshake(row)
             if row.type == CHANGE_CIPHER_SPEC:
-                self.decrypted_bytes -= length  # it is in the clear
+                self.clear_bytes += length
         elif size:
             if self.pending[direction]:
                 self._end_loss(row, skipped, made)
+            self.is_regular = not any(self.pending)
             self.plain_bytes += size
             made.add_plain(row, self.connection, row.seq + at, size, self.facts.version)
 
@@ -255,6 +266,7 @@ class Tracked:
         """Bytes of records are missing. `records`: how many they are; 0 if unknown."""
         if not self.pending[direction]:
             self.pending_failed[direction] = self.pending_records[direction] = 0
+        self.is_regular = False
         self.pending[direction] += length
         known = self.pending_records[direction]
         self.pending_records[direction] = known + records if records and known >= 0 else -1
@@ -300,7 +312,7 @@ class Tracked:
         """Set what was counted to 0: another run has it."""
         self.counts = (0, 0, 0)
         self.failed = self.lost = self.estimated = self.messages = 0
-        self.read_bytes = self.plain_bytes = self.decrypted_bytes = 0
+        self.read_bytes = self.plain_bytes = self.clear_bytes = 0
         self.handshake_ns = BEGAN_ELSEWHERE
 
     @property
