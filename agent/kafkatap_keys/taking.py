@@ -146,7 +146,7 @@ class _Lines:
 def _folder(jvm: Jvm) -> Iterator[tuple[Path, str]]:
     """A folder of this user, and its path as the JVM sees it."""
     try:
-        folder = Path(tempfile.mkdtemp(prefix="kafkatap-keys-", dir=jvm.root / "tmp"))
+        folder = Path(tempfile.mkdtemp(prefix=f"kafkatap-keys-{os.getpid()}-", dir=jvm.root / "tmp"))
     except OSError as error:
         raise AttachError(f"cannot write to the JVM's /tmp: {error.strerror}: {error.filename}") from None
     try:

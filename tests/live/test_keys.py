@@ -58,7 +58,7 @@ class Played:
     said: dict[str, str]  # by each run of keys
     threads: dict[str, list[str]]  # of the broker, at some times
     live: Requests
-    left: list[Path]  # of what runs that have ended made
+    left: list[Path]  # of what a run that was killed made
 
 
 class Play:
@@ -128,10 +128,6 @@ class Play:
             assert done.code == 0, done.err
 
 
-def folders() -> list[Path]:
-    return list(Path("/tmp").glob("kafkatap-keys-*"))
-
-
 def of_python(producer: Any) -> None:
     for _ in range(5):
         producer.send("orders", b"order 4711: two of article 99-1001").get(20)
@@ -146,7 +142,6 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
 
 def _play(play: Play) -> Played:
     folder, socket, threads = play.folder, play.folder / "keys.sock", {}
-    made_before = set(folders())
     dump = play.stack.enter_context(Tcpdump("lo", folder / "whole.pcap", play.filter))
     dump.wait_ready()
     old = [play.producer(play.tls, "open-13"), play.producer(play.tls12, "open-12")]
@@ -184,7 +179,7 @@ def _play(play: Play) -> Played:
         wait_for(lambda: _SENT.search(killed.err()), 30, killed.err)
         killed.send(signal.SIGKILL)
     time.sleep(2)
-    left = sorted(set(folders()) - made_before)
+    left = list(Path("/tmp").glob(f"kafkatap-keys-{killed.process.pid}-*"))
     threads["killed"] = play.threads()
     done = live.end()
     assert done.code == 0, done.err

@@ -96,9 +96,9 @@ def test_root_becomes_the_user_of_the_jvm(classes: Path, tmp_path: Path, option:
         made = (tmp_path / "keys").stat()
         assert (made.st_uid, stat.S_IMODE(made.st_mode)) == (0, 0o600)
         done = taking.end()
+        assert not list(Path("/tmp").glob(f"kafkatap-keys-{taking.process.pid}-*"))
     assert done.code == 0, done.err
     assert "Secrets of 0 open and 0 new connections, 0 lines. The agent has ended." in done.err
-    assert not list(Path("/tmp").glob("kafkatap-keys-*"))
 
 
 @needs_java

@@ -88,10 +88,10 @@ class ChunkRows:
 
     def add_records(self, rows: Array, plain: list[int], connections: Array) -> None:
         """Add the chunks of records whose bytes are in the array already. `rows`: ROW. `plain`: of each record the
-        number of its row, where its bytes begin in the array, how many they are, and where they were in the record.
-        `connections`: by slot."""
-        found = np.array(plain, np.int64).reshape(-1, 4)
-        numbers, at, length, offset = found[found[:, 2] > 0].T
+        number of its row, where its bytes begin in the array, how many they are, where they were in the record, and the
+        version of TLS. `connections`: by slot."""
+        found = np.array(plain, np.int64).reshape(-1, 5)
+        numbers, at, length, offset, versions = found[found[:, 2] > 0].T
         chunks = np.zeros(len(numbers), CHUNK)
         for name in ("ts", "packet", "direction"):
             chunks[name] = rows[name][numbers]
@@ -99,6 +99,7 @@ class ChunkRows:
         chunks["seq"] = (rows["seq"][numbers] + offset) & 0xFFFFFFFF
         chunks["connection"] = connections[rows["slot"][numbers]]
         chunks["kind"], chunks["source"] = CHUNK_DATA, FROM_HELD
+        chunks["opening"] = np.where(versions == TLS_1_2, _FROM_1_2, _FROM_1_3)
         self._records.append((2 * rows["place"][numbers], at + length, chunks))
 
     def add_gap(self, record: RecordRow, connection: int, seq: int, length: int) -> None:

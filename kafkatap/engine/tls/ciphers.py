@@ -26,11 +26,8 @@ from kafkatap.reports.tls_names import TLS_1_3
 
 from .key_schedule import DirectionKeys
 from .record_header import APPLICATION_DATA
-from .suites import CBC, CCM, CHACHA20, GCM, Suite
+from .suites import CBC, CCM, CHACHA20, FAILED, GCM, OTHER, Suite
 
-#: What `open` and `find` return if there is no application data: the record has another content type, which is in
-#: `kind` and `length` of the cipher; it could not be decrypted.
-OTHER, FAILED = -1, -2
 #: Records with larger numbers are not searched.
 _LAST_NUMBER = 1 << 60
 _ERRORS = (InvalidTag, ValueError, OverflowError)

@@ -23,7 +23,6 @@ from kafkatap.reassembly.dtypes import CHUNK_START, OPENING_HINT, OPENING_UNKNOW
 from kafkatap.reports.connection_words import D_NO_HANDSHAKE, D_NO_KEY, D_WRONG_KEY
 
 from .chunk_rows import ChunkRows, copied_chunks
-from .ciphers import FAILED
 from .estimates import FIRST_TURNS, overhead_of
 from .record_header import APPLICATION_DATA, HANDSHAKE
 from .record_tables import (
@@ -54,6 +53,7 @@ from .record_tables import (
     RecordTables,
 )
 from .records import walk_chunks
+from .suites import FAILED
 
 if TYPE_CHECKING:
     from .key_log import KeyLog
@@ -264,7 +264,7 @@ class TlsLayer:
             record, out = views[source][at : at + length], made.room(length)
             size = cipher.open(record, out)
             if size >= 0:
-                plain += number, made.used, size, cipher.at
+                plain += number, made.used, size, cipher.at, tracked.facts.version
                 made.used += size
                 tracked.read_bytes += length
                 tracked.plain_bytes += size

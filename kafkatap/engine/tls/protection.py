@@ -11,11 +11,11 @@ from typing import Any
 
 from kafkatap.reports.tls_names import TLS_1_2, TLS_1_3
 
-from .ciphers import FAILED, GcmCipher13, RecordCipher, make_cipher
+from .ciphers import GcmCipher13, RecordCipher, make_cipher
 from .facts import Negotiated
 from .key_schedule import hash_length, key_block, next_generation, traffic_keys
 from .secrets import Secrets
-from .suites import SUITES, Suite
+from .suites import FAILED, SUITES, Suite
 
 #: Stages of the keys of a direction in TLS 1.3.
 EARLY, HANDSHAKE, APPLICATION = range(3)

@@ -24,7 +24,7 @@ from kafkatap.reports.connection_words import (
 from kafkatap.reports.tls_names import NO_ERRORS, TLS_1_2, TLS_1_3
 
 from .certificates import read_certificate
-from .ciphers import FAILED, RecordCipher
+from .ciphers import RecordCipher
 from .facts import TlsFacts
 from .handshake import (
     CERTIFICATE,
@@ -51,7 +51,7 @@ from .protection import APPLICATION, HANDSHAKE, IGNORED, Protection12, Protectio
 from .record_header import ALERT, APPLICATION_DATA, CHANGE_CIPHER_SPEC, CLIENT_HELLO, SERVER_HELLO
 from .record_header import HANDSHAKE as HANDSHAKE_RECORD
 from .secrets import Secrets, TrafficSecret
-from .suites import SUITES, SUITES_13, Suite
+from .suites import FAILED, SUITES, SUITES_13, Suite
 from .trials import find_secret
 
 #: Session ids and tickets of a connection that are noted.

@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 #: How records are protected.
 GCM, CHACHA20, CCM, CBC = range(4)
+#: What a cipher's `open` and `find` return if there is no application data: the record has another content type, which
+#: is in `kind` and `length` of the cipher; it could not be decrypted.
+OTHER, FAILED = -1, -2
 
 
 class Suite(NamedTuple):

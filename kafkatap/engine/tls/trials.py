@@ -11,11 +11,11 @@ from itertools import islice
 
 from kafkatap.reports.tls_names import TLS_1_3
 
-from .ciphers import FAILED, RecordCipher, make_cipher
+from .ciphers import RecordCipher, make_cipher
 from .key_schedule import hash_length, next_generation, traffic_keys
 from .protection import FORWARD_IN_MIDDLE
 from .secrets import TrafficSecret, Trials
-from .suites import GCM, SUITES_13, Suite
+from .suites import FAILED, GCM, SUITES_13, Suite
 
 #: Secrets that are tried for a connection.
 MOST_CANDIDATES = 4_096
