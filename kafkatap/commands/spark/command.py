@@ -22,6 +22,7 @@ from ...library import UnreadableCaptureError
 from ...spark.cluster.interrupts import Terminated, interruptible
 from ...spark.cluster.java import SetupError
 from ...spark.job_result import DamagedInput, JobResult, Watch
+from ...spark.output.delta import check_tables
 from ...spark.output.publication import check_folder
 from ...spark.stages import watching
 from ...splits.secrets import read_key_logs
@@ -95,6 +96,7 @@ def _check(options: argparse.Namespace) -> None:
         if options.verbose:
             complain(f"{len(found):,} captures")
     check_folder(options.out)
+    check_tables(options.out)
 
 
 def _require_deltalake() -> None:
