@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -15,9 +15,10 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.schema import Field
 
 from kafkatap.__main__ import main
+from kafkatap.reports import tables
 from kafkatap.reports.table_columns import TableColumn
 from kafkatap.reports.tables import TABLES
-from kafkatap.spark.output import delta, delta_schema
+from kafkatap.spark.output import delta, delta_schema, run_tables
 from kafkatap.spark.output.compaction import compact
 from kafkatap.spark.output.delta import active_files, check_tables, open_table, read_table
 from kafkatap.spark.output.delta_schema import CAPTURE, DATE, SCHEMA, SCHEMA_PROPERTY, file_schema, table_schema
@@ -25,6 +26,9 @@ from kafkatap.spark.output.publication import open_publication
 from kafkatap.spark.output.run_tables import file_infos
 from tests.cli.running import ROOT
 from tests.spark.rows import TABLES_MADE, exchanges, index_of, run, seen
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LAKES = sorted(Path(ROOT / "samples" / "lakes").iterdir())
 #: A column that a version after this one has, and that is never null there.
@@ -112,6 +116,7 @@ def test_a_new_column_of_a_table_without_rows(tmp_path: Path, monkeypatch: pytes
 
 _LATER_RUN = """
 import sys
+from kafkatap.reports import tables
 from kafkatap.reports.table_columns import TableColumn
 from kafkatap.reports.tables import TABLES
 from tests.spark.rows import run
@@ -181,6 +186,44 @@ def test_rows_of_a_newer_version_stay(tmp_path: Path, monkeypatch: pytest.Monkey
     assert column(tmp_path, "later") == [(100, 0), (200, None)]
 
 
+# ---------------------------------------------------------------- readers
+
+
+@pytest.fixture
+def evolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A table with a column of a user and one of a later version, each in some of its files."""
+    run(tmp_path, {1: (0,)}, 1)
+    add_column(tmp_path, "exchanges", Field("team", "string"), "'a team'")
+    use(monkeypatch, "exchanges", [*TABLES["exchanges"], LATER])
+    run(tmp_path, {2: (0,)}, 2)
+    return str(tmp_path / "exchanges")
+
+
+#: (exchange, team, later)
+EVOLVED = [(100, "a team", None), (200, None, 0)]
+
+
+def test_other_readers_of_new_columns(evolved: str) -> None:
+    import duckdb
+    import polars
+
+    names = ["exchange", "team", "later"]
+    assert sorted(DeltaTable(evolved).to_pyarrow_dataset().to_table(columns=names).to_pylist(), key=repr) == [
+        dict(zip(names, row, strict=True)) for row in EVOLVED
+    ]
+    assert polars.scan_delta(evolved).select(names).sort("exchange").collect().rows() == EVOLVED
+    with duckdb.connect() as database:
+        database.register("exchanges", DeltaTable(evolved).to_pyarrow_dataset())
+        assert database.execute("select exchange, team, later from exchanges order by 1").fetchall() == EVOLVED
+
+
+def test_spark_reads_new_columns(spark: SparkSession, evolved: str) -> None:
+    table = DeltaTable(evolved)
+    reader = spark.read.option("basePath", table.table_uri).option("mergeSchema", "true")
+    frame = reader.parquet(*table.file_uris()).select("exchange", "team", "later").orderBy("exchange")
+    assert [tuple(row) for row in frame.collect()] == EVOLVED
+
+
 # ---------------------------------------------------------------- types and meanings
 
 
@@ -216,16 +259,25 @@ def test_a_list_of_other_fields_is_another_type(tmp_path: Path, monkeypatch: pyt
 
 def test_a_column_of_another_meaning_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path / "old", {1: (0,)}, 1)
-    monkeypatch.setattr(delta_schema, "SCHEMA", 2)
-    monkeypatch.setattr(delta, "SCHEMA", 2)
-    monkeypatch.setattr(delta_schema, "CHANGED", {("exchanges", "broker_ns"): 2})
-    with pytest.raises(
-        OSError, match="exchanges has the column broker_ns with its meaning before schema 2; use another --out"
-    ):
-        run(tmp_path / "old", {2: (0,)}, 2)
-    run(tmp_path / "new", {1: (0,)}, 1)
-    run(tmp_path / "new", {2: (0,)}, 2)
-    assert open_table(str(tmp_path / "new"), "exchanges").metadata().configuration[SCHEMA_PROPERTY] == "2"
+    with monkeypatch.context() as next_version:
+        next_version.setattr(delta_schema, "SCHEMA", 2)
+        next_version.setattr(delta, "SCHEMA", 2)
+        next_version.setattr(delta_schema, "CHANGED", {("exchanges", "broker_ns"): 2, ("exchanges", "later"): 2})
+        use(next_version, "exchanges", [*TABLES["exchanges"], LATER])
+        wanted = "the column broker_ns with its meaning of schema 1, and this version of schema 2; use another --out"
+        with pytest.raises(OSError, match=wanted):
+            run(tmp_path / "old", {2: (0,)}, 2)
+        run(tmp_path / "new", {1: (0,)}, 1)
+        run(tmp_path / "new", {2: (0,)}, 2)
+        assert open_table(str(tmp_path / "new"), "exchanges").metadata().configuration[SCHEMA_PROPERTY] == "2"
+        # A column can come to a table of a number before that of the column.
+        next_version.setattr(delta_schema, "CHANGED", {("exchanges", "later"): 2})
+        for capture in (2, 3):
+            run(tmp_path / "old", {capture: (0,)}, 2)
+    run(tmp_path / "old", {4: (0,)}, 3)  # this version does not know the column
+    use(monkeypatch, "exchanges", [*TABLES["exchanges"], LATER])
+    with pytest.raises(OSError, match="the column later with its meaning of schema 2, and this version of schema 1"):
+        run(tmp_path / "old", {4: (0,)}, 4)
 
 
 @pytest.mark.parametrize("number", [str(SCHEMA + 1), "x"])
@@ -354,7 +406,10 @@ def test_a_stream_continues_in_a_lake(
         planned = [Arrival(path, Path(path).stat().st_size, batch, capture_identity(path), batch, 0)]
         log.write_plan(batch, planned)
         if batch == 1:
-            use(monkeypatch, "files", [*TABLES["files"], TableColumn("duplicates", "int64", "copies of packets")])
+            columns = (*TABLES["files"], TableColumn("duplicates", "int64", "packets that were captured twice"))
+            use(monkeypatch, "files", columns)
+            monkeypatch.setattr(tables, "FILES", columns)
+            monkeypatch.setattr(run_tables, "FILES", columns)
         advance(None, planned, batch, options)
     report = finish_stream(None, options).report
     assert report is not None

@@ -28,7 +28,7 @@ from .delta_schema import (
     kept_schema,
     partition_columns,
     table_schema,
-)  # fmt: skip
+)
 from .edits import ActiveFile, ChangedFile, Edit, RemoveCaptures, change_file
 from .folders import Folder
 from .parquet_file import stat_columns

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kafkatap.reports.table_columns import TableColumn
+from kafkatap.reports.table_columns import Declared, TableColumn
 from kafkatap.reports.tables import TABLES, arrow_schema
 
 from ...parquet.partitions import in_microseconds
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 SCHEMA = 1
 #: (table, column): the first number of the schema in which it has its present type and meaning, if that is above 1.
 CHANGED: Mapping[tuple[str, str], int] = {}
-#: The property of a table that has the number with which it was made. Tables without it have the number 1.
+#: The property of a table that has the number with which it was made, and the metadata of a column that has its number
+#: in CHANGED. Without it, the number is 1.
 SCHEMA_PROPERTY = "kafkatap.schema"
 #: Columns of Delta tables beside the declared ones.
 CAPTURE = TableColumn(
@@ -54,13 +55,18 @@ def file_schema(table: str) -> pa.Schema:
 
 def table_schema(table: str) -> pa.Schema:
     """The declared columns of a Delta table: those of its files, and the partition column. Each has its meaning as
-    `comment`."""
+    `comment`, and its number if it is in CHANGED."""
     import pyarrow as pa
 
     columns = [*TABLES[table], CAPTURE, *([DATE] if partition_columns(table) else [])]
-    docs = [re.sub(_LINK, r"\1", column.doc) for column in columns]
     fields = in_microseconds(arrow_schema(columns))
-    return pa.schema([f.with_metadata({"comment": doc}) for f, doc in zip(fields, docs, strict=True)])
+    return pa.schema([f.with_metadata(_metadata(table, column)) for f, column in zip(fields, columns, strict=True)])
+
+
+def _metadata(table: str, column: Declared) -> dict[str, str]:
+    number = CHANGED.get((table, column.name))
+    mark = {} if number is None else {SCHEMA_PROPERTY: str(number)}
+    return {"comment": re.sub(_LINK, r"\1", column.doc), **mark}
 
 
 def kept_schema(table: str, delta: DeltaTable) -> pa.Schema:
@@ -82,15 +88,14 @@ def in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def check_number(out: str, table: str, delta: DeltaTable) -> int:
-    """The number of an existing table. OSError if it is above SCHEMA."""
+def check_number(out: str, table: str, delta: DeltaTable) -> None:
+    """OSError if the number of an existing table is above SCHEMA."""
     number = delta.metadata().configuration.get(SCHEMA_PROPERTY) or "1"
     if not number.isdecimal() or int(number) > SCHEMA:
         raise OSError(
             f"{out}: a newer version of kafkatap made the Delta table {table} (schema {number}, and this version knows "
             f"{SCHEMA}); upgrade kafkatap, or use another --out"
         )
-    return int(number)
 
 
 def changed_fields(out: str, table: str, delta: DeltaTable) -> list[Field]:
@@ -101,20 +106,32 @@ def changed_fields(out: str, table: str, delta: DeltaTable) -> list[Field]:
     """
     from deltalake.schema import Field, Schema
 
-    number = check_number(out, table, delta)
+    check_number(out, table, delta)
     has, declared = delta.schema(), Schema.from_arrow(table_schema(table))
-    _check_columns(out, table, number, _types(has), _types(declared))
+    known, ours = ({field.name: field for field in schema.fields} for schema in (has, declared))
+    if CAPTURE.name not in known:
+        raise _error(out, table, f"is not of kafkatap (it has no column {CAPTURE.name})")
     partitions = delta.metadata().partition_columns
     if partitions != partition_columns(table):
         raise _error(out, table, f"is partitioned by {', '.join(partitions) or 'nothing'}")
-    known, ours = {field.name: field for field in has.fields}, {field.name: field for field in declared.fields}
+    types, wanted = _types(has), _types(declared)
+    for name, field in ours.items():
+        if name not in known:
+            continue
+        if types[name] != wanted[name]:
+            raise _error(out, table, f"has the column {name} as {types[name]}, and this version as {wanted[name]}")
+        old, new = (f.metadata.get(SCHEMA_PROPERTY, "1") for f in (known[name], field))
+        if old != new:
+            raise _error(
+                out, table, f"has the column {name} with its meaning of schema {old}, and this version of schema {new}"
+            )
     found = [Field(f.name, f.type, nullable=True, metadata=f.metadata) for f in declared.fields if f.name not in known]
-    for old in has.fields:
-        field = ours.get(old.name)
-        can_be_null = field is None or field.nullable  # in rows of this version
-        metadata = old.metadata if field is None else {**field.metadata, **old.metadata}
-        if (can_be_null and not old.nullable) or metadata != old.metadata:
-            found.append(Field(old.name, old.type, nullable=old.nullable or can_be_null, metadata=metadata))
+    for name, there in known.items():
+        here = ours.get(name)
+        can_be_null = here is None or here.nullable  # in rows of this version
+        metadata = there.metadata if here is None else {**here.metadata, **there.metadata}
+        if (can_be_null and not there.nullable) or metadata != there.metadata:
+            found.append(Field(name, there.type, nullable=there.nullable or can_be_null, metadata=metadata))
     return found
 
 
@@ -123,20 +140,6 @@ def _types(schema: Any) -> dict[str, pa.DataType]:
     import pyarrow as pa
 
     return {field.name: field.type for field in pa.schema(schema.to_arrow())}
-
-
-def _check_columns(
-    out: str, table: str, number: int, has: Mapping[str, pa.DataType], declared: Mapping[str, pa.DataType]
-) -> None:
-    """OSError if a column of the table, which has this number, has another type or meaning than the declared one."""
-    if CAPTURE.name not in has:
-        raise _error(out, table, f"is not of kafkatap (it has no column {CAPTURE.name})")
-    for name in declared.keys() & has.keys():
-        if has[name] != declared[name]:
-            raise _error(out, table, f"has the column {name} as {has[name]}, and this version as {declared[name]}")
-        since = CHANGED.get((table, name), 1)
-        if number < since:
-            raise _error(out, table, f"has the column {name} with its meaning before schema {since}")
 
 
 def _error(out: str, table: str, reason: str) -> OSError:
