@@ -23,6 +23,7 @@ from ...spark.cluster.interrupts import Terminated, interruptible
 from ...spark.cluster.java import SetupError
 from ...spark.job_result import DamagedInput, JobResult, Watch
 from ...spark.lake_options import check_options
+from ...spark.output.delta import check_tables
 from ...spark.output.publication import check_folder
 from ...spark.stages import watching
 from ...splits.secrets import read_key_logs
@@ -99,6 +100,7 @@ def _check(options: argparse.Namespace) -> None:
         if options.verbose:
             complain(f"{len(found):,} captures")
     check_folder(options.out)
+    check_tables(options.out)
 
 
 def _require_deltalake() -> None:
