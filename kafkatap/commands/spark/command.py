@@ -95,6 +95,8 @@ def _check(options: argparse.Namespace) -> None:
         raise ValueError("--checkpoint does not work with Spark Connect (run it where Spark runs)")
     if STANDARD_INPUT in options.captures:
         raise ValueError("standard input (-) cannot be split into tasks (save it to a file first)")
+    if options.checkpoint is not None and find_spec("pyspark.sql.streaming.datasource") is None:
+        raise SetupError("--checkpoint needs Spark 4.2 or later: pip install 'pyspark[connect]>=4.2'")
     if options.checkpoint is None:  # with a checkpoint, captures can come later
         found = expand(options.captures)
         if options.verbose:

@@ -101,9 +101,9 @@ class Publication:
 
         `tables`: the tables of the run, with rows or without. `captures`: rows of these are replaced. `transaction`:
         tables that have it already do not change. `unchanged`: versions of tables that have no rows of `captures`, so
-        that their files need not be searched, unless `search`. `topic_names`: names by topic id, for rows of earlier runs.
-        `watch(done, total)` is called with numbers of tables. OSError, before any change, if a file is not as it was
-        written.
+        that their files need not be searched, unless `search`. `topic_names`: names by topic id, for rows of earlier
+        runs. `watch(done, total)` is called with numbers of tables. OSError, before any change, if a file is not as it
+        was written.
         """
         assert not self._is_published, "a run publishes once"
         folder = Folder(self.out)
