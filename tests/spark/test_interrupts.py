@@ -91,15 +91,18 @@ def test_errors_come_through(spark: SparkSession) -> None:
 
 
 def test_sigterm_leaves_no_files_and_no_processes(java: None, samples: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
+    out, captures = tmp_path / "out", tmp_path / "captures"
+    captures.mkdir()
+    for number in range(40):  # the job takes longer than the signal, however busy the machine is
+        (captures / f"{number}.pcap.zst").symlink_to(samples / "apache-4.3.pcap.zst")
     process = subprocess.Popen(
-        [*KAFKATAP, "spark", samples / "apache-0.8.2.pcap.zst", "--out", out, "--master", "local[1]", "--progress"],
+        [*KAFKATAP, "spark", captures, "--out", out, "--master", "local[1]", "--progress", "--split-size", "0"],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
         env=environment(PYSPARK_PYTHON=sys.executable), start_new_session=True,
     )  # fmt: skip
     assert process.stderr is not None
     line = ""
-    while "survey: 0 of 1 tasks" not in line:
+    while "survey: 0 of 40 tasks" not in line:
         line = process.stderr.readline()
         assert line, "the job ended before it began"
     process.send_signal(signal.SIGTERM)
