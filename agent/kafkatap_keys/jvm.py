@@ -1,7 +1,8 @@
 """A JVM that runs, and how an agent is loaded into it: HotSpot's attach mechanism on Linux, as jcmd uses it.
 
 The JVM listens on a socket `/tmp/.java_pidN`, once a file `/tmp/.attach_pidN` and a SIGQUIT have asked it to. It
-accepts its own user and root. In a container it has a /tmp and a process id of its own.
+accepts its own user and root. In a container it has a /tmp and a process id of its own. Everything in it is reached
+from that folder, once it is open, because others may make links.
 """
 
 from __future__ import annotations
@@ -10,50 +11,59 @@ import os
 import signal
 import socket
 import stat
+import struct
 import time
 from contextlib import suppress
 from pathlib import Path
 
 #: How long a JVM may take to answer.
 _PATIENCE = 10.0
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class AttachError(Exception):
     """The agent could not be loaded; the text says why and what to do."""
 
 
-class Jvm:
-    """A process that is a JVM. AttachError if it is none, or does not run.
+class NoAnswer(AttachError):
+    """The JVM was asked to load an agent and has not answered: it may still do it."""
 
-    `user`, `group`: its effective ids. `own_pid`: its process id as it sees itself. `root`: the path of its root
-    folder. `main`: its main class or jar. `java`: its version, such as "17.0.15"; "" if unknown.
+
+class Jvm:
+    """A process that is a JVM. AttachError if it is none, does not run, or belongs to another user.
+
+    `user`, `group`: its effective ids. `own_pid`: its process id as it sees itself. `main`: its main class or jar.
+    `tmp`: its open /tmp. `is_here`: it sees the same files as this process.
     """
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         try:
+            self._process = os.pidfd_open(pid)
             status = Path(f"/proc/{pid}/status").read_text()
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        except OSError:
+        except (OSError, OverflowError):
             raise AttachError(f"there is no process {pid} (`jps -l` and `pgrep -af java` list those of Java)") from None
         fields = {name: value.split() for name, _, value in (line.partition(":") for line in status.splitlines())}
         self.user, self.group = int(fields["Uid"][1]), int(fields["Gid"][1])
         self.own_pid = int(fields.get("NSpid", [str(pid)])[-1])
+        if os.geteuid() not in (0, self.user):
+            raise AttachError(f"process {pid} belongs to user {self.user}: run this as that user, or with sudo")
         # A program that does not catch SIGQUIT ends by it.
-        self._catches_quit = bool(int(fields["SigCgt"][0], 16) >> (signal.SIGQUIT - 1) & 1)
-        self.main = _main_class([word.decode(errors="replace") for word in words])
-        if not self.main or not self._catches_quit:
+        catches_quit = int(fields["SigCgt"][0], 16) >> (signal.SIGQUIT - 1) & 1
+        if not catches_quit or not _has_libjvm(pid):
             raise AttachError(f"process {pid} is no JVM, or one that cannot be attached to (option -Xrs)")
-        self.root = Path("/") if _is_own_mount(pid) else Path(f"/proc/{pid}/root")
-        self.java = self._version()
-
-    def _version(self) -> str:
-        with suppress(OSError):
-            home = Path(os.readlink(f"/proc/{self.pid}/exe")).parent.parent
-            for line in (self.root / home.relative_to("/") / "release").read_text().splitlines():
-                if line.startswith("JAVA_VERSION="):
-                    return line.partition("=")[2].strip('"')
-        return ""
+        self.main = _main_class([word.decode(errors="replace") for word in words])
+        try:
+            root = os.open(f"/proc/{pid}/root", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                self.tmp = os.open("tmp", _FOLDER, dir_fd=root)
+            finally:
+                os.close(root)
+            self.is_here = os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt")
+        except OSError as error:
+            raise AttachError(f"cannot open /tmp of process {pid}: {error.strerror}") from None
 
     def load(self, jar: str, arguments: str) -> None:
         """Load an agent: `jar` is its path as the JVM sees it. Returns when its `agentmain` has. AttachError."""
@@ -61,55 +71,70 @@ class Jvm:
         code, _, rest = said.partition("\n")
         result = rest.removeprefix("return code: ").strip() or "0"
         if code.strip() != "0" or result != "0":
-            raise AttachError(
-                f"the JVM could not start the agent ({' '.join(said.split())}); its standard error says why"
-            )
+            words = " ".join(said.split())
+            raise AttachError(f"the JVM could not start the agent ({words}); its standard error says why")
 
     def _ask(self, *words: str) -> str:
-        path = self.root / f"tmp/.java_pid{self.own_pid}"
-        if not path.exists():
-            self._begin_listening(path)
-        found = os.lstat(path)
-        if not stat.S_ISSOCK(found.st_mode) or found.st_uid not in (self.user, 0):
-            raise AttachError(f"{path} is not the socket of the JVM: it belongs to another user")
+        name = f".java_pid{self.own_pid}"
+        if self._kind(name) is None:
+            self._begin_listening(name)
         with socket.socket(socket.AF_UNIX) as channel:
             channel.settimeout(_PATIENCE)
             try:
-                channel.connect(str(path))
+                channel.connect(f"/proc/self/fd/{self.tmp}/{name}")
+                self._check_peer(channel)
                 channel.sendall(b"".join(word.encode() + b"\0" for word in ("1", *words)))
-                parts = []
+            except OSError as error:
+                raise AttachError(f"the JVM does not answer: {error.strerror or error}") from None
+            parts = []
+            try:
                 while part := channel.recv(65_536):
                     parts.append(part)
             except OSError as error:
-                raise AttachError(f"the JVM does not answer: {error.strerror or error}") from None
+                raise NoAnswer(f"the JVM does not answer: {error.strerror or error}") from None
         return b"".join(parts).decode(errors="replace")
 
-    def _begin_listening(self, path: Path) -> None:
-        """Let the JVM open its socket."""
-        request = self.root / f"tmp/.attach_pid{self.own_pid}"
+    def _check_peer(self, channel: socket.socket) -> None:
+        """Whoever listens has to be the process that was named."""
+        peer, _, _ = struct.unpack("iII", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if peer != self.pid:
+            raise AttachError(f"/tmp/.java_pid{self.own_pid} is a socket of process {peer}, not of {self.pid}")
+
+    def _kind(self, name: str) -> int | None:
+        """What kind of file a name in its /tmp has; None if there is none."""
         try:
-            os.close(os.open(request, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            return stat.S_IFMT(os.stat(name, dir_fd=self.tmp, follow_symlinks=False).st_mode)
+        except OSError:
+            return None
+
+    def _begin_listening(self, name: str) -> None:
+        """Let the JVM open its socket."""
+        request = f".attach_pid{self.own_pid}"
+        try:
+            os.close(os.open(request, _NEW_FILE, 0o600, dir_fd=self.tmp))
+        except FileExistsError:
+            raise AttachError(f"/tmp/{request} is there already; remove it if no other program attaches") from None
+        except OSError as error:
+            raise AttachError(f"cannot write to the JVM's /tmp: {error.strerror}") from None
+        try:
             end = time.monotonic() + _PATIENCE
-            os.kill(self.pid, signal.SIGQUIT)
-            while not path.exists():
+            signal.pidfd_send_signal(self._process, signal.SIGQUIT)
+            while self._kind(name) != stat.S_IFSOCK:
                 if time.monotonic() > end:
                     raise AttachError("the JVM opens no socket to attach to; has it -XX:+DisableAttachMechanism?")
                 time.sleep(0.05)
         except OSError as error:
-            raise AttachError(
-                f"cannot attach to process {self.pid}: {error.strerror}: {error.filename or ''}"
-            ) from None
+            raise AttachError(f"cannot attach to process {self.pid}: {error.strerror}") from None
         finally:
             with suppress(OSError):
-                request.unlink()
+                os.unlink(request, dir_fd=self.tmp)
 
 
-def _is_own_mount(pid: int) -> bool:
-    """Whether a process sees the same files as this one."""
+def _has_libjvm(pid: int) -> bool:
     try:
-        return os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt")
+        return "/libjvm.so" in Path(f"/proc/{pid}/maps").read_text(errors="replace")
     except OSError:
-        return True
+        return False
 
 
 #: Options of `java` that take the next word.
@@ -120,9 +145,7 @@ _WITH_VALUE = (
 
 
 def _main_class(words: list[str]) -> str:
-    """The main class, module or jar of a command line of `java`; "" if it is none."""
-    if "java" not in words[0].rpartition("/")[2]:
-        return ""
+    """The main class, module or jar of a command line of `java`; its first word if it has none."""
     rest = iter(words[1:])
     for word in rest:
         if word in ("-jar", "-m", "--module"):
@@ -131,4 +154,4 @@ def _main_class(words: list[str]) -> str:
             next(rest, "")
         elif word and not word.startswith("-"):
             return word
-    return "java"
+    return words[0]

@@ -9,8 +9,10 @@ import socket
 import stat
 from contextlib import suppress
 
-#: Lines that one reader of a socket may be behind, in bytes. Then it is cut off.
-_BEHIND = 64 << 20
+#: Bytes of the latest lines that are kept for readers of a socket.
+_KEPT = 64 << 20
+#: How long whoever listens on a socket may take to accept, in seconds.
+_PATIENCE = 1.0
 
 
 class Outlet:
@@ -51,7 +53,8 @@ class KeyFile(Outlet):
 
 
 class KeySocket(Outlet):
-    """A socket whose readers get all lines from the first one on: nothing is on disk. OSError if it cannot be made."""
+    """A socket whose readers get all lines, the latest _KEPT bytes of them: nothing is on disk. OSError if it cannot be
+    made."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -64,7 +67,8 @@ class KeySocket(Outlet):
             os.umask(before)
         self._listener.listen()
         self._lines = bytearray()
-        #: Readers, and how many bytes each has.
+        self._dropped = 0  # bytes before `_lines`
+        #: Readers, and how many bytes each has, or has missed.
         self._readers: dict[socket.socket, int] = {}
 
     def begin(self, selector: selectors.BaseSelector) -> None:
@@ -75,35 +79,45 @@ class KeySocket(Outlet):
             while True:
                 reader, _ = self._listener.accept()
                 reader.setblocking(False)
-                self._readers[reader] = 0
+                self._readers[reader] = self._dropped
         self.flush()
 
     def write(self, lines: bytes) -> None:
         self._lines += lines
+        if len(self._lines) > 2 * _KEPT:
+            self._drop_oldest()
         self.flush()
+
+    def _drop_oldest(self) -> None:
+        end = self._lines.index(b"\n", len(self._lines) - _KEPT) + 1
+        del self._lines[:end]
+        self._dropped += end
 
     def flush(self) -> None:
         """Send what readers take now."""
         for reader, sent in list(self._readers.items()):
             try:
-                while sent < len(self._lines):
-                    sent += reader.send(memoryview(self._lines)[sent : sent + 65_536].tobytes())
-                self._readers[reader] = sent
+                while sent < self._dropped + len(self._lines):
+                    start = sent - self._dropped
+                    if start < 0:  # what it has not read is gone: it goes on with a whole line
+                        sent -= start + reader.send(b"\n") - 1
+                        continue
+                    sent += reader.send(bytes(self._lines[start : start + 65_536]))
             except BlockingIOError:
-                self._readers[reader] = sent
-                if len(self._lines) - sent > _BEHIND:
-                    self._drop(reader)
+                pass
             except OSError:
-                self._drop(reader)
+                self._close(reader)
+                continue
+            self._readers[reader] = sent
 
-    def _drop(self, reader: socket.socket) -> None:
+    def _close(self, reader: socket.socket) -> None:
         del self._readers[reader]
         reader.close()
 
     def close(self) -> None:
         self.flush()
         for reader in list(self._readers):
-            self._drop(reader)
+            self._close(reader)
         self._listener.close()
         with suppress(OSError):  # of a folder that is no longer this user's
             os.unlink(self._path)
@@ -117,8 +131,11 @@ def _remove_dead(path: str) -> None:
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_PATIENCE)
         try:
             probe.connect(path)
+        except TimeoutError:
+            pass
         except ConnectionRefusedError:
             os.unlink(path)
             return

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
+import secrets
 import selectors
-import shutil
-import tempfile
+import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from .jvm import AttachError, Jvm
+from .jvm import AttachError, Jvm, NoAnswer
 from .outlets import Outlet
 
-JAR = Path(__file__).with_name("agent.jar")
+_JAR = Path(__file__).with_name("agent.jar")
 #: The agent writes something twice a second. Silence for so long: the JVM has stopped.
 _SILENCE = 60.0
+#: Seconds after which the agent ends by itself, if this process has not ended it.
+_GRACE = 5
+#: How long the agent may take to write what waits when it has been ended.
+_LAST = 10.0
 _LONGEST_LINE = 4_096
 #: One line of each connection begins so. What stands in place of the client random of one that was open.
 _ONCE, _ENDS = (b"CLIENT_RANDOM", b"CLIENT_TRAFFIC_SECRET_0"), b"kafkatap".hex().encode()
@@ -37,57 +41,116 @@ class Taken:
     is_complete: bool = False
 
 
+class Agent:
+    """The agent's jar as it is installed: read before root becomes another user."""
+
+    def __init__(self) -> None:
+        self.data = _JAR.read_bytes()
+        path = _JAR.resolve()
+        are_open = [place.stat().st_mode & 0o001 for place in path.parents]
+        #: Its path, if everybody on this host can read it.
+        self.public_path = str(path) if all(are_open) and path.stat().st_mode & 0o004 else None
+
+
 def take(
-    jvm: Jvm, outlet: Outlet, seconds: int, peers: Sequence[str], is_over: Callable[[], bool],
+    jvm: Jvm, agent: Agent, outlet: Outlet, seconds: int, peers: Sequence[str], is_over: Callable[[], bool],
     on_change: Callable[[Taken], None],
 ) -> Taken:  # fmt: skip
     """Take secrets for so many seconds, or until `is_over`. `peers`: networks such as "10.1.0.0/16"; none: all.
 
     This process has to be of the JVM's user. AttachError if the JVM does not let it.
     """
-    taken = Taken()
-    with _folder(jvm) as (folder, seen):
-        pipe = folder / "pipe"
-        os.mkfifo(pipe, 0o600)
-        reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        jar = _visible_jar(jvm, folder, seen)
-        selector = selectors.DefaultSelector()
+    folder = _Folder(jvm)
+    selector = selectors.DefaultSelector()
+    try:
+        jar = agent.public_path if jvm.is_here else None
+        if jar is None:
+            jar = folder.write("agent.jar", agent.data)
+        lines = _Lines(folder.reading, outlet, Taken())
+        selector.register(folder.reading, selectors.EVENT_READ, lines.read)
+        outlet.begin(selector)
         try:
-            lines = _Lines(reading, outlet, taken)
-            selector.register(reading, selectors.EVENT_READ, lines.read)
-            outlet.begin(selector)
-            try:
-                jvm.load(jar, " ".join(["start", f"{seen}/pipe", str(seconds), *peers]))
-            except AttachError as error:
-                lines.read()
-                raise AttachError(taken.problem or str(error)) from None
-            with suppress(OSError):  # both ends are open: a run that is killed leaves nothing behind
-                pipe.unlink()
-                folder.rmdir()  # unless it has a copy of the agent
-            try:
-                _run(selector, lines, time.monotonic() + seconds, is_over, on_change)
-            finally:
-                with suppress(AttachError):  # a JVM that has ended needs no end
-                    jvm.load(jar, "stop")
-                lines.read()
-        finally:
-            selector.close()
-            os.close(reading)
-    return taken
+            jvm.load(jar, " ".join([folder.seen, str(seconds + _GRACE), *peers]))
+        except NoAnswer as error:
+            folder.is_kept = True  # the JVM may still look for it, and nobody else may take its name
+            raise AttachError(f"{error}. It may still load the agent, which finds nobody then") from None
+        except AttachError as error:
+            lines.read()
+            raise AttachError(lines.taken.problem or str(error)) from None
+        end = time.monotonic() + seconds
+        _run(selector, lines, lambda: time.monotonic() >= end or is_over(), on_change)
+        is_early = lines.is_over
+        folder.remove("pipe")
+        last = time.monotonic() + _LAST
+        _run(selector, lines, lambda: time.monotonic() >= last, on_change)
+        lines.taken.is_complete &= not is_early
+        return lines.taken
+    finally:
+        selector.close()
+        folder.close()
+
+
+class _Folder:
+    """A folder in the JVM's /tmp that only its user can enter, with the pipe. AttachError if it cannot be made.
+
+    `seen`: its path as the JVM sees it. `reading`: the pipe. `is_kept`: it stays.
+    """
+
+    def __init__(self, jvm: Jvm) -> None:
+        name = f"kafkatap-keys-{os.getpid()}-{secrets.token_hex(4)}"
+        self.seen = f"/tmp/{name}"
+        self.is_kept = False
+        self._tmp, self._name = jvm.tmp, name
+        try:
+            os.mkdir(name, 0o700, dir_fd=jvm.tmp)
+            self._number = os.open(
+                name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=jvm.tmp
+            )  # fmt: skip
+            status = os.fstat(self._number)
+            if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+                raise AttachError(f"{self.seen} was replaced by another user")
+            os.mkfifo("pipe", 0o600, dir_fd=self._number)
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+            self.reading = os.open("pipe", flags, dir_fd=self._number)
+            if not stat.S_ISFIFO(os.fstat(self.reading).st_mode):
+                raise AttachError(f"{self.seen}/pipe was replaced")
+        except OSError as error:
+            raise AttachError(f"cannot write to the JVM's /tmp: {error.strerror}") from None
+
+    def write(self, name: str, data: bytes) -> str:
+        """Make a file; return its path as the JVM sees it."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(name, flags, 0o600, dir_fd=self._number), "wb") as file:
+            file.write(data)
+        return f"{self.seen}/{name}"
+
+    def remove(self, name: str) -> None:
+        with suppress(OSError):
+            os.unlink(name, dir_fd=self._number)
+
+    def close(self) -> None:
+        """Remove it, and what is in it."""
+        os.close(self.reading)
+        if not self.is_kept:
+            for name in ("pipe", "agent.jar"):
+                self.remove(name)
+            with suppress(OSError):
+                os.rmdir(self._name, dir_fd=self._tmp)
+        os.close(self._number)
 
 
 def _run(
-    selector: selectors.BaseSelector, lines: _Lines, end: float, is_over: Callable[[], bool],
-    on_change: Callable[[Taken], None],
-) -> None:  # fmt: skip
-    shown = 0
-    while not lines.is_over and time.monotonic() < end and not is_over():
+    selector: selectors.BaseSelector, lines: _Lines, is_over: Callable[[], bool], on_change: Callable[[Taken], None]
+) -> None:
+    """Read lines until it is over, or the agent has ended."""
+    shown = -1
+    while not lines.is_over and not is_over():
         for key, _ in selector.select(0.25):
             key.data()
         lines.outlet.flush()
         if time.monotonic() - lines.last > _SILENCE:
             raise AttachError("the JVM has written nothing for a minute: has it stopped?")
-        if lines.taken.lines != shown or not shown:
+        if lines.taken.lines != shown and lines.has_begun:
             shown = lines.taken.lines
             on_change(lines.taken)
 
@@ -99,7 +162,7 @@ class _Lines:
         self._number = number
         self.outlet = outlet
         self._rest = b""
-        self._has_begun = False
+        self.has_begun = False
         self.taken = taken
         self.is_over = False
         self.last = time.monotonic()
@@ -108,12 +171,12 @@ class _Lines:
         """Read what is there."""
         with suppress(BlockingIOError):
             while data := os.read(self._number, 65_536):
-                self._has_begun, self.last = True, time.monotonic()
+                self.has_begun, self.last = True, time.monotonic()
                 *whole, self._rest = (self._rest + data).split(b"\n")
                 self._use(whole)
                 if len(self._rest) > _LONGEST_LINE:
                     raise AttachError("the agent's pipe has something else than lines")
-            self.is_over = self._has_begun  # the agent has closed it
+            self.is_over = self.has_begun  # the agent has closed it
 
     def _use(self, lines: list[bytes]) -> None:
         taken, found = self.taken, []
@@ -130,36 +193,13 @@ class _Lines:
 
     def _note(self, text: str) -> None:
         word, _, rest = text.partition(" ")
+        count, _, problem = rest.partition(" ")
         taken = self.taken
-        if word in ("open", "more"):
-            taken.open += int(rest)
-        elif word == "missed":
-            count, _, problem = rest.partition(" ")
+        if word in ("open", "more") and count.isdecimal():
+            taken.open += int(count)
+        elif word == "missed" and count.isdecimal():
             taken.missed, taken.problem = int(count), problem.strip()
         elif word == "error":
             taken.problem = rest
         elif word == "end":
             taken.is_complete = True
-
-
-@contextmanager
-def _folder(jvm: Jvm) -> Iterator[tuple[Path, str]]:
-    """A folder of this user, and its path as the JVM sees it."""
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=f"kafkatap-keys-{os.getpid()}-", dir=jvm.root / "tmp"))
-    except OSError as error:
-        raise AttachError(f"cannot write to the JVM's /tmp: {error.strerror}: {error.filename}") from None
-    try:
-        yield folder, f"/tmp/{folder.name}"
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _visible_jar(jvm: Jvm, folder: Path, seen: str) -> str:
-    """The path of the agent as the JVM sees it: a copy, where it cannot see the installed one."""
-    if jvm.root == Path("/"):
-        places = [JAR.resolve(), *JAR.resolve().parents]
-        if all(os.access(place, os.R_OK if place.is_file() else os.X_OK, effective_ids=True) for place in places):
-            return str(JAR.resolve())
-    shutil.copyfile(JAR, folder / "agent.jar")
-    return f"{seen}/agent.jar"

@@ -67,19 +67,22 @@ def run(options: argparse.Namespace) -> int:
 
     try:
         from kafkatap_keys.jvm import AttachError, Jvm
-        from kafkatap_keys.taking import take
+        from kafkatap_keys.taking import Agent, take
     except ImportError:
         complain(f"this needs the extra [keys]; install it: {install_command('keys')}")
         return WRONG
     seconds = max(1, round(options.duration / 1e9))
     try:
-        jvm = Jvm(options.pid)
-        _check_user(jvm)
+        agent, jvm = Agent(), Jvm(options.pid)
         sys.stderr.write(_plan(jvm, options))
         if not options.yes and not _agrees():
             return WRONG
         outlet = _outlet(options)
-        _become_user_of(jvm)
+        try:
+            _become_user_of(jvm)
+        except OSError:
+            outlet.close()
+            raise
     except AttachError as error:
         complain(str(error))
         return WRONG
@@ -88,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
     progress = _Progress()
     with _Ending() as ending:
         try:
-            taken = take(jvm, outlet, seconds, options.peers, lambda: ending.is_asked, progress.show)
+            taken = take(jvm, agent, outlet, seconds, options.peers, lambda: ending.is_asked, progress.show)
         except AttachError as error:
             complain(str(error))
             return WRONG
@@ -99,25 +102,15 @@ def run(options: argparse.Namespace) -> int:
     return DONE if taken.is_complete and not taken.missed else DAMAGED
 
 
-def _check_user(jvm: Jvm) -> None:
-    from kafkatap_keys.jvm import AttachError
-
-    if os.geteuid() not in (0, jvm.user):
-        raise AttachError(
-            f"process {jvm.pid} belongs to {_name(jvm.user)}: run this with sudo -u {_name(jvm.user)}, or sudo"
-        )
-
-
 def _plan(jvm: Jvm, options: argparse.Namespace) -> str:
     """What will be done, for the one who agrees to it."""
-    from kafkatap.reports.units import duration
+    from kafkatap.reports.units import duration, safe
 
-    where = options.out or options.socket
+    where = safe(options.out or options.socket)
     who = _name(os.geteuid())
-    version = f", Java {jvm.java}" if jvm.java else ""
     peers = f" with {', '.join(options.peers)}" if options.peers else ""
     return f"""\
-Process {jvm.pid}: {jvm.main}, user {_name(jvm.user)}{version}.
+Process {jvm.pid}: {safe(jvm.main)}, user {_name(jvm.user)}.
 For {duration(options.duration)}, kafkatap takes the TLS secrets of its Kafka connections{peers}:
 of those that are open, and of new ones. They go to {where}, which only {who} can read.
 - An agent is loaded into the JVM. It adds a thread, and has Java's TLS note secrets. Both end with this command.

@@ -80,9 +80,10 @@ class EngineOptions(NamedTuple):
 class Selection(NamedTuple):
     """Which exchanges are selected: those in the `window` for which the `expression` holds. None: any.
 
-    `text`: the options as the user wrote them. `bits_before`: bits of the exchanges' marks that another selection of
-    the same run uses. `brokers`: of each option that names brokers, the canonical names; a broker has to be in all.
-    `is_local`: only brokers at addresses of this host, which `kafkatap live` adds with `at_brokers`.
+    `text`: the options as the user wrote them, and `beside_window` those beside the window. `bits_before`: bits of the
+    exchanges' marks that another selection of the same run uses. `brokers`: of each option that names brokers, the
+    canonical names; a broker has to be in all. `is_local`: only brokers at addresses of this host, which `kafkatap
+    live` adds with `at_brokers`.
     """
 
     expression: Expression | None = None
@@ -91,6 +92,7 @@ class Selection(NamedTuple):
     bits_before: int = 0
     brokers: tuple[frozenset[str], ...] = ()
     is_local: bool = False
+    beside_window: str | None = None
 
     @classmethod
     def of(
@@ -128,17 +130,18 @@ class Selection(NamedTuple):
             if not sees_waiting:
                 _refuse_waiting(nodes[-1])
         window = None if start is None and end is None else TimeWindow(start, end)
-        text = _as_written(
-            [("from", None if start is None else start.text), ("to", None if end is None else end.text)]
-            + [("client", c) for c in clients] + [("topic", t) for t in topics]
+        others = _as_written(
+            [("client", c) for c in clients] + [("topic", t) for t in topics]
             + [("broker", b) for b in brokers] + ([("api", ",".join(apis))] if apis else [])
             + [("group", g) for g in groups]
             + [("filter", filter)]
         )  # fmt: skip
+        times = _as_written([(name, each.text) for name, each in (("from", start), ("to", end)) if each is not None])
+        text = " ".join(each for each in (times, others) if each) or None
         if is_local:
             text = f"--local-brokers-only {text or ''}".strip()
         named = (_broker_names(brokers),) if brokers else ()
-        return cls(_all_of(nodes, text or "", messages), window, text, 0, named, is_local)
+        return cls(_all_of(nodes, text or "", messages), window, text, 0, named, is_local, others)
 
     def __bool__(self) -> bool:
         """Whether anything is left out."""

@@ -19,6 +19,7 @@ from .captures import Captures, DamagedCaptureError, notes_of
 from .cluster.job_stages import Stages
 from .cluster.shared_folders import shared_folders
 from .job_result import DamagedInput, JobResult, Watch, has_kafka, ignore
+from .lake_options import check_options, remember
 from .output.publication import Publication, open_publication
 from .output.report_files import write_report
 from .output.run_tables import files_rows, ledger_rows, replaced_captures
@@ -36,16 +37,19 @@ def run_job(
     options: RunOptions | None = None,
     strict: bool = False,
     by: str = "api",
+    replace_rows: bool = False,
     watch: Watch = ignore,
 ) -> JobResult:
     """Write the tables and reports of captures (paths, folders, globs, URIs) to `out`.
 
-    No table changes before everything is written. DamagedInput if `strict` and a capture is damaged;
-    FileNotFoundError, UnreadableCaptureError and FolderInUse as raised below.
+    No table changes before everything is written. DamagedInput if `strict` and a capture is damaged; OtherOptions if
+    `out` has rows that were made with other options, unless `replace_rows`; FileNotFoundError, UnreadableCaptureError
+    and FolderInUse as raised below.
     """
     out, stages = absolute(out), Stages(spark, watch)
     try:
         read = Captures(spark, captures, split_size, options or RunOptions(), strict, stages)
+        check_options(out, read.options, read.files, replace_rows)
         with open_publication(out) as publication, shared_folders(read.paths, out) as read.folders:
             result = _published(read, publication, by, watch)
     except DamagedCaptureError as error:
@@ -67,6 +71,7 @@ def _published(read: Captures, publication: Publication, by: str, watch: Watch) 
     written += publication.write("files", files_rows(context.files))
     written += publication.write("ledger", ledger_rows(proved.ledgers()))
     report = report_of(total, context, options, by)
+    remember(publication.out, read.options)
     names = [name for name in TABLES if name != "records" or options.records]
     published = publication.publish(
         written, names, replaced_captures(context.files),

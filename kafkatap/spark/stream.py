@@ -34,6 +34,7 @@ from .arrivals import BATCH_SIZE, ArrivedCaptures
 from .cluster.job_stages import figures_of
 from .cluster.shared_folders import shared_folders
 from .job_result import JobResult, has_kafka
+from .lake_options import check_options, remember
 from .output.delta import read_table
 from .output.publication import open_publication
 from .output.report_files import write_report
@@ -56,13 +57,15 @@ OnBatch = Callable[[JobResult], None]
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """How a stream reads captures and where it writes: `out` and `checkpoint` are folders."""
+    """How a stream reads captures and where it writes: `out` and `checkpoint` are folders. `replace_rows`: `out` may
+    have rows that were made with other options."""
 
     out: str
     checkpoint: str
     split_size: int = STREAM_SPLIT_SIZE
     reading: RunOptions = field(default_factory=RunOptions)
     strict: bool = False
+    replace_rows: bool = False
 
 
 def start_stream(
@@ -82,8 +85,9 @@ def start_stream(
     `on_batch` gets the result of each batch. `quiet`: s without a change after which a capture is complete, unless a
     newer one of its series exists. `lateness`: s for which complete captures are held back, so that those that come
     late are read in order. `files`, `batch_size`: at most so many captures and bytes in a batch; one capture may be
-    larger. `trigger`: as of `DataStreamWriter.trigger`.
+    larger. `trigger`: as of `DataStreamWriter.trigger`. OtherOptions if `out` has rows of other options.
     """
+    check_options(absolute(options.out), options.reading, [], options.replace_rows)
     spark.dataSource.register(ArrivedCaptures)
     patterns = [captures] if isinstance(captures, str) else captures
     source = {
@@ -218,6 +222,7 @@ def _publish(state: StreamState, tables: Sequence[str], options: StreamOptions) 
         states, log = StateFolder(checkpoint), ArrivalLog(checkpoint)
         log.write_gone(state.number // 2, commit.gone)
         log.load()
+        remember(options.out, options.reading)
         with open_publication(options.out) as publication:
             published = publication.publish(
                 [file for file in commit.written if file.table in tables], tables, commit.captures,

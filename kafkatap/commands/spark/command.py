@@ -14,7 +14,7 @@ from kafkatap.kernels import store
 from kafkatap.reports.units import safe, size
 
 from ...captures.pipes import STANDARD_INPUT
-from ...captures.storage import absolute, expand
+from ...captures.storage import absolute, expand, find
 from ...complaints import complain
 from ...engine.selection import Selection, selection_of
 from ...installation import install_command, own_version
@@ -22,6 +22,7 @@ from ...library import UnreadableCaptureError
 from ...spark.cluster.interrupts import Terminated, interruptible
 from ...spark.cluster.java import SetupError
 from ...spark.job_result import DamagedInput, JobResult, Watch
+from ...spark.lake_options import check_options
 from ...spark.output.publication import check_folder
 from ...spark.stages import watching
 from ...splits.secrets import read_key_logs
@@ -49,7 +50,10 @@ def run(options: argparse.Namespace) -> int:
         _check(options)
         if options.keylog:
             reading = reading._replace(key_log=read_key_logs(options.keylog))
-        result = _run(options, selection, reading)
+        run = _run_options(options, selection, reading)
+        captures = [] if options.checkpoint is not None else find([absolute(each) for each in options.captures])
+        check_options(absolute(options.out), run, captures, options.replace)
+        result = _run(options, run)
         _write(options, result)
     except Terminated:
         complain("terminated")
@@ -121,7 +125,17 @@ def _files(count: int) -> str:
     return f"{count:,} file{'' if count == 1 else 's'}"
 
 
-def _run(options: argparse.Namespace, selection: Selection, reading: ReadOptions) -> JobResult:
+def _run_options(options: argparse.Namespace, selection: Selection, reading: ReadOptions) -> RunOptions:
+    from ...splits.run_options import RunOptions
+
+    return RunOptions(
+        reading, options.records, selection=selection,
+        wanted=None if options.sections is None else tuple(options.sections), section_options=section_options(options),
+        kept=(*kept_options(options), ("utc", "")),  # its reports have no other times
+    )  # fmt: skip
+
+
+def _run(options: argparse.Namespace, run: RunOptions) -> JobResult:
     from pyspark.sql import SparkSession
 
     from ...spark.cluster.session import open_session
@@ -130,7 +144,7 @@ def _run(options: argparse.Namespace, selection: Selection, reading: ReadOptions
     opened: list[SparkSession] = [] if running is None else [running]
     bars = options.progress is True and sys.stderr.isatty()
     settings = dict(options.conf or ())
-    if reading.key_log is not None:
+    if run.read.key_log is not None:
         settings.setdefault("spark.io.encryption.enabled", "true")  # inputs of tasks may lie in its temporary files
 
     def work() -> JobResult:
@@ -141,7 +155,7 @@ def _run(options: argparse.Namespace, selection: Selection, reading: ReadOptions
                 open_session(options.master, config=settings, archive=options.archive, log=options.log, for_jobs=True)
             )
         with watching(options.progress == LINES, bars) as watch:
-            return _job(opened[0], options, selection, reading, watch)
+            return _job(opened[0], options, run, watch)
 
     try:
         return interruptible(lambda: next(iter(opened), None), work)
@@ -150,26 +164,14 @@ def _run(options: argparse.Namespace, selection: Selection, reading: ReadOptions
             opened[0].stop()
 
 
-def _job(
-    session: SparkSession,
-    options: argparse.Namespace,
-    selection: Selection,
-    reading: ReadOptions,
-    watch: Watch,
-) -> JobResult:
+def _job(session: SparkSession, options: argparse.Namespace, run: RunOptions, watch: Watch) -> JobResult:
     from ...spark.job import run_job
-    from ...splits.run_options import RunOptions
 
-    run = RunOptions(
-        reading, options.records, selection=selection,
-        wanted=None if options.sections is None else tuple(options.sections), section_options=section_options(options),
-        kept=(*kept_options(options), ("utc", "")),  # its reports have no other times
-    )  # fmt: skip
     if options.checkpoint is not None:
         return _follow(session, options, run)
     return run_job(
         session, options.captures, options.out, split_size=options.split_size, options=run, strict=options.strict,
-        by=options.by, watch=watch,
+        by=options.by, replace_rows=options.replace, watch=watch,
     )  # fmt: skip
 
 
@@ -178,7 +180,7 @@ def _follow(session: SparkSession, options: argparse.Namespace, run: RunOptions)
 
     split_size = min(options.split_size or STREAM_SPLIT_SIZE, STREAM_SPLIT_SIZE)
     out, checkpoint = absolute(options.out), absolute(options.checkpoint)
-    stream = StreamOptions(out, checkpoint, split_size, run, options.strict)
+    stream = StreamOptions(out, checkpoint, split_size, run, options.strict, options.replace)
     captures = [absolute(pattern) for pattern in options.captures]
     return run_stream(
         session, captures, stream, forever=options.follow, finish=options.finish, by=options.by,

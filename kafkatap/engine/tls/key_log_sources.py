@@ -27,8 +27,8 @@ from kafkatap.reassembly.errors import CaptureError
 _HEAD = 256
 #: Longer lines are skipped.
 _LONGEST_LINE = 64 << 10
-#: Bytes that are taken from a socket at once. Seconds until the next attempt to connect.
-_BLOCK, _AGAIN = 1 << 20, 1.0
+#: Bytes that are taken from a socket at once, and how often. Seconds until the next attempt to connect.
+_BLOCK, _AT_ONCE, _AGAIN = 1 << 20, 4, 1.0
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 
@@ -43,19 +43,22 @@ class HeldLines:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._blocks: deque[tuple[int, bytes]] = deque()
+        self._blocks: deque[tuple[int, bytearray]] = deque()
         self._held = 0
         self.size = 0
 
     def append(self, block: bytes) -> None:
         """Add whole lines."""
-        self._blocks.append((self.size, block))
+        if self._blocks and len(self._blocks[-1][1]) + len(block) <= min(_BLOCK, self._most >> 4):
+            self._blocks[-1][1].extend(block)  # few blocks, however small the additions are
+        else:
+            self._blocks.append((self.size, bytearray(block)))
         self.size += len(block)
         self._held += len(block)
         while self._held > self._most and len(self._blocks) > 1:
             self._held -= len(self._blocks.popleft()[1])
 
-    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+    def __iter__(self) -> Iterator[tuple[int, bytearray]]:
         """The blocks that are left, and their offsets."""
         return iter(self._blocks)
 
@@ -196,25 +199,28 @@ class LineSocket:
             self._channel, self._rest = channel, b""
 
     def read(self) -> bytes:
-        """The whole lines that are new."""
+        """The whole lines that are new: some MiB at most, so that no sender keeps this busy."""
         if self._channel is None:
             if time.monotonic() >= self._next:
                 with suppress(PermissionError):
                     self._connect()
             if self._channel is None:
                 return b""
-        parts = [self._rest]
+        found = bytearray(self._rest)
         try:
-            while part := self._channel.recv(_BLOCK):
-                parts.append(part)
-            self.close()
+            for _ in range(_AT_ONCE):
+                part = self._channel.recv(_BLOCK)
+                if not part:
+                    self.close()
+                    break
+                found += part
         except BlockingIOError:
             pass
         except OSError:
             self.close()
-        whole, end, self._rest = b"".join(parts).rpartition(b"\n")
-        self._rest = self._rest[-_LONGEST_LINE:]
-        return whole + end
+        end = found.rfind(b"\n") + 1
+        self._rest = bytes(found[end:][-_LONGEST_LINE:])  # of a line that is too long, its end is one that is none
+        return bytes(found[:end])
 
     def close(self) -> None:
         if self._channel is not None:

@@ -1,13 +1,14 @@
 package kafkatap.keys;
 
 import java.lang.instrument.Instrumentation;
+import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
 /**
- * What the JVM calls when kafkatap attaches. `start PIPE SECONDS [NET/BITS ...]` begins to write secrets to a named pipe,
- * for so many seconds at most; `stop` ends that.
+ * What the JVM calls when kafkatap attaches, with the arguments `FOLDER SECONDS [NET/BITS ...]`: begin to write secrets to
+ * the named pipe in a folder, for so many seconds at most. It ends earlier when the pipe's name is gone.
  */
 public final class Agent {
     private static Recorder recorder;
@@ -16,28 +17,29 @@ public final class Agent {
 
     public static synchronized void agentmain(String arguments, Instrumentation instrumentation) throws Exception {
         List<String> words = List.of(arguments.split(" "));
-        try {
-            begin(words, instrumentation);
-        } catch (Exception problem) {
-            Recorder.tell(words.get(1), problem.toString());
-            throw problem;
+        try (Pipe pipe = new Pipe(Path.of(words.get(0)))) {
+            try {
+                if (recorder != null && recorder.isOn()) {
+                    throw new IllegalStateException("another kafkatap takes the keys of this JVM");
+                }
+                open(instrumentation, Object.class, "sun.security.ssl", "java.lang");
+                open(instrumentation, javax.management.MBeanServer.class, "com.sun.jmx.mbeanserver", "com.sun.jmx.interceptor");
+                Peers peers = new Peers(words.subList(2, words.size()));
+                Recorder started = new Recorder(pipe, Long.parseLong(words.get(1)), peers);
+                started.start();
+                recorder = started;
+                pipe.keep();
+            } catch (Throwable problem) {
+                pipe.write("# error " + problem.toString().replace('\n', ' '));
+                throw problem;
+            }
         }
     }
 
-    private static void begin(List<String> words, Instrumentation instrumentation) throws Exception {
-        if (recorder != null) {
-            if (words.get(0).equals("start") && recorder.isOn()) {
-                throw new IllegalStateException("another kafkatap takes the keys of this JVM");
-            }
-            recorder.stop();
+    /** Forget a recorder that has ended, so that nothing of it stays in memory. */
+    static synchronized void forget(Recorder ended) {
+        if (recorder == ended) {
             recorder = null;
-        }
-        if (words.get(0).equals("start")) {
-            open(instrumentation, Object.class, "sun.security.ssl", "java.lang");
-            open(instrumentation, javax.management.MBeanServer.class, "com.sun.jmx.mbeanserver", "com.sun.jmx.interceptor");
-            Peers peers = new Peers(words.subList(3, words.size()));
-            recorder = new Recorder(words.get(1), Long.parseLong(words.get(2)), peers);
-            recorder.start();
         }
     }
 

@@ -34,28 +34,36 @@ final class OpenConnections {
     private final Recorder recorder;
     private final Peers peers;
     private final Map<Class<?>, List<Field>> references = new HashMap<>();
-    private final Set<String> written = new HashSet<>();
+    private final Set<String> known = new HashSet<>();
 
     OpenConnections(Recorder recorder, Peers peers) {
         this.recorder = recorder;
         this.peers = peers;
     }
 
-    /** Write the secrets of the connections that were not written before. Return how many these are. */
-    int write() {
-        int count = 0;
+    /** The lines of one connection. */
+    static final class Secrets {
+        final List<String> lines = new ArrayList<>();
+    }
+
+    /** The secrets of the connections that were not read before. */
+    List<Secrets> read() {
+        List<Secrets> found = new ArrayList<>();
         for (Object selector : selectors()) {
             for (String name : List.of("channels", "closingChannels")) {
                 for (Object channel : channels(selector, name)) {
                     try {
-                        count += write(Fields.get(channel, "transportLayer")) ? 1 : 0;
+                        Secrets secrets = read(Fields.get(channel, "transportLayer"));
+                        if (secrets != null) {
+                            found.add(secrets);
+                        }
                     } catch (Throwable problem) {
                         recorder.miss(problem);
                     }
                 }
             }
         }
-        return count;
+        return found;
     }
 
     /** The channels of a selector, which its thread may change meanwhile. */
@@ -73,9 +81,9 @@ final class OpenConnections {
         return List.of();
     }
 
-    private boolean write(Object layer) throws Exception {
+    private Secrets read(Object layer) throws Exception {
         if (!layer.getClass().getName().endsWith(".SslTransportLayer")) {
-            return false;
+            return null;
         }
         SSLEngine engine = (SSLEngine) Fields.get(layer, "sslEngine");
         SocketChannel socket = (SocketChannel) Fields.get(layer, "socketChannel");
@@ -83,27 +91,31 @@ final class OpenConnections {
         InetSocketAddress remote = (InetSocketAddress) socket.getRemoteAddress();
         // A handshake that is under way is seen by Handshakes, or is over when this is called again.
         if (engine.getHandshakeStatus() != HandshakeStatus.NOT_HANDSHAKING || !peers.has(remote.getAddress())) {
-            return false;
+            return null;
         }
         byte[] owner = owner(local, remote);
-        if (!written.add(Arrays.toString(owner))) {
-            return false;
+        if (!known.add(Arrays.toString(owner))) {
+            return null;
         }
+        Secrets found = new Secrets();
         if (engine.getSession().getProtocol().equals("TLSv1.2")) {
-            add("CLIENT_RANDOM", owner, Fields.get(engine, "conContext.conSession.masterSecret"));
+            add(found, "CLIENT_RANDOM", owner, Fields.get(engine, "conContext.conSession.masterSecret"));
         } else {
             boolean isClient = engine.getUseClientMode();
             Object read = Fields.get(engine, "conContext.inputRecord.readCipher.baseSecret");
             Object write = Fields.get(engine, "conContext.outputRecord.writeCipher.baseSecret");
-            add("CLIENT_TRAFFIC_SECRET_0", owner, isClient ? write : read);
-            add("SERVER_TRAFFIC_SECRET_0", owner, isClient ? read : write);
+            add(found, "CLIENT_TRAFFIC_SECRET_0", owner, isClient ? write : read);
+            add(found, "SERVER_TRAFFIC_SECRET_0", owner, isClient ? read : write);
         }
-        return true;
+        return found;
     }
 
-    private void add(String label, byte[] owner, Object secret) {
-        if (secret != null) {
-            recorder.add(label, owner, ((SecretKey) secret).getEncoded(), null);
+    private void add(Secrets found, String label, byte[] owner, Object secret) {
+        byte[] encoded = secret == null ? null : ((SecretKey) secret).getEncoded();
+        if (encoded == null) {
+            recorder.miss(new IllegalStateException("a secret of an open connection cannot be read"));
+        } else {
+            found.lines.add(Recorder.line(label, owner, encoded));
         }
     }
 

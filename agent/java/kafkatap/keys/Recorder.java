@@ -1,23 +1,23 @@
 package kafkatap.keys;
 
-import java.io.FileOutputStream;
 import java.io.IOException;
-import java.nio.charset.StandardCharsets;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * Writes secrets to a named pipe, as lines of a key log, from a thread of its own: threads of Kafka never wait for it.
- * It ends by `stop`, after its time, or when nobody reads the pipe any more.
+ * Writes secrets to a pipe, as lines of a key log, from a thread of its own: threads of Kafka never wait for it. It ends
+ * after its time, when kafkatap removes the pipe's name, and when nobody reads the pipe any more.
  */
 final class Recorder implements Runnable {
     private static final int MOST_WAITING = 65_536;
+    private static final long OFTEN = TimeUnit.MILLISECONDS.toNanos(400);
+    private static final long AGAIN = TimeUnit.SECONDS.toNanos(2);
 
     private final BlockingQueue<String> waiting = new ArrayBlockingQueue<>(MOST_WAITING);
     private final AtomicLong missed = new AtomicLong();
-    private final FileOutputStream pipe;
+    private final Pipe pipe;
     private final long end;
     private final Peers peers;
     private final Handshakes handshakes;
@@ -26,8 +26,8 @@ final class Recorder implements Runnable {
     private volatile boolean isOn = true;
     private volatile String problem = "";
 
-    Recorder(String pipe, long seconds, Peers peers) throws ReflectiveOperationException, IOException {
-        this.pipe = new FileOutputStream(pipe);
+    Recorder(Pipe pipe, long seconds, Peers peers) throws ReflectiveOperationException {
+        this.pipe = pipe;
         this.peers = peers;
         end = System.nanoTime() + TimeUnit.SECONDS.toNanos(seconds);
         handshakes = new Handshakes(this);
@@ -36,8 +36,13 @@ final class Recorder implements Runnable {
     }
 
     void start() throws ReflectiveOperationException {
-        handshakes.begin();
-        thread.start();
+        try {
+            handshakes.begin();
+            thread.start();
+        } catch (Throwable impossible) {
+            end();
+            throw impossible;
+        }
     }
 
     /** Whether secrets are wanted. The first call after the end of its time ends all. */
@@ -53,18 +58,15 @@ final class Recorder implements Runnable {
         handshakes.end();
     }
 
-    void stop() throws InterruptedException {
-        end();
-        thread.join(5_000);
-    }
-
-    /** Add a line for an owner. `peer`: its connection is with this host; null if that has been looked at. */
-    void add(String label, byte[] owner, byte[] secret, String peer) {
-        if (secret == null) {
-            missed.incrementAndGet();
-        } else if (!waiting.offer((peer == null ? "" : peer) + " " + label + " " + hex(owner) + " " + hex(secret))) {
+    /** Add a line of a new connection with a peer. */
+    void add(String label, byte[] random, byte[] secret, String peer) {
+        if (secret == null || !waiting.offer(peer + " " + line(label, random, secret))) {
             missed.incrementAndGet();
         }
+    }
+
+    static String line(String label, byte[] owner, byte[] secret) {
+        return label + " " + hex(owner) + " " + hex(secret);
     }
 
     void miss(Throwable why) {
@@ -74,45 +76,55 @@ final class Recorder implements Runnable {
 
     @Override
     public void run() {
-        try (FileOutputStream out = pipe) {
-            write(out, "# open " + connections.write());
-            long looked = System.nanoTime();
-            boolean hasLookedAgain = false;
+        try {
+            writeOpen("open");
+            long began = System.nanoTime();
+            long looked = began;
+            boolean hasReadAgain = false;
             while (isOn() || !waiting.isEmpty()) {
                 String line = waiting.poll(isOn ? 500 : 0, TimeUnit.MILLISECONDS);
-                if (line == null) {
-                    write(out, "");
-                } else {
+                if (line != null) {
                     int space = line.indexOf(' ');
-                    if (space == 0 || peers.has(line.substring(0, space))) {
-                        write(out, line.substring(space + 1));
+                    if (peers.has(line.substring(0, space))) {
+                        pipe.write(line.substring(space + 1));
                     }
                 }
-                if (!hasLookedAgain && System.nanoTime() - looked > 2_000_000_000L) {
-                    hasLookedAgain = true;
-                    write(out, "# more " + connections.write());
+                long now = System.nanoTime();
+                if (now - looked >= OFTEN) {
+                    looked = now;
+                    pipe.write("");
+                    if (!pipe.isWanted()) {
+                        end();
+                    }
+                }
+                if (!hasReadAgain && now - began > AGAIN) {
+                    hasReadAgain = true;
+                    writeOpen("more");
                 }
             }
-            write(out, "# missed " + missed + " " + problem.replace('\n', ' '));
-            write(out, "# end");
+            pipe.write("# missed " + missed + " " + problem.replace('\n', ' '));
+            pipe.write("# end");
         } catch (IOException closed) {
             // nobody reads any more
         } catch (InterruptedException interrupted) {
             Thread.currentThread().interrupt();
         } finally {
             end();
+            waiting.clear();
+            Agent.forget(this);
+            pipe.end();
         }
     }
 
-    /** Write why nothing begins. */
-    static void tell(String pipe, String problem) throws IOException {
-        try (FileOutputStream out = new FileOutputStream(pipe)) {
-            write(out, "# error " + problem.replace('\n', ' '));
+    private void writeOpen(String word) throws IOException {
+        int count = 0;
+        for (OpenConnections.Secrets found : connections.read()) {
+            for (String line : found.lines) {
+                pipe.write(line);
+            }
+            count++;
         }
-    }
-
-    private static void write(FileOutputStream out, String line) throws IOException {
-        out.write((line + "\n").getBytes(StandardCharsets.US_ASCII));
+        pipe.write("# " + word + " " + count);
     }
 
     private static String hex(byte[] bytes) {
