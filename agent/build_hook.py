@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 import tempfile
@@ -12,7 +13,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 #: The oldest Java whose JVM loads the classes.
 RELEASE = 11
-_MANIFEST = "Agent-Class: kafkatap.keys.Agent\n"
+_PACKAGE = "kafkatap.keys"
 
 
 class AgentHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -27,10 +28,15 @@ class AgentHook(BuildHookInterface):  # type: ignore[type-arg]
         self._folder = Path(tempfile.mkdtemp(prefix="kafkatap-keys-"))
         is_editable = version == "editable"
         jar = Path(self.root, "kafkatap_keys/agent.jar") if is_editable else self._folder / "agent.jar"
-        sources = sorted(map(str, Path(self.root, "java").rglob("*.java")))
         classes, manifest = self._folder / "classes", self._folder / "manifest"
-        manifest.write_text(_MANIFEST)
-        self._call("javac", "--release", str(RELEASE), "-d", str(classes), *sources)
+        texts = {path.name: path.read_text() for path in sorted(Path(self.root, "java").rglob("*.java"))}
+        # A JVM keeps classes until it ends: those of another version have another name.
+        digest = hashlib.sha256("".join(texts.values()).encode()).hexdigest()[:8]
+        sources = [self._folder / name for name in texts]
+        for path in sources:
+            path.write_text(texts[path.name].replace(f"package {_PACKAGE};", f"package {_PACKAGE}.v{digest};"))
+        manifest.write_text(f"Agent-Class: {_PACKAGE}.v{digest}.Agent\n")
+        self._call("javac", "--release", str(RELEASE), "-d", str(classes), *map(str, sources))
         self._call("jar", "--create", "--file", str(jar), "--manifest", str(manifest), "-C", str(classes), ".")
         if not is_editable:
             build_data["force_include"][str(jar)] = "kafkatap_keys/agent.jar"

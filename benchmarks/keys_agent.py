@@ -129,7 +129,7 @@ def _jcmd(broker: KafkaBroker, *words: str) -> str:
 
 
 def _classes(broker: KafkaBroker) -> int:
-    found = re.search(r"([\d,]+) classes", _jcmd(broker, "VM.metaspace", "basic"))
+    found = re.search(r"([\d,]+) classes", _jcmd(broker, "VM.metaspace"))
     return int(found[1].replace(",", "")) if found else -1
 
 

@@ -210,12 +210,6 @@ def connections_table(connections: Array, context: Context) -> Any:
     return _table(CONNECTIONS, {}, rows, Texts(context))
 
 
-def as_declared(table: Any, columns: Sequence[Declared]) -> Any:
-    """The declared columns with their declared types: Spark has times to the microsecond."""
-    schema = arrow_schema(columns)
-    return table.select(schema.names).cast(schema)
-
-
 def files_table(context: Context) -> Any:
     """The table `files`."""
     import pyarrow as pa

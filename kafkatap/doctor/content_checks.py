@@ -115,17 +115,24 @@ def _are(count: int) -> str:
 def handshakes(seen: Observed) -> Iterator[Finding]:
     """TLS handshakes that failed, and certificates that expire."""
     effects = {
-        "wrong_port": ("there are clients that cannot connect", "set security.protocol as the listener has it"),
-        "tls_failed": ("there are clients that cannot connect", "the section tls has the reason for each client"),
-        "certificate": ("clients refuse a certificate that has expired", "renew the certificate of the broker"),
-    }
+        "wrong_port": (
+            "first bytes of connections, and how brokers answered them", "there are clients that cannot connect",
+            "set security.protocol as the listener has it",
+        ),
+        "tls_failed": (
+            "alerts of TLS, and sizes of encrypted ones", "there are clients that cannot connect",
+            "the section tls has the reason for each client",
+        ),
+        "certificate": (
+            "certificates of TLS", "clients refuse a certificate that has expired",
+            "renew the certificate of the broker",
+        ),
+    }  # fmt: skip
     for one in tls_findings(seen.context):
         if one.id in effects:
             what = f"the certificate {one.text}" if one.id == "certificate" else one.text
-            effect, remedy = effects[one.id]
-            yield finding(
-                "handshakes", NOTE, what, "alerts and certificates of TLS", effect, remedy, **one.numbers
-            )  # fmt: skip
+            evidence, effect, remedy = effects[one.id]
+            yield finding("handshakes", NOTE, what, evidence, effect, remedy, **one.numbers)
 
 
 def other_traffic(seen: Observed) -> Iterator[Finding]:

@@ -19,7 +19,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+except ModuleNotFoundError:
+    raise ImportError("captures that keep arriving need Spark 4.2 or later") from None
 
 from ..captures.capture_reader import CaptureReader
 from ..captures.identity import capture_identity, missing_identity

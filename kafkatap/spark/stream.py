@@ -231,10 +231,10 @@ def _publish(state: StreamState, tables: Sequence[str], options: StreamOptions) 
             published = publication.publish(
                 [file for file in commit.written if file.table in tables], tables, commit.captures,
                 transaction=(state.stream, state.number),
-                unchanged={} if log.was_gone(commit.captures) else states.versions(),
+                unchanged=states.versions(), search=log.was_gone(commit.captures),
                 topic_names={key: after.topic_names[key] for key in after.unnamed if key in after.topic_names},
             )  # fmt: skip
-        states.save_versions(published.versions)
+        states.save_versions(published.versions, tables)
         files = published.files
     rows = {table: sum(w.rows for w in commit.written if w.table == table) for table in commit.tables}
     return JobResult(rows, commit.bytes_read, 0, files, list(commit.damage), None, list(commit.notes), commit.has_kafka)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -102,12 +102,15 @@ class StateFolder:
         numbers = [n for n in self._numbers() if before is None or n < before]
         return self.read(numbers[-1]) if numbers else None
 
-    def save_versions(self, versions: Mapping[str, int]) -> None:
-        """Save the versions of tables after a batch was published."""
-        self._folder.write(_VERSIONS, json.dumps({**self.versions(), **versions}).encode())
+    def save_versions(self, versions: Mapping[str, int], tables: Iterable[str]) -> None:
+        """Save the versions of tables after a batch was published. Those of `tables` that have none have rows of
+        others."""
+        kept = {table: version for table, version in self.versions().items() if table not in set(tables)}
+        self._folder.write(_VERSIONS, json.dumps({**kept, **versions}).encode())
 
     def versions(self) -> dict[str, int]:
-        """The versions of tables after the last batch. A table of this version has rows of no capture to come."""
+        """The versions of tables after the last batch, if all of their rows are the stream's. A table of this version
+        has rows of no capture to come."""
         found: dict[str, int] = json.loads(self._folder.read(_VERSIONS) or b"{}")
         return found
 

@@ -23,13 +23,24 @@ from tests.cli.running import kafkatap, on_terminal
 from .running import Capturing, wait_for
 
 pytest.importorskip("kafkatap_keys", reason="needs kafkatap-keys: pip install ./agent")
+import kafkatap_keys
+from kafkatap_keys.jvm import AttachError, Jvm
 from kafkatap_keys.outlets import KeyFile, KeySocket
+from kafkatap_keys.taking import _Folder
 
 HAS_JAVA = shutil.which("java") is not None and shutil.which("javac") is not None
 needs_java = pytest.mark.skipif(not HAS_JAVA, reason="runs Java (Debian: apt-get install default-jdk-headless)")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="changes the user, or makes namespaces: run as root")
 NOBODY = 65_534
-_SLEEPS = "public class Sleeps { public static void main(String[] a) throws Exception { Thread.sleep(600_000); } }"
+JAR = Path(kafkatap_keys.__path__[0]) / "agent.jar"
+_SLEEPS = """\
+public class Sleeps {
+    public static void main(String[] arguments) throws Exception {
+        System.out.println("ready");
+        Thread.sleep(600_000);
+    }
+}
+"""
 LINE = b"CLIENT_RANDOM " + b"ab" * 32 + b" " + b"cd" * 48 + b"\n"
 
 
@@ -48,17 +59,19 @@ def classes() -> Iterator[Path]:
 def sleeping(classes: Path, before: Sequence[str] = (), options: Sequence[str] = ()) -> Iterator[int]:
     """A JVM; its process id. `before`: a command that runs it."""
     command = [*before, "java", "-Xmx32m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *options, "-cp", str(classes)]
-    process = subprocess.Popen([*command, "Sleeps"], stdin=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        [*command, "Sleeps"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert process.stdout is not None
     try:
-        wait_for(lambda: java_of(process.pid), 20, lambda: "no Java")
-        pid = java_of(process.pid)
-        wait_for(lambda: catches_quit(pid), 20, lambda: "the JVM does not begin")
-        yield pid
+        assert process.stdout.readline() == b"ready\n"
+        yield java_of(process.pid)
     finally:
         for pid in (java_of(process.pid), process.pid):
             if pid:
                 os.kill(pid, signal.SIGKILL)
         process.wait(10)
+        process.stdout.close()
 
 
 def java_of(pid: int) -> int:
@@ -70,12 +83,6 @@ def java_of(pid: int) -> int:
     except OSError:
         return 0
     return next(filter(None, (java_of(int(child)) for child in below)), 0)
-
-
-def catches_quit(pid: int) -> bool:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    caught = next(int(line.split()[1], 16) for line in lines if line.startswith("SigCgt"))
-    return bool(caught >> (signal.SIGQUIT - 1) & 1)
 
 
 def take(pid: int, *arguments: object) -> Capturing:
@@ -221,3 +228,111 @@ def test_a_dead_socket_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
     Path(path).write_text("not a socket")
     with pytest.raises(FileExistsError, match="no socket"):
         KeySocket(path)
+
+
+@contextmanager
+def folder_with_pipe(jvm: Jvm) -> Iterator[_Folder]:
+    folder = _Folder(jvm)
+    try:
+        yield folder
+    finally:
+        folder.close()
+
+
+@needs_java
+def test_the_agent_writes_to_nothing_that_another_user_may_have_made(classes: Path) -> None:
+    """While the JVM was stopped, kafkatap may have given up, and another user may have taken its folder's name."""
+    with sleeping(classes) as pid:
+        jvm = Jvm(pid)
+        for spoil in ("folder", "pipe"):
+            with folder_with_pipe(jvm) as folder:
+                path = Path(folder.seen)
+                if spoil == "folder":
+                    path.chmod(0o755)
+                else:
+                    (path / "pipe").unlink()
+                    (path / "pipe").touch(0o600)
+                with pytest.raises(AttachError):
+                    jvm.load(str(JAR), f"{folder.seen} 60")
+                assert not os.read(folder.reading, 100)
+                assert spoil == "folder" or (path / "pipe").read_bytes() == b""
+
+
+@needs_java
+def test_a_pipe_that_nobody_reads_holds_nothing_up(classes: Path) -> None:
+    """kafkatap was killed while the agent was loaded: the JVM goes on, and can be attached to again."""
+    with sleeping(classes) as pid:
+        jvm, folder = Jvm(pid), _Folder(Jvm(pid))
+        os.close(folder.reading)
+        folder.reading = os.open("/dev/null", os.O_RDONLY)
+        jvm.load(str(JAR), f"{folder.seen} 60")
+        wait_for(lambda: not Path(folder.seen).exists(), 20, lambda: "the agent has not ended")
+        folder.close()
+        with folder_with_pipe(jvm) as again:
+            jvm.load(str(JAR), f"{again.seen} 60")
+            os.set_blocking(again.reading, True)
+            assert os.read(again.reading, 1000).startswith(b"# open 0")
+
+
+@needs_java
+def test_a_link_in_place_of_the_agent_is_not_followed(classes: Path, tmp_path: Path) -> None:
+    """Whoever is root in a container may write to its /tmp at any moment."""
+    kept = tmp_path / "kept"
+    kept.write_text("kept")
+    with sleeping(classes) as pid, folder_with_pipe(Jvm(pid)) as folder:
+        (Path(folder.seen) / "agent.jar").symlink_to(kept)
+        with pytest.raises(FileExistsError):
+            folder.write("agent.jar", b"classes")
+    assert kept.read_text() == "kept"
+
+
+@needs_java
+def test_another_process_listens_in_place_of_the_jvm(classes: Path) -> None:
+    with sleeping(classes) as pid, socket.socket(socket.AF_UNIX) as ours:
+        path = f"/tmp/.java_pid{pid}"
+        ours.bind(path)
+        try:
+            ours.listen()
+            with pytest.raises(AttachError, match=f"is a socket of process {os.getpid()}, not of {pid}"):
+                Jvm(pid).load(str(JAR), "none 60")
+        finally:
+            os.unlink(path)
+
+
+@needs_java
+def test_a_request_file_that_is_there_already_is_named(classes: Path) -> None:
+    with sleeping(classes) as pid:
+        path = Path(f"/tmp/.attach_pid{pid}")
+        os.mkfifo(path)
+        try:
+            with pytest.raises(AttachError, match="is there already"):
+                Jvm(pid).load(str(JAR), "none 60")
+        finally:
+            path.unlink()
+
+
+def test_slow_readers_of_a_socket_lose_the_oldest_lines_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkatap_keys.outlets._KEPT", 100 * len(LINE))
+    outlet, selector = KeySocket(str(tmp_path / "keys.sock")), selectors.DefaultSelector()
+    outlet.begin(selector)
+    reader = _reader(str(tmp_path / "keys.sock"), selector)
+    lines = [b"CLIENT_RANDOM %064x %096x\n" % (number, number) for number in range(20_000)]
+    for line in lines:
+        outlet.write(line)
+    late = _reader(str(tmp_path / "keys.sock"), selector)
+    found = [b"", b""]
+    for i, each in enumerate((reader, late)):
+        end = time.monotonic() + 20
+        while not found[i].endswith(lines[-1]) and time.monotonic() < end:
+            try:
+                found[i] += each.recv(1 << 20)
+            except BlockingIOError:
+                outlet.flush()
+    of_reader = [line for line in found[0].splitlines(keepends=True) if line in set(lines)]
+    assert of_reader[-100:] == lines[-100:]
+    assert len(of_reader) >= len(found[0].splitlines()) - 2, "at most one line is cut"
+    assert found[1].splitlines(keepends=True) == lines[-len(found[1].splitlines()) :]
+    outlet.close()
+    for each in (reader, late):
+        each.close()
+    selector.close()

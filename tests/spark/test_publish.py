@@ -17,6 +17,7 @@ import pytest
 
 from kafkatap.spark.output import delta, parquet_file, writing
 from kafkatap.spark.output.delta import active_files, open_table, read_table
+from kafkatap.spark.output.delta_schema import file_schema
 from kafkatap.spark.output.publication import open_publication
 from kafkatap.spark.output.writing import MOST_DATES, CaptureIndex, TableWriter, with_capture
 from tests.cli.running import ROOT
@@ -78,7 +79,7 @@ def test_a_file_has_the_declared_columns_and_the_capture(tmp_path: Path) -> None
     assert (tmp_path / first.name).stat().st_size == first.size
     back = pq.read_table(tmp_path / second.name, partitioning=None)
     assert back.column_names == [*table.column_names, "capture"]
-    assert back.schema == delta.file_schema("exchanges")
+    assert back.schema == file_schema("exchanges")
     # Times to the microsecond, durations whole.
     row = back.to_pylist()[0]
     assert row["request_first"] == datetime(2026, 11, 22, 0, 0, 0, 123456, UTC)
@@ -228,12 +229,12 @@ def test_files_that_the_driver_does_not_see_are_not_published(tmp_path: Path) ->
     assert seen(tmp_path) == before
 
 
-def test_a_table_of_another_version_is_refused(tmp_path: Path) -> None:
+def test_a_table_of_another_program_is_refused(tmp_path: Path) -> None:
     import pyarrow as pa
     from deltalake import write_deltalake
 
     write_deltalake(tmp_path / "exchanges", pa.table({"exchange": [1], "date": [date(2026, 11, 21)]}))
-    with pytest.raises(OSError, match="the Delta table exchanges is of another version of kafkatap"):
+    with pytest.raises(OSError, match="the Delta table exchanges is not of kafkatap"):
         run(tmp_path, {1: (0,)})
 
 
@@ -298,7 +299,7 @@ def test_large_files_are_rewritten_in_parts(tmp_path: Path, monkeypatch: pytest.
         publication.publish([], ["exchanges"], [1])
     rows = read_table(str(tmp_path), "exchanges")
     assert rows["exchange"].to_pylist() == [n for n in range(PACKETS) if n % 3 != 1]
-    assert rows.schema.remove_metadata() == delta.file_schema("exchanges")
+    assert rows.schema.remove_metadata() == file_schema("exchanges")
 
 
 def test_a_run_without_rows_removes_those_of_its_captures(tmp_path: Path) -> None:
@@ -582,7 +583,7 @@ def test_compaction_keeps_the_rows(tmp_path: Path) -> None:
         "ledger": (5, 1, 0),
     }  # fmt: skip
     assert {table: sorted(map(repr, read_table(str(tmp_path), table).to_pylist())) for table in TABLES_MADE} == before
-    assert read_table(str(tmp_path), "exchanges").schema.remove_metadata() == delta.file_schema("exchanges")
+    assert read_table(str(tmp_path), "exchanges").schema.remove_metadata() == file_schema("exchanges")
     assert stale < parquet_files(tmp_path)  # younger than a week
     (tmp_path / "exchanges" / "date=2026-11-21" / "part-left-by-a-failed-attempt.parquet").touch()
     deleted = sum(c.deleted for c in compact(str(tmp_path), retention_hours=0))

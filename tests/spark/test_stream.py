@@ -530,7 +530,8 @@ def _nameless(out: str) -> set[str]:
 
 
 def test_rows_of_other_runs(arrived: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream replaces the rows that another run wrote for its captures, and searches tables only after such runs."""
+    """A stream replaces the rows that another run wrote for its captures, whichever batch they come in, and searches
+    tables only after such a run."""
     from kafkatap.spark.output import delta
 
     searched: list[str] = []
@@ -545,16 +546,29 @@ def test_rows_of_other_runs(arrived: list[str], tmp_path: Path, monkeypatch: pyt
     for paths in (arrived[:1], arrived[1:2]):
         stream.read(paths)
     assert not searched
-    other.read(arrived[2:3])
+    other.read(arrived[2:])
     finish_stream(None, other.options)
-    stream.read(arrived[2:3])
-    assert searched
-    searched.clear()
-    stream.read(arrived[3:])
-    assert not searched
+    for paths in (arrived[2:3], arrived[3:]):
+        stream.read(paths)
+        assert searched
+        searched.clear()
     finish_stream(None, stream.options)
     found = published(stream.options.out)
     wanted = _wanted(arrived)
     found["files"] = found["files"].filter(pc.is_in(found["files"]["path"], pa.array(arrived)))
+    assert found["exchanges"].num_rows == len(set(found["exchanges"]["exchange"].to_pylist()))
     for name in ("exchanges", "results", "records", "files"):
         assert compared(found)[name] == compared(wanted)[name]
+
+
+def test_a_folder_that_has_rows_of_captures_to_come(arrived: list[str], tmp_path: Path) -> None:
+    """A job has read all captures before the stream begins: each of its batches replaces their rows."""
+    options = _options(tmp_path)
+    job = Stream(StreamOptions(options.out, str(tmp_path / "job"), reading=options.reading))
+    job.read(arrived)
+    finish_stream(None, job.options)
+    stream = Stream(options)
+    for path in arrived:
+        stream.read([path])
+    finish_stream(None, options)
+    _assert_same(options, arrived)

@@ -6,6 +6,7 @@ import hashlib
 import selectors
 import socket
 import ssl
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from kafkatap.engine.engine import Engine
 from kafkatap.engine.read_options import ReadOptions
 from kafkatap.engine.tls.key_log import KeyLog
 from kafkatap.engine.tls.key_log_files import open_key_logs
+from kafkatap.engine.tls.key_log_sources import LineSocket
 from kafkatap.engine.tls.secrets import name_of_ends
 from kafkatap.reports.connection_words import D_LATE_KEY, D_NO_KEY
 from tests.cli.running import kafkatap
@@ -141,6 +143,28 @@ def test_a_socket_that_comes_ends_and_comes_again(tmp_path: Path, monkeypatch: p
         selector.close()
         assert not key_log.poll()
     assert key_log.line_count == 2
+
+
+def test_a_sender_that_never_ends_a_line_is_read_in_parts(tmp_path: Path) -> None:
+    path = str(tmp_path / "keys.sock")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        lines = LineSocket(path)
+        sender, _ = listener.accept()
+        with sender:
+            sender.setblocking(False)
+            for _ in range(200):
+                with suppress(BlockingIOError):
+                    while True:
+                        sender.send(b"x" * 65_536)
+                assert lines.read() == b""
+                assert len(lines._rest) <= 65_536
+            sender.setblocking(True)
+            sender.send(b"\nCLIENT_RANDOM 1\n")
+        assert lines.read().endswith(b"\nCLIENT_RANDOM 1\n")
+        assert lines.read() == b""
+        assert not lines.is_connected
 
 
 def test_a_socket_is_for_input_that_grows(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from ...spark.cluster.interrupts import Terminated, interruptible
 from ...spark.cluster.java import SetupError
 from ...spark.job_result import DamagedInput, JobResult, Watch
 from ...spark.lake_options import check_options
+from ...spark.output.delta import check_tables
 from ...spark.output.publication import check_folder
 from ...spark.stages import watching
 from ...splits.secrets import read_key_logs
@@ -94,11 +95,14 @@ def _check(options: argparse.Namespace) -> None:
         raise ValueError("--checkpoint does not work with Spark Connect (run it where Spark runs)")
     if STANDARD_INPUT in options.captures:
         raise ValueError("standard input (-) cannot be split into tasks (save it to a file first)")
+    if options.checkpoint is not None and find_spec("pyspark.sql.streaming.datasource") is None:
+        raise SetupError("--checkpoint needs Spark 4.2 or later: pip install 'pyspark[connect]>=4.2'")
     if options.checkpoint is None:  # with a checkpoint, captures can come later
         found = expand(options.captures)
         if options.verbose:
             complain(f"{len(found):,} captures")
     check_folder(options.out, is_private=bool(options.keylog))
+    check_tables(options.out)
 
 
 def _require_deltalake() -> None:

@@ -16,14 +16,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kafkatap.reports.tables import TABLES, arrow_schema
+from kafkatap.reports.tables import TABLES
 
-from ...parquet.partitions import in_microseconds
+from .delta_schema import (
+    SCHEMA,
+    SCHEMA_PROPERTY,
+    changed_fields,
+    check_number,
+    file_schema,
+    in_schema,
+    kept_schema,
+    partition_columns,
+    table_schema,
+)
 from .edits import ActiveFile, ChangedFile, Edit, RemoveCaptures, change_file
 from .folders import Folder
 from .parquet_file import stat_columns
 from .stores import delta_location
-from .writing import UNPARTITIONED, Written
+from .writing import Written
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,21 +46,6 @@ _THREADS_OF_STORES = 8
 _ATTEMPTS = 100
 #: (application, version): a table accepts each only once.
 Transaction = tuple[str, int]
-
-
-def file_schema(table: str) -> pa.Schema:
-    """The columns in the files of a table."""
-    import pyarrow as pa
-
-    return in_microseconds(arrow_schema(TABLES[table])).append(pa.field("capture", pa.int64(), nullable=False))
-
-
-def table_schema(table: str) -> pa.Schema:
-    """The columns of a Delta table: those of its files, and the partition column."""
-    import pyarrow as pa
-
-    schema = file_schema(table)
-    return schema if table in UNPARTITIONED else schema.append(pa.field("date", pa.date32(), nullable=False))
 
 
 @contextmanager
@@ -77,39 +72,53 @@ def is_delta(out: str, table: str) -> bool:
 
 
 def open_table(out: str, table: str) -> DeltaTable:
-    """A Delta table below `out`. OSError if there is none."""
+    """A Delta table below `out`. OSError if there is none, or if a newer version of kafkatap made it."""
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
     uri, options = delta_location(out, table)
     try:
-        return DeltaTable(uri, storage_options=options)
+        found = DeltaTable(uri, storage_options=options)
     except TableNotFoundError:
         raise FileNotFoundError(f"{out}: there is no Delta table {table}") from None
+    check_number(out, table, found)
+    return found
 
 
-def create_table(out: str, table: str) -> DeltaTable:
-    """Open a Delta table below `out`; create it if there is none. OSError if it has other columns."""
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
+def check_tables(out: str) -> None:
+    """OSError if rows of this version do not fit into a table below `out`."""
+    for table in TABLES:
+        if is_delta(out, table):
+            with naming_table(out, table):
+                changed_fields(out, table, open_table(out, table))
+
+
+def create_table(out: str, table: str, run: str) -> DeltaTable:
+    """Open a Delta table below `out`; create it if there is none. It gets the columns that it lacks. OSError if rows of
+    this version do not fit into it."""
+    from deltalake import CommitProperties, DeltaTable
+    from deltalake.exceptions import CommitFailedError, DeltaError
 
     uri, options = delta_location(out, table)
     if not DeltaTable.is_deltatable(uri, options):
         schema = table_schema(table)
-        settings: Mapping[str, str | None] = {"delta.dataSkippingStatsColumns": ",".join(stat_columns(schema))}
+        settings: Mapping[str, str | None] = {
+            "delta.dataSkippingStatsColumns": ",".join(stat_columns(schema)), SCHEMA_PROPERTY: str(SCHEMA),
+        }  # fmt: skip
         try:
             DeltaTable.create(
-                uri, schema, "ignore", _partition_columns(table), f"kafkatap {table}", configuration=settings,
-                storage_options=options,
+                uri, schema, "ignore", partition_columns(table), f"kafkatap {table}", configuration=settings,
+                storage_options=options, raise_if_key_not_exists=False,
             )  # fmt: skip
         except DeltaError:
             if not DeltaTable.is_deltatable(uri, options):  # another run has created it
                 raise
-    found = open_table(out, table)
-    here = {f.name for f in found.schema().fields}
-    other = sorted(here ^ set(table_schema(table).names))
-    if other:
-        raise OSError(f"{out}: the Delta table {table} is of another version of kafkatap (column {other[0]})")
+    attempt = 0
+    while fields := changed_fields(out, table, found := open_table(out, table)):
+        try:
+            found.alter.add_columns(fields, commit_properties=CommitProperties({"run": run}, max_commit_retries=0))
+        except CommitFailedError:  # another run was faster, and may have added them
+            attempt = _wait(attempt)
     return found
 
 
@@ -128,9 +137,19 @@ def active_files(delta: DeltaTable) -> list[ActiveFile]:
 
 
 def read_table(out: str, table: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """The committed rows of a table, without `date` unless it is among `columns`."""
-    names = file_schema(table).names if columns is None else list(columns)
-    return open_table(out, table).to_pyarrow_dataset().to_table(columns=names)
+    """The committed rows of a table, without `date` unless it is among `columns`. Declared columns that the table lacks
+    are null."""
+    import pyarrow as pa
+
+    declared = file_schema(table)
+    names = declared.names if columns is None else list(columns)
+    dataset = open_table(out, table).to_pyarrow_dataset()
+    missing = {*declared.names} - {*dataset.schema.names}
+    rows = dataset.to_table(columns=[name for name in names if name not in missing])
+    if missing.isdisjoint(names):
+        return rows
+    fields = [declared.field(n).with_nullable(True) if n in missing else rows.schema.field(n) for n in names]
+    return in_schema(rows, pa.schema(fields))
 
 
 def transaction_version(out: str, table: str, application: str) -> int | None:
@@ -146,8 +165,9 @@ class TableChanges:
     """The changes of one run to one table.
 
     `added`: files of the run. `edits`: changes to rows of other files. `transaction`: if the table has it already,
-    nothing changes. `unchanged`: a version of the table in which no file has rows of captures that `edits` remove.
-    `version`: of the table, once the changes are committed; None if they were before.
+    nothing changes. `unchanged`: a version of the table in which no file has rows of captures that `edits` remove; they
+    are searched there all the same if `search`. `version`: of the table, once the changes are committed; None if they
+    were before. `is_own`: nobody else has changed the table since `unchanged`, or it was empty.
     """
 
     out: str
@@ -157,7 +177,9 @@ class TableChanges:
     edits: Sequence[Edit]
     transaction: Transaction | None = None
     unchanged: int | None = None
+    search: bool = False
     is_done: bool = False
+    is_own: bool = False
     version: int | None = None
     _delta: Any = None
     _active: list[ActiveFile] = field(default_factory=list)
@@ -165,16 +187,18 @@ class TableChanges:
 
     def prepare(self) -> None:
         """Read the table as it is now, and write the files that replace others."""
-        self._delta = create_table(self.out, self.table)
+        self._delta = create_table(self.out, self.table, self.run)
         if self.transaction is not None:
             application, version = self.transaction
             latest = self._delta.transaction_version(application)
             self.is_done = latest is not None and latest >= version
         self._active = [] if self.is_done else active_files(self._delta)
+        is_empty = self.unchanged is None and not self._active
+        self.is_own = is_empty or self._delta.version() == self.unchanged
         open_ = [file for file in self._active if file.path not in self._changed and self._may_change(file)]
         if not open_:
             return
-        folder, schema = Folder(self.out), file_schema(self.table)
+        folder, schema = Folder(self.out), kept_schema(self.table, self._delta)
         with ThreadPoolExecutor(_THREADS.get(folder.system.type_name, _THREADS_OF_STORES)) as pool:
             found = pool.map(lambda f: change_file(folder, self.table, f, self.edits, self.run, schema), open_)
             for file, changed in zip(open_, found, strict=True):
@@ -182,7 +206,7 @@ class TableChanges:
 
     def _may_change(self, file: ActiveFile) -> bool:
         edits = self.edits
-        if self._delta.version() == self.unchanged:
+        if self.is_own and not self.search:
             edits = [edit for edit in edits if not isinstance(edit, RemoveCaptures)]
         return any(edit.columns(self.table) and edit.may_change(file) for edit in edits)
 
@@ -208,16 +232,13 @@ class TableChanges:
         """Commit the changes. CommitFailedError if other runs are faster each time."""
         from deltalake.exceptions import CommitFailedError
 
-        for attempt in range(_ATTEMPTS):
-            if self.is_done:
-                return
+        attempt = 0
+        while not self.is_done:
             try:
                 self._commit()
                 return
             except CommitFailedError:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                time.sleep(random.uniform(0, min(0.05 * 2**attempt, 2)))
+                attempt = _wait(attempt)
                 self.prepare()
 
     def _commit(self) -> None:
@@ -233,12 +254,17 @@ class TableChanges:
             {"run": self.run, "isBlindAppend": False}, max_commit_retries=0, app_transactions=transactions
         )
         self._delta.create_write_transaction(
-            actions, "append", self._delta.schema(), _partition_columns(self.table), commit_properties=properties
+            actions, "append", self._delta.schema(), partition_columns(self.table), commit_properties=properties
         )
 
 
-def _partition_columns(table: str) -> list[str]:
-    return [] if table in UNPARTITIONED else ["date"]
+def _wait(attempt: int) -> int:
+    """Wait after an attempt to commit failed, counted from 0; return the number of the next one. Raises the exception
+    that is being handled if it was the last one."""
+    if attempt == _ATTEMPTS - 1:
+        raise
+    time.sleep(random.uniform(0, min(0.05 * 2**attempt, 2)))
+    return attempt + 1
 
 
 def _partition_values(date: str | None) -> dict[str, str | None]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from .delta_schema import in_schema
 from .folders import Folder, naming
 from .parquet_file import ParquetFile
 from .writing import Written, closed, files_of_run
@@ -91,14 +92,17 @@ class ChangedFile:
 def change_file(
     folder: Folder, table: str, file: ActiveFile, edits: Sequence[Edit], run: str, schema: pa.Schema
 ) -> ChangedFile:
-    """Apply edits to a committed file of `folder`, which stays. `schema`: that of the table's files."""
+    """Apply edits to a committed file of `folder`, which stays. `schema`: that of the table's files. A column that the
+    file lacks is null in its replacement."""
+    import pyarrow as pa
+
     edits = [edit for edit in edits if edit.columns(table) and edit.may_change(file)]
     if not edits:
         return ChangedFile()
     columns = sorted({name for edit in edits for name in edit.columns(table)})
     before = after = 0
     is_changed = False
-    for rows in _rows(folder, table, file, columns):
+    for rows in _rows(folder, table, file, pa.schema([schema.field(name) for name in columns])):
         changed = _applied(edits, table, rows)
         is_changed |= changed is not None
         before += rows.num_rows
@@ -109,9 +113,9 @@ def change_file(
     path = f"{table}/{name}" if file.date is None else f"{table}/date={file.date}/{name}"
     new = ParquetFile(folder.like([f"{table}/{file.path}"]), path, schema)
     try:
-        for rows in _rows(folder, table, file, schema.names):
+        for rows in _rows(folder, table, file, schema):
             changed = _applied(edits, table, rows)
-            new.write((rows if changed is None else changed).cast(schema))
+            new.write(rows if changed is None else changed)
     except BaseException:
         new.abort()
         raise
@@ -126,12 +130,12 @@ def _applied(edits: Sequence[Edit], table: str, rows: pa.Table) -> pa.Table | No
     return found
 
 
-def _rows(folder: Folder, table: str, file: ActiveFile, columns: Sequence[str]) -> Iterator[pa.Table]:
+def _rows(folder: Folder, table: str, file: ActiveFile, schema: pa.Schema) -> Iterator[pa.Table]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     name = f"{table}/{file.path}"
     with naming(f"{folder.path}/{name}"), folder.open_input(name) as stream:
         reader = pq.ParquetFile(stream)
-        for batch in reader.iter_batches(_ROWS, columns=list(columns)):
-            yield pa.Table.from_batches([batch])
+        for batch in reader.iter_batches(_ROWS, columns=schema.names):
+            yield in_schema(pa.Table.from_batches([batch]), schema)

@@ -87,10 +87,11 @@ class ParquetFile:
 
 
 def stat_columns(schema: pa.Schema) -> list[str]:
-    """The columns whose smallest and largest values the Delta log has: `capture` and the times."""
+    """The columns whose smallest and largest values the Delta log has: `capture` and the times. A time without a zone
+    is of a column that is not declared."""
     import pyarrow as pa
 
-    return [f.name for f in schema if f.name == "capture" or pa.types.is_timestamp(f.type)]
+    return [f.name for f in schema if f.name == "capture" or (pa.types.is_timestamp(f.type) and f.type.tz)]
 
 
 def _stats(metadata: Any, schema: pa.Schema) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class FolderInUse(OSError):
 @dataclass(frozen=True, slots=True)
 class Published:
     """What a run published. `rows`: of this run; `replaced`: rows of earlier runs that it removed; `versions`: of the
-    tables that it changed; all by table."""
+    tables that it changed and nobody else did (`TableChanges.is_own`); all by table."""
 
     files: int
     bytes: int
@@ -94,6 +94,7 @@ class Publication:
         *,
         transaction: Transaction | None = None,
         unchanged: Mapping[str, int] | None = None,
+        search: bool = False,
         topic_names: Mapping[bytes, bytes] | None = None,
         watch: Watch = lambda done, total: None,
     ) -> Published:
@@ -101,9 +102,9 @@ class Publication:
 
         `tables`: the tables of the run, with rows or without. `captures`: rows of these are replaced. `transaction`:
         tables that have it already do not change. `unchanged`: versions of tables that have no rows of `captures`, so
-        that their files need not be searched. `topic_names`: names by topic id, for rows of earlier runs.
-        `watch(done, total)` is called with numbers of tables. OSError, before any change, if a file is not as it was
-        written.
+        that their files need not be searched, unless `search`. `topic_names`: names by topic id, for rows of earlier
+        runs. `watch(done, total)` is called with numbers of tables. OSError, before any change, if a file is not as it
+        was written.
         """
         assert not self._is_published, "a run publishes once"
         folder = Folder(self.out, self.is_private)
@@ -125,6 +126,7 @@ class Publication:
                 edits,
                 transaction,
                 (unchanged or {}).get(table),
+                search,
             )
             for table in ordered
         ]
@@ -133,7 +135,9 @@ class Publication:
         if transaction is None:  # streams publish often, and leave this to --compact
             delete_leftovers(folder, self.run, ordered, {w.name for w in kept})
         removed = {change.table: change.removed for change in changes}
-        versions = {change.table: change.version for change in changes if change.version is not None}
+        versions = {
+            change.table: change.version for change in changes if change.version is not None and change.is_own
+        }  # fmt: skip
         return Published(len(kept), sum(w.size for w in kept), rows, removed, versions)
 
     def _commit(self, changes: Sequence[TableChanges], watch: Watch) -> None:

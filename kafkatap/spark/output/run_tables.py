@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.batch import Context, FileInfo
 from kafkatap.reports.table_columns import FILES, LEDGER
-from kafkatap.reports.tables import arrow_schema, as_declared, files_table
+from kafkatap.reports.tables import arrow_schema, files_table
 
 from ...captures.identity import missing_identity
+from .delta_schema import in_schema
 from .writing import with_capture
 
 if TYPE_CHECKING:
@@ -25,11 +26,19 @@ def files_rows(files: Sequence[FileInfo]) -> pa.Table:
 
 def file_infos(rows: pa.Table) -> list[FileInfo]:
     """The files of rows, in the order of their packets."""
-    table = as_declared(rows, FILES)
+    schema = arrow_schema(FILES)
+    table = in_schema(rows, schema)  # times in ns
     for name in ("first", "last"):
         table = table.set_column(table.schema.get_field_index(name), name, table[name].cast("int64"))
     ordered = sorted(table.to_pylist(), key=lambda row: (row["first_packet"], row["path"]))
-    return [FileInfo(**{**row, "link_types": tuple(row["link_types"])}) for row in ordered]
+    return [_file_info(row) for row in ordered]
+
+
+def _file_info(row: Mapping[str, Any]) -> FileInfo:
+    """A file of a row, which has null where an earlier version of kafkatap did not have the column."""
+    return FileInfo(**{name: value for name, value in row.items() if value is not None})._replace(
+        link_types=tuple(row["link_types"])
+    )
 
 
 def replaced_captures(files: Iterable[FileInfo]) -> set[int]:

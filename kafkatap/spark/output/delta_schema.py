@@ -1,0 +1,146 @@
+"""The schema of Delta tables: the declared columns, and what an existing table has instead.
+
+A table gets the columns that it lacks. It keeps those that are not declared: a user's own, or a newer version's. A
+column whose type or meaning has changed is an error, because old and new rows cannot share it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kafkatap.reports.table_columns import Declared, TableColumn
+from kafkatap.reports.tables import TABLES, arrow_schema
+
+from ...parquet.partitions import in_microseconds
+from .writing import UNPARTITIONED
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+    from deltalake.schema import Field
+
+#: The number of the schema. Raise it when a column changes its type or meaning, and note the column in CHANGED. New
+#: columns do not raise it.
+SCHEMA = 1
+#: (table, column): the first number of the schema in which it has its present type and meaning, if that is above 1.
+CHANGED: Mapping[tuple[str, str], int] = {}
+#: The property of a table that has the number with which it was made, and the metadata of a column that has its number
+#: in CHANGED. Without it, the number is 1.
+SCHEMA_PROPERTY = "kafkatap.schema"
+#: Columns of Delta tables beside the declared ones.
+CAPTURE = TableColumn(
+    "capture", "int64",
+    "identity of the capture file in which the row begins: a hash of its size, its first and its last 64 KiB. A "
+    "renamed or copied capture keeps it. `files` has the path",
+)  # fmt: skip
+DATE = TableColumn(
+    "date", "date32",
+    "UTC day of the request's first byte, or of the response's first byte if the request is unknown. Results and "
+    "records have the date of their exchange, connections that of their first packet",
+)  # fmt: skip
+_LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
+
+
+def partition_columns(table: str) -> list[str]:
+    """The columns by which a table is partitioned: its files do not have them."""
+    return [] if table in UNPARTITIONED else [DATE.name]
+
+
+def file_schema(table: str) -> pa.Schema:
+    """The declared columns in the files of a table."""
+    return in_microseconds(arrow_schema([*TABLES[table], CAPTURE]))
+
+
+def table_schema(table: str) -> pa.Schema:
+    """The declared columns of a Delta table: those of its files, and the partition column. Each has its meaning as
+    `comment`, and its number if it is in CHANGED."""
+    import pyarrow as pa
+
+    columns = [*TABLES[table], CAPTURE, *([DATE] if partition_columns(table) else [])]
+    fields = in_microseconds(arrow_schema(columns))
+    return pa.schema([f.with_metadata(_metadata(table, column)) for f, column in zip(fields, columns, strict=True)])
+
+
+def _metadata(table: str, column: Declared) -> dict[str, str]:
+    number = CHANGED.get((table, column.name))
+    mark = {} if number is None else {SCHEMA_PROPERTY: str(number)}
+    return {"comment": re.sub(_LINK, r"\1", column.doc), **mark}
+
+
+def kept_schema(table: str, delta: DeltaTable) -> pa.Schema:
+    """The columns in the files of an existing table, declared or not."""
+    import pyarrow as pa
+
+    declared = {field.name: field for field in file_schema(table)}
+    partitions = partition_columns(table)
+    fields = [field for field in pa.schema(delta.schema().to_arrow()) if field.name not in partitions]
+    return pa.schema([declared.get(f.name, f).with_nullable(f.nullable).remove_metadata() for f in fields])
+
+
+def in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows with the columns of a schema. Those that they lack are null."""
+    import pyarrow as pa
+
+    names = set(rows.column_names)
+    columns = [rows[f.name].cast(f.type) if f.name in names else pa.nulls(rows.num_rows, f.type) for f in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def check_number(out: str, table: str, delta: DeltaTable) -> None:
+    """OSError if the number of an existing table is above SCHEMA."""
+    number = delta.metadata().configuration.get(SCHEMA_PROPERTY) or "1"
+    if not number.isdecimal() or int(number) > SCHEMA:
+        raise OSError(
+            f"{out}: a newer version of kafkatap made the Delta table {table} (schema {number}, and this version knows "
+            f"{SCHEMA}); upgrade kafkatap, or use another --out"
+        )
+
+
+def changed_fields(out: str, table: str, delta: DeltaTable) -> list[Field]:
+    """The fields that an existing table gets: those that it lacks, and those that become nullable or get a comment.
+
+    Fields that it lacks are nullable, because its old rows have null there. So are those that are not declared, because
+    new rows have null there. OSError if rows of this version do not fit into the table.
+    """
+    from deltalake.schema import Field, Schema
+
+    check_number(out, table, delta)
+    has, declared = delta.schema(), Schema.from_arrow(table_schema(table))
+    known, ours = ({field.name: field for field in schema.fields} for schema in (has, declared))
+    if CAPTURE.name not in known:
+        raise _error(out, table, f"is not of kafkatap (it has no column {CAPTURE.name})")
+    partitions = delta.metadata().partition_columns
+    if partitions != partition_columns(table):
+        raise _error(out, table, f"is partitioned by {', '.join(partitions) or 'nothing'}")
+    types, wanted = _types(has), _types(declared)
+    for name, field in ours.items():
+        if name not in known:
+            continue
+        if types[name] != wanted[name]:
+            raise _error(out, table, f"has the column {name} as {types[name]}, and this version as {wanted[name]}")
+        old, new = (f.metadata.get(SCHEMA_PROPERTY, "1") for f in (known[name], field))
+        if old != new:
+            raise _error(
+                out, table, f"has the column {name} with its meaning of schema {old}, and this version of schema {new}"
+            )
+    found = [Field(f.name, f.type, nullable=True, metadata=f.metadata) for f in declared.fields if f.name not in known]
+    for name, there in known.items():
+        here = ours.get(name)
+        can_be_null = here is None or here.nullable  # in rows of this version
+        metadata = there.metadata if here is None else {**here.metadata, **there.metadata}
+        if (can_be_null and not there.nullable) or metadata != there.metadata:
+            found.append(Field(name, there.type, nullable=there.nullable or can_be_null, metadata=metadata))
+    return found
+
+
+def _types(schema: Any) -> dict[str, pa.DataType]:
+    """The types of a schema of deltalake."""
+    import pyarrow as pa
+
+    return {field.name: field.type for field in pa.schema(schema.to_arrow())}
+
+
+def _error(out: str, table: str, reason: str) -> OSError:
+    return OSError(f"{out}: the Delta table {table} {reason}; use another --out")
