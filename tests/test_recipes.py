@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import pytest
 from kafkatap.live.export.metric_list import HISTOGRAM, METRICS
 from kafkatap.live.export.parquet_files import ParquetLog
 from tests.live.logged import log
+from tests.spark.conftest import missing
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "recipes.md"
@@ -47,6 +49,8 @@ def blocks(text: str) -> list[Block]:
 
 
 BLOCKS = blocks(PAGE.read_text(encoding="utf-8"))
+#: Those of Delta tables. The first one writes the tables.
+DELTA = [block for block in BLOCKS if "lake" in block.code]
 
 
 def prepare(folder: Path) -> None:
@@ -62,13 +66,12 @@ def run(block: Block, folder: Path) -> str:
     """What a block prints."""
     if block.language == "sql":
         return table(block.code, folder)
-    if block.language == "python":
-        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.chdir(folder):
-            exec(compile(block.code, f"recipes.md:{block.line}", "exec"), {})
-        return out.getvalue()
+    if block.language == "python" and "open_session" not in block.code:  # a session of tests would be used
+        return printed(block, folder)
     path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    command = [sys.executable, "-c"] if block.language == "python" else ["bash", "-e", "-o", "pipefail", "-c"]
     done = subprocess.run(
-        ["bash", "-e", "-o", "pipefail", "-c", block.code], cwd=folder,
+        [*command, block.code], cwd=folder,
         env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "TZ": "UTC"},
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
@@ -76,9 +79,18 @@ def run(block: Block, folder: Path) -> str:
     return done.stdout
 
 
-def table(query: str, folder: Path) -> str:
-    """The rows of a query, aligned."""
+def printed(block: Block, folder: Path) -> str:
+    """What a block of Python prints in this process."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.chdir(folder):
+        exec(compile(block.code, f"recipes.md:{block.line}", "exec"), {})
+    return out.getvalue()
+
+
+def table(query: str, folder: Path, tables: Mapping[str, Any] | None = None) -> str:
+    """The rows of a query, aligned. `tables`: others than files, by name."""
     connection = duckdb.connect()
+    for name, rows in (tables or {}).items():
+        connection.register(name, rows)
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute(f"SET file_search_path = '{folder}'")
     result = connection.execute(query)
@@ -108,9 +120,45 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize(
-    "block", [b for b in BLOCKS[1:] if b.language != "promql"], ids=lambda b: f"{b.language}-{b.line}"
-)
+@pytest.fixture(scope="module")
+def lake(folder: Path) -> Path:
+    """With the Delta tables, too."""
+    why = missing()
+    if why:
+        pytest.skip(why)
+    assert run(DELTA[0], folder) == DELTA[0].output
+    return folder
+
+
+def name_of(block: Block) -> str:
+    return f"{block.language}-{block.line}"
+
+
+@pytest.mark.parametrize("block", DELTA[1:], ids=name_of)
+def test_a_recipe_for_delta_tables_prints_what_the_page_shows(block: Block, lake: Path) -> None:
+    assert run(block, lake) == block.output == DELTA[1].output
+
+
+def test_queries_read_delta_tables(lake: Path) -> None:
+    """With the names that the page has, and the same result as over files."""
+    from deltalake import DeltaTable
+
+    tables = {
+        name: DeltaTable(str(lake / "lake" / name)).to_pyarrow_dataset()
+        for name in ("exchanges", "results", "connections")
+    }
+    queries = [block.code for block in BLOCKS if block.language == "sql" and "'tables/*/" in block.code]
+    tried = 0
+    for query in queries:
+        if "sections" in query or "/files.parquet" in query:
+            continue
+        named = re.sub(r"'tables/\*/(\w+)\.parquet'", r"\1", query)
+        assert table(named, lake, tables) == table(query.replace("tables/*/", "tables/apache-*/"), lake), query
+        tried += 1
+    assert tried >= 5
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS[1:] if b.language != "promql" and b not in DELTA], ids=name_of)
 def test_a_recipe_prints_what_the_page_shows(block: Block, folder: Path) -> None:
     if " jq " in block.code and shutil.which("jq") is None:
         pytest.skip("jq is not installed")
@@ -134,7 +182,7 @@ def test_queries_read_the_folders_of_live_capture(folder: Path, samples: Path, t
 
 def test_every_tool_has_its_recipes() -> None:
     headings = re.findall(r"^## (.+)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert headings == ["DuckDB", "pandas", "polars", "jq", "Grafana"]
+    assert headings == ["DuckDB", "pandas", "polars", "Delta tables of kafkatap spark", "jq", "Grafana"]
     assert len(BLOCKS) > 25
 
 

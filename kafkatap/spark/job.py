@@ -50,7 +50,11 @@ def run_job(
     try:
         read = Captures(spark, captures, split_size, options or RunOptions(), strict, stages)
         check_options(out, read.options, read.files, replace_rows)
-        with open_publication(out) as publication, shared_folders(read.paths, out) as read.folders:
+        private = read.options.is_decrypting
+        with (
+            open_publication(out, is_private=private) as publication,
+            shared_folders(read.paths, out) as read.folders,
+        ):
             result = _published(read, publication, by, watch)
     except DamagedCaptureError as error:
         raise DamagedInput(str(error)) from None
@@ -79,7 +83,7 @@ def _published(read: Captures, publication: Publication, by: str, watch: Watch) 
     )  # fmt: skip
     damage = [f"{info.path}: {info.damage}" for info in context.files if info.damage]
     try:
-        write_report(publication.out, report)
+        write_report(publication.out, report, publication.is_private)
     except OSError as error:
         damage.append(f"the tables are complete, but not the report beside them: {error}")
     return JobResult(

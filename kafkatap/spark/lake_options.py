@@ -85,7 +85,7 @@ def check_options(out: str, run: RunOptions, files: Sequence[File], replace: boo
 def remember(out: str, run: RunOptions) -> None:
     """Note the options of a run that is about to commit."""
     data = json.dumps({"format": _FORMAT, "options": row_options(run)}, indent=2) + "\n"
-    folder = Folder(out)
+    folder = Folder(out, run.is_decrypting)
     if folder.read(NAME) != data.encode():
         folder.write(NAME, data.encode())
 

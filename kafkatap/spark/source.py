@@ -10,26 +10,15 @@ plan; tasks decode rows. `kafkatap.spark.exchanges` and its like survey in tasks
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from kafkatap.reports.literals import Moment, read_size
+from kafkatap.reports.expressions import ExpressionError
+from kafkatap.reports.literals import read_size
 from kafkatap.reports.tables import TABLES
 
 from ..engine.read_options import ReadOptions
@@ -37,6 +26,7 @@ from ..engine.selection import Selection
 from ..splits.run_options import RunOptions
 from ..splits.secrets import read_key_logs
 from .captures import Captures, spark_schema
+from .cluster.failures import OptionError
 from .executor import RowsOf
 
 if TYPE_CHECKING:
@@ -45,15 +35,6 @@ if TYPE_CHECKING:
 
 #: The tables that tasks make.
 DECODED = ("exchanges", "results", "records")
-#: By table, the columns whose filters leave exchanges out before they are decoded: the argument of `Selection.of`.
-_SELECTING = {
-    ("exchanges", "api_name"): "apis",
-    ("exchanges", "api_key"): "apis",
-    ("exchanges", "client_id"): "clients",
-    ("results", "topic"): "topics",
-    ("records", "topic"): "topics",
-}
-_WILDCARDS = "*?[\\"
 _OPTIONS = ("table", "filter", "splitsize", "ports", "keylog", "path", "paths")
 
 
@@ -65,26 +46,66 @@ def register(spark: SparkSession) -> None:
 class KafkatapSource(DataSource):
     """The data source that `register` adds. Options: `table` (default exchanges), `splitSize` (such as 64m; 0: whole
     files), `ports` (such as 9092,9093), `filter` (an expression, docs/filters.md), `keylog` (a file with the secrets of
-    TLS connections)."""
+    TLS connections). OptionError, from `load`, for wrong ones."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._read = SourceOptions.of(options)
 
     @classmethod
     def name(cls) -> str:
         return "kafkatap"
 
     def schema(self) -> StructType:
-        schema: StructType = spark_schema(table_of(self.options))
+        schema: StructType = spark_schema(self._read.table)
         return schema
 
     def reader(self, schema: StructType) -> CapturesReader:
-        return CapturesReader(schema, self.options)
+        return CapturesReader(schema, self._read)
 
 
-def table_of(options: Any) -> str:
-    """The table that options name. ValueError if there is none of that name."""
-    name = str(options.get("table", "exchanges"))
-    if name not in TABLES:
-        raise ValueError(f"there is no table {name!r}; there are {', '.join(TABLES)}")
-    return name
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """The options of the data source. `paths`: the captures, as `load` names them."""
+
+    table: str
+    paths: tuple[str, ...]
+    split_size: int | None
+    ports: tuple[int, ...]
+    filter: str | None
+    keylog: str | None
+
+    @staticmethod
+    def of(options: Mapping[str, str]) -> SourceOptions:
+        """`options` as `option(...)` sets them, case-insensitive. OptionError for wrong ones."""
+        unknown = sorted(name for name in options if name.lower() not in _OPTIONS)
+        if unknown:
+            raise OptionError(
+                f"there is no option {unknown[0]!r}; there are table, filter, splitSize, ports and keylog"
+            )
+        table = str(options.get("table", "exchanges"))
+        if table not in TABLES:
+            raise OptionError(f"there is no table {table!r}; there are {', '.join(TABLES)}")
+        paths = json.loads(options["paths"]) if options.get("paths") else [options.get("path", "")]
+        if not all(paths):
+            raise OptionError("no capture is named: load(PATH), a folder, a glob or a list of these")
+        filter = options.get("filter")
+        try:
+            split_size = read_size(options["splitSize"]) if options.get("splitSize") else None
+            Selection.of(filter=filter)
+        except ExpressionError as error:
+            where = f"at character {error.at + 1} of {error.text!r}"
+            raise OptionError(f"filter: {error.message}, {where} (docs/filters.md)") from None
+        except ValueError as error:
+            raise OptionError(str(error)) from None
+        ports = tuple(_port(text) for text in options.get("ports", "").split(",") if text.strip())
+        return SourceOptions(table, tuple(paths), split_size, ports, filter, options.get("keylog"))
+
+
+def _port(text: str) -> int:
+    if not text.strip().isdecimal() or not 0 < int(text) < 65536:
+        raise OptionError(f"ports: {text.strip()!r} is not a port (1 to 65535, such as 9092,9093)")
+    return int(text)
 
 
 class _Part(InputPartition):
@@ -102,70 +123,35 @@ class _Part(InputPartition):
 
 
 class CapturesReader(DataSourceReader):
-    """`options` as `option(...)` sets them; ValueError for wrong ones."""
+    """Reads the columns `schema` of a table. OptionError if the table lacks one.
 
-    def __init__(self, schema: StructType, options: Any) -> None:
-        unknown = sorted(name for name in options if name.lower() not in _OPTIONS)
+    It has no `pushFilters`. Spark 4.3 plans a filtered query of a DataFrame or view once more, and then uses that plan
+    for all queries of it, so later ones lack rows. It also refuses such a reader if the session pushes nothing down.
+    """
+
+    def __init__(self, schema: StructType, options: SourceOptions) -> None:
+        known = spark_schema(options.table).names
+        unknown = [name for name in schema.names if name not in known]
         if unknown:
-            raise ValueError(f"there is no option {unknown[0]!r}; there are table, filter, splitSize, ports and keylog")
+            raise OptionError(f"{options.table} has no column {unknown[0]!r} (docs/tables.md)")
         self._columns = schema.names
-        self._table = table_of(options)
-        if not options.get("paths") and not options.get("path"):
-            raise ValueError("no capture is named: load(PATH), a folder, a glob or a list of these")
-        self._patterns = json.loads(options["paths"]) if options.get("paths") else [str(options["path"])]
-        self._split_size = read_size(str(options["splitSize"])) if options.get("splitSize") else None
-        self._ports = tuple(int(port) for port in str(options.get("ports", "")).split(",") if port.strip())
-        self._filter = options.get("filter")
-        self._keylog = options.get("keylog")
-        self._pushed: dict[str, Any] = {}
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Keep what leaves exchanges out before they are decoded. Spark still evaluates all filters."""
-        for each in filters:
-            self._pushed |= pushed(self._table, each)
-        return filters
+        self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        selection = Selection.of(filter=self._filter, **self._pushed)
-        key_log = read_key_logs([self._keylog]) if self._keylog else None
-        reading = RunOptions(ReadOptions(self._ports, key_log=key_log), selection=selection)
-        captures = Captures(None, self._patterns, self._split_size, reading)
-        if self._table not in DECODED:
-            return [_Part(rows=captures.small_table(self._table))]
-        splits = captures.rows_of(self._table)
+        read = self._options
+        try:
+            key_log = read_key_logs([read.keylog]) if read.keylog else None
+            reading = RunOptions(ReadOptions(read.ports, key_log=key_log), selection=Selection.of(filter=read.filter))
+            captures = Captures(None, read.paths, read.split_size, reading)
+            captures.files  # noqa: B018  # names a path that matches nothing
+        except (OSError, ValueError) as error:
+            raise OptionError(str(error)) from None
+        if read.table not in DECODED:
+            return [_Part(rows=captures.small_table(read.table))]
+        splits = captures.rows_of(read.table)
         return [_Part(replace(splits, inputs=(mine,))) for mine in splits.inputs]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Part)
         for batch in partition.batches():
             yield batch.select(self._columns)
-
-
-def pushed(table: str, filter: Filter) -> dict[str, Any]:
-    """Arguments of `Selection.of` that select at least the exchanges for which a filter holds; {} if there are none."""
-    column = ".".join(getattr(filter, "attribute", ()))
-    argument = _SELECTING.get((table, column))
-    if argument is not None and isinstance(filter, EqualTo | In):
-        values = [filter.value] if isinstance(filter, EqualTo) else list(filter.value)
-        texts = [str(value) for value in values]
-        if None in values or not texts or any(c in text for text in texts for c in _WILDCARDS):
-            return {}
-        found: dict[str, Any] = {argument: texts}
-        try:
-            Selection.of(**found)
-        except ValueError:  # no API of that name
-            return {}
-        return found
-    value = getattr(filter, "value", None)
-    if (table, column) == ("exchanges", "request_first") and isinstance(value, datetime):
-        moment = _moment(value)
-        if isinstance(filter, GreaterThan | GreaterThanOrEqual):
-            return {"start": moment}
-        if isinstance(filter, LessThan | LessThanOrEqual):  # the selection ends before its end
-            return {"end": replace(moment, ns=moment.ns + 1_000)}
-    return {}
-
-
-def _moment(time: datetime) -> Moment:
-    since = time.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
-    return Moment(((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000, text=str(time))

@@ -183,7 +183,7 @@ def finish_stream(spark: SparkSession | None, options: StreamOptions, by: str = 
         states.save(state)
     result = _publish(state, state.open_tables(options.out), options)
     report = _report(state.checkpoint, options, by)
-    write_report(options.out, report)
+    write_report(options.out, report, options.reading.is_decrypting)
     return replace(result, report=report)
 
 
@@ -197,7 +197,11 @@ def _read(
 ) -> StreamState:
     """The state after a batch, whose rows are written but not published."""
     reading = BatchOptions(options.split_size, options.reading, options.strict)
-    with open_publication(options.out) as publication, shared_folders([], options.out) as folders:
+    private = options.reading.is_decrypting
+    with (
+        open_publication(options.out, is_private=private) as publication,
+        shared_folders([], options.out) as folders,
+    ):
         batch = read_batch(spark, captures, last.checkpoint, reading, publication, keep_open, folders)
     names = tuple(name for name in TABLES if name != "records" or options.reading.records)
     damage = tuple(f"{info.path}: {info.damage}" for info in batch.files if info.damage)
@@ -223,7 +227,7 @@ def _publish(state: StreamState, tables: Sequence[str], options: StreamOptions) 
         log.write_gone(state.number // 2, commit.gone)
         log.load()
         remember(options.out, options.reading)
-        with open_publication(options.out) as publication:
+        with open_publication(options.out, is_private=options.reading.is_decrypting) as publication:
             published = publication.publish(
                 [file for file in commit.written if file.table in tables], tables, commit.captures,
                 transaction=(state.stream, state.number),

@@ -39,6 +39,11 @@ class RunOptions:
         return counted_sections(self.wanted, self.input_bytes)
 
     @property
+    def is_decrypting(self) -> bool:
+        """Whether there is a key log. Then what is written is only for the user who has it."""
+        return self.read.key_log is not None
+
+    @property
     def for_tasks(self) -> RunOptions:
         """The same without the key log: tasks get only the lines that they need, beside their inputs."""
         return replace(self, read=self.read._replace(key_log=None))

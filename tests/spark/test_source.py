@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.datasource import EqualTo, In, IsNull
-
 from kafkatap.parquet.partitions import to_microseconds
-from kafkatap.spark.source import pushed, register
+from kafkatap.spark.cluster.failures import explain
+from kafkatap.spark.source import KafkatapSource, register
 
 
 @pytest.fixture(scope="module")
@@ -52,42 +51,33 @@ def test_each_table_of_a_capture_in_splits(session: SparkSession, capture: Path,
     assert rows(found) == rows(getattr(analyze(capture), name))
 
 
-def test_filters_are_pushed_down(session: SparkSession, capture: Path) -> None:
+@pytest.mark.parametrize("is_pushed", ["true", "false"])
+def test_queries_of_a_frame_do_not_change_each_other(session: SparkSession, capture: Path, is_pushed: str) -> None:
+    """Spark keeps the plan of a filtered query for the next ones if filters are pushed down to the source."""
     frame = load(session, str(capture), splitSize="256k")
+    frame.createOrReplaceTempView("requests")
     wanted = analyze(capture).exchanges.to_pandas()
-    produced = frame.where("api_name = 'Produce' and broker_ns > 0").count()
-    assert produced == ((wanted.api_name == "Produce") & (wanted.broker_ns > 0)).sum() > 0
+    names = wanted.api_name.value_counts()
     middle = wanted.request_first.median().floor("us")
-    later = frame.where(f"request_first >= timestamp '{middle}'").count()
-    assert later == (wanted.request_first >= middle).sum()
-    assert frame.where(f"request_first < timestamp '{middle}'").count() == (wanted.request_first < middle).sum()
-    until = frame.where(f"request_first <= timestamp '{middle}'").count()
-    assert until == (wanted.request_first.dt.floor("us") <= middle).sum() > len(wanted) - later
-    clients = tuple(wanted.client_id.dropna().unique()[:2])
-    assert frame.where(frame.client_id.isin(*clients)).count() == wanted.client_id.isin(clients).sum()
-    assert frame.where("client_id is null").count() == wanted.client_id.isna().sum()
+    session.conf.set("spark.sql.python.filterPushdown.enabled", is_pushed)
+    try:
+        assert frame.where("api_name = 'Produce'").count() == names["Produce"]
+        assert frame.count() == len(wanted)
+        later = frame.where(f"request_first >= timestamp '{middle}'").count()
+        assert later == (wanted.request_first >= middle).sum()
+        counts = [f"(select count(*) from requests where api_name = '{name}')" for name in ("Produce", "Fetch")]
+        both = session.sql(f"select {counts[0]}, {counts[1]}, (select count(*) from requests)").collect()[0]
+        assert tuple(both) == (names["Produce"], names["Fetch"], len(wanted))
+    finally:
+        session.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_a_pushed_filter_leaves_bodies_undecoded(session: SparkSession, capture: Path) -> None:
-    """Results of other APIs are not made: the selection reaches the tasks."""
-    from kafkatap.spark.source import CapturesReader, KafkatapSource
-
-    reader = KafkatapSource({"path": str(capture)}).reader(KafkatapSource({}).schema())
-    assert isinstance(reader, CapturesReader)
-    assert list(reader.pushFilters([EqualTo(("api_name",), "Produce")])) == [EqualTo(("api_name",), "Produce")]
+def test_a_filter_leaves_bodies_undecoded(capture: Path) -> None:
+    """The selection reaches the tasks."""
+    source = KafkatapSource({"path": str(capture), "filter": "api == Produce"})
+    reader = source.reader(source.schema())
     read = pa.Table.from_batches([batch for part in reader.partitions() for batch in reader.read(part)])
     assert set(read["api_name"].to_pylist()) == {"Produce"}
-
-
-def test_what_is_pushed() -> None:
-    assert pushed("exchanges", EqualTo(("api_name",), "Produce")) == {"apis": ["Produce"]}
-    assert pushed("exchanges", In(("api_key",), (0, 1))) == {"apis": ["0", "1"]}
-    assert pushed("exchanges", EqualTo(("api_name",), "Prodigal")) == {}
-    assert pushed("exchanges", EqualTo(("client_id",), "star*")) == {}
-    assert pushed("exchanges", EqualTo(("client_id",), None)) == {}
-    assert pushed("exchanges", IsNull(("client_id",))) == {}
-    assert pushed("results", EqualTo(("api_name",), "Produce")) == {}
-    assert pushed("results", EqualTo(("topic",), "orders")) == {"topics": ["orders"]}
 
 
 def test_columns_and_sql(session: SparkSession, capture: Path) -> None:
@@ -108,12 +98,27 @@ def test_several_captures(session: SparkSession, samples: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"table": "packets"}, "there is no table 'packets'"),
-        ({"splitSize": "much"}, "'much' is not a size"),
-        ({"filter": "latency >"}, "latency"),
+        ({"table": "packets"}, "there is no table 'packets'; there are " + ", ".join(TABLES)),
+        ({"splitSize": "much"}, "'much' is not a size (such as 64m, 512k, 1g)"),
+        (
+            {"filter": "latency >"},
+            "filter: a value (a number, a word or a text in quotes) is missing, at character 10 of 'latency >' "
+            "(docs/filters.md)",
+        ),
+        ({"filter": " "}, "the filter is empty: leave the option out to select everything (--filter help)"),
+        ({"ports": "9092,kafka"}, "ports: 'kafka' is not a port (1 to 65535, such as 9092,9093)"),
         ({"tabel": "results"}, "there is no option 'tabel'; there are table, filter, splitSize, ports and keylog"),
+        ({"path": "/no/such.pcap"}, "/no/such.pcap: there is no such file or folder"),
+        ({"path": ""}, "no capture is named: load(PATH), a folder, a glob or a list of these"),
     ],
 )
 def test_wrong_options(session: SparkSession, capture: Path, options: dict[str, str], message: str) -> None:
-    with pytest.raises(Exception, match=message):
-        load(session, str(capture), **options).count()
+    with pytest.raises(Exception, match="Traceback") as raised:
+        session.read.format("kafkatap").options(**({"path": str(capture)} | options)).load().count()
+    assert explain(raised.value) == message
+
+
+def test_a_column_that_a_table_lacks(session: SparkSession, capture: Path) -> None:
+    with pytest.raises(Exception, match="Traceback") as raised:
+        session.read.format("kafkatap").schema("api_nmae string").load(str(capture)).count()
+    assert explain(raised.value) == "exchanges has no column 'api_nmae' (docs/tables.md)"

@@ -13,6 +13,7 @@ from kafkatap.engine.read_options import ReadOptions
 from kafkatap.engine.tls.key_log import KeyLog
 from kafkatap.parquet.partitions import to_microseconds
 from kafkatap.splits.run_options import RunOptions
+from tests.spark.test_permissions import public
 from tests.splits.join_support import compared, differences, local, published
 from tests.splits.test_tls import conversations, write
 from tests.support.tcp import merge
@@ -31,6 +32,7 @@ def test_a_job_and_its_plans(spark: SparkSession, tmp_path: Path) -> None:
     options = RunOptions(ReadOptions(key_log=KeyLog([str(over.key_log)])), records=True)
     size = path.stat().st_size // 4
     run_job(spark, [str(path)], str(tmp_path / "out"), split_size=size, options=options)
+    assert public(tmp_path / "out") == []
     wanted = local([str(path)], records=True, keylog=over.key_log)
     lines = differences(
         compared(published(tmp_path / "out")),

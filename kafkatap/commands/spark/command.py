@@ -101,7 +101,7 @@ def _check(options: argparse.Namespace) -> None:
         found = expand(options.captures)
         if options.verbose:
             complain(f"{len(found):,} captures")
-    check_folder(options.out)
+    check_folder(options.out, is_private=bool(options.keylog))
     check_tables(options.out)
 
 

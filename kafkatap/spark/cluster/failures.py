@@ -16,10 +16,18 @@ MARK = "[kafkatap!]"
 _LONGEST = 500
 
 
+class OptionError(ValueError):
+    """An option, a path or a column of the data source is wrong. `explain` prints the message alone, which is one
+    line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
 def explain(error: BaseException) -> str:
     """The cause of an error, and for a failed task the line of Python that raised it."""
     text = _text_of(error)
-    cause = marked(text) or _of_worker(text) or _of_traceback(text) or _of_java(text)
+    cause = marked(text) or _of_option(text) or _of_worker(text) or _of_traceback(text) or _of_java(text)
     return "\n".join(safe(line)[:_LONGEST] for line in cause.splitlines()[:6])
 
 
@@ -36,6 +44,12 @@ def _text_of(error: BaseException) -> str:
     except Exception as unprintable:  # py4j needs the Java process, which may have ended
         text = f"Spark's Java process ended ({unprintable})"
     return text or type(error).__name__
+
+
+def _of_option(text: str) -> str | None:
+    """The message of an OptionError."""
+    found = re.search(rf"^{re.escape(OptionError.__module__)}\.{OptionError.__name__}: (.*)$", text, re.MULTILINE)
+    return found and found[1].strip()
 
 
 def _of_worker(text: str) -> str | None:

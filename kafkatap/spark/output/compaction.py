@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kafkatap.reports.tables import TABLES
 
-from .delta import is_delta, naming_table, open_table
+from .delta import active_files, is_delta, naming_table, open_table
+from .folders import Folder
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 #: Files are joined up to this size.
 TARGET_SIZE = 128 << 20
@@ -37,10 +44,25 @@ def compact(out: str, retention_hours: int = RETENTION_HOURS) -> Iterator[Compac
         with naming_table(out, table):
             delta = open_table(out, table)
             before = len(delta.file_uris())
-            delta.optimize.compact(target_size=TARGET_SIZE)
+            with _rights_of(out, table, delta):
+                delta.optimize.compact(target_size=TARGET_SIZE)
             delta = open_table(out, table)
             # A full vacuum also finds what failed attempts of tasks left.
             deleted = delta.vacuum(
                 retention_hours, dry_run=False, enforce_retention_duration=retention_hours >= RETENTION_HOURS, full=True
             )
             yield Compacted(table, before, len(delta.file_uris()), len(deleted))
+
+
+@contextmanager
+def _rights_of(out: str, table: str, delta: DeltaTable) -> Iterator[None]:
+    """Files that deltalake makes in this block are private if one of the table is."""
+    names = [f"{table}/{file.path}" for file in active_files(delta)]
+    if not Folder(out).like(names).is_private:
+        yield
+        return
+    mask = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(mask)

@@ -111,7 +111,7 @@ def change_file(
         return ChangedFile(before - after)
     name = f"{files_of_run(run)}edit-{uuid.uuid4().hex[:12]}.parquet"
     path = f"{table}/{name}" if file.date is None else f"{table}/date={file.date}/{name}"
-    new = ParquetFile(folder, path, schema)
+    new = ParquetFile(folder.like([f"{table}/{file.path}"]), path, schema)
     try:
         for rows in _rows(folder, table, file, schema):
             changed = _applied(edits, table, rows)

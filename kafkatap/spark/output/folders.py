@@ -17,14 +17,16 @@ _REQUESTS = 32
 
 
 class Folder:
-    """`path`: a local path or a URI. OSError if the store cannot be reached."""
+    """`path`: a local path or a URI. `is_private`: what is made in a local folder is for its user alone. OSError if the
+    store cannot be reached."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, is_private: bool = False) -> None:
         self.path = path
         self.system, self._root = system_of(path)
         self._root = self._root.rstrip("/")
         kind = str(self.system.type_name)
         self.local = self._root if kind == "local" else None
+        self.is_private = is_private and kind == "local"
         self._has_folders = kind in _WITH_FOLDERS
         self._replaces = kind == "local"  # HDFS does not rename onto an existing file
 
@@ -32,17 +34,24 @@ class Folder:
         """The path of a name for pyarrow."""
         return f"{self._root}/{name}" if name else self._root or "/"
 
-    def make(self) -> None:
-        """Make the folder. OSError, with its path, if that fails or if it is not writable."""
+    def like(self, names: Iterable[str]) -> Folder:
+        """The same folder, private if one of these files in it is."""
+        modes = (os.stat(self.at(name)).st_mode for name in names) if self.local is not None else ()
+        return Folder(self.path, any(not mode & 0o007 for mode in modes))
+
+    def make(self, name: str = "") -> None:
+        """Make the folder, or the one of this name in it. OSError, with its path, if that fails or if it is not
+        writable."""
         if self.local is not None:
+            path = self.at(name)
             try:
-                os.makedirs(self.local, exist_ok=True)
+                os.makedirs(path, 0o700 if self.is_private else 0o777, exist_ok=True)
             except OSError as error:
                 raise OSError(error.errno, error.strerror, self.path) from None
-            if not os.access(self.local, os.W_OK | os.X_OK):
-                raise PermissionError(13, os.strerror(13), self.path)
+            if not os.access(path, os.W_OK | os.X_OK):
+                raise PermissionError(13, os.strerror(13), path if name else self.path)
         elif self._has_folders:
-            self.system.create_dir(self.at(), recursive=True)
+            self.system.create_dir(self.at(name), recursive=True)
 
     def sizes(self, name: str) -> dict[str, int]:
         """Bytes of the files below a folder, by name; empty if there is no such folder."""
@@ -68,9 +77,21 @@ class Folder:
 
     def open_output(self, name: str) -> Any:
         """A new file as a pyarrow stream. Before it is closed it does not exist (object stores) or is incomplete."""
-        if self._has_folders:
+        if self.is_private:
+            self._make_private(name)
+        elif self._has_folders:
             self.system.create_dir(self.at(name).rpartition("/")[0], recursive=True)
         return self.system.open_output_stream(self.at(name))
+
+    def _make_private(self, name: str) -> None:
+        """Make an empty file, and the folders above it that do not exist."""
+        for end in (0, *(n for n, character in enumerate(name) if character == "/")):
+            self.make(name[:end])
+        file = os.open(self.at(name), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.fchmod(file, 0o600)
+        finally:
+            os.close(file)
 
     def read(self, name: str) -> bytes | None:
         """The bytes of a file; None if there is none."""

@@ -59,17 +59,18 @@ class Published:
 
 @dataclass(slots=True)
 class Publication:
-    """An output folder that a run writes to (see `open_publication`)."""
+    """An output folder that a run writes to (see `open_publication`). `is_private`: as of `Folder`."""
 
     out: str
     run: str
+    is_private: bool = False
     _is_published: bool = False
     _is_visible: bool = False  # readers may see files of the run
 
     @property
     def writer(self) -> TableWriter:
         """Writes the rows of tables, on any machine."""
-        return TableWriter(self.out, self.run)
+        return TableWriter(self.out, self.run, is_private=self.is_private)
 
     def write(self, table: str, rows: pa.Table) -> list[Written]:
         """Write rows that have a column `capture`."""
@@ -106,10 +107,12 @@ class Publication:
         was written.
         """
         assert not self._is_published, "a run publishes once"
-        folder = Folder(self.out)
+        folder = Folder(self.out, self.is_private)
         _check_files(folder, written)
         self._is_published = True
         ordered = sorted(tables, key=lambda table: table == "files")
+        for table in ordered:  # deltalake would make it with other rights
+            folder.make(table)
         rows = {table: sum(w.rows for w in written if w.table == table) for table in ordered}
         edits: list[Edit] = [RemoveCaptures(np.unique(np.array(list(captures), np.int64)))]
         if topic_names:
@@ -155,12 +158,12 @@ def new_run() -> str:
 
 
 @contextmanager
-def open_publication(out: str, run: str | None = None) -> Iterator[Publication]:
+def open_publication(out: str, run: str | None = None, is_private: bool = False) -> Iterator[Publication]:
     """An output folder for a run. It is made if it does not exist. An exception deletes the files of the run that are
     not committed. OSError if it is not writable, or if it has files that Delta tables must not mix with (FolderInUse).
     """
-    check_folder(out)
-    publication = Publication(out, run or new_run())
+    check_folder(out, is_private)
+    publication = Publication(out, run or new_run(), is_private)
     try:
         yield publication
     except BaseException:
@@ -170,9 +173,9 @@ def open_publication(out: str, run: str | None = None) -> Iterator[Publication]:
         raise
 
 
-def check_folder(out: str) -> None:
+def check_folder(out: str, is_private: bool = False) -> None:
     """Make an output folder, and check that a run may write tables to it. Errors: see above."""
-    folder = Folder(out)
+    folder = Folder(out, is_private)
     folder.make()
     if folder.sizes_of([SUCCESS]):
         raise FolderInUse(f"{out} has files of another program ({SUCCESS}); Delta tables need a folder of their own")

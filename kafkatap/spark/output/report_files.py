@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 NAMES = ("report.json", "report.txt")
 
 
-def write_report(out: str, report: Report) -> None:
-    """Write both files, with all rows of each table. Times are UTC, as in the column `date`."""
+def write_report(out: str, report: Report, is_private: bool = False) -> None:
+    """Write both files, with all rows of each table. Times are UTC, as in the column `date`. `is_private`: as of
+    `Folder`."""
     as_json, as_text = io.StringIO(), io.StringIO()
     write_json(report, as_json, own_version())
     write_text(report, as_text, top=0, utc=True, color=False, whole_ledger=True)
-    folder = Folder(out)
+    folder = Folder(out, is_private)
     for name, made in zip(NAMES, (as_json, as_text), strict=True):
         folder.write(name, made.getvalue().encode())

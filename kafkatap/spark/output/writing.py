@@ -86,11 +86,12 @@ class Written:
 @dataclass(frozen=True, slots=True)
 class TableWriter:
     """Writes rows of the tables below `out` for a run. `captures`: in which rows can begin; None if all rows have a
-    column `capture`."""
+    column `capture`. `is_private`: as of `Folder`."""
 
     out: str
     run: str
     captures: CaptureIndex | None = None
+    is_private: bool = False
     group_bytes: ClassVar[int] = GROUP_BYTES
 
     def with_captures(self, captures: CaptureIndex) -> TableWriter:
@@ -119,7 +120,7 @@ class SplitFiles:
 
     def __init__(self, writer: TableWriter, split: int | str) -> None:
         self.written: list[Written] = []
-        self._folder = Folder(writer.out)
+        self._folder = Folder(writer.out, writer.is_private)
         name = f"{split:05d}" if isinstance(split, int) else split
         self._start = f"{files_of_run(writer.run)}{name}"
         self._captures = writer.captures

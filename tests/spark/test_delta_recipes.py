@@ -1,0 +1,83 @@
+"""The recipes for Delta tables (docs/recipes.md) print the truth, whatever else is in the tables' folders."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyarrow import dataset
+
+from kafkatap import analyze
+from kafkatap.spark.output.compaction import compact
+from kafkatap.spark.output.delta import open_table
+from tests.test_recipes import DELTA, printed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CAPTURES = ("apache-4.3.pcap.zst", "apache-2.8.pcap.zst")
+
+
+def truth(captures: list[str]) -> str:
+    """What each recipe prints over these captures."""
+    groups = analyze(captures).exchanges.group_by("api_name").aggregate([([], "count_all"), ("request_bytes", "sum")])
+    rows = groups.sort_by([("count_all", "descending"), ("api_name", "ascending")]).slice(0, 4).to_pylist()
+    return "".join(f"{row['api_name']} {row['count_all']} {row['request_bytes_sum']}\n" for row in rows)
+
+
+def rows_of_glob(out: Path) -> int:
+    """The rows of exchanges that `**/*.parquet` reads."""
+    paths = [str(path) for path in out.glob("exchanges/**/*.parquet") if not path.name.startswith("part-cut")]
+    return dataset.dataset(paths).count_rows()
+
+
+def leave_files(out: Path) -> None:
+    """What a run leaves that is killed before it commits: whole files, and one that ends in the middle."""
+    paths = [
+        out / "exchanges" / file for file in open_table(str(out), "exchanges").get_add_actions()["path"].to_pylist()
+    ]
+    for n, path in enumerate(paths):
+        shutil.copy(path, path.with_name(f"part-killed-{n:05d}.parquet"))
+    cut = paths[0].with_name("part-cut-00000.parquet")
+    cut.write_bytes(paths[0].read_bytes()[: paths[0].stat().st_size // 2])
+
+
+def states(spark: SparkSession, captures: list[str], out: Path) -> Iterator[str]:
+    """Write and change the tables; yields after each change."""
+    from kafkatap.spark.job import run_job
+
+    run_job(spark, captures, str(out), split_size=0)
+    yield "one run"
+    run_job(spark, captures, str(out), split_size=0)
+    yield "a second run"
+    leave_files(out)
+    yield "a killed run"
+    assert any(table.after < table.before for table in compact(str(out))), "nothing was compacted"
+    yield "a compaction"
+    list(compact(str(out), retention_hours=0))
+    yield "a compaction that deletes files"
+
+
+def test_recipes_after_each_change(spark: SparkSession, samples: Path, tmp_path: Path) -> None:
+    captures = [str(samples / name) for name in CAPTURES]
+    wanted, rows = truth(captures), analyze(captures).exchanges.num_rows
+    recipes = [block for block in DELTA if block.language == "python"]
+    assert len(recipes) == 3
+    globbed = {}
+    for state in states(spark, captures, tmp_path / "lake"):
+        globbed[state] = rows_of_glob(tmp_path / "lake")
+        for block in recipes:
+            assert printed(block, tmp_path) == wanted, f"{state}: {block.line}"
+    assert globbed == {
+        "one run": rows,
+        "a second run": 2 * rows,
+        "a killed run": 3 * rows,
+        "a compaction": 4 * rows,
+        "a compaction that deletes files": rows,
+    }
