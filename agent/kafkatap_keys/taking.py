@@ -120,8 +120,11 @@ class _Folder:
     def write(self, name: str, data: bytes) -> str:
         """Make a file; return its path as the JVM sees it."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(name, flags, 0o600, dir_fd=self._number), "wb") as file:
-            file.write(data)
+        try:
+            with open(os.open(name, flags, 0o600, dir_fd=self._number), "wb") as file:
+                file.write(data)
+        except OSError as error:
+            raise AttachError(f"cannot write {self.seen}/{name} for the JVM: {error.strerror}") from None
         return f"{self.seen}/{name}"
 
     def remove(self, name: str) -> None:

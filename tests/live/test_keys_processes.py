@@ -281,7 +281,7 @@ def test_a_link_in_place_of_the_agent_is_not_followed(classes: Path, tmp_path: P
     kept.write_text("kept")
     with sleeping(classes) as pid, folder_with_pipe(Jvm(pid)) as folder:
         (Path(folder.seen) / "agent.jar").symlink_to(kept)
-        with pytest.raises(FileExistsError):
+        with pytest.raises(AttachError, match="File exists"):
             folder.write("agent.jar", b"classes")
     assert kept.read_text() == "kept"
 
