@@ -95,6 +95,8 @@ def run(options: argparse.Namespace) -> int:
         except AttachError as error:
             complain(str(error))
             return WRONG
+        except OSError as error:  # the key log cannot be written any more
+            return refuse(error)
         finally:
             outlet.close()
             progress.end()
