@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from kafkatap import analyze
@@ -72,6 +74,16 @@ def test_recorded_clients_are_recognized_without_keys() -> None:
     for row in seen:
         found = probable_software(row["tls_ja4"])
         assert found == (SOFTWARE[names[row["client_port"]]], LIKELY) if row["client_port"] in names else found
+
+
+@pytest.mark.parametrize("name", ["libraries", "broker", "matrix", "failures"])
+def test_the_fingerprints_of_tshark(name: str) -> None:
+    """samples/tls/ja4.json has what tshark 4.6.9 printed (`tls.handshake.ja4`), with the ports of clients."""
+    theirs = {
+        port: found for found, ports in json.loads((FOLDER / "ja4.json").read_text())[name].items() for port in ports
+    }
+    ours = analyze(FOLDER / f"{name}.pcap.zst").connections.to_pylist()
+    assert {row["client_port"]: row["tls_ja4"] for row in ours if row["tls_ja4"]} == theirs
 
 
 @pytest.mark.parametrize("name", ["broker", "matrix"])
