@@ -23,6 +23,7 @@ from .lake_options import check_options, remember
 from .output.publication import Publication, open_publication
 from .output.report_files import write_report
 from .output.run_tables import files_rows, ledger_rows, replaced_captures
+from .versions import earlier_versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,8 +44,8 @@ def run_job(
     """Write the tables and reports of captures (paths, folders, globs, URIs) to `out`.
 
     No table changes before everything is written. DamagedInput if `strict` and a capture is damaged; OtherOptions if
-    `out` has rows that were made with other options, unless `replace_rows`; FileNotFoundError, UnreadableCaptureError
-    and FolderInUse as raised below.
+    `out` has rows that were made with other options, or more packets of a capture, unless `replace_rows`;
+    FileNotFoundError, UnreadableCaptureError and FolderInUse as raised below.
     """
     out, stages = absolute(out), Stages(spark, watch)
     try:
@@ -55,7 +56,7 @@ def run_job(
             open_publication(out, is_private=private) as publication,
             shared_folders(read.paths, out) as read.folders,
         ):
-            result = _published(read, publication, by, watch)
+            result = _published(read, publication, by, replace_rows, watch)
     except DamagedCaptureError as error:
         raise DamagedInput(str(error)) from None
     if stages.figures:  # Spark's own; Spark Connect reports none
@@ -65,7 +66,8 @@ def run_job(
     return result
 
 
-def _published(read: Captures, publication: Publication, by: str, watch: Watch) -> JobResult:
+def _published(read: Captures, publication: Publication, by: str, replace_rows: bool, watch: Watch) -> JobResult:
+    versions = earlier_versions(publication.out, read.file_infos, replace_rows)
     proved, options = read.counted(publication.writer, by)
     context, total = proved.context(read.file_infos), proved.total(options)
     written = [
@@ -78,7 +80,7 @@ def _published(read: Captures, publication: Publication, by: str, watch: Watch) 
     remember(publication.out, read.options)
     names = [name for name in TABLES if name != "records" or options.records]
     published = publication.publish(
-        written, names, replaced_captures(context.files),
+        written, names, replaced_captures(context.files) | versions,
         watch=lambda done, total: watch("publish", done, total),
     )  # fmt: skip
     damage = [f"{info.path}: {info.damage}" for info in context.files if info.damage]
