@@ -56,7 +56,7 @@ def run_job(
             open_publication(out, is_private=private) as publication,
             shared_folders(read.paths, out) as read.folders,
         ):
-            result = _published(read, publication, by, replace_rows, watch)
+            result = _published(read, publication, by, watch, replace_rows)
     except DamagedCaptureError as error:
         raise DamagedInput(str(error)) from None
     if stages.figures:  # Spark's own; Spark Connect reports none
@@ -66,7 +66,9 @@ def run_job(
     return result
 
 
-def _published(read: Captures, publication: Publication, by: str, replace_rows: bool, watch: Watch) -> JobResult:
+def _published(
+    read: Captures, publication: Publication, by: str, watch: Watch, replace_rows: bool = False
+) -> JobResult:
     versions = earlier_versions(publication.out, read.file_infos, replace_rows)
     proved, options = read.counted(publication.writer, by)
     context, total = proved.context(read.file_infos), proved.total(options)
