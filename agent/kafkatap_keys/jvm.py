@@ -95,7 +95,7 @@ class Jvm:
         return b"".join(parts).decode(errors="replace")
 
     def _check_peer(self, channel: socket.socket) -> None:
-        """Whoever listens has to be the process that was named."""
+        """AttachError if another process listens than the one that was named."""
         peer, _, _ = struct.unpack("iII", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if peer != self.pid:
             raise AttachError(f"/tmp/.java_pid{self.own_pid} is a socket of process {peer}, not of {self.pid}")

@@ -1,4 +1,4 @@
-"""Where lines of a key log go: a file, or whoever reads a socket. Only their owner can read them."""
+"""Where lines of a key log go: to a file, or to the readers of a socket. Only the caller's user can read them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import suppress
 
 #: Bytes of the latest lines that are kept for readers of a socket.
 _KEPT = 64 << 20
-#: How long whoever listens on a socket may take to accept, in seconds.
+#: Seconds in which a listener has to accept a connection.
 _PATIENCE = 1.0
 
 

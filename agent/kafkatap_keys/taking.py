@@ -171,7 +171,7 @@ class _Lines:
         self.last = time.monotonic()
 
     def read(self) -> None:
-        """Read what is there."""
+        """Read the bytes that are in the pipe now."""
         with suppress(BlockingIOError):
             while data := os.read(self._number, 65_536):
                 self.has_begun, self.last = True, time.monotonic()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -63,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     from ..complaints import complain
     from ..installation import install_command
-    from .console import refuse
+    from .console import SIGNALS_OF_FOLLOW, interrupts, refuse
 
     try:
         from kafkatap_keys.jvm import AttachError, Jvm
@@ -89,9 +88,9 @@ def run(options: argparse.Namespace) -> int:
     except (ValueError, OSError) as error:
         return refuse(error)
     progress = _Progress()
-    with _Ending() as ending:
+    with interrupts(SIGNALS_OF_FOLLOW) as stop:
         try:
-            taken = take(jvm, agent, outlet, seconds, options.peers, lambda: ending.is_asked, progress.show)
+            taken = take(jvm, agent, outlet, seconds, options.peers, lambda: bool(stop), progress.show)
         except AttachError as error:
             complain(str(error))
             return WRONG
@@ -152,26 +151,6 @@ def _name(user: int) -> str:
         return pwd.getpwuid(user).pw_name
     except KeyError:
         return str(user)
-
-
-class _Ending:
-    """Whether a signal asks for the end."""
-
-    _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def __init__(self) -> None:
-        self.is_asked = False
-
-    def __enter__(self) -> _Ending:
-        self._before = {number: signal.signal(number, self._ask) for number in self._SIGNALS}
-        return self
-
-    def _ask(self, *_: object) -> None:
-        self.is_asked = True
-
-    def __exit__(self, *_: object) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)
 
 
 class _Progress:

@@ -41,7 +41,8 @@ from .source_blocks import SourceInterface, SourceReader
 from .wanted_packets import FlowConnections, connections_by_ends
 
 Array = np.ndarray[Any, Any]
-#: A gap of unknown length is so long: longer than a frame, while reassembly can wait for several of them at a time.
+#: What stands for the length of a gap where that is unknown. It is longer than a frame, and reassembly can wait for
+#: several such gaps at once.
 _LONG_GAP = 1 << 27
 #: The most payload of a new packet.
 _MOST_PAYLOAD = 65_000

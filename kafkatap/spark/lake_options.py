@@ -135,8 +135,8 @@ def _rows_of(out: str, files: Sequence[File], window: TimeWindow | None) -> tupl
 
 def _captures_there(out: str, files: Sequence[File]) -> list[int]:
     """The identities of captures in the table `files`. Those of new names are looked up, up to a bound."""
-    there = dict(zip(*(read_table(out, "files", ["path", "capture"]).columns), strict=True))
-    known = {str(path): int(capture.as_py()) for path, capture in there.items()}
+    there = read_table(out, "files", ["path", "capture"])
+    known: dict[str, int] = dict(zip(there["path"].to_pylist(), there["capture"].to_pylist(), strict=True))
     new = [file for file in files if file.path not in known]
     found = {known[file.path] for file in files if file.path in known}
     return sorted(found | set(_identities(new[:_MOST_CAPTURES])) & set(known.values()))

@@ -8,25 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from .lake_options import OtherOptions
 from .output.delta import is_delta, read_table
+from .output.run_tables import file_infos
 
 if TYPE_CHECKING:
     from kafkatap.reports.batch import FileInfo
 
 _COMPRESSED = re.compile(r"\.(gz|zst)$")
-
-
-class _Version(NamedTuple):
-    """A capture that a lake has. Times in µs."""
-
-    path: str
-    packets: int
-    first: int | None
-    last: int | None
-    capture: int
 
 
 def earlier_versions(out: str, files: Sequence[FileInfo], replace: bool = False) -> set[int]:
@@ -38,14 +29,13 @@ def earlier_versions(out: str, files: Sequence[FileInfo], replace: bool = False)
     """
     if not is_delta(out, "files"):
         return set()
-    by_first: dict[int, list[_Version]] = {}
-    for version in _versions(out):
-        if version.first is not None:
-            by_first.setdefault(version.first, []).append(version)
+    by_first: dict[int | None, list[FileInfo]] = {}
+    for version in file_infos(read_table(out, "files")):
+        by_first.setdefault(_microseconds(version.first), []).append(version)
     found, own = set(), {info.capture for info in files}
     for info in files:
-        for version in by_first.get(-1 if info.first is None else info.first // 1_000, ()):
-            if version.capture in own or not _is_same(version, info):
+        for version in by_first.get(_microseconds(info.first), ()):
+            if info.first is None or version.capture in own or not _is_same(version, info):
                 continue
             if version.packets > info.packets and not replace:
                 raise OtherOptions(
@@ -56,14 +46,13 @@ def earlier_versions(out: str, files: Sequence[FileInfo], replace: bool = False)
     return found
 
 
-def _is_same(version: _Version, info: FileInfo) -> bool:
+def _is_same(version: FileInfo, info: FileInfo) -> bool:
+    """Whether two files that begin with the same packet are versions of one capture."""
     is_named_so = _COMPRESSED.sub("", version.path) == _COMPRESSED.sub("", info.path)
-    last = None if info.last is None else info.last // 1_000
-    return is_named_so or (version.last == last and version.packets == info.packets)
+    ends_so = _microseconds(version.last) == _microseconds(info.last)
+    return is_named_so or (ends_so and version.packets == info.packets)
 
 
-def _versions(out: str) -> list[_Version]:
-    table = read_table(out, "files", ["path", "packets", "first", "last", "capture"])
-    for name in ("first", "last"):
-        table = table.set_column(table.schema.get_field_index(name), name, table[name].cast("int64"))
-    return [_Version(**row) for row in table.to_pylist()]
+def _microseconds(time: int | None) -> int | None:
+    """A time as a lake has it."""
+    return None if time is None else time // 1_000

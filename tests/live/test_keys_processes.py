@@ -276,7 +276,7 @@ def test_a_pipe_that_nobody_reads_holds_nothing_up(classes: Path) -> None:
 
 @needs_java
 def test_a_link_in_place_of_the_agent_is_not_followed(classes: Path, tmp_path: Path) -> None:
-    """Whoever is root in a container may write to its /tmp at any moment."""
+    """The root of a container may write to its /tmp at any moment."""
     kept = tmp_path / "kept"
     kept.write_text("kept")
     with sleeping(classes) as pid, folder_with_pipe(Jvm(pid)) as folder:

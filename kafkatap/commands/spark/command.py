@@ -14,7 +14,7 @@ from kafkatap.kernels import store
 from kafkatap.reports.units import safe, size
 
 from ...captures.pipes import STANDARD_INPUT
-from ...captures.storage import absolute, expand, find
+from ...captures.storage import File, absolute, find
 from ...complaints import complain
 from ...engine.selection import Selection, selection_of
 from ...installation import install_command, own_version
@@ -48,11 +48,10 @@ def run(options: argparse.Namespace) -> int:
             return _compact(options)
         reading = read_options(options)
         selection = selection_of(options, reading.definitions)
-        _check(options)
+        captures = _check(options)
         if options.keylog:
             reading = reading._replace(key_log=read_key_logs(options.keylog))
         run = _run_options(options, selection, reading)
-        captures = [] if options.checkpoint is not None else find([absolute(each) for each in options.captures])
         check_options(absolute(options.out), run, captures, options.replace)
         result = _run(options, run)
         _write(options, result)
@@ -77,8 +76,8 @@ def run(options: argparse.Namespace) -> int:
     return _conclude(options, result, selection)
 
 
-def _check(options: argparse.Namespace) -> None:
-    """Check the options before Spark starts."""
+def _check(options: argparse.Namespace) -> list[File]:
+    """Check the options before Spark starts. Return the captures; none with a checkpoint, where they can come later."""
     if find_spec("pyspark") is None:
         raise SetupError(f"Spark needs pyspark for {sys.executable}: {install_command('spark')}")
     if not options.captures:
@@ -97,12 +96,12 @@ def _check(options: argparse.Namespace) -> None:
         raise ValueError("standard input (-) cannot be split into tasks (save it to a file first)")
     if options.checkpoint is not None and find_spec("pyspark.sql.streaming.datasource") is None:
         raise SetupError("--checkpoint needs Spark 4.2 or later: pip install 'pyspark[connect]>=4.2'")
-    if options.checkpoint is None:  # with a checkpoint, captures can come later
-        found = expand(options.captures)
-        if options.verbose:
-            complain(f"{len(found):,} captures")
+    found = find(options.captures) if options.checkpoint is None else []
+    if options.verbose and options.checkpoint is None:
+        complain(f"{len(found):,} captures")
     check_folder(options.out, is_private=bool(options.keylog))
     check_tables(options.out)
+    return [file._replace(path=absolute(file.path)) for file in found]
 
 
 def _require_deltalake() -> None:

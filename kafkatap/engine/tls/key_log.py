@@ -75,10 +75,10 @@ class KeyLog:
         #: Client randoms: by session id or ticket, that of the connection that got it; by that of a resumed
         #: connection, that of the full handshake.
         self._issued: dict[bytes, bytes] = {}
+        self._origins: dict[bytes, bytes] = {}
         #: By client random, the name of the connection's ends (`name_of_ends`).
         self._ends: dict[bytes, bytes] = {}
         self._sockets: dict[str, LineSocket] = {}
-        self._origins: dict[bytes, bytes] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -159,8 +159,8 @@ class KeyLog:
         owners: list[bytes] = []
         places: list[int] = []
         for place, (random, session) in enumerate(connections):
-            mine = [random, self._origins.get(random, b""), self._ends.get(random, b"")]
-            mine.append(session if self.has_sessions else b"")
+            others = self._origins.get(random, b""), self._ends.get(random, b"")
+            mine = [random, *others, session if self.has_sessions else b""]
             owners += filter(None, mine)
             places += [place] * (len(owners) - len(places))
         found = np.zeros(len(connections), bool)

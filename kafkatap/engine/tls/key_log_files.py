@@ -35,9 +35,7 @@ def open_key_logs(named: Iterable[str | os.PathLike[str]], is_growing: bool = Fa
     """
     paths = find_key_logs(named, is_growing)
     for path in paths:
-        if is_socket(path):
-            continue
-        if "://" in path or os.path.lexists(path):
+        if not is_socket(path) and ("://" in path or os.path.lexists(path)):
             _check(path, is_growing)
     try:
         return KeyLog(paths, is_growing)
@@ -51,14 +49,9 @@ def find_key_logs(named: Iterable[str | os.PathLike[str]], is_growing: bool = Fa
     found: dict[str, None] = {}
     for each in named:
         name = os.fspath(each)
-        if is_socket(name):
-            if not is_growing:
-                raise ValueError(
-                    f"{name}: a socket is read by live and by --follow; kafkatap keys --out writes a key log"
-                )
-            found[name] = None
-            continue
-        if name == "-" or is_pipe(name):
+        if is_socket(name) and not is_growing:
+            raise ValueError(f"{name}: a socket is read by live and by --follow; kafkatap keys --out writes a key log")
+        if name == "-" or (is_pipe(name) and not is_socket(name)):
             raise ValueError(f"{name}: a key log is read more than once, and a pipe cannot be: save it to a file first")
         is_awaited = is_growing and not has_magic(name)
         matches = [name] if is_awaited or os.path.lexists(name) else sorted(glob(name, recursive=True))

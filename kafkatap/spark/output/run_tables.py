@@ -10,7 +10,7 @@ from kafkatap.reports.table_columns import FILES, LEDGER
 from kafkatap.reports.tables import arrow_schema, files_table
 
 from ...captures.identity import missing_identity
-from .delta_schema import in_schema
+from .delta_schema import CAPTURE, in_schema
 from .writing import with_capture
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def files_rows(files: Sequence[FileInfo]) -> pa.Table:
 
 def file_infos(rows: pa.Table) -> list[FileInfo]:
     """The files of rows, in the order of their packets."""
-    schema = arrow_schema(FILES)
+    schema = arrow_schema([*FILES, CAPTURE])
     table = in_schema(rows, schema)  # times in ns
     for name in ("first", "last"):
         table = table.set_column(table.schema.get_field_index(name), name, table[name].cast("int64"))
