@@ -51,10 +51,7 @@ class Endpoints:
 
     def both(self, connection: int) -> tuple[tuple[str, int], tuple[str, int]]:
         """The address and port of one end of a connection, and of the other one."""
-        ends = self._ends
-        if 2 * connection >= len(ends):
-            return (OTHER, 0), (OTHER, 0)
-        a, a_port, b, b_port = ends[2 * connection].tolist()
+        a, a_port, b, b_port = self._ends[2 * connection].tolist()
         return (self.addresses[a], a_port), (self.addresses[b], b_port)
 
     def proxies(self, connections: Array) -> Array:

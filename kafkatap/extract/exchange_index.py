@@ -270,16 +270,14 @@ def index_exchanges(
     selection: Selection | SameExchanges,
     read: ReadOptions,
     watch: Watch = never,
-    uses_secrets: bool = True,
 ) -> ExchangeIndex:
-    """Read the captures once. `uses_secrets`: as of `Run`."""
+    """Read the captures once."""
     needed = selection.engine_options
     nodes = NodeNames(read.definitions)
     one_naming = TopicNaming()
     engine = WatchedEngine(read, all_results=True, inspectors=[*needed.inspectors, nodes, one_naming], apis=needed.apis)
     engine.places = streams = _Streams()
     run = Run(captures, engine, watch)
-    run.uses_secrets = uses_secrets
     collected = _Rows(engine)
     rows, errors, topic_ids = [np.zeros(0, EXCHANGE)], [np.zeros(0, ERROR_COUNT)], set[int]()
     for batch in selection.apply(collected.collected(run.batches()), engine):

@@ -75,7 +75,6 @@ def extract(
     command: str = "",
     overwrite: bool = False,
     secrets: bool = False,
-    decrypt: bool = True,
     read: ReadOptions = AS_USUAL,
     watch: Watch = never,
 ) -> Summary:
@@ -86,7 +85,7 @@ def extract(
     `comments`: packet comments with findings; False also leaves out all texts of the original: comments, names of
     interfaces, capture filters. `names`: a name resolution block. `commented`: only exchanges whose request begins in
     one of these packets get comments. `command`: the comment of the whole file. `secrets`: also write the TLS secrets
-    of the copied connections. `decrypt` False: use no secrets that captures have.
+    of the copied connections.
 
     Nothing is written if no exchange is selected, or if `watch` ends the reading. ValueError for pipes, and if the
     output exists and `overwrite` is False. OSError if a file cannot be read or written.
@@ -95,7 +94,7 @@ def extract(
         raise ValueError("extract reads captures twice, and a pipe can be read only once: save it to a file first")
     check_output(output, captures, overwrite)
     progress = _Progress(watch)
-    index = index_exchanges(captures, selection, read, progress.note, uses_secrets=decrypt)
+    index = index_exchanges(captures, selection, read, progress.note)
     # With secrets, the copy has all that is needed to read it.
     read = read._replace(key_log=None if secrets else index.run.engine.key_log)
     made = Summary(files=index.run.files, index=index, is_interrupted=index.run.interrupted)
