@@ -32,7 +32,7 @@ from .dtypes import (
     SHIFT_UNKNOWN,
     SYN,
 )
-from .flows import connection_key
+from .flows import connection_key, ends_key
 from .listeners import known_client
 from .stream_tables import add_chunk, clear_recovery, distance
 
@@ -155,7 +155,8 @@ def _open_connection(t, segment):  # type: ignore[no-untyped-def]
     _reset_direction(t, t.directions[2 * c + 1])
     chunk = add_chunk(t, CHUNK_START, 2 * c + max(client, np.int64(0)), segment.ts, segment.packet)
     chunk.at = row.serial
-    chunk.length = connection_key(flow, segment.ts, segment.seq)
+    chunk.stamp = ends_key(flow)
+    chunk.length = connection_key(chunk.stamp, segment.ts, segment.seq)
     chunk.opening = opening
     return c
 

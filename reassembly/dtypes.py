@@ -255,14 +255,15 @@ HELD = record_dtype(
     ("captured", "i4"),
     ("wire", "i4"),
     ("next", "i4"),
+    ("stamp", "i4"),
 )
 
 #: What reassembly emits for each connection, in order:
 #:
-#: * START. `at` is the connection's serial number, `length` its key (`flows.connection_key`), `opening` how its client
-#:   is known, `direction` the client's.
+#: * START. `at` is the connection's serial number, `length` its key (`flows.connection_key`), `stamp` the key of its
+#:   ends (`flows.ends_key`), `opening` how its client is known, `direction` the client's.
 #: * DATA: `length` bytes on the wire, from sequence number `seq` on. The first `captured` of them lie at `at` in the
-#:   block or in the held pool.
+#:   block or in the held pool. `stamp`: the upper half of their packet's TCP time stamp; 0 without one.
 #: * GAP: `length` bytes that no packet carried.
 #: * END. `opening`: the directions without any packet, and who closed it (ENDED_BY). `at`: when the input ended, ns
 #:   since the epoch, if the connection was open until then; else 0. `length`: when it was closed; 0: it was not.
@@ -279,6 +280,7 @@ CHUNK = record_dtype(
     ("kind", "u1"),  # CHUNK_DATA, …
     ("source", "u1"),  # FROM_BLOCK, FROM_HELD
     ("opening", "u1"),  # of a START: OPENING_UNKNOWN, …; of an END: bits, see above
+    ("stamp", "i8"),
 )
 CHUNK_DATA, CHUNK_GAP, CHUNK_START, CHUNK_END, CHUNK_STALL = range(5)
 #: `opening` of a STALL (`stalls`).

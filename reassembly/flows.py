@@ -137,16 +137,21 @@ def rehash_flows(t):  # type: ignore[no-untyped-def]
 
 
 @helper
-def connection_key(flow, first, seq):  # type: ignore[no-untyped-def]
-    """Return the key of a connection of a flow: 63 bits, the same in every run.
+def ends_key(flow):  # type: ignore[no-untyped-def]
+    """Return the key of the ends of a flow: 63 bits, the same in every run."""
+    key = add_to_key(start_key(flow.a_high), flow.a_low)
+    key = add_to_key(add_to_key(key, flow.b_high), flow.b_low)
+    return finish_key(add_to_key(key, (np.int64(flow.a_port) << 16) | np.int64(flow.b_port)))
+
+
+@helper
+def connection_key(ends, first, seq):  # type: ignore[no-untyped-def]
+    """Return the key of a connection: 63 bits, the same in every run. `ends`: of `ends_key`.
 
     `first`, `seq`: time and sequence number of its first packet. A SYN with another number begins another connection,
     so two connections of a flow have different keys even if they begin at the same time.
     """
-    key = add_to_key(start_key(flow.a_high), flow.a_low)
-    key = add_to_key(add_to_key(key, flow.b_high), flow.b_low)
-    key = add_to_key(key, (np.int64(flow.a_port) << 16) | np.int64(flow.b_port))
-    return finish_key(add_to_key(add_to_key(key, first), seq))
+    return finish_key(add_to_key(add_to_key(start_key(ends), first), seq))
 
 
 class FlowTable:

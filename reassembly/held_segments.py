@@ -26,8 +26,14 @@ HELD_BYTES_BEHIND_GAP = 16 * 1024 * 1024
 HELD_SEGMENTS_BEHIND_GAP = 16_384
 
 #: The payload of a segment, or a part of it, as scalars (int64): its stream offset, where its captured bytes start, its
-#: time and packet, how many bytes of it were captured, and how many were on the wire.
-Payload = namedtuple("Payload", "offset at ts packet captured wire")
+#: time and packet, how many bytes of it were captured, how many were on the wire, and its `stamp` (CHUNK).
+Payload = namedtuple("Payload", "offset at ts packet captured wire stamp")
+
+
+@inlined
+def stamp_of(segment):  # type: ignore[no-untyped-def]
+    """Return the upper half of the TCP time stamp of a SEGMENT, which changes about once in a minute; 0 without one."""
+    return (segment.timestamps >> 48) & 0xFFFF
 
 
 @helper
@@ -35,7 +41,7 @@ def cut_front(payload, count):  # type: ignore[no-untyped-def]
     """Return a payload without its first `count` bytes."""
     return Payload(
         payload.offset + count, payload.at + count, payload.ts, payload.packet,
-        max(np.int64(0), payload.captured - count), payload.wire - count,
+        max(np.int64(0), payload.captured - count), payload.wire - count, payload.stamp,
     )  # fmt: skip
 
 
@@ -75,7 +81,8 @@ def _emit_first(t, number):  # type: ignore[no-untyped-def]
     row = np.int64(stream.held)
     node = t.held[row]
     captured, wire = np.int64(node.captured), np.int64(node.wire)
-    add_data(t, number, FROM_HELD, Payload(node.offset, node.at, node.ts, node.packet, captured, wire))
+    stamp = np.int64(node.stamp)
+    add_data(t, number, FROM_HELD, Payload(node.offset, node.at, node.ts, node.packet, captured, wire, stamp))
     stream.held_bytes -= wire
     t.state[0].held_bytes -= captured
     stream.held = node.next
@@ -205,6 +212,7 @@ def _insert(t, buf, stream, before, after, part, needs):  # type: ignore[no-unty
     node.packet = part.packet
     node.wire = part.wire
     node.captured = part.captured
+    node.stamp = part.stamp
     node.at = state.pool_used
     target = state.pool_used
     for k in range(part.captured):
@@ -247,7 +255,7 @@ def _hold_new_bytes(t, buf, number, payload, needs):  # type: ignore[no-untyped-
         if limit > position:
             rest = cut_front(payload, position - payload.offset)
             wire = limit - position
-            part = Payload(rest.offset, rest.at, rest.ts, rest.packet, min(rest.captured, wire), wire)
+            part = Payload(rest.offset, rest.at, rest.ts, rest.packet, min(rest.captured, wire), wire, rest.stamp)
             before = _insert(t, buf, stream, before, after, part, needs)
             added += wire
         position = limit

@@ -157,6 +157,7 @@ def add_chunk(t, kind, number, ts, packet):  # type: ignore[no-untyped-def]
     chunk.captured = 0
     chunk.length = 0
     chunk.opening = 0
+    chunk.stamp = 0
     return chunk
 
 
@@ -168,6 +169,7 @@ def add_data(t, number, source, payload):  # type: ignore[no-untyped-def]
     chunk.at = payload.at
     chunk.captured = payload.captured
     chunk.length = payload.wire
+    chunk.stamp = payload.stamp
     stream = t.directions[number]
     chunk.seq = (stream.base_seq + stream.next) & 0xFFFFFFFF
     stream.next += payload.wire

@@ -50,6 +50,7 @@ from .held_segments import (
     hold,
     is_held,
     skip_to,
+    stamp_of,
 )
 from .listeners import add_listener
 from .measures import measure_segment
@@ -196,7 +197,7 @@ def _add_payload(t, buf, c, number, segment):  # type: ignore[no-untyped-def]
         if wire > 1 or offset + 1 < stream.next:  # else a keep-alive
             stream.retransmitted_packets += 1
         return
-    payload = Payload(offset, segment.at, segment.ts, segment.packet, segment.captured, wire)
+    payload = Payload(offset, segment.at, segment.ts, segment.packet, segment.captured, wire, stamp_of(segment))
     if offset < stream.next:
         known = stream.next - offset
         stream.retransmitted_bytes += known
@@ -353,7 +354,9 @@ def assemble_usual(t, buf, segment):  # type: ignore[no-untyped-def]
         if may_have_stalled(t, stream, segment.ts):
             note_stall(t, number, segment)
         note_sent(stream, other, segment, stream.next + segment.wire)
-        payload = Payload(stream.next, segment.at, segment.ts, segment.packet, segment.captured, segment.wire)
+        payload = Payload(
+            stream.next, segment.at, segment.ts, segment.packet, segment.captured, segment.wire, stamp_of(segment)
+        )
         add_data(t, number, segment.source, payload)
     return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -22,8 +23,8 @@ from kafkatap import analyze
 from kafkatap.library import Analysis
 from tests.cli.running import kafkatap
 from tests.support.captures import PcapRecords, pcap_bytes
-from tests.support.tcp import START_NS, Segment, encode, lose, merge
-from tests.wire.kafkatalk import METADATA, KafkaTalk, small_talk
+from tests.support.tcp import START_NS, Segment, encode, lose, merge, retransmit
+from tests.wire.kafkatalk import METADATA, SASL_HANDSHAKE, KafkaTalk, small_talk
 
 TABLES = ("exchanges", "results", "connections")
 SAMPLE = "apache-4.3.pcap.zst"
@@ -45,10 +46,10 @@ def reference_hash(*words: int) -> int:
     return fold(fold(found)) % 2**63
 
 
-def reference_connection(one: tuple[str, int], other: tuple[str, int], time_ns: int, seq: int) -> int:
+def reference_ends(one: tuple[str, int], other: tuple[str, int]) -> int:
     ends = sorted((_address(ip), port) for ip, port in (one, other))
     words = [part for address, _ in ends for part in divmod(address, 2**64)]
-    return reference_hash(*words, ends[0][1] << 16 | ends[1][1], time_ns, seq)
+    return reference_hash(*words, ends[0][1] << 16 | ends[1][1])
 
 
 def _address(ip: str) -> int:
@@ -69,11 +70,12 @@ def test_keys_are_hashes_of_what_the_docs_name(tmp_path: Path, client: tuple[str
     for n in range(8):
         talk.exchange(METADATA, 4, n)
     found = analyze(write(tmp_path / "talk.pcap", talk.segments))
-    connection = reference_connection(client, broker, START_NS, 2**32 - 60)
+    ends = reference_ends(client, broker)
+    connection = reference_hash(ends, START_NS, 2**32 - 60)
     assert found.connections["connection"].to_pylist() == [connection]
     assert set(found.exchanges["connection"].to_pylist()) == {connection}
     requests = [s for s in talk.segments if s.payload and s.source == client]
-    wanted = [reference_hash(connection, s.time_ns, s.seq << 1) for s in requests]
+    wanted = [reference_hash(ends, s.seq << 1, n) for n, s in enumerate(requests)]
     assert any(s.seq < 1_000 for s in requests), "sequence numbers do not wrap"
     assert found.exchanges["exchange"].to_pylist() == wanted
     # Without its requests, an exchange has the key of its response.
@@ -81,7 +83,8 @@ def test_keys_are_hashes_of_what_the_docs_name(tmp_path: Path, client: tuple[str
     found = analyze(write(tmp_path / "alone.pcap", alone), ports=[9_092])
     orphans = found.exchanges.filter(pc.equal(found.exchanges["outcome"], "orphan_response"))
     responses = [s for s in talk.segments if s.payload and s.source == broker][1:]
-    assert orphans["exchange"].to_pylist() == [reference_hash(connection, s.time_ns, s.seq << 1 | 1) for s in responses]
+    wanted = [reference_hash(ends, s.seq << 1 | 1, n) for n, s in enumerate(responses, 1)]
+    assert orphans["exchange"].to_pylist() == wanted
     assert len(responses) == 7
 
 
@@ -92,8 +95,8 @@ def test_keys_stay_the_same_in_later_versions(samples: Path) -> None:
     assert set(EXCHANGES) <= set(found.exchanges["exchange"].to_pylist())
 
 
-CONNECTIONS = [2_486_369_334_624_874_969, 5_585_731_802_853_279_811]
-EXCHANGES = [1_174_389_004_789_072_511, 6_380_359_948_017_078_899]
+CONNECTIONS = [6_314_419_355_650_338_240, 4_276_815_080_064_782_546]
+EXCHANGES = [5_860_309_205_646_517_482, 4_993_252_514_441_207_311]
 
 
 def test_a_port_that_is_used_again_at_once(tmp_path: Path) -> None:
@@ -121,6 +124,38 @@ def test_frames_that_begin_at_the_same_time(tmp_path: Path) -> None:
     found = analyze(write(tmp_path / "packed.pcap", [*talk.segments[:3], *packed]))
     assert pc.count_distinct(found.exchanges["request_first"]).as_py() == 1
     assert pc.count_distinct(found.exchanges["exchange"]).as_py() == len(found.exchanges) == 20
+
+
+def test_keys_have_the_upper_half_of_time_stamps(tmp_path: Path) -> None:
+    """They distinguish connections of the same ends and sequence numbers. Packets that wait for others keep theirs."""
+    talk = small_talk(9)
+    requests = [s for s in talk.segments if s.payload and s.source == talk.client]
+    ends = reference_ends(talk.client, talk.broker)
+    for stamp in (0, 1, 0x8000, 0xFFFF):
+        options = b"\1\1\x08\x0a" + struct.pack("!II", stamp << 16 | 0xABCD, 0)
+        packets = encode(talk.segments, options=options)
+        wanted = [reference_hash(ends, (stamp << 32 | s.seq) << 1, n) for n, s in enumerate(requests)]
+        moved = [*packets[:4], *packets[8:11], *packets[4:8], *packets[11:]]
+        for order in (packets, [replace(p, time_ns=q.time_ns) for p, q in zip(moved, packets, strict=True)]):
+            path = tmp_path / "stamped.pcap"
+            path.write_bytes(pcap_bytes(order, nanoseconds=True))
+            assert analyze(path).exchanges["exchange"].to_pylist() == wanted
+
+
+def test_bytes_of_tokens_are_not_in_keys(tmp_path: Path) -> None:
+    """A bare SASL token is a request without a correlation_id. Its bytes are a secret."""
+    keys = []
+    for secret in (b"\0user\0secret-of-one", b"\0user\0other-secrets"):
+        talk = KafkaTalk()
+        talk.tcp.open()
+        talk.exchange(SASL_HANDSHAKE, 0, 1, mechanism="PLAIN")
+        talk.tcp.client(struct.pack("!i", len(secret)) + secret)
+        talk.tcp.server(struct.pack("!i", 0))
+        path = write(tmp_path / "token.pcap", talk.segments)
+        messages = [json.loads(line) for line in kafkatap("show", path, "--json", "--brief").out.splitlines()]
+        keys.append([m["exchange"] for m in messages])
+        assert "token" in {m["outcome"] for m in messages}
+    assert keys[0] == keys[1]
 
 
 # ---------------------------------------------------------------- the same in every run
@@ -165,9 +200,8 @@ def test_keys_do_not_depend_on_the_order_of_captures(tmp_path: Path) -> None:
     for name in ("connections", "exchanges"):
         keys = [sorted(getattr(t, name)[name[:-1]].to_pylist()) for t in tables]
         assert keys[0] == keys[1]
-    assert tables[0].connections["connection"].to_pylist() == [
-        reference_connection(talk.client, talk.broker, START_NS, 1_000)
-    ]
+    ends = reference_ends(talk.client, talk.broker)
+    assert tables[0].connections["connection"].to_pylist() == [reference_hash(ends, START_NS, 1_000)]
 
 
 def test_all_commands_have_the_same_keys(samples: Path, tmp_path: Path) -> None:
@@ -192,6 +226,36 @@ def test_all_commands_have_the_same_keys(samples: Path, tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- different captures
+
+
+def test_exchanges_have_the_same_keys_at_every_capture_point(tmp_path: Path) -> None:
+    """The times differ, one capture starts later, and packets are lost on the way and sent again."""
+    talk = small_talk(30)
+    there = [replace(s, time_ns=s.time_ns + 3_000_123) for s in talk.segments]
+    for number in [n for n, s in enumerate(talk.segments) if s.payload][3:40:9]:
+        there = retransmit(there, number, 1)
+    keys = [
+        analyze(write(tmp_path / f"{n}.pcap", s), ports=[9_092]).exchanges["exchange"].to_pylist()
+        for n, s in enumerate((talk.segments, there, there[12:]))
+    ]
+    assert len(set(keys[0])) == 30
+    assert set(keys[1]) == set(keys[0])
+    assert set(keys[2]) < set(keys[0])
+    assert len(keys[2]) > 20
+
+
+def test_captures_of_one_broker_join(corpus: Path) -> None:
+    """Two sockets on one host, which stamp packets at other times: all exchanges of the shorter one join. One capture
+    has 128 bytes of each packet: of its requests, all that it has whole headers of."""
+    whole, anywhere, short = (
+        analyze(corpus / "captures" / f"apache-4.3-broker1{name}.pcap.zst").exchanges for name in ("", "-any", "-s128")
+    )
+    keys = set(whole["exchange"].to_pylist())
+    assert len(anywhere) > 4_000
+    assert set(anywhere["exchange"].to_pylist()) < keys
+    with_request = short.filter(pc.is_in(short["outcome"], pa.array(["answered", "unanswered"])))
+    assert len(with_request) > 16_000
+    assert set(with_request["exchange"].to_pylist()) < keys
 
 
 def test_tables_of_two_runs_join_without_collisions(samples: Path) -> None:
@@ -230,7 +294,7 @@ def test_keys_are_unique_in_long_captures(corpus: Path) -> None:
         for key, at, row in zip(connections["connection"].to_pylist(), first, both, strict=True):
             assert 0 <= key < 2**63
             assert ends.setdefault(key, (at, *sorted(map(str, row)))) == (at, *sorted(map(str, row)))
-        columns = [exchanges[n].to_pylist() for n in ("connection", "correlation_id", "api_key")]
+        columns = [exchanges[n].to_pylist() for n in ("client_port", "broker_port", "correlation_id", "api_key")]
         for number, *row in zip(exchanges["exchange"].to_pylist(), *columns, strict=True):
             assert 0 <= number < 2**63
             assert requests.setdefault(number, tuple(row)) == tuple(row)

@@ -32,7 +32,7 @@ from .connections import (
     clear_stream,
     forget_frame,
 )
-from .cursor import left
+from .cursor import left, seq_behind
 from .detection import detect_protocol, note_source, set_not_kafka
 from .evidence import ACCEPT, WAIT
 from .frames import ChunkPart, drop_contradicted_frame, read_frames
@@ -85,8 +85,8 @@ def _chunk_part(block, held, chunk):  # type: ignore[no-untyped-def]
     is_gap = chunk.kind == CHUNK_GAP
     return ChunkPart(
         block if chunk.source == SOURCE_BLOCK else held, at, at + np.int64(chunk.captured), np.int64(chunk.length),
-        np.int64(NO_TIME) if is_gap else np.int64(chunk.ts), np.int64(chunk.packet), np.int64(chunk.seq),
-        np.int64(chunk.source), np.int64(1), np.int64(1 if is_gap else 0),
+        np.int64(NO_TIME) if is_gap else np.int64(chunk.ts), np.int64(chunk.packet),
+        (chunk.stamp << 32) | np.int64(chunk.seq), np.int64(chunk.source), np.int64(1), np.int64(1 if is_gap else 0),
     )  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def _buffer_rest(t, stream, part, taken):  # type: ignore[no-untyped-def]
     """Add the bytes behind the first `taken` ones of a part to the search buffer. Return whether some are missing."""
     rest = max(np.int64(0), left(part) - taken)
     starts_chunk = 1 if taken == 0 and part.starts_chunk else 0
-    seq = (part.seq + taken) & 0xFFFFFFFF
+    seq = seq_behind(part.seq, taken)
     add_segment(t, stream, rest, part.length - taken, part.ts, part.packet, seq, starts_chunk)
     append(t, stream, part.buf, part.at + taken, rest)
     return rest < part.length - taken
@@ -242,7 +242,7 @@ def _start_connection(t, c, chunk):  # type: ignore[no-untyped-def]
     """Begin a connection."""
     connection = t.connections[c]
     opening = chunk.opening
-    clear_connection(connection, chunk.at, chunk.length)
+    clear_connection(connection, chunk)
     if opening != OPENING_RESUMED:
         clear_facts(connection, np.int64(-1 if opening == OPENING_UNKNOWN else chunk.direction))
     elif connection.source_port >= 0:

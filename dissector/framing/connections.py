@@ -53,6 +53,7 @@ NOT_KAFKA_AFTER = 16
 CONNECTION = record_dtype(
     ("serial", "i8"),  # its number in this run
     ("key", "i8"),  # the same in every run
+    ("ends", "i8"),  # the key of its ends
     ("previous_response", "i8"),  # time of the last response's first byte; NO_TIME
     ("mute_end", "i8"),  # until then the broker does not read this connection because of a quota; NO_TIME
     # The time of the exchange with that response by its causes, the latest first, in ns. A request that waited behind
@@ -122,7 +123,7 @@ STREAM = record_dtype(
     ("seen", "i8"),  # how many of its bytes packets carried
     ("first", "i8"),  # time and packet of its first byte
     ("packet_first", "i8"),
-    ("seq_first", "i8"),  # sequence number of its first byte
+    ("seq_first", "i8"),  # of its first byte, as of `frames.ChunkPart`
     ("last", "i8"),  # time of the last bytes
     ("retry", "i8"),  # the used bytes at which a candidate that waits for more is worth another look
     ("losses", "i8"),  # gaps and losses of sync so far
@@ -197,10 +198,11 @@ def forget_silence(silence):  # type: ignore[no-untyped-def]
 
 
 @helper
-def clear_connection(connection, serial, key):  # type: ignore[no-untyped-def]
-    """Begin a connection. The fields that `clear_facts` sets stay as they are."""
-    connection.serial = serial
-    connection.key = key
+def clear_connection(connection, start):  # type: ignore[no-untyped-def]
+    """Begin a connection with its START. The fields that `clear_facts` sets stay as they are."""
+    connection.serial = start.at
+    connection.key = start.length
+    connection.ends = start.stamp
     connection.previous_response = NO_TIME
     connection.mute_end = NO_TIME
     connection.mute_begin = NO_TIME

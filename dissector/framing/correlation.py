@@ -67,7 +67,7 @@ MOST_DECODED = 8
 
 #: A whole frame: a cursor at its size field, whose end is that of the captured bytes. `limit` is the end that the size
 #: field declares; `source` says which array `buf` is; times and packets are those of its first and last byte.
-#: `seq` is the sequence number of its first byte.
+#: `seq` is that of its first byte, as of `frames.ChunkPart`.
 Frame = namedtuple("Frame", "buf at end limit source first last packet_first packet_last seq")
 
 
@@ -123,19 +123,21 @@ def _clear_exchange(x):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _exchange_key(connection, frame, is_response):  # type: ignore[no-untyped-def]
-    """The key of the exchange that begins with a frame: 63 bits, the same in every run.
+def _exchange_key(connection, frame, is_response, correlation_id):  # type: ignore[no-untyped-def]
+    """The key of the exchange that begins with a frame: 63 bits, the same in every run and at every capture point.
 
-    It needs nothing that came before the frame. No two frames of a direction begin at the same time and at the same
-    sequence number.
+    It needs nothing that came before the frame, and no time of capture: only the ends of the connection, the sequence
+    number of the frame's first byte, its direction, correlation_id, and the upper half of its TCP time stamp. The last
+    two distinguish connections that have the same ends and the same numbers one after the other.
     """
-    key = add_to_key(start_key(connection.key), frame.first)
-    return finish_key(add_to_key(key, (frame.seq << 1) | is_response))
+    key = add_to_key(start_key(connection.ends), (frame.seq << 1) | is_response)
+    return finish_key(add_to_key(key, correlation_id))
 
 
 @helper
-def _new_exchange(t, c, frame, is_response):  # type: ignore[no-untyped-def]
-    """The slot of a new exchange of connection `c`, which begins with a frame. `is_response`: 1 or 0."""
+def _new_exchange(t, c, frame, is_response, correlation_id):  # type: ignore[no-untyped-def]
+    """The slot of a new exchange of connection `c`, which begins with a frame. `is_response`: 1 or 0. `correlation_id`:
+    of the frame, 0 for a token, whose bytes may be secret."""
     slot = take_row(t.free_exchanges)
     connection = t.connections[c]
     state = t.state[0]
@@ -143,7 +145,7 @@ def _new_exchange(t, c, frame, is_response):  # type: ignore[no-untyped-def]
     _clear_exchange(x)
     x.exchange = state.next_exchange
     state.next_exchange += 1
-    x.key = _exchange_key(connection, frame, is_response)
+    x.key = _exchange_key(connection, frame, is_response, correlation_id)
     x.connection = connection.key
     x.tls_version = connection.tls_version
     link = t.links[slot]
@@ -260,7 +262,7 @@ def read_request(t, c, frame):  # type: ignore[no-untyped-def]
     if left(frame) < REQUEST_FIXED and not is_token:
         counts.requests_headerless += 1
         return
-    slot = _new_exchange(t, c, frame, np.int64(0))
+    slot = _new_exchange(t, c, frame, np.int64(0), np.int64(0) if is_token else request_correlation_id(frame))
     add_waiting(t, connection, slot)
     x = t.exchanges[slot]
     _note_request(x, frame)
@@ -357,7 +359,7 @@ def read_response(t, c, frame):  # type: ignore[no-untyped-def]
         slot = token
     is_orphan = slot < 0
     if is_orphan:
-        slot = _new_exchange(t, c, frame, np.int64(1))
+        slot = _new_exchange(t, c, frame, np.int64(1), response_correlation_id(frame))
     else:
         if slot == np.int64(connection.waiting_first):
             remove_first(t, connection)

@@ -34,6 +34,12 @@ def skip(cursor, count):  # type: ignore[no-untyped-def]
 
 
 @helper
+def seq_behind(seq, count):  # type: ignore[no-untyped-def]
+    """The sequence number `count` bytes further on, as of `frames.ChunkPart`: the upper half stays as it is."""
+    return (seq - (seq & 0xFFFFFFFF)) | ((seq + count) & 0xFFFFFFFF)
+
+
+@helper
 def u1(cursor, offset):  # type: ignore[no-untyped-def]
     """The byte at an offset."""
     at = cursor.at + offset

@@ -19,7 +19,7 @@ from .advertised import is_advertised
 from .buffers import append, defer_buffer
 from .connections import DOUBT_AT_SEGMENT, DOUBT_IN_SEGMENT, DOUBT_NEXT, DOUBT_NONE, STREAM_RESYNC, forget_frame
 from .correlation import Frame, read_request, read_response
-from .cursor import Cursor, left, skip
+from .cursor import Cursor, left, seq_behind, skip
 from .evidence import ACCEPT, REJECT, SEARCH_DEPTH
 from .headers import (
     APACHE_KEYS,
@@ -48,8 +48,8 @@ SIZE = 4
 SYNC_LOST = -1
 
 #: Bytes that a stream reads at once: a chunk, or the part of one that was searched. A cursor over its captured bytes;
-#: `length` is that on the wire, `seq` the sequence number of its first byte. `starts_chunk`: its first byte is the
-#: chunk's. `is_gap`: no packet carried it.
+#: `length` is that on the wire, `seq` the sequence number of its first byte, below the `stamp` of its chunk (32 bits
+#: each). `starts_chunk`: its first byte is the chunk's. `is_gap`: no packet carried it.
 ChunkPart = namedtuple("ChunkPart", "buf at end length ts packet seq source starts_chunk is_gap")
 
 
@@ -167,7 +167,7 @@ def _begin_frame(t, c, d, stream, part, taken):  # type: ignore[no-untyped-def]
         return np.int64(SYNC_LOST)
     stream.first = part.ts
     stream.packet_first = part.packet
-    stream.seq_first = (part.seq + taken) & 0xFFFFFFFF
+    stream.seq_first = seq_behind(part.seq, taken)
     if left(frame) < SIZE:
         return np.int64(0)
     if not _is_believable(t, c, d, frame):

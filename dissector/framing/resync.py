@@ -18,7 +18,7 @@ from ..dtypes import INCOMPLETE, OK
 from .advertised import is_advertised
 from .buffers import drop_segment
 from .connections import DOUBT_AT_SEGMENT, DOUBT_IN_SEGMENT, DOUBT_NONE, PROTOCOL_KAFKA
-from .cursor import Cursor, left, skip
+from .cursor import Cursor, left, seq_behind, skip
 from .evidence import (
     ACCEPT,
     REJECT,
@@ -323,7 +323,7 @@ def drop_front(t, stream, count):  # type: ignore[no-untyped-def]
             segment.offset = 0
             segment.length -= cut
             segment.captured -= cut
-            segment.seq = (np.int64(segment.seq) + cut) & 0xFFFFFFFF
+            segment.seq = seq_behind(segment.seq, cut)
             segment.starts_chunk = 0
         else:
             segment.offset -= count

@@ -17,8 +17,9 @@ Array = np.ndarray[Any, Any]
 
 #: What reassembly emits, declared again so that neither package needs the other: DATA of `length` bytes, of which the
 #: first `captured` lie at `at` in the block or in the held bytes (`source`); a GAP of `length` bytes that no packet
-#: carried; START and END of a connection. `seq` is the sequence number of the first byte of DATA. A START has the
-#: connection's serial in `at` and its key in `length`.
+#: carried; START and END of a connection. `seq` is the sequence number of the first byte of DATA, `stamp` the upper
+#: half of its packet's TCP time stamp (0: it has none). A START has the connection's serial in `at`, its key in
+#: `length`, and that of its ends in `stamp`.
 #: `opening` of a START is one of OPENING_*; of an END it has a bit for each direction of which no packet was captured,
 #: and further ones (ENDED_BY) for the direction that closed the connection. `at` of an END is the time at which the
 #: capture ended, ns since the epoch, if the connection was open until then; else 0. `length`: when it was closed; 0.
@@ -37,6 +38,7 @@ CHUNK = record_dtype(
     ("kind", "u1"),
     ("source", "u1"),
     ("opening", "u1"),
+    ("stamp", "i8"),
 )
 CHUNK_DATA, CHUNK_GAP, CHUNK_START, CHUNK_END, CHUNK_STALL = range(5)
 #: `opening` of a STALL: why a direction was silent for `length` ns before its next DATA. LATE: bytes behind those came
@@ -61,7 +63,7 @@ SEGMENT = record_dtype(
     ("ts", "i8"),
     ("packet", "i8"),
     ("length", "i8"),  # on the wire
-    ("seq", "u4"),  # sequence number of its first byte
+    ("seq", "i8"),  # as of `frames.ChunkPart`
     ("captured", "i4"),
     ("next", "i4"),
     ("starts_chunk", "u1"),  # its first byte is the chunk's

@@ -16,7 +16,7 @@ OVERHEAD = 5 + 1 + 16
 
 
 def row(record: bytes, kind: int = ROW_RECORD) -> RecordRow:
-    return RecordRow(0, 1, 1, 0, 0, len(record), 0, 0, 0, -1, SERVER, record[0], 0, kind, 0, len(record))
+    return RecordRow(0, 1, 1, 0, 0, len(record), 0, 0, 0, -1, SERVER, record[0], 0, kind, 0, len(record), 0)
 
 
 def test_records_that_failed_count_among_those_that_are_lost() -> None:

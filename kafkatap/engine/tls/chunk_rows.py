@@ -93,7 +93,7 @@ class ChunkRows:
         found = np.array(plain, np.int64).reshape(-1, 5)
         numbers, at, length, offset, versions = found[found[:, 2] > 0].T
         chunks = np.zeros(len(numbers), CHUNK)
-        for name in ("ts", "packet", "direction"):
+        for name in ("ts", "packet", "direction", "stamp"):
             chunks[name] = rows[name][numbers]
         chunks["at"], chunks["length"], chunks["captured"] = at, length, length
         chunks["seq"] = (rows["seq"][numbers] + offset) & 0xFFFFFFFF
@@ -113,14 +113,14 @@ class ChunkRows:
         self._ends.append(self.used)
         self._rows.append((
             at, record.ts, record.packet, length, seq & 0xFFFFFFFF, captured, connection, record.direction, kind,
-            FROM_HELD, opening,
+            FROM_HELD, opening, record.stamp,
         ))  # fmt: skip
 
     def add_begin(self, connection: int) -> None:
         """Add an empty chunk before all others: what has passed of a connection was TLS, and plain bytes come now."""
         self._keys.append(0)
         self._ends.append(self.used)
-        self._rows.append((0, 0, 0, 0, 0, 0, connection, 0, CHUNK_DATA, FROM_HELD, SHOWS_PLAIN))
+        self._rows.append((0, 0, 0, 0, 0, 0, connection, 0, CHUNK_DATA, FROM_HELD, SHOWS_PLAIN, 0))
 
     def add_copies(self, place: int, rows: Array, data: bytes) -> None:
         """Add chunks that were held, whose captured bytes are `data`, one after the other."""
@@ -131,7 +131,7 @@ class ChunkRows:
             self.used += captured
             self._keys.append(2 * place)
             self._ends.append(self.used)
-            self._rows.append((at, *row[1:9], FROM_HELD, row[10]))
+            self._rows.append((at, *row[1:9], FROM_HELD, *row[10:]))
 
     def merged(self, chunks: Array, kept: Array, held: Array) -> tuple[Array, Array]:
         """The chunks in `kept` (bool) and the new ones, in order, and the array of their held bytes."""

@@ -158,6 +158,7 @@ class RecordRow(NamedTuple):
     kind: int  # ROW_...
     is_early: int  # 1: it is emitted with EMIT_HANDSHAKE too
     whole: int  # bytes of it before the first one that was not captured
+    stamp: int  # of that packet, as of CHUNK
 
 
 ROW = record_dtype(*((name, "i8") for name in RecordRow._fields))

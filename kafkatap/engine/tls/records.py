@@ -125,6 +125,7 @@ def _add_row(t, kind, slot, d, place, chunk):  # type: ignore[no-untyped-def]
     row.kind = kind
     row.is_early = 0
     row.whole = 0
+    row.stamp = chunk.stamp
     return number
 
 
