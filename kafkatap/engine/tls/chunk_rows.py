@@ -51,7 +51,7 @@ class ChunkRows:
         self.used = 0
         self._keys: list[int] = []
         self._ends: list[int] = []  # `used` behind each
-        self._rows: list[tuple[int, int, int, int, int, int, int, int, int, int, int]] = []
+        self._rows: list[tuple[int, int, int, int, int, int, int, int, int, int, int, int]] = []
         self._records: list[tuple[Array, Array, Array]] = []  # keys, ends and rows of many records at once
 
     def clear(self) -> None:
