@@ -122,7 +122,8 @@ LIVE = "live"
 
 class FileInfo(NamedTuple):
     """One capture file. `first_packet` is the number of its first packet, counted over all files. `capture`: its
-    `captures.identity`, 0 if nobody needs it."""
+    `captures.identity`, 0 if nobody needs it. `captured_bytes`: of its packets; `empty_packets`: those without
+    any; 0 if nobody needs them."""
 
     path: str
     kind: str
@@ -136,6 +137,8 @@ class FileInfo(NamedTuple):
     damage: str | None = None
     duplicates: int = 0  # packets in it that were captured twice, in this file or in another one
     capture: int = 0
+    captured_bytes: int = 0
+    empty_packets: int = 0
 
 
 class ConnectionTotals(Protocol):

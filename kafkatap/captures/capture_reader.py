@@ -28,7 +28,8 @@ class FileReport:
     `first`, `last`: times of packets, ns since the epoch. `drops`: packets that the capturing program lost. `damage`:
     one sentence, or None. `fatal`: nothing of the capture could be read. `duplicates`: copies of packets that were
     captured twice. `secrets`, `secrets_left_out`: blocks with TLS secrets that were read, and that were
-    not read.
+    not read. `captured_bytes`, `empty_packets`: of the packets that `fill` and `scan_block` found, their captured
+    bytes, and how many have none.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class FileReport:
         self.fatal = fatal
         self.duplicates = duplicates
         self.secrets = self.secrets_left_out = 0
+        self.captured_bytes = self.empty_packets = 0
 
     def add_packets(self, count: int, first: int, last: int) -> None:
         """Count packets; `first`, `last`: their earliest and latest times."""
@@ -321,6 +323,9 @@ class CaptureReader:
             times = self.packets["ts"][: self.count]
             first, last = int(times.min()), int(times.max())
             self.report.add_packets(self.count, first, last)
+            captured = self.packets["captured"][: self.count]
+            self.report.captured_bytes += int(captured.sum(dtype=np.int64))
+            self.report.empty_packets += self.count - int(np.count_nonzero(captured))
 
     def end_of_run(self, limit: int | None) -> int:
         """The index of the first packet from `position` on that is later than `limit`; `count` where none is."""

@@ -8,7 +8,6 @@ import io
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from .identity import SAMPLE, capture_identity, identity_of_bytes
 from .splits import Split
 from .storage import InputFile, is_uri, open_input, read_range
 
@@ -24,8 +23,6 @@ class FilesAhead:
         is_remote = len(splits) > 1 and is_uri(splits[0].path)
         self._threads = ThreadPoolExecutor(AHEAD, "kafkatap-files") if is_remote else None
         self._reading: dict[int, Future[bytes]] = {}
-        self._at = -1
-        self._data: bytes | None = None  # of the current file
 
     def open(self, number: int) -> InputFile:
         """Open file `number`, and read the next ones."""
@@ -35,18 +32,9 @@ class FilesAhead:
                 self._reading[n] = self._threads.submit(read_range, split.path, 0, split.size)
         for n in [n for n in self._reading if n < number]:
             self._reading.pop(n).cancel()
-        self._at, self._data = number, None
         if number not in self._reading:
             return open_input(self._splits[number].path)
-        self._data = self._reading.pop(number).result()
-        return io.BytesIO(self._data)
-
-    def identity(self) -> int:
-        """The identity of the file that was opened last."""
-        split, data = self._splits[self._at], self._data
-        if data is None:
-            return capture_identity(split.path, split.size)
-        return identity_of_bytes(split.size, data[:SAMPLE], data[max(len(data) - SAMPLE, SAMPLE) :])
+        return io.BytesIO(self._reading.pop(number).result())
 
     def close(self) -> None:
         if self._threads is not None:

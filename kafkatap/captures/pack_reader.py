@@ -18,7 +18,7 @@ from .capture_points import SLACK_NS
 from .capture_reader import BLOCK_SIZE, CaptureReader, FileReport
 from .current_reader import CurrentReader
 from .files_ahead import FilesAhead
-from .identity import missing_identity
+from .identity import identity_at, missing_identity
 from .packs import Pack
 from .splits import Split, SplitReader
 
@@ -144,7 +144,7 @@ class PackReader(CurrentReader[CaptureReader]):
         self._reader.number_from(1 + (self.file << FILE_BITS if self._bases is None else self._bases[self.file]))
         self.files.append(FileRead(self._reader.report))
         if self._bases is None and split.number == 0:
-            self.files[-1].capture = self._identity(split)
+            self.files[-1].capture = missing_identity(split.path)  # until its first packet is there
         return True
 
     def _opened(self, split: Split, before: CaptureReader | None) -> CaptureReader:
@@ -156,14 +156,10 @@ class PackReader(CurrentReader[CaptureReader]):
                 raise
             return CaptureReader(split.path, self._block_size, UnreadableBytes(error), before)
 
-    def _identity(self, split: Split) -> int:
-        try:
-            return self._files.identity()
-        except OSError:
-            return missing_identity(split.path)
-
     def _note_first(self, time: int) -> None:
         self.files[-1].head_time = time
+        if self.files[-1].capture:
+            self.files[-1].capture = identity_at(self)
         if self._seen and self._seen[self.file][0] != time:
             self._raise_changed()
         number = self._pack[self.file].file

@@ -25,8 +25,7 @@ try:
 except ModuleNotFoundError:
     raise ImportError("captures that keep arriving need Spark 4.2 or later") from None
 
-from ..captures.capture_reader import CaptureReader
-from ..captures.identity import capture_identity, missing_identity
+from ..captures.identity import capture_head, missing_identity
 from ..captures.storage import File, find, read_range
 from .arrival_log import Arrival, ArrivalLog, head_hash, stamp
 
@@ -180,7 +179,8 @@ class Arrivals(DataSourceStreamReader, SupportsTriggerAvailableNow):
             new = [(key, f) for key, f in unknown if key not in self._seen]
             for (key, _), found in zip(new, threads.map(self._look_into, [f for _, f in new]), strict=True):
                 self._seen[key] = found
-        captures = {c.capture: c for c in self._seen.values() if c is not None}  # of the same bytes, one
+        by_size = sorted((c for c in self._seen.values() if c is not None), key=lambda c: (c.size, c.path))
+        captures = {c.capture: c for c in by_size}  # of several versions, the largest
         new_ones = [c for c in captures.values() if not self.log.knows_capture(c.capture)]
         return ripe(new_ones, self.lateness, now)
 
@@ -188,26 +188,17 @@ class Arrivals(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """A file whose name, size or time are new. None if it is gone, or is known to have grown after it was read."""
         try:
             head = read_range(file.path, 0, _HEAD)
-            capture = capture_identity(file.path, file.size)
-            first = _first_time(file.path)
+            capture, first = capture_head(file.path)
         except FileNotFoundError:
             return None
         except OSError:  # the batch reports why
             return Arrival(file.path, file.size, file.modified, missing_identity(file.path), file.modified, 0)
         size, known_head, grown = self.log.earlier(file.path) or (0, 0, False)
-        is_same = 0 < size <= file.size and known_head == head_hash(head[:size])
+        is_same = 0 < size <= file.size and known_head == head_hash(head[:size]) and self.log.knows_capture(capture)
         if is_same and grown:
             return None
-        return Arrival(
-            file.path, file.size, file.modified, capture, file.modified if first is None else first, head_hash(head),
-            is_same and size < file.size,
-        )  # fmt: skip
-
-
-def _first_time(path: str) -> int | None:
-    """The time of a capture's first packet, ns since the epoch."""
-    reader = CaptureReader(path, 1 << 16)
-    try:
-        return int(reader.packets["ts"][reader.position]) if reader.fill() else None
-    finally:
-        reader.close()
+        has_grown = is_same and size < file.size
+        if has_grown:  # what is said of it has an identity of its own
+            capture = stamp(file.path, file.size, file.modified) >> 1 or 1
+        first = file.modified if first is None else first
+        return Arrival(file.path, file.size, file.modified, capture, first, head_hash(head), has_grown)

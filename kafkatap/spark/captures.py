@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kafkatap.reports.batch import Context
+from kafkatap.reports.batch import Context, FileInfo
 from kafkatap.reports.tables import TABLES, arrow_schema, connections_table, files_table, ledger_table
 
 from ..captures.packs import choose_split_size
@@ -27,6 +27,7 @@ from ..splits.two_passes import Begin, Proved, TwoPasses, quiet, report_of
 from .cluster.cores import cores_of
 from .executor import RowsOf, SparkExecutor
 from .output.writing import CaptureIndex, TableWriter
+from .versions import Choice, no_choice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,8 +48,8 @@ class Captures(TwoPasses):
     `split_size`: bytes of a split (None: of the total size and the number of cores; 0: whole files). `strict`: raise
     DamagedCaptureError if a capture is damaged. FileNotFoundError if a pattern matches nothing. For streams: `listed`,
     the files, in place of `captures`; `checkpoint` and `keep_open`, what earlier batches left, and whether more will
-    come. `folders`: what executors have to share with the driver. `spark` None: tasks run in this process. Relative
-    paths are those of this process.
+    come. `folders`: what executors have to share with the driver. `choose`: which captures are left out. `spark` None:
+    tasks run in this process. Relative paths are those of this process.
     """
 
     spark: SparkSession | None
@@ -61,6 +62,7 @@ class Captures(TwoPasses):
     keep_open: bool = False
     listed: Sequence[File] | None = None
     folders: SharedFolders | None = None
+    choose: Choice = no_choice
 
     @cached_property
     def files(self) -> list[File]:
@@ -98,6 +100,9 @@ class Captures(TwoPasses):
             return
         if damaged and not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.files):
             raise UnreadableCaptureError("; ".join(damaged))
+
+    def _left_out(self, files: Mapping[int, FileInfo]) -> set[int]:
+        return self.choose(files)
 
     @property
     def capture_index(self) -> CaptureIndex:

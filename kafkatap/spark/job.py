@@ -23,7 +23,7 @@ from .lake_options import check_options, remember
 from .output.publication import Publication, open_publication
 from .output.report_files import write_report
 from .output.run_tables import files_rows, ledger_rows, replaced_captures
-from .versions import earlier_versions
+from .versions import BestVersions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,20 +43,23 @@ def run_job(
 ) -> JobResult:
     """Write the tables and reports of captures (paths, folders, globs, URIs) to `out`.
 
-    No table changes before everything is written. DamagedInput if `strict` and a capture is damaged; OtherOptions if
-    `out` has rows that were made with other options, or more packets of a capture, unless `replace_rows`;
+    No table changes before everything is written. Of several versions of a capture, in `captures` or `out`, only the
+    best one counts (`versions`). DamagedInput if `strict` and a capture is damaged; OtherOptions if `out` has rows that
+    were made with other options, unless `replace_rows`;
     FileNotFoundError, UnreadableCaptureError and FolderInUse as raised below.
     """
     out, stages = absolute(out), Stages(spark, watch)
     try:
-        read = Captures(spark, captures, split_size, options or RunOptions(), strict, stages)
+        choice = BestVersions(out, replace_rows)
+        read = Captures(spark, captures, split_size, options or RunOptions(), strict, stages, choose=choice)
         check_options(out, read.options, read.files, replace_rows)
         private = read.options.is_decrypting
         with (
             open_publication(out, is_private=private) as publication,
             shared_folders(read.paths, out) as read.folders,
         ):
-            result = _published(read, publication, by, watch, replace_rows)
+            result = _published(read, publication, by, watch)
+        result = replace(result, notes=[*choice.notes, *result.notes])
     except DamagedCaptureError as error:
         raise DamagedInput(str(error)) from None
     if stages.figures:  # Spark's own; Spark Connect reports none
@@ -66,10 +69,7 @@ def run_job(
     return result
 
 
-def _published(
-    read: Captures, publication: Publication, by: str, watch: Watch, replace_rows: bool = False
-) -> JobResult:
-    versions = earlier_versions(publication.out, read.file_infos, replace_rows)
+def _published(read: Captures, publication: Publication, by: str, watch: Watch) -> JobResult:
     proved, options = read.counted(publication.writer, by)
     context, total = proved.context(read.file_infos), proved.total(options)
     written = [
@@ -82,8 +82,7 @@ def _published(
     remember(publication.out, read.options)
     names = [name for name in TABLES if name != "records" or options.records]
     published = publication.publish(
-        written, names, replaced_captures(context.files) | versions,
-        watch=lambda done, total: watch("publish", done, total),
+        written, names, replaced_captures(context.files), watch=lambda done, total: watch("publish", done, total),
     )  # fmt: skip
     damage = [f"{info.path}: {info.damage}" for info in context.files if info.damage]
     try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..captures.identity import capture_identity
+from ..captures.identity import capture_head
 from ..engine.limits import Limits
 from .output.delta import is_delta, open_table, read_table
 from .output.folders import Folder
@@ -145,7 +145,7 @@ def _captures_there(out: str, files: Sequence[File]) -> list[int]:
 def _identities(files: Sequence[File]) -> list[int]:
     def identity(file: File) -> int:
         with suppress(OSError):
-            return capture_identity(file.path, file.size)
+            return capture_head(file.path).identity
         return 0
 
     with ThreadPoolExecutor(_THREADS) as pool:

@@ -1,58 +1,72 @@
-"""Versions of one capture: a file that has grown, was compressed or was copied in part, under whatever name.
+"""Versions of one capture: files with the same first packet (`captures/identity.py`). One has grown, was compressed or
+repaired, was copied in part, or has shorter packets.
 
-Each has an identity of its own (`captures/identity.py`). A lake keeps the rows of one: a run over a version with as
-many packets or more replaces the rows of the others. One with fewer is refused.
+A lake keeps the rows of the best one: that with the most packets (without empty ones); then with the longest packets;
+then the one that was read first. The others are left out of a run, and the rows of worse ones that are there
+are replaced.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .lake_options import OtherOptions
 from .output.delta import is_delta, read_table
 from .output.run_tables import file_infos
 
 if TYPE_CHECKING:
     from kafkatap.reports.batch import FileInfo
 
-_COMPRESSED = re.compile(r"\.(gz|zst)$")
+#: Chooses the files (by number) of a run that are left out.
+Choice = Callable[[Mapping[int, "FileInfo"]], set[int]]
 
 
-def earlier_versions(out: str, files: Sequence[FileInfo], replace: bool = False) -> set[int]:
-    """The identities of captures in a lake of which these files are other versions.
-
-    That is so if both begin with the same packet, and have the same name, but for `.gz` or `.zst`, or also end with the
-    same packet and have as many. OtherOptions if a file has fewer packets than the version that is there, unless
-    `replace`.
-    """
-    if not is_delta(out, "files"):
-        return set()
-    by_first: dict[int | None, list[FileInfo]] = {}
-    for version in file_infos(read_table(out, "files")):
-        by_first.setdefault(_microseconds(version.first), []).append(version)
-    found, own = set(), {info.capture for info in files}
-    for info in files:
-        for version in by_first.get(_microseconds(info.first), ()):
-            if info.first is None or version.capture in own or not _is_same(version, info):
-                continue
-            if version.packets > info.packets and not replace:
-                raise OtherOptions(
-                    f"{info.path}: {out} has {version.packets:,} packets of this capture, from {version.path}, and "
-                    f"this file has {info.packets:,}. Leave it out, or say --replace"
-                )
-            found.add(version.capture)
-    return found
+def no_choice(files: Mapping[int, FileInfo]) -> set[int]:
+    """All files are read."""
+    return set()
 
 
-def _is_same(version: FileInfo, info: FileInfo) -> bool:
-    """Whether two files that begin with the same packet are versions of one capture."""
-    is_named_so = _COMPRESSED.sub("", version.path) == _COMPRESSED.sub("", info.path)
-    ends_so = _microseconds(version.last) == _microseconds(info.last)
-    return is_named_so or (ends_so and version.packets == info.packets)
+@dataclass
+class BestVersions:
+    """The choice of a run that writes to `out`. `replace`: other files of the run are better than what is there, also
+    with fewer packets. `notes`: a sentence for each file that is left out."""
+
+    out: str
+    replace: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    def __call__(self, files: Mapping[int, FileInfo]) -> set[int]:
+        there, own = {}, {info.capture for info in files.values()}
+        if not self.replace and is_delta(self.out, "files"):
+            infos = file_infos(read_table(self.out, "files"))
+            there = {info.capture: info for info in infos if info.capture in own}
+        chosen: dict[int, int] = {}
+        left_out = set()
+        for number, info in sorted(files.items()):
+            rival = chosen.get(info.capture)
+            if rival is not None:
+                worse = number if _quality(info) <= _quality(files[rival]) else rival
+                left_out.add(worse)
+            elif info.capture in there and _quality(info) < _quality(there[info.capture]):
+                left_out.add(number)
+            if number not in left_out:
+                chosen[info.capture] = number
+        for number in sorted(left_out):
+            info = files[number]
+            best = files[chosen[info.capture]] if info.capture in chosen else there[info.capture]
+            where = "" if info.capture in chosen else f", whose rows are in {self.out}"
+            self.notes.append(
+                f"{info.path} is left out, with {_amount(info)}: it is another version of {best.path}, with "
+                f"{_amount(best)}{where}."
+            )
+        return left_out
 
 
-def _microseconds(time: int | None) -> int | None:
-    """A time as a lake has it."""
-    return None if time is None else time // 1_000
+def _amount(info: FileInfo) -> str:
+    packets, captured = _quality(info)
+    return f"{packets:,} packets of {captured:,} bytes"
+
+
+def _quality(info: FileInfo) -> tuple[int, int]:
+    return info.packets - info.empty_packets, info.captured_bytes

@@ -132,5 +132,5 @@ class _LocalReading(TwoPasses):
         context = context._replace(ledger=sum_ledgers([empty.ledger(), context.ledger]))
         if tables is not None:
             tables.take(proved.written, ended, total.names)
-        reports = [report for report, _ in self.surveys.reports()]
+        reports = [report for report, _ in self.surveys.reports().values()]
         return Counted(total.report, context, reports, proved.rounds, total.sections)

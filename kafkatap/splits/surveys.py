@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ..captures.pack_reader import FileRead
     from ..captures.splits import Split
 
+#: Surveys splits, by their numbers.
+Survey = Callable[[list[int]], dict[int, SplitSurvey]]
+
 
 @dataclass
 class Surveys:
@@ -33,18 +36,34 @@ class Surveys:
         self.surveys = [SplitSurvey(i) for i in range(len(self.places))]
         self._can_repack = set(range(len(self.places)))
 
-    def run(self, survey: Callable[[list[int]], dict[int, SplitSurvey]]) -> None:
+    def run(self, survey: Survey, choose: Callable[[Mapping[int, FileInfo]], set[int]] = lambda files: set()) -> None:
         """Survey all splits, and again those that began at a wrong byte or lacked an interface description, and the
-        files of packs that were not in order."""
-        again: Iterable[int] = range(len(self.places))
-        while again:
-            for split, found in survey(list(again)).items():
-                self.surveys[split] = found
-            again = self._corrected()
+        files of packs that were not in order. `choose`: returns the files (by number) that are left out."""
+        self._run(survey, range(len(self.places)))
+        left_out = choose(self.by_file())
+        if left_out:
+            self._run(survey, self._without(left_out))
         self._leave_out_void()
         for i, found in enumerate(self.surveys):
             seen = tuple((read.head_time, read.report.packets) for read in found.files)
             self.places[i] = replace(self.places[i], seen=seen, blocks=found.blocks)
+
+    def _run(self, survey: Survey, again: Iterable[int]) -> None:
+        """Survey splits until they fit together."""
+        while again:
+            for split, found in survey(list(again)).items():
+                self.surveys[split] = found
+            again = self._corrected()
+
+    def _without(self, files: set[int]) -> list[int]:
+        """Remove files; return the splits that have lost some and have others."""
+        changed = []
+        for i, place in enumerate(self.places):
+            pack = tuple(split for split in place.pack if split.file not in files)
+            if len(pack) < len(place.pack):
+                self.places[i], self.surveys[i] = LocatedSplit(pack), SplitSurvey(i)
+                changed += [i] if pack else []
+        return changed
 
     @property
     def first(self) -> int | None:
@@ -59,16 +78,21 @@ class Surveys:
 
     def files(self, base: int = 0) -> list[FileInfo]:
         """The rows of the table `files`. `base`: packets before all of them."""
-        return [
-            FileInfo(
+        return list(self.by_file(base).values())
+
+    def by_file(self, base: int = 0) -> dict[int, FileInfo]:
+        """The same by the number of the file."""
+        return {
+            number: FileInfo(
                 without_credentials(report.path), report.kind, report.first_packet, report.packets, report.bytes,
                 report.link_types, report.first, report.last, report.drops, report.damage, capture=capture,
+                captured_bytes=report.captured_bytes, empty_packets=report.empty_packets,
             )
-            for report, capture in self.reports(base)
-        ]  # fmt: skip
+            for number, (report, capture) in self.reports(base).items()
+        }  # fmt: skip
 
-    def reports(self, base: int = 0) -> list[tuple[FileReport, int]]:
-        """A report on each file, in order, and its identity. `base`: packets before all of them."""
+    def reports(self, base: int = 0) -> dict[int, tuple[FileReport, int]]:
+        """A report on each file, by its number and in order, and its identity. `base`: packets before all of them."""
         parts: dict[int, list[FileRead]] = {}
         drops: dict[int, list[dict[int, int]]] = {}
         for place, survey in zip(self.places, self.surveys, strict=True):
@@ -76,12 +100,12 @@ class Surveys:
                 parts.setdefault(number, []).append(read)
                 drops.setdefault(number, []).append(survey.drops)
         heads = {number: _head_time(reads) for number, reads in parts.items()}
-        found = []
+        found = {}
         for number in sorted(parts, key=lambda n: (heads[n] is not None, heads[n] or 0, n)):
             reads = parts[number]
             packets = sum(read.report.packets for read in reads)
             report = _whole_report([read.report for read in reads], drops[number], base + 1 if packets else 1)
-            found.append((report, reads[0].capture))
+            found[number] = (report, reads[0].capture)
             base += packets
         return found
 
@@ -155,5 +179,6 @@ def _whole_report(parts: Sequence[FileReport], drops: Sequence[dict[int, int]], 
         min(firsts, default=None), max(lasts, default=None), whole.drops if len(parts) == 1 else dropped(drops),
         next((part.damage for part in parts if part.damage), None), whole.fatal,
     )  # fmt: skip
-    made.secrets_left_out = sum(part.secrets_left_out for part in parts)
+    for name in ("secrets_left_out", "captured_bytes", "empty_packets"):
+        setattr(made, name, sum(getattr(part, name) for part in parts))
     return made

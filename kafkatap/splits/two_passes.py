@@ -69,6 +69,10 @@ class TwoPasses:
     def _check(self, found: Surveys) -> None:
         """Raise an exception if the captures cannot be used."""
 
+    def _left_out(self, files: Mapping[int, FileInfo]) -> set[int]:
+        """The captures (by number) that are not decoded, after all were surveyed."""
+        return set()
+
     def _check_plan(self, plan: Plan) -> None:
         """Raise an exception if splits cannot be decoded by a plan."""
 
@@ -90,7 +94,7 @@ class TwoPasses:
             inputs = [SurveyInput(i, found.places[i]) for i in splits]
             return dict(zip(splits, self.executor.run(self._survey_task(), inputs), strict=True))
 
-        found.run(survey)
+        found.run(survey, self._left_out)
         done()
         self._check(found)
         return found

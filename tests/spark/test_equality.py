@@ -57,7 +57,7 @@ def test_a_sample_in_files_and_splits(spark: SparkSession, samples: Path, tmp_pa
 def test_hundreds_of_small_files(spark: SparkSession, samples: Path, tmp_path: Path) -> None:
     """Two rotations of the same time, whose names are one series at first sight, some of them compressed: they become
     two packs. The ledger has rows for each file."""
-    from kafkatap.captures.identity import capture_identity
+    from kafkatap.captures.identity import capture_head
     from kafkatap.spark.job import run_job
     from kafkatap.spark.output.delta import read_table
     from kafkatap.splits.run_options import RunOptions
@@ -78,7 +78,7 @@ def test_hundreds_of_small_files(spark: SparkSession, samples: Path, tmp_path: P
     assert len(list((tmp_path / "out" / "exchanges").rglob("*.parquet"))) <= 3
     assert len(result.damage) == 2
     ledger = read_table(str(tmp_path / "out"), "ledger")
-    read = {capture_identity(file) for file in files if Path(file).stat().st_size}
+    read = {capture_head(file).identity for file in files if Path(file).stat().st_size}
     assert set(ledger["capture"].to_pylist()) == read
 
 

@@ -21,7 +21,16 @@ from kafkatap.reports.tables import TABLES
 from kafkatap.spark.output import delta, delta_schema, run_tables
 from kafkatap.spark.output.compaction import compact
 from kafkatap.spark.output.delta import active_files, check_tables, open_table, read_table
-from kafkatap.spark.output.delta_schema import CAPTURE, DATE, SCHEMA, SCHEMA_PROPERTY, file_schema, table_schema
+from kafkatap.spark.output.delta_schema import (
+    CAPTURE,
+    CHANGED,
+    DATE,
+    MORE,
+    SCHEMA,
+    SCHEMA_PROPERTY,
+    file_schema,
+    table_schema,
+)
 from kafkatap.spark.output.publication import open_publication
 from kafkatap.spark.output.run_tables import file_infos
 from tests.cli.running import ROOT
@@ -31,6 +40,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LAKES = sorted(Path(ROOT / "samples" / "lakes").iterdir())
+#: The rows of each.
+COUNTS = {"exchanges": 98, "results": 146, "connections": 16, "files": 1, "records": 126}
 #: A column that a version after this one has, and that is never null there.
 LATER = TableColumn("later", "int32", "a number, as in [numbers](numbers.md)")
 
@@ -260,23 +271,27 @@ def test_a_list_of_other_fields_is_another_type(tmp_path: Path, monkeypatch: pyt
 def test_a_column_of_another_meaning_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path / "old", {1: (0,)}, 1)
     with monkeypatch.context() as next_version:
-        next_version.setattr(delta_schema, "SCHEMA", 2)
-        next_version.setattr(delta, "SCHEMA", 2)
-        next_version.setattr(delta_schema, "CHANGED", {("exchanges", "broker_ns"): 2, ("exchanges", "later"): 2})
+        number = SCHEMA + 1
+        next_version.setattr(delta_schema, "SCHEMA", number)
+        next_version.setattr(delta, "SCHEMA", number)
+        broker, later = ("exchanges", "broker_ns"), ("exchanges", "later")
+        next_version.setattr(delta_schema, "CHANGED", {**CHANGED, broker: number, later: number})
         use(next_version, "exchanges", [*TABLES["exchanges"], LATER])
-        wanted = "the column broker_ns with its meaning of schema 1, and this version of schema 2; use another --out"
+        wanted = f"the column broker_ns with its meaning of schema 1, and this version of schema {number}; use another"
         with pytest.raises(OSError, match=wanted):
             run(tmp_path / "old", {2: (0,)}, 2)
         run(tmp_path / "new", {1: (0,)}, 1)
         run(tmp_path / "new", {2: (0,)}, 2)
-        assert open_table(str(tmp_path / "new"), "exchanges").metadata().configuration[SCHEMA_PROPERTY] == "2"
+        assert open_table(str(tmp_path / "new"), "exchanges").metadata().configuration[SCHEMA_PROPERTY] == str(number)
         # A column can come to a table of a number before that of the column.
-        next_version.setattr(delta_schema, "CHANGED", {("exchanges", "later"): 2})
+        next_version.setattr(delta_schema, "CHANGED", {**CHANGED, later: number})
         for capture in (2, 3):
             run(tmp_path / "old", {capture: (0,)}, 2)
     run(tmp_path / "old", {4: (0,)}, 3)  # this version does not know the column
     use(monkeypatch, "exchanges", [*TABLES["exchanges"], LATER])
-    with pytest.raises(OSError, match="the column later with its meaning of schema 2, and this version of schema 1"):
+    with pytest.raises(
+        OSError, match=f"the column later with its meaning of schema {number}, and this version of schema 1"
+    ):
         run(tmp_path / "old", {4: (0,)}, 4)
 
 
@@ -316,7 +331,8 @@ def test_columns_have_their_meaning_as_comment(tmp_path: Path) -> None:
     for table in TABLES_MADE:
         found = fields(tmp_path, table)
         assert open_table(str(tmp_path), table).metadata().configuration[SCHEMA_PROPERTY] == str(SCHEMA)
-        assert list(found) == [c.name for c in TABLES[table]] + ["capture", *["date"] * (table in TABLES_MADE[:3])]
+        more = [*(c.name for c in MORE.get(table, ())), "capture", *["date"] * (table in TABLES_MADE[:3])]
+        assert list(found) == [c.name for c in TABLES[table]] + more
         assert all(field.metadata["comment"] for field in found.values())
     assert fields(tmp_path, "files")["link_types"].metadata == {"comment": "link types of its packets"}
 
@@ -329,7 +345,9 @@ def test_the_columns_of_delta_tables_are_documented() -> None:
 
 def test_a_comment_of_a_user_stays(tmp_path: Path) -> None:
     table = tmp_path / "exchanges"
-    plain = pa.schema([field.remove_metadata() for field in table_schema("exchanges")])
+    mark = SCHEMA_PROPERTY.encode()
+    marks = [{mark: f.metadata[mark]} if mark in (f.metadata or {}) else None for f in table_schema("exchanges")]
+    plain = pa.schema([f.with_metadata(m) for f, m in zip(table_schema("exchanges"), marks, strict=True)])
     DeltaTable.create(str(table), plain, partition_by=["date"])
     open_table(str(tmp_path), "exchanges").alter.set_column_metadata("topics", {"comment": "ours", "tag": "1"})
     open_table(str(tmp_path), "exchanges").alter.set_column_metadata("api_name", {"tag": "2"})
@@ -346,9 +364,15 @@ def test_a_comment_of_a_user_stays(tmp_path: Path) -> None:
 
 
 @pytest.fixture(params=LAKES, ids=lambda path: path.name)
-def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def any_lake(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A copy of a lake that `samples/make_lake.py` made."""
     return shutil.copytree(request.param, tmp_path / "lake")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """A copy of the latest one."""
+    return shutil.copytree(LAKES[-1], tmp_path / "lake")
 
 
 def names_of(out: Path) -> dict[str, list[str]]:
@@ -365,13 +389,35 @@ def test_there_is_a_lake_of_each_number() -> None:
     assert [path.name for path in LAKES] == [f"schema-{n}" for n in range(1, SCHEMA + 1)]
 
 
-def test_a_lake_is_read_compacted_and_gets_a_run(lake: Path) -> None:
+def test_every_lake_is_read_and_compacted(any_lake: Path) -> None:
+    before = values(any_lake, names_of(any_lake))
+    assert {table: len(rows) for table, rows in before.items() if table != "ledger"} == COUNTS
+    list(compact(str(any_lake)))
+    assert values(any_lake, names_of(any_lake)) == before
+    [info] = file_infos(read_table(str(any_lake), "files"))
+    assert info.packets == 399
+
+
+@pytest.mark.parametrize("earlier", LAKES[:-1], ids=lambda path: path.name)
+def test_a_lake_of_an_earlier_number_gets_no_rows(earlier: Path, tmp_path: Path) -> None:
+    """Its keys mean something else."""
+    lake = shutil.copytree(earlier, tmp_path / "lake")
+    before = values(lake, names_of(lake))
+    for use_table in (lambda: check_tables(str(lake)), lambda: run(lake, {1: (0,)}, 7)):
+        with pytest.raises(
+            OSError, match=r"has the column \w+ with its meaning of schema 1, and .*; use another --out"
+        ):
+            use_table()
+    assert values(lake, names_of(lake)) == before
+
+
+def test_a_lake_gets_a_run(lake: Path) -> None:
     out, names = str(lake), names_of(lake)
     check_tables(out)
     before = values(lake, names)
     counts = {table: len(rows) for table, rows in before.items()}
     assert counts.pop("ledger") > 10
-    assert counts == {"exchanges": 98, "results": 146, "connections": 16, "files": 1, "records": 126}
+    assert counts == COUNTS
     run(lake, {1: (0, 1), 2: (0,)}, 7)
     list(compact(out))
     grown = {table: len(rows) - len(before[table]) for table, rows in values(lake, names).items()}
@@ -392,7 +438,7 @@ def test_a_stream_continues_in_a_lake(
 ) -> None:
     """Also if a user has added a column, and if the table `files` gets one that is null in its old rows."""
     pytest.importorskip("pyspark")
-    from kafkatap.captures.identity import capture_identity
+    from kafkatap.captures.identity import capture_head
     from kafkatap.spark.arrival_log import Arrival, ArrivalLog
     from kafkatap.spark.stream import StreamOptions, advance, finish_stream
     from kafkatap.splits.run_options import RunOptions
@@ -403,7 +449,7 @@ def test_a_stream_continues_in_a_lake(
     options = StreamOptions(str(lake), str(tmp_path / "checkpoint"), reading=RunOptions(records=True))
     log = ArrivalLog(options.checkpoint)
     for batch, path in enumerate([capture, other]):
-        planned = [Arrival(path, Path(path).stat().st_size, batch, capture_identity(path), batch, 0)]
+        planned = [Arrival(path, Path(path).stat().st_size, batch, capture_head(path).identity, batch, 0)]
         log.write_plan(batch, planned)
         if batch == 1:
             columns = (*TABLES["files"], TableColumn("duplicates", "int64", "packets that were captured twice"))

@@ -25,7 +25,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from kafkatap.__main__ import main
-from kafkatap.captures.identity import capture_identity
+from kafkatap.captures.identity import capture_head
 from kafkatap.parquet.partitions import to_microseconds
 from kafkatap.reports.advice.catalogue import ON_REQUEST
 from kafkatap.reports.batch import uuid_text
@@ -77,7 +77,7 @@ def _options(folder: Path, **more: Any) -> StreamOptions:
 
 
 def _arrivals(paths: Iterable[str]) -> list[Arrival]:
-    return [Arrival(path, os.stat(path).st_size, n, capture_identity(path), n, 0) for n, path in enumerate(paths)]
+    return [Arrival(path, os.stat(path).st_size, n, capture_head(path).identity, n, 0) for n, path in enumerate(paths)]
 
 
 class Stream:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import re
 import shutil
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 import zstandard
 
 from kafkatap import analyze
 from kafkatap.spark.job import run_job
-from kafkatap.spark.lake_options import OtherOptions
 from kafkatap.spark.output.delta import read_table
+from kafkatap.spark.stream import StreamOptions, run_stream
+from tests.support.captures import PcapRecords
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
 def rows(out: Path) -> list[int]:
     keys: list[int] = read_table(str(out), "exchanges", ["exchange"])["exchange"].to_pylist()
     return sorted(keys)
+
+
+def paths(out: Path) -> list[str]:
+    found: list[str] = read_table(str(out), "files", ["path"])["path"].to_pylist()
+    return sorted(found)
 
 
 def test_a_capture_that_grows_and_is_compressed(spark: SparkSession, samples: Path, tmp_path: Path) -> None:
@@ -34,7 +41,7 @@ def test_a_capture_that_grows_and_is_compressed(spark: SparkSession, samples: Pa
     path.write_bytes(whole)
     run_job(spark, str(path), str(out))
     wanted = sorted(analyze(path).exchanges["exchange"].to_pylist())
-    assert len(part) < len(wanted)
+    assert 0 < len(part) < len(wanted)
     assert rows(out) == wanted
     packed = path.with_name("broker.pcap.zst")
     packed.write_bytes(zstandard.compress(whole))
@@ -46,21 +53,77 @@ def test_a_capture_that_grows_and_is_compressed(spark: SparkSession, samples: Pa
     packed.unlink()
     run_job(spark, str(renamed.parent), str(out))
     assert rows(out) == wanted
-    assert read_table(str(out), "files", ["path"])["path"].to_pylist() == [str(renamed)]
+    assert paths(out) == [str(renamed)]
 
 
-def test_a_version_with_fewer_packets_is_refused(spark: SparkSession, samples: Path, tmp_path: Path) -> None:
+def test_a_version_with_fewer_packets_is_left_out(spark: SparkSession, samples: Path, tmp_path: Path) -> None:
     whole = zstandard.ZstdDecompressor().stream_reader((samples / "apache-0.8.2.pcap.zst").read_bytes()).read()
     path, out = tmp_path / "broker.pcap", tmp_path / "out"
     shutil.copy(samples / "apache-0.8.2.pcap.zst", tmp_path / "broker.pcap.zst")
     run_job(spark, str(tmp_path / "broker.pcap.zst"), str(out))
     before = rows(out)
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(OtherOptions, match=r"has 2,320 packets of this capture, from .*broker\.pcap\.zst"):
-        run_job(spark, str(path), str(out))
+    result = run_job(spark, str(path), str(out))
+    found = re.search(
+        r"broker\.pcap is left out, with ([\d,]+) packets .*: it is .*\.zst, with 2,320 packets", str(result.notes)
+    )
+    assert found is not None
+    assert 1_000 < int(found[1].replace(",", "")) < 2_320
     assert rows(out) == before
+    assert paths(out) == [str(tmp_path / "broker.pcap.zst")]
     run_job(spark, str(path), str(out), replace_rows=True)
     assert 0 < len(rows(out)) < len(before)
+
+
+def test_versions_in_one_run(spark: SparkSession, samples: Path, tmp_path: Path) -> None:
+    """The whole, a part of it, one with a hole, one of short packets, and another capture; as files of one folder."""
+    folder, out = tmp_path / "captures", tmp_path / "out"
+    folder.mkdir()
+    whole = PcapRecords(samples / "apache-0.8.2.pcap.zst")
+    data = whole.data
+    hole = bytearray(data)
+    hole[len(data) // 3 : len(data) // 2] = bytes(len(data) // 2 - len(data) // 3)
+    short = b"".join(short_record(whole.record(n), 128) for n in range(len(whole)))
+    (folder / "b-1.pcap").write_bytes(whole.slice(0, len(whole) // 2))
+    (folder / "b-2.pcap").write_bytes(whole.header + short)
+    (folder / "b-3.pcap.zst").write_bytes(zstandard.compress(data))
+    (folder / "b-4.pcap").write_bytes(hole)
+    (folder / "b-5.pcap").write_bytes(data)
+    shutil.copy(samples / "apache-2.8.pcap.zst", folder / "b-6.pcap.zst")
+    result = run_job(spark, str(folder), str(out))
+    best = [folder / "b-3.pcap.zst", folder / "b-6.pcap.zst"]
+    assert rows(out) == sorted(analyze(best).exchanges["exchange"].to_pylist())
+    assert paths(out) == [str(path) for path in best]
+    assert sum("is left out" in note for note in result.notes) == 4
+    for path in best:
+        path.unlink()
+    again = run_job(spark, str(folder), str(out))  # what is there is as good as b-5, and better than the others
+    assert sum("is left out" in note for note in again.notes) == 3
+    assert paths(out) == [str(folder / "b-5.pcap"), str(best[1])]
+
+
+def short_record(record: bytes, length: int) -> bytes:
+    """A record of a pcap (little-endian) with at most so many bytes of its packet."""
+    kept = record[16 : 16 + length]
+    return record[:8] + struct.pack("<I", len(kept)) + record[12:16] + kept
+
+
+def test_a_stream_after_captures_were_compressed(spark: SparkSession, samples: Path, tmp_path: Path) -> None:
+    """Renamed and compressed in the night, as logrotate does it; and a copy of a part comes."""
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    options = StreamOptions(str(tmp_path / "out"), str(tmp_path / "checkpoint"))
+    data = PcapRecords(samples / "apache-0.8.2.pcap.zst").data
+    (folder / "b-1.pcap").write_bytes(data)
+    run_stream(spark, [str(folder)], options, quiet=0)
+    (folder / "b-1.pcap").unlink()
+    (folder / "old-1.pcap.zst").write_bytes(zstandard.compress(data))
+    (folder / "part.pcap").write_bytes(data[: len(data) // 2])
+    shutil.copy(samples / "apache-2.8.pcap.zst", folder)
+    run_stream(spark, [str(folder)], options, quiet=0, finish=True)
+    one, two = folder / "old-1.pcap.zst", folder / "apache-2.8.pcap.zst"
+    assert rows(tmp_path / "out") == sorted(analyze([one, two]).exchanges["exchange"].to_pylist())
+    assert len(paths(tmp_path / "out")) == 2
 
 
 def test_another_capture_of_the_same_name_stays(spark: SparkSession, samples: Path, tmp_path: Path) -> None:

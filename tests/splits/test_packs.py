@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkatap.captures.identity import capture_identity, missing_identity
+from kafkatap.captures.identity import capture_head, missing_identity
 from kafkatap.captures.packs import LARGEST, SMALLEST, TimedFile, choose_split_size, pack_splits, repack
 from kafkatap.captures.splits import Split, plan_splits
 from kafkatap.captures.storage import find, system_of
@@ -320,7 +320,7 @@ def test_captures_that_are_gone(tmp_path: Path) -> None:
         found = {name: table for name, table in joined.tables.items() if name != "files"}
         assert not _differ(compared(found), compared(wanted))
         identities = {read.report.path: read.capture for s in joined.surveys for read in s.files if read.capture}
-        assert identities[names[1]] == capture_identity(names[1])
+        assert identities[names[1]] == capture_head(names[1]).identity
         assert identities[names[0]] == missing_identity(names[0])
 
 
@@ -346,7 +346,7 @@ def test_a_file_that_is_back_replaces_the_row_with_its_damage(tmp_path: Path) ->
         assert sorted(f["path"] for f in files) == names
     assert damage == [1, 0]
     assert not any(f["damage"] for f in files)
-    assert {f["capture"] for f in files} == {capture_identity(name) for name in names}
+    assert {f["capture"] for f in files} == {capture_head(name).identity for name in names}
 
 
 def test_what_is_added_after_the_listing_is_not_read(tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_packs_in_an_object_store(tmp_path: Path) -> None:
     files = {Path(f["path"].partition("?")[0]).name: f for f in joined.tables["files"].to_pylist()}
     assert [name for name, f in files.items() if f["damage"]] == ["part-017.pcap"]
     captures = {read.capture for survey in joined.surveys for read in survey.files}
-    assert captures > {capture_identity(name) for name in names}
+    assert captures > {capture_head(name).identity for name in names}
 
 
 def test_a_file_that_changes_between_the_passes_is_an_error(tmp_path: Path) -> None:
@@ -426,11 +426,11 @@ def test_ledgers_of_the_files_of_packs_add_up(tmp_path: Path) -> None:
     joined = join(planned_packs(names, size), split_size=size)
     assert 1 < len(joined.surveys) < 12
     ledgers = joined.ledgers
-    assert set(ledgers) == {capture_identity(name) for name in names}
+    assert set(ledgers) == {capture_head(name).identity for name in names}
     whole = sum_ledgers(ledgers.values())
     rows = {(r["section"], r["part"]): r["count"] for r in joined.tables["ledger"].to_pylist()}
     assert rows == {(section, part): count for section, parts in whole.items() for part, count in parts.items()}
-    packets = {capture_identity(f["path"]): f["packets"] for f in joined.tables["files"].to_pylist()}
+    packets = {capture_head(f["path"]).identity: f["packets"] for f in joined.tables["files"].to_pylist()}
     assert {capture: ledger["packets"]["total"] for capture, ledger in ledgers.items()} == packets
 
 

@@ -7,7 +7,7 @@ column whose type or meaning has changed is an error, because old and new rows c
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.table_columns import Declared, TableColumn
@@ -23,23 +23,38 @@ if TYPE_CHECKING:
 
 #: The number of the schema. Raise it when a column changes its type or meaning, and note the column in CHANGED. New
 #: columns do not raise it.
-SCHEMA = 1
+SCHEMA = 2
 #: (table, column): the first number of the schema in which it has its present type and meaning, if that is above 1.
-CHANGED: Mapping[tuple[str, str], int] = {}
+#: 2: keys have no time of capture, and a capture is identified by its first packet.
+CHANGED: Mapping[tuple[str, str], int] = {
+    (table, column): 2
+    for table, columns in TABLES.items()
+    for column in ("capture", "exchange", "connection")
+    if column == "capture" or column in {c.name for c in columns}
+}
 #: The property of a table that has the number with which it was made, and the metadata of a column that has its number
 #: in CHANGED. Without it, the number is 1.
 SCHEMA_PROPERTY = "kafkatap.schema"
 #: Columns of Delta tables beside the declared ones.
 CAPTURE = TableColumn(
     "capture", "int64",
-    "identity of the capture file in which the row begins: a hash of its size, its first and its last 64 KiB. A "
-    "renamed or copied capture keeps it. `files` has the path",
+    "identity of the capture in which the row begins: a hash of its first packet. A renamed, copied or compressed "
+    "capture keeps it. `files` has the path",
 )  # fmt: skip
 DATE = TableColumn(
     "date", "date32",
     "UTC day of the request's first byte, or of the response's first byte if the request is unknown. Results and "
     "records have the date of their exchange, connections that of their first packet",
 )  # fmt: skip
+#: Columns that a Delta table has beside those of TABLES.
+MORE: Mapping[str, Sequence[TableColumn]] = {
+    "files": (
+        TableColumn("captured_bytes", "int64", "captured bytes of its packets", True),
+        TableColumn(
+            "empty_packets", "int64", "packets without any captured byte, such as those of a hole of zeros", True
+        ),
+    )
+}
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
 
@@ -50,7 +65,7 @@ def partition_columns(table: str) -> list[str]:
 
 def file_schema(table: str) -> pa.Schema:
     """The declared columns in the files of a table."""
-    return in_microseconds(arrow_schema([*TABLES[table], CAPTURE]))
+    return in_microseconds(arrow_schema(_columns(table)))
 
 
 def table_schema(table: str) -> pa.Schema:
@@ -58,9 +73,14 @@ def table_schema(table: str) -> pa.Schema:
     `comment`, and its number if it is in CHANGED."""
     import pyarrow as pa
 
-    columns = [*TABLES[table], CAPTURE, *([DATE] if partition_columns(table) else [])]
+    columns = [*_columns(table), *([DATE] if partition_columns(table) else [])]
     fields = in_microseconds(arrow_schema(columns))
     return pa.schema([f.with_metadata(_metadata(table, column)) for f, column in zip(fields, columns, strict=True)])
+
+
+def _columns(table: str) -> list[Declared]:
+    """The declared columns in the files of a table."""
+    return [*TABLES[table], *MORE.get(table, ()), CAPTURE]
 
 
 def _metadata(table: str, column: Declared) -> dict[str, str]:

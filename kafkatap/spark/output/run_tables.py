@@ -10,7 +10,7 @@ from kafkatap.reports.table_columns import FILES, LEDGER
 from kafkatap.reports.tables import arrow_schema, files_table
 
 from ...captures.identity import missing_identity
-from .delta_schema import CAPTURE, in_schema
+from .delta_schema import CAPTURE, MORE, in_schema
 from .writing import with_capture
 
 if TYPE_CHECKING:
@@ -20,13 +20,17 @@ if TYPE_CHECKING:
 def files_rows(files: Sequence[FileInfo]) -> pa.Table:
     """The rows of these files."""
     import numpy as np
+    import pyarrow as pa
 
-    return with_capture(files_table(Context(files=files)), np.array([f.capture for f in files], np.int64))
+    rows = files_table(Context(files=files))
+    for column in MORE["files"]:
+        rows = rows.append_column(column.name, pa.array([getattr(f, column.name) for f in files], pa.int64()))
+    return with_capture(rows, np.array([f.capture for f in files], np.int64))
 
 
 def file_infos(rows: pa.Table) -> list[FileInfo]:
     """The files of rows, in the order of their packets."""
-    schema = arrow_schema([*FILES, CAPTURE])
+    schema = arrow_schema([*FILES, *MORE["files"], CAPTURE])
     table = in_schema(rows, schema)  # times in ns
     for name in ("first", "last"):
         table = table.set_column(table.schema.get_field_index(name), name, table[name].cast("int64"))
