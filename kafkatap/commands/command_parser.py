@@ -25,6 +25,7 @@ COMMANDS = {
     "live": "watch network interfaces: a screen, log lines, metrics, recordings",
     "keys": "take TLS secrets out of a running broker or Java client, without a restart",
     "spark": "write tables and reports of many captures with a Spark job",
+    "lake": "check, prune and compact the tables that spark wrote; exit code 3 if something is wrong",
     "extcap": "be a capture interface of Wireshark",
     "apis": "list the APIs, versions and releases of Kafka's protocol",
     "completion": "print the completion script for a shell",

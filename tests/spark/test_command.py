@@ -47,7 +47,6 @@ def line_of(done: Done) -> str:
 def test_defaults() -> None:
     args = build_parser().parse_args(["spark", "captures/", "--out", "t"])
     assert (args.captures, args.out, args.split_size, args.by) == (["captures/"], "t", None, "api")
-    assert args.compact is False
     assert (args.records, args.strict, args.json, args.progress, args.top) == (False, False, False, True, 12)
     assert (args.master, args.archive, args.conf, args.log, args.port, args.definitions) == (None,) * 6
     assert (args.checkpoint, args.follow, args.finish) == (None, False, False)
@@ -180,13 +179,14 @@ def test_a_master_that_is_none(java: None, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "CAPTURES are missing (only --compact needs none)"),
-        ((SAMPLE, "--compact"), "--compact changes the tables in --out and reads no captures"),
-        (("--compact",), "out: there are no Delta tables"),
+        (("lake", "compact", "out"), "out: there are no Delta tables"),
+        (("lake", "verify", "out"), "out: there is no Delta table files"),
+        (("lake", "forget", "out"), "forget needs the names of captures"),
+        (("lake", "verify", "out", "x"), "verify takes no captures; it looks at the whole lake"),
     ],
 )
 def test_options_that_do_not_fit_together(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
-    assert line_of(kafkatap("spark", *arguments, "--out", "out", cwd=tmp_path)) == said
+    assert line_of(kafkatap(*arguments, cwd=tmp_path)) == said
 
 
 def test_an_output_that_is_in_use(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_compaction(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureF
         assert call(capture, "--out", out, "--no-progress") == 0
     before = rows(out, "exchanges")
     capsys.readouterr()
-    assert call("--out", out, "--compact") == 0
+    assert main(["lake", "compact", str(out)]) == 0
     assert capsys.readouterr().err.splitlines()[0] == "kafkatap: exchanges: 2 files joined into 1"
     assert rows(out, "exchanges") == before
 

@@ -32,7 +32,6 @@ examples:
   kafkatap spark captures/ --out tables
   kafkatap spark 'captures/2026-11-*/*.pcap.zst' --out tables --records
   kafkatap spark 's3://captures/broker-*/**/*.pcapng' --out s3://tables/kafka --master spark://head:7077
-  kafkatap spark --out tables --compact
   kafkatap spark captures/ --out tables --json | jq .reports.latency
   spark-submit --master yarn "$(python -m kafkatap.spark --path)" hdfs:///captures --out hdfs:///tables
 
@@ -51,7 +50,7 @@ same captures completes them.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command's parser."""
     parser.add_argument(
-        "captures", nargs="*", metavar="CAPTURES",
+        "captures", nargs="+", metavar="CAPTURES",
         help="files, folders and globs (in quotes: * ? [...] **), local or s3://, gs://, hdfs://; pcap or pcapng, "
         "also .gz and .zst",
     )  # fmt: skip
@@ -59,9 +58,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--out", required=True, metavar="DIR",
                       help="folder of the tables; local or s3://, gs://, abfss://, hdfs://. The rows of these captures "
                       "from earlier runs are replaced, and all other rows stay")  # fmt: skip
-    what.add_argument("--compact", action="store_true",
-                      help="read no captures; join the small files of the Delta tables in --out, and delete files that "
-                      "no table has used for a week")  # fmt: skip
     what.add_argument("--records", action="store_true",
                       help="also write the records that were produced and fetched, which may be "
                       "confidential")  # fmt: skip

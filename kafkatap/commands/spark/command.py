@@ -44,8 +44,6 @@ def run(options: argparse.Namespace) -> int:
     """Carry out `kafkatap spark`; return its exit code."""
     store.verbose = options.verbose > 0
     try:
-        if options.compact:
-            return _compact(options)
         reading = read_options(options)
         selection = selection_of(options, reading.definitions)
         captures = _check(options)
@@ -80,8 +78,6 @@ def _check(options: argparse.Namespace) -> list[File]:
     """Check the options before Spark starts. Return the captures; none with a checkpoint, where they can come later."""
     if find_spec("pyspark") is None:
         raise SetupError(f"Spark needs pyspark for {sys.executable}: {install_command('spark')}")
-    if not options.captures:
-        raise ValueError("CAPTURES are missing (only --compact needs none)")
     _require_deltalake()
     check_section_options(options)
     if options.checkpoint is not None and (options.sections is not None or options.by == "connection"):
@@ -107,25 +103,6 @@ def _check(options: argparse.Namespace) -> list[File]:
 def _require_deltalake() -> None:
     if find_spec("deltalake") is None:
         raise SetupError(f"Delta tables need deltalake for {sys.executable}: {install_command('spark')}")
-
-
-def _compact(options: argparse.Namespace) -> int:
-    """Carry out --compact; return the exit code."""
-    if options.captures:
-        raise ValueError("--compact changes the tables in --out and reads no captures")
-    _require_deltalake()
-    from ...spark.output.compaction import compact
-
-    for done in compact(options.out):
-        joined = f"{_files(done.before)} joined into {done.after:,}"
-        if done.after >= done.before:
-            joined = f"{_files(done.after)}, nothing to join"
-        complain(f"{done.table}: {joined}" + (f", {_files(done.deleted)} deleted" if done.deleted else ""))
-    return DONE
-
-
-def _files(count: int) -> str:
-    return f"{count:,} file{'' if count == 1 else 's'}"
 
 
 def _run_options(options: argparse.Namespace, selection: Selection, reading: ReadOptions) -> RunOptions:

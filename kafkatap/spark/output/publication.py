@@ -132,7 +132,7 @@ class Publication:
         ]
         self._commit(changes, watch)
         kept = [file for change in changes for file in change.kept]
-        if transaction is None:  # streams publish often, and leave this to --compact
+        if transaction is None:  # streams publish often, and leave this to `compact`
             delete_leftovers(folder, self.run, ordered, {w.name for w in kept})
         removed = {change.table: change.removed for change in changes}
         versions = {

@@ -1,0 +1,120 @@
+"""`kafkatap lake`: check, prune and compact the tables that `kafkatap spark` wrote."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib.util import find_spec
+
+from .exit_codes import BREAKS, DONE, INTERRUPTED, WRONG
+
+DESCRIPTION = """\
+Look after the Delta tables of kafkatap spark. It needs no Java, and jobs and streams may write meanwhile.
+
+verify    say what is wrong with the tables: rows of a run that was killed, rows that are there twice, captures that
+          overlap, hours without a capture, damaged captures
+forget    remove all rows of some captures
+compact   join small files, and delete files that no table has used for a week
+"""
+EXAMPLES = """\
+examples:
+  kafkatap lake verify tables
+  kafkatap lake verify tables --json | jq -r 'select(.kind == "gap").text'
+  kafkatap lake forget tables broker-7.pcap.zst 'captures/2026-10-*/*'
+  kafkatap lake compact s3://tables/kafka
+
+exit codes:
+  0    nothing is wrong, or done
+  3    verify found something
+  2    wrong options, no tables, or the store cannot be changed
+  130  interrupted
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options to the command's parser."""
+    parser.add_argument("action", choices=("verify", "forget", "compact"), help="what to do")
+    parser.add_argument(
+        "lake", metavar="DIR", help="the folder of the tables; local or s3://, gs://, abfss://, hdfs://"
+    )
+    parser.add_argument(
+        "captures", nargs="*", metavar="CAPTURE",
+        help="with forget: paths as in the table files, ends of them, globs (in quotes), or numbers of the column "
+        "capture",
+    )  # fmt: skip
+    parser.add_argument(
+        "--json", action="store_true",
+        help="with verify: write each finding as a JSON object (kind, text, amount) on a line of standard output",
+    )  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return its exit code."""
+    from ..complaints import complain
+    from ..installation import install_command
+    from .console import refuse
+
+    if find_spec("deltalake") is None:
+        complain(f"Delta tables need deltalake for {sys.executable}: {install_command('spark')}")
+        return WRONG
+    try:
+        if (options.action == "forget") != bool(options.captures):
+            raise ValueError("forget needs the names of captures" if not options.captures else
+                             f"{options.action} takes no captures; it looks at the whole lake")  # fmt: skip
+        return {"verify": _verify, "forget": _forget, "compact": _compact}[options.action](options)
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except (ValueError, OSError) as error:
+        return refuse(error)
+
+
+def _verify(options: argparse.Namespace) -> int:
+    import json
+
+    from kafkatap.reports.units import safe
+
+    from ..complaints import complain
+    from ..spark.verifying import verify
+
+    count = 0
+    for finding in verify(options.lake):
+        count += 1
+        if options.json:
+            print(json.dumps(finding._asdict()))
+        else:
+            print(f"{finding.kind}: {safe(finding.text)}")
+    if not count:
+        complain(f"{options.lake}: nothing is wrong")
+    return BREAKS if count else DONE
+
+
+def _forget(options: argparse.Namespace) -> int:
+    from ..complaints import complain
+    from ..spark.verifying import forget, named_captures
+
+    captures = named_captures(options.lake, options.captures)
+    removed = forget(options.lake, [info.capture for info in captures]).replaced
+    for info in captures:
+        complain(f"{info.path} is forgotten")
+    rows = ", ".join(f"{count:,} {name}" for name, count in removed.items() if name not in ("files", "ledger"))
+    complain(f"{rows} were removed from {options.lake}")
+    return DONE
+
+
+def _compact(options: argparse.Namespace) -> int:
+    from ..complaints import complain
+    from ..spark.output.compaction import compact
+
+    for done in compact(options.lake):
+        joined = f"{_files(done.before)} joined into {done.after:,}"
+        if done.after >= done.before:
+            joined = f"{_files(done.after)}, nothing to join"
+        complain(f"{done.table}: {joined}" + (f", {_files(done.deleted)} deleted" if done.deleted else ""))
+    return DONE
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file{'' if count == 1 else 's'}"

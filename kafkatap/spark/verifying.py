@@ -1,0 +1,172 @@
+"""`verify`: what is wrong with a lake. `forget`: remove captures from it. Both need no Java, and runs may go on.
+
+A check reads a few columns of the tables, date by date, so it needs the memory of one date's keys.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from kafkatap.reports.tables import TABLES
+from kafkatap.reports.units import iso
+
+from .output.delta import is_delta, open_table, read_table
+from .output.publication import Published, open_publication
+from .output.run_tables import file_infos
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkatap.reports.batch import FileInfo
+
+Array = np.ndarray[Any, Any]
+_HOUR_NS = 3_600_000_000_000
+#: The kinds of findings.
+KINDS = ("unfinished", "double", "overlap", "gap", "damage")
+
+
+class LakeFinding(NamedTuple):
+    """One thing that is wrong. `kind`: of KINDS. `text`: a sentence. `amount`: of rows, hours or captures."""
+
+    kind: str
+    text: str
+    amount: int
+
+
+def verify(out: str) -> Iterator[LakeFinding]:
+    """Check the tables of a lake. FileNotFoundError if it has none.
+
+    * unfinished: rows of captures that are not in `files`, or results without their exchange: a run was killed
+    * double: exchanges or connections that one capture has more than once
+    * overlap: exchanges that several captures have, as they were captured at several places
+    * gap: whole hours without a packet, between others, in the captures of a broker
+    * damage: captures of which a part could not be read
+    """
+    files = file_infos(read_table(out, "files"))
+    known = {info.capture: info for info in files}
+    brokers: dict[int, Counter[str]] = defaultdict(Counter)
+    found = _Rows(known)
+    for table in ("exchanges", "connections", "results"):
+        for rows in _by_date(out, table, brokers if table == "exchanges" else None):
+            found.add(table, rows)
+    yield from found.findings()
+    yield from _gaps(files, brokers)
+    for info in files:
+        if info.damage:
+            yield LakeFinding("damage", f"{info.path}: {info.damage}", 1)
+
+
+def _by_date(out: str, table: str, brokers: dict[int, Counter[str]] | None) -> Iterator[pa.Table]:
+    """The keys and captures of a table, date by date. `brokers`: gets the exchanges by capture and broker."""
+    import pyarrow.compute as pc
+
+    if not is_delta(out, table):
+        return
+    key = "exchange" if table == "results" else table[:-1]
+    dataset = open_table(out, table).to_pyarrow_dataset()
+    columns = [key, "capture", *(("broker_ip",) if brokers is not None else ())]
+    for date in sorted(pc.unique(dataset.to_table(columns=["date"])["date"]).to_pylist()):
+        rows = dataset.to_table(columns=columns, filter=pc.field("date") == date)
+        if brokers is not None:
+            for row in rows.group_by(["broker_ip", "capture"]).aggregate([([], "count_all")]).to_pylist():
+                brokers[row["capture"]][row["broker_ip"]] += row["count_all"]
+        yield rows.select([0, 1])
+
+
+class _Rows:
+    """What is wrong with rows. `known`: the captures of the table `files`."""
+
+    def __init__(self, known: Mapping[int, FileInfo]) -> None:
+        self._known = known
+        self._unknown: dict[str, int] = defaultdict(int)
+        self._doubles: dict[tuple[str, int], int] = defaultdict(int)
+        self._pairs: dict[tuple[int, int], int] = defaultdict(int)
+        self._exchanges: list[Array] = []
+        self._results: list[Array] = []
+
+    def add(self, table: str, rows: pa.Table) -> None:
+        """Look at the rows of a date: (key, capture)."""
+        keys, captures = (column.to_numpy() for column in rows.columns)
+        self._unknown[table] += int((~np.isin(captures, list(self._known))).sum())
+        if table == "results":
+            self._results.append(np.unique(keys))
+            return
+        order = np.lexsort((captures, keys))
+        keys, captures = keys[order], captures[order]
+        again = np.flatnonzero(keys[1:] == keys[:-1])
+        for first, second in zip(captures[again].tolist(), captures[again + 1].tolist(), strict=True):
+            if first == second:
+                self._doubles[table, first] += 1
+            elif table == "exchanges":
+                self._pairs[first, second] += 1
+        if table == "exchanges":
+            self._exchanges.append(keys)
+
+    def findings(self) -> Iterator[LakeFinding]:
+        for table, count in self._unknown.items():
+            if count:
+                text = f"{table}: {count:,} rows of captures that are not in files; a run was killed, so run it again"
+                yield LakeFinding("unfinished", text, count)
+        lost = sum(
+            int((~np.isin(results, exchanges)).sum())
+            for results, exchanges in zip(self._results, self._exchanges, strict=False)
+        )
+        if lost:
+            text = f"results: {lost:,} exchanges that are not in exchanges; a run was killed, so run it again"
+            yield LakeFinding("unfinished", text, lost)
+        for (table, capture), count in self._doubles.items():
+            text = f"{table}: {count:,} rows of {self._name(capture)} are there more than once"
+            yield LakeFinding("double", text, count)
+        for (one, two), count in self._pairs.items():
+            text = f"{count:,} exchanges are in both {self._name(one)} and {self._name(two)}; count each key once"
+            yield LakeFinding("overlap", text, count)
+
+    def _name(self, capture: int) -> str:
+        info = self._known.get(capture)
+        return f"capture {capture}" if info is None else info.path
+
+
+def _gaps(files: Sequence[FileInfo], counts: Mapping[int, Mapping[str, int]]) -> Iterator[LakeFinding]:
+    """The hours without a packet, between others, of the captures of each broker. `counts`: exchanges by capture and
+    broker. A capture is that of the broker with the most."""
+    hours: dict[str, list[Array]] = defaultdict(list)
+    for info in files:
+        if info.first is not None and info.last is not None and counts.get(info.capture):
+            of_capture = counts[info.capture]
+            broker = max(sorted(of_capture), key=lambda name: of_capture[name])
+            hours[broker].append(np.arange(info.first // _HOUR_NS, info.last // _HOUR_NS + 1))
+    for broker, some in sorted(hours.items()):
+        seen = np.unique(np.concatenate(some))
+        for at in np.flatnonzero(np.diff(seen) > 1).tolist():
+            begin, end = int(seen[at]) + 1, int(seen[at + 1])
+            span = f"{iso(begin * _HOUR_NS)[:16]} to {iso(end * _HOUR_NS)[:16]} UTC"
+            yield LakeFinding("gap", f"no packet from {span} in the captures of broker {broker}", end - begin)
+
+
+def named_captures(out: str, names: Iterable[str]) -> list[FileInfo]:
+    """The captures of a lake with these paths, parts of paths after a slash, globs of either, or identities.
+    FileNotFoundError if a name matches none."""
+    files = file_infos(read_table(out, "files"))
+    found: dict[int, FileInfo] = {}
+    for name in names:
+        chosen = [
+            info
+            for info in files
+            if name == str(info.capture) or any(fnmatch.fnmatchcase(info.path, p) for p in (name, f"*/{name}"))
+        ]
+        if not chosen:
+            raise FileNotFoundError(f"{out}: it has no capture {name}; its table files lists those that it has")
+        found |= {info.capture: info for info in chosen}
+    return list(found.values())
+
+
+def forget(out: str, captures: Iterable[int]) -> Published:
+    """Remove the rows of captures (identities) from all tables of a lake."""
+    tables = [table for table in TABLES if is_delta(out, table)]
+    with open_publication(out) as publication:
+        return publication.publish([], tables, captures)

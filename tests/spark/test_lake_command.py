@@ -1,0 +1,165 @@
+"""`kafkatap lake`: what it finds in lakes that something happened to, and captures that are forgotten."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kafkatap import analyze
+from kafkatap.spark.job import run_job
+from kafkatap.spark.output import delta
+from kafkatap.spark.output.delta import read_table
+from kafkatap.spark.verifying import verify
+from tests.cli.running import ROOT, kafkatap
+from tests.support.captures import pcap_bytes
+from tests.support.tcp import Segment, encode
+from tests.wire.kafkatalk import small_talk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+SAMPLES = [ROOT / "samples" / f"{name}.pcap.zst" for name in ("apache-0.8.2", "apache-2.8")]
+HOUR = 3_600_000_000_000
+
+
+def found(out: Path) -> list[tuple[str, int]]:
+    return sorted((finding.kind, finding.amount) for finding in verify(str(out)))
+
+
+def rows(out: Path, table: str) -> list[dict[str, Any]]:
+    return sorted(read_table(str(out), table).to_pylist(), key=repr)
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("lake") / "out"
+    for capture in SAMPLES:
+        run_job(spark, str(capture), str(out))
+    return out
+
+
+@pytest.fixture
+def copy(lake: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(lake, tmp_path / "copy")
+
+
+def test_nothing_is_wrong(lake: Path) -> None:
+    done = kafkatap("lake", "verify", lake)
+    assert (done.code, done.out) == (0, "")
+    assert done.err == f"kafkatap: {lake}: nothing is wrong\n"
+
+
+def test_captures_are_forgotten(copy: Path) -> None:
+    before = {table: rows(copy, table) for table in ("exchanges", "results", "connections", "files", "ledger")}
+    [kept] = [row["capture"] for row in before["files"] if "2.8" in row["path"]]
+    done = kafkatap("lake", "forget", copy, "apache-0.8.2.pcap.zst")
+    gone = sum(row["capture"] != kept for row in before["exchanges"])
+    assert done.code == 0
+    assert done.err.splitlines()[0] == f"kafkatap: {SAMPLES[0]} is forgotten"
+    assert f" {gone:,} exchanges, " in done.err.splitlines()[1]
+    assert {table: rows(copy, table) for table in before} == {
+        table: [row for row in some if row["capture"] == kept] for table, some in before.items()
+    }
+    assert found(copy) == []
+    done = kafkatap("lake", "forget", copy, "apache-0.8.2.pcap.zst")
+    assert done.code == 2
+    assert "it has no capture apache-0.8.2.pcap.zst" in done.err
+    assert kafkatap("lake", "forget", copy, str(kept)).code == 0
+    assert rows(copy, "exchanges") == rows(copy, "files") == []
+
+
+def test_a_run_that_was_killed(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each of its commits. The next run completes it."""
+    out = tmp_path / "out"
+    run_job(spark, str(SAMPLES[0]), str(out))
+    commit = delta.TableChanges.commit
+    left = 0
+
+    def commit_some(changes: delta.TableChanges) -> None:
+        nonlocal left
+        if left == 0:
+            raise KeyboardInterrupt
+        left -= 1
+        commit(changes)
+
+    for count in range(1, 5):
+        left = count
+        with monkeypatch.context() as killed:
+            killed.setattr(delta.TableChanges, "commit", commit_some)
+            with pytest.raises(KeyboardInterrupt):
+                run_job(spark, str(SAMPLES[1]), str(out))
+        assert {kind for kind, _ in found(out)} == {"unfinished"}, count
+    run_job(spark, str(SAMPLES[1]), str(out))
+    assert found(out) == []
+
+
+def test_rows_that_are_there_twice(copy: Path) -> None:
+    """As if a file of the table had been committed again under another name."""
+    table = delta.open_table(str(copy), "exchanges")
+    [path, *_] = sorted(table.to_pyarrow_dataset().files)
+    name = Path(path).name
+    shutil.copy(copy / "exchanges" / path, copy / "exchanges" / path.replace(name, f"again-{name}"))
+    [action] = [a for a in delta.active_files(table) if a.path == path]
+    from deltalake.transaction import AddAction
+
+    again = AddAction(path.replace(name, f"again-{name}"), action.size, {"date": action.date}, 0, True, "{}")
+    table.create_write_transaction([again], "append", table.schema(), ["date"])
+    [(kind, amount)] = found(copy)
+    assert kind == "double"
+    assert amount > 100
+    assert kafkatap("lake", "verify", copy).code == 3
+
+
+def written(path: Path, segments: Sequence[Segment]) -> str:
+    path.write_bytes(pcap_bytes(encode(segments)))
+    return str(path)
+
+
+def test_captures_of_two_places_overlap(spark: SparkSession, tmp_path: Path) -> None:
+    talk = small_talk(30)
+    here = written(tmp_path / "client.pcap", talk.segments)
+    later = [replace(s, time_ns=s.time_ns + 200_000) for s in talk.segments[20:]]
+    there = written(tmp_path / "broker.pcap", later)
+    for path in (here, there):
+        run_job(spark, path, str(tmp_path / "out"))
+    both = set(analyze(here).exchanges["exchange"].to_pylist())
+    both &= set(analyze(there).exchanges["exchange"].to_pylist())
+    assert len(both) > 15
+    [finding] = verify(str(tmp_path / "out"))
+    assert (finding.kind, finding.amount) == ("overlap", len(both))
+    assert here in finding.text
+    assert there in finding.text
+
+
+def test_hours_without_a_capture(spark: SparkSession, tmp_path: Path) -> None:
+    """Of the broker in the middle, two hours are missing. The others have captures in each."""
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    for number, hours in enumerate([range(6), (0, 1, 4, 5), (2, 3)]):
+        for hour in hours:
+            talk = small_talk(5, broker=(f"10.0.0.{number + 2}", 9_092), isn=(7_000 * hour, 9_000 * hour))
+            moved = [replace(s, time_ns=s.time_ns + hour * HOUR) for s in talk.segments]
+            written(folder / f"broker{number}-{hour:02}.pcap", moved)
+    run_job(spark, str(folder), str(tmp_path / "out"))
+    done = kafkatap("lake", "verify", tmp_path / "out", "--json")
+    assert done.code == 3
+    [finding] = map(json.loads, done.out.splitlines())
+    text = "no packet from 2024-01-01T02:00 to 2024-01-01T04:00 UTC in the captures of broker 10.0.0.3"
+    assert finding == {"kind": "gap", "text": text, "amount": 2}
+
+
+def test_damage(spark: SparkSession, tmp_path: Path) -> None:
+    data = pcap_bytes(encode(small_talk(9).segments))
+    path = tmp_path / "cut.pcap"
+    path.write_bytes(data[:-7])
+    run_job(spark, str(path), str(tmp_path / "out"))
+    [finding] = verify(str(tmp_path / "out"))
+    assert finding.kind == "damage"
+    assert finding.text.startswith(f"{path}: cut short")
