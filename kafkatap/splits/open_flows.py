@@ -60,7 +60,8 @@ def _enough(run: SplitRun, tried: Mapping[bytes, Seam]) -> dict[bytes, OpenFlow]
     histories = {key: _before(run.open_flows[key][0].history, len(seam.packets)) for key, seam in tried.items()}
     key_log = run.engine.key_log
     read = ReadOptions(run.read.ports, run.read.definitions, key_log=key_log)
-    engine = SplitEngine(histories, read=read, apis=frozenset())
+    is_measured = run.engine.assembler.is_measured
+    engine = SplitEngine(histories, read=read, apis=frozenset(), measures=is_measured)
     whole = joined(tried.values())
     engine.prime(SeamPackets(whole))
     states = engine.states(tried).by_flow()
