@@ -44,7 +44,7 @@ def _last(seam: Seam, count: int) -> Seam:
     first = int(packets["at"].min())
     end = int((packets["at"] + packets["captured"]).max())
     packets["at"] -= first
-    return Seam(packets, seam.data[first:end].copy())
+    return Seam(packets, seam.data[first:end].copy(), seam.times[-count:].copy())
 
 
 def _before(history: History, packets: int) -> History:
@@ -62,7 +62,7 @@ def _enough(run: SplitRun, tried: Mapping[bytes, Seam]) -> dict[bytes, OpenFlow]
     read = ReadOptions(run.read.ports, run.read.definitions, key_log=key_log)
     is_measured = run.engine.assembler.is_measured
     engine = SplitEngine(histories, read=read, apis=frozenset(), measures=is_measured)
-    whole = joined(tried.values())
+    whole = joined(tried.values(), by_time=True)
     engine.prime(SeamPackets(whole))
     states = engine.states(tried).by_flow()
     return {
