@@ -172,9 +172,10 @@ def _is_at_several_points(rows, first, end):  # type: ignore[no-untyped-def]
                 if rows[before].files_until <= row.file_first + SLACK_NS:
                     break
                 earlier = rows[before]
-                if earlier.file >= 0 and earlier.file != row.file and earlier.last > row.first - CLOSE_NS:
-                    if earlier.file_last > row.file_first + SLACK_NS:
-                        return True
+                is_other = earlier.file >= 0 and earlier.file != row.file
+                is_other &= earlier.file_last > row.file_first + SLACK_NS
+                if is_other and earlier.last > row.first - CLOSE_NS:
+                    return True
                 before -= 1
             until, files_until = max(until, np.int64(row.last)), max(files_until, np.int64(row.file_last))
         row.until = until
