@@ -202,7 +202,7 @@ class Analysis:
         if "_whole" in self.__dict__:
             whole: Context = self._whole[1]
             return whole
-        run = self._run(all_results=False)
+        run = self._run_for_tables(all_results=False)
         for _ in run.batches():
             pass
         self._check(run)
@@ -312,7 +312,7 @@ class Analysis:
     def _whole(self) -> tuple[RowGroup, Context]:
         from .parquet.row_groups import RowGroup
 
-        run = self._run(all_results=True, selection=self.selection)
+        run = self._run_for_tables(all_results=True, selection=self.selection)
         rows = RowGroup.of(list(self.selection.apply(run.batches(), run.engine)))
         self._check(run)
         return rows, run.context()
@@ -341,6 +341,12 @@ class Analysis:
             **options,
         )
         return Run(self.captures, engine, block_size=self._block_size or BLOCK_SIZE)
+
+    def _run_for_tables(self, **options: Any) -> Run:
+        """A run whose context has the rows of `connections`."""
+        from kafkatap.reports.section_parts.registry import needs_of
+
+        return self._run(**options, **needs_of((), with_connections=True)._asdict())
 
     @property
     def _has_pipes(self) -> bool:

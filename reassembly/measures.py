@@ -1,4 +1,4 @@
-"""Measures of TCP: windows, bytes in flight, round trips, and retransmission timers. Only for runs that ask.
+"""Measures of TCP: windows, bytes in flight, round trips, and retransmission timers, for runs that need them.
 
 Each direction has a MEASURE row, for its sender. `measure_segment` sees every segment that is no duplicate, after it
 was added to its connection. Why a direction sends nothing is known in every run (`stalls`).

@@ -53,7 +53,7 @@ def write_tables(
 ) -> None:
     """Write the tables of captures as `kafkatap report --parquet` does."""
     options = selection.engine_options
-    engine = Engine(all_results=True, inspectors=options.inspectors, apis=options.apis)
+    engine = Engine(all_results=True, inspectors=options.inspectors, apis=options.apis, measures=True)
     run = Run(list(map(str, paths)), engine, block_size=block_size)
     folder.mkdir(exist_ok=True)
     with TableWriter(folder, run, gathered_bytes) as writer:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from .capture_bytes import CaptureBytes
 from .capture_reader import measure_packets
 from .growing_file import GrowingFile, GrowingPipe, GrowingReader, GrowingSource
-from .merged_captures import EARLIEST, PIPE_PACKETS, MergeableCapture
+from .merge import EARLIEST
+from .merged_captures import PIPE_PACKETS, MergeableCapture
 
 COMPRESSED = r"(?i)\.(gz|zst|bz2|xz|lz4)$"
 #: A file without growth for so many seconds is not waited for.

@@ -26,13 +26,15 @@ from kafkatap.reassembly.dtypes import PACKET
 Array = np.ndarray[Any, Any]
 #: How much later cut packets are sorted, ns.
 CUT_DELAY_NS = 1_000_000
+#: Before any time.
+EARLIEST = -(1 << 63)
 #: Unread bytes between two packets that are copied with them, at most.
 _BYTES_BETWEEN = 4_096
 #: A place in the sequence: the time by which a packet is sorted, and the order of its source.
 Place = tuple[int, int]
 
 
-def sort_times(times: Array, is_cut: bool, latest: int = -(1 << 63)) -> Array:
+def sort_times(times: Array, is_cut: bool, latest: int = EARLIEST) -> Array:
     """The times by which packets of one source are sorted. `latest`: that of the packet before them."""
     found: Array = np.maximum.accumulate(np.maximum(times + (CUT_DELAY_NS if is_cut else 0), latest))
     return found
@@ -46,7 +48,7 @@ class Pending:
 
     def __init__(self, order: int, is_cut: bool = False) -> None:
         self.order, self.is_cut = order, is_cut
-        self._latest = -(1 << 63)
+        self._latest = EARLIEST
         self._times: Array = np.zeros(0, np.int64)
 
     def __len__(self) -> int:

@@ -21,8 +21,6 @@ from .readahead import AHEAD
 Array = np.ndarray[Any, Any]
 #: The numbers reserved for a capture whose packets cannot be counted in advance, and which overlaps others.
 PIPE_PACKETS = 1_000_000_000
-#: Before any time.
-EARLIEST = -(1 << 62)
 #: The order of captures that are not open yet lies beyond that of all open ones.
 NOT_OPEN = 1 << 32
 #: Bytes of a small block, to read the first packet.

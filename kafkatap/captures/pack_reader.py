@@ -19,6 +19,7 @@ from .capture_reader import BLOCK_SIZE, CaptureReader, FileReport
 from .current_reader import CurrentReader
 from .files_ahead import FilesAhead
 from .identity import identity_at, missing_identity
+from .merge import EARLIEST, sort_times
 from .packs import Pack
 from .splits import Split, SplitReader
 
@@ -53,7 +54,7 @@ class PackReader(CurrentReader[CaptureReader]):
     Without `bases`, packets have numbers within the pack, and a file that cannot be opened is damaged. With `bases`
     they have numbers over the whole input, and files without packets are left out. OSError then if a file cannot be
     opened, or is not the one that was `seen`: the time of its first packet, and how many it has. `exact`: where the
-    first record begins, for a part of a file.
+    first record begins, for a part of a file, and `latest`: the latest time in the parts of the file before it.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class PackReader(CurrentReader[CaptureReader]):
         bases: Sequence[int] | None = None,
         seen: Sequence[tuple[int | None, int]] = (),
         block_size: int = BLOCK_SIZE,
+        latest: int | None = None,
     ) -> None:
         self.file = -1
         #: The files that were opened so far.
@@ -71,6 +73,8 @@ class PackReader(CurrentReader[CaptureReader]):
         self.is_in_order = True
         self._pack = pack
         self._exact = exact
+        self._latest_before = latest
+        self._sorted_by = EARLIEST  # the time by which the latest packet of the file is sorted
         self._bases = bases
         self._seen = seen if bases is not None else ()
         self._block_size = block_size
@@ -87,6 +91,14 @@ class PackReader(CurrentReader[CaptureReader]):
                 return True
             if not self._open_next():
                 return False
+
+    def sort_times(self) -> Array:
+        """The times by which packets[position:count] are sorted among those of other captures (`merge.sort_times`),
+        int64. Call it once for each block that was read."""
+        reader = self.reader
+        found = sort_times(reader.packets["ts"][reader.position : reader.count], reader.is_cut, self._sorted_by)
+        self._sorted_by = int(found[-1])
+        return found
 
     @property
     def bytes_read(self) -> int:
@@ -141,6 +153,9 @@ class PackReader(CurrentReader[CaptureReader]):
             self._secrets += before.take_secrets()
             before.close()
         self._reader = self._opened(split, before)
+        self._sorted_by = EARLIEST
+        if self._latest_before is not None:
+            self._sorted_by = int(sort_times(np.array([self._latest_before]), self._reader.is_cut)[0])
         self._reader.number_from(1 + (self.file << FILE_BITS if self._bases is None else self._bases[self.file]))
         self.files.append(FileRead(self._reader.report))
         if self._bases is None and split.number == 0:

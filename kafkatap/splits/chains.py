@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from .survey import SplitSurvey
 
 Array = np.ndarray[Any, Any]
+#: Files that overlap in time were captured at different points. Their clocks differ by less than this.
+CLOSE_NS = 1_000_000_000
 #: A flow and one of its splits.
 FlowInSplit = tuple[bytes, int]
 
@@ -45,6 +47,10 @@ CHAIN_ROW = record_dtype(
     *HISTORY_FIELDS,
     ("task", "i4"),
     ("file", "i4"),
+    ("file_first", "i8"),  # the first time in that file, and the last one
+    ("file_last", "i8"),
+    ("until", "i8"),  # the latest `last` of this row and those of its flow before it
+    ("files_until", "i8"),  # and the latest `file_last`
     ("override", "i4"),  # the row of the history at the head that a correction has; -1
     ("owner", "i4"),  # out: the task that decodes its packets up to the head; -1 for the first row of a chain
     ("opened", "u1"),
@@ -153,25 +159,27 @@ def _end_of_flow(rows, first):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _overlaps(rows, first, end):  # type: ignore[no-untyped-def]
-    """Whether packets of rows[first:end] from two files overlap in time: the flow was captured at both ends."""
+def _is_at_several_points(rows, first, end):  # type: ignore[no-untyped-def]
+    """Whether two files that overlap in time have packets of rows[first:end] at about the same time: the flow was
+    captured at both ends."""
     lowest = np.int64(-(2**62))
-    latest, of_others = lowest, lowest  # the latest time so far, and that of all files but the one with it
-    file = np.int64(-1)
+    until, files_until = lowest, lowest
     for i in range(first, end):
         row = rows[i]
-        if row.file < 0:
-            continue
-        if row.first + SLACK_NS < (of_others if row.file == file else latest):
-            return True
-        if row.file == file:
-            latest = max(latest, np.int64(row.last))
-        elif row.last > latest:
-            of_others = latest
-            latest = np.int64(row.last)
-            file = np.int64(row.file)
-        else:
-            of_others = max(of_others, np.int64(row.last))
+        if row.file >= 0:
+            before = i - 1
+            while before >= first and rows[before].until > row.first - CLOSE_NS:
+                if rows[before].files_until <= row.file_first + SLACK_NS:
+                    break
+                earlier = rows[before]
+                is_other = earlier.file >= 0 and earlier.file != row.file
+                is_other &= earlier.file_last > row.file_first + SLACK_NS
+                if is_other and earlier.last > row.first - CLOSE_NS:
+                    return True
+                before -= 1
+            until, files_until = max(until, np.int64(row.last)), max(files_until, np.int64(row.file_last))
+        row.until = until
+        row.files_until = files_until
     return False
 
 
@@ -202,7 +210,7 @@ def chain_flows(rows, overrides, before, state):  # type: ignore[no-untyped-def]
         row = rows[i]
         if row.is_first:
             owner = np.int64(row.task)
-            is_merged = _overlaps(rows, i, _end_of_flow(rows, i))
+            is_merged = _is_at_several_points(rows, i, _end_of_flow(rows, i))
         if is_merged:
             if row.file >= 0:
                 row.head = NOTHING
@@ -261,7 +269,8 @@ class TaskFlows:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A split to plan: its number, its survey, its file, and the packets before each of its files."""
+    """A split to plan: its number, its survey, its file, and the packets before each of its files. A pack counts as one
+    file."""
 
     split: int
     survey: SplitSurvey
@@ -344,7 +353,7 @@ def _shared_flows(parts: Sequence[Part], checkpoint: Checkpoint | None, strings:
     kept = order[np.repeat(sizes > 1, sizes)]
     is_kept = np.zeros(len(keys), bool)
     is_kept[kept] = True
-    chains, end = [], 0
+    chains, end, spans = [], 0, _file_spans(parts)
     for number, (part, mine) in enumerate(zip(parts, of_parts, strict=True)):
         begin, end = end, end + len(mine)
         wanted = np.flatnonzero(is_kept[begin:end])
@@ -352,11 +361,23 @@ def _shared_flows(parts: Sequence[Part], checkpoint: Checkpoint | None, strings:
             chains.append(_rows_of_checkpoint(checkpoint, wanted, strings))
         else:
             chains.append(_rows_of_part(number, part, wanted, strings))
+            chains[-1]["file_first"], chains[-1]["file_last"] = spans.get(part.file, (0, 0))
     place = np.cumsum(is_kept) - 1
     rows = taken(joined(chains, CHAIN_ROW), place[kept])
     sizes = sizes[sizes > 1]
     rows["is_first"][np.cumsum(sizes) - sizes] = 1
     return keys[kept], rows
+
+
+def _file_spans(parts: Sequence[Part]) -> dict[int, tuple[int, int]]:
+    """The first and the last time of each file."""
+    found: dict[int, tuple[int, int]] = {}
+    for part in parts:
+        for read in part.survey.files:
+            if read.report.first is not None and read.report.last is not None:
+                first, last = found.get(part.file, (read.report.first, read.report.last))
+                found[part.file] = min(first, read.report.first), max(last, read.report.last)
+    return found
 
 
 def _rows_of_part(number: int, part: Part, wanted: Array, strings: _Strings) -> Array:

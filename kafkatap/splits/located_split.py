@@ -22,13 +22,15 @@ Array = np.ndarray[Any, Any]
 class LocatedSplit:
     """`pack`: one part of a file, or whole files that are read one after the other. `exact`: the byte at which the
     first record of a part begins; None if the reader has to search for it. `seen`: of each file, the time of the first
-    packet and how many it has, once they are known. `blocks`: where the blocks of a part begin (BLOCK_START), if that
+    packet and how many it has, once they are known. `latest`: the latest time in the parts of the file before this one,
+    once it is known; None if there are none. `blocks`: where the blocks of a part begin (BLOCK_START), if that
     is known."""
 
     pack: Pack
     exact: int | None = None
     seen: tuple[tuple[int | None, int], ...] = ()
     blocks: Array | None = field(default=None, compare=False)
+    latest: int | None = None
 
     @property
     def only(self) -> Split | None:
@@ -48,7 +50,7 @@ class LocatedSplit:
     def open(self, bases: Sequence[int] | None = None) -> PackReader:
         """A reader of the packets. `bases`: packets of the whole input before each file, once they are known; it raises
         OSError if a file is not what was seen."""
-        return PackReader(self.pack, self.exact, bases, self.seen)
+        return PackReader(self.pack, self.exact, bases, self.seen, latest=self.latest)
 
     def open_ranges(self, bases: Sequence[int], ranges: Array) -> PackReader | RangesReader:
         """A reader of the packets that may leave out those outside of `ranges`. Numbers are over the whole input."""

@@ -44,7 +44,7 @@ def _last(seam: Seam, count: int) -> Seam:
     first = int(packets["at"].min())
     end = int((packets["at"] + packets["captured"]).max())
     packets["at"] -= first
-    return Seam(packets, seam.data[first:end].copy())
+    return Seam(packets, seam.data[first:end].copy(), seam.times[-count:].copy())
 
 
 def _before(history: History, packets: int) -> History:
@@ -60,8 +60,9 @@ def _enough(run: SplitRun, tried: Mapping[bytes, Seam]) -> dict[bytes, OpenFlow]
     histories = {key: _before(run.open_flows[key][0].history, len(seam.packets)) for key, seam in tried.items()}
     key_log = run.engine.key_log
     read = ReadOptions(run.read.ports, run.read.definitions, key_log=key_log)
-    engine = SplitEngine(histories, read=read, apis=frozenset())
-    whole = joined(tried.values())
+    is_measured = run.engine.assembler.is_measured
+    engine = SplitEngine(histories, read=read, apis=frozenset(), measures=is_measured)
+    whole = joined(tried.values(), by_time=True)
     engine.prime(SeamPackets(whole))
     states = engine.states(tried).by_flow()
     return {

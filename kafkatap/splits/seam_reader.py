@@ -30,7 +30,7 @@ class SeamReader:
         in `places` has those of the checkpoint for these flows."""
         if split in self.places:
             return self.places[split].open_ranges(self.bases[split], ranges)
-        return SeamPackets(joined(self.left[key] for key in flows if key in self.left))
+        return SeamPackets(joined((self.left[key] for key in flows if key in self.left), by_time=True))
 
     def block_starts(self, split: int) -> Array | None:
         """BLOCK_START of a split, its packets numbered over the whole input. None if they are not known."""

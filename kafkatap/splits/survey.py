@@ -387,7 +387,7 @@ def survey_split(
     return found
 
 
-def cut_flows(reader: Packets, heads: Mapping[bytes, int]) -> dict[bytes, Seam]:
+def cut_flows(reader: PackReader, heads: Mapping[bytes, int]) -> dict[bytes, Seam]:
     """The packets of some flows up to their heads. Reads only as far as the last head.
 
     A segment that came in IP fragments becomes one packet.
@@ -396,7 +396,7 @@ def cut_flows(reader: Packets, heads: Mapping[bytes, int]) -> dict[bytes, Seam]:
     furthest = max(heads.values(), default=0)
     kept: dict[bytes, list[Seam]] = {}
     while reader.fill() and int(reader.packets["number"][reader.position]) <= furthest:
-        packets = reader.packets[reader.position : reader.count]
+        packets, times = reader.packets[reader.position : reader.count], reader.sort_times()
         runs = assembler.read_segments(reader.buffer, reader.packets, reader.position, reader.count)
         seen = [_whole_packets(segments, assembler, reader.buffer, packets) for segments in runs]
         assembler.end_block()
@@ -405,7 +405,9 @@ def cut_flows(reader: Packets, heads: Mapping[bytes, int]) -> dict[bytes, Seam]:
         for flows, rows, data in seen:
             mine = np.flatnonzero(rows["number"] <= wanted[flows])
             for flow in np.unique(flows[mine]).tolist():
-                kept.setdefault(keys[flow], []).append(cut_out(data, taken(rows, mine[flows[mine] == flow])))
+                found = taken(rows, mine[flows[mine] == flow])
+                sorted_by = times[found["number"] - int(packets["number"][0])]
+                kept.setdefault(keys[flow], []).append(cut_out(data, found, sorted_by))
         reader.position = reader.count
     return {key: joined(parts) for key, parts in kept.items()}
 

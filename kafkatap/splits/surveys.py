@@ -47,6 +47,12 @@ class Surveys:
         for i, found in enumerate(self.surveys):
             seen = tuple((read.head_time, read.report.packets) for read in found.files)
             self.places[i] = replace(self.places[i], seen=seen, blocks=found.blocks)
+        latest: dict[int, int] = {}  # by file
+        for i, part, found in sorted(self._parts(), key=lambda row: (row[1].file, row[1].number)):
+            self.places[i] = replace(self.places[i], latest=latest.get(part.file))
+            for read in found.files:
+                if read.report.last is not None:
+                    latest[part.file] = max(latest.get(part.file, read.report.last), read.report.last)
 
     def _run(self, survey: Survey, again: Iterable[int]) -> None:
         """Survey splits until they fit together."""

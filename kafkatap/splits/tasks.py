@@ -150,7 +150,7 @@ class _Split:
             all_results=with_rows or options.by_topic or needed.all_results, inspectors=inspectors,
             apis=needed.apis if with_rows or task.counting else frozenset(),
             problems=with_rows or needed.problems, secrets=mine.secrets,
-            **needs_of(options.sections if task.counting else ())._asdict(),
+            **needs_of(options.sections if task.counting else (), with_rows or not task.counting)._asdict(),
         )  # fmt: skip
         self._counted = CountsOfSplit(options, self._run.engine, task.interval) if task.counting else None
         self._unnamed: set[bytes] = set()

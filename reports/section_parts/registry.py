@@ -109,12 +109,15 @@ class Needs(NamedTuple):
     measures: bool = False
 
 
-def needs_of(names: Iterable[str] | None) -> Needs:
-    """What a report of these sections needs: names of --sections, or of `counted_sections`. None: the usual ones."""
+def needs_of(names: Iterable[str] | None, with_connections: bool = False) -> Needs:
+    """What a report of these sections needs: names of --sections, or of `counted_sections`. None: the usual ones.
+
+    `with_connections`: the run makes the table `connections`. Its columns depend on no section, so TCP is measured.
+    """
     sections = load_sections(counted_sections(names))
     if not sections:
-        return Needs()
+        return Needs(measures=with_connections)
     from kafkatap.dissector.programs.fact_kinds import NUMBER_OF
 
     facts = frozenset(NUMBER_OF[name] for section in sections for name in section.facts)
-    return Needs(facts, any(section.measures for section in sections))
+    return Needs(facts, with_connections or any(section.measures for section in sections))

@@ -16,7 +16,7 @@ from .support import FileSource
 def log(path: Path, parquet: ParquetLog, limits: MemoryLimits | None = None, all_results: bool = True) -> Engine:
     """A capture through a monitor with this log, as if it came now."""
     source = FileSource(str(path))
-    engine = Engine(all_results=all_results)
+    engine = Engine(all_results=all_results, measures=True)
     governor = Governor(None, all_results)
     monitor = Monitor(source, engine, sinks=[parquet], limits=limits, clock=source.clock, governor=governor)
 

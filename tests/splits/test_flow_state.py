@@ -35,7 +35,7 @@ def engine_after(segments: list[Segment], **options: Any) -> SplitEngine:
     whole = np.frombuffer(data, np.uint8).copy()
     count, _ = scanner.scan(whole, at, len(whole))
     engine = SplitEngine(**options)
-    engine.prime(SeamPackets(Seam(scanner.packets[:count], whole)))
+    engine.prime(SeamPackets(Seam(scanner.packets[:count], whole, scanner.packets["ts"][:count])))
     return engine
 
 

@@ -236,7 +236,7 @@ def _engine(options: argparse.Namespace, selections: list[Selection], reading: R
     return Engine(
         reading._replace(limits=limits, key_log=chosen_key_log(options, is_growing=True)),
         all_results=options.topics, inspectors=probes, assembler=Assembler(), problems=problems,
-        **needs_of(options.sections)._asdict(),
+        **needs_of(options.sections, bool(options.write_parquet))._asdict(),
     )  # fmt: skip
 
 

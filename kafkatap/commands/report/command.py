@@ -143,8 +143,9 @@ def _read_here(
     by_topic, has_tables = options.by == "topic", options.parquet is not None
     counted = counted_sections(options.sections, None if follow else stored_bytes(options.captures))
     engine = engine_for(
-        selection, reading, all_results=by_topic or has_tables, tables=has_tables, **needs_of(counted)._asdict()
-    )
+        selection, reading, all_results=by_topic or has_tables, tables=has_tables,
+        **needs_of(counted, has_tables)._asdict(),
+    )  # fmt: skip
     run = Run(options.captures, engine, watch=watch, follow=follow)
     writer = _table_writer(options.parquet, run, files) if has_tables else None
     run.start()  # it reads the first block while the rest is imported
