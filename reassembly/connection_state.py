@@ -79,6 +79,7 @@ def _put_stream(t, out, at, number, opened):  # type: ignore[no-untyped-def]
         at = put_int(out, at, node.ts)
         at = put_int(out, at, node.packet)
         at = put_int(out, at, np.int64(node.wire))
+        at = put_int(out, at, np.int64(node.stamp))
         at = put_bytes(out, at, t.pool, node.at, np.int64(node.captured))
         held = np.int64(node.next)
     return put_int(out, at, np.int64(-1))

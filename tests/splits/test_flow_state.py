@@ -104,6 +104,7 @@ NOT_STATE = {
     "connections": {
         "serial", "requests", "head", "not_kafka_since", "waiting_first", "waiting_last", "waiting_count",
         "unknown_chunks", "is_open",
+        "ends",  # of the flow
         "shows_tls",  # set with `protocol`
         "tls_version",  # every chunk of decrypted bytes has it
         "mute_end", "client_id", "software", "software_version", "mechanism",  # tested below

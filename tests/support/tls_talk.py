@@ -37,10 +37,12 @@ class OverTls:
     def replayed(
         self, segments: Sequence[Segment], version: ssl.TLSVersion = TLSv1_3, ciphers: str | None = None
     ) -> list[Segment]:
-        """One connection, from its SYN on. The times of its packets stay, but for those of the handshake."""
+        """One connection, from its SYN on. The times of its packets stay, but for those of the handshake, and so do the
+        first sequence numbers."""
         client, server = self._ends(version, ciphers)
         first = segments[0]
-        tcp = TcpConversation(first.source, first.destination, time_ns=first.time_ns, step_ns=10_000)
+        isn = (first.seq, segments[1].seq) if first.flags & SYN else (1_000, 5_000_000)
+        tcp = TcpConversation(first.source, first.destination, time_ns=first.time_ns, step_ns=10_000, isn=isn)
         tcp.open()
         self._shake_hands(tcp, client, server)
         for segment in segments:
