@@ -23,6 +23,7 @@ from .lake_options import check_options, remember
 from .output.publication import Publication, open_publication
 from .output.report_files import write_report
 from .output.run_tables import files_rows, ledger_rows, replaced_captures
+from .path_pattern import PathPattern
 from .versions import earlier_versions
 
 if TYPE_CHECKING:
@@ -39,24 +40,31 @@ def run_job(
     strict: bool = False,
     by: str = "api",
     replace_rows: bool = False,
+    path_pattern: str | None = None,
     watch: Watch = ignore,
 ) -> JobResult:
     """Write the tables and reports of captures (paths, folders, globs, URIs) to `out`.
 
+    `path_pattern`: where clusters, sites and hosts are in paths (`PathPattern`), for the table `files`.
+
     No table changes before everything is written. DamagedInput if `strict` and a capture is damaged; OtherOptions if
     `out` has rows that were made with other options, or more packets of a capture, unless `replace_rows`;
-    FileNotFoundError, UnreadableCaptureError and FolderInUse as raised below.
+    ValueError if `path_pattern` is wrong or matches no capture; FileNotFoundError, UnreadableCaptureError and
+    FolderInUse as raised below.
     """
+    pattern = None if path_pattern is None else PathPattern(path_pattern)
     out, stages = absolute(out), Stages(spark, watch)
     try:
         read = Captures(spark, captures, split_size, options or RunOptions(), strict, stages)
         check_options(out, read.options, read.files, replace_rows)
+        if pattern is not None:
+            pattern.check(read.paths)
         private = read.options.is_decrypting
         with (
             open_publication(out, is_private=private) as publication,
             shared_folders(read.paths, out) as read.folders,
         ):
-            result = _published(read, publication, by, watch, replace_rows)
+            result = _published(read, publication, by, watch, replace_rows, pattern)
     except DamagedCaptureError as error:
         raise DamagedInput(str(error)) from None
     if stages.figures:  # Spark's own; Spark Connect reports none
@@ -67,7 +75,7 @@ def run_job(
 
 
 def _published(
-    read: Captures, publication: Publication, by: str, watch: Watch, replace_rows: bool = False
+    read: Captures, publication: Publication, by: str, watch: Watch, replace_rows: bool, pattern: PathPattern | None
 ) -> JobResult:
     versions = earlier_versions(publication.out, read.file_infos, replace_rows)
     proved, options = read.counted(publication.writer, by)
@@ -76,7 +84,7 @@ def _published(
         *proved.written,
         *publication.write_connections(total.end_connections(), total.names, read.capture_index),
     ]
-    written += publication.write("files", files_rows(context.files))
+    written += publication.write("files", files_rows(context.files, publication, pattern))
     written += publication.write("ledger", ledger_rows(proved.ledgers()))
     report = report_of(total, context, options, by)
     remember(publication.out, read.options)

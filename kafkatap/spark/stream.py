@@ -39,6 +39,7 @@ from .output.delta import read_table
 from .output.publication import open_publication
 from .output.report_files import write_report
 from .output.run_tables import file_infos
+from .path_pattern import PathPattern
 from .stream_batch import BatchOptions, read_batch
 from .stream_state import Commit, StateFolder, StreamState, batch_number, finished_number
 
@@ -58,7 +59,8 @@ OnBatch = Callable[[JobResult], None]
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
     """How a stream reads captures and where it writes: `out` and `checkpoint` are folders. `replace_rows`: `out` may
-    have rows that were made with other options."""
+    have rows that were made with other options. `path_pattern`: where clusters, sites and hosts are in paths; a wrong
+    one is a ValueError (`PathPattern`), and of captures that it does not match, these are null."""
 
     out: str
     checkpoint: str
@@ -66,6 +68,14 @@ class StreamOptions:
     reading: RunOptions = field(default_factory=RunOptions)
     strict: bool = False
     replace_rows: bool = False
+    path_pattern: str | None = None
+
+    @property
+    def pattern(self) -> PathPattern | None:
+        return None if self.path_pattern is None else PathPattern(self.path_pattern)
+
+    def __post_init__(self) -> None:
+        self.pattern  # noqa: B018  # raises
 
 
 def start_stream(
@@ -196,7 +206,7 @@ def _read(
     keep_open: bool = True,
 ) -> StreamState:
     """The state after a batch, whose rows are written but not published."""
-    reading = BatchOptions(options.split_size, options.reading, options.strict)
+    reading = BatchOptions(options.split_size, options.reading, options.strict, options.pattern)
     private = options.reading.is_decrypting
     with (
         open_publication(options.out, is_private=private) as publication,

@@ -21,7 +21,7 @@ from kafkatap.reports.tables import TABLES
 from kafkatap.spark.output import delta, delta_schema, run_tables
 from kafkatap.spark.output.compaction import compact
 from kafkatap.spark.output.delta import active_files, check_tables, open_table, read_table
-from kafkatap.spark.output.delta_schema import CAPTURE, DATE, SCHEMA, SCHEMA_PROPERTY, file_schema, table_schema
+from kafkatap.spark.output.delta_schema import CAPTURE, DATE, OF_FILES, SCHEMA, SCHEMA_PROPERTY, file_schema, table_schema
 from kafkatap.spark.output.publication import open_publication
 from kafkatap.spark.output.run_tables import file_infos
 from tests.cli.running import ROOT
@@ -316,7 +316,8 @@ def test_columns_have_their_meaning_as_comment(tmp_path: Path) -> None:
     for table in TABLES_MADE:
         found = fields(tmp_path, table)
         assert open_table(str(tmp_path), table).metadata().configuration[SCHEMA_PROPERTY] == str(SCHEMA)
-        assert list(found) == [c.name for c in TABLES[table]] + ["capture", *["date"] * (table in TABLES_MADE[:3])]
+        more = [c.name for c in OF_FILES] if table == "files" else ["date"] * (table in TABLES_MADE[:3])
+        assert list(found) == [c.name for c in TABLES[table]] + ["capture", *more]
         assert all(field.metadata["comment"] for field in found.values())
     assert fields(tmp_path, "files")["link_types"].metadata == {"comment": "link types of its packets"}
 

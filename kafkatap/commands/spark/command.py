@@ -25,6 +25,7 @@ from ...spark.job_result import DamagedInput, JobResult, Watch
 from ...spark.lake_options import check_options
 from ...spark.output.delta import check_tables
 from ...spark.output.publication import check_folder
+from ...spark.path_pattern import PathPattern
 from ...spark.stages import watching
 from ...splits.secrets import read_key_logs
 from ..console import refuse
@@ -99,6 +100,8 @@ def _check(options: argparse.Namespace) -> list[File]:
     found = find(options.captures) if options.checkpoint is None else []
     if options.verbose and options.checkpoint is None:
         complain(f"{len(found):,} captures")
+    if options.path_pattern is not None:
+        PathPattern(options.path_pattern).check(absolute(file.path) for file in found)
     check_folder(options.out, is_private=bool(options.keylog))
     check_tables(options.out)
     return [file._replace(path=absolute(file.path)) for file in found]
@@ -174,7 +177,7 @@ def _job(session: SparkSession, options: argparse.Namespace, run: RunOptions, wa
         return _follow(session, options, run)
     return run_job(
         session, options.captures, options.out, split_size=options.split_size, options=run, strict=options.strict,
-        by=options.by, replace_rows=options.replace, watch=watch,
+        by=options.by, replace_rows=options.replace, path_pattern=options.path_pattern, watch=watch,
     )  # fmt: skip
 
 
@@ -183,7 +186,7 @@ def _follow(session: SparkSession, options: argparse.Namespace, run: RunOptions)
 
     split_size = min(options.split_size or STREAM_SPLIT_SIZE, STREAM_SPLIT_SIZE)
     out, checkpoint = absolute(options.out), absolute(options.checkpoint)
-    stream = StreamOptions(out, checkpoint, split_size, run, options.strict, options.replace)
+    stream = StreamOptions(out, checkpoint, split_size, run, options.strict, options.replace, options.path_pattern)
     captures = [absolute(pattern) for pattern in options.captures]
     return run_stream(
         session, captures, stream, forever=options.follow, finish=options.finish, by=options.by,

@@ -40,6 +40,14 @@ DATE = TableColumn(
     "UTC day of the request's first byte, or of the response's first byte if the request is unknown. Results and "
     "records have the date of their exchange, connections that of their first packet",
 )  # fmt: skip
+#: Columns that `files` has in Delta tables only.
+OF_FILES = (
+    TableColumn("cluster", "string", "cluster, from the path of the capture, as `--path-pattern` names it", True),
+    TableColumn("site", "string", "site, from the path, too", True),
+    TableColumn("host", "string", "host, from the path, too", True),
+    TableColumn("ingested_at", "timestamp[ns, UTC]", "when the run began that read the capture", True),
+    TableColumn("run", "string", "name of that run, as in the log of the table", True),
+)
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
 
@@ -48,9 +56,14 @@ def partition_columns(table: str) -> list[str]:
     return [] if table in UNPARTITIONED else [DATE.name]
 
 
+def _own_columns(table: str) -> tuple[TableColumn, ...]:
+    """The columns in the files of a table beside the declared ones."""
+    return (CAPTURE, *(OF_FILES if table == "files" else ()))
+
+
 def file_schema(table: str) -> pa.Schema:
     """The declared columns in the files of a table."""
-    return in_microseconds(arrow_schema([*TABLES[table], CAPTURE]))
+    return in_microseconds(arrow_schema([*TABLES[table], *_own_columns(table)]))
 
 
 def table_schema(table: str) -> pa.Schema:
@@ -58,7 +71,7 @@ def table_schema(table: str) -> pa.Schema:
     `comment`, and its number if it is in CHANGED."""
     import pyarrow as pa
 
-    columns = [*TABLES[table], CAPTURE, *([DATE] if partition_columns(table) else [])]
+    columns = [*TABLES[table], *_own_columns(table), *([DATE] if partition_columns(table) else [])]
     fields = in_microseconds(arrow_schema(columns))
     return pa.schema([f.with_metadata(_metadata(table, column)) for f, column in zip(fields, columns, strict=True)])
 

@@ -10,18 +10,32 @@ from kafkatap.reports.table_columns import FILES, LEDGER
 from kafkatap.reports.tables import arrow_schema, files_table
 
 from ...captures.identity import missing_identity
-from .delta_schema import CAPTURE, in_schema
+from ..path_pattern import NAMES
+from .delta_schema import CAPTURE, OF_FILES, in_schema
 from .writing import with_capture
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ..path_pattern import PathPattern
+    from .publication import Publication
 
-def files_rows(files: Sequence[FileInfo]) -> pa.Table:
-    """The rows of these files."""
+
+def files_rows(files: Sequence[FileInfo], publication: Publication, pattern: PathPattern | None) -> pa.Table:
+    """The rows of these files. `pattern`: finds clusters, sites and hosts in their paths."""
     import numpy as np
+    import pyarrow as pa
 
-    return with_capture(files_table(Context(files=files)), np.array([f.capture for f in files], np.int64))
+    table = with_capture(files_table(Context(files=files)), np.array([f.capture for f in files], np.int64))
+    found = [{} if pattern is None else pattern.names_in(file.path) for file in files]
+    values = {
+        **{name: [names.get(name) for names in found] for name in NAMES},
+        "ingested_at": [publication.begun] * len(files),
+        "run": [publication.run] * len(files),
+    }
+    for field in arrow_schema(OF_FILES):
+        table = table.append_column(field, pa.array(values[field.name], field.type))
+    return table
 
 
 def file_infos(rows: pa.Table) -> list[FileInfo]:
