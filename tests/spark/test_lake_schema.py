@@ -326,6 +326,8 @@ def test_the_columns_of_delta_tables_are_documented() -> None:
     text = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
     assert f"| `capture` | int64 | {CAPTURE.doc} |" in text
     assert f"| `date` | date | {DATE.doc} |" in text
+    for column in OF_FILES:
+        assert f"| `{column.name}` | {column.type.partition('[')[0]} | {column.doc} |" in text
 
 
 def test_a_comment_of_a_user_stays(tmp_path: Path) -> None:
