@@ -36,6 +36,7 @@ from .cluster.shared_folders import shared_folders
 from .job_result import JobResult, has_kafka
 from .lake_options import check_options, remember
 from .output.delta import read_table
+from .output.folders import Folder
 from .output.publication import open_publication
 from .output.report_files import write_report
 from .output.run_tables import file_infos
@@ -74,6 +75,11 @@ class StreamOptions:
     def pattern(self) -> PathPattern | None:
         return None if self.path_pattern is None else PathPattern(self.path_pattern)
 
+    @property
+    def states(self) -> StateFolder:
+        """The states in the checkpoint."""
+        return StateFolder(absolute(self.checkpoint), self.reading.is_decrypting)
+
     def __post_init__(self) -> None:
         self.pattern  # noqa: B018  # raises
 
@@ -98,6 +104,7 @@ def start_stream(
     larger. `trigger`: as of `DataStreamWriter.trigger`. OtherOptions if `out` has rows of other options.
     """
     check_options(absolute(options.out), options.reading, [], options.replace_rows)
+    Folder(absolute(options.checkpoint), options.reading.is_decrypting).make()  # before Spark does
     spark.dataSource.register(ArrivedCaptures)
     patterns = [captures] if isinstance(captures, str) else captures
     source = {
@@ -168,7 +175,7 @@ def _read_planned(options: StreamOptions, on_batch: OnBatch, frame: DataFrame, n
 
 def advance(spark: SparkSession | None, captures: Sequence[Arrival], batch: int, options: StreamOptions) -> JobResult:
     """Read the captures of a batch, counted from 0, and publish its rows. `spark` None: in this process."""
-    states = StateFolder(absolute(options.checkpoint))
+    states = options.states
     number = batch_number(batch)
     state = states.read(number)
     if state is not None and state.can_publish(options.out):
@@ -183,7 +190,7 @@ def finish_stream(spark: SparkSession | None, options: StreamOptions, by: str = 
 
     It may be started and finished again later. Connections that were open become two connections then.
     """
-    states = StateFolder(absolute(options.checkpoint))
+    states = options.states
     number = finished_number((states.last() or StreamState()).number)
     state = states.read(number)
     if state is None or not state.can_publish(options.out):
@@ -232,8 +239,7 @@ def _publish(state: StreamState, tables: Sequence[str], options: StreamOptions) 
     commit, after = state.commit, state.checkpoint
     files = 0
     if tables:
-        checkpoint = absolute(options.checkpoint)
-        states, log = StateFolder(checkpoint), ArrivalLog(checkpoint)
+        states, log = options.states, ArrivalLog(absolute(options.checkpoint))
         log.write_gone(state.number // 2, commit.gone)
         log.load()
         remember(options.out, options.reading)

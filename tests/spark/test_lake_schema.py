@@ -21,7 +21,15 @@ from kafkatap.reports.tables import TABLES
 from kafkatap.spark.output import delta, delta_schema, run_tables
 from kafkatap.spark.output.compaction import compact
 from kafkatap.spark.output.delta import active_files, check_tables, open_table, read_table
-from kafkatap.spark.output.delta_schema import CAPTURE, DATE, OF_FILES, SCHEMA, SCHEMA_PROPERTY, file_schema, table_schema
+from kafkatap.spark.output.delta_schema import (
+    CAPTURE,
+    DATE,
+    OF_FILES,
+    SCHEMA,
+    SCHEMA_PROPERTY,
+    file_schema,
+    table_schema,
+)
 from kafkatap.spark.output.publication import open_publication
 from kafkatap.spark.output.run_tables import file_infos
 from tests.cli.running import ROOT

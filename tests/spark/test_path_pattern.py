@@ -53,7 +53,7 @@ def _captures(samples: Path, folder: Path) -> list[str]:
     paths = []
     for place, name in (("prod/fra/broker1", "apache-2.8"), ("test/ams/broker7", "live-4.3")):
         (folder / place).mkdir(parents=True)
-        paths.append(shutil.copy(samples / f"{name}.pcap.zst", folder / place))
+        paths.append(str(shutil.copy(samples / f"{name}.pcap.zst", folder / place)))
     return paths
 
 
