@@ -188,9 +188,7 @@ def _play(play: Play) -> Played:
     logged = play.logged()
     log = (folder / "open.log").read_text()
     is_open = frozenset(
-        ports
-        for ports in logged
-        if name_of_ends(*(("127.0.0.1", port) for port in ports)).hex() in log
+        ports for ports in logged if name_of_ends(*(("127.0.0.1", port) for port in ports)).hex() in log
     )
     return Played(
         folder, logged, {ports: after[ports] - before.get(ports, set()) for ports in after}, is_open,

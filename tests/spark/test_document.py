@@ -206,7 +206,7 @@ def test_captures_that_arrive(document: Mapping[str, Block], desk: Desk, exchang
     process = desk.start(follow, **places)
     try:
         end = time.monotonic() + 120
-        while not list((desk.folder / "state" / "commits").glob("[0-9]*")):
+        while not list((desk.folder / "DIR" / "files" / "_delta_log").glob("*.json")):
             if process.poll() is not None or time.monotonic() > end:
                 stop(process)
                 pytest.fail(process.communicate()[0])
