@@ -47,7 +47,6 @@ class Run:
     `follow`: the captures may still grow, and `paths` may name folders; None: they are read once. `files`: reports on
     the captures read so far. `threaded`: a second thread reads files and reassembles their streams, ahead of
     dissection. `interrupted`: `watch` ended the run. `is_caught_up`: with `follow`, all that was there was read.
-    `uses_secrets`: the TLS secrets that captures have decrypt their connections.
     """
 
     def __init__(
@@ -67,7 +66,6 @@ class Run:
         self.follow = follow
         self.interrupted = False
         self.is_caught_up = False
-        self.uses_secrets = True
         self.files: list[FileReport] = []
         #: Called with packets before they are reassembled, in the thread that reads them. Set it before the first step.
         self.on_packets: Callable[[MergedPackets], None] | None = None
@@ -117,7 +115,7 @@ class Run:
         """A part with the TLS key logs that captures had before it. They are in the part so that the thread that
         dissects it adds them."""
         secrets, self._secrets = self._secrets + found, b""
-        return part._replace(secrets=secrets) if secrets and self.uses_secrets else part
+        return part._replace(secrets=secrets) if secrets else part
 
     def _one_capture(self, path: str) -> Iterator[tuple[int, Assembled | None]]:
         """Yield the parts of one capture, read in one pass."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from hypothesis import settings
 from tests.support import browser
 from tests.support.broker import KafkaBroker, missing
 from tests.support.sweeps import LONG, spread
+from tests.support.wheel import build
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -56,6 +58,17 @@ def sweep(pytestconfig: pytest.Config) -> Callable[[Sequence[Any], int], list[An
         return spread(cases, short)
 
     return chosen
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """(sdist, wheel), which all workers of pytest-xdist share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "dist"
+    folder.mkdir(exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return build(folder)
 
 
 @pytest.fixture(scope="session")

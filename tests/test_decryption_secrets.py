@@ -153,16 +153,6 @@ def test_followed(capture: Path, tmp_path: Path) -> None:
     writer.join()
 
 
-def test_run_without_secrets(capture: Path) -> None:
-    """An anonymized copy is made of what is on the wire."""
-    engine = Engine()
-    run = Run([str(capture)], engine)
-    run.uses_secrets = False
-    for _ in run.batches():
-        pass
-    assert engine.key_log is None
-
-
 def test_hostile_blocks(tmp_path: Path) -> None:
     """Blocks whose length is wrong, empty ones, and blocks without a type: nothing of them is read."""
     path = tmp_path / "x.pcapng"

@@ -136,7 +136,10 @@ def name_of(block: Block) -> str:
 
 @pytest.mark.parametrize("block", DELTA[1:], ids=name_of)
 def test_a_recipe_for_delta_tables_prints_what_the_page_shows(block: Block, lake: Path) -> None:
-    assert run(block, lake) == block.output == DELTA[1].output
+    """Those of each program print the same."""
+    assert run(block, lake) == block.output
+    if "JOIN files" not in block.code:
+        assert block.output == DELTA[1].output
 
 
 def test_queries_read_delta_tables(lake: Path) -> None:

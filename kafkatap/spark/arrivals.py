@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from .cluster.java import STREAMS_NEED
+
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 except ModuleNotFoundError:
-    raise ImportError("captures that keep arriving need Spark 4.2 or later") from None
+    raise ImportError(STREAMS_NEED) from None
 
 from ..captures.identity import capture_head, missing_identity
 from ..captures.storage import File, find, read_range

@@ -23,6 +23,7 @@ from .lake_options import check_options, remember
 from .output.publication import Publication, open_publication
 from .output.report_files import write_report
 from .output.run_tables import files_rows, ledger_rows, replaced_captures
+from .path_pattern import PathPattern
 from .versions import BestVersions
 
 if TYPE_CHECKING:
@@ -39,26 +40,32 @@ def run_job(
     strict: bool = False,
     by: str = "api",
     replace_rows: bool = False,
+    path_pattern: str | None = None,
     watch: Watch = ignore,
 ) -> JobResult:
     """Write the tables and reports of captures (paths, folders, globs, URIs) to `out`.
 
+    `path_pattern`: where clusters, sites and hosts are in paths (`PathPattern`), for the table `files`.
+
     No table changes before everything is written. Of several versions of a capture, in `captures` or `out`, only the
     best one counts (`versions`). DamagedInput if `strict` and a capture is damaged; OtherOptions if `out` has rows that
-    were made with other options, unless `replace_rows`;
+    were made with other options, unless `replace_rows`; ValueError if `path_pattern` is wrong or matches no capture;
     FileNotFoundError, UnreadableCaptureError and FolderInUse as raised below.
     """
+    pattern = None if path_pattern is None else PathPattern(path_pattern)
     out, stages = absolute(out), Stages(spark, watch)
     try:
         choice = BestVersions(out, replace_rows)
         read = Captures(spark, captures, split_size, options or RunOptions(), strict, stages, choose=choice)
         check_options(out, read.options, read.files, replace_rows)
+        if pattern is not None:
+            pattern.check(read.paths)
         private = read.options.is_decrypting
         with (
             open_publication(out, is_private=private) as publication,
             shared_folders(read.paths, out) as read.folders,
         ):
-            result = _published(read, publication, by, watch)
+            result = _published(read, publication, by, watch, pattern)
         result = replace(result, notes=[*choice.notes, *result.notes])
     except DamagedCaptureError as error:
         raise DamagedInput(str(error)) from None
@@ -69,14 +76,16 @@ def run_job(
     return result
 
 
-def _published(read: Captures, publication: Publication, by: str, watch: Watch) -> JobResult:
+def _published(
+    read: Captures, publication: Publication, by: str, watch: Watch, pattern: PathPattern | None
+) -> JobResult:
     proved, options = read.counted(publication.writer, by)
     context, total = proved.context(read.file_infos), proved.total(options)
     written = [
         *proved.written,
         *publication.write_connections(total.end_connections(), total.names, read.capture_index),
     ]
-    written += publication.write("files", files_rows(context.files))
+    written += publication.write("files", files_rows(context.files, publication, pattern))
     written += publication.write("ledger", ledger_rows(proved.ledgers()))
     report = report_of(total, context, options, by)
     remember(publication.out, read.options)

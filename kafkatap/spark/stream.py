@@ -36,9 +36,11 @@ from .cluster.shared_folders import shared_folders
 from .job_result import JobResult, has_kafka
 from .lake_options import check_options, remember
 from .output.delta import read_table
+from .output.folders import Folder
 from .output.publication import open_publication
 from .output.report_files import write_report
 from .output.run_tables import file_infos
+from .path_pattern import PathPattern
 from .stream_batch import BatchOptions, read_batch
 from .stream_state import Commit, StateFolder, StreamState, batch_number, finished_number
 
@@ -58,7 +60,8 @@ OnBatch = Callable[[JobResult], None]
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
     """How a stream reads captures and where it writes: `out` and `checkpoint` are folders. `replace_rows`: `out` may
-    have rows that were made with other options."""
+    have rows that were made with other options. `path_pattern`: where clusters, sites and hosts are in paths; a wrong
+    one is a ValueError (`PathPattern`), and of captures that it does not match, these are null."""
 
     out: str
     checkpoint: str
@@ -66,6 +69,19 @@ class StreamOptions:
     reading: RunOptions = field(default_factory=RunOptions)
     strict: bool = False
     replace_rows: bool = False
+    path_pattern: str | None = None
+
+    @property
+    def pattern(self) -> PathPattern | None:
+        return None if self.path_pattern is None else PathPattern(self.path_pattern)
+
+    @property
+    def states(self) -> StateFolder:
+        """The states in the checkpoint."""
+        return StateFolder(absolute(self.checkpoint), self.reading.is_decrypting)
+
+    def __post_init__(self) -> None:
+        self.pattern  # noqa: B018  # raises
 
 
 def start_stream(
@@ -88,6 +104,7 @@ def start_stream(
     larger. `trigger`: as of `DataStreamWriter.trigger`. OtherOptions if `out` has rows of other options.
     """
     check_options(absolute(options.out), options.reading, [], options.replace_rows)
+    Folder(absolute(options.checkpoint), options.reading.is_decrypting).make()  # before Spark does
     spark.dataSource.register(ArrivedCaptures)
     patterns = [captures] if isinstance(captures, str) else captures
     source = {
@@ -158,7 +175,7 @@ def _read_planned(options: StreamOptions, on_batch: OnBatch, frame: DataFrame, n
 
 def advance(spark: SparkSession | None, captures: Sequence[Arrival], batch: int, options: StreamOptions) -> JobResult:
     """Read the captures of a batch, counted from 0, and publish its rows. `spark` None: in this process."""
-    states = StateFolder(absolute(options.checkpoint))
+    states = options.states
     number = batch_number(batch)
     state = states.read(number)
     if state is not None and state.can_publish(options.out):
@@ -173,7 +190,7 @@ def finish_stream(spark: SparkSession | None, options: StreamOptions, by: str = 
 
     It may be started and finished again later. Connections that were open become two connections then.
     """
-    states = StateFolder(absolute(options.checkpoint))
+    states = options.states
     number = finished_number((states.last() or StreamState()).number)
     state = states.read(number)
     if state is None or not state.can_publish(options.out):
@@ -196,7 +213,7 @@ def _read(
     keep_open: bool = True,
 ) -> StreamState:
     """The state after a batch, whose rows are written but not published."""
-    reading = BatchOptions(options.split_size, options.reading, options.strict)
+    reading = BatchOptions(options.split_size, options.reading, options.strict, options.pattern)
     private = options.reading.is_decrypting
     with (
         open_publication(options.out, is_private=private) as publication,
@@ -222,8 +239,7 @@ def _publish(state: StreamState, tables: Sequence[str], options: StreamOptions) 
     commit, after = state.commit, state.checkpoint
     files = 0
     if tables:
-        checkpoint = absolute(options.checkpoint)
-        states, log = StateFolder(checkpoint), ArrivalLog(checkpoint)
+        states, log = options.states, ArrivalLog(absolute(options.checkpoint))
         log.write_gone(state.number // 2, commit.gone)
         log.load()
         remember(options.out, options.reading)

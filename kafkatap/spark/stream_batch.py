@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from .cluster.shared_folders import SharedFolders
+    from .path_pattern import PathPattern
 
 GROWN = "bytes were added to it after it was read, and these are not read"
 LATE = "it came after later packets of its connections had been read, so it was decoded on its own"
@@ -36,11 +37,12 @@ LATE = "it came after later packets of its connections had been read, so it was 
 
 @dataclass(frozen=True, slots=True)
 class BatchOptions:
-    """How batches are read: as of `Captures`."""
+    """How batches are read: as of `Captures`. `pattern`: as of `files_rows`."""
 
     split_size: int
     reading: RunOptions = field(default_factory=RunOptions)
     strict: bool = False
+    pattern: PathPattern | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,8 @@ def read_batch(
     identities = {a.path: a.capture for a in arrivals}  # also of captures that are gone
     files = [info._replace(capture=identities[info.path]) for info in batch.files]
     files += [FileInfo(a.path, "", 1, 0, 0, damage=GROWN, capture=a.capture) for a in grown]
-    written = [*publication.write("files", files_rows(files)), *publication.write("ledger", ledger_rows(batch.ledgers))]
+    rows = files_rows(files, publication, options.pattern)
+    written = [*publication.write("files", rows), *publication.write("ledger", ledger_rows(batch.ledgers))]
     return replace(batch, files=files, written=batch.written + written)
 
 

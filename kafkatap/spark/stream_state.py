@@ -75,10 +75,10 @@ def finished_number(last: int) -> int:
 
 
 class StateFolder:
-    """The states in the folder of a checkpoint."""
+    """The states in the folder of a checkpoint. `is_private`: as of `Folder`."""
 
-    def __init__(self, checkpoint: str) -> None:
-        self._folder = Folder(checkpoint)
+    def __init__(self, checkpoint: str, is_private: bool = False) -> None:
+        self._folder = Folder(checkpoint, is_private)
 
     def save(self, state: StreamState) -> None:
         self._folder.make()

@@ -25,11 +25,11 @@ from kafkatap.engine.tls.secrets import name_of_ends
 from kafkatap.request_log.log_line import read_line
 from tests.support.authority import Authority
 from tests.support.broker import KafkaBroker, free_ports, missing_compiler
+from tests.support.live_tables import read_tables
 from tests.support.questions import JavaClients, class_folder
 
 from . import network
 from .running import Capturing, Live, Tcpdump, wait_for
-from .test_real_kafka import read_tables
 
 WHY_NOT = network.missing("tcpdump", "openssl", "jcmd") or missing_compiler()
 if not WHY_NOT:
@@ -188,9 +188,7 @@ def _play(play: Play) -> Played:
     logged = play.logged()
     log = (folder / "open.log").read_text()
     is_open = frozenset(
-        ports
-        for ports in logged
-        if name_of_ends(*(("127.0.0.1", port) for port in ports)).hex() in log  # type: ignore[misc]
+        ports for ports in logged if name_of_ends(*(("127.0.0.1", port) for port in ports)).hex() in log
     )
     return Played(
         folder, logged, {ports: after[ports] - before.get(ports, set()) for ports in after}, is_open,

@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from kafkatap import analyze
@@ -30,6 +28,7 @@ from kafkatap.reports.sections import time_shares
 from tests.cli.running import ROOT, kafkatap
 from tests.support import broker as kafka
 from tests.support.captures import read_capture
+from tests.support.live_tables import read_tables
 
 from . import network
 from .network import Veth, namespace_pair
@@ -65,11 +64,6 @@ class Recorded:
 
     def table(self, name: str) -> Any:
         return read_tables(self.folder, name)
-
-
-def read_tables(folder: Path, name: str) -> Any:
-    files = sorted((folder / name).rglob("*.parquet"))
-    return pa.concat_tables([pq.read_table(file, partitioning=None) for file in files])
 
 
 @pytest.fixture(scope="module")

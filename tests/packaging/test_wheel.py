@@ -17,36 +17,9 @@ import pytest
 from kafkatap.commands.command_parser import COMMANDS
 from kafkatap.commands.completion.shell_files import SCRIPTS
 from tests.spark.conftest import missing
+from tests.support.wheel import ROOT, run
 
-ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("kafkatap", "kafkatap/kernels", "kafkatap/reassembly", "kafkatap/dissector", "kafkatap/reports")
-
-
-def run(*command: str | Path, cwd: Path, **environment: str) -> str:
-    """Run a command away from the project; its output, or a failure with it."""
-    variables = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")} | environment
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=cwd,
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """(sdist, wheel): the wheel is built from the sdist, so that both are proved complete."""
-    folder = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
-    (sdist,) = folder.glob("*.tar.gz")
-    (wheel,) = folder.glob("*.whl")
-    return sdist, wheel
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from kafkatap.spark.output.delta_schema import (
     CAPTURE,
     CHANGED,
     DATE,
-    MORE,
+    OF_FILES,
     SCHEMA,
     SCHEMA_PROPERTY,
     file_schema,
@@ -331,8 +331,8 @@ def test_columns_have_their_meaning_as_comment(tmp_path: Path) -> None:
     for table in TABLES_MADE:
         found = fields(tmp_path, table)
         assert open_table(str(tmp_path), table).metadata().configuration[SCHEMA_PROPERTY] == str(SCHEMA)
-        more = [*(c.name for c in MORE.get(table, ())), "capture", *["date"] * (table in TABLES_MADE[:3])]
-        assert list(found) == [c.name for c in TABLES[table]] + more
+        more = [c.name for c in OF_FILES] if table == "files" else ["date"] * (table in TABLES_MADE[:3])
+        assert list(found) == [c.name for c in TABLES[table]] + ["capture", *more]
         assert all(field.metadata["comment"] for field in found.values())
     assert fields(tmp_path, "files")["link_types"].metadata == {"comment": "link types of its packets"}
 
@@ -341,6 +341,8 @@ def test_the_columns_of_delta_tables_are_documented() -> None:
     text = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
     assert f"| `capture` | int64 | {CAPTURE.doc} |" in text
     assert f"| `date` | date | {DATE.doc} |" in text
+    for column in OF_FILES:
+        assert f"| `{column.name}` | {column.type.partition('[')[0]} | {column.doc} |" in text
 
 
 def test_a_comment_of_a_user_stays(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from kafkatap.parquet.partitions import to_microseconds
 from kafkatap.spark.stream import StreamOptions, finish_stream
 from kafkatap.spark.stream_state import StateFolder
 from kafkatap.splits.run_options import RunOptions
-from tests.spark.test_permissions import public
+from tests.spark.test_permissions import mode_of, public
 from tests.spark.test_stream import Stream, first_time
 from tests.splits.join_support import compared, differences, local, packets_at_random, published, rotate
 from tests.splits.test_tls import conversations, write
@@ -53,6 +53,8 @@ def test_batches(arrived: tuple[list[str], Path], tmp_path: Path, has_keys: bool
                 assert bytes.fromhex(secret) not in saved
     finish_stream(None, stream.options)
     assert (public(Path(stream.options.out)) == []) == has_keys
+    states = list(Path(stream.options.checkpoint).rglob("state-*"))
+    assert ({mode_of(path) for path in states} == {0o600}) == has_keys
     wanted = local(captures, records=True, keylog=keylog if has_keys else None)
     wanted = {name: to_microseconds(table) for name, table in wanted.items()}
     lines = differences(compared(published(stream.options.out)), compared(wanted))

@@ -64,6 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--replace", action="store_true",
                       help="also replace rows that were made with other options, such as another filter, and remember "
                       "the options of this run (default: refuse to)")  # fmt: skip
+    what.add_argument("--path-pattern", metavar="PATTERN",
+                      help="find cluster, site and host of a capture in its path, for columns of the table files, such "
+                      "as '{cluster}/{host}/*'; * stands for any part of a folder or name")  # fmt: skip
     what.add_argument("--by", choices=BREAKDOWNS, default="api", help=BY_HELP)
     what.add_argument("--strict", action="store_true",
                       help="publish nothing if a capture is damaged (default: publish what could be read)")  # fmt: skip

@@ -20,11 +20,12 @@ from ...engine.selection import Selection, selection_of
 from ...installation import install_command, own_version
 from ...library import UnreadableCaptureError
 from ...spark.cluster.interrupts import Terminated, interruptible
-from ...spark.cluster.java import SetupError
+from ...spark.cluster.java import STREAMS_NEED, SetupError
 from ...spark.job_result import DamagedInput, JobResult, Watch
 from ...spark.lake_options import check_options
 from ...spark.output.delta import check_tables
 from ...spark.output.publication import check_folder
+from ...spark.path_pattern import PathPattern
 from ...spark.stages import watching
 from ...splits.secrets import read_key_logs
 from ..console import refuse
@@ -91,10 +92,12 @@ def _check(options: argparse.Namespace) -> list[File]:
     if STANDARD_INPUT in options.captures:
         raise ValueError("standard input (-) cannot be split into tasks (save it to a file first)")
     if options.checkpoint is not None and find_spec("pyspark.sql.streaming.datasource") is None:
-        raise SetupError("--checkpoint needs Spark 4.2 or later: pip install 'pyspark[connect]>=4.2'")
+        raise SetupError(f"{STREAMS_NEED}: pip install 'pyspark[connect]>=4.2'")
     found = find(options.captures) if options.checkpoint is None else []
     if options.verbose and options.checkpoint is None:
         complain(f"{len(found):,} captures")
+    if options.path_pattern is not None:
+        PathPattern(options.path_pattern).check(absolute(file.path) for file in found)
     check_folder(options.out, is_private=bool(options.keylog))
     check_tables(options.out)
     return [file._replace(path=absolute(file.path)) for file in found]
@@ -151,7 +154,7 @@ def _job(session: SparkSession, options: argparse.Namespace, run: RunOptions, wa
         return _follow(session, options, run)
     return run_job(
         session, options.captures, options.out, split_size=options.split_size, options=run, strict=options.strict,
-        by=options.by, replace_rows=options.replace, watch=watch,
+        by=options.by, replace_rows=options.replace, path_pattern=options.path_pattern, watch=watch,
     )  # fmt: skip
 
 
@@ -160,7 +163,7 @@ def _follow(session: SparkSession, options: argparse.Namespace, run: RunOptions)
 
     split_size = min(options.split_size or STREAM_SPLIT_SIZE, STREAM_SPLIT_SIZE)
     out, checkpoint = absolute(options.out), absolute(options.checkpoint)
-    stream = StreamOptions(out, checkpoint, split_size, run, options.strict, options.replace)
+    stream = StreamOptions(out, checkpoint, split_size, run, options.strict, options.replace, options.path_pattern)
     captures = [absolute(pattern) for pattern in options.captures]
     return run_stream(
         session, captures, stream, forever=options.follow, finish=options.finish, by=options.by,

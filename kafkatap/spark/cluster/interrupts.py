@@ -1,8 +1,8 @@
 """`interruptible`: a Spark job that Ctrl-C and SIGTERM cancel.
 
 The job runs in its own thread, so that no call to Java is interrupted. The main thread waits for it. On Ctrl-C or
-SIGTERM it cancels Spark's jobs until the thread ends: the job removes its files then. A second Ctrl-C ends the waiting
-too.
+SIGTERM it cancels Spark's jobs and stops its streams until the thread ends: the job removes its files then. A second
+Ctrl-C ends the waiting too.
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ def interruptible(session: Callable[[], SparkSession | None], work: Callable[[],
             thread.start()
             ended.wait()
         except KeyboardInterrupt:
+            is_stopped = False
             while not ended.is_set():
-                _cancel(session())
+                is_stopped |= _cancel(session())
                 ended.wait(CANCELLED_EVERY)
-            if not made:
+            if is_stopped or not made:
                 raise
     if failed:
         raise failed[0]
@@ -78,12 +79,18 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     raise Terminated
 
 
-def _cancel(session: SparkSession | None) -> None:
+def _cancel(session: SparkSession | None) -> bool:
+    """Cancel all jobs and stop all streams; return whether there was a stream. One that waits has no job."""
     if session is None:
-        return
+        return False
+    is_stopped = False
     context: Any = getattr(session, "_sc", None)  # Spark Connect has none
     with suppress(Exception):  # Java may have ended: it gets the signals of a process group too
-        if context is not None:
-            context.cancelAllJobs()
-        else:
+        if context is None:
             session.interruptAll()
+        else:
+            context.cancelAllJobs()
+            for query in session.streams.active:
+                is_stopped = True
+                query.stop()
+    return is_stopped

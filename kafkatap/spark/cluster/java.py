@@ -19,6 +19,10 @@ _HOW_TO_INSTALL = f"""\
 JAVA_HOME selects one of several."""
 
 
+#: What earlier versions of pyspark lack.
+STREAMS_NEED = "captures that keep arriving need Spark 4.2 or later"
+
+
 class SetupError(Exception):
     """Spark lacks something that it needs. The message says what, and what to do."""
 

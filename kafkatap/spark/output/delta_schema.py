@@ -7,7 +7,7 @@ column whose type or meaning has changed is an error, because old and new rows c
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.table_columns import Declared, TableColumn
@@ -46,15 +46,16 @@ DATE = TableColumn(
     "UTC day of the request's first byte, or of the response's first byte if the request is unknown. Results and "
     "records have the date of their exchange, connections that of their first packet",
 )  # fmt: skip
-#: Columns that a Delta table has beside those of TABLES.
-MORE: Mapping[str, Sequence[TableColumn]] = {
-    "files": (
-        TableColumn("captured_bytes", "int64", "captured bytes of its packets", True),
-        TableColumn(
-            "empty_packets", "int64", "packets without any captured byte, such as those of a hole of zeros", True
-        ),
-    )
-}
+#: Columns that `files` has in Delta tables only.
+OF_FILES = (
+    TableColumn("captured_bytes", "int64", "captured bytes of its packets", True),
+    TableColumn("empty_packets", "int64", "packets without any captured byte, such as those of a hole of zeros", True),
+    TableColumn("cluster", "string", "cluster, from the path of the capture, as `--path-pattern` names it", True),
+    TableColumn("site", "string", "site, from the path, too", True),
+    TableColumn("host", "string", "host, from the path, too", True),
+    TableColumn("ingested_at", "timestamp[ns, UTC]", "when the run began that read the capture", True),
+    TableColumn("run", "string", "name of that run, as in the log of the table", True),
+)
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
 
@@ -63,9 +64,14 @@ def partition_columns(table: str) -> list[str]:
     return [] if table in UNPARTITIONED else [DATE.name]
 
 
+def _own_columns(table: str) -> tuple[TableColumn, ...]:
+    """The columns in the files of a table beside the declared ones."""
+    return (CAPTURE, *(OF_FILES if table == "files" else ()))
+
+
 def file_schema(table: str) -> pa.Schema:
     """The declared columns in the files of a table."""
-    return in_microseconds(arrow_schema(_columns(table)))
+    return in_microseconds(arrow_schema([*TABLES[table], *_own_columns(table)]))
 
 
 def table_schema(table: str) -> pa.Schema:
@@ -73,14 +79,9 @@ def table_schema(table: str) -> pa.Schema:
     `comment`, and its number if it is in CHANGED."""
     import pyarrow as pa
 
-    columns = [*_columns(table), *([DATE] if partition_columns(table) else [])]
+    columns = [*TABLES[table], *_own_columns(table), *([DATE] if partition_columns(table) else [])]
     fields = in_microseconds(arrow_schema(columns))
     return pa.schema([f.with_metadata(_metadata(table, column)) for f, column in zip(fields, columns, strict=True)])
-
-
-def _columns(table: str) -> list[Declared]:
-    """The declared columns in the files of a table."""
-    return [*TABLES[table], *MORE.get(table, ()), CAPTURE]
 
 
 def _metadata(table: str, column: Declared) -> dict[str, str]:

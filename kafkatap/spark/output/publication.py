@@ -59,11 +59,13 @@ class Published:
 
 @dataclass(slots=True)
 class Publication:
-    """An output folder that a run writes to (see `open_publication`). `is_private`: as of `Folder`."""
+    """An output folder that a run writes to (see `open_publication`). `is_private`: as of `Folder`. `begun`: when the
+    run began, ns since the epoch."""
 
     out: str
     run: str
     is_private: bool = False
+    begun: int = field(default_factory=time.time_ns)
     _is_published: bool = False
     _is_visible: bool = False  # readers may see files of the run
 

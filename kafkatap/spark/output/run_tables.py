@@ -10,27 +10,41 @@ from kafkatap.reports.table_columns import FILES, LEDGER
 from kafkatap.reports.tables import arrow_schema, files_table
 
 from ...captures.identity import missing_identity
-from .delta_schema import CAPTURE, MORE, in_schema
+from ..path_pattern import NAMES
+from .delta_schema import CAPTURE, OF_FILES, in_schema
 from .writing import with_capture
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ..path_pattern import PathPattern
+    from .publication import Publication
 
-def files_rows(files: Sequence[FileInfo]) -> pa.Table:
-    """The rows of these files."""
+#: Columns of OF_FILES that a FileInfo has.
+_COUNTED = tuple(column.name for column in OF_FILES if column.name in FileInfo._fields)
+
+
+def files_rows(files: Sequence[FileInfo], publication: Publication, pattern: PathPattern | None) -> pa.Table:
+    """The rows of these files. `pattern`: finds clusters, sites and hosts in their paths."""
     import numpy as np
     import pyarrow as pa
 
-    rows = files_table(Context(files=files))
-    for column in MORE["files"]:
-        rows = rows.append_column(column.name, pa.array([getattr(f, column.name) for f in files], pa.int64()))
-    return with_capture(rows, np.array([f.capture for f in files], np.int64))
+    table = with_capture(files_table(Context(files=files)), np.array([f.capture for f in files], np.int64))
+    found = [{} if pattern is None else pattern.names_in(file.path) for file in files]
+    values = {
+        **{name: [getattr(file, name) for file in files] for name in _COUNTED},
+        **{name: [names.get(name) for names in found] for name in NAMES},
+        "ingested_at": [publication.begun] * len(files),
+        "run": [publication.run] * len(files),
+    }
+    for field in arrow_schema(OF_FILES):
+        table = table.append_column(field, pa.array(values[field.name], field.type))
+    return table
 
 
 def file_infos(rows: pa.Table) -> list[FileInfo]:
     """The files of rows, in the order of their packets."""
-    schema = arrow_schema([*FILES, *MORE["files"], CAPTURE])
+    schema = arrow_schema([*FILES, *(column for column in OF_FILES if column.name in _COUNTED), CAPTURE])
     table = in_schema(rows, schema)  # times in ns
     for name in ("first", "last"):
         table = table.set_column(table.schema.get_field_index(name), name, table[name].cast("int64"))
