@@ -154,26 +154,25 @@ def member(beats: int = 40) -> list[Segment]:
     talk = KafkaTalk(client_id="member", client=("10.0.0.12", 44_000))
     talk.tcp.open()
     joined = {"GroupId": "g", "SessionTimeoutMs": 10_000, "RebalanceTimeoutMs": 300_000, "ProtocolType": "consumer"}
-    talk.exchange(JOIN_GROUP, 2, 1, **joined)
+    talk.respond(talk.request(JOIN_GROUP, 2, 1, **joined))
     for n in range(beats):
-        talk.exchange(HEARTBEAT, 0, 2 + n, GroupId="g")
+        talk.exchange(HEARTBEAT, 0, 2 + n)
         talk.tcp.wait(500 * MS)
-    talk.exchange(SYNC_GROUP, 0, 100, GroupId="g")
+    talk.exchange(SYNC_GROUP, 0, 100)
     talk.tcp.close()
     return talk.segments
 
 
-def polling(rounds: int = 30) -> list[Segment]:
-    """A consumer that sends a Metadata request behind each Fetch, and waits for both answers."""
+def polling(count: int = 60) -> list[Segment]:
+    """A consumer that sends up to three Fetch requests at once, and is without one from time to time."""
     talk = KafkaTalk(client_id="poller", client=("10.0.0.13", 45_000))
     talk.tcp.open()
-    for n in range(rounds):
-        fetch = talk.request(FETCH, 4, 2 * n, MaxWait=500, MinBytes=1)
-        metadata = talk.request(METADATA, 4, 2 * n + 1)
-        talk.tcp.wait(500 * MS)
-        talk.respond(fetch)
-        talk.respond(metadata)
-        talk.tcp.wait(10 * MS)
+    waiting: list[SentRequest] = []
+    for n in range(count):
+        waiting.append(talk.request(FETCH, 4, n, MaxWaitMs=500, MinBytes=1))
+        while len(waiting) > (0 if n % 6 == 5 else 2):
+            talk.tcp.wait(300 * MS)
+            talk.respond(waiting.pop(0))
     talk.tcp.close()
     return talk.segments
 
