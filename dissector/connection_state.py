@@ -31,6 +31,8 @@ Array = np.ndarray[Any, Any]
 
 #: What a PROXY header says of a connection's client.
 SOURCE = ("source_high", "source_low", "source_port")
+#: The numbers of `ConnectionFacts` that histories have, as fields of CONNECTION.
+NUMBERS = ("serial", "key", "client", "protocol", "answers_at_once", "rebalance_ms", *SOURCE)
 #: Strings of a connection.
 NAMES = ("client_id", "software", "software_version", "mechanism", "advertised")
 
@@ -55,9 +57,9 @@ class ConnectionFacts:
     """The known facts of a connection. Strings are as on the wire; None if they are unknown.
 
     `client`: the direction that sends requests, -1 unknown. `protocol`: PROTOCOL_*. `answers_at_once`: AT_ONCE_... or
-    ANSWERS_LATE. `head`: the packet of the first answered exchange, or that showed that it is TLS or foreign; 0.
+    ANSWERS_LATE. `head`: as in CONNECTION.
     `not_kafka_since`: the packet of its 16th chunk without Kafka; 0. `key`: the connection's key in tables. `source_*`:
-    the client's address and port by a PROXY header, as in CONNECTION.
+    the client's address and port by a PROXY header, as in CONNECTION. `rebalance_ms`: as there.
     """
 
     serial: int
@@ -75,6 +77,7 @@ class ConnectionFacts:
     source_high: int = 0
     source_low: int = 0
     source_port: int = -1
+    rebalance_ms: int = -1
 
 
 def set_facts(tables: ConnectionTables, connection: int, facts: ConnectionFacts) -> None:
@@ -84,7 +87,7 @@ def set_facts(tables: ConnectionTables, connection: int, facts: ConnectionFacts)
     # Nobody knows where its frames begin, so Kafka has to be found again.
     row.protocol = facts.protocol if facts.protocol in (PROTOCOL_TLS, PROTOCOL_FOREIGN) else PROTOCOL_UNKNOWN
     row.answers_at_once = facts.answers_at_once
-    for name in SOURCE:
+    for name in ("rebalance_ms", *SOURCE):
         row[name] = getattr(facts, name)
     for name in NAMES:
         value = getattr(facts, name)
@@ -235,6 +238,22 @@ def _is_mute(t, c):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _oldest(t, c):  # type: ignore[no-untyped-def]
+    """When the first request began that waits or is under way; the time of the last response if there is none."""
+    row = t.connections[c]
+    found = row.previous_response
+    slot = np.int64(row.waiting_first)
+    while slot >= 0:
+        found = min(found, t.exchanges[slot].request_first)
+        slot = np.int64(t.links[slot].next)
+    for d in range(2):
+        stream = t.streams[2 * c + d]
+        if stream.passed > 0:
+            found = min(found, stream.first)
+    return found
+
+
+@helper
 def _put_connection(t, out, at, c):  # type: ignore[no-untyped-def]
     """Write all that later packets of a connection can depend on: the same for the same packets, whatever came
     before."""
@@ -248,12 +267,13 @@ def _put_connection(t, out, at, c):  # type: ignore[no-untyped-def]
     if row.protocol == PROTOCOL_TLS or row.protocol == PROTOCOL_FOREIGN:
         return at
     at = put_int(out, at, np.int64(row.raw_sasl))
-    at = put_int(out, at, np.int64(row.rebalance_ms))
+    at = put_int(out, at, max(np.int64(row.rebalance_ms), np.int64(0)))
     at = put_int(out, at, np.int64(row.answers_at_once))
     at = put_int(out, at, row.previous_response)
     is_mute = _is_mute(t, c)
     at = put_int(out, at, row.mute_end if is_mute else np.int64(-1))
-    at = put_int(out, at, row.mute_begin if is_mute else np.int64(-1))
+    # It does not matter for requests that begin later.
+    at = put_int(out, at, row.mute_begin if is_mute and _oldest(t, c) < row.mute_begin else np.int64(-1))
     at = _put_ahead(t, out, at, row)
     at = _put_text(t, out, at, np.int64(row.client_id))
     at = _put_text(t, out, at, np.int64(row.software))

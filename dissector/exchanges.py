@@ -117,7 +117,7 @@ def _collect_request(b, job):  # type: ignore[no-untyped-def]
     if job.program >= 0:
         x.request_status = _status_of(b, job, x.request_bytes)
     if x.api_key == SYNC_GROUP:
-        link.wait_ms = connection.rebalance_ms
+        link.wait_ms = max(connection.rebalance_ms, 0)
         connection.rebalance_ms = 0
     for r in range(job.tape_first, job.tape_first + np.int64(job.tape_count)):
         row = b.tape[r]

@@ -361,14 +361,14 @@ class Assembler:
 
     def resume(self, connection: int, known: Resumption) -> None:
         """Continue a connection from what an earlier run showed of it, after its first packets were read here."""
-        resume_connection(self._tables, connection, known)
+        resume_connection(self._tables, known.ends, connection, *known.handshake)
 
     def expect(self, connection: int, known: Resumption) -> None:
         """Judge the stalls of a connection, of which only the first packet was read, with what an earlier run showed of
         it."""
         if self._recoveries.reserve(int(self._state["recoveries"][0]) + 3):
             self._packet_tables = None
-        expect_connection(self._tables, connection, known)
+        expect_connection(self._tables, known.ends, connection, *known.handshake)
 
     def ignore(self, connections: Array) -> None:
         """Read no more of these connections (int64 numbers) that are quiet: the next SYN on their 4-tuple begins anew.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kafkatap.kernels import kernel
-from kafkatap.kernels.decorator import helper
+from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.kernels.writers import put_bytes, put_int
 
 from .dtypes import SHIFT_UNKNOWN
@@ -18,6 +18,12 @@ from .stalls import sent_of
 from .stream_tables import StreamTables, own_recovery, recovery_of
 
 Array = np.ndarray[Any, Any]
+
+
+#: What is known of one direction of a connection that is resumed: as `Resumption.base_seqs` and `SynOptions`.
+RESUMED_END = record_dtype(
+    ("base_seq", "i8"), ("shift", "i1"), ("mss", "i4"), ("sack_permitted", "u1"), ("timestamps", "u1")
+)  # fmt: skip
 
 
 class Handshake(NamedTuple):
@@ -51,6 +57,12 @@ class Resumption(NamedTuple):
     base_seqs: tuple[int, int] = (-1, -1)
     handshake: Handshake = Handshake()
     options: tuple[SynOptions, SynOptions] = (SynOptions(), SynOptions())
+
+    @property
+    def ends(self) -> Array:
+        """RESUMED_END (2,)."""
+        pairs = zip(self.base_seqs, self.options, strict=True)
+        return np.array([(base, *options) for base, options in pairs], RESUMED_END)
 
 
 @helper
@@ -170,79 +182,92 @@ def write_states(t, numbers, earlier, first, out, ends):  # type: ignore[no-unty
     return numbers.shape[0]
 
 
-def resume_connection(t: StreamTables, c: int, known: Resumption) -> None:
-    """Continue connection `c` from what an earlier capture showed of it.
+@helper
+def _learn_options(stream, end):  # type: ignore[no-untyped-def]
+    """Know the options of a direction's SYN, which was not captured here."""
+    if stream.shift == SHIFT_UNKNOWN:
+        stream.shift = end.shift
+        stream.mss = end.mss
+        stream.sack_permitted = end.sack_permitted
+        stream.timestamps = end.timestamps
+
+
+@helper
+def _move_recovery(row, more):  # type: ignore[no-untyped-def]
+    """Count the offsets of a RECOVERY row from `more` bytes earlier."""
+    row.sent += more
+    if row.recovery > 0:
+        row.recovery += more
+    row.spurious_end += more
+    if row.copy_end != 0:
+        row.copy_from += more
+        row.copy_end += more
+
+
+@helper
+def _move_measures(measure, more):  # type: ignore[no-untyped-def]
+    """Count the offsets of a MEASURE row from `more` bytes earlier."""
+    measure.sent += more
+    if measure.timed_end >= 0:
+        measure.timed_end += more
+
+
+@kernel(StreamTables, RESUMED_END, int, int, int, int, int)
+def resume_connection(t, ends, c, syn_at, syn_ack_at, client, rtt_ns):  # type: ignore[no-untyped-def]
+    """Continue connection `c` from what an earlier capture showed of it: `ends` by direction, and its `Handshake`.
 
     Its bytes are counted from where they were counted there. So a retransmitted SYN has the expected sequence number,
     and does not begin a new connection.
     """
     row = t.connections[c]
     row.is_quiet = 0
-    row.syn_at, row.syn_ack_at = known.handshake.syn_at, known.handshake.syn_ack_at
-    if known.handshake.syn_at or known.handshake.syn_ack_at:
-        row.client = known.handshake.client
-    if known.handshake.rtt_ns >= 0:
-        row.handshake_rtt_ns = known.handshake.rtt_ns
-    for number, base, options in zip((2 * c, 2 * c + 1), known.base_seqs, known.options, strict=True):
+    row.syn_at = syn_at
+    row.syn_ack_at = syn_ack_at
+    if syn_at != 0 or syn_ack_at != 0:
+        row.client = client
+    if rtt_ns >= 0:
+        row.handshake_rtt_ns = rtt_ns
+    for direction in range(2):
+        number = 2 * c + direction
+        end = ends[direction]
         stream = t.directions[number]
-        if stream.shift == SHIFT_UNKNOWN:
-            stream.shift, stream.mss, stream.sack_permitted, stream.timestamps = options
-        if not stream.started or base < 0:
+        _learn_options(stream, end)
+        if stream.started == 0 or end.base_seq < 0:
             continue
-        more = (int(stream.base_seq) - base) & 0xFFFFFFFF
-        stream.base_seq = base
+        more = (stream.base_seq - end.base_seq) & 0xFFFFFFFF
+        stream.base_seq = end.base_seq
         stream.next += more
         stream.acked += more
-        stream.fin += more if stream.fin >= 0 else 0
+        if stream.fin >= 0:
+            stream.fin += more
         stream.acked_then += more
-        if stream.recovery_row:
+        if stream.recovery_row != 0:
             _move_recovery(t.recoveries[stream.recovery_row], more)
-        if t.state[0].measures:
+        if t.state[0].measures != 0:
             _move_measures(t.measures[number], more)
-        for i in _held_rows(t, number):
-            t.held[i].offset += more
-        for i in _held_rows(t, number ^ 1):
-            t.held[i].needs += more
+        held = np.int64(stream.held)
+        while held >= 0:
+            t.held[held].offset += more
+            held = np.int64(t.held[held].next)
+        held = np.int64(t.directions[number ^ 1].held)
+        while held >= 0:
+            t.held[held].needs += more
+            held = np.int64(t.held[held].next)
+    return 0
 
 
-def _move_recovery(row: Any, more: int) -> None:
-    """Count the offsets of a RECOVERY row from `more` bytes earlier."""
-    row.sent += more
-    row.recovery += more if row.recovery > 0 else 0
-    row.spurious_end += more
-    if row.copy_end:
-        row.copy_from += more
-        row.copy_end += more
-
-
-def _move_measures(measure: Any, more: int) -> None:
-    """Count the offsets of a MEASURE row from `more` bytes earlier."""
-    measure.sent += more
-    measure.timed_end += more if measure.timed_end >= 0 else 0
-
-
-def expect_connection(t: StreamTables, c: int, known: Resumption) -> None:
+@kernel(StreamTables, RESUMED_END, int, int, int, int, int)
+def expect_connection(t, ends, c, syn_at, syn_ack_at, client, rtt_ns):  # type: ignore[no-untyped-def]
     """Judge the stalls of connection `c`, of which a first packet was read, with what an earlier capture showed of its
-    handshake.
+    handshake. Arguments as of `resume_connection`, which follows.
 
-    `resume_connection` follows. Streams do not depend on it. There is room for two more rows of RECOVERY.
+    Streams do not depend on it. There is room for two more rows of RECOVERY.
     """
-    to_server, rtt, client = known.handshake.syn_ack_at - known.handshake.syn_at, known.handshake.rtt_ns, -1
-    if rtt >= 0 and known.handshake.syn_at and known.handshake.syn_ack_at:
-        to_server, client = min(max(0, to_server), rtt), known.handshake.client
-    for direction, options in enumerate(known.options):
+    is_known = rtt_ns >= 0 and syn_at != 0 and syn_ack_at != 0 and client >= 0
+    to_server = min(max(np.int64(0), syn_ack_at - syn_at), rtt_ns)
+    for direction in range(2):
         stream = t.directions[2 * c + direction]
-        if stream.shift == SHIFT_UNKNOWN:
-            stream.shift, stream.mss, stream.sack_permitted, stream.timestamps = options
-        if client >= 0:
-            own_recovery(t, stream).lag = rtt - to_server if direction == client else to_server
-
-
-def _held_rows(t: StreamTables, number: int) -> list[int]:
-    """Return the rows of what direction `number` holds, in order of offset."""
-    rows = []
-    row = int(t.directions[number].held)
-    while row >= 0:
-        rows.append(row)
-        row = int(t.held[row].next)
-    return rows
+        _learn_options(stream, ends[direction])
+        if is_known:
+            own_recovery(t, stream).lag = rtt_ns - to_server if direction == client else to_server
+    return 0

@@ -49,6 +49,9 @@ AT_ONCE_UNKNOWN, ANSWERS_LATE, AT_ONCE, AT_ONCE_PROVEN, AT_ONCE_IN_DOUBT = range
 #: Chunks after which a connection that is not known to be Kafka counts as something else.
 NOT_KAFKA_AFTER = 16
 
+#: Answers that are tried as the head of a connection.
+HEAD_TRIES = 8
+
 #: One connection. Strings are numbers of interned strings, -1 for none.
 CONNECTION = record_dtype(
     ("serial", "i8"),  # its number in this run
@@ -75,7 +78,7 @@ CONNECTION = record_dtype(
     ("wait_loss_sum_ns", "i8"),  # of the time between request and response, while one of them was lost
     ("muted_sum_ns", "i8"),  # of the throttle wait, while requests were sent
     ("requests", "i8"),
-    ("head", "i8"),  # the packet that completed the first answered exchange, or showed that it is TLS or foreign; 0
+    ("head", "i8"),  # the packet of an early answer (`correlation`), or one that showed that it is TLS or foreign; 0
     ("not_kafka_since", "i8"),  # the packet of chunk NOT_KAFKA_AFTER (or a later one) without Kafka; 0
     ("source_high", "i8"),  # the client's address by a PROXY header, as in a flow, ...
     ("source_low", "i8"),
@@ -88,7 +91,7 @@ CONNECTION = record_dtype(
     ("mechanism", "i4"),  # of SASL
     ("advertised", "i4"),  # the APIs beyond Kafka's own that its broker lists (`advertised`)
     ("unanswered", "i4"),  # of its exchanges: those without a response that was expected
-    ("rebalance_ms", "i4"),  # of its latest JoinGroup request, until the SyncGroup request after it; 0
+    ("rebalance_ms", "i4"),  # of its latest JoinGroup request; 0 after a SyncGroup request; -1 before either
     ("unknown_chunks", "i4"),  # chunks without Kafka; counted until it is Kafka
     ("source_port", "i4"),  # ... and its port; -1 for none
     ("client", "i1"),  # the direction that sends requests, -1 unknown
@@ -98,6 +101,7 @@ CONNECTION = record_dtype(
     ("ahead_unread", "u1"),  # 1: its throttle time was not captured
     ("ahead_in_doubt", "u1"),  # 1: its broker time may contain a throttle wait
     ("answers_at_once", "i1"),  # KIP-219: AT_ONCE_... or ANSWERS_LATE
+    ("head_tries", "u1"),  # so many more answers may be a better head
     ("is_open", "u1"),
     ("shows_tls", "u1"),  # 1: a chunk with SHOWS_TLS came
     ("tls_version", "i1"),  # of TLS_VERSIONS, from which its bytes were decrypted; -1
@@ -216,6 +220,7 @@ def clear_connection(connection, start):  # type: ignore[no-untyped-def]
     connection.muted_sum_ns = 0
     connection.requests = 0
     connection.head = 0
+    connection.head_tries = HEAD_TRIES
     connection.not_kafka_since = 0
     connection.waiting_first = -1
     connection.waiting_last = -1
@@ -223,7 +228,6 @@ def clear_connection(connection, start):  # type: ignore[no-untyped-def]
     connection.shows_tls = 0
     connection.tls_version = -1
     connection.unknown_chunks = 0
-    connection.rebalance_ms = 0
     connection.raw_sasl = 0
     connection.is_open = 1
 
@@ -239,6 +243,7 @@ def clear_facts(connection, client):  # type: ignore[no-untyped-def]
     connection.client = client
     connection.protocol = PROTOCOL_UNKNOWN
     connection.answers_at_once = AT_ONCE_UNKNOWN
+    connection.rebalance_ms = -1
     connection.source_high = 0
     connection.source_low = 0
     connection.source_port = -1

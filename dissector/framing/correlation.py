@@ -31,6 +31,7 @@ from ..dtypes import (
 from ..programs.machine import NO_ROWS, run_program
 from ..strings import intern
 from .advertised import note_advertised
+from .connections import DOUBT_NONE
 from .cursor import Cursor, i2, left, skip
 from .headers import (
     API_VERSIONS,
@@ -337,6 +338,22 @@ def _answered_by_body(t, c, slot, frame):  # type: ignore[no-untyped-def]
     return np.int64(-1)
 
 
+@helper
+def _try_head(t, c, connection, x, frame):  # type: ignore[no-untyped-def]
+    """Note the packet of a response as the head of its connection if no frame is in doubt.
+
+    It is final if no request waits that came before the response: how long that one waits, and why, depends on what
+    was before. If there is no such answer, the first one counts.
+    """
+    if t.streams[2 * c].doubt != DOUBT_NONE or t.streams[2 * c + 1].doubt != DOUBT_NONE:
+        return
+    first = np.int64(connection.waiting_first)
+    is_final = first < 0 or t.exchanges[first].request_last >= x.response_first
+    if is_final or connection.head == 0:
+        connection.head = frame.packet_last
+    connection.head_tries = 0 if is_final else connection.head_tries - 1
+
+
 @inlined
 def read_response(t, c, frame):  # type: ignore[no-untyped-def]
     """Match a response frame with the request that it answers, and finish their exchange."""
@@ -391,8 +408,8 @@ def read_response(t, c, frame):  # type: ignore[no-untyped-def]
         return
     counts.answered += 1
     x.outcome = ANSWERED
-    if connection.head == 0 and frame.last >= t.state[0].heads_from:
-        connection.head = frame.packet_last
+    if connection.head_tries > 0 and frame.last >= t.state[0].heads_from:
+        _try_head(t, c, connection, x, frame)
     body = skip(frame, RESPONSE_HEADER)
     program = response_program(t.program_index, np.int64(x.api_key), np.int64(x.api_version), body)
     _add_job(t, frame, body.at, program, slot * 2 + 1)

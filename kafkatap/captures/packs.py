@@ -97,7 +97,17 @@ def _numbers(path: str) -> tuple[int, ...]:
 
 def _weight(split: Split) -> int:
     """The bytes of a capture, as far as they can be guessed."""
-    return _OPENING + split.size * (_EXPANSION if split.path.lower().endswith(_COMPRESSED) else 1)
+    return _OPENING + split.size * (_EXPANSION if _is_compressed(split.path) else 1)
+
+
+def _is_compressed(path: str) -> bool:
+    return path.lower().endswith(_COMPRESSED)
+
+
+def tasks_of(path: str, size: int, split_size: int) -> float:
+    """How many tasks read a capture of `size` bytes: less than 1 if it is packed with others."""
+    tasks = _weight(Split(path, size=size)) / split_size if split_size > 0 else 1.0
+    return min(tasks, 1.0) if _is_compressed(path) or split_size <= 0 else tasks
 
 
 def _filled(splits: Iterable[Split], size: int) -> list[Pack]:

@@ -28,6 +28,7 @@ except ModuleNotFoundError:
     raise ImportError(STREAMS_NEED) from None
 
 from ..captures.identity import capture_head, missing_identity
+from ..captures.packs import tasks_of
 from ..captures.storage import File, find, read_range
 from .arrival_log import Arrival, ArrivalLog, head_hash, stamp
 
@@ -59,7 +60,7 @@ class ArrivedCaptures(DataSource):
         return Arrivals(
             tuple(json.loads(options["paths"])), options["checkpoint"], float(options.get("quiet", 60)),
             float(options.get("lateness", 0)), None if files is None else max(int(files), 1),
-            int(options.get("batchSize", BATCH_SIZE)),
+            int(options.get("batchSize", BATCH_SIZE)), int(options.get("tasks", 0)), int(options.get("splitSize", 0)),
         )  # fmt: skip
 
 
@@ -94,14 +95,18 @@ def ripe(captures: Sequence[Arrival], lateness: float, now: float) -> list[Arriv
     return sorted((c for c in captures if c.first <= latest), key=lambda c: (c.first, c.path))
 
 
-def first_part(captures: Sequence[Arrival], files: int | None, size: int) -> list[Arrival]:
-    """The first captures that make a batch: at most `files`, and `size` bytes unless the first one is larger."""
-    total, found = 0, list[Arrival]()
+def first_part(
+    captures: Sequence[Arrival], files: int | None, size: int, tasks: int = 0, split_size: int = 0
+) -> list[Arrival]:
+    """The first captures that make a batch: at most `files`, and `size` bytes unless the first one is larger, or they
+    are fewer than `tasks` tasks. `split_size`: bytes of a task."""
+    total, work, found = 0, 0.0, list[Arrival]()
     for capture in captures[:files]:
         total += capture.size
-        if found and total > size:
+        if found and total > size and work >= tasks:
             break
         found.append(capture)
+        work += tasks_of(capture.path, capture.size, split_size)
     return found
 
 
@@ -112,8 +117,8 @@ class _Batch(InputPartition):
 
 @dataclass
 class Arrivals(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """`patterns`: folders and globs; `quiet`: s, as of `complete`; `lateness`: s, as of `ripe`; `files` and `size`: at
-    most so many captures and bytes in a batch, as of `first_part`."""
+    """`patterns`: folders and globs; `quiet`: s, as of `complete`; `lateness`: s, as of `ripe`; the others: of a
+    batch, as of `first_part`."""
 
     patterns: tuple[str, ...]
     checkpoint: str
@@ -121,6 +126,8 @@ class Arrivals(DataSourceStreamReader, SupportsTriggerAvailableNow):
     lateness: float = 0
     files: int | None = None
     size: int = BATCH_SIZE
+    tasks: int = 0
+    split_size: int = 0
     _log: ArrivalLog | None = None
     _seen: dict[int, Arrival | None] = field(default_factory=dict)  # by `stamp`: new files; None: nothing to do
     _waiting: list[Arrival] | None = None  # with availableNow: what had arrived when the query started
@@ -141,7 +148,7 @@ class Arrivals(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._waiting is not None:  # what an interrupted run had planned already is not planned again
                 waiting = [c for c in waiting if not self.log.knows_capture(c.capture)]
             if not isinstance(limit, ReadAllAvailable):
-                waiting = first_part(waiting, self.files, self.size)
+                waiting = first_part(waiting, self.files, self.size, self.tasks, self.split_size)
             if not waiting:
                 return start
             self.log.write_plan(batch, waiting)

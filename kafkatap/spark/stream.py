@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from kafkatap.reports.batch import FileInfo
 from kafkatap.reports.tables import TABLES
 
+from ..captures.packs import SPLITS_A_CORE
 from ..captures.storage import absolute, exists
 from ..splits.checkpoint import Checkpoint
 from ..splits.decode import sum_ledgers
@@ -30,7 +31,8 @@ from ..splits.run_options import RunOptions
 from ..splits.split_counts import TotalCounts
 from ..splits.two_passes import context_of, report_of
 from .arrival_log import Arrival, ArrivalLog
-from .arrivals import BATCH_SIZE, ArrivedCaptures
+from .arrivals import ArrivedCaptures
+from .cluster.cores import cores_of
 from .cluster.job_stages import figures_of
 from .cluster.shared_folders import shared_folders
 from .job_result import JobResult, has_kafka
@@ -93,7 +95,7 @@ def start_stream(
     quiet: float = 60,
     lateness: float = 0,
     files: int | None = None,
-    batch_size: int = BATCH_SIZE,
+    batch_size: int | None = None,
     **trigger: Any,
 ) -> StreamingQuery:
     """Follow folders or globs. `query.stop()` ends it; the same checkpoint resumes it. Not through Spark Connect.
@@ -101,7 +103,8 @@ def start_stream(
     `on_batch` gets the result of each batch. `quiet`: s without a change after which a capture is complete, unless a
     newer one of its series exists. `lateness`: s for which complete captures are held back, so that those that come
     late are read in order. `files`, `batch_size`: at most so many captures and bytes in a batch; one capture may be
-    larger. `trigger`: as of `DataStreamWriter.trigger`. OtherOptions if `out` has rows of other options.
+    larger. `batch_size` None: BATCH_SIZE, and more if the captures have fewer than SPLITS_A_CORE tasks for each core.
+    `trigger`: as of `DataStreamWriter.trigger`. OtherOptions if `out` has rows of other options.
     """
     check_options(absolute(options.out), options.reading, [], options.replace_rows)
     Folder(absolute(options.checkpoint), options.reading.is_decrypting).make()  # before Spark does
@@ -109,8 +112,12 @@ def start_stream(
     patterns = [captures] if isinstance(captures, str) else captures
     source = {
         "paths": json.dumps([absolute(pattern) for pattern in patterns]), "checkpoint": absolute(options.checkpoint),
-        "quiet": str(quiet), "lateness": str(lateness), "batchSize": str(batch_size),
+        "quiet": str(quiet), "lateness": str(lateness), "splitSize": str(options.split_size),
     }  # fmt: skip
+    if batch_size is not None:
+        source["batchSize"] = str(batch_size)
+    else:
+        source["tasks"] = str(SPLITS_A_CORE * (cores_of(spark) or 1))
     if files is not None:
         source["files"] = str(files)
     batches = spark.readStream.format(ArrivedCaptures.name()).options(**source).load()

@@ -80,6 +80,7 @@ def _copy_history(source, target):  # type: ignore[no-untyped-def]
     target.client = source.client
     target.protocol = source.protocol
     target.answers_at_once = source.answers_at_once
+    target.rebalance_ms = source.rebalance_ms
     target.source_high = source.source_high
     target.source_low = source.source_low
     target.source_port = source.source_port
@@ -115,6 +116,8 @@ def _add_later(known, later):  # type: ignore[no-untyped-def]
         known.protocol = later.protocol
     if later.answers_at_once >= 0:
         known.answers_at_once = later.answers_at_once
+    if later.rebalance_ms >= 0:
+        known.rebalance_ms = later.rebalance_ms
     if later.client_id >= 0:
         known.client_id = later.client_id
     if later.software >= 0:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.dissector.connection_state import NAMES, SOURCE, ConnectionFacts
+from kafkatap.dissector.connection_state import NAMES, NUMBERS, SOURCE, ConnectionFacts
 from kafkatap.reassembly.connection_state import SynOptions
 from kafkatap.reassembly.flows import KEY_BYTES
 
@@ -22,7 +22,7 @@ from .flow_state import FlowState, History
 
 Array = np.ndarray[Any, Any]
 
-_FACTS = ("serial", "key", "client", "protocol", "answers_at_once", *SOURCE, *NAMES)
+_FACTS = (*NUMBERS, *NAMES)
 _TCP = ("syn_at", "syn_ack_at", "handshake_rtt_ns")
 _BASE_SEQS = ("base_seq_a", "base_seq_b")
 _TLS_RECORDS = ("tls_records_a", "tls_records_b")
@@ -35,7 +35,7 @@ _OPTIONS = tuple((f"{name}_{end}", kind) for end in "ab" for name, kind in (
 #: The fields of a `History`.
 HISTORY_FIELDS: list[Any] = [
     *((name, "i8") for name in ("serial", "key", "began", *_BASE_SEQS, *_TCP, *SOURCE[:2], *_TLS_RECORDS)),
-    *((name, "i4") for name in (*TEXTS, SOURCE[2])),
+    *((name, "i4") for name in (*TEXTS, SOURCE[2], "rebalance_ms")),
     ("client", "i1"),
     ("protocol", "u1"),
     ("answers_at_once", "i1"),
@@ -145,28 +145,15 @@ def renumber_strings(rows: Array, strings: Any) -> list[bytes]:
 
 def histories(rows: Array, strings: Sequence[bytes]) -> Iterator[History]:
     """The history in each row."""
-    order = (
-        "serial",
-        "key",
-        "client",
-        "protocol",
-        "answers_at_once",
-        *SOURCE,
-        "began",
-        *_BASE_SEQS,
-        *_TCP,
-        *_TLS_RECORDS,
-    )
+    order = ("began", *_BASE_SEQS, *_TCP, *_TLS_RECORDS)
     options = zip(*(rows[name].tolist() for name, _ in _OPTIONS), strict=True)
-    facts_and_more = zip(*(rows[name].tolist() for name in order), strict=True)
+    more = zip(*(rows[name].tolist() for name in order), strict=True)
+    numbers = zip(*(rows[name].tolist() for name in NUMBERS), strict=True)
     texts = zip(*(rows[name].tolist() for name in TEXTS), strict=True)
-    for (serial, key, client, protocol, at_once, high, low, port, began, base_a, base_b, *tcp), numbers, syn in zip(
-        facts_and_more, texts, options, strict=True
-    ):
-        names: dict[str, Any] = {n: None if i < 0 else strings[i] for n, i in zip(TEXTS, numbers, strict=True)}
+    for known, (began, base_a, base_b, *tcp), places, syn in zip(numbers, more, texts, options, strict=True):
+        names: dict[str, Any] = {n: None if i < 0 else strings[i] for n, i in zip(TEXTS, places, strict=True)}
         tls = names.pop("tls")
-        source = {"source_high": high, "source_low": low, "source_port": port}
-        facts = ConnectionFacts(serial, client, protocol, at_once, key=key, **source, **names)
+        facts = ConnectionFacts(**dict(zip(NUMBERS, known, strict=True)), **names)
         syn_at, syn_ack_at, rtt, *sent = tcp
         offered = SynOptions(*syn[:4]), SynOptions(*syn[4:])
         yield History(facts, began, (base_a, base_b), (syn_at, syn_ack_at), rtt, offered, tls, (sent[0], sent[1]))
@@ -182,7 +169,7 @@ def history_rows(known: Sequence[History], dtype: np.dtype[Any]) -> tuple[Array,
     rows["tls"] = [-1 if h.tls is None else numbers.setdefault(h.tls, len(numbers)) for h in known]
     for direction, name in enumerate(_TLS_RECORDS):
         rows[name] = [history.tls_records[direction] for history in known]
-    for name in ("serial", "key", "client", "protocol", "answers_at_once", *SOURCE):
+    for name in NUMBERS:
         rows[name] = [getattr(history.facts, name) for history in known]
     rows["began"] = [history.first for history in known]
     for end, name in enumerate(_BASE_SEQS):

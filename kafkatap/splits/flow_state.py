@@ -56,7 +56,10 @@ class History:
         return self._resumed() == other._resumed()
 
     def _resumed(self) -> History:
-        facts = replace(self.facts, protocol=PROTOCOL_UNKNOWN, head=0, not_kafka_since=0)
+        rebalance_ms = max(self.facts.rebalance_ms, 0)  # as in the digest
+        facts = replace(
+            self.facts, protocol=PROTOCOL_UNKNOWN, head=0, not_kafka_since=0, rebalance_ms=rebalance_ms
+        )  # fmt: skip
         return replace(self, facts=facts, tls_records=(0, 0))
 
 

@@ -51,9 +51,11 @@ NOTHING = 2**62
 
 
 class _FlowHeads:
-    """The head of each flow of an assembler by its number, 0 without one. `heads`: by flow key."""
+    """The head of each flow of an assembler by its number, 0 without one. `heads`: by flow key. `keys`: by number, of
+    the flows that `of` was called for."""
 
     def __init__(self, assembler: Assembler, heads: Mapping[bytes, int]) -> None:
+        self.keys: list[bytes] = []
         self._assembler = assembler
         self._heads = heads
         self._by_flow: Array = np.zeros(0, np.int64)
@@ -64,6 +66,7 @@ class _FlowHeads:
         if keys:
             new = np.array([self._heads.get(key, 0) for key in keys], np.int64)
             self._by_flow = np.concatenate((self._by_flow, new))
+            self.keys += keys
         found: Array = self._by_flow[flows]
         return found
 
@@ -95,28 +98,41 @@ class HeadFilter:
 class UpToFilter:
     """Keeps the segments up to the head of their flow: a `segment_filter` of `assembler`.
 
-    The first segment of a flow is the last one of its array, so that stalls and measures of the next one begin with
-    what is known of the flow.
+    `resumed`: the flows that continue from a history. Until such a flow's first segment is read, no array has a second
+    one of it, so that its stalls and measures begin with what is known of the flow.
     """
 
-    def __init__(self, assembler: Assembler, heads: Mapping[bytes, int]) -> None:
+    def __init__(self, assembler: Assembler, heads: Mapping[bytes, int], resumed: Mapping[bytes, Any]) -> None:
         self._heads = _FlowHeads(assembler, heads)
-        self._seen: set[int] = set()
+        self._resumed = resumed
 
     def __call__(self, segments: Array) -> Iterator[Array]:
         kept = np.flatnonzero(segments["packet"] <= self._heads.of(segments["flow"]))
         if not len(kept):
             return
         segments = taken(segments, kept)
+        if not self._resumed:
+            yield segments
+            return
         before = 0
-        flows, first = np.unique(segments["flow"], return_index=True)
-        new = [place for flow, place in zip(flows.tolist(), first.tolist(), strict=True) if flow not in self._seen]
-        self._seen.update(flows.tolist())
-        for end in sorted(place + 1 for place in new):
+        for end in (*self._cuts(segments["flow"]), len(segments)):
             yield taken(segments, np.arange(before, end))
             before = end
-        if before < len(segments):
-            yield taken(segments, np.arange(before, len(segments)))
+
+    def _cuts(self, flows: Array) -> list[int]:
+        """The fewest places that part the first and the second segment of each flow that is to be resumed. `flows`:
+        those of the segments."""
+        order = np.argsort(flows, kind="stable")
+        is_first = np.diff(flows[order], prepend=-1) != 0
+        places = np.flatnonzero(is_first[:-1] & ~is_first[1:])
+        firsts, seconds = order[places], order[places + 1]
+        keys = self._heads.keys
+        cuts: list[int] = []
+        for i in np.argsort(seconds).tolist():
+            first = int(firsts[i])
+            if (not cuts or cuts[-1] <= first) and keys[int(flows[first])] in self._resumed:
+                cuts.append(int(seconds[i]))
+        return cuts
 
 
 def number_by_packet(part: Assembled) -> Array:
@@ -231,7 +247,7 @@ class SplitEngine:
     def follow(self, reader: Packets, heads: Mapping[bytes, int] | None = None) -> Iterator[Batch]:
         """Take packets that other splits count as read, those of each flow up to a packet (None: all packets)."""
         assembler, own_filter = self.assembler, self.assembler.segment_filter
-        assembler.segment_filter = None if heads is None else UpToFilter(assembler, heads)
+        assembler.segment_filter = None if heads is None else UpToFilter(assembler, heads, self._histories)
         last = NOTHING if heads is None else max(heads.values(), default=0)
         with self.engine.uncounted():
             while reader.fill():

@@ -198,7 +198,7 @@ class _FlowEngine:
         found = np.flatnonzero((known["head"] > 0) & (rows["is_quiet"][: len(known)] == 1))
         known = taken(known, found)
         is_settled = (known["requests"] >= _ENOUGH) & (known["protocol"] == PROTOCOL_KAFKA)
-        is_settled &= known["answers_at_once"] >= 0
+        is_settled &= (known["answers_at_once"] >= 0) & (known["head_tries"] == 0)
         is_settled |= known["protocol"] == PROTOCOL_FOREIGN
         if not self._counts_records and self._tls.layer.tracked:
             is_settled |= np.isin(found, self._tls.settled)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,21 @@ def test_a_batch_is_bounded() -> None:
     assert first_part(captures, None, 110) == captures[:2]
     assert first_part(captures[2:], None, 29) == captures[2:4]
     assert first_part([], 1, 1) == []
+
+
+def test_a_batch_without_a_size_has_tasks_for_all_cores() -> None:
+    """A compressed capture is one task. Small ones share a task, and a large one that is not compressed is several."""
+
+    def captures(ending: str, size: int) -> list[Arrival]:
+        return [replace(arrival(n, n, size), path=f"{n}{ending}") for n in range(99)]
+
+    whole = captures(".pcap.zst", 900)
+    assert first_part(whole, None, 1_000, 0, 100) == whole[:1]
+    assert first_part(whole, None, 1_000, 4, 100) == whole[:4]
+    assert first_part(whole, 3, 1_000, 4, 100) == whole[:3]
+    assert first_part(whole, None, 5_000, 4, 100) == whole[:5]
+    assert len(first_part(captures(".pcap.gz", 1 << 20), None, 0, 2, 16 << 20)) == 11  # each is 3 MiB when it is read
+    assert len(first_part(captures(".pcap", 64 << 20), None, 0, 8, 16 << 20)) == 2
 
 
 def capture(start: float, packets: int = 1) -> bytes:

@@ -50,7 +50,7 @@ def test_defaults() -> None:
     assert (args.records, args.strict, args.json, args.progress, args.top) == (False, False, False, True, 12)
     assert (args.master, args.archive, args.conf, args.log, args.port, args.definitions) == (None,) * 6
     assert (args.checkpoint, args.follow, args.finish) == (None, False, False)
-    assert (args.quiet, args.lateness, args.batch_size) == (60 * 10**9, 0, 1 << 30)
+    assert (args.quiet, args.lateness, args.batch_size) == (60 * 10**9, 0, None)
 
 
 def test_all_options() -> None:

@@ -12,11 +12,14 @@ from tests.wire.kafkatalk import (
     BROKER,
     FETCH,
     FIND_COORDINATOR,
+    HEARTBEAT,
+    JOIN_GROUP,
     METADATA,
     MS,
     PRODUCE,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
+    SYNC_GROUP,
     KafkaTalk,
     SentRequest,
     add_exchanges,
@@ -141,6 +144,48 @@ def throttled(version: int, at_once: bool) -> list[Segment]:
         talk.respond(asked, ThrottleTimeMs=throttle, Responses=answers)
         if n % 3 == 0:  # it goes on sending while the broker does not read it
             talk.respond(talk.request(METADATA, 4, 100 + n), Topics=[])
+        talk.tcp.wait(90 * MS)
+    talk.tcp.close()
+    return talk.segments
+
+
+def member(beats: int = 40) -> list[Segment]:
+    """A member of a group that joined without a SyncGroup: only the first exchange shows how long it waits then."""
+    talk = KafkaTalk(client_id="member", client=("10.0.0.12", 44_000))
+    talk.tcp.open()
+    joined = {"GroupId": "g", "SessionTimeoutMs": 10_000, "RebalanceTimeoutMs": 300_000, "ProtocolType": "consumer"}
+    talk.respond(talk.request(JOIN_GROUP, 2, 1, **joined))
+    for n in range(beats):
+        talk.exchange(HEARTBEAT, 0, 2 + n)
+        talk.tcp.wait(500 * MS)
+    talk.exchange(SYNC_GROUP, 0, 100)
+    talk.tcp.close()
+    return talk.segments
+
+
+def polling(count: int = 60) -> list[Segment]:
+    """A consumer that sends up to three Fetch requests at once, and is without one from time to time."""
+    talk = KafkaTalk(client_id="poller", client=("10.0.0.13", 45_000))
+    talk.tcp.open()
+    waiting: list[SentRequest] = []
+    for n in range(count):
+        waiting.append(talk.request(FETCH, 4, n, MaxWaitMs=500, MinBytes=1))
+        while len(waiting) > (0 if n % 6 == 5 else 2):
+            talk.tcp.wait(300 * MS)
+            talk.respond(waiting.pop(0))
+    talk.tcp.close()
+    return talk.segments
+
+
+def muted(count: int = 40) -> list[Segment]:
+    """A producer that is always throttled, and begins each request in the window of the one before."""
+    talk = KafkaTalk(client_id="greedy", client=("10.0.0.14", 46_000))
+    talk.tcp.open()
+    for n in range(count):
+        asked = talk.request(PRODUCE, 6, n, Acks=1, TopicData=[{"Name": "t", "PartitionData": [{"Index": 0}]}])
+        talk.tcp.wait(300 * MS)
+        answers = [{"Name": "t", "PartitionResponses": [{"Index": 0, "BaseOffset": n}]}]
+        talk.respond(asked, ThrottleTimeMs=400, Responses=answers)
         talk.tcp.wait(90 * MS)
     talk.tcp.close()
     return talk.segments
@@ -346,6 +391,9 @@ TALKS: dict[str, Callable[[], list[Segment]]] = {
     "throttled, not known which": lambda: throttled(3, True),
     "throttled, broker holds back": held_back,
     "answers out of order": out_of_order,
+    "member of a group": member,
+    "polling": polling,
+    "muted all the time": muted,
     "acks=0": no_reply,
     "one direction": only_requests,
     "names of clients": names_of_clients,

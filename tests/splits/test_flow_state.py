@@ -102,12 +102,12 @@ STALL_STATE = ("last_data", "freed_at", "acked_then", "last_wire", "is_limited",
 #: another field has too, and columns of the row of a connection.
 NOT_STATE = {
     "connections": {
-        "serial", "requests", "head", "not_kafka_since", "waiting_first", "waiting_last", "waiting_count",
-        "unknown_chunks", "is_open",
+        "serial", "requests", "head", "head_tries", "not_kafka_since", "waiting_first", "waiting_last",
+        "waiting_count", "unknown_chunks", "is_open",
         "ends",  # of the flow
         "shows_tls",  # set with `protocol`
         "tls_version",  # every chunk of decrypted bytes has it
-        "mute_end", "client_id", "software", "software_version", "mechanism",  # tested below
+        "mute_end", "client_id", "software", "software_version", "mechanism", "rebalance_ms",  # tested below
         "ahead_late", "ahead_broker", "ahead_mute", "ahead_hol_wait", "ahead_hol_throttle_wait", "ahead_hol_poll_wait",
         "ahead_hol_unknown_wait", "ahead_polls", "ahead_unread", "ahead_in_doubt",
         "is_source_new",  # set until the next drain
@@ -226,6 +226,10 @@ def _muted(engine: SplitEngine) -> None:
     engine.dissector.connections["mute_end"][0] = engine.dissector.connections["previous_response"][0] + 1
 
 
+def _joined(engine: SplitEngine) -> None:
+    engine.dissector.connections["rebalance_ms"][0] = 1
+
+
 def _software(engine: SplitEngine) -> None:
     engine.dissector.connections["software"][0] = engine.dissector.strings.number_of(b"another")
 
@@ -290,8 +294,8 @@ def test_a_digest_takes_in_what_a_waiting_request_is_behind(name: str) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [_held_byte, _buffered_byte, _muted, _software, _client_id, _mechanism, _software_of_waiting, _problem_of_waiting,
-     _group_of_waiting, _lost_since, _acked, _fin, _needs, _round_trip],
+    [_held_byte, _buffered_byte, _muted, _joined, _software, _client_id, _mechanism, _software_of_waiting,
+     _problem_of_waiting, _group_of_waiting, _lost_since, _acked, _fin, _needs, _round_trip],
 )  # fmt: skip
 def test_a_digest_takes_in_what_lies_beside_the_tables(change: Change) -> None:
     engine = busy_state()
@@ -381,6 +385,16 @@ def test_resuming_counts_bytes_from_where_they_were_counted() -> None:
     assert state_of(engine).digest != digest
     engine.assembler.resume(0, Resumption((int(before["base_seq"][0]), int(before["base_seq"][1]))))
     assert state_of(engine).digest == digest
+
+
+def test_no_joingroup_is_one_that_syncgroup_ended() -> None:
+    engine = busy_state()
+    before = state_of(engine)
+    engine.dissector.connections["rebalance_ms"][0] = 0
+    assert state_of(engine).digest == before.digest
+    assert state_of(engine).history.is_equivalent(before.history)
+    engine.dissector.connections["rebalance_ms"][0] = 1
+    assert not state_of(engine).history.is_equivalent(before.history)
 
 
 def test_histories_that_resume_alike() -> None:

@@ -86,6 +86,16 @@ def test_a_connection_through_all_splits(tmp_path: Path) -> None:
     assert len(+joined.finished) == 8
 
 
+@pytest.mark.usefixtures("early_heads")
+@pytest.mark.parametrize("name", ["member of a group", "polling", "muted all the time"])
+def test_what_a_connection_shows_once_needs_no_other_round(tmp_path: Path, name: str) -> None:
+    """How long a group may wait for the member, what a request is behind, and when a mute window began."""
+    path = write(tmp_path / "talk.pcap", TALKS[name]())
+    joined = check(cut_evenly(path, 6))
+    assert joined.rounds == 1
+    assert [len(task.primed) for task in joined.plans[0].tasks] == [0, 1, 1, 1, 1, 1]
+
+
 def test_a_response_over_several_splits(tmp_path: Path) -> None:
     path = write(tmp_path / "large.pcap", large())
     joined = check(cut_evenly(path, 5), records=True)
@@ -304,9 +314,9 @@ def _wrong_history(surveys: list[SplitSurvey]) -> None:
             wrong: tuple[dict[str, int], ...] = (
                 {"client": 1}, {"software": count - 3}, {"serial": 1}, {"base_seq_a": 7, "base_seq_b": 7},
                 {"handshake_rtt_ns": 5}, {"client_id": count - 2}, {"answers_at_once": 0}, {"protocol": 2},
-                {"mechanism": count - 1}, {"began": 1},
+                {"mechanism": count - 1}, {"began": 1}, {"rebalance_ms": 7},
             )  # fmt: skip
-            for name, value in wrong[n % 10].items():
+            for name, value in wrong[n % len(wrong)].items():
                 row[name] = value
             n += 1
 

@@ -112,6 +112,6 @@ def _add_arriving(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--lateness", type=parse_duration, default=0, metavar="TIME",
                        help="with --checkpoint: hold complete captures back for TIME, so that captures that come late "
                        "are read in order (default: do not hold)")  # fmt: skip
-    group.add_argument("--batch-size", type=parse_size, default=1 << 30, metavar="SIZE",
+    group.add_argument("--batch-size", type=parse_size, metavar="SIZE",
                        help="with --checkpoint: read at most SIZE of captures at once; a larger one is read alone "
-                       "(default: 1g)")  # fmt: skip
+                       "(default: 1g, or as many captures as keep all cores busy)")  # fmt: skip
