@@ -9,7 +9,7 @@ one split. Then it simulates jobs of other sizes:
 
     tasks start in order on the free cores, one every --dispatch ms, because the driver starts them one by one
     a task takes a fixed time, and a time for its bytes and flow-splits, times a lognormal factor (sigma --spread)
-    every executor (16 cores) receives the inputs of all tasks once, at --network MB/s, before its first task
+    the driver sends the inputs of tasks at --network MB/s
     between the two stages, the driver reads the surveys, plans, and writes the inputs, in one thread
     after them, it adds up the counts of all splits
 
@@ -44,7 +44,7 @@ from kafkatap.splits.located_split import LocatedSplit
 from kafkatap.splits.plan import Corrections, make_plan
 from kafkatap.splits.run_options import RunOptions
 from kafkatap.splits.surveys import Surveys
-from kafkatap.splits.task_rows import SurveyInput, decode_inputs, dump, results_of
+from kafkatap.splits.task_rows import SurveyInput, decode_inputs, dump, input_rows, results_of
 from kafkatap.splits.tasks import DecodeTask, SurveyTask
 from kafkatap.splits.two_passes import Proved
 
@@ -97,9 +97,10 @@ def measure(capture: Path, split_size: int) -> Constants:
     options = RunOptions()
 
     def survey(splits: list[int]) -> dict[int, Any]:
-        function = ResultsOf.of(SurveyTask(options), [SurveyInput(n, surveys.places[n]) for n in splits], "survey")
+        function = ResultsOf.of(SurveyTask(options), "survey")
+        rows = input_rows([SurveyInput(n, surveys.places[n]) for n in splits])
         with found.timed("survey"):
-            batches = list(function(iter([_numbers(len(splits))])))
+            batches = list(function(iter(rows.to_batches())))
         found.survey_bytes += sum(batch.nbytes for batch in batches)
         with found.timed("receive"):
             results = results_of(pa.Table.from_batches(batches))
@@ -115,9 +116,10 @@ def measure(capture: Path, split_size: int) -> Constants:
         with found.timed("send"):
             index = CaptureIndex.of((file.first_packet, file.packets, file.capture) for file in surveys.files())
             task = DecodeTask(options, plan.topic_names, counting=True, sink=TableWriter(out, "run", index))
-            function = ResultsOf.of(task, list(decode_inputs(plan, range(len(packs)), surveys.places)), task.name)
+            function = ResultsOf.of(task, task.name)
+            rows = input_rows(decode_inputs(plan, range(len(packs)), surveys.places))
         with found.timed("decode"):
-            batches = list(function(iter([_numbers(len(packs))])))
+            batches = list(function(iter(rows.to_batches())))
     results = list(results_of(pa.Table.from_batches(batches)).values())
     with found.timed("add up"):
         Proved(plan, results).total(options)
@@ -127,16 +129,12 @@ def measure(capture: Path, split_size: int) -> Constants:
     for name in ("receive", "plan", "send"):
         setattr(found, name, found.seconds[name] / found.flows)
     found.survey_bytes /= found.flows
-    found.input_bytes = sum(map(len, function.inputs)) / found.flows
+    found.input_bytes = rows["input"].nbytes / found.flows
     found.result_bytes = sum(batch.nbytes for batch in batches) / found.flows
     found.count = found.seconds["add up"] / found.splits
     found.result_task = sum(batch.nbytes for batch in batches) / found.splits
     found.memory = _memory(surveys) / found.flows
     return found
-
-
-def _numbers(count: int) -> pa.RecordBatch:
-    return pa.record_batch({"id": pa.array(range(count), pa.int64())})
 
 
 def _memory(surveys: Surveys) -> int:
@@ -156,7 +154,7 @@ def _memory(surveys: Surveys) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """`dispatch`: s between two starts of tasks. `network`: bytes/s to an executor. `spread`: sigma of task times."""
+    """`dispatch`: s between two starts of tasks. `network`: bytes/s from the driver. `spread`: sigma of task times."""
 
     cores: int
     dispatch: float
@@ -167,12 +165,13 @@ class Cluster:
 def stage(
     tasks: int, seconds: float, fixed: float, sent: float, cluster: Cluster, random: np.random.Generator
 ) -> float:
-    """The seconds of a stage of so many tasks, each with `seconds` of work; `sent` bytes go to each executor first."""
-    free = [sent / cluster.network] * cluster.cores
+    """The seconds of a stage of so many tasks, each with `seconds` of work and an input of `sent` bytes."""
+    free = [0.0] * cluster.cores
+    dispatch = max(cluster.dispatch, sent / cluster.network)
     factors = random.lognormal(-(cluster.spread**2) / 2, cluster.spread, tasks)
     last = 0.0
     for number, factor in enumerate(factors):
-        start = max(heapq.heappop(free), number * cluster.dispatch)
+        start = max(heapq.heappop(free), number * dispatch)
         end = start + fixed + seconds * float(factor)
         heapq.heappush(free, end)
         last = max(last, end)
@@ -186,10 +185,10 @@ def simulated(c: Constants, total: float, split: int, flows: int, cluster: Clust
     everything = tasks * flows
     of_survey = c.survey_gb * gigabytes + c.survey_flow * flows
     of_decode = c.decode_gb * gigabytes + c.decode_flow * flows
-    survey = stage(tasks, of_survey, c.survey_task, tasks * 500, cluster, random)
+    survey = stage(tasks, of_survey, c.survey_task, 500, cluster, random)
     plan = everything * (c.receive + c.plan + c.send)
     inputs = everything * c.input_bytes
-    decode = stage(tasks, of_decode, c.decode_task, inputs, cluster, random)
+    decode = stage(tasks, of_decode, c.decode_task, inputs / tasks, cluster, random)
     work = tasks * (of_survey + of_decode + c.survey_task + c.decode_task)
     counts = tasks * c.count
     wall = survey + plan + decode + counts
@@ -229,7 +228,7 @@ def main() -> int:
     parser.add_argument("--split-size", type=parse_size, default=8 << 20, help="of MANY (default 8m)")
     parser.add_argument("--cores", type=int, default=1_000)
     parser.add_argument("--dispatch", type=float, default=2.0, help="ms between two starts of tasks (default 2)")
-    parser.add_argument("--network", type=float, default=200.0, help="MB/s to an executor (default 200)")
+    parser.add_argument("--network", type=float, default=200.0, help="MB/s from the driver (default 200)")
     parser.add_argument("--spread", type=float, default=0.3, help="sigma of the lognormal task times (default 0.3)")
     options = parser.parse_args()
     usual, found = measure(options.usual, 64 << 20), measure(options.many, options.split_size)

@@ -23,6 +23,7 @@ from ..splits.plan import Plan
 from ..splits.run_options import RunOptions
 from ..splits.split_counts import merged
 from ..splits.surveys import Surveys
+from ..splits.task_rows import DecodeInput
 from ..splits.two_passes import Begin, Proved, TwoPasses, quiet, report_of
 from .cluster.cores import cores_of
 from .executor import RowsOf, SparkExecutor
@@ -132,13 +133,13 @@ class Captures(TwoPasses):
         if name in ("connections", "files", "ledger"):
             return self.spark.createDataFrame(self.small_table(name))
         assert isinstance(self.executor, SparkExecutor)
-        return self.executor.rows(self.rows_of(name), spark_schema(name))
+        return self.executor.rows(*self.rows_of(name), spark_schema(name))
 
-    def rows_of(self, table: str) -> RowsOf:
-        """The function that yields the rows of `exchanges`, `results` or `records`."""
+    def rows_of(self, table: str) -> tuple[RowsOf, list[DecodeInput]]:
+        """The function that yields the rows of `exchanges`, `results` or `records`, and its inputs."""
         plan = self._planned.plan
         inputs = self.decode_inputs(plan, {task.split for task in plan.tasks})
-        return RowsOf.of(self.decode_task(plan, self.resolved), inputs, table)
+        return RowsOf.of(self.decode_task(plan, self.resolved), table), inputs
 
     def small_table(self, name: str) -> pa.Table:
         """`connections`, `files` or `ledger`, which the driver holds, times in microseconds."""

@@ -1,17 +1,18 @@
 """`SparkExecutor`: an `Executor` whose tasks run on a Spark session, as functions of Arrow batches (`mapInArrow`).
 
-Each task gets the numbers of its inputs, usually one. The inputs themselves are part of the function, compressed. All
-work goes through DataFrames, so that it runs through Spark Connect too.
+Inputs are rows of a DataFrame, compressed, with a partition for each. So a task gets its own, and no others. All work
+goes through DataFrames, so that it runs through Spark Connect too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from ..splits.executor import Task
-from ..splits.task_rows import SCHEMA, dump, load, numbers_of, result_batch, results_of
+from ..splits.task_rows import SCHEMA, dump, input_rows, inputs_of, load, result_batch, results_of
 from .cluster.executors import checked, setup_error
 
 if TYPE_CHECKING:
@@ -24,15 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Shipped:
-    """A task and its inputs, as of `dump`. `name`: of the task, or of the table that is wanted of it."""
+    """A task, as of `dump`. `name`: of the task, or of the table that is wanted of it."""
 
     task: bytes = field(repr=False)
-    inputs: tuple[bytes, ...] = field(repr=False)
     name: str
 
     @classmethod
-    def of(cls, task: Task, inputs: Sequence[Any], name: str) -> Self:
-        return cls(dump(task), tuple(map(dump, inputs)), name)
+    def of(cls, task: Task, name: str) -> Self:
+        return cls(dump(task), name)
 
 
 class ResultsOf(_Shipped):
@@ -42,8 +42,8 @@ class ResultsOf(_Shipped):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = load(self.task)
-        for number in numbers_of(batches):
-            yield result_batch(number, task(load(self.inputs[number])))
+        for number, mine in inputs_of(batches):
+            yield result_batch(number, task(load(mine)))
 
 
 class RowsOf(_Shipped):
@@ -52,15 +52,15 @@ class RowsOf(_Shipped):
     __slots__ = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in numbers_of(batches):
-            yield from self.rows(number)
+        for _, mine in inputs_of(batches):
+            yield from self.rows(mine)
 
-    def rows(self, number: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one input."""
+    def rows(self, mine: bytes) -> Iterator[pa.RecordBatch]:
+        """The rows of one input, as of `dump`."""
         from ..parquet.partitions import to_microseconds
 
         task: DecodeTask = load(self.task)
-        for rows in task.rows(load(self.inputs[number]), self.name):
+        for rows in task.rows(load(mine), self.name):
             yield from to_microseconds(rows).to_batches()
 
 
@@ -74,17 +74,45 @@ class SparkExecutor:
 
     def run(self, task: Task, inputs: Sequence[Any]) -> list[Any]:
         """As of `Executor`. SetupError if an executor cannot run it."""
+        if not inputs:
+            return []
         try:
-            rows = self.rows(ResultsOf.of(task, inputs, task.name), SCHEMA).toArrow()
+            with _a_partition_each(self.spark, len(inputs)):  # Spark Connect plans when it runs
+                rows = self.rows(ResultsOf.of(task, task.name), inputs, SCHEMA).toArrow()
         except Exception as error:
             raise setup_error(error) or error from None
         self.bytes_received += rows.nbytes
         results = results_of(rows)
         return [results[number] for number in range(len(inputs))]
 
-    def rows(self, function: ResultsOf | RowsOf, schema: Any) -> DataFrame:
-        """The rows that a function yields, with a partition for each of its inputs."""
+    def rows(self, function: ResultsOf | RowsOf, inputs: Sequence[Any], schema: Any) -> DataFrame:
+        """The rows that a function yields for some inputs. Each has a partition; through Spark Connect, only in
+        `run`."""
         task = checked(function, self.folders)
         task.__name__ = f"kafkatap_{function.name}"  # `explain()` prints it
-        count = len(function.inputs)
-        return self.spark.range(0, count, 1, max(count, 1)).mapInArrow(task, schema)
+        with _a_partition_each(self.spark, len(inputs)):
+            return self.spark.createDataFrame(input_rows(inputs)).mapInArrow(task, schema)
+
+
+#: Settings of Spark with which each row of an Arrow table gets a partition. By default, there are as many as cores.
+_ROW_SETTINGS = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+    "spark.sql.execution.arrow.localRelationThreshold": "0",
+}
+
+
+@contextmanager
+def _a_partition_each(spark: SparkSession, rows: int) -> Iterator[None]:
+    """DataFrames of as many rows that are made or run meanwhile have a partition for each row."""
+    settings = {**_ROW_SETTINGS, "spark.sql.leafNodeDefaultParallelism": str(max(rows, 1))}
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)

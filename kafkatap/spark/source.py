@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from ..engine.read_options import ReadOptions
 from ..engine.selection import Selection
 from ..splits.run_options import RunOptions
 from ..splits.secrets import read_key_logs
+from ..splits.task_rows import dump
 from .captures import Captures, spark_schema
 from .cluster.failures import OptionError
 from .executor import RowsOf
@@ -111,7 +112,7 @@ def _port(text: str) -> int:
 class _Part(InputPartition):
     """One split to decode, or the rows of a table that the planning process has."""
 
-    def __init__(self, split: RowsOf | None = None, rows: pa.Table | None = None) -> None:
+    def __init__(self, split: tuple[RowsOf, bytes] | None = None, rows: pa.Table | None = None) -> None:
         super().__init__(None)
         self._split, self._rows = split, rows
 
@@ -119,7 +120,8 @@ class _Part(InputPartition):
         if self._rows is not None:
             return iter(self._rows.to_batches())
         assert self._split is not None
-        return self._split.rows(0)
+        function, mine = self._split
+        return function.rows(mine)
 
 
 class CapturesReader(DataSourceReader):
@@ -148,8 +150,8 @@ class CapturesReader(DataSourceReader):
             raise OptionError(str(error)) from None
         if read.table not in DECODED:
             return [_Part(rows=captures.small_table(read.table))]
-        splits = captures.rows_of(read.table)
-        return [_Part(replace(splits, inputs=(mine,))) for mine in splits.inputs]
+        function, inputs = captures.rows_of(read.table)
+        return [_Part((function, dump(mine))) for mine in inputs]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Part)

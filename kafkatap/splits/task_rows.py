@@ -1,13 +1,12 @@
 """What the driver and the tasks exchange: inputs, results, and the options of reading.
 
-Inputs travel compressed in the function that Spark sends to executors. Each task returns one row: the number of its
-split, and its result.
+On Spark, each task gets one row: a number, and its input, compressed. It returns one row: the number and the result.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -95,10 +94,19 @@ def load(dumped: bytes) -> Any:
     return pickle.loads(pa.decompress(dumped[8:], size, "zstd", asbytes=True))
 
 
-def numbers_of(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
-    """The numbers in the only column of some batches: the inputs that a task is to work on."""
+def input_rows(inputs: Iterable[Any]) -> pa.Table:
+    """Inputs as rows: their numbers, and copies as of `dump`."""
+    import pyarrow as pa
+
+    dumped = pa.array(map(dump, inputs), pa.binary())
+    return pa.table({"number": pa.array(range(len(dumped)), pa.int32()), "input": dumped})
+
+
+def inputs_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
+    """The numbers and the inputs in batches of such rows: those that a task is to work on."""
     for batch in batches:
-        yield from batch.column(0).to_pylist()
+        for number, mine in zip(batch.column(0), batch.column(1), strict=True):
+            yield number.as_py(), mine.as_buffer().to_pybytes()
 
 
 def result_batch(split: int, result: Any) -> pa.RecordBatch:
