@@ -37,7 +37,7 @@ def cut(source: str, folder: Path, count: int) -> list[Arrival]:
     for n, (first, last) in enumerate(pairwise(bounds)):
         path = folder / f"{n:05d}.pcap"
         path.write_bytes(records.slice(first, last))
-        made.append(Arrival(str(path), path.stat().st_size, n, capture_head(str(path).identity), n, 0))
+        made.append(Arrival(str(path), path.stat().st_size, n, capture_head(str(path)).identity, n, 0))
     return made
 
 
