@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from kafkatap.reports.model import Report
 
+    from ..splits.task_rows import DecodeInput
     from .cluster.shared_folders import SharedFolders
 
 
@@ -77,7 +78,7 @@ class Captures(TwoPasses):
 
     @cached_property
     def executor(self) -> Executor:  # type: ignore[override]
-        return InProcess() if self.spark is None else SparkExecutor(self.spark, self.folders)
+        return InProcess() if self.spark is None else SparkExecutor(self.spark, self.folders, self._choose_size())
 
     @property
     def bytes_received(self) -> int:
@@ -127,13 +128,17 @@ class Captures(TwoPasses):
         if name in ("connections", "files", "ledger"):
             return self.spark.createDataFrame(self.small_table(name))
         assert isinstance(self.executor, SparkExecutor)
-        return self.executor.rows(self.rows_of(name), spark_schema(name))
+        return self.executor.rows(self.rows_of(name), spark_schema(name), [mine.weight for mine in self._inputs])
 
     def rows_of(self, table: str) -> RowsOf:
         """The function that yields the rows of `exchanges`, `results` or `records`."""
+        return RowsOf.of(self.decode_task(self._planned.plan, self.resolved), self._inputs, table)
+
+    @cached_property
+    def _inputs(self) -> list[DecodeInput]:
+        """The inputs of all splits."""
         plan = self._planned.plan
-        inputs = self.decode_inputs(plan, {task.split for task in plan.tasks})
-        return RowsOf.of(self.decode_task(plan, self.resolved), inputs, table)
+        return self.decode_inputs(plan, {task.split for task in plan.tasks})
 
     def small_table(self, name: str) -> pa.Table:
         """`connections`, `files` or `ledger`, which the driver holds, times in microseconds."""

@@ -1,7 +1,7 @@
 """`SparkExecutor`: an `Executor` whose tasks run on a Spark session, as functions of Arrow batches (`mapInArrow`).
 
-Each task gets the numbers of its inputs, usually one. The inputs themselves are part of the function, compressed. All
-work goes through DataFrames, so that it runs through Spark Connect too.
+Each task gets its number, and works on one input, or on several small ones in turn. The inputs themselves are part of
+the function, compressed. All work goes through DataFrames, so that it runs through Spark Connect too.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from ..captures.packs import shared_tasks
 from ..splits.executor import Task
 from ..splits.task_rows import SCHEMA, dump, load, numbers_of, result_batch, results_of
 from .cluster.executors import checked, setup_error
@@ -64,27 +65,46 @@ class RowsOf(_Shipped):
             yield from to_microseconds(rows).to_batches()
 
 
+@dataclass(frozen=True, slots=True)
+class _InTurn:
+    """Runs a function for all inputs of a task. Each task gets its number in `tasks`, the inputs of each."""
+
+    function: ResultsOf | RowsOf
+    tasks: tuple[range, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for number in numbers_of(batches):
+            inputs = pa.record_batch({"id": pa.array(self.tasks[number], pa.int64())})
+            yield from self.function(iter([inputs]))
+
+
 @dataclass
 class SparkExecutor:
-    """`folders`: what executors have to share with the driver. `bytes_received`: of results, so far."""
+    """`folders`: what executors have to share with the driver. `task_bytes`: inputs that are smaller in all share a
+    task, one after the other; 0: each has its own. `bytes_received`: of results, so far."""
 
     spark: SparkSession
     folders: SharedFolders | None = None
+    task_bytes: int = 0
     bytes_received: int = 0
 
     def run(self, task: Task, inputs: Sequence[Any]) -> list[Any]:
         """As of `Executor`. SetupError if an executor cannot run it."""
         try:
-            rows = self.rows(ResultsOf.of(task, inputs, task.name), SCHEMA).toArrow()
+            function = ResultsOf.of(task, inputs, task.name)
+            rows = self.rows(function, SCHEMA, [mine.weight for mine in inputs]).toArrow()
         except Exception as error:
             raise setup_error(error) or error from None
         self.bytes_received += rows.nbytes
         results = results_of(rows)
         return [results[number] for number in range(len(inputs))]
 
-    def rows(self, function: ResultsOf | RowsOf, schema: Any) -> DataFrame:
-        """The rows that a function yields, with a partition for each of its inputs."""
-        task = checked(function, self.folders)
+    def rows(self, function: ResultsOf | RowsOf, schema: Any, weights: Sequence[int]) -> DataFrame:
+        """The rows that a function yields. `weights`: bytes of its inputs; a partition has those that share a task."""
+        tasks = tuple(shared_tasks(weights, self.task_bytes))
+        task = checked(_InTurn(function, tasks), self.folders)
         task.__name__ = f"kafkatap_{function.name}"  # `explain()` prints it
-        count = len(function.inputs)
+        count = len(tasks)
         return self.spark.range(0, count, 1, max(count, 1)).mapInArrow(task, schema)

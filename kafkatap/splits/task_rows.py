@@ -11,6 +11,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..captures.packs import weight_of
 from .located_split import LocatedSplit
 from .plan import Plan, SplitTask
 from .seam_reader import SeamReader
@@ -34,6 +35,11 @@ class SurveyInput:
     split: int
     source: LocatedSplit
 
+    @property
+    def weight(self) -> int:
+        """The bytes of the captures."""
+        return weight_of(self.source.pack)
+
 
 @dataclass(frozen=True, slots=True)
 class DecodeInput:
@@ -47,6 +53,11 @@ class DecodeInput:
     bases: dict[int, tuple[int, ...]] = field(default_factory=dict)
     left: dict[bytes, Seam] = field(default_factory=dict)
     secrets: CaptureSecrets = field(default_factory=CaptureSecrets)
+
+    @property
+    def weight(self) -> int:
+        """As of `SurveyInput`."""
+        return 0 if self.source is None else weight_of(self.source.pack)
 
     @property
     def seams(self) -> SeamReader:
