@@ -104,6 +104,23 @@ def _is_compressed(path: str) -> bool:
     return path.lower().endswith(_COMPRESSED)
 
 
+def weight_of(pack: Pack) -> int:
+    """The bytes of a pack's captures, as far as they can be guessed."""
+    return sum(split.length if split.head else _weight(split) for split in pack)
+
+
+def shared_tasks(weights: Sequence[int], size: int) -> list[range]:
+    """Consecutive packs, by number, that one task reads one after the other: at most `size` bytes, or one pack."""
+    found: list[range] = []
+    first, total = 0, 0
+    for number, weight in enumerate(weights):
+        if number > first and total + weight > size:
+            found.append(range(first, number))
+            first, total = number, 0
+        total += weight
+    return [*found, range(first, len(weights))] if weights else found
+
+
 def tasks_of(path: str, size: int, split_size: int) -> float:
     """How many tasks read a capture of `size` bytes: less than 1 if it is packed with others."""
     tasks = _weight(Split(path, size=size)) / split_size if split_size > 0 else 1.0

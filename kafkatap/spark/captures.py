@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from kafkatap.reports.model import Report
 
+    from ..splits.task_rows import DecodeInput
     from .cluster.shared_folders import SharedFolders
 
 
@@ -80,7 +81,7 @@ class Captures(TwoPasses):
 
     @cached_property
     def executor(self) -> Executor:  # type: ignore[override]
-        return InProcess() if self.spark is None else SparkExecutor(self.spark, self.folders)
+        return InProcess() if self.spark is None else SparkExecutor(self.spark, self.folders, self._choose_size())
 
     @property
     def bytes_received(self) -> int:

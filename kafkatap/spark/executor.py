@@ -1,7 +1,7 @@
 """`SparkExecutor`: an `Executor` whose tasks run on a Spark session, as functions of Arrow batches (`mapInArrow`).
 
-Inputs are rows of a DataFrame, compressed, with a partition for each. So a task gets its own, and no others. All work
-goes through DataFrames, so that it runs through Spark Connect too.
+Inputs are in rows of a DataFrame, compressed, with a partition for each task. So a task gets its own inputs, usually
+one, and no others; small ones share a task. All work goes through DataFrames, so that it runs through Spark Connect too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from ..captures.packs import shared_tasks
 from ..splits.executor import Task
 from ..splits.task_rows import SCHEMA, dump, input_rows, inputs_of, load, result_batch, results_of
 from .cluster.executors import checked, setup_error
@@ -66,10 +67,12 @@ class RowsOf(_Shipped):
 
 @dataclass
 class SparkExecutor:
-    """`folders`: what executors have to share with the driver. `bytes_received`: of results, so far."""
+    """`folders`: what executors have to share with the driver. `task_bytes`: inputs that are smaller in all share a
+    task, one after the other; 0: each has its own. `bytes_received`: of results, so far."""
 
     spark: SparkSession
     folders: SharedFolders | None = None
+    task_bytes: int = 0
     bytes_received: int = 0
 
     def run(self, task: Task, inputs: Sequence[Any]) -> list[Any]:
@@ -77,8 +80,9 @@ class SparkExecutor:
         if not inputs:
             return []
         try:
-            with _a_partition_each(self.spark, len(inputs)):  # Spark Connect plans when it runs
-                rows = self.rows(ResultsOf.of(task, task.name), inputs, SCHEMA).toArrow()
+            groups = self._tasks(inputs)
+            with _a_partition_each(self.spark, len(groups)):  # Spark Connect plans when it runs
+                rows = self._rows(ResultsOf.of(task, task.name), inputs, groups, SCHEMA).toArrow()
         except Exception as error:
             raise setup_error(error) or error from None
         self.bytes_received += rows.nbytes
@@ -86,12 +90,22 @@ class SparkExecutor:
         return [results[number] for number in range(len(inputs))]
 
     def rows(self, function: ResultsOf | RowsOf, inputs: Sequence[Any], schema: Any) -> DataFrame:
-        """The rows that a function yields for some inputs. Each has a partition; through Spark Connect, only in
+        """The rows that a function yields for some inputs. Each task has a partition; through Spark Connect, only in
         `run`."""
+        groups = self._tasks(inputs)
+        with _a_partition_each(self.spark, len(groups)):
+            return self._rows(function, inputs, groups, schema)
+
+    def _tasks(self, inputs: Sequence[Any]) -> list[range]:
+        """The inputs of each task, by number."""
+        return shared_tasks([mine.weight for mine in inputs], self.task_bytes)
+
+    def _rows(
+        self, function: ResultsOf | RowsOf, inputs: Sequence[Any], groups: Sequence[range], schema: Any
+    ) -> DataFrame:
         task = checked(function, self.folders)
         task.__name__ = f"kafkatap_{function.name}"  # `explain()` prints it
-        with _a_partition_each(self.spark, len(inputs)):
-            return self.spark.createDataFrame(input_rows(inputs)).mapInArrow(task, schema)
+        return self.spark.createDataFrame(input_rows(inputs, groups)).mapInArrow(task, schema)
 
 
 #: Settings of Spark with which each row of an Arrow table gets a partition. By default, there are as many as cores.

@@ -1,8 +1,9 @@
 """The first pass over a split: its flows and their heads.
 
 The engine runs over the split as if it were alone, and decodes almost nothing. The *head* of a flow is the packet that
-completes an answered exchange, the first one after COPY_NS: a broker answers in order, so nothing before it is still
-open. That is a guess, which the decoding pass proves.
+completes an answered exchange after COPY_NS: a broker answers in order, so nothing before it is still open. It is an
+early one (`correlation`), if possible one behind which no older request waits. That is a guess, which the decoding pass
+proves.
 """
 
 from __future__ import annotations

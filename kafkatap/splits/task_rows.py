@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..captures.packs import weight_of
 from .located_split import LocatedSplit
 from .plan import Plan, SplitTask
 from .seam_reader import SeamReader
@@ -33,6 +34,11 @@ class SurveyInput:
     split: int
     source: LocatedSplit
 
+    @property
+    def weight(self) -> int:
+        """The bytes of the captures."""
+        return weight_of(self.source.pack)
+
 
 @dataclass(frozen=True, slots=True)
 class DecodeInput:
@@ -46,6 +52,11 @@ class DecodeInput:
     bases: dict[int, tuple[int, ...]] = field(default_factory=dict)
     left: dict[bytes, Seam] = field(default_factory=dict)
     secrets: CaptureSecrets = field(default_factory=CaptureSecrets)
+
+    @property
+    def weight(self) -> int:
+        """As of `SurveyInput`."""
+        return 0 if self.source is None else weight_of(self.source.pack)
 
     @property
     def seams(self) -> SeamReader:
@@ -94,19 +105,21 @@ def load(dumped: bytes) -> Any:
     return pickle.loads(pa.decompress(dumped[8:], size, "zstd", asbytes=True))
 
 
-def input_rows(inputs: Iterable[Any]) -> pa.Table:
-    """Inputs as rows: their numbers, and copies as of `dump`."""
+def input_rows(inputs: Sequence[Any], tasks: Sequence[range]) -> pa.Table:
+    """The inputs of each task as a row: their numbers, and copies as of `dump`. `tasks`: those of each, by number."""
     import pyarrow as pa
 
-    dumped = pa.array(map(dump, inputs), pa.binary())
-    return pa.table({"number": pa.array(range(len(dumped)), pa.int32()), "input": dumped})
+    dumped = ([dump(inputs[number]) for number in task] for task in tasks)
+    numbers = pa.array([list(task) for task in tasks], pa.list_(pa.int32()))
+    return pa.table({"number": numbers, "input": pa.array(dumped, pa.list_(pa.binary()))})
 
 
 def inputs_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
     """The numbers and the inputs in batches of such rows: those that a task is to work on."""
     for batch in batches:
-        for number, mine in zip(batch.column(0), batch.column(1), strict=True):
-            yield number.as_py(), mine.as_buffer().to_pybytes()
+        for numbers, inputs in zip(batch.column(0), batch.column(1), strict=True):
+            for number, mine in zip(numbers, inputs, strict=True):
+                yield number.as_py(), mine.as_buffer().to_pybytes()
 
 
 def result_batch(split: int, result: Any) -> pa.RecordBatch:

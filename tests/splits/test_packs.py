@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkatap.captures.identity import capture_head, missing_identity
-from kafkatap.captures.packs import LARGEST, SMALLEST, TimedFile, choose_split_size, pack_splits, repack
+from kafkatap.captures.packs import LARGEST, SMALLEST, TimedFile, choose_split_size, pack_splits, repack, shared_tasks
 from kafkatap.captures.splits import Split, plan_splits
 from kafkatap.captures.storage import find, system_of
 from kafkatap.library import UnreadableCaptureError
@@ -504,3 +504,12 @@ def test_any_traffic_in_any_packs(
     numbers = [n % len(segments) or 1 for n in cuts]
     rotated(path, folder, numbers, name="{:03d}.pcap.zst" if weird else "{}.pcap")
     packed(folder, size, records=True)
+
+
+def test_small_packs_share_a_task() -> None:
+    """Consecutive ones, up to the size. One that is larger has a task of its own, and so has each without a size."""
+    assert shared_tasks([40, 50, 10, 1, 300, 20, 80, 1], 100) == [
+        range(3), range(3, 4), range(4, 5), range(5, 7), range(7, 8),
+    ]  # fmt: skip
+    assert shared_tasks([1, 2], 0) == [range(1), range(1, 2)]
+    assert shared_tasks([], 100) == []
