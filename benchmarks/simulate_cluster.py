@@ -98,7 +98,8 @@ def measure(capture: Path, split_size: int) -> Constants:
 
     def survey(splits: list[int]) -> dict[int, Any]:
         function = ResultsOf.of(SurveyTask(options), "survey")
-        rows = input_rows([SurveyInput(n, surveys.places[n]) for n in splits])
+        inputs = [SurveyInput(n, surveys.places[n]) for n in splits]
+        rows = input_rows(inputs, [range(n, n + 1) for n in range(len(inputs))])
         with found.timed("survey"):
             batches = list(function(iter(rows.to_batches())))
         found.survey_bytes += sum(batch.nbytes for batch in batches)
@@ -117,7 +118,8 @@ def measure(capture: Path, split_size: int) -> Constants:
             index = CaptureIndex.of((file.first_packet, file.packets, file.capture) for file in surveys.files())
             task = DecodeTask(options, plan.topic_names, counting=True, sink=TableWriter(out, "run", index))
             function = ResultsOf.of(task, task.name)
-            rows = input_rows(decode_inputs(plan, range(len(packs)), surveys.places))
+            inputs = list(decode_inputs(plan, range(len(packs)), surveys.places))
+            rows = input_rows(inputs, [range(n, n + 1) for n in range(len(inputs))])
         with found.timed("decode"):
             batches = list(function(iter(rows.to_batches())))
     results = list(results_of(pa.Table.from_batches(batches)).values())

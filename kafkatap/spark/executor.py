@@ -1,7 +1,8 @@
 """`SparkExecutor`: an `Executor` whose tasks run on a Spark session, as functions of Arrow batches (`mapInArrow`).
 
 Inputs are in rows of a DataFrame, compressed, with a partition for each task. So a task gets its own inputs, usually
-one, and no others; small ones share a task. All work goes through DataFrames, so that it runs through Spark Connect too.
+one, and no others; small ones share a task. All work goes through DataFrames, so that it runs through Spark Connect
+too.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def run_job(
 
 
 def _published(
-    read: Captures, publication: Publication, by: str, watch: Watch, pattern: PathPattern | None
+    read: Captures, publication: Publication, by: str, watch: Watch, pattern: PathPattern | None = None
 ) -> JobResult:
     proved, options = read.counted(publication.writer, by)
     context, total = proved.context(read.file_infos), proved.total(options)

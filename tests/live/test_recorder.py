@@ -192,14 +192,15 @@ def test_an_incident_is_recorded_with_what_was_before_and_after(samples: Path, t
     packets = many(samples, tmp_path / "in.pcap", 4)
     told: list[str] = []
     exchanges = kafkatap.analyze(tmp_path / "in.pcap").exchanges.sort_by("request_packet_first")
-    key = exchanges["exchange"][3999].as_py()
-    recorder = Recorder(tmp_path / name, on=condition(f"exchange == {key}"), size=2 * SEGMENT, notify=told.append)
+    # The packets are there four times, so only the connection distinguishes their exchanges.
+    only = " and ".join(f"{name} == {exchanges[name][3999].as_py()}" for name in ("exchange", "connection"))
+    recorder = Recorder(tmp_path / name, on=condition(only), size=2 * SEGMENT, notify=told.append)
     record(tmp_path / "in.pcap", recorder)
     (path,) = recorder.files
     found = read_capture(path)
     first = place(packets, found.packets)
     assert first > 0, "the ring holds less than the capture"
-    (row,) = kafkatap.analyze(tmp_path / "in.pcap", filter=f"exchange == {key}").exchanges.to_pylist()
+    (row,) = kafkatap.analyze(tmp_path / "in.pcap", filter=only).exchanges.to_pylist()
     assert first < row["request_packet_first"] - 1
     end = row["response_last"].value
     assert found.packets[-1].time_ns >= end + 5 * SECOND
@@ -207,7 +208,7 @@ def test_an_incident_is_recorded_with_what_was_before_and_after(samples: Path, t
     held = sum(16 + len(p.data) for p in packets[first : row["response_packet_last"]])
     assert SEGMENT < held < 2 * SEGMENT + 20_000
     begins, ends = told
-    assert begins.startswith(f"{path.name} begins: exchange {key} {row['api_name']} v{row['api_version']} ")
+    assert begins.startswith(f"{path.name} begins: exchange {row['exchange']} {row['api_name']} v{row['api_version']} ")
     assert row["response_last"].strftime("%Y%m%dT%H%M%S") in path.name
     assert ends.startswith(f"{path.name} ends: ")
     assert ends.endswith("1 exchange matched")

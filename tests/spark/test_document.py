@@ -47,8 +47,9 @@ WITH_PYTHON = "kafkatap spark captures/ --out tables --master spark://head:7077"
 PACK = "python -m kafkatap.spark.pack kafkatap.tar.gz"
 ARCHIVES = "spark-submit --archives kafkatap.tar.gz#kafkatap-archive"
 ARTIFACTS = 'spark.addArtifacts("kafkatap.tar.gz#kafkatap-archive", archive=True)'
+LAKE = "kafkatap lake verify tables"
 RUN = (
-    COMMAND, SUBMIT, TABLES, STREAM, SOURCE, SESSION, STANDALONE, CONNECT, WITH_PYTHON, PACK, ARCHIVES, ARTIFACTS
+    COMMAND, LAKE, SUBMIT, TABLES, STREAM, SOURCE, SESSION, STANDALONE, CONNECT, WITH_PYTHON, PACK, ARCHIVES, ARTIFACTS
 )  # fmt: skip
 
 
@@ -171,6 +172,11 @@ def test_commands_on_one_machine(document: Mapping[str, Block], desk: Desk, exch
     assert "Produce" in said
     assert desk.rows("tables") == exchanges
     local = {"yarn": "'local[2]'", "hdfs:///captures": "captures", "hdfs:///tables": "$PWD/others"}
+    verify, forget, compact = (line.split("  #")[0] for line in document[LAKE].lines)
+    desk.run(f"{verify}\n{compact}")
+    desk.run(f"cp -r tables few; {forget}", {"'captures/2026-10-*/*'": "'captures/*'", "forget tables": "forget few"})
+    assert desk.rows("tables") == exchanges
+    assert desk.rows("few") < exchanges
     desk.run(document[SUBMIT].text, local)
     assert desk.rows("others") == exchanges
 
