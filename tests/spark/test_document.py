@@ -173,7 +173,7 @@ def test_commands_on_one_machine(document: Mapping[str, Block], desk: Desk, exch
     assert desk.rows("tables") == exchanges
     local = {"yarn": "'local[2]'", "hdfs:///captures": "captures", "hdfs:///tables": "$PWD/others"}
     verify, forget, compact = (line.split("  #")[0] for line in document[LAKE].lines)
-    desk.run(f"{verify}\n{compact}")
+    desk.run(f"{verify} || test $? = 3\n{compact}")  # hours lie between the samples
     desk.run(f"cp -r tables few; {forget}", {"'captures/2026-10-*/*'": "'captures/*'", "forget tables": "forget few"})
     assert desk.rows("tables") == exchanges
     assert desk.rows("few") < exchanges
