@@ -5,6 +5,7 @@ A check reads a few columns of the tables, date by date, so it needs the memory 
 
 from __future__ import annotations
 
+import datetime
 import fnmatch
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ import numpy as np
 from kafkatap.reports.tables import TABLES
 from kafkatap.reports.units import iso
 
-from .output.delta import is_delta, open_table, read_table
+from .output.delta import active_files, is_delta, open_table, read_table
 from .output.publication import Published, open_publication
 from .output.run_tables import file_infos
 
@@ -26,12 +27,10 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 _HOUR_NS = 3_600_000_000_000
-#: The kinds of findings.
-KINDS = ("unfinished", "double", "overlap", "gap", "damage")
 
 
 class LakeFinding(NamedTuple):
-    """One thing that is wrong. `kind`: of KINDS. `text`: a sentence. `amount`: of rows, hours or captures."""
+    """One thing that is wrong. `kind`: as of `verify`. `text`: a sentence. `amount`: of rows, hours or captures."""
 
     kind: str
     text: str
@@ -48,54 +47,67 @@ def verify(out: str) -> Iterator[LakeFinding]:
     * damage: captures of which a part could not be read
     """
     files = file_infos(read_table(out, "files"))
-    known = {info.capture: info for info in files}
-    brokers: dict[int, Counter[str]] = defaultdict(Counter)
-    found = _Rows(known)
-    for table in ("exchanges", "connections", "results"):
-        for rows in _by_date(out, table, brokers if table == "exchanges" else None):
-            found.add(table, rows)
+    found = _Rows({info.capture: info for info in files})
+    for tables in _by_date(out):
+        found.add(tables)
     yield from found.findings()
-    yield from _gaps(files, brokers)
+    yield from _gaps(files, found.brokers)
     for info in files:
         if info.damage:
             yield LakeFinding("damage", f"{info.path}: {info.damage}", 1)
 
 
-def _by_date(out: str, table: str, brokers: dict[int, Counter[str]] | None) -> Iterator[pa.Table]:
-    """The keys and captures of a table, date by date. `brokers`: gets the exchanges by capture and broker."""
+#: The columns that are read of each table: first its key, or that of its exchange.
+_READ = {
+    "exchanges": ("exchange", "capture", "broker_ip"),
+    "connections": ("connection", "capture"),
+    "results": ("exchange", "capture"),
+}
+
+
+def _by_date(out: str) -> Iterator[dict[str, pa.Table]]:
+    """The rows of each date, by table. Results have the date of their exchange."""
     import pyarrow.compute as pc
 
-    if not is_delta(out, table):
-        return
-    key = "exchange" if table == "results" else table[:-1]
-    dataset = open_table(out, table).to_pyarrow_dataset()
-    columns = [key, "capture", *(("broker_ip",) if brokers is not None else ())]
-    for date in sorted(pc.unique(dataset.to_table(columns=["date"])["date"]).to_pylist()):
-        rows = dataset.to_table(columns=columns, filter=pc.field("date") == date)
-        if brokers is not None:
-            for row in rows.group_by(["broker_ip", "capture"]).aggregate([([], "count_all")]).to_pylist():
-                brokers[row["capture"]][row["broker_ip"]] += row["count_all"]
-        yield rows.select([0, 1])
+    tables = {table: open_table(out, table) for table in _READ if is_delta(out, table)}
+    dates = {file.date for table in tables.values() for file in active_files(table)}
+    datasets = {name: table.to_pyarrow_dataset() for name, table in tables.items()}
+    for date in sorted(map(str, dates)):
+        is_then = pc.field("date") == pc.scalar(datetime.date.fromisoformat(date))
+        yield {name: dataset.to_table(columns=list(_READ[name]), filter=is_then) for name, dataset in datasets.items()}
 
 
 class _Rows:
-    """What is wrong with rows. `known`: the captures of the table `files`."""
+    """What is wrong with rows. `known`: the captures of the table `files`. `brokers`: exchanges by capture and
+    broker."""
 
     def __init__(self, known: Mapping[int, FileInfo]) -> None:
+        self.brokers: dict[int, Counter[str]] = defaultdict(Counter)
         self._known = known
-        self._unknown: dict[str, int] = defaultdict(int)
-        self._doubles: dict[tuple[str, int], int] = defaultdict(int)
-        self._pairs: dict[tuple[int, int], int] = defaultdict(int)
-        self._exchanges: list[Array] = []
-        self._results: list[Array] = []
+        self._identities = np.array(list(known), np.int64)
+        self._unknown: Counter[str] = Counter()
+        self._doubles: Counter[tuple[str, int]] = Counter()
+        self._pairs: Counter[tuple[int, int]] = Counter()
+        self._lost = 0  # exchanges of results
 
-    def add(self, table: str, rows: pa.Table) -> None:
-        """Look at the rows of a date: (key, capture)."""
-        keys, captures = (column.to_numpy() for column in rows.columns)
-        self._unknown[table] += int((~np.isin(captures, list(self._known))).sum())
-        if table == "results":
-            self._results.append(np.unique(keys))
+    def add(self, tables: Mapping[str, pa.Table]) -> None:
+        """Look at the rows of a date."""
+        for name, rows in tables.items():
+            captures = rows["capture"].to_numpy()
+            self._unknown[name] += int((~np.isin(captures, self._identities)).sum())
+            if name != "results":
+                self._compare(name, rows[0].to_numpy(), captures)
+        if "exchanges" not in tables:
             return
+        exchanges = tables["exchanges"]
+        for row in exchanges.group_by(["broker_ip", "capture"]).aggregate([([], "count_all")]).to_pylist():
+            self.brokers[row["capture"]][row["broker_ip"]] += row["count_all"]
+        if "results" in tables:
+            results = np.unique(tables["results"]["exchange"].to_numpy())
+            self._lost += int((~np.isin(results, exchanges["exchange"].to_numpy())).sum())
+
+    def _compare(self, table: str, keys: Array, captures: Array) -> None:
+        """Count the keys that are there again, in the same capture or in another one."""
         order = np.lexsort((captures, keys))
         keys, captures = keys[order], captures[order]
         again = np.flatnonzero(keys[1:] == keys[:-1])
@@ -104,21 +116,15 @@ class _Rows:
                 self._doubles[table, first] += 1
             elif table == "exchanges":
                 self._pairs[first, second] += 1
-        if table == "exchanges":
-            self._exchanges.append(keys)
 
     def findings(self) -> Iterator[LakeFinding]:
         for table, count in self._unknown.items():
             if count:
                 text = f"{table}: {count:,} rows of captures that are not in files; a run was killed, so run it again"
                 yield LakeFinding("unfinished", text, count)
-        lost = sum(
-            int((~np.isin(results, exchanges)).sum())
-            for results, exchanges in zip(self._results, self._exchanges, strict=False)
-        )
-        if lost:
-            text = f"results: {lost:,} exchanges that are not in exchanges; a run was killed, so run it again"
-            yield LakeFinding("unfinished", text, lost)
+        if self._lost:
+            text = f"results: {self._lost:,} exchanges that are not in exchanges; a run was killed, so run it again"
+            yield LakeFinding("unfinished", text, self._lost)
         for (table, capture), count in self._doubles.items():
             text = f"{table}: {count:,} rows of {self._name(capture)} are there more than once"
             yield LakeFinding("double", text, count)

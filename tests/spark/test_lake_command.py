@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafkatap import analyze
+from kafkatap.engine.read_options import ReadOptions
 from kafkatap.spark.job import run_job
 from kafkatap.spark.output import delta
 from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.verifying import verify
+from kafkatap.splits.run_options import RunOptions
 from tests.cli.running import ROOT, kafkatap
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import Segment, encode
@@ -153,6 +155,24 @@ def test_hours_without_a_capture(spark: SparkSession, tmp_path: Path) -> None:
     [finding] = map(json.loads, done.out.splitlines())
     text = "no packet from 2024-01-01T02:00 to 2024-01-01T04:00 UTC in the captures of broker 10.0.0.3"
     assert finding == {"kind": "gap", "text": text, "amount": 2}
+
+
+def test_days_of_which_only_some_have_results(spark: SparkSession, tmp_path: Path) -> None:
+    """A day of requests without an answer has no results. The days of the two tables are compared by date."""
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    talk = small_talk(9)
+    written(folder / "1.pcap", [s for s in talk.segments if not s.payload or s.source == talk.client])
+    for day in (1, 2):
+        moved = [replace(s, time_ns=s.time_ns + day * 24 * HOUR, seq=s.seq + day) for s in talk.segments]
+        written(folder / f"{day + 1}.pcap", moved)
+    run_job(spark, str(folder), str(tmp_path / "out"), options=RunOptions(ReadOptions(ports=(9_092,))))
+    dates = {
+        table: {row["date"] for row in delta.open_table(str(tmp_path / "out"), table).to_pyarrow_table().to_pylist()}
+        for table in ("exchanges", "results")
+    }
+    assert dates["results"] < dates["exchanges"]
+    assert {finding.kind for finding in verify(str(tmp_path / "out"))} == {"gap"}
 
 
 def test_damage(spark: SparkSession, tmp_path: Path) -> None:
