@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,8 +98,7 @@ def measure(capture: Path, split_size: int) -> Constants:
 
     def survey(splits: list[int]) -> dict[int, Any]:
         function = ResultsOf.of(SurveyTask(options), "survey")
-        inputs = [SurveyInput(n, surveys.places[n]) for n in splits]
-        rows = input_rows(inputs, [range(n, n + 1) for n in range(len(inputs))])
+        rows = _a_task_each([SurveyInput(n, surveys.places[n]) for n in splits])
         with found.timed("survey"):
             batches = list(function(iter(rows.to_batches())))
         found.survey_bytes += sum(batch.nbytes for batch in batches)
@@ -118,8 +117,7 @@ def measure(capture: Path, split_size: int) -> Constants:
             index = CaptureIndex.of((file.first_packet, file.packets, file.capture) for file in surveys.files())
             task = DecodeTask(options, plan.topic_names, counting=True, sink=TableWriter(out, "run", index))
             function = ResultsOf.of(task, task.name)
-            inputs = list(decode_inputs(plan, range(len(packs)), surveys.places))
-            rows = input_rows(inputs, [range(n, n + 1) for n in range(len(inputs))])
+            rows = _a_task_each(list(decode_inputs(plan, range(len(packs)), surveys.places)))
         with found.timed("decode"):
             batches = list(function(iter(rows.to_batches())))
     results = list(results_of(pa.Table.from_batches(batches)).values())
@@ -137,6 +135,10 @@ def measure(capture: Path, split_size: int) -> Constants:
     found.result_task = sum(batch.nbytes for batch in batches) / found.splits
     found.memory = _memory(surveys) / found.flows
     return found
+
+
+def _a_task_each(inputs: Sequence[Any]) -> pa.Table:
+    return input_rows(inputs, [range(n, n + 1) for n in range(len(inputs))])
 
 
 def _memory(surveys: Surveys) -> int:

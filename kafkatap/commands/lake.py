@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from importlib.util import find_spec
 
 from .exit_codes import BREAKS, DONE, INTERRUPTED, WRONG
 
@@ -51,13 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     from ..complaints import complain
-    from ..installation import install_command
+    from ..spark.cluster.java import SetupError
+    from ..spark.output.delta import require_deltalake
     from .console import refuse
 
-    if find_spec("deltalake") is None:
-        complain(f"Delta tables need deltalake for {sys.executable}: {install_command('spark')}")
-        return WRONG
     try:
+        require_deltalake()
         if (options.action == "forget") != bool(options.captures):
             raise ValueError("forget needs the names of captures" if not options.captures else
                              f"{options.action} takes no captures; it looks at the whole lake")  # fmt: skip
@@ -67,6 +64,9 @@ def run(options: argparse.Namespace) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         raise
+    except SetupError as error:
+        complain(str(error))
+        return WRONG
     except (ValueError, OSError) as error:
         return refuse(error)
 

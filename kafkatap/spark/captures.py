@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kafkatap.reports.batch import Context, FileInfo
+from kafkatap.reports.batch import Context
 from kafkatap.reports.tables import TABLES, arrow_schema, connections_table, files_table, ledger_table
 
 from ..captures.packs import choose_split_size
@@ -22,20 +22,18 @@ from ..splits.executor import Executor, InProcess
 from ..splits.plan import Plan
 from ..splits.run_options import RunOptions
 from ..splits.split_counts import merged
-from ..splits.surveys import Surveys
+from ..splits.surveys import Choice, Surveys
 from ..splits.task_rows import DecodeInput
 from ..splits.two_passes import Begin, Proved, TwoPasses, quiet, report_of
 from .cluster.cores import cores_of
 from .executor import RowsOf, SparkExecutor
 from .output.writing import CaptureIndex, TableWriter
-from .versions import Choice, no_choice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kafkatap.reports.model import Report
 
-    from ..splits.task_rows import DecodeInput
     from .cluster.shared_folders import SharedFolders
 
 
@@ -64,7 +62,7 @@ class Captures(TwoPasses):
     keep_open: bool = False
     listed: Sequence[File] | None = None
     folders: SharedFolders | None = None
-    choose: Choice = no_choice
+    choose: Choice | None = None
 
     @cached_property
     def files(self) -> list[File]:
@@ -102,9 +100,6 @@ class Captures(TwoPasses):
             return
         if damaged and not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.files):
             raise UnreadableCaptureError("; ".join(damaged))
-
-    def _left_out(self, files: Mapping[int, FileInfo]) -> set[int]:
-        return self.choose(files)
 
     @property
     def capture_index(self) -> CaptureIndex:

@@ -8,7 +8,7 @@ are replaced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,19 +18,11 @@ from .output.run_tables import file_infos
 if TYPE_CHECKING:
     from kafkatap.reports.batch import FileInfo
 
-#: Chooses the files (by number) of a run that are left out.
-Choice = Callable[[Mapping[int, "FileInfo"]], set[int]]
-
-
-def no_choice(files: Mapping[int, FileInfo]) -> set[int]:
-    """All files are read."""
-    return set()
-
 
 @dataclass
 class BestVersions:
-    """The choice of a run that writes to `out`. `replace`: other files of the run are better than what is there, also
-    with fewer packets. `notes`: a sentence for each file that is left out."""
+    """The `Choice` of a run that writes to `out`. `replace`: versions that `out` has do not count. `notes`: a sentence
+    for each file that is left out."""
 
     out: str
     replace: bool = False

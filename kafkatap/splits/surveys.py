@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Surveys splits, by their numbers.
 Survey = Callable[[list[int]], dict[int, SplitSurvey]]
+#: Chooses the files of a run (by number) that are left out.
+Choice = Callable[[Mapping[int, FileInfo]], set[int]]
 
 
 @dataclass
@@ -36,13 +38,12 @@ class Surveys:
         self.surveys = [SplitSurvey(i) for i in range(len(self.places))]
         self._can_repack = set(range(len(self.places)))
 
-    def run(self, survey: Survey, choose: Callable[[Mapping[int, FileInfo]], set[int]] = lambda files: set()) -> None:
+    def run(self, survey: Survey, choose: Choice | None = None) -> None:
         """Survey all splits, and again those that began at a wrong byte or lacked an interface description, and the
         files of packs that were not in order. `choose`: returns the files (by number) that are left out."""
         self._run(survey, range(len(self.places)))
-        left_out = choose(self.by_file())
-        if left_out:
-            self._run(survey, self._without(left_out))
+        if choose is not None:
+            self._run(survey, self._without(choose(self.by_file())))
         self._leave_out_void()
         for i, found in enumerate(self.surveys):
             seen = tuple((read.head_time, read.report.packets) for read in found.files)

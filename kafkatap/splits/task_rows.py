@@ -1,6 +1,7 @@
 """What the driver and the tasks exchange: inputs, results, and the options of reading.
 
-On Spark, each task gets one row: a number, and its input, compressed. It returns one row: the number and the result.
+On Spark, each task gets one row: the numbers of its inputs, and the inputs, compressed. It returns a row for each: the
+number and the result.
 """
 
 from __future__ import annotations

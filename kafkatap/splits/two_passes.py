@@ -23,7 +23,7 @@ from .proof import prove
 from .run_options import RunOptions
 from .secrets import needed_lines
 from .split_counts import SplitCounts, TotalCounts
-from .surveys import Surveys
+from .surveys import Choice, Surveys
 from .task_rows import DecodeInput, SurveyInput, decode_inputs
 from .tasks import DecodeTask, SplitResult, SurveyTask
 
@@ -48,7 +48,8 @@ class TwoPasses:
     """Captures in splits, surveyed when a property needs it.
 
     An heir has `files`, `options`, `begin` and `executor`; `checkpoint` and `keep_open` if the captures are a batch of
-    a stream. It has the method `_choose_size`, and may have `_check` and `_check_plan`.
+    a stream; `choose` if captures are left out after the survey. It has the method `_choose_size`, and may have
+    `_check` and `_check_plan`.
     """
 
     options: RunOptions
@@ -56,6 +57,7 @@ class TwoPasses:
     begin: Begin
     checkpoint: Checkpoint | None
     keep_open: bool
+    choose: Choice | None = None
 
     @property
     def files(self) -> Sequence[File]:
@@ -68,10 +70,6 @@ class TwoPasses:
 
     def _check(self, found: Surveys) -> None:
         """Raise an exception if the captures cannot be used."""
-
-    def _left_out(self, files: Mapping[int, FileInfo]) -> set[int]:
-        """The captures (by number) that are not decoded, after all were surveyed."""
-        return set()
 
     def _check_plan(self, plan: Plan) -> None:
         """Raise an exception if splits cannot be decoded by a plan."""
@@ -94,7 +92,7 @@ class TwoPasses:
             inputs = [SurveyInput(i, found.places[i]) for i in splits]
             return dict(zip(splits, self.executor.run(self._survey_task(), inputs), strict=True))
 
-        found.run(survey, self._left_out)
+        found.run(survey, self.choose)
         done()
         self._check(found)
         return found

@@ -23,7 +23,7 @@ from ...spark.cluster.interrupts import Terminated, interruptible
 from ...spark.cluster.java import STREAMS_NEED, SetupError
 from ...spark.job_result import DamagedInput, JobResult, Watch
 from ...spark.lake_options import check_options
-from ...spark.output.delta import check_tables
+from ...spark.output.delta import check_tables, require_deltalake
 from ...spark.output.publication import check_folder
 from ...spark.path_pattern import PathPattern
 from ...spark.stages import watching
@@ -79,7 +79,7 @@ def _check(options: argparse.Namespace) -> list[File]:
     """Check the options before Spark starts. Return the captures; none with a checkpoint, where they can come later."""
     if find_spec("pyspark") is None:
         raise SetupError(f"Spark needs pyspark for {sys.executable}: {install_command('spark')}")
-    _require_deltalake()
+    require_deltalake()
     check_section_options(options)
     if options.checkpoint is not None and (options.sections is not None or options.by == "connection"):
         raise ValueError("--sections and --by connection report on the captures of one run, without --checkpoint")
@@ -101,11 +101,6 @@ def _check(options: argparse.Namespace) -> list[File]:
     check_folder(options.out, is_private=bool(options.keylog))
     check_tables(options.out)
     return [file._replace(path=absolute(file.path)) for file in found]
-
-
-def _require_deltalake() -> None:
-    if find_spec("deltalake") is None:
-        raise SetupError(f"Delta tables need deltalake for {sys.executable}: {install_command('spark')}")
 
 
 def _run_options(options: argparse.Namespace, selection: Selection, reading: ReadOptions) -> RunOptions:

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import random
 import re
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from kafkatap.reports.tables import TABLES
 
+from ...installation import install_command
+from ..cluster.java import SetupError
 from .delta_schema import (
     SCHEMA,
     SCHEMA_PROPERTY,
@@ -46,6 +50,12 @@ _THREADS_OF_STORES = 8
 _ATTEMPTS = 100
 #: (application, version): a table accepts each only once.
 Transaction = tuple[str, int]
+
+
+def require_deltalake() -> None:
+    """SetupError if deltalake is not installed."""
+    if find_spec("deltalake") is None:
+        raise SetupError(f"Delta tables need deltalake for {sys.executable}: {install_command('spark')}")
 
 
 @contextmanager
