@@ -234,6 +234,18 @@ def uuid_text(value: bytes | None) -> str | None:
     return urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
+def id_of_text(text: str) -> bytes:
+    """The id of its text in Kafka's form: the reverse of `uuid_text`."""
+    from base64 import urlsafe_b64decode
+    from binascii import Error
+
+    try:
+        value = urlsafe_b64decode(text + "==") if len(text) == 22 else b""
+    except (Error, ValueError):
+        value = b""
+    return value if uuid_text(value) == text else text.encode()
+
+
 def endpoint(address: str | None, port: int) -> str:
     """`10.0.0.1:9092`, `[::1]:9092`."""
     if address is None:

@@ -45,13 +45,14 @@ def build_report(
     sections: Sequence[str] | None = None,
     over_facts: SectionCounts | None = None,
     options: Mapping[str, Any] | None = None,
+    unchecked: Finding | None = None,
 ) -> Report:
     """The report of a run's counts.
 
     `by`: api, client, broker, connection, version or topic. `curves`: also make the curves that plots need.
     `selected`: the selection's options as the user wrote them; None: everything is selected. `sections`: names of
     `questions.registry`; None: the usual ones. `over_facts`: the counts of those among them that are over facts, and
-    `options`: what the user set for these.
+    `options`: what the user set for these. `unchecked`: without `over_facts`, the finding on what was not looked for.
     """
     check_by(by)
     counts.finish()
@@ -71,7 +72,6 @@ def build_report(
         "files": lambda: (files(context),),
     }
     found: dict[str, Sequence[Finding]] = {}
-    unchecked: Finding | None = None
     slow: SlowTimes | None = None
     silent: Unanswered | None = None
     more: list[ReportTable] = []

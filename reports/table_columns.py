@@ -1,6 +1,7 @@
 """The columns of tables that are not made of rows of one dtype, and what all declared columns have.
 
-Types: int8 to int64, string, bool, binary, TIME and TIME_MS, and the lists LIST_ERRORS, LIST_HEADERS and LIST_STRING.
+Types: int8 to int64, string, bool, binary, TIME and TIME_MS, and the lists LIST_BUCKETS, LIST_ERRORS, LIST_HEADERS and
+LIST_STRING.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Protocol
 from kafkatap.dissector.dtypes import LIST_STRING
 from kafkatap.kernels.column_spec import TIME_TYPE
 
+LIST_BUCKETS = "list<struct<le:int64,count:int64>>"
 LIST_HEADERS = "list<struct<key:string,value:binary>>"
 TIME, TIME_MS = TIME_TYPE, "timestamp[ms, UTC]"
 

@@ -21,7 +21,7 @@ from .arrow_arrays import arrow_indices, arrow_numbers, arrow_texts
 from .batch import Array, Context, rows_of, uuid_text
 from .connection_columns import CONNECTIONS, decryptions
 from .row_columns import arrow_column, words
-from .table_columns import FILES, LEDGER, LIST_HEADERS, RECORDS, TIME, TIME_MS, Declared
+from .table_columns import FILES, LEDGER, LIST_BUCKETS, LIST_HEADERS, RECORDS, TIME, TIME_MS, Declared
 
 EXCHANGES = tuple(column for column in r.EXCHANGE_COLUMNS if column.in_table)
 RESULTS = r.RESULT_COLUMNS
@@ -48,6 +48,9 @@ def arrow_type(name: str) -> Any:
         return pa.timestamp("ms", "UTC")
     if name == LIST_HEADERS:
         fields = [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]
+        return pa.list_(pa.field("item", pa.struct(fields), nullable=False))
+    if name == LIST_BUCKETS:
+        fields = [pa.field("le", pa.int64(), nullable=False), pa.field("count", pa.int64(), nullable=False)]
         return pa.list_(pa.field("item", pa.struct(fields), nullable=False))
     if name == LIST_STRING:
         return pa.list_(pa.field("item", pa.string(), nullable=False))

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from kafkatap.dissector.dtypes import NO_TIME
+
 Array = np.ndarray[Any, Any]
 
 _DAY_NS = 86_400_000_000_000
@@ -17,6 +19,13 @@ def exchange_days(exchanges: Any) -> Array:
     import pyarrow.compute as pc
 
     return days(pc.coalesce(exchanges["request_first"], exchanges["response_first"]))
+
+
+def exchange_begins(exchanges: Array) -> Array:
+    """The time of the day of `exchange_days`, from EXCHANGE rows: int64 (n,), NO_TIME for none."""
+    first = exchanges["request_first"]
+    found: Array = np.where(first != NO_TIME, first, exchanges["response_first"])
+    return found
 
 
 def days(times: Any) -> Array:

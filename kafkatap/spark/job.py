@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kafkatap.reports.tables import TABLES
-
 from ..captures.storage import absolute
 from ..splits.run_options import RunOptions
 from ..splits.two_passes import report_of
@@ -20,6 +18,7 @@ from .cluster.job_stages import Stages
 from .cluster.shared_folders import shared_folders
 from .job_result import DamagedInput, JobResult, Watch, has_kafka, ignore
 from .lake_options import check_options, remember
+from .output.delta_schema import tables_of_run
 from .output.publication import Publication, open_publication
 from .output.report_files import write_report
 from .output.run_tables import files_rows, ledger_rows, replaced_captures
@@ -89,9 +88,9 @@ def _published(
     written += publication.write("ledger", ledger_rows(proved.ledgers()))
     report = report_of(total, context, options, by)
     remember(publication.out, read.options)
-    names = [name for name in TABLES if name != "records" or options.records]
     published = publication.publish(
-        written, names, replaced_captures(context.files), watch=lambda done, total: watch("publish", done, total),
+        written, tables_of_run(options.records), replaced_captures(context.files),
+        watch=lambda done, total: watch("publish", done, total),
     )  # fmt: skip
     damage = [f"{info.path}: {info.damage}" for info in context.files if info.damage]
     try:

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from kafkatap.reports.batch import FileInfo
-from kafkatap.reports.tables import TABLES
 
 from ..captures.packs import SPLITS_A_CORE
 from ..captures.storage import absolute, exists
@@ -38,6 +37,7 @@ from .cluster.shared_folders import shared_folders
 from .job_result import JobResult, has_kafka
 from .lake_options import check_options, remember
 from .output.delta import read_table
+from .output.delta_schema import tables_of_run
 from .output.folders import Folder
 from .output.publication import open_publication
 from .output.report_files import write_report
@@ -227,7 +227,7 @@ def _read(
         shared_folders([], options.out) as folders,
     ):
         batch = read_batch(spark, captures, last.checkpoint, reading, publication, keep_open, folders)
-    names = tuple(name for name in TABLES if name != "records" or options.reading.records)
+    names = tables_of_run(options.reading.records)
     damage = tuple(f"{info.path}: {info.damage}" for info in batch.files if info.damage)
     commit = Commit(
         batch.written, names, tuple(info.capture for info in batch.files), _gone(batch.files), damage,

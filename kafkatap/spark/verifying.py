@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.reports.tables import TABLES
 from kafkatap.reports.units import iso
 
 from .output.delta import active_files, is_delta, open_table, read_table
+from .output.delta_schema import LAKE_TABLES
 from .output.publication import Published, open_publication
 from .output.run_tables import file_infos
 
@@ -173,6 +173,6 @@ def named_captures(out: str, names: Iterable[str]) -> list[FileInfo]:
 
 def forget(out: str, captures: Iterable[int]) -> Published:
     """Remove the rows of captures (identities) from all tables of a lake."""
-    tables = [table for table in TABLES if is_delta(out, table)]
+    tables = [table for table in LAKE_TABLES if is_delta(out, table)]
     with open_publication(out) as publication:
         return publication.publish([], tables, captures)

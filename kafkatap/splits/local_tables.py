@@ -149,6 +149,9 @@ class _SplitFiles:
         if rows.num_rows:
             self.written.append(self._tables.spill(self._worker, table, rows))
 
+    def count(self, table: str, rows: Array, context: Context, results: Array | None = None) -> None:
+        """As of `RowFiles`: there are no tables of counts."""
+
     def __enter__(self) -> Self:
         return self
 

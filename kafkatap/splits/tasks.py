@@ -6,7 +6,7 @@ A `DecodeTask` yields the rows of tables, or writes them to a sink, or counts fo
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkatap.dissector.records.record_inspector import RecordCollector
-    from kafkatap.reports.batch import Batch
+    from kafkatap.reports.batch import Batch, Context
 
     from ..captures.pack_reader import PackReader
     from ..parquet.row_groups import RowGroup
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from .task_rows import DecodeInput, SurveyInput
 
 Array = np.ndarray[Any, Any]
+#: As of `RowFiles.count`.
+Count = Callable[..., None]
 #: Of the time for a byte, the part that its survey takes.
 SURVEY_PART = 0.2
 #: Bytes of rows that become one table on Spark.
@@ -54,6 +56,10 @@ class RowFiles(Protocol):
 
     def write(self, table: str, rows: pa.Table, first_packets: Array | None = None) -> None:
         """Write rows of a table. `first_packets`: of connections, the numbers of their first packets."""
+
+    def count(self, table: str, rows: Array, context: Context, results: Array | None = None) -> None:
+        """Count the EXCHANGE rows and their RESULT rows, or the CONNECTION_ROW rows, that were written last.
+        `context`: what the numbers in them mean."""
 
 
 class RowSink(Protocol):
@@ -164,7 +170,7 @@ class _Split:
                 pass
         else:
             with sink.open(run.task.split, self._place) as files:
-                for rows in self.tables(_TABLES, sink.group_bytes):
+                for rows in self.tables(_TABLES, sink.group_bytes, files.count):
                     files.write(*rows)
             result.written, result.unnamed = files.written, self._unnamed
         if self._counted is not None:
@@ -185,9 +191,12 @@ class _Split:
                 read, self._done = self._reader.bytes_read - self._done, self._reader.bytes_read
                 self._place.progress(int((1 - SURVEY_PART) * read))
 
-    def tables(self, wanted: frozenset[str], group_bytes: int) -> Iterator[tuple[str, pa.Table, Array | None]]:
+    def tables(
+        self, wanted: frozenset[str], group_bytes: int, count: Count | None = None
+    ) -> Iterator[tuple[str, pa.Table, Array | None]]:
         """(name of a table, some rows, first packets of connections): exchanges before their results, then connections
-        that no other split has, then records. `group_bytes`: of rows that become tables at once."""
+        that no other split has, then records. `group_bytes`: of rows that become tables at once. `count`: is called
+        with the rows of tables (`RowFiles.count`) after these."""
         from kafkatap.reports.tables import connections_table
 
         from ..parquet.row_groups import GatheredRows
@@ -202,20 +211,23 @@ class _Split:
                 if records is not None:
                     records.spill()
                 if is_full:
-                    yield from self._group(gathered.take(), wanted, records)
-            yield from self._group(gathered.take(), wanted, records)
+                    yield from self._group(gathered.take(), wanted, records, count)
+            yield from self._group(gathered.take(), wanted, records, count)
             if "connections" in wanted:
                 rows = run.engine.connections
                 rows = rows[~run.are_shared(rows["connection"])]
                 if len(rows):
-                    yield "connections", connections_table(rows, named([rows], run.engine)), rows["first_packet"]
+                    context = named([rows], run.engine)
+                    yield "connections", connections_table(rows, context), rows["first_packet"]
+                    if count is not None:
+                        count("connections", rows, context)
             if records is not None:
                 records.spill()
                 for table in records.tables():
                     yield "records", table, None
 
     def _group(
-        self, group: RowGroup, wanted: frozenset[str], records: _SpilledRecords | None
+        self, group: RowGroup, wanted: frozenset[str], records: _SpilledRecords | None, count: Count | None
     ) -> Iterator[tuple[str, pa.Table, None]]:
         from ..parquet.row_names import named
 
@@ -230,6 +242,8 @@ class _Split:
             yield "exchanges", group.exchanges_table(context), None
         if "results" in wanted and len(group.results):
             yield "results", group.results_table(context), None
+        if count is not None:
+            count("exchanges", group.exchanges, context, group.results)
 
 
 class _SpilledRecords:

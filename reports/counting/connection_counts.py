@@ -53,7 +53,7 @@ _NO_CONNECTION = {"tls_decryption": D_NOT_TLS, "client_ip": -1, "tls_alert": -1,
 _BOTH_DIRECTIONS = ("bytes", "retransmitted_bytes", "retransmitted_packets", "spurious_retransmissions", "gap_bytes")
 
 
-_CONNECTIONS = CountForm("connections", kinds_of(KEY), VALUES, {}, ("rtt",))
+CONNECTIONS = CountForm("connections", kinds_of(KEY), VALUES, {}, ("rtt",))
 _TLS = CountForm("tls", kinds_of(TLS_KEY), TLS_VALUES, {})
 _PORTS = CountForm("ports", kinds_of(PORT_KEY), PORT_VALUES, {"broker_ip": -1, "broker_port": -1, "client_ip": -1})
 
@@ -63,7 +63,7 @@ class ConnectionCounts(CountStore):
     `tls`: a CountTable of TLS_VALUES by TLS_KEY; `ports`: of PORT_VALUES by PORT_KEY."""
 
     def __init__(self) -> None:
-        super().__init__(FormCounts(form) for form in (_CONNECTIONS, _TLS, _PORTS))
+        super().__init__(FormCounts(form) for form in (CONNECTIONS, _TLS, _PORTS))
 
     @property
     def table(self) -> CountTable:

@@ -81,6 +81,10 @@ class FormCounts:
         )
         self.histograms.add(found, counts)
 
+    def add_buckets(self, metric: int, rows: Array, bucket: Array, counts: Array) -> None:
+        """Add to the histogram of rows, by their numbers: int64 (n,) each."""
+        self.histograms.add((rows << OWNER_SHIFT) | (metric << BUCKET_BITS) | bucket, counts)
+
     def add_columns(self, keys: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         """Add rows by the names of their columns: int64 (n,), or one number for all. Values that are left out are not
         changed."""

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import OUTCOMES
+from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, OUTCOMES
 from kafkatap.dissector.results import EXCHANGE_TOPIC
 
 from ..batch import Array, Batch
 from . import tally
 from .count_forms import OTHER, CountForm, CountStore, FormCounts, Numbers, kinds_of, numbers_by_kind
-from .count_table import SUM, CountTable
+from .count_table import EMPTY, MAX, SUM, CountTable
 from .histogram import NOTED, Histograms
 
 SECOND = 1_000_000_000
@@ -32,7 +32,7 @@ _ROOM = 1024
 _NO_TOPICS = np.zeros(0, EXCHANGE_TOPIC)
 _UNLIMITED = 2**63
 
-_GROUPS = CountForm(
+GROUPS = CountForm(
     "groups", kinds_of(tally.GROUP_KEY), tally.GROUP_VALUES,
     {"client_id": OTHER, "software": -1, "software_version": -1, "client_ip": -1, "client_port": 0},
     tally.METRICS, weights=len(OUTCOMES), further={"broker_ip": -1, "broker_port": 0, "api_version": -1},
@@ -43,12 +43,12 @@ _TOPICS = CountForm(
 )  # fmt: skip
 #: Times are bounded by TIMELINE_LIMIT instead.
 _TIMELINE = CountForm("timeline", kinds_of(tally.TIMELINE_KEY), tally.TIMELINE_VALUES, {}, tally.METRICS)
-_ERRORS = CountForm(
+ERRORS = CountForm(
     "errors", kinds_of(tally.ERROR_KEY), tally.ERROR_VALUES,
     {"client_id": OTHER, "topic": -1, "topic_id": -1, "name": -1, "broker_ip": -1, "broker_port": 0},
 )  # fmt: skip
 #: In the order of `tally.TallyTables`.
-_FORMS = (_GROUPS, _TOPICS, _TIMELINE, _ERRORS)
+_FORMS = (GROUPS, _TOPICS, _TIMELINE, ERRORS)
 
 
 class ReportCounts:
@@ -110,6 +110,39 @@ class ReportCounts:
     @property
     def errors(self) -> CountTable:
         return self._store["errors"].table
+
+    def counts_of(self, form: CountForm) -> FormCounts:
+        """The counts of GROUPS or ERRORS."""
+        return self._store[form.name]
+
+    @classmethod
+    def of_intervals(cls, groups: FormCounts, intervals: Array, errors: FormCounts, interval: int) -> ReportCounts:
+        """The counts of GROUPS and ERRORS, which may have other keys before their own. `intervals`: int64 (groups,),
+        the number of the interval in which each row of `groups` begins. `interval`: its length, ns."""
+        made = cls(interval=interval)
+        made.fixed_interval = False
+        for form, counts in ((GROUPS, groups), (ERRORS, errors)):
+            own = list(counts.form.keys)[-len(form.keys) :]
+            assert own == list(form.keys), "only other keys come before those of the form"
+            made._store[form.name].merge(counts.table.key_rows()[:, -len(own) :], counts)
+        keys, values = groups.keys(), groups.values()
+        of_timeline = FormCounts(_TIMELINE, len(groups))
+        rows = np.stack((intervals, keys["api_key"]), axis=1)
+        has_broker_time = keys["long_poll"] == 0
+        columns = {
+            **{name: values[name] for name in tally.TIMELINE_VALUES if name in values},
+            "requests": np.sum([values[name] for name in OUTCOMES[:ORPHAN_RESPONSE]], axis=0),
+            "bytes": values["request_bytes"] + values["response_bytes"],
+            "broker_max": np.where(has_broker_time, values["broker_max"], EMPTY[MAX]),
+        }
+        of_timeline.add(rows, np.stack([columns[name] for name in tally.TIMELINE_VALUES], axis=1))
+        owners, bucket, times = groups.buckets("broker")
+        chosen = has_broker_time[owners]
+        places = of_timeline.table.find(rows[owners[chosen]])
+        of_timeline.add_buckets(tally.M_BROKER, places, bucket[chosen], times[chosen])
+        made._store["timeline"].merge(of_timeline.table.key_rows(), of_timeline)
+        made.finish()
+        return made
 
     def add(self, batch: Batch) -> None:
         """Add a batch. The caller may reuse its arrays."""
@@ -239,7 +272,7 @@ class ReportCounts:
 
         `other` returns the number of that string. `buckets`: of histograms; with more of them there are fewer rows.
         """
-        for form in (_GROUPS, _TOPICS, _ERRORS):
+        for form in (GROUPS, _TOPICS, ERRORS):
             counts = self._store[form.name]
             most = rows if len(counts.histograms) <= buckets else min(rows, len(counts) // 2)
             if len(counts) > most:

@@ -76,6 +76,13 @@ def middle(bucket: Array) -> Array:
     return result
 
 
+def largest(bucket: Array) -> Array:
+    """The largest value of each bucket: int64 (n,) -> int64 (n,)."""
+    shift = np.maximum(bucket // 64 - 1, 0)
+    result: Array = ((bucket - 64 * shift + 1) << shift) - 1
+    return result
+
+
 def percentiles(owner: Array, bucket: Array, count: Array, owners: int, parts: tuple[int, ...], top: Array) -> Array:
     """Percentiles of many histograms at once.
 

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kafkatap.reports.tables import TABLES
-
 from .delta import active_files, is_delta, naming_table, open_table
+from .delta_schema import LAKE_TABLES
 from .folders import Folder
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def compact(out: str, retention_hours: int = RETENTION_HOURS) -> Iterator[Compac
 
     FileNotFoundError if there is no table; OSError if the store cannot be changed or if another run was faster.
     """
-    tables = [table for table in TABLES if is_delta(out, table)]
+    tables = [table for table in LAKE_TABLES if is_delta(out, table)]
     if not tables:
         raise FileNotFoundError(f"{out}: there are no Delta tables")
     for table in tables:

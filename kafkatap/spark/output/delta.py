@@ -18,11 +18,10 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from kafkatap.reports.tables import TABLES
-
 from ...installation import install_command
 from ..cluster.java import SetupError
 from .delta_schema import (
+    LAKE_TABLES,
     SCHEMA,
     SCHEMA_PROPERTY,
     changed_fields,
@@ -97,7 +96,7 @@ def open_table(out: str, table: str) -> DeltaTable:
 
 def check_tables(out: str) -> None:
     """OSError if rows of this version do not fit into a table below `out`."""
-    for table in TABLES:
+    for table in LAKE_TABLES:
         if is_delta(out, table):
             with naming_table(out, table):
                 changed_fields(out, table, open_table(out, table))
@@ -144,6 +143,14 @@ def active_files(delta: DeltaTable) -> list[ActiveFile]:
     dates = [None if date is None else str(date) for date in column("partition.date")]
     columns = (column("path"), column("size_bytes"), dates, column("min.capture"), column("max.capture"))
     return [ActiveFile(*values) for values in zip(*columns, strict=True)]
+
+
+def row_counts(out: str, table: str) -> int | None:
+    """The rows of a table, by the statistics of its files: none is read. None if a file has no statistics."""
+    import pyarrow as pa
+
+    counts = pa.table(open_table(out, table).get_add_actions(flatten=True))["num_records"].to_pylist()
+    return None if None in counts else sum(counts)
 
 
 def read_table(out: str, table: str, columns: Sequence[str] | None = None) -> pa.Table:

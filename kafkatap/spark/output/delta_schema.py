@@ -7,9 +7,10 @@ column whose type or meaning has changed is an error, because old and new rows c
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kafkatap.reports.rollup_tables import ROLLUP_TABLES
 from kafkatap.reports.table_columns import Declared, TableColumn
 from kafkatap.reports.tables import TABLES, arrow_schema
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.schema import Field
 
+#: The tables of a lake: those of every run, and the counts of their rows by hour.
+LAKE_TABLES: Mapping[str, Sequence[Declared]] = {**TABLES, **ROLLUP_TABLES}
 #: The number of the schema. Raise it when a column changes its type or meaning, and note the column in CHANGED. New
 #: columns do not raise it.
 SCHEMA = 2
@@ -59,6 +62,11 @@ OF_FILES = (
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
 
+def tables_of_run(has_records: bool) -> tuple[str, ...]:
+    """The tables of a run."""
+    return tuple(name for name in LAKE_TABLES if name != "records" or has_records)
+
+
 def partition_columns(table: str) -> list[str]:
     """The columns by which a table is partitioned: its files do not have them."""
     return [] if table in UNPARTITIONED else [DATE.name]
@@ -71,7 +79,7 @@ def _own_columns(table: str) -> tuple[TableColumn, ...]:
 
 def file_schema(table: str) -> pa.Schema:
     """The declared columns in the files of a table."""
-    return in_microseconds(arrow_schema([*TABLES[table], *_own_columns(table)]))
+    return in_microseconds(arrow_schema([*LAKE_TABLES[table], *_own_columns(table)]))
 
 
 def table_schema(table: str) -> pa.Schema:
@@ -79,7 +87,7 @@ def table_schema(table: str) -> pa.Schema:
     `comment`, and its number if it is in CHANGED."""
     import pyarrow as pa
 
-    columns = [*TABLES[table], *_own_columns(table), *([DATE] if partition_columns(table) else [])]
+    columns = [*LAKE_TABLES[table], *_own_columns(table), *([DATE] if partition_columns(table) else [])]
     fields = in_microseconds(arrow_schema(columns))
     return pa.schema([f.with_metadata(_metadata(table, column)) for f, column in zip(fields, columns, strict=True)])
 

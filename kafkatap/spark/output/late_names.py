@@ -13,6 +13,8 @@ from .edits import ActiveFile
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_WITH_TOPICS = ("results", "records", "rollup_errors")
+
 
 @dataclass(frozen=True, slots=True)
 class NameTopics:
@@ -26,9 +28,7 @@ class NameTopics:
         return NameTopics({uuid_text(key) or "": name.decode("utf-8", "replace") for key, name in names.items()})
 
     def columns(self, table: str) -> Sequence[str]:
-        return {"exchanges": ("topics",), "results": ("topic", "topic_id"), "records": ("topic", "topic_id")}.get(
-            table, ()
-        )
+        return ("topics",) if table == "exchanges" else ("topic", "topic_id") if table in _WITH_TOPICS else ()
 
     def may_change(self, file: ActiveFile) -> bool:
         return bool(self.names)

@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kafkatap.reports.batch import Array, Names
-from kafkatap.reports.tables import TABLES, connections_table
+from kafkatap.reports.tables import connections_table
 
 from ...parquet.row_names import named
 from . import delta
 from .delta import TableChanges, Transaction
+from .delta_schema import LAKE_TABLES
 from .edits import Edit, RemoveCaptures
 from .folders import Folder
 from .late_names import NameTopics
@@ -85,7 +86,9 @@ class Publication:
         with self.writer.with_captures(captures).open("driver") as files:
             if len(rows):
                 first_packets, rows = rows["first_packet"], rows.copy()
-                files.write("connections", connections_table(rows, named([rows], names)), first_packets)
+                context = named([rows], names)
+                files.write("connections", connections_table(rows, context), first_packets)
+                files.count("connections", rows, context)
         return files.written
 
     def publish(
@@ -171,7 +174,7 @@ def open_publication(out: str, run: str | None = None, is_private: bool = False)
     except BaseException:
         if not publication._is_visible:
             with suppress(OSError):
-                delete_leftovers(Folder(out), publication.run, TABLES, set())
+                delete_leftovers(Folder(out), publication.run, LAKE_TABLES, set())
         raise
 
 

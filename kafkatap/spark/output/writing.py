@@ -23,7 +23,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from ...parquet.partitions import date_of, days, exchange_days, to_microseconds
+from kafkatap.reports.counting.hour_counts import HOUR, HourCounts
+from kafkatap.reports.rollup_tables import FORMS, rollup_table
+
+from ...parquet.partitions import date_of, days, exchange_begins, exchange_days, to_microseconds
 from ...splits.executor import HERE, Place
 from ...splits.tasks import GROUP_BYTES
 from .folders import Folder
@@ -32,7 +35,11 @@ from .parquet_file import FileStats, ParquetFile
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kafkatap.reports.batch import Context
+
 Array = np.ndarray[Any, Any]
+#: Tables of which `rollup` and so on are counts.
+COUNTED = ("exchanges", "connections")
 #: Tables without the partition column `date`: they are small.
 UNPARTITIONED = ("files", "ledger")
 #: A file is closed when it has this many bytes.
@@ -127,6 +134,8 @@ class SplitFiles:
         self._files: dict[tuple[str, str | None], ParquetFile] = {}
         self._dates: dict[str, set[int]] = {}
         self._exchanges = _Places()
+        self._last: tuple[Array, Array] | None = None  # the days and captures of rows that were written last
+        self._hours = HourCounts()
         self._count = 0
 
     def write(self, table: str, rows: pa.Table, first_packets: Array | None = None) -> None:
@@ -141,10 +150,35 @@ class SplitFiles:
             self._add(table, None, rows)
             return
         found, captures = self._placed(table, rows, first_packets)
+        found = self._limited(table, found)
         if captures is not None:
             rows = with_capture(rows, captures)
-        for day, some in _by_day(rows, self._limited(table, found)):
+        if table in COUNTED:
+            self._last = found, rows["capture"].to_numpy()
+        for day, some in _by_day(rows, found):
             self._add(table, date_of(day), some)
+
+    def count(self, table: str, rows: Array, context: Context, results: Array | None = None) -> None:
+        """Add the rows of exchanges (with their results) or connections that were written last to the rollup.
+        `context`: what the numbers in them mean."""
+        assert self._last is not None, "rows are counted after they are written"
+        days_of, captures = self._last
+        begins = rows["first"] if results is None else exchange_begins(rows)
+        hours = begins // HOUR
+        hours = np.where(hours // 24 == days_of, hours, days_of * 24)  # rows of other dates
+        if results is None:
+            self._hours.add_connections(rows, captures, hours, context)
+        else:
+            self._hours.add(rows, results, captures, hours, context)
+
+    def _write_rollup(self) -> None:
+        """Write what was counted."""
+        for table in FORMS:
+            if not len(self._hours[FORMS[table].name]):
+                continue
+            rows = rollup_table(table, self._hours)
+            for day, some in _by_day(rows, days(rows["hour"])):
+                self._add(table, date_of(day), some)
 
     def _placed(self, table: str, rows: pa.Table, first_packets: Array | None) -> tuple[Array, Array | None]:
         """The day and the capture of each row. The captures are None if the rows have them already."""
@@ -204,6 +238,7 @@ class SplitFiles:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         try:
             if kind is None:
+                self._write_rollup()
                 for key in list(self._files):
                     self._close(key)
                 return

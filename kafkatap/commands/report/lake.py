@@ -1,0 +1,107 @@
+"""`kafkatap report LAKE`: the report of the tables that `kafkatap spark` wrote, from their rollup."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import re
+
+from kafkatap.reports.section_parts.registry import USUAL, section_names
+
+from ...captures.storage import absolute
+from ...complaints import complain, reason_of
+from ...engine.selection import Selection, selection_of
+from ..console import refuse
+from ..exit_codes import DAMAGED, DONE, WRONG
+from ..kept_options import kept_options
+from .page import has_curves, write_page
+
+#: Options of a report of captures that the counts of a lake cannot answer, by their names in `options`.
+_REFUSED = {
+    "filter": "-f", "topic": "--topic", "group": "--group", "interval": "--interval", "request_log": "--request-log",
+    "follow": "--follow", "parquet": "--parquet", "definitions": "--definitions",
+}  # fmt: skip
+
+
+def run_on_lake(options: argparse.Namespace, lake: str) -> int:
+    """Run the command; return its exit code."""
+    from ...spark.cluster.java import SetupError
+    from ...spark.output.delta import require_deltalake
+
+    gc.enable()
+    try:
+        require_deltalake()
+        selection = _checked(options)
+        from ...spark.lake_report import LakeQuery, hours_of, lake_report
+
+        begin, end = hours_of(selection)
+        query = LakeQuery(selection, begin, end, _clients(options), _apis(options))
+        report = lake_report(
+            absolute(lake), query, by=options.by, curves=has_curves(options), options=kept_options(options)
+        )
+    except SetupError as error:
+        complain(str(error))
+        return WRONG
+    except (ValueError, OSError) as error:
+        return refuse(error)
+    from .reporting import as_ordered, has_requests, print_report
+
+    if options.sections is not None:
+        report = report.replace(tables=tuple(t for t in report.tables if t.name in _tables_of(options.sections)))
+    report = as_ordered(options, report)
+    found = has_requests(report)
+    options.captures = []  # commands beside findings are for captures: most of them cannot read a lake
+    if not found:
+        complain(f"{lake}: no request" + (f" matches {selection.text}" if selection.text else ""))
+    try:
+        print_report(options, report)
+        if options.csv or options.plots:
+            from .files import write_files
+
+            write_files(options, report)
+        if options.html:
+            write_page(options, report)
+    except OSError as error:
+        complain(reason_of(error))
+        return WRONG
+    return DONE if found else DAMAGED
+
+
+def _checked(options: argparse.Namespace) -> Selection:
+    """The selection. ValueError if an option is wrong, or asks for what a lake has no counts of."""
+    if len(options.captures) > 1:
+        raise ValueError("a lake is reported alone: name no captures beside it")
+    for name, option in _REFUSED.items():
+        if getattr(options, name, None):
+            raise ValueError(
+                f"{option} needs messages, and the rollup of a lake has counts by hour, client, broker, API and "
+                f"version; leave it out, or run `kafkatap report` over the captures"
+            )
+    lacking = [name for name in options.sections or () if name in section_names() and name not in USUAL]
+    if lacking:
+        raise ValueError(
+            f"--sections {','.join(lacking)} needs messages, and a lake has none; it has {', '.join(USUAL)}"
+        )
+    if options.sort:
+        from kafkatap.reports.rendering.sorting import check_sort
+
+        check_sort(options.sort)
+    return selection_of(options)
+
+
+def _tables_of(sections: list[str]) -> set[str]:
+    """The tables of some of the usual sections."""
+    return {"error_totals", *sections} if "errors" in sections else set(sections)
+
+
+def _clients(options: argparse.Namespace) -> re.Pattern[str] | None:
+    from kafkatap.reports.expressions.values import glob_pattern
+
+    return glob_pattern("--client", options.client) if options.client else None
+
+
+def _apis(options: argparse.Namespace) -> frozenset[int] | None:
+    from ...engine.selection import api_keys
+
+    names = [name for names in options.api or () for name in names]
+    return frozenset(api_keys(names)) if names else None

@@ -1,0 +1,236 @@
+"""`lake_report`: the report of a lake, from its rollup and the tables `files` and `ledger`. It needs no Java.
+
+A rollup has the counts of each capture and UTC hour. So a report is of whole hours, and of clients, brokers and APIs.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from kafkatap.dissector.programs.loading import load_programs
+from kafkatap.reports.batch import endpoint
+from kafkatap.reports.build import build_report
+from kafkatap.reports.counting.hour_counts import HOUR, HourCounts
+from kafkatap.reports.findings import NOTE, Finding
+from kafkatap.reports.rollup_tables import FORMS, ROLLUP_TABLES, add_rollup
+from kafkatap.reports.sections.summary import NOT_CHECKED
+from kafkatap.reports.units import iso
+
+from ..splits.decode import sum_ledgers
+from ..splits.two_passes import context_of
+from .lake_options import NAME
+from .output.delta import is_delta, open_table, read_table, row_counts
+from .output.folders import Folder
+from .output.run_tables import file_infos
+
+if TYPE_CHECKING:
+    import re
+
+    import pyarrow as pa
+
+    from kafkatap.reports.batch import Context, FileInfo
+    from kafkatap.reports.model import Report
+
+    from ..engine.selection import Selection
+
+Array = np.ndarray[Any, Any]
+#: Days of ranges without an end.
+_FIRST_DAY, _LAST_DAY = datetime.date(1, 1, 1), datetime.date(9999, 12, 31)
+_EPOCH = datetime.date(1970, 1, 1)
+_UNCHECKED = Finding(
+    NOT_CHECKED, NOTE, "not checked",
+    "outages, restarts, settings and what else messages say: a rollup has counts by hour; `kafkatap report` over the "
+    "captures looks for them",
+)  # fmt: skip
+
+
+class LakeQuery(NamedTuple):
+    """What a report is of. `begin`, `end`: hours since the epoch, None: no limit. `clients`: matches client_ids and
+    addresses. `selection`: decides on brokers, and has the text of all options. `apis`: keys."""
+
+    selection: Selection
+    begin: int | None = None
+    end: int | None = None
+    clients: re.Pattern[str] | None = None
+    apis: frozenset[int] | None = None
+
+
+def is_lake(path: str) -> bool:
+    """Whether a folder, local or in a store, is a lake. OSError if the store cannot be read."""
+    return bool(Folder(path).sizes_of([NAME]))
+
+
+def hours_of(selection: Selection) -> tuple[int | None, int | None]:
+    """The window of a selection, as hours since the epoch. ValueError if it is not of whole hours."""
+    found = []
+    for moment in selection.window or (None, None):
+        if moment is not None and not moment.is_absolute:
+            raise ValueError(f"a lake has no first packet, from which {moment.text} counts; give a date and a time")
+        at = None if moment is None else moment.at(0)
+        if at is not None and at % HOUR:
+            raise ValueError(
+                f"{iso(at)} UTC is no whole hour, and the counts of a lake are by hour; for less than an hour, run "
+                f"`kafkatap report` over its captures"
+            )
+        found.append(None if at is None else at // HOUR)
+    return found[0], found[1]
+
+
+class LakeCounts(NamedTuple):
+    """The counts that a query selects. `notes`: sentences on what they do not say."""
+
+    counts: HourCounts
+    context: Context
+    notes: tuple[str, ...]
+
+
+def lake_counts(out: str, query: LakeQuery) -> LakeCounts:
+    """Read the rollup. FileNotFoundError if the lake has none; OSError if it cannot be read."""
+    if not is_delta(out, "rollup"):
+        raise FileNotFoundError(
+            f"{out}: it has no rollup: an earlier version of kafkatap made it; run its captures again (`kafkatap spark "
+            f"--replace`)"
+        )
+    counts = HourCounts(most_rows=None)
+    for table in FORMS:
+        for rows in _rows(out, table, query):
+            add_rollup(table, rows, counts)
+    keys = counts["groups"].keys()
+    chosen = set(np.unique(keys["capture"]).tolist())
+    files = [info for info in file_infos(read_table(out, "files")) if info.capture in chosen or not query.selection]
+    context = _context(out, files, query)
+    return LakeCounts(counts, context, tuple(_notes(out, counts, files, query)))
+
+
+def lake_report(
+    out: str, query: LakeQuery, *, by: str = "api", curves: bool = False, options: tuple[tuple[str, str], ...] = ()
+) -> Report:
+    """The report. Errors: as of `lake_counts`; ValueError if `by` needs what a rollup lacks."""
+    if by in ("topic", "connection"):
+        raise ValueError(f"a rollup has no rows by {by}; read the tables exchanges and results (docs/recipes.md)")
+    found = lake_counts(out, query)
+    names = found.counts.names
+    context = found.context._replace(
+        strings=names.strings, addresses=names.addresses, topic_names=names.topic_names,
+        counted=found.counts.connection_counts(), known_versions=load_programs("summary").known_versions,
+        options=options,
+    )  # fmt: skip
+    report = build_report(
+        found.counts.report_counts(), context, by=by, selected=query.selection.text, curves=curves,
+        unchecked=_UNCHECKED,
+    )  # fmt: skip
+    return report.replace(warnings=(*found.notes, *report.warnings))
+
+
+def _rows(out: str, table: str, query: LakeQuery) -> Iterator[pa.Table]:
+    """The rows of a table that the query selects, in parts."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not is_delta(out, table):
+        return
+    dataset = open_table(out, table).to_pyarrow_dataset()
+    date, hour = pc.field("date"), pc.field("hour")
+    wanted = (date >= pa.scalar(_day(query.begin, _FIRST_DAY))) & (date <= pa.scalar(_day(query.end, _LAST_DAY)))
+    if query.begin is not None:
+        wanted &= hour >= pa.scalar(query.begin * (HOUR // 1000), pa.timestamp("us", "UTC"))
+    if query.end is not None:
+        wanted &= hour < pa.scalar(query.end * (HOUR // 1000), pa.timestamp("us", "UTC"))
+    names = [c.name for c in ROLLUP_TABLES[table] if c.name in dataset.schema.names]
+    if query.apis is not None and "api_key" in names:
+        wanted &= pc.field("api_key").isin(pa.array(sorted(query.apis), pa.int16()))
+    for batch in dataset.to_batches(columns=[*names, "capture"], filter=wanted):
+        rows = _of_brokers(_of_clients(pa.Table.from_batches([batch]), query), query)
+        if rows.num_rows:
+            yield rows
+
+
+def _day(hour: int | None, otherwise: datetime.date) -> datetime.date:
+    return otherwise if hour is None else _EPOCH + datetime.timedelta(days=hour // 24)
+
+
+def _of_clients(rows: pa.Table, query: LakeQuery) -> pa.Table:
+    if query.clients is None or not rows.num_rows:
+        return rows
+    found = np.zeros(rows.num_rows, bool)
+    for name in ("client_id", "client_ip"):
+        if name in rows.column_names:
+            found |= _where(rows, (name,), lambda text: text is not None and bool(query.clients.match(text)))
+    return rows.filter(found)
+
+
+def _of_brokers(rows: pa.Table, query: LakeQuery) -> pa.Table:
+    if not query.selection.brokers or "broker_ip" not in rows.column_names or not rows.num_rows:
+        return rows
+    has = query.selection.has_broker
+    return rows.filter(_where(rows, ("broker_ip", "broker_port"), lambda ip, port: has(endpoint(ip, port))))
+
+
+def _where(rows: pa.Table, names: tuple[str, ...], holds: Any) -> Array:
+    """Where a condition on some columns holds: bool (n,). It is asked once for each distinct value."""
+    import pyarrow as pa
+
+    texts = rows.select(names).append_column("row", pa.array(np.arange(rows.num_rows)))
+    found = np.zeros(rows.num_rows, bool)
+    for values in texts.group_by(list(names)).aggregate([("row", "list")]).to_pylist():
+        found[values["row_list"]] = holds(*(values[name] for name in names))
+    return found
+
+
+def _context(out: str, files: list[FileInfo], query: LakeQuery) -> Context:
+    """Ledger, files and times of captures, within the hours of the query."""
+    captures = {info.capture for info in files}
+    ledgers: dict[int, dict[str, dict[str, int]]] = {}
+    for row in read_table(out, "ledger").to_pylist():
+        if row["capture"] in captures:
+            ledgers.setdefault(row["capture"], {}).setdefault(row["section"], {})[row["part"]] = row["count"]
+    first = min((info.first for info in files if info.first is not None), default=None)
+    last = max((info.last for info in files if info.last is not None), default=None)
+    if query.begin is not None and first is not None:
+        first = max(first, query.begin * HOUR)
+    if query.end is not None and last is not None:
+        last = min(last, query.end * HOUR)
+    ledger: Mapping[str, Mapping[str, int]] = sum_ledgers(ledgers.values())
+    return context_of(ledger, files, first, last, 0)
+
+
+def _notes(out: str, counts: HourCounts, files: list[FileInfo], query: LakeQuery) -> Iterator[str]:
+    """What a reader has to know of these counts."""
+    if not query.selection:
+        values = counts["groups"].values()
+        from kafkatap.dissector.dtypes import OUTCOMES
+
+        counted = int(sum(int(values[name].sum()) for name in OUTCOMES))
+        there = row_counts(out, "exchanges")
+        if there is not None and counted != there:
+            yield (
+                f"the rollup has {counted:,} of {there:,} exchanges: a run was killed, or an earlier version of "
+                f"kafkatap made the others; run their captures again (`kafkatap lake verify` names them)"
+            )
+    for one, two in _overlaps(counts, files):
+        yield (
+            f"{one} and {two} have the same connections at the same time: what both captured counts twice here; "
+            f"`kafkatap lake verify` says how much"
+        )
+
+
+def _overlaps(counts: HourCounts, files: list[FileInfo]) -> Iterator[tuple[str, str]]:
+    """Pairs of captures of the same time that have exchanges of the same client and broker in the same hour: for each
+    capture the first such pair."""
+    known = {info.capture: info for info in files if info.first is not None and info.last is not None}
+    keys = counts["groups"].keys()
+    columns = np.stack([keys[n] for n in ("hour", "client_ip", "broker_ip", "broker_port", "capture")], axis=1)
+    columns = np.unique(columns, axis=0)
+    same = np.flatnonzero((columns[1:, :-1] == columns[:-1, :-1]).all(axis=1))
+    told: set[int] = set()
+    for one, two in {(int(columns[i, -1]), int(columns[i + 1, -1])) for i in same.tolist()}:
+        a, b = known.get(one), known.get(two)
+        if a is None or b is None or one in told or two in told:
+            continue
+        if min(a.last or 0, b.last or 0) > max(a.first or 0, b.first or 0):
+            told |= {one, two}
+            yield a.path, b.path
