@@ -10,7 +10,7 @@ DESCRIPTION = """\
 Look after the Delta tables of kafkatap spark. It needs no Java, and jobs and streams may write meanwhile.
 
 verify    say what is wrong with the tables: rows of a run that was killed, rows that are there twice, captures that
-          overlap, hours without a capture, damaged captures
+          overlap, exchanges that the rollup lacks, hours without a capture, damaged captures
 forget    remove all rows of some captures
 compact   join small files, and delete files that no table has used for a week
 """
@@ -93,14 +93,14 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _forget(options: argparse.Namespace) -> int:
     from ..complaints import complain
+    from ..spark.job_result import rows_text
     from ..spark.verifying import forget, named_captures
 
     captures = named_captures(options.lake, options.captures)
     removed = forget(options.lake, [info.capture for info in captures]).replaced
     for info in captures:
         complain(f"{info.path} is forgotten")
-    rows = ", ".join(f"{count:,} {name}" for name, count in removed.items() if name not in ("files", "ledger"))
-    complain(f"{rows} were removed from {options.lake}")
+    complain(f"{rows_text(removed)} were removed from {options.lake}")
     return DONE
 
 

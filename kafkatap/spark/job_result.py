@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from kafkatap.reports.model import Report
 
+_TABLES_OF_ROWS = ("exchanges", "results", "connections", "records")
 #: The stages of a job, in order.
 STAGES = ("survey", "decode", "publish")
 
@@ -48,6 +49,11 @@ class JobResult:
 
 class DamagedInput(Exception):
     """A capture is damaged and the job is `strict`. Nothing is published."""
+
+
+def rows_text(rows: Mapping[str, int]) -> str:
+    """`5,595 exchanges, 221 connections`: rows by table, without the small tables and those of the rollup."""
+    return ", ".join(f"{count:,} {table}" for table, count in rows.items() if table in _TABLES_OF_ROWS)
 
 
 def has_kafka(ledger: Mapping[str, Mapping[str, int]]) -> bool:

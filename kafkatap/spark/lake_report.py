@@ -73,8 +73,8 @@ def hours_of(selection: Selection) -> tuple[int | None, int | None]:
         at = None if moment is None else moment.at(0)
         if at is not None and at % HOUR:
             raise ValueError(
-                f"{iso(at)} UTC is no whole hour, and the counts of a lake are by hour; for less than an hour, run "
-                f"`kafkatap report` over its captures"
+                f"{iso(at)[:16]} UTC is no whole hour, and the counts of a lake are by hour; for less than an hour, "
+                f"run `kafkatap report` over its captures"
             )
         found.append(None if at is None else at // HOUR)
     return found[0], found[1]

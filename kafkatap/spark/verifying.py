@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from kafkatap.dissector.dtypes import OUTCOMES
 from kafkatap.reports.units import iso
 
 from .output.delta import active_files, is_delta, open_table, read_table
@@ -43,6 +44,7 @@ def verify(out: str) -> Iterator[LakeFinding]:
     * unfinished: rows of captures that are not in `files`, or results without their exchange: a run was killed
     * double: exchanges or connections that one capture has more than once
     * overlap: exchanges that several captures have, as they were captured at several places
+    * rollup: exchanges that the rollup does not count, or counts more than once
     * gap: whole hours without a packet, between others, in the captures of a broker
     * damage: captures of which a part could not be read
     """
@@ -57,11 +59,12 @@ def verify(out: str) -> Iterator[LakeFinding]:
             yield LakeFinding("damage", f"{info.path}: {info.damage}", 1)
 
 
-#: The columns that are read of each table: first its key, or that of its exchange.
+#: The columns that are read of each table: first its key, or that of its exchange, or none.
 _READ = {
     "exchanges": ("exchange", "capture", "broker_ip"),
     "connections": ("connection", "capture"),
     "results": ("exchange", "capture"),
+    "rollup": ("capture", *OUTCOMES),
 }
 
 
@@ -89,19 +92,26 @@ class _Rows:
         self._doubles: Counter[tuple[str, int]] = Counter()
         self._pairs: Counter[tuple[int, int]] = Counter()
         self._lost = 0  # exchanges of results
+        self._not_in_rollup: Counter[int] = Counter()  # by capture; below 0: the rollup has too many
 
     def add(self, tables: Mapping[str, pa.Table]) -> None:
         """Look at the rows of a date."""
         for name, rows in tables.items():
             captures = rows["capture"].to_numpy()
             self._unknown[name] += int((~np.isin(captures, self._identities)).sum())
-            if name != "results":
+            if name in ("exchanges", "connections"):
                 self._compare(name, rows[0].to_numpy(), captures)
+        if "rollup" in tables:
+            rows = tables["rollup"]
+            counted = np.sum([rows[name].to_numpy() for name in OUTCOMES], axis=0)
+            for capture, count in zip(rows["capture"].to_pylist(), counted.tolist(), strict=True):
+                self._not_in_rollup[capture] -= count
         if "exchanges" not in tables:
             return
         exchanges = tables["exchanges"]
         for row in exchanges.group_by(["broker_ip", "capture"]).aggregate([([], "count_all")]).to_pylist():
             self.brokers[row["capture"]][row["broker_ip"]] += row["count_all"]
+            self._not_in_rollup[row["capture"]] += row["count_all"]
         if "results" in tables:
             results = np.unique(tables["results"]["exchange"].to_numpy())
             self._lost += int((~np.isin(results, exchanges["exchange"].to_numpy())).sum())
@@ -125,6 +135,11 @@ class _Rows:
         if self._lost:
             text = f"results: {self._lost:,} exchanges that are not in exchanges; a run was killed, so run it again"
             yield LakeFinding("unfinished", text, self._lost)
+        for capture, count in self._not_in_rollup.items():
+            if count:
+                verb = "lacks" if count > 0 else "counts twice"
+                text = f"the rollup {verb} {abs(count):,} exchanges of {self._name(capture)}; run the capture again"
+                yield LakeFinding("rollup", text, abs(count))
         for (table, capture), count in self._doubles.items():
             text = f"{table}: {count:,} rows of {self._name(capture)} are there more than once"
             yield LakeFinding("double", text, count)

@@ -121,6 +121,9 @@ class _SplitRows:
     def write(self, table: str, rows: pa.Table, first_packets: Any = None) -> None:
         self._rows.append((table, rows))
 
+    def count(self, table: str, rows: Any, context: Any, results: Any = None) -> None:
+        """As of `RowFiles`."""
+
 
 class _Pickling(InProcess):
     """Tasks, inputs and results are pickled, as they go to other processes. `watch` gets the splits to decode."""

@@ -21,7 +21,7 @@ from ...installation import install_command, own_version
 from ...library import UnreadableCaptureError
 from ...spark.cluster.interrupts import Terminated, interruptible
 from ...spark.cluster.java import STREAMS_NEED, SetupError
-from ...spark.job_result import DamagedInput, JobResult, Watch
+from ...spark.job_result import DamagedInput, JobResult, Watch, rows_text
 from ...spark.lake_options import check_options
 from ...spark.output.delta import check_tables, require_deltalake
 from ...spark.output.publication import check_folder
@@ -205,12 +205,11 @@ def _conclude(options: argparse.Namespace, result: JobResult, selection: Selecti
 
 def summary(result: JobResult, out: str) -> list[str]:
     """A summary of a job, in two lines."""
-    rows = ", ".join(f"{count:,} {name}" for name, count in result.tables.items() if name not in ("files", "ledger"))
     rounds = "" if result.rounds == 1 else f", {result.rounds} rounds of decoding"
     return [
         f"read {size(result.bytes_read)} in two passes, shuffled {size(result.bytes_shuffled)}, "
         f"{size(result.bytes_to_driver)} of results to the driver{rounds}",
-        f"wrote {rows} to {out} ({result.files_written:,} files)",
+        f"wrote {rows_text(result.tables)} to {out} ({result.files_written:,} files)",
     ]
 
 

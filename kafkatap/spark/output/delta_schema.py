@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from deltalake.schema import Field
 
 #: The tables of a lake: those of every run, and the counts of their rows by hour.
-LAKE_TABLES: Mapping[str, Sequence[Declared]] = {**TABLES, **ROLLUP_TABLES}
+LAKE_TABLES = (*TABLES, *ROLLUP_TABLES)
 #: The number of the schema. Raise it when a column changes its type or meaning, and note the column in CHANGED. New
 #: columns do not raise it.
 SCHEMA = 2
@@ -67,6 +67,11 @@ def tables_of_run(has_records: bool) -> tuple[str, ...]:
     return tuple(name for name in LAKE_TABLES if name != "records" or has_records)
 
 
+def columns_of(table: str) -> Sequence[Declared]:
+    """The declared columns of a table, without those that only Delta tables have."""
+    return ROLLUP_TABLES[table] if table in ROLLUP_TABLES else TABLES[table]
+
+
 def partition_columns(table: str) -> list[str]:
     """The columns by which a table is partitioned: its files do not have them."""
     return [] if table in UNPARTITIONED else [DATE.name]
@@ -79,7 +84,7 @@ def _own_columns(table: str) -> tuple[TableColumn, ...]:
 
 def file_schema(table: str) -> pa.Schema:
     """The declared columns in the files of a table."""
-    return in_microseconds(arrow_schema([*LAKE_TABLES[table], *_own_columns(table)]))
+    return in_microseconds(arrow_schema([*columns_of(table), *_own_columns(table)]))
 
 
 def table_schema(table: str) -> pa.Schema:
@@ -87,7 +92,7 @@ def table_schema(table: str) -> pa.Schema:
     `comment`, and its number if it is in CHANGED."""
     import pyarrow as pa
 
-    columns = [*LAKE_TABLES[table], *_own_columns(table), *([DATE] if partition_columns(table) else [])]
+    columns = [*columns_of(table), *_own_columns(table), *([DATE] if partition_columns(table) else [])]
     fields = in_microseconds(arrow_schema(columns))
     return pa.schema([f.with_metadata(_metadata(table, column)) for f, column in zip(fields, columns, strict=True)])
 

@@ -1,0 +1,190 @@
+"""`kafkatap report LAKE`: what it says equals the report of the captures, whatever happened to the lake."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kafkatap import analyze
+from kafkatap.reports.rollup_tables import FORMS
+from kafkatap.spark.job import run_job
+from kafkatap.spark.output.compaction import compact
+from kafkatap.spark.output.delta import read_table
+from kafkatap.spark.verifying import forget, named_captures, verify
+from tests.cli.running import ROOT, kafkatap
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAMES = ("apache-2.8", "apache-0.8.2", "apache-4.3")
+SAMPLES = [ROOT / "samples" / f"{name}.pcap.zst" for name in NAMES]
+#: The tables of a report that are made of counts alone. Times of a lake are in microseconds, and packets are those of
+#: its runs.
+TABLES = ("latency", "throttle", "error_totals", "errors", "not_decoded", "clients")
+COARSE = ("first", "last", "packet", "first_packet", "last_seen", "first_seen")
+
+
+def report(*arguments: object) -> dict[str, Any]:
+    done = kafkatap("report", "--json", "--utc", *arguments)
+    assert done.code == 0, done.err
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+def rows(found: dict[str, Any], table: str) -> list[Any]:
+    """The rows of a report's table, in any order, without what a lake has in another unit."""
+    return sorted(
+        (json.dumps({k: v for k, v in row.items() if k not in COARSE}, sort_keys=True) for row in found[table]), key=str
+    )
+
+
+def compare(lake: Path, captures: list[Path], *options: object) -> None:
+    found, wanted = report(*options, lake)["reports"], report(*options, *captures)["reports"]
+    for table in TABLES:
+        assert rows(found, table) == rows(wanted, table), table
+        assert table != "latency" or found[table]
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs: one of two captures in small splits, and one of another."""
+    out = tmp_path_factory.mktemp("lake") / "out"
+    run_job(spark, [str(path) for path in SAMPLES[:2]], str(out), split_size=1 << 20)
+    run_job(spark, str(SAMPLES[2]), str(out))
+    return out
+
+
+@pytest.fixture
+def copy(lake: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(lake, tmp_path / "copy")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (), ("--by", "client"), ("--by", "broker"), ("--by", "version"), ("--client", "*-cons*"),
+        ("--client", "127.0.0.1", "--api", "Fetch,Produce"), ("--api", "Metadata", "--api", "18"),
+        ("--broker", "10.77.0.2:9095", "--by", "client"), ("--broker", ":9092"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_it_equals_the_report_of_the_captures(lake: Path, options: tuple[str, ...]) -> None:
+    found, wanted = report(*options, lake)["reports"], report(*options, *SAMPLES)["reports"]
+    for table in TABLES:
+        if table != "clients":  # under a selection, connections of other captures are not known
+            assert rows(found, table) == rows(wanted, table), table
+
+
+def test_connections_and_heading(lake: Path) -> None:
+    found, wanted = report(lake), report(*SAMPLES)
+    assert rows(found["reports"], "clients") == rows(wanted["reports"], "clients")
+    assert found["ledger"] == wanted["ledger"]
+    for name in ("requests", "connections", "packets", "error_codes", "clients", "files"):
+        assert found["capture"][name] == wanted["capture"][name]
+
+
+def test_hours(lake: Path) -> None:
+    whole = analyze([str(path) for path in SAMPLES]).exchanges
+    for begin, end in (("2026-11-21T04:00Z", "2026-11-21T08:00Z"), ("2026-11-21T08:00Z", "2026-11-23T00:00Z")):
+        times = [t for t in whole["request_first"].to_pylist() if t is not None]
+        wanted = sum(begin[:16] <= t.strftime("%Y-%m-%dT%H:%M") < end[:16] for t in times)
+        found = report("--from", begin, "--to", end, lake)
+        assert found["capture"]["requests"] == wanted > 0
+
+
+def test_after_changes(spark: SparkSession, copy: Path) -> None:
+    run_job(spark, [str(path) for path in SAMPLES[1:]], str(copy))  # again
+    compare(copy, SAMPLES)
+    list(compact(str(copy)))
+    compare(copy, SAMPLES)
+    forget(str(copy), [info.capture for info in named_captures(str(copy), ["apache-0.8.2.pcap.zst"])])
+    compare(copy, [SAMPLES[0], SAMPLES[2]])
+    assert list(verify(str(copy))) == []
+
+
+def test_a_rollup_that_lacks_rows(copy: Path) -> None:
+    [file] = seen_files(copy, "rollup")[:1]
+    log = sorted((copy / "rollup" / "_delta_log").glob("*.json"))[-1]
+    number = int(log.stem) + 1
+    remove = {"remove": {"path": file, "deletionTimestamp": 0, "dataChange": True}}
+    (log.parent / f"{number:020d}.json").write_text(json.dumps(remove) + "\n")
+    done = kafkatap("report", copy)
+    assert done.code == 0
+    assert "! the rollup has " in done.out
+    [finding] = [finding for finding in verify(str(copy)) if finding.kind == "rollup"][:1]
+    assert finding.text.startswith("the rollup lacks ")
+
+
+def seen_files(out: Path, table: str) -> list[str]:
+    from kafkatap.spark.output.delta import active_files, open_table
+
+    return [file.path for file in active_files(open_table(str(out), table))]
+
+
+def test_sql_of_the_rollup(lake: Path) -> None:
+    """The sums and percentiles that the documents promise."""
+    exchanges, rollup = (read_table(str(lake), table).to_pylist() for table in ("exchanges", "rollup"))
+    for api in ("Produce", "Metadata"):
+        mine = [row for row in exchanges if row["api_name"] == api and row["outcome"] == "answered"]
+        of_rollup = [row for row in rollup if row["api_name"] == api]
+        assert sum(row["answered"] for row in of_rollup) == len(mine)
+        assert sum(row["broker_ns"] for row in of_rollup) == sum(row["broker_ns"] for row in mine)
+        counts: dict[int, int] = {}
+        for row in of_rollup:
+            for bucket in row["broker_histogram"]:
+                counts[bucket["le"]] = counts.get(bucket["le"], 0) + bucket["count"]
+        rank, least = -(-99 * len(mine) // 100), 0
+        for le in sorted(counts):
+            least += counts[le]
+            if least >= rank:
+                break
+        exact = sorted(row["broker_ns"] for row in mine)[rank - 1]
+        assert exact <= le <= exact * 1.016 + 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--topic", "orders"), "--topic needs messages"), (("-f", "api == Fetch"), "-f needs messages"),
+        (("--sections", "groups,errors"), "--sections groups needs messages, and a lake has none; it has summary"),
+        (("--by", "topic"), "a rollup has no rows by topic"), (("--from", "+10s"), "a lake has no first packet"),
+        (("--from", "2026-11-21T04:30Z"), "2026-11-21T04:30 UTC is no whole hour"),
+        (("--parquet", "x"), "--parquet needs messages"), (("--follow",), "--follow needs messages"),
+        (("--sections", "grups"), "did you mean groups"),
+        ((str(SAMPLES[0]),), "a lake is reported alone"),
+    ],
+)  # fmt: skip
+def test_what_a_lake_lacks_is_one_line(lake: Path, options: tuple[str, ...], words: str) -> None:
+    done = kafkatap("report", lake, *options)
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_nothing_matches(lake: Path) -> None:
+    done = kafkatap("report", lake, "--client", "nobody")
+    assert done.code == 1
+    assert done.err == f"kafkatap: {lake}: no request matches --client nobody\n"
+
+
+def test_a_lake_of_before_has_no_rollup(tmp_path: Path) -> None:
+    old = shutil.copytree(ROOT / "samples" / "lakes" / "schema-2", tmp_path / "old")
+    for table in FORMS:
+        shutil.rmtree(old / table, ignore_errors=True)
+    done = kafkatap("report", old)
+    assert (done.code, done.out) == (2, "")
+    assert "it has no rollup: an earlier version of kafkatap made it; run its captures again" in done.err
+
+
+def test_files_beside_the_report(lake: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = kafkatap("report", lake, "--html", page, "--csv", tmp_path / "csv", "--sections", "latency,errors")
+    assert done.code == 0, done.err
+    assert "Latency by API" in done.out
+    assert "Clients" not in done.out
+    assert "<svg" in page.read_text()
+    assert (tmp_path / "csv" / "latency.csv").stat().st_size > 1000
