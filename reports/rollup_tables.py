@@ -22,7 +22,7 @@ from .counting.count_forms import ADDRESS, TEXT, CountForm, FormCounts
 from .counting.count_table import EMPTY, MIN, SUM
 from .counting.counts import ERRORS, GROUPS
 from .counting.histogram import buckets, largest
-from .counting.hour_counts import HOUR, HourCounts
+from .counting.hour_counts import FURTHER, HOUR, HourCounts
 from .row_columns import words
 from .table_columns import LIST_BUCKETS, TIME, TableColumn
 from .tables import Texts, arrow_schema, arrow_type
@@ -168,9 +168,14 @@ _DERIVED = {
 }  # fmt: skip
 
 
+def _keys(form: CountForm) -> Mapping[str, str]:
+    """The keys of a table beside PLACE."""
+    return {**FURTHER.get(form.name, {}), **form.keys}
+
+
 def _columns(form: CountForm) -> tuple[TableColumn, ...]:
     found = [_HOUR]
-    for key, kind in form.keys.items():
+    for key, kind in _keys(form).items():
         if key in _LEFT_OUT:
             continue
         is_text = kind in (TEXT, ADDRESS)
@@ -205,7 +210,7 @@ def rollup_table(table: str, counts: HourCounts) -> pa.Table:
     texts = Texts(Context(counts.names.strings, counts.names.addresses, counts.names.topic_names))
     named, unnamed = texts.known_topic(keys["topic"], keys["topic_id"]) if "topic_id" in keys else (None, None)
     columns = [arrow_numbers(keys["hour"] * HOUR, arrow_type(TIME))]
-    for key, kind in form.keys.items():
+    for key, kind in _keys(form).items():
         if key in _LEFT_OUT:
             continue
         if named is not None and key == "topic":
@@ -264,7 +269,7 @@ def add_rollup(table: str, rows: pa.Table, counts: HourCounts) -> None:
         return
     names, there = counts.names, set(rows.column_names)
     keys = []
-    for key, kind in form.keys.items():
+    for key, kind in _keys(form).items():
         name = _NAMES.get(key, key)
         if key in _LEFT_OUT or name not in there:
             keys.append(np.full(count, 0 if key in _LEFT_OUT else -1, np.int64))
@@ -280,8 +285,8 @@ def add_rollup(table: str, rows: pa.Table, counts: HourCounts) -> None:
             keys.append(_int64(rows[name], -1))
     key_rows = np.stack(keys, axis=1)
     if "topic_id" in form.keys:  # the text of an id is no name
-        topic = list(form.keys).index("topic")
-        key_rows[key_rows[:, list(form.keys).index("topic_id")] >= 0, topic] = -1
+        topic, topic_id = (list(_keys(form)).index(name) for name in ("topic", "topic_id"))
+        key_rows[key_rows[:, topic_id] >= 0, topic] = -1
     values = [
         _int64(rows[value], EMPTY[operation]) if value in there else np.full(count, EMPTY[operation], np.int64)
         for value, operation in form.values.items()
@@ -293,7 +298,7 @@ def add_rollup(table: str, rows: pa.Table, counts: HourCounts) -> None:
             owners, bucket, times = _buckets_of(rows[f"{metric}_histogram"])
             found.add_buckets(number, owners, bucket, times)
     hours = _int64(rows["hour"], 0) // HOUR
-    counts.add_form(found, np.stack((_int64(rows["capture"], 0), hours), axis=1), key_rows)
+    counts.add_form(found, np.column_stack((_int64(rows["capture"], 0), hours, key_rows)))
 
 
 def _by_text(column: Any, number_of: Callable[[Any], int | None]) -> Array:

@@ -136,7 +136,7 @@ class _Rows:
             text = f"results: {self._lost:,} exchanges that are not in exchanges; a run was killed, so run it again"
             yield LakeFinding("unfinished", text, self._lost)
         for capture, count in self._not_in_rollup.items():
-            if count:
+            if count and capture in self._known:  # those of others are unfinished
                 verb = "lacks" if count > 0 else "counts twice"
                 text = f"the rollup {verb} {abs(count):,} exchanges of {self._name(capture)}; run the capture again"
                 yield LakeFinding("rollup", text, abs(count))

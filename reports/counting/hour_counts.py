@@ -9,7 +9,7 @@ counts.report_counts()          # of all captures and hours
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from kafkatap.dissector.strings import OTHER
 from ..batch import Array, Batch, Context
 from ..name_table import NameTable
 from .connection_counts import CONNECTIONS, ConnectionCounts, count_connections
-from .count_forms import NUMBER, CountForm, CountStore, FormCounts, Numbers, numbers_by_kind
+from .count_forms import ADDRESS, NUMBER, CountForm, CountStore, FormCounts, Numbers, numbers_by_kind
 from .counts import ERRORS, GROUPS, SECOND, ReportCounts
 
 HOUR = 3600 * SECOND
@@ -30,9 +30,14 @@ BASES = (GROUPS, ERRORS, CONNECTIONS)
 MOST_ROWS = 50_000
 
 
+#: By form, further keys after PLACE, by which a lake can be searched.
+FURTHER: Mapping[str, Mapping[str, str]] = {ERRORS.name: {"client_ip": ADDRESS}}
+
+
 def by_hour(form: CountForm) -> CountForm:
-    """A form whose rows also have a capture and an hour."""
-    return form._replace(keys={**PLACE, **form.keys})
+    """A form whose rows also have a capture, an hour, and what is in FURTHER."""
+    further = FURTHER.get(form.name, {})
+    return form._replace(keys={**PLACE, **further, **form.keys}, other={**dict.fromkeys(further, -1), **form.other})
 
 
 class HourCounts(CountStore):
@@ -47,28 +52,25 @@ class HourCounts(CountStore):
     def add(self, exchanges: Array, results: Array, captures: Array, hours: Array, context: Context) -> None:
         """Add EXCHANGE (n,) and RESULT rows. `captures`, `hours`: int64 (n,)."""
         numbers = self._numbers(context)
-        for capture, hour, chosen in _places(captures, hours):
-            mine, of_mine = exchanges, results
-            if len(chosen) < len(exchanges):
-                mine = exchanges[chosen]
-                of_mine = results[np.isin(results["exchange"], mine["exchange"])]
-            counts = ReportCounts(interval=HOUR)
-            counts.add(Batch(mine, of_mine))
-            counts.finish()
-            for form in (GROUPS, ERRORS):
-                self._merge(counts.counts_of(form), capture, hour, numbers)
+        for place, chosen in _places(captures, hours):
+            self._merge(_counted(exchanges, results, chosen).counts_of(GROUPS), place, numbers)
+        results = results[results["error_code"] != 0]
+        failed = np.isin(exchanges["exchange"], results["exchange"])
+        exchanges, clients = exchanges[failed], numbers[ADDRESS][exchanges["client_ip"][failed]]
+        for place, chosen in _places(captures[failed], hours[failed], clients):
+            self._merge(_counted(exchanges, results, chosen).counts_of(ERRORS), place, numbers)
 
     def add_connections(self, rows: Array, captures: Array, hours: Array, context: Context) -> None:
         """Add CONNECTION_ROW rows (n,). `captures`, `hours`: int64 (n,)."""
         numbers = self._numbers(context)
-        for capture, hour, chosen in _places(captures, hours):
-            self._merge(count_connections(rows[chosen])[CONNECTIONS.name], capture, hour, numbers)
+        for place, chosen in _places(captures, hours):
+            self._merge(count_connections(rows[chosen])[CONNECTIONS.name], place, numbers)
 
-    def add_form(self, counts: FormCounts, places: Array, keys: Array) -> None:
-        """Add the values of rows of one of BASES. `places`: int64 (rows, 2): PLACE; `keys`: int64 (rows, keys), with
-        numbers of `names`."""
+    def add_form(self, counts: FormCounts, keys: Array) -> None:
+        """Add the values of rows of one of BASES. `keys`: int64 (rows, keys) as of `by_hour`, with numbers of
+        `names`."""
         mine = self[counts.form.name]
-        mine.merge(np.hstack((places, keys)), counts)
+        mine.merge(keys, counts)
         if self._most_rows is not None and len(mine) > self._most_rows:
             self.forms[counts.form.name] = mine.without_small_rows(self._most_rows, self.names.string(OTHER))
 
@@ -83,9 +85,9 @@ class HourCounts(CountStore):
         made[CONNECTIONS.name].merge(counts.table.key_rows()[:, len(PLACE) :], counts)
         return made
 
-    def _merge(self, counts: FormCounts, capture: int, hour: int, numbers: Numbers) -> None:
-        places = np.tile(np.array([capture, hour], np.int64), (len(counts), 1))
-        self.add_form(counts, places, counts.keys_with(numbers))
+    def _merge(self, counts: FormCounts, place: Sequence[int], numbers: Numbers) -> None:
+        places = np.tile(np.array(place, np.int64), (len(counts), 1))
+        self.add_form(counts, np.hstack((places, counts.keys_with(numbers))))
 
     def _numbers(self, context: Context) -> Numbers:
         """The numbers here of the strings and addresses of a context."""
@@ -96,16 +98,28 @@ class HourCounts(CountStore):
         return numbers_by_kind(strings, addresses)
 
 
-def _places(captures: Array, hours: Array) -> Iterator[tuple[int, int, Array]]:
-    """Each capture and hour, and the rows of it: int64."""
-    if not len(captures):
+def _counted(exchanges: Array, results: Array, chosen: Array) -> ReportCounts:
+    """The counts of some EXCHANGE rows, by their places."""
+    if len(chosen) < len(exchanges):
+        exchanges = exchanges[chosen]
+        results = results[np.isin(results["exchange"], exchanges["exchange"])]
+    counts = ReportCounts(interval=HOUR)
+    counts.add(Batch(exchanges, results))
+    counts.finish()
+    return counts
+
+
+def _places(*columns: Array) -> Iterator[tuple[Sequence[int], Array]]:
+    """Each combination of values, and the places of its rows: int64. `columns`: int64 (n,) each."""
+    rows = np.stack(columns, axis=1)
+    if not len(rows):
         return
-    if (captures == captures[0]).all() and (hours == hours[0]).all():
-        yield int(captures[0]), int(hours[0]), np.arange(len(captures))
+    if (rows == rows[0]).all():
+        yield rows[0].tolist(), np.arange(len(rows))
         return
-    places, codes = np.unique(np.stack((captures, hours), axis=1), axis=0, return_inverse=True)
+    places, codes = np.unique(rows, axis=0, return_inverse=True)
     codes = codes.reshape(-1)
     order = np.argsort(codes, kind="stable")
     ends: Sequence[int] = np.cumsum(np.bincount(codes)).tolist()
-    for (capture, hour), begin, end in zip(places.tolist(), [0, *ends], ends, strict=False):
-        yield capture, hour, order[begin:end]
+    for place, begin, end in zip(places.tolist(), [0, *ends], ends, strict=False):
+        yield place, order[begin:end]
