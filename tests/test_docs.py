@@ -13,6 +13,7 @@ from kafkatap.dissector.kafka.releases import RELEASES
 from kafkatap.dissector.layouts.catalog import load_messages
 from kafkatap.dissector.layouts.schema import REQUEST
 from kafkatap.reports.comparison.wording import WAITS_FOR, WHERE
+from kafkatap.reports.rollup_tables import ROLLUP_TABLES
 from kafkatap.reports.sections.clients import by_verdict
 from kafkatap.reports.sections.summary import FINDINGS
 from kafkatap.reports.sections.time_shares import NOTHING
@@ -34,7 +35,7 @@ def test_tables_are_documented_as_they_are_declared() -> None:
     """KAFKATAP_UPDATE=1 writes the rows of each table anew."""
     path = ROOT / "docs" / "tables.md"
     text = path.read_text(encoding="utf-8")
-    tables = {**TABLES, "request_log": joined_table.COLUMNS}
+    tables = {**TABLES, "request_log": joined_table.COLUMNS, **ROLLUP_TABLES}
     assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == ["Keys", *tables]
     for name, columns in tables.items():
         assert all(column.doc for column in columns), name

@@ -22,6 +22,7 @@ from ..captures.storage import is_uri
 from ..complaints import complain, reason_of
 from ..run import Follow
 from .exit_codes import WRONG
+from .lakes import refuse_lake
 
 if TYPE_CHECKING:
     from ..engine.tls.key_log import KeyLog
@@ -71,6 +72,7 @@ def readable_captures(
     ValueError or OSError if none can be opened, or if one does not exist. Nothing is read before.
     """
     _check_standard_input(named, command)
+    refuse_lake(named, command)
     captures = find_captures(named, note)
     for path in captures:
         if not is_uri(path) and not is_pipe(path):  # opening a pipe would disturb its writer

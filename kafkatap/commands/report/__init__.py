@@ -6,5 +6,5 @@ reporting  from counts to the printed report
 files      CSV and plots
 page       the page of --html
 jobs       several processes
-lake       the report of a lake, and `lake_choice`, whether there is one
+lake       the report of a lake
 """

@@ -39,6 +39,7 @@ examples:
   kafkatap report --definitions kafka-clients-4.9.0.jar capture.pcap    # a Kafka newer than kafkatap
   kafkatap report --html report.html capture.pcap    # a page: all sections, with charts
   kafkatap report --json capture.pcap | jq '.reports.errors'
+  kafkatap report --from 2026-11-21T08:00Z --client 'billing-*' tables    # the folder of `kafkatap spark`
 
 """
     + EXIT_CODES

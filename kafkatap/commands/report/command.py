@@ -34,9 +34,9 @@ from ..console import (
 )
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..kept_options import kept_options
+from ..lakes import chosen_lake
 from ..values import check_section_options, chosen_key_log, read_options, section_options
 from .jobs import JobsRun, choose_jobs, run_with_jobs
-from .lake_choice import chosen_lake
 from .page import as_printed, choose_sections, has_curves, write_page
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Read(NamedTuple):
 def run(options: argparse.Namespace, judge: Callable[[Report], int | None] = lambda report: None) -> int:
     """Run the command; return its exit code. `judge`: returns the exit code of a complete run if the report decides."""
     store.verbose = options.verbose > 0
-    lake = chosen_lake(options)
+    lake = chosen_lake(options.captures)
     if lake is not None:
         from .lake import run_on_lake
 

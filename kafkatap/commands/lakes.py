@@ -1,0 +1,42 @@
+"""Which of the named captures is a lake: the folder of `kafkatap spark`. No import that a report of captures does not
+need."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+#: What `kafkatap spark` leaves in each lake (`spark.lake_options.NAME`).
+_MARK = "lake.json"
+
+
+def chosen_lake(named: Sequence[str]) -> str | None:
+    """The lake among captures, local or in a store. None if there is none. In stores, a lake is alone, and its name
+    ends in a slash, or in no suffix of a file."""
+    for path in named:
+        if "://" not in path:
+            if os.path.isfile(os.path.join(path, _MARK)):
+                return path
+        elif len(named) == 1 and "*" not in path and "." not in path.rstrip("/").rpartition("/")[2] and _is_lake(path):
+            return path
+    return None
+
+
+def refuse_lake(named: Sequence[str], command: str) -> None:
+    """ValueError if one is a local lake, of which only `report` makes something."""
+    for path in named:
+        if os.path.isfile(os.path.join(path, _MARK)):
+            raise ValueError(
+                f"{path}: this is the folder of `kafkatap spark`, which {command} cannot read: it needs captures. "
+                f"`kafkatap report {path}` reports it"
+            )
+
+
+def _is_lake(uri: str) -> bool:
+    """Whether a folder of a store is a lake. False if it cannot be read: reading captures says why."""
+    try:
+        from ..spark.lake_report import is_lake
+
+        return is_lake(uri)
+    except (ImportError, OSError, ValueError):
+        return False
