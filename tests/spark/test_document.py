@@ -48,8 +48,10 @@ PACK = "python -m kafkatap.spark.pack kafkatap.tar.gz"
 ARCHIVES = "spark-submit --archives kafkatap.tar.gz#kafkatap-archive"
 ARTIFACTS = 'spark.addArtifacts("kafkatap.tar.gz#kafkatap-archive", archive=True)'
 LAKE = "kafkatap lake verify tables"
+REPORT = "kafkatap report tables"
 RUN = (
-    COMMAND, LAKE, SUBMIT, TABLES, STREAM, SOURCE, SESSION, STANDALONE, CONNECT, WITH_PYTHON, PACK, ARCHIVES, ARTIFACTS
+    COMMAND, LAKE, REPORT, SUBMIT, TABLES, STREAM, SOURCE, SESSION, STANDALONE, CONNECT, WITH_PYTHON, PACK, ARCHIVES,
+    ARTIFACTS,
 )  # fmt: skip
 
 
@@ -171,6 +173,10 @@ def test_commands_on_one_machine(document: Mapping[str, Block], desk: Desk, exch
     said = desk.run(document[COMMAND].text)
     assert "Produce" in said
     assert desk.rows("tables") == exchanges
+    whole, hours, clients = (desk.run(f"{line} || test $? = 1") for line in document[REPORT].lines)
+    assert f"requests    {exchanges:,} by " in whole
+    assert "only        --from 2026-11-21T08:00Z --to 2026-11-22T00:00Z" in hours
+    assert "only        --client billing-* --api Produce,Fetch\n" in clients.replace("'", "")
     local = {"yarn": "'local[2]'", "hdfs:///captures": "captures", "hdfs:///tables": "$PWD/others"}
     verify, forget, compact = (line.split("  #")[0] for line in document[LAKE].lines)
     desk.run(f"{verify} || test $? = 3\n{compact}")  # hours lie between the samples

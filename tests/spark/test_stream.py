@@ -39,6 +39,7 @@ from kafkatap.spark.output.late_names import NameTopics
 from kafkatap.spark.stream import StreamOptions, advance, finish_stream, run_stream, start_stream
 from kafkatap.spark.stream_batch import GROWN, LATE
 from kafkatap.spark.stream_state import StateFolder
+from kafkatap.spark.verifying import verify
 from kafkatap.splits.run_options import RunOptions
 from tests.splits.join_support import compared, differences, local, packets_at_random, published, rotate, unnumbered
 from tests.support.captures import PcapRecords, read_bytes
@@ -107,6 +108,7 @@ def _wanted(paths: Sequence[str]) -> dict[str, pa.Table]:
 def _assert_same(options: StreamOptions, paths: Sequence[str]) -> None:
     lines = differences(compared(published(options.out)), compared(_wanted(paths)))
     assert not lines, "\n".join(lines)
+    assert not [finding for finding in verify(options.out) if finding.kind in ("unfinished", "double", "rollup")]
 
 
 # ---------------------------------------------------------------- batches
@@ -170,6 +172,19 @@ def test_the_corpus_in_many_batches(
     assert [usual(table).rows for table in report.tables] == [
         usual(table).rows for table in analyze(paths).report().tables
     ]
+    _assert_same_rollup(stream.options.out, paths)
+
+
+def _assert_same_rollup(out: str, paths: list[str]) -> None:
+    """The rollup counts the rows of all batches, each once."""
+    from kafkatap import analyze
+    from kafkatap.engine.selection import Selection
+    from kafkatap.spark.lake_report import LakeQuery, lake_report
+
+    found, wanted = lake_report(out, LakeQuery(Selection())), analyze(paths).report()
+    for table in ("latency", "throttle", "error_totals"):
+        assert found.table(table).rows == wanted.table(table).rows, table
+    assert not [warning for warning in found.warnings if "rollup" in warning]
 
 
 @pytest.mark.parametrize("by", ["topic", "client"])
