@@ -10,7 +10,7 @@ from kafkatap.dissector.dtypes import NO_TIME
 
 Array = np.ndarray[Any, Any]
 
-_DAY_NS = 86_400_000_000_000
+DAY_NS = 86_400_000_000_000
 
 
 def exchange_days(exchanges: Any) -> Array:
@@ -32,7 +32,7 @@ def days(times: Any) -> Array:
     """The day of each time, int64 days since the epoch. `times`: an Arrow column in ns; null is 0."""
     import pyarrow.compute as pc
 
-    found: Array = pc.fill_null(times.cast("int64"), 0).to_numpy() // _DAY_NS
+    found: Array = pc.fill_null(times.cast("int64"), 0).to_numpy() // DAY_NS
     return found
 
 

@@ -21,7 +21,7 @@ from .lake_options import check_options, remember
 from .output.delta_schema import tables_of_run
 from .output.publication import Publication, open_publication
 from .output.report_files import write_report
-from .output.run_tables import files_rows, ledger_rows, replaced_captures
+from .output.run_tables import files_rows, first_date, ledger_rows, replaced_captures
 from .path_pattern import PathPattern
 from .versions import BestVersions
 
@@ -90,7 +90,7 @@ def _published(
     remember(publication.out, read.options)
     published = publication.publish(
         written, tables_of_run(options.records), replaced_captures(context.files),
-        watch=lambda done, total: watch("publish", done, total),
+        since=first_date(publication.out, context.files), watch=lambda done, total: watch("publish", done, total),
     )  # fmt: skip
     damage = [f"{info.path}: {info.damage}" for info in context.files if info.damage]
     try:

@@ -102,6 +102,37 @@ def test_a_run_that_was_killed(spark: SparkSession, tmp_path: Path, monkeypatch:
     assert found(out) == []
 
 
+def test_a_run_does_not_open_files_of_earlier_days(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day, out = 24 * HOUR, tmp_path / "out"
+    paths = []
+    for n in range(6):
+        talk = small_talk(3)
+        segments = [replace(s, time_ns=s.time_ns + n * day) for s in talk.segments]
+        paths.append(written(tmp_path / f"{n}.pcap", segments))
+    run_job(spark, paths[:5], str(out))
+    opened: list[str | None] = []
+    change, active = delta.change_file, delta.active_files
+
+    def recorded(folder: Any, table: str, file: Any, *others: Any) -> Any:
+        opened.append(file.date)
+        return change(folder, table, file, *others)
+
+    monkeypatch.setattr(delta, "change_file", recorded)
+    # As in files of many captures, whose range has all others.
+    monkeypatch.setattr(delta, "active_files", lambda of: [replace(file, least=None, most=None) for file in active(of)])
+    dates = [str(row["date"]) for row in read_table(str(out), "exchanges", ["date"]).to_pylist()]
+    run_job(spark, paths[5], str(out))
+    days = sorted({*dates})
+    assert {date for date in opened if date is not None} == {days[4]}  # a day is left
+    opened.clear()
+    run_job(spark, paths[2:4], str(out))
+    assert min(date for date in opened if date is not None) == days[1]
+    after = [str(row["date"]) for row in read_table(str(out), "exchanges", ["date"]).to_pylist()]
+    assert sorted(date for date in after if date in days) == sorted(dates)
+
+
 def test_rows_that_are_there_twice(copy: Path) -> None:
     """As if a file of the table had been committed again under another name."""
     table = delta.open_table(str(copy), "exchanges")

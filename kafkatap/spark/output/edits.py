@@ -17,7 +17,7 @@ import numpy as np
 from .delta_schema import in_schema
 from .folders import Folder, naming
 from .parquet_file import ParquetFile
-from .writing import Written, closed, files_of_run
+from .writing import OTHER_DATES, Written, closed, files_of_run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,14 +54,18 @@ class Edit(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RemoveCaptures:
-    """Removes the rows of captures. `captures`: their identities, int64, ascending."""
+    """Removes the rows of captures. `captures`: their identities, int64, ascending. `since`: a date, before which they
+    have no rows; None: unknown."""
 
     captures: Array
+    since: str | None = None
 
     def columns(self, table: str) -> Sequence[str]:
         return ("capture",)
 
     def may_change(self, file: ActiveFile) -> bool:
+        if self.since is not None and file.date is not None and OTHER_DATES < file.date < self.since:
+            return False
         if file.least is None or file.most is None:
             return len(self.captures) > 0
         begin = np.searchsorted(self.captures, file.least)

@@ -100,6 +100,7 @@ class Publication:
         transaction: Transaction | None = None,
         unchanged: Mapping[str, int] | None = None,
         search: bool = False,
+        since: str | None = None,
         topic_names: Mapping[bytes, bytes] | None = None,
         watch: Watch = lambda done, total: None,
     ) -> Published:
@@ -107,7 +108,8 @@ class Publication:
 
         `tables`: the tables of the run, with rows or without. `captures`: rows of these are replaced. `transaction`:
         tables that have it already do not change. `unchanged`: versions of tables that have no rows of `captures`, so
-        that their files need not be searched, unless `search`. `topic_names`: names by topic id, for rows of earlier
+        that their files need not be searched, unless `search`. `since`: a date, before which no table has rows of
+        `captures`. `topic_names`: names by topic id, for rows of earlier
         runs. `watch(done, total)` is called with numbers of tables. OSError, before any change, if a file is not as it
         was written.
         """
@@ -119,7 +121,7 @@ class Publication:
         for table in ordered:  # deltalake would make it with other rights
             folder.make(table)
         rows = {table: sum(w.rows for w in written if w.table == table) for table in ordered}
-        edits: list[Edit] = [RemoveCaptures(np.unique(np.array(list(captures), np.int64)))]
+        edits: list[Edit] = [RemoveCaptures(np.unique(np.array(list(captures), np.int64)), since)]
         if topic_names:
             edits.append(NameTopics.of(topic_names))
         changes = [

@@ -10,7 +10,9 @@ from kafkatap.reports.table_columns import FILES, LEDGER
 from kafkatap.reports.tables import arrow_schema, files_table
 
 from ...captures.identity import missing_identity
+from ...parquet.partitions import DAY_NS, date_of
 from ..path_pattern import NAMES
+from .delta import is_delta, read_table
 from .delta_schema import CAPTURE, OF_FILES, in_schema
 from .writing import with_capture
 
@@ -63,6 +65,17 @@ def replaced_captures(files: Iterable[FileInfo]) -> set[int]:
     """The captures whose rows a run over these files replaces. A file that an earlier run could not read is another
     capture there."""
     return {capture for info in files for capture in (info.capture, missing_identity(info.path))}
+
+
+def first_date(out: str, files: Sequence[FileInfo]) -> str | None:
+    """A date, before which `out` has no rows of these files, or of other versions of them. None if all are empty.
+
+    A day is left for packets of other capture points in their rows.
+    """
+    own = {info.capture for info in files}
+    there = file_infos(read_table(out, "files")) if is_delta(out, "files") else []
+    times = [info.first for info in (*files, *there) if info.first is not None and info.capture in own]
+    return date_of(min(times) // DAY_NS - 1) if times else None
 
 
 def ledger_rows(ledgers: Mapping[int, Mapping[str, Mapping[str, int]]]) -> pa.Table:

@@ -49,6 +49,7 @@ _OPEN_FILES, _WAITING = 64, 128 << 20
 #: One split writes a table to at most this many dates. Rows of other dates get the date 1970-01-01: a damaged or
 #: crafted capture can have any times.
 MOST_DATES = 256
+OTHER_DATES = "1970-01-01"
 
 
 @dataclass(frozen=True, slots=True)
