@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from kafkatap.dissector.dtypes import OUTCOMES
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.reports.batch import endpoint
 from kafkatap.reports.build import build_report
+from kafkatap.reports.counting.connection_counts import ConnectionCounts
+from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.counting.hour_counts import HOUR, HourCounts
 from kafkatap.reports.findings import NOTE, Finding
+from kafkatap.reports.name_table import NameTable
 from kafkatap.reports.rollup_tables import FORMS, ROLLUP_TABLES, add_rollup
 from kafkatap.reports.sections.summary import NOT_CHECKED
 from kafkatap.reports.units import iso
@@ -38,6 +42,8 @@ if TYPE_CHECKING:
     from ..engine.selection import Selection
 
 Array = np.ndarray[Any, Any]
+#: Rows that are read at once: a row has five histograms.
+_ROWS = 32_768
 #: Days of ranges without an end.
 _FIRST_DAY, _LAST_DAY = datetime.date(1, 1, 1), datetime.date(9999, 12, 31)
 _EPOCH = datetime.date(1970, 1, 1)
@@ -83,7 +89,7 @@ def hours_of(selection: Selection) -> tuple[int | None, int | None]:
 class LakeCounts(NamedTuple):
     """The counts that a query selects. `notes`: sentences on what they do not say."""
 
-    counts: HourCounts
+    report: ReportCounts
     context: Context
     notes: tuple[str, ...]
 
@@ -95,15 +101,22 @@ def lake_counts(out: str, query: LakeQuery) -> LakeCounts:
             f"{out}: it has no rollup: an earlier version of kafkatap made it; run its captures again (`kafkatap spark "
             f"--replace`)"
         )
-    counts = HourCounts(most_rows=None)
+    names, report, connections = NameTable(), ReportCounts(), ConnectionCounts()
+    sources = [np.zeros((0, 5), np.int64)]
     for table in FORMS:
         for rows in _rows(out, table, query):
+            counts = HourCounts(most_rows=None, names=names)
             add_rollup(table, rows, counts)
-    keys = counts["groups"].keys()
-    chosen = set(np.unique(keys["capture"]).tolist())
+            report.merge(counts.report_counts())
+            connections.merge(counts.connection_counts())
+            sources.append(counts.sources())
+    captured = np.unique(np.concatenate(sources), axis=0)
+    chosen = set(captured[:, -1].tolist())
     files = [info for info in file_infos(read_table(out, "files")) if info.capture in chosen or not query.selection]
-    context = _context(out, files, query)
-    return LakeCounts(counts, context, tuple(_notes(out, counts, files, query)))
+    context = _context(out, files, query)._replace(
+        strings=names.strings, addresses=names.addresses, topic_names=names.topic_names, counted=connections
+    )  # fmt: skip
+    return LakeCounts(report, context, tuple(_notes(out, report, captured, files, query)))
 
 
 def lake_report(
@@ -113,14 +126,9 @@ def lake_report(
     if by in ("topic", "connection"):
         raise ValueError(f"a rollup has no rows by {by}; read the tables exchanges and results (docs/recipes.md)")
     found = lake_counts(out, query)
-    names = found.counts.names
-    context = found.context._replace(
-        strings=names.strings, addresses=names.addresses, topic_names=names.topic_names,
-        counted=found.counts.connection_counts(), known_versions=load_programs("summary").known_versions,
-        options=options,
-    )  # fmt: skip
+    context = found.context._replace(known_versions=load_programs("summary").known_versions, options=options)
     report = build_report(
-        found.counts.report_counts(), context, by=by, selected=query.selection.text, curves=curves,
+        found.report, context, by=by, selected=query.selection.text, curves=curves,
         unchecked=_UNCHECKED,
     )  # fmt: skip
     return report.replace(warnings=(*found.notes, *report.warnings))
@@ -143,7 +151,7 @@ def _rows(out: str, table: str, query: LakeQuery) -> Iterator[pa.Table]:
     names = [c.name for c in ROLLUP_TABLES[table] if c.name in dataset.schema.names]
     if query.apis is not None and "api_key" in names:
         wanted &= pc.field("api_key").isin(pa.array(sorted(query.apis), pa.int16()))
-    for batch in dataset.to_batches(columns=[*names, "capture"], filter=wanted):
+    for batch in dataset.to_batches([*names, "capture"], wanted, _ROWS, batch_readahead=1, fragment_readahead=1):
         rows = _of_brokers(_of_clients(pa.Table.from_batches([batch]), query), query)
         if rows.num_rows:
             yield rows
@@ -198,36 +206,30 @@ def _context(out: str, files: list[FileInfo], query: LakeQuery) -> Context:
     return context_of(ledger, files, first, last, 0)
 
 
-def _notes(out: str, counts: HourCounts, files: list[FileInfo], query: LakeQuery) -> Iterator[str]:
-    """What a reader has to know of these counts."""
+def _notes(out: str, report: ReportCounts, captured: Array, files: list[FileInfo], query: LakeQuery) -> Iterator[str]:
+    """What a reader has to know of these counts. `captured`: as of `HourCounts.sources`."""
     if not query.selection:
-        values = counts["groups"].values()
-        from kafkatap.dissector.dtypes import OUTCOMES
-
-        counted = int(sum(int(values[name].sum()) for name in OUTCOMES))
+        counted = sum(map(report.total, OUTCOMES))
         there = row_counts(out, "exchanges")
         if there is not None and counted != there:
             yield (
                 f"the rollup has {counted:,} of {there:,} exchanges: a run was killed, or an earlier version of "
                 f"kafkatap made the others; run their captures again (`kafkatap lake verify` names them)"
             )
-    for one, two in _overlaps(counts, files):
+    for one, two in _overlaps(captured, files):
         yield (
             f"{one} and {two} have the same connections at the same time: what both captured counts twice here; "
             f"`kafkatap lake verify` says how much"
         )
 
 
-def _overlaps(counts: HourCounts, files: list[FileInfo]) -> Iterator[tuple[str, str]]:
+def _overlaps(captured: Array, files: list[FileInfo]) -> Iterator[tuple[str, str]]:
     """Pairs of captures of the same time that have exchanges of the same client and broker in the same hour: for each
-    capture the first such pair."""
+    capture the first such pair. `captured`: as of `HourCounts.sources`, in order."""
     known = {info.capture: info for info in files if info.first is not None and info.last is not None}
-    keys = counts["groups"].keys()
-    columns = np.stack([keys[n] for n in ("hour", "client_ip", "broker_ip", "broker_port", "capture")], axis=1)
-    columns = np.unique(columns, axis=0)
-    same = np.flatnonzero((columns[1:, :-1] == columns[:-1, :-1]).all(axis=1))
+    same = np.flatnonzero((captured[1:, :-1] == captured[:-1, :-1]).all(axis=1))
     told: set[int] = set()
-    for one, two in {(int(columns[i, -1]), int(columns[i + 1, -1])) for i in same.tolist()}:
+    for one, two in {(int(captured[i, -1]), int(captured[i + 1, -1])) for i in same.tolist()}:
         a, b = known.get(one), known.get(two)
         if a is None or b is None or one in told or two in told:
             continue

@@ -44,10 +44,10 @@ class HourCounts(CountStore):
     """Counts of GROUPS, ERRORS and CONNECTIONS for each capture and hour. `names`: the meaning of numbers in keys.
     `most_rows`: of a form; beyond, small ones are added up as `(other)`."""
 
-    def __init__(self, most_rows: int | None = MOST_ROWS) -> None:
+    def __init__(self, most_rows: int | None = MOST_ROWS, names: NameTable | None = None) -> None:
         self._most_rows = most_rows
         super().__init__(FormCounts(by_hour(form)) for form in BASES)
-        self.names = NameTable()
+        self.names = NameTable() if names is None else names
 
     def add(self, exchanges: Array, results: Array, captures: Array, hours: Array, context: Context) -> None:
         """Add EXCHANGE (n,) and RESULT rows. `captures`, `hours`: int64 (n,)."""
@@ -84,6 +84,13 @@ class HourCounts(CountStore):
         made, counts = ConnectionCounts(), self[CONNECTIONS.name]
         made[CONNECTIONS.name].merge(counts.table.key_rows()[:, len(PLACE) :], counts)
         return made
+
+    def sources(self) -> Array:
+        """Where exchanges were captured: int64 (n, 5), distinct hours, clients' addresses, brokers' addresses and
+        ports, and captures."""
+        keys = self[GROUPS.name].keys()
+        found = np.stack([keys[name] for name in ("hour", "client_ip", "broker_ip", "broker_port", "capture")], axis=1)
+        return np.unique(found, axis=0)
 
     def _merge(self, counts: FormCounts, place: Sequence[int], numbers: Numbers) -> None:
         places = np.tile(np.array(place, np.int64), (len(counts), 1))
