@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 #: Rows that are read at once: a row has five histograms.
-_ROWS = 32_768
+_ROWS = 8_192
 #: Days of ranges without an end.
 _FIRST_DAY, _LAST_DAY = datetime.date(1, 1, 1), datetime.date(9999, 12, 31)
 _EPOCH = datetime.date(1970, 1, 1)
