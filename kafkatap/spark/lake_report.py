@@ -96,10 +96,11 @@ class LakeCounts(NamedTuple):
 
 def lake_counts(out: str, query: LakeQuery) -> LakeCounts:
     """Read the rollup. FileNotFoundError if the lake has none; OSError if it cannot be read."""
-    if not is_delta(out, "rollup"):
+    missing = [table for table in FORMS if not is_delta(out, table)]
+    if missing:
         raise FileNotFoundError(
-            f"{out}: it has no rollup: an earlier version of kafkatap made it; run its captures again (`kafkatap spark "
-            f"--replace`)"
+            f"{out}: it has no {' and no '.join(missing)}: an earlier version of kafkatap made it; run its captures again "
+            f"(`kafkatap spark --replace`)"
         )
     names, report, connections = NameTable(), ReportCounts(), ConnectionCounts()
     sources = [np.zeros((0, 5), np.int64)]
@@ -139,8 +140,6 @@ def _rows(out: str, table: str, query: LakeQuery) -> Iterator[pa.Table]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not is_delta(out, table):
-        return
     dataset = open_table(out, table).to_pyarrow_dataset()
     date, hour = pc.field("date"), pc.field("hour")
     wanted = (date >= pa.scalar(_day(query.begin, _FIRST_DAY))) & (date <= pa.scalar(_day(query.end, _LAST_DAY)))
@@ -215,6 +214,12 @@ def _notes(out: str, report: ReportCounts, captured: Array, files: list[FileInfo
             yield (
                 f"the rollup has {counted:,} of {there:,} exchanges: a run was killed, or an earlier version of "
                 f"kafkatap made the others; run their captures again (`kafkatap lake verify` names them)"
+            )
+        failed, errors = report.total("error_codes"), int(report.errors.value_rows()[:, 0].sum())
+        if failed != errors:
+            yield (
+                f"rollup_errors has {errors:,} of {failed:,} error codes: a run was killed; run its captures again "
+                f"(`kafkatap lake verify` names them)"
             )
     for one, two in _overlaps(captured, files):
         yield (

@@ -44,7 +44,7 @@ def verify(out: str) -> Iterator[LakeFinding]:
     * unfinished: rows of captures that are not in `files`, or results without their exchange: a run was killed
     * double: exchanges or connections that one capture has more than once
     * overlap: exchanges that several captures have, as they were captured at several places
-    * rollup: exchanges that the rollup does not count, or counts more than once
+    * rollup: exchanges, error codes or connections that the rollup does not count, or counts more than once
     * gap: whole hours without a packet, between others, in the captures of a broker
     * damage: captures of which a part could not be read
     """
@@ -59,12 +59,16 @@ def verify(out: str) -> Iterator[LakeFinding]:
             yield LakeFinding("damage", f"{info.path}: {info.damage}", 1)
 
 
+#: What the rollup counts.
+_OF_ROLLUP = ("exchanges", "error codes", "connections")
 #: The columns that are read of each table: first its key, or that of its exchange, or none.
 _READ = {
     "exchanges": ("exchange", "capture", "broker_ip"),
     "connections": ("connection", "capture"),
     "results": ("exchange", "capture"),
-    "rollup": ("capture", *OUTCOMES),
+    "rollup": ("capture", "error_codes", *OUTCOMES),
+    "rollup_errors": ("capture", "count"),
+    "rollup_connections": ("capture", "connections"),
 }
 
 
@@ -92,7 +96,8 @@ class _Rows:
         self._doubles: Counter[tuple[str, int]] = Counter()
         self._pairs: Counter[tuple[int, int]] = Counter()
         self._lost = 0  # exchanges of results
-        self._not_in_rollup: Counter[int] = Counter()  # by capture; below 0: the rollup has too many
+        #: What the rollup lacks, by what it counts, and by capture. Below 0: it has too many.
+        self._not_in_rollup: dict[str, Counter[int]] = {name: Counter() for name in _OF_ROLLUP}
 
     def add(self, tables: Mapping[str, pa.Table]) -> None:
         """Look at the rows of a date."""
@@ -101,20 +106,30 @@ class _Rows:
             self._unknown[name] += int((~np.isin(captures, self._identities)).sum())
             if name in ("exchanges", "connections"):
                 self._compare(name, rows[0].to_numpy(), captures)
-        if "rollup" in tables:
-            rows = tables["rollup"]
-            counted = np.sum([rows[name].to_numpy() for name in OUTCOMES], axis=0)
-            for capture, count in zip(rows["capture"].to_pylist(), counted.tolist(), strict=True):
-                self._not_in_rollup[capture] -= count
+        self._add_rollup(tables)
         if "exchanges" not in tables:
             return
         exchanges = tables["exchanges"]
         for row in exchanges.group_by(["broker_ip", "capture"]).aggregate([([], "count_all")]).to_pylist():
             self.brokers[row["capture"]][row["broker_ip"]] += row["count_all"]
-            self._not_in_rollup[row["capture"]] += row["count_all"]
         if "results" in tables:
             results = np.unique(tables["results"]["exchange"].to_numpy())
             self._lost += int((~np.isin(results, exchanges["exchange"].to_numpy())).sum())
+
+    def _add_rollup(self, tables: Mapping[str, pa.Table]) -> None:
+        """Compare the rollup of a date with the rows that it counts: error codes with those that it sums up itself."""
+        exchanges, error_codes, connections = self._not_in_rollup.values()
+        if "exchanges" in tables:
+            exchanges.update(_sums(tables["exchanges"]))
+        if "connections" in tables:
+            connections.update(_sums(tables["connections"]))
+        if "rollup" in tables:
+            exchanges.subtract(_sums(tables["rollup"], *OUTCOMES))
+            error_codes.update(_sums(tables["rollup"], "error_codes"))
+        if "rollup_errors" in tables:
+            error_codes.subtract(_sums(tables["rollup_errors"], "count"))
+        if "rollup_connections" in tables:
+            connections.subtract(_sums(tables["rollup_connections"], "connections"))
 
     def _compare(self, table: str, keys: Array, captures: Array) -> None:
         """Count the keys that are there again, in the same capture or in another one."""
@@ -135,11 +150,12 @@ class _Rows:
         if self._lost:
             text = f"results: {self._lost:,} exchanges that are not in exchanges; a run was killed, so run it again"
             yield LakeFinding("unfinished", text, self._lost)
-        for capture, count in self._not_in_rollup.items():
-            if count and capture in self._known:  # those of others are unfinished
-                verb = "lacks" if count > 0 else "counts twice"
-                text = f"the rollup {verb} {abs(count):,} exchanges of {self._name(capture)}; run the capture again"
-                yield LakeFinding("rollup", text, abs(count))
+        for what, counts in self._not_in_rollup.items():
+            for capture, count in counts.items():
+                if count and capture in self._known:  # those of others are unfinished
+                    verb = "lacks" if count > 0 else "counts twice"
+                    text = f"the rollup {verb} {abs(count):,} {what} of {self._name(capture)}; run the capture again"
+                    yield LakeFinding("rollup", text, abs(count))
         for (table, capture), count in self._doubles.items():
             text = f"{table}: {count:,} rows of {self._name(capture)} are there more than once"
             yield LakeFinding("double", text, count)
@@ -150,6 +166,17 @@ class _Rows:
     def _name(self, capture: int) -> str:
         info = self._known.get(capture)
         return f"capture {capture}" if info is None else info.path
+
+
+def _sums(rows: pa.Table, *columns: str) -> Counter[int]:
+    """The sum of columns by capture; without columns, the number of rows."""
+    captures, codes = np.unique(rows["capture"].to_numpy(), return_inverse=True)
+    weights = (
+        np.sum([rows[name].to_numpy() for name in columns], axis=0) if columns else np.ones(rows.num_rows, np.int64)
+    )
+    totals = np.zeros(len(captures), np.int64)
+    np.add.at(totals, codes.reshape(-1), weights)
+    return Counter(dict(zip(captures.tolist(), totals.tolist(), strict=True)))
 
 
 def _gaps(files: Sequence[FileInfo], counts: Mapping[int, Mapping[str, int]]) -> Iterator[LakeFinding]:

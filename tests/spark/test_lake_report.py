@@ -121,6 +121,23 @@ def test_a_rollup_that_lacks_rows(copy: Path) -> None:
     assert finding.text.startswith("the rollup lacks ")
 
 
+@pytest.mark.parametrize(("table", "what"), [("rollup_errors", "error codes"), ("rollup_connections", "connections")])
+def test_a_part_of_the_rollup_is_gone(copy: Path, table: str, what: str) -> None:
+    log = sorted((copy / table / "_delta_log").glob("*.json"))[-1]
+    removed = [
+        {"remove": {"path": file, "deletionTimestamp": 0, "dataChange": True}} for file in seen_files(copy, table)
+    ]
+    text = "".join(f"{json.dumps(action)}\n" for action in removed)
+    (log.parent / f"{int(log.stem) + 1:020d}.json").write_text(text)
+    found = {finding.text.split(" of ")[0].split(maxsplit=4)[4] for finding in verify(str(copy))}
+    assert what in found
+    assert (table == "rollup_errors") == ("! rollup_errors has 0 of " in kafkatap("report", copy).out)
+    shutil.rmtree(copy / table)
+    done = kafkatap("report", copy)
+    assert (done.code, done.out) == (2, "")
+    assert f"it has no {table}: " in done.err
+
+
 def seen_files(out: Path, table: str) -> list[str]:
     from kafkatap.spark.output.delta import active_files, open_table
 
@@ -178,7 +195,8 @@ def test_a_lake_of_before_has_no_rollup(tmp_path: Path) -> None:
         shutil.rmtree(old / table, ignore_errors=True)
     done = kafkatap("report", old)
     assert (done.code, done.out) == (2, "")
-    assert "it has no rollup: an earlier version of kafkatap made it; run its captures again" in done.err
+    assert "it has no rollup and no rollup_errors and no rollup_connections: an earlier version" in done.err
+    assert done.err.count("\n") == 1
 
 
 def test_files_beside_the_report(lake: Path, tmp_path: Path) -> None:
