@@ -99,8 +99,8 @@ def lake_counts(out: str, query: LakeQuery) -> LakeCounts:
     missing = [table for table in FORMS if not is_delta(out, table)]
     if missing:
         raise FileNotFoundError(
-            f"{out}: it has no {' and no '.join(missing)}: an earlier version of kafkatap made it; run its captures again "
-            f"(`kafkatap spark --replace`)"
+            f"{out}: it has no {' and no '.join(missing)}: an earlier version of kafkatap made it; run its "
+            f"captures again (`kafkatap spark --replace`)"
         )
     names, report, connections = NameTable(), ReportCounts(), ConnectionCounts()
     sources = [np.zeros((0, 5), np.int64)]
