@@ -141,6 +141,22 @@ def moved(array: np.ndarray[Any, Any], size: int, used: int) -> np.ndarray[Any, 
     return bigger
 
 
+def groups_of(*columns: np.ndarray[Any, Any]) -> Iterator[tuple[list[int], np.ndarray[Any, Any]]]:
+    """Each combination of values, ascending, and its places, int64, in order. `columns`: int64 (n,) each."""
+    rows = np.stack(columns, axis=1)
+    if not len(rows):
+        return
+    if (rows == rows[0]).all():
+        yield rows[0].tolist(), np.arange(len(rows))
+        return
+    distinct, codes = np.unique(rows, axis=0, return_inverse=True)
+    codes = codes.reshape(-1)
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes)).tolist()
+    for values, begin, end in zip(distinct.tolist(), [0, *ends], ends, strict=False):
+        yield values, order[begin:end]
+
+
 def dict_rows(columns: Any, names: Iterable[str] | None = None) -> Iterator[dict[str, Any]]:
     """The rows of columns, or of records, by name, as numbers of Python: much faster than single reads from numpy.
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, OUTCOMES, RESULT_KINDS
+from kafkatap.dissector.kafka.error_codes import error_name
+from kafkatap.dissector.layouts.catalog import api_name
 
 from .arrow_arrays import arrow_numbers
 from .batch import Array, Context, id_of_text
@@ -120,7 +122,7 @@ _METRICS = {
 
 
 class _Derived(NamedTuple):
-    """A column that is made of others, and is not read back. `make`: from the form's counts and chosen rows."""
+    """A column that is made of others, and is not read back. `make`: its values, from the counts of the form."""
 
     column: TableColumn
     make: Callable[[FormCounts], Any]
@@ -135,18 +137,6 @@ def _named(key: str, name: Callable[[int], str], nullable: bool) -> Callable[[Fo
     return make
 
 
-def _api_name(number: int) -> str:
-    from kafkatap.dissector.layouts.catalog import api_name
-
-    return api_name(number)
-
-
-def _error_name(number: int) -> str:
-    from kafkatap.dissector.kafka.error_codes import error_name
-
-    return error_name(number)
-
-
 def _requests(counts: FormCounts) -> Any:
     values = counts.values()
     total = np.sum([values[name] for name in OUTCOMES[:ORPHAN_RESPONSE]], axis=0)
@@ -156,11 +146,11 @@ def _requests(counts: FormCounts) -> Any:
 #: By the key or value that they follow.
 _DERIVED = {
     "api_key": _Derived(
-        TableColumn("api_name", "string", "name of the API", True), _named("api_key", _api_name, nullable=True)
+        TableColumn("api_name", "string", "name of the API", True), _named("api_key", api_name, nullable=True)
     ),
     "error_code": _Derived(
         TableColumn("error_name", "string", "Kafka's name of the error code"),
-        _named("error_code", _error_name, nullable=False),
+        _named("error_code", error_name, nullable=False),
     ),
     OUTCOMES[ORPHAN_RESPONSE]: _Derived(
         TableColumn("requests", "int64", "requests: the sum of all outcomes but orphan_response"), _requests
@@ -197,7 +187,7 @@ def _columns(form: CountForm) -> tuple[TableColumn, ...]:
 ROLLUP_TABLES: Mapping[str, tuple[TableColumn, ...]] = MappingProxyType(
     {name: _columns(form) for name, form in FORMS.items()}
 )
-#: The column before them in `rollup_table`.
+#: The column behind them in `rollup_table`.
 _CAPTURE = TableColumn("capture", "int64")
 
 
@@ -208,16 +198,14 @@ def rollup_table(table: str, counts: HourCounts) -> pa.Table:
     form, found = FORMS[table], counts[FORMS[table].name]
     keys, values = found.keys(), found.values()
     texts = Texts(Context(counts.names.strings, counts.names.addresses, counts.names.topic_names))
-    named, unnamed = texts.known_topic(keys["topic"], keys["topic_id"]) if "topic_id" in keys else (None, None)
     columns = [arrow_numbers(keys["hour"] * HOUR, arrow_type(TIME))]
     for key, kind in _keys(form).items():
         if key in _LEFT_OUT:
             continue
-        if named is not None and key == "topic":
+        if key == "topic":
             columns.append(texts.topic(keys["topic"], keys["topic_id"]))
-        elif named is not None and key == "topic_id":
-            assert unnamed is not None
-            columns.append(texts.topic_id(unnamed))
+        elif key == "topic_id":
+            columns.append(texts.topic_id(texts.known_topic(keys["topic"], keys["topic_id"])[1]))
         elif kind == TEXT:
             columns.append(texts.string(keys[key]))
         elif kind == ADDRESS:

@@ -11,25 +11,30 @@ _MARK = "lake.json"
 
 
 def chosen_lake(named: Sequence[str]) -> str | None:
-    """The lake among captures, local or in a store. None if there is none. In stores, a lake is alone, and its name
-    ends in a slash, or in no suffix of a file."""
+    """The lake among captures, local or in a store. None if there is none. A store is asked only for a name that is
+    alone, and that has no dot: captures have a suffix."""
     for path in named:
-        if "://" not in path:
-            if os.path.isfile(os.path.join(path, _MARK)):
-                return path
-        elif len(named) == 1 and "*" not in path and "." not in path.rstrip("/").rpartition("/")[2] and _is_lake(path):
+        if _is_local_lake(path):
             return path
-    return None
+    if len(named) != 1 or "://" not in named[0]:
+        return None
+    [uri] = named
+    has_suffix = "." in uri.rstrip("/").rpartition("/")[2]
+    return uri if "*" not in uri and not has_suffix and _is_lake(uri) else None
 
 
 def refuse_lake(named: Sequence[str], command: str) -> None:
     """ValueError if one is a local lake, of which only `report` makes something."""
     for path in named:
-        if os.path.isfile(os.path.join(path, _MARK)):
+        if _is_local_lake(path):
             raise ValueError(
                 f"{path}: this is the folder of `kafkatap spark`, which {command} cannot read: it needs captures. "
                 f"`kafkatap report {path}` reports it"
             )
+
+
+def _is_local_lake(path: str) -> bool:
+    return "://" not in path and os.path.isfile(os.path.join(path, _MARK))
 
 
 def _is_lake(uri: str) -> bool:

@@ -5,8 +5,7 @@ A rollup has the counts of each capture and UTC hour. So a report is of whole ho
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -44,9 +43,6 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 #: Rows that are read at once: a row has five histograms.
 _ROWS = 8_192
-#: Days of ranges without an end.
-_FIRST_DAY, _LAST_DAY = datetime.date(1, 1, 1), datetime.date(9999, 12, 31)
-_EPOCH = datetime.date(1970, 1, 1)
 _UNCHECKED = Finding(
     NOT_CHECKED, NOTE, "not checked",
     "outages, restarts, settings and what else messages say: a rollup has counts by hour; `kafkatap report` over the "
@@ -86,53 +82,46 @@ def hours_of(selection: Selection) -> tuple[int | None, int | None]:
     return found[0], found[1]
 
 
-class LakeCounts(NamedTuple):
-    """The counts that a query selects. `notes`: sentences on what they do not say."""
-
-    report: ReportCounts
-    context: Context
-    notes: tuple[str, ...]
-
-
-def lake_counts(out: str, query: LakeQuery) -> LakeCounts:
-    """Read the rollup. FileNotFoundError if the lake has none; OSError if it cannot be read."""
+def lake_report(
+    out: str,
+    query: LakeQuery,
+    *,
+    by: str = "api",
+    sections: Sequence[str] | None = None,
+    curves: bool = False,
+    options: tuple[tuple[str, str], ...] = (),
+) -> Report:
+    """The report of the rollup, as of `build_report`. FileNotFoundError if the lake has none; OSError if it cannot be
+    read; ValueError if `by` needs what a rollup lacks."""
+    if by in ("topic", "connection"):
+        raise ValueError(f"a rollup has no rows by {by}; read the tables exchanges and results (docs/recipes.md)")
     missing = [table for table in FORMS if not is_delta(out, table)]
     if missing:
         raise FileNotFoundError(
             f"{out}: it has no {' and no '.join(missing)}: an earlier version of kafkatap made it; run its "
             f"captures again (`kafkatap spark --replace`)"
         )
-    names, report, connections = NameTable(), ReportCounts(), ConnectionCounts()
+    names, total, connections = NameTable(), ReportCounts(), ConnectionCounts()
     sources = [np.zeros((0, 5), np.int64)]
     for table in FORMS:
         for rows in _rows(out, table, query):
             counts = HourCounts(most_rows=None, names=names)
             add_rollup(table, rows, counts)
-            report.merge(counts.report_counts())
+            total.merge(counts.report_counts())
             connections.merge(counts.connection_counts())
             sources.append(counts.sources())
     captured = np.unique(np.concatenate(sources), axis=0)
     chosen = set(captured[:, -1].tolist())
     files = [info for info in file_infos(read_table(out, "files")) if info.capture in chosen or not query.selection]
     context = _context(out, files, query)._replace(
-        strings=names.strings, addresses=names.addresses, topic_names=names.topic_names, counted=connections
+        strings=names.strings, addresses=names.addresses, topic_names=names.topic_names, counted=connections,
+        known_versions=load_programs("summary").known_versions, options=options,
     )  # fmt: skip
-    return LakeCounts(report, context, tuple(_notes(out, report, captured, files, query)))
-
-
-def lake_report(
-    out: str, query: LakeQuery, *, by: str = "api", curves: bool = False, options: tuple[tuple[str, str], ...] = ()
-) -> Report:
-    """The report. Errors: as of `lake_counts`; ValueError if `by` needs what a rollup lacks."""
-    if by in ("topic", "connection"):
-        raise ValueError(f"a rollup has no rows by {by}; read the tables exchanges and results (docs/recipes.md)")
-    found = lake_counts(out, query)
-    context = found.context._replace(known_versions=load_programs("summary").known_versions, options=options)
     report = build_report(
-        found.report, context, by=by, selected=query.selection.text, curves=curves,
-        unchecked=_UNCHECKED,
-    )  # fmt: skip
-    return report.replace(warnings=(*found.notes, *report.warnings))
+        total, context, by=by, selected=query.selection.text, sections=sections, curves=curves, unchecked=_UNCHECKED
+    )
+    notes = _notes(out, total, captured, files, query)
+    return report.replace(warnings=(*notes, *report.warnings))
 
 
 def _rows(out: str, table: str, query: LakeQuery) -> Iterator[pa.Table]:
@@ -142,11 +131,11 @@ def _rows(out: str, table: str, query: LakeQuery) -> Iterator[pa.Table]:
 
     dataset = open_table(out, table).to_pyarrow_dataset()
     date, hour = pc.field("date"), pc.field("hour")
-    wanted = (date >= pa.scalar(_day(query.begin, _FIRST_DAY))) & (date <= pa.scalar(_day(query.end, _LAST_DAY)))
+    wanted = pc.scalar(True)
     if query.begin is not None:
-        wanted &= hour >= pa.scalar(query.begin * (HOUR // 1000), pa.timestamp("us", "UTC"))
+        wanted &= (date >= _day(query.begin)) & (hour >= _time(query.begin))
     if query.end is not None:
-        wanted &= hour < pa.scalar(query.end * (HOUR // 1000), pa.timestamp("us", "UTC"))
+        wanted &= (date <= _day(query.end)) & (hour < _time(query.end))
     names = [c.name for c in ROLLUP_TABLES[table] if c.name in dataset.schema.names]
     if query.apis is not None and "api_key" in names:
         wanted &= pc.field("api_key").isin(pa.array(sorted(query.apis), pa.int16()))
@@ -156,8 +145,18 @@ def _rows(out: str, table: str, query: LakeQuery) -> Iterator[pa.Table]:
             yield rows
 
 
-def _day(hour: int | None, otherwise: datetime.date) -> datetime.date:
-    return otherwise if hour is None else _EPOCH + datetime.timedelta(days=hour // 24)
+def _day(hour: int) -> pa.Scalar:
+    """The day of an hour, as of the column `date`."""
+    import pyarrow as pa
+
+    return pa.scalar(hour // 24, pa.date32())
+
+
+def _time(hour: int) -> pa.Scalar:
+    """An hour, as of the column `hour`."""
+    import pyarrow as pa
+
+    return pa.scalar(hour * (HOUR // 1000), pa.timestamp("us", "UTC"))
 
 
 def _of_clients(rows: pa.Table, query: LakeQuery) -> pa.Table:
@@ -191,17 +190,14 @@ def _where(rows: pa.Table, names: tuple[str, ...], holds: Any) -> Array:
 def _context(out: str, files: list[FileInfo], query: LakeQuery) -> Context:
     """Ledger, files and times of captures, within the hours of the query."""
     captures = {info.capture for info in files}
-    ledgers: dict[int, dict[str, dict[str, int]]] = {}
-    for row in read_table(out, "ledger").to_pylist():
-        if row["capture"] in captures:
-            ledgers.setdefault(row["capture"], {}).setdefault(row["section"], {})[row["part"]] = row["count"]
+    rows = read_table(out, "ledger").to_pylist()
+    ledger = sum_ledgers({r["section"]: {r["part"]: r["count"]}} for r in rows if r["capture"] in captures)
     first = min((info.first for info in files if info.first is not None), default=None)
     last = max((info.last for info in files if info.last is not None), default=None)
     if query.begin is not None and first is not None:
         first = max(first, query.begin * HOUR)
     if query.end is not None and last is not None:
         last = min(last, query.end * HOUR)
-    ledger: Mapping[str, Mapping[str, int]] = sum_ledgers(ledgers.values())
     return context_of(ledger, files, first, last, 0)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import OUTCOMES
+from kafkatap.reports.counting.hour_counts import HOUR
 from kafkatap.reports.units import iso
 
 from .output.delta import active_files, is_delta, open_table, read_table
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from kafkatap.reports.batch import FileInfo
 
 Array = np.ndarray[Any, Any]
-_HOUR_NS = 3_600_000_000_000
 
 
 class LakeFinding(NamedTuple):
@@ -187,12 +187,12 @@ def _gaps(files: Sequence[FileInfo], counts: Mapping[int, Mapping[str, int]]) ->
         if info.first is not None and info.last is not None and counts.get(info.capture):
             of_capture = counts[info.capture]
             broker = max(sorted(of_capture), key=lambda name: of_capture[name])
-            hours[broker].append(np.arange(info.first // _HOUR_NS, info.last // _HOUR_NS + 1))
+            hours[broker].append(np.arange(info.first // HOUR, info.last // HOUR + 1))
     for broker, some in sorted(hours.items()):
         seen = np.unique(np.concatenate(some))
         for at in np.flatnonzero(np.diff(seen) > 1).tolist():
             begin, end = int(seen[at]) + 1, int(seen[at + 1])
-            span = f"{iso(begin * _HOUR_NS)[:16]} to {iso(end * _HOUR_NS)[:16]} UTC"
+            span = f"{iso(begin * HOUR)[:16]} to {iso(end * HOUR)[:16]} UTC"
             yield LakeFinding("gap", f"no packet from {span} in the captures of broker {broker}", end - begin)
 
 

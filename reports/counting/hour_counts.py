@@ -9,11 +9,12 @@ counts.report_counts()          # of all captures and hours
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from kafkatap.dissector.strings import OTHER
+from kafkatap.kernels.arrays import groups_of
 
 from ..batch import Array, Batch, Context
 from ..name_table import NameTable
@@ -28,8 +29,6 @@ PLACE = {"capture": NUMBER, "hour": NUMBER}
 BASES = (GROUPS, ERRORS, CONNECTIONS)
 #: Rows of a form in one split.
 MOST_ROWS = 50_000
-
-
 #: By form, further keys after PLACE, by which a lake can be searched.
 FURTHER: Mapping[str, Mapping[str, str]] = {ERRORS.name: {"client_ip": ADDRESS}}
 
@@ -52,18 +51,18 @@ class HourCounts(CountStore):
     def add(self, exchanges: Array, results: Array, captures: Array, hours: Array, context: Context) -> None:
         """Add EXCHANGE (n,) and RESULT rows. `captures`, `hours`: int64 (n,)."""
         numbers = self._numbers(context)
-        for place, chosen in _places(captures, hours):
+        for place, chosen in groups_of(captures, hours):
             self._merge(_counted(exchanges, results, chosen).counts_of(GROUPS), place, numbers)
         results = results[results["error_code"] != 0]
         failed = np.isin(exchanges["exchange"], results["exchange"])
         exchanges, clients = exchanges[failed], numbers[ADDRESS][exchanges["client_ip"][failed]]
-        for place, chosen in _places(captures[failed], hours[failed], clients):
+        for place, chosen in groups_of(captures[failed], hours[failed], clients):
             self._merge(_counted(exchanges, results, chosen).counts_of(ERRORS), place, numbers)
 
     def add_connections(self, rows: Array, captures: Array, hours: Array, context: Context) -> None:
         """Add CONNECTION_ROW rows (n,). `captures`, `hours`: int64 (n,)."""
         numbers = self._numbers(context)
-        for place, chosen in _places(captures, hours):
+        for place, chosen in groups_of(captures, hours):
             self._merge(count_connections(rows[chosen])[CONNECTIONS.name], place, numbers)
 
     def add_form(self, counts: FormCounts, keys: Array) -> None:
@@ -114,19 +113,3 @@ def _counted(exchanges: Array, results: Array, chosen: Array) -> ReportCounts:
     counts.add(Batch(exchanges, results))
     counts.finish()
     return counts
-
-
-def _places(*columns: Array) -> Iterator[tuple[Sequence[int], Array]]:
-    """Each combination of values, and the places of its rows: int64. `columns`: int64 (n,) each."""
-    rows = np.stack(columns, axis=1)
-    if not len(rows):
-        return
-    if (rows == rows[0]).all():
-        yield rows[0].tolist(), np.arange(len(rows))
-        return
-    places, codes = np.unique(rows, axis=0, return_inverse=True)
-    codes = codes.reshape(-1)
-    order = np.argsort(codes, kind="stable")
-    ends: Sequence[int] = np.cumsum(np.bincount(codes)).tolist()
-    for place, begin, end in zip(places.tolist(), [0, *ends], ends, strict=False):
-        yield place, order[begin:end]

@@ -153,7 +153,8 @@ def test_a_capture(samples: Path, name: str) -> None:
         names = named([rows], run.engine)
         counts.add_connections(rows, np.full(len(rows), part), rows["first"] // HOUR, names)
     assert len(whole.groups) > 20
-    ids = {row["topic_id"] for row in rollup_table("rollup_errors", counts).to_pylist()}
+    for row in rollup_table("rollup_errors", counts).to_pylist():  # an id is there only instead of a name
+        assert row["topic_id"] in (None, row["topic"])
     known = context._replace(strings=run.engine.strings, addresses=run.engine.addresses)
     for made in (counts, through_tables(counts)):
         report = made.report_counts()
@@ -166,7 +167,6 @@ def test_a_capture(samples: Path, name: str) -> None:
         codes = {name: int(counts.values()["count"].sum()) for name, counts in (
             ("made", report.counts_of(ERRORS)), ("whole", whole.counts_of(ERRORS)))}  # fmt: skip
         assert codes["made"] == codes["whole"] == int((results["error_code"] != 0).sum())
-    assert ids == {None} or run.engine.topic_names is not None
 
 
 def test_there_are_not_more_rows_than_the_limit() -> None:

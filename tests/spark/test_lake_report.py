@@ -183,6 +183,12 @@ def test_what_a_lake_lacks_is_one_line(lake: Path, options: tuple[str, ...], wor
     assert done.err.count("\n") == 1
 
 
+def test_sections_are_those_that_were_asked_for(lake: Path) -> None:
+    for sections in ("not-decoded", "errors,files", "summary"):
+        found, wanted = report("--sections", sections, lake), report("--sections", sections, *SAMPLES)
+        assert list(found["reports"]) == list(wanted["reports"])
+
+
 def test_nothing_matches(lake: Path) -> None:
     done = kafkatap("report", lake, "--client", "nobody")
     assert done.code == 1

@@ -17,8 +17,6 @@ from ...captures.storage import stored_bytes
 from ...complaints import complain, name_of, reason_of
 from ...engine.engine import engine_for
 from ...engine.selection import Selection, selection_of
-from ...installation import install_command
-from ...output_file import check_file, check_folder
 from ...run import Follow, Run, Watch
 from ..console import (
     SIGNALS_OF_FOLLOW,
@@ -35,9 +33,10 @@ from ..console import (
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..kept_options import kept_options
 from ..lakes import chosen_lake
-from ..values import check_section_options, chosen_key_log, read_options, section_options
+from ..values import chosen_key_log, read_options, section_options
 from .jobs import JobsRun, choose_jobs, run_with_jobs
-from .page import as_printed, choose_sections, has_curves, write_page
+from .outputs import check_outputs
+from .page import as_printed, choose_sections, has_curves
 
 if TYPE_CHECKING:
     from kafkatap.reports.batch import Context
@@ -79,12 +78,8 @@ def run(options: argparse.Namespace, judge: Callable[[Report], int | None] = lam
         if follow is None:
             options.captures = readable_captures(options.captures, note=notes(options))
         reading = reading._replace(key_log=chosen_key_log(options, is_growing=follow is not None))
-        _check_outputs(options)
+        check_outputs(options)
         log_join = _read_request_logs(options)
-        if options.sort:
-            from kafkatap.reports.rendering.sorting import check_sort
-
-            check_sort(options.sort)
     except (ValueError, OSError) as error:
         return refuse(error)
     with ExitStack() as files:
@@ -208,7 +203,7 @@ def _report(
     log_join: LogJoin | None = None,
 ) -> int:
     """Print the report, write its files, and return the exit code."""
-    from .reporting import as_ordered, build_report, has_requests, print_report
+    from .reporting import as_ordered, build_report, has_requests, write_outputs
 
     run = read.run
     if run.interrupted and isinstance(run, JobsRun):
@@ -234,13 +229,7 @@ def _report(
     elif not has_requests(report):
         complain(f"no request matches {selection.text}")
     try:
-        print_report(options, report)
-        if options.csv or options.plots:
-            from .files import write_files
-
-            write_files(options, report)
-        if options.html:
-            write_page(options, whole)
+        write_outputs(options, report, whole)
         if read.tables is not None and not run.is_cut_short:
             from .files import complain_written
 
@@ -270,25 +259,6 @@ def _report(
 def key_log_of(run: Run | JobsRun) -> KeyLog | None:
     """The key log of a run in this process."""
     return None if isinstance(run, JobsRun) else run.engine.key_log
-
-
-def _check_outputs(options: argparse.Namespace) -> None:
-    """Check the outputs before the run, so that a long run does not fail at its end."""
-    check_section_options(options)
-    if options.follow and options.jobs is not None and options.jobs > 1:
-        raise ValueError("--jobs splits captures that are complete; --follow reads those that still grow")
-    if options.plots or options.html is not None:
-        from importlib.util import find_spec
-
-        if find_spec("matplotlib") is None:
-            name = "plots" if options.plots else "html"
-            raise ValueError(f"--{name} needs matplotlib ({install_command('plots')})")
-    if options.html is not None:
-        check_file("--html", options.html, options.captures)
-    for name, suffixes in (("csv", (".csv",)), ("plots", (".svg", ".png")), ("parquet", (".parquet",))):
-        folder = getattr(options, name)
-        if folder is not None:
-            check_folder(f"--{name}", folder, suffixes)
 
 
 def _table_writer(folder: str, run: Run, files: ExitStack) -> TableWriter:

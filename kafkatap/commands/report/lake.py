@@ -14,7 +14,8 @@ from ...engine.selection import Selection, selection_of
 from ..console import refuse
 from ..exit_codes import DAMAGED, DONE, WRONG
 from ..kept_options import kept_options
-from .page import has_curves, write_page
+from .outputs import check_outputs
+from .page import has_curves
 
 #: Options of a report of captures that the counts of a lake cannot answer, by their names in `options`.
 _REFUSED = {
@@ -37,30 +38,23 @@ def run_on_lake(options: argparse.Namespace, lake: str) -> int:
         begin, end = hours_of(selection)
         query = LakeQuery(selection, begin, end, _clients(options), _apis(options))
         report = lake_report(
-            absolute(lake), query, by=options.by, curves=has_curves(options), options=kept_options(options)
-        )
+            absolute(lake), query, by=options.by, sections=options.sections, curves=has_curves(options),
+            options=kept_options(options),
+        )  # fmt: skip
     except SetupError as error:
         complain(str(error))
         return WRONG
     except (ValueError, OSError) as error:
         return refuse(error)
-    from .reporting import as_ordered, has_requests, print_report
+    from .reporting import as_ordered, has_requests, write_outputs
 
-    if options.sections is not None:
-        report = report.replace(tables=tuple(t for t in report.tables if t.name in _tables_of(options.sections)))
     report = as_ordered(options, report)
     found = has_requests(report)
     options.captures = []  # commands beside findings are for captures: most of them cannot read a lake
     if not found:
         complain(f"{lake}: no request" + (f" matches {selection.text}" if selection.text else ""))
     try:
-        print_report(options, report)
-        if options.csv or options.plots:
-            from .files import write_files
-
-            write_files(options, report)
-        if options.html:
-            write_page(options, report)
+        write_outputs(options, report, report)
     except OSError as error:
         complain(reason_of(error))
         return WRONG
@@ -82,16 +76,8 @@ def _checked(options: argparse.Namespace) -> Selection:
         raise ValueError(
             f"--sections {','.join(lacking)} needs messages, and a lake has none; it has {', '.join(USUAL)}"
         )
-    if options.sort:
-        from kafkatap.reports.rendering.sorting import check_sort
-
-        check_sort(options.sort)
+    check_outputs(options)
     return selection_of(options)
-
-
-def _tables_of(sections: list[str]) -> set[str]:
-    """The tables of some of the usual sections."""
-    return {"error_totals", *sections} if "errors" in sections else set(sections)
 
 
 def _clients(options: argparse.Namespace) -> re.Pattern[str] | None:

@@ -13,7 +13,7 @@ from kafkatap.reports.rendering.text import write_text
 from ...installation import own_version
 from ..console import discard_output
 
-__all__ = ["ReportCounts", "as_ordered", "build_report", "has_requests", "print_report"]
+__all__ = ["ReportCounts", "as_ordered", "build_report", "has_requests", "print_report", "write_outputs"]
 
 
 def has_requests(report: Report) -> bool:
@@ -28,6 +28,20 @@ def as_ordered(options: argparse.Namespace, report: Report) -> Report:
     from kafkatap.reports.rendering.sorting import sort_report
 
     return sort_report(report, options.sort)
+
+
+def write_outputs(options: argparse.Namespace, report: Report, page: Report) -> None:
+    """Print the report, and write what --csv, --plots and --html name. `page`: the report of --html. OSError if a file
+    cannot be written."""
+    print_report(options, report)
+    if options.csv or options.plots:
+        from .files import write_files
+
+        write_files(options, report)
+    if options.html:
+        from .page import write_page
+
+        write_page(options, page)
 
 
 def print_report(options: argparse.Namespace, report: Report) -> None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from kafkatap.kernels.arrays import groups_of
 from kafkatap.reports.counting.hour_counts import HOUR, HourCounts
 from kafkatap.reports.rollup_tables import FORMS, rollup_table
 
@@ -156,8 +157,7 @@ class SplitFiles:
             rows = with_capture(rows, captures)
         if table in COUNTED:
             self._last = found, rows["capture"].to_numpy()
-        for day, some in _by_day(rows, found):
-            self._add(table, date_of(day), some)
+        self._add_by_day(table, rows, found)
 
     def count(self, table: str, rows: Array, context: Context, results: Array | None = None) -> None:
         """Add the rows of exchanges (with their results) or connections that were written last to the rollup.
@@ -174,12 +174,17 @@ class SplitFiles:
 
     def _write_rollup(self) -> None:
         """Write what was counted."""
-        for table in FORMS:
-            if not len(self._hours[FORMS[table].name]):
-                continue
-            rows = rollup_table(table, self._hours)
-            for day, some in _by_day(rows, days(rows["hour"])):
-                self._add(table, date_of(day), some)
+        for table, form in FORMS.items():
+            if len(self._hours[form.name]):
+                rows = rollup_table(table, self._hours)
+                self._add_by_day(table, rows, days(rows["hour"]))
+
+    def _add_by_day(self, table: str, rows: pa.Table, found: Array) -> None:
+        """Add rows in the order of their days (int64), and of a day in their own order."""
+        import pyarrow as pa
+
+        for [day], chosen in groups_of(found):
+            self._add(table, date_of(day), rows if len(chosen) == rows.num_rows else rows.take(pa.array(chosen)))
 
     def _placed(self, table: str, rows: pa.Table, first_packets: Array | None) -> tuple[Array, Array | None]:
         """The day and the capture of each row. The captures are None if the rows have them already."""
@@ -275,20 +280,6 @@ def _first_packets(exchanges: pa.Table) -> Array:
     )
     found: Array = np.minimum(request, response)
     return found
-
-
-def _by_day(rows: pa.Table, found: Array) -> Iterable[tuple[int, pa.Table]]:
-    """Each day and its rows, which keep their order."""
-    import pyarrow as pa
-
-    if (found == found[0]).all():
-        yield int(found[0]), rows
-        return
-    distinct, codes = np.unique(found, return_inverse=True)
-    ordered = rows.take(pa.array(np.argsort(codes, kind="stable")))
-    ends = np.cumsum(np.bincount(codes)).tolist()
-    for day, begin, end in zip(distinct.tolist(), [0, *ends], ends, strict=False):
-        yield day, ordered.slice(begin, end - begin)
 
 
 class _Places:
