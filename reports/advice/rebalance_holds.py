@@ -147,16 +147,16 @@ class _Rebalance:
     """A rebalance to a generation. `before`: when the one before it ended. `cut`: the capture's end if it was under way
     then."""
 
-    def __init__(self, group: _Group, generation: int, before: int, cut: int = 0) -> None:
-        self.group, self.generation, self.is_cut = group, generation, bool(cut)
+    def __init__(self, group: _Group, generation: int, before: int, cut: int | None = None) -> None:
+        self.group, self.generation, self.is_cut = group, generation, cut is not None
         joins = group.joins.get(generation, {})
-        if cut:
+        if cut is not None:
             told = group.told[generation - 1]  # new members may have no id yet
             joins = {
                 row["member"] if row["member"] in told else -1 - row["connection"]: row
                 for row in group.waiting if row["sent"] > before
             }  # fmt: skip
-        self.end = cut or min(row["time"] for row in joins.values())
+        self.end = min(row["time"] for row in joins.values()) if cut is None else cut
         self.joins = {member: row for member, row in joins.items() if row["sent"] <= self.end}
         synced = group.syncs.get(generation - 1, {})
         self.told: dict[int, list[Row]] = {}

@@ -156,6 +156,8 @@ class Generations:
                 causes.append(Cause(e.sent, JOINED, e.client, None))
             else:
                 causes.append(Cause(e.sent, REJOINED, e.client, e.text))
+        if not causes:  # a clock was set back: each JoinGroup was sent after it was answered
+            return Cause(heard, UNKNOWN, None, None), 0
         causes.sort(key=lambda cause: cause.time)
         missing = sorted(m for m in before - members if m not in named and not self._has_left(m, heard))
         refused = min((e.done for e in _between(self.refusals, since, heard, "done")), default=None)

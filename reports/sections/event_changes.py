@@ -211,8 +211,9 @@ def _joined_together(keys: dict[str, Any], values: dict[str, Any], rows: Any) ->
     answered: dict[int, int] = {}
     kept = []
     for row in rows.tolist():
-        until = answered.setdefault(int(keys["number"][row]), int(values["last"][row]))
-        if keys["is_epoch"][row] or values["first"][row] <= until:
+        first, last = int(values["first"][row]), int(values["last"][row])  # last < first if a clock was set back
+        until = answered.setdefault(int(keys["number"][row]), max(first, last))
+        if keys["is_epoch"][row] or first <= until:
             kept.append(row)
     return np.array(kept, np.int64)
 

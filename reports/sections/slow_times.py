@@ -31,6 +31,8 @@ SLOW = CountForm(
 )
 #: The share of the lost time that may pass before a slow time begins, and after it is over: single requests.
 _OUTSIDE = 0.05
+#: Longer requests are those of a clock that was set: their sum must not overflow.
+_MOST_NS = 86_400 * SECOND
 #: A person notices a client that loses this share of the seconds in which it has slow requests.
 NOTICED_SHARE = 0.2
 
@@ -42,7 +44,8 @@ def read_slow(gathered: Gathered, tally: Tally) -> None:
     if len(chosen):
         begin = gathered.column("request_first")[chosen]
         keys = {"client_id": gathered.column("client_id")[chosen], "api_key": gathered.column("api_key")[chosen]}
-        values = {"last": gathered.column("response_last")[chosen], "first": begin, "requests": 1, "ns": own[chosen]}
+        spent = np.minimum(own[chosen], _MOST_NS)
+        values = {"last": gathered.column("response_last")[chosen], "first": begin, "requests": 1, "ns": spent}
         tally.add(SLOW.name, keys | {"second": begin // SECOND}, values)
 
 
@@ -80,7 +83,7 @@ def _slow_time(rows: dict[str, Array]) -> SlowTime:
     """`rows`: values of SLOW, in order of time."""
     spent = np.cumsum(rows["ns"])
     total = int(spent[-1])
-    begin, end = np.searchsorted(spent, (_OUTSIDE * total, (1 - _OUTSIDE) * total))
+    begin, end = np.minimum(np.searchsorted(spent, (_OUTSIDE * total, (1 - _OUTSIDE) * total)), len(spent) - 1)
     return SlowTime(
         int(rows["requests"].sum()), total, len(spent), int(rows["first"][begin]), int(rows["last"][: end + 1].max())
     )

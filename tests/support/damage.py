@@ -142,6 +142,48 @@ def step_clock(packets: Sequence[Numbered], chance: random.Random, steps: int, m
     return moved
 
 
+def _retimed(packets: Sequence[Numbered], times: Iterable[int]) -> Numbers:
+    return [p._replace(packet=replace(p.packet, time_ns=t)) for p, t in zip(packets, times, strict=True)]
+
+
+def spread_days(packets: Sequence[Numbered], chance: random.Random) -> Numbers:
+    """Give each packet the date of another day, within 400 days."""
+    day = 86_400_000_000_000
+    return _retimed(packets, (p.packet.time_ns + (n + chance.randrange(3)) % 400 * day for n, p in enumerate(packets)))
+
+
+def freeze_clock(packets: Sequence[Numbered], chance: random.Random) -> Numbers:
+    """Let the clock stand still for runs of up to 1,000 packets, and from time to time fall back to zero."""
+    times: list[int] = []
+    while len(times) < len(packets):
+        now = packets[len(times)].packet.time_ns if chance.random() < 0.8 else 0
+        times += [now] * chance.randrange(1, 1_000)
+    return _retimed(packets, times[: len(packets)])
+
+
+def set_back(packets: Sequence[Numbered], chance: random.Random) -> Numbers:
+    """Set the clock back by up to two hours for one run of packets."""
+    begin = chance.randrange(max(len(packets), 1))
+    end = begin + chance.choice((3, 50, 200, len(packets)))
+    by = chance.choice((100_000_000, 1_000_000_000, 7_200_000_000_000))
+    return _retimed(packets, (p.packet.time_ns - by * (begin <= n < end) for n, p in enumerate(packets)))
+
+
+def exchange_times(packets: Sequence[Numbered], chance: random.Random) -> Numbers:
+    """Give the packets each other's times, at random or in reverse."""
+    times = [p.packet.time_ns for p in reversed(packets)]
+    if chance.random() < 0.5:
+        chance.shuffle(times)
+    return _retimed(packets, times)
+
+
+def shake(packets: Sequence[Numbered], chance: random.Random) -> Numbers:
+    """Move each time by up to a millisecond, 100 ms or 5 s, or by a century for half of the packets."""
+    most = chance.choice((1_000_000, 100_000_000, 5_000_000_000, 0))
+    moves = (chance.randrange(-most, most) if most else chance.choice((0, 2 * 10**18)) for _ in packets)
+    return _retimed(packets, (p.packet.time_ns + move for p, move in zip(packets, moves, strict=True)))
+
+
 def rotate(packets: Sequence[Numbered], count: int) -> list[Numbers]:
     """The capture as `count` files, one after the other, as `tcpdump -C` writes them."""
     size = max(1, -(-len(packets) // count))
