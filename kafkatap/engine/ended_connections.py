@@ -60,9 +60,16 @@ class EndedConnections:
         """The same counts and rows, to which more can be added."""
         made = EndedConnections(self.counted is None)
         made.counted = None if self.counted is None else self.counted.copy()
-        made.bytes = dict(self.bytes)
-        made.not_captured, made.decrypted = self.not_captured, self.decrypted
         made._rows = list(self._rows)
+        return self._copied_to(made)
+
+    def without_rows(self) -> EndedConnections:
+        """The same bytes and packets, to which those of more connections can be added (`count`)."""
+        return self._copied_to(EndedConnections(True))
+
+    def _copied_to(self, made: EndedConnections) -> EndedConnections:
+        made.bytes = dict(self.bytes)
+        made.not_captured, made.decrypted, made.duplicates = self.not_captured, self.decrypted, self.duplicates
         return made
 
     @property
@@ -110,10 +117,8 @@ class EndedConnections:
             self._rows.append(rows)
         else:
             self.counted.add(rows)
-        self._count_bytes(part.ended_directions, known["protocol"], streams)
+        self.count(part.ended_directions, known["protocol"], streams, tls)
         if tls is not None:
-            self.bytes["tls_overhead"] += int(tls["overhead"].sum())
-            self.bytes["encrypted"] += int(tls["encrypted"].sum())
             mine = rows[tls["is_decrypted"] != 0]
             self.decrypted += int((mine["client_bytes"] + mine["broker_bytes"]).sum() - tls["encrypted"].sum())
 
@@ -149,7 +154,8 @@ class EndedConnections:
         _add_ending(rows, part, client)
         return rows
 
-    def _count_bytes(self, directions: Array, protocol: Array, streams: Array) -> None:
+    def count(self, directions: Array, protocol: Array, streams: Array, tls: Array | None = None) -> None:
+        """Count the bytes and packets of connections: DIRECTION (2n,), PROTOCOL_* (n,); others as of `add`."""
         skipped = streams["skipped_bytes"].reshape(-1, 2).sum(axis=1)
         is_encrypted, is_kafka = protocol == PROTOCOL_TLS, protocol == PROTOCOL_KAFKA
         places = self.bytes
@@ -164,6 +170,9 @@ class EndedConnections:
         places["out_of_window"] += int(directions["stray_bytes"].sum())
         self.not_captured += int(directions["cut_bytes"].sum())
         self.duplicates += int(directions["duplicate_packets"].sum())
+        if tls is not None:
+            places["tls_overhead"] += int(tls["overhead"].sum())
+            places["encrypted"] += int(tls["encrypted"].sum())
 
 
 def _add_tls(rows: Array, tls: Array | None, has_keys: bool) -> None:

@@ -340,16 +340,19 @@ class Engine:
         numbers = part.ended
         both = (2 * numbers[:, None] + (0, 1)).reshape(-1)
         known, streams = taken(self.dissector.connections, numbers), taken(self.dissector.streams, both)
-        tls = None
-        if self.tls.tracked:
-            from .tls.columns import tls_rows  # only captures with TLS need it
-
-            tls = tls_rows(self.tls, numbers, self.dissector.strings.number_of)
         silences = taken(self.dissector.silences, streams["silence_row"])
         ended.add(
-            part, known, streams, silences, self.endpoints(numbers), self._endpoints.proxies(numbers), tls,
-            self.key_log is not None,
+            part, known, streams, silences, self.endpoints(numbers), self._endpoints.proxies(numbers),
+            self._tls_rows(numbers), self.key_log is not None,
         )  # fmt: skip
+
+    def _tls_rows(self, connections: Array) -> Array | None:
+        """TLS_ROW of connections by number; None if none has TLS."""
+        if not self.tls.tracked:
+            return None
+        from .tls.columns import tls_rows  # only captures with TLS need it
+
+        return tls_rows(self.tls, connections, self.dissector.strings.number_of)
 
     def section_counts(self, wanted: Sequence[str], names: int | None = None) -> SectionCounts:
         """New counts of sections over facts (names of `reports.questions.registry`), for batches of this engine.
@@ -515,7 +518,7 @@ class Engine:
             topic_names=dict(self.topic_names),
             connections=ended.rows if connections is None else connections,
             files=files,
-            ledger=self.ledger() if is_over else self._ledger_so_far(ended),
+            ledger=self.ledger() if is_over else self._ledger(ended),
             first=self.first,
             last=self.last,
             packets=self.packets,
@@ -525,18 +528,27 @@ class Engine:
             counted=ended.counted if connections is None else None,
         )
 
-    def _ledger_so_far(self, ended: EndedConnections) -> dict[str, dict[str, int]]:
-        """The ledger, with `ended` in place of the ended connections. The part "unfinished" has what is in none yet."""
-        ledger = self.ledger()
-        ledger["payload bytes"] |= ended.bytes
+    def ledger_so_far(self) -> dict[str, dict[str, int]]:
+        """The ledger with open connections as they are now. The part "unfinished" has what is in no other yet: below 0
+        if bytes and requests that another run counted are finished here."""
+        ended, part = self._ended.without_rows(), self.assembly.as_ended()
+        protocols = taken(self.dissector.connections, part.ended)["protocol"]
+        streams = taken(self.dissector.streams, (2 * part.ended[:, None] + (0, 1)).reshape(-1))
+        ended.count(part.ended_directions, protocols, streams, self._tls_rows(part.ended))
+        return self._ledger(ended)
+
+    def _ledger(self, ended: EndedConnections) -> dict[str, dict[str, int]]:
+        """The ledger so far. `ended`: the ended connections, and the open ones as they are now."""
+        ledger = self.ledger(ended)
         for section in ("payload bytes", "requests"):
             parts = ledger[section]
             total = parts.pop("total")
             ledger[section] = {**parts, "unfinished": total - sum(parts.values()), "total": total}
         return ledger
 
-    def ledger(self) -> dict[str, dict[str, int]]:
-        """Every packet, payload byte, request and response in exactly one named place. The places add up to "total".
+    def ledger(self, ended: EndedConnections | None = None) -> dict[str, dict[str, int]]:
+        """Every packet, payload byte, request and response in exactly one named place. The places add up to "total",
+        once the connections are over. `ended`: in place of the connections that ended so far.
 
         The section "tunnels" has the packets that came through tunnels, if there are any.
         """
@@ -558,11 +570,12 @@ class Engine:
             "header_not_captured": int(frames.responses_headerless),
         }
         tunnels = self.assembler.tunnel_counts
-        packets = {**self.assembler.packet_counts, "duplicate": self._ended.duplicates}
-        packets["tcp"] -= self._ended.duplicates
+        ended = ended or self._ended
+        packets = {**self.assembler.packet_counts, "duplicate": ended.duplicates}
+        packets["tcp"] -= ended.duplicates
         return {
             "packets": {**packets, "total": self.packets},
-            "payload bytes": {**self._ended.bytes, "total": self.assembler.payload_bytes},
+            "payload bytes": {**ended.bytes, "total": self.assembler.payload_bytes},
             "requests": {**requests, "total": int(frames.requests)},
             "responses": {**responses, "total": int(frames.responses)},
             **({"tunnels": {**tunnels, "total": sum(tunnels.values())}} if any(tunnels.values()) else {}),

@@ -192,6 +192,9 @@ def _context(out: str, files: list[FileInfo], query: LakeQuery) -> Context:
     captures = {info.capture for info in files}
     rows = read_table(out, "ledger").to_pylist()
     ledger = sum_ledgers({r["section"]: {r["part"]: r["count"]}} for r in rows if r["capture"] in captures)
+    for parts in ledger.values():
+        if parts.get("unfinished", 0) < 0:  # begun in captures that are not among these
+            parts["total"] -= parts.pop("unfinished")
     first = min((info.first for info in files if info.first is not None), default=None)
     last = max((info.last for info in files if info.last is not None), default=None)
     if query.begin is not None and first is not None:

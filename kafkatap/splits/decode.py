@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,10 +40,10 @@ Ledger = dict[str, dict[str, int]]
 class Outcome:
     """`claims`: states of flows at the heads of this split. `arrivals`: states at the heads of the splits that continue
     them. `names`: topic names by id that this split found. `unnamed`: topic ids in its rows whose names it was not
-    given. `ledgers`: by the identity of the capture that was read when something was counted; 0 if the split has
-    none. `duplicates`: packets that were captured twice, by the same identity. `first`, `last`: times of its own
-    packets, ns since the epoch. `followed`: bytes of later splits that it read. `without_key`: client randoms of which
-    it had no secrets."""
+    given. `ledgers`: by the identity of the capture that was read when something was counted; 0 if it has none.
+    `duplicates`: packets that were captured twice, by the same identity. `first`, `last`: times of its own packets, ns
+    since the epoch. `followed`: bytes of later splits that it read. `without_key`: client randoms of which it had no
+    secrets."""
 
     split: int
     claims: FlowStates = field(default_factory=FlowStates)
@@ -71,6 +72,9 @@ def sum_ledgers(ledgers: Iterable[Mapping[str, Mapping[str, int]]]) -> Ledger:
             total = found.setdefault(section, {})
             for part, count in parts.items():
                 total[part] = total.get(part, 0) + count
+    for total in found.values():
+        if total.get("unfinished") == 0:
+            del total["unfinished"]
     return found
 
 
@@ -112,6 +116,7 @@ class SplitRun:
         self.outcome = Outcome(task.split)
         self._topic_ids: set[int] = set()  # numbers of the topic ids without a name beside them in rows
         self._file: int | None = None  # of the split, that is read
+        self._capture: int | None = None  # whose packets are read
         self._counted: Ledger = {}  # when it began
         self._duplicates = 0  # in the split before
 
@@ -186,19 +191,23 @@ class SplitRun:
         """Note that the next packets are from a file of the split."""
         if file == self._file:
             return
-        if self._file is not None:
-            self._count_file()
         self._file = file
+        self._begin_capture(self._seams.capture(self.task.split, file))
         if file in self.task.later_listeners:
             self._split.learn_listeners(self.task.later_listeners[file])
 
-    def _count_file(self) -> None:
-        """Add what was counted since the file began to its ledger."""
-        now = self.engine.ledger()
+    def _begin_capture(self, capture: int) -> None:
+        """Note that the next packets are from a capture."""
+        if self._capture is not None and capture != self._capture:
+            self._count()
+        self._capture = capture
+
+    def _count(self) -> None:
+        """Add what was counted since the capture began to its ledger."""
+        now = self.engine.ledger_so_far()
         new = {s: {p: n - self._counted.get(s, {}).get(p, 0) for p, n in parts.items()} for s, parts in now.items()}
         self._counted = now
-        capture = self.task.captures[self._file or 0] if self.task.captures else 0
-        ledgers = self.outcome.ledgers
+        capture, ledgers = self._capture or 0, self.outcome.ledgers
         ledgers[capture] = sum_ledgers([ledgers.get(capture, {}), new])
         duplicates = int(self.engine.assembler.duplicates.sum())
         if duplicates > self._duplicates:
@@ -214,7 +223,7 @@ class SplitRun:
             chained = {key: head for key, head in heads.items() if key not in merged}
             if chained:
                 with closing(self._seams.open(split, chained, self.task.followed_ranges(split))) as reader:
-                    yield from split_engine.follow(reader, chained)
+                    yield from split_engine.follow(reader, chained, partial(self._follow_capture, split))
                     self.outcome.followed += reader.bytes_read
             for key, seam in self._seams.cut(split, {k: h for k, h in heads.items() if k in merged}).items():
                 merged[key].append(seam)
@@ -228,10 +237,14 @@ class SplitRun:
                 whole.packets["point"] = points["point"][np.maximum(places, 0)]
             yield from split_engine.follow(SeamPackets(whole))
 
+    def _follow_capture(self, split: int, packet: int) -> None:
+        """Note that the next packets are those of a split from a packet on."""
+        self._begin_capture(self._seams.capture_of(split, packet))
+
     def _fill_outcome(self) -> None:
         engine, outcome = self.engine, self.outcome
         dissector = engine.dissector
-        self._count_file()
+        self._count()
         outcome.not_captured = engine.not_captured
         outcome.without_key = unknown_randoms(engine.key_log)
         outcome.first, outcome.last = engine.first, engine.last

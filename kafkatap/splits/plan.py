@@ -161,6 +161,11 @@ class Plan:
         """Packets before each file of each split."""
         return {task.split: task.bases for task in self.tasks}
 
+    @property
+    def captures(self) -> dict[int, tuple[int, ...]]:
+        """The identities of the files of each split."""
+        return {task.split: task.captures for task in self.tasks}
+
 
 def make_plan(
     surveys: Sequence[SplitSurvey],

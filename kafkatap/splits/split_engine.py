@@ -15,7 +15,7 @@ be equal to the arrival of the same flow from the split before, else the head wa
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -244,19 +244,27 @@ class SplitEngine:
         for part in counted(reader.report, parts):
             yield from self._dissected([part._replace(secrets=reader.take_secrets())])
 
-    def follow(self, reader: Packets, heads: Mapping[bytes, int] | None = None) -> Iterator[Batch]:
-        """Take packets that other splits count as read, those of each flow up to a packet (None: all packets)."""
+    def follow(
+        self,
+        reader: Packets,
+        heads: Mapping[bytes, int] | None = None,
+        on_packets: Callable[[int], None] | None = None,
+    ) -> Iterator[Batch]:
+        """Take packets that other splits count as read, those of each flow up to a packet (None: all packets).
+        `on_packets`: is called with the first packet's number before each block of packets."""
         assembler, own_filter = self.assembler, self.assembler.segment_filter
         assembler.segment_filter = None if heads is None else UpToFilter(assembler, heads, self._histories)
         last = NOTHING if heads is None else max(heads.values(), default=0)
-        with self.engine.uncounted():
-            while reader.fill():
-                numbers = reader.packets["number"][reader.position : reader.count]
-                end = reader.position + int(np.searchsorted(numbers, last, "right"))
-                if end == reader.position:
-                    break
+        while reader.fill():
+            numbers = reader.packets["number"][reader.position : reader.count]
+            end = reader.position + int(np.searchsorted(numbers, last, "right"))
+            if end == reader.position:
+                break
+            if on_packets is not None:
+                on_packets(int(numbers[0]))
+            with self.engine.uncounted():
                 yield from self.take(reader.buffer, reader.packets, reader.position, end)
-                reader.position = reader.count
+            reader.position = reader.count
         assembler.segment_filter = own_filter
         assembler.fragments.forget_packets()
 

@@ -16,6 +16,8 @@ from kafkatap.spark.output.compaction import compact
 from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.verifying import forget, named_captures, verify
 from tests.cli.running import ROOT, kafkatap
+from tests.splits.test_packs import rotated
+from tests.support.captures import read_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,6 +108,53 @@ def test_after_changes(spark: SparkSession, copy: Path) -> None:
     assert report(copy)["capture"]["requests"] == read_table(str(copy), "exchanges").num_rows
     run_job(spark, [str(path) for path in SAMPLES], str(copy))
     compare(copy, SAMPLES)
+
+
+def ledgers(out: Path) -> dict[str, dict[tuple[str, str], int]]:
+    """The ledger of each capture, by the name of its file."""
+    names = {row["capture"]: Path(row["path"]).name for row in read_table(str(out), "files").to_pylist()}
+    found: dict[str, dict[tuple[str, str], int]] = {name: {} for name in names.values()}
+    for row in read_table(str(out), "ledger").to_pylist():
+        found[names[row["capture"]]][row["section"], row["part"]] = row["count"]
+    return found
+
+
+def test_the_ledger_of_each_capture(lake: Path) -> None:
+    """Each capture has the counts of a run over it alone. What is open when it ends is finished in a later one."""
+    found = ledgers(lake)
+    for path in SAMPLES:
+        mine = found[path.name]
+        wanted = {(row["section"], row["part"]): row["count"] for row in analyze([str(path)]).ledger.to_pylist()}
+        for section in ("packets", "payload bytes", "requests", "responses"):
+            assert sum(n for (s, part), n in mine.items() if s == section and part != "total") == mine[section, "total"]
+        for section, part in (
+            *((section, part) for section, part in wanted if section in ("packets", "responses") or part == "total"),
+            ("payload bytes", "kafka_frames"), ("payload bytes", "retransmitted"), ("requests", "answered"),
+        ):  # fmt: skip
+            assert mine.get((section, part), 0) == wanted[section, part], (path.name, section, part)
+
+
+def test_connections_of_many_captures(spark: SparkSession, tmp_path: Path) -> None:
+    """What a file of a rotated capture has of a connection counts there. What `forget` leaves adds up."""
+    whole = tmp_path / "whole.pcap"
+    whole.write_bytes(read_bytes(SAMPLES[2]))
+    files = rotated(whole, tmp_path / "files", [300, 600, 900, 1_200])
+    out = tmp_path / "lake"
+    run_job(spark, files, str(out), split_size=100_000)
+    found = ledgers(out)
+    assert sum(ledger["payload bytes", "total"] for ledger in found.values()) == 793_321
+    for ledger in found.values():
+        total, frames = ledger["payload bytes", "total"], ledger["payload bytes", "kafka_frames"]
+        assert 0.9 * total < frames + ledger["payload bytes", "retransmitted"] < 1.1 * total
+    names = [Path(file).name for file in files]
+    for kept in range(len(files)):
+        copy = shutil.copytree(out, tmp_path / f"lake{kept}")
+        forget(str(copy), [i.capture for i in named_captures(str(copy), names[:kept] + names[kept + 1 :])])
+        rows = report("-v", copy)["reports"]["ledger"]
+        assert all(row["count"] >= 0 and row["share"] <= 1 for row in rows)
+        for section in ("packets", "payload bytes", "requests", "responses"):
+            *parts, total = [row["count"] for row in rows if row["section"] == section]
+            assert sum(parts) == total > 0
 
 
 def test_a_rollup_that_lacks_rows(copy: Path) -> None:

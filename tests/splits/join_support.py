@@ -255,7 +255,9 @@ def published(out: Path | str, names: Iterable[str] = tuple(TABLES)) -> dict[str
     tables = {name: read_table(str(out), name, [column.name for column in TABLES[name]]) for name in names}
     if "ledger" in tables:
         sums = tables["ledger"].group_by(["section", "part"], use_threads=False).aggregate([("count", "sum")])
-        tables["ledger"] = sums.rename_columns(["section", "part", "count"])
+        sums = sums.rename_columns(["section", "part", "count"])
+        is_finished = pc.and_(pc.equal(sums["part"], "unfinished"), pc.equal(sums["count"], 0))
+        tables["ledger"] = sums.filter(pc.invert(is_finished))
     return tables
 
 
