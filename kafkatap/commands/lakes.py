@@ -31,10 +31,22 @@ def refuse_lake(named: Sequence[str], command: str) -> None:
                 f"{path}: this is the folder of `kafkatap spark`, which {command} cannot read: it needs captures. "
                 f"`kafkatap report {path}` reports it"
             )
+        if _is_local_table(path):
+            raise ValueError(
+                f"{path}: this is one table of `kafkatap spark`, and no capture; name the folder of all tables: "
+                f"`kafkatap report {os.path.dirname(os.path.abspath(path))}`"
+            )
 
 
 def _is_local_lake(path: str) -> bool:
-    return "://" not in path and os.path.isfile(os.path.join(path, _MARK))
+    """Whether a folder is a lake. Earlier versions of kafkatap left no lake.json."""
+    return "://" not in path and (
+        os.path.isfile(os.path.join(path, _MARK)) or _is_local_table(os.path.join(path, "exchanges"))
+    )
+
+
+def _is_local_table(path: str) -> bool:
+    return "://" not in path and os.path.isdir(os.path.join(path, "_delta_log"))
 
 
 def _is_lake(uri: str) -> bool:

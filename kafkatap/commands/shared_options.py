@@ -38,12 +38,12 @@ VERBOSE_HELP = "write more about the run to standard error"
 LEDGER_HELP = "print every part of the ledger, and write more about the run to standard error"
 
 
-def add_captures(command: argparse.ArgumentParser) -> None:
-    """The captures, for every command that reads them."""
+def add_captures(command: argparse.ArgumentParser, also: str = "") -> None:
+    """The captures, for every command that reads them. `also`: what else the command takes."""
     command.add_argument(
         "captures", nargs="+", metavar="CAPTURE",
         help="pcap or pcapng files, also .gz and .zst; folders and globs; pipes (- for standard input). Packets of "
-        "several captures are sorted by time",
+        f"several captures are sorted by time{also}",
     )  # fmt: skip
 
 

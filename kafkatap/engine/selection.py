@@ -62,6 +62,14 @@ class TimeWindow(NamedTuple):
         """Whether both ends are absolute times."""
         return all(moment is None or moment.is_absolute for moment in (self.start, self.end))
 
+    def check(self) -> None:
+        """ValueError if it is known without a capture that nothing is between start and end."""
+        start, end = self.start, self.end
+        if start is None or end is None or end.ns > start.ns:
+            return
+        if (start.after_first, start.of_day, start.offset) == (end.after_first, end.of_day, end.offset):
+            raise ValueError(f"nothing is between {start.text} and {end.text}: the window ends before it begins")
+
     def span(self, first: int) -> tuple[int, int]:
         """Start and end as ns since the epoch, for a capture whose first packet came at `first`."""
         start = EARLIEST if self.start is None else self.start.at(first)
@@ -130,6 +138,8 @@ class Selection(NamedTuple):
             if not sees_waiting:
                 _refuse_waiting(nodes[-1])
         window = None if start is None and end is None else TimeWindow(start, end)
+        if window is not None:
+            window.check()
         others = _as_written(
             [("client", c) for c in clients] + [("topic", t) for t in topics]
             + [("broker", b) for b in brokers] + ([("api", ",".join(apis))] if apis else [])

@@ -99,5 +99,5 @@ def _published(
         damage.append(f"the tables are complete, but not the report beside them: {error}")
     return JobResult(
         published.rows, 2 * read.bytes_read, 0, published.files, damage, report, notes_of(proved.plan),
-        has_kafka(context.ledger), read.bytes_received, proved.rounds,
+        not context.files or has_kafka(context.ledger), read.bytes_received, proved.rounds,
     )  # fmt: skip

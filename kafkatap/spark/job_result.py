@@ -29,9 +29,9 @@ class JobResult:
     `tables`: rows of this run by table. `bytes_read`: bytes of captures, both passes. `bytes_shuffled`: bytes that
     tasks wrote for other tasks, as Spark counts them. `damage`: a sentence for each damaged file, starting with its
     name. `notes`: other sentences for the user. `report`: the report that was published with the tables, if any.
-    `has_kafka`: whether the captures have any requests, selected or not. `bytes_to_driver`: bytes of results, as Spark
-    counts them, or uncompressed with Spark Connect. `rounds`: how often splits were decoded until the plan was proved.
-    `is_damaged`: for the sum of several results, whether any of them has damage.
+    `has_kafka`: whether the captures have any requests, selected or not, or all were left out. `bytes_to_driver`: bytes
+    of results, as Spark counts them, or uncompressed with Spark Connect. `rounds`: how often splits were decoded until
+    the plan was proved. `is_damaged`: for the sum of several results, whether any of them has damage.
     """
 
     tables: Mapping[str, int]

@@ -26,7 +26,7 @@ from kafkatap.reports.units import iso
 from ..splits.decode import sum_ledgers
 from ..splits.two_passes import context_of
 from .lake_options import NAME
-from .output.delta import is_delta, open_table, read_table, row_counts
+from .output.delta import is_delta, naming_table, open_table, read_table, row_counts
 from .output.folders import Folder
 from .output.run_tables import file_infos
 
@@ -71,7 +71,7 @@ def hours_of(selection: Selection) -> tuple[int | None, int | None]:
     found = []
     for moment in selection.window or (None, None):
         if moment is not None and not moment.is_absolute:
-            raise ValueError(f"a lake has no first packet, from which {moment.text} counts; give a date and a time")
+            raise ValueError(f"{moment.text} has no date, and a lake has many days: give both, as 2026-11-21T08:00Z")
         at = None if moment is None else moment.at(0)
         if at is not None and at % HOUR:
             raise ValueError(
@@ -98,8 +98,8 @@ def lake_report(
     missing = [table for table in FORMS if not is_delta(out, table)]
     if missing:
         raise FileNotFoundError(
-            f"{out}: it has no {' and no '.join(missing)}: an earlier version of kafkatap made it; run its "
-            f"captures again (`kafkatap spark --replace`)"
+            f"{out}: there is no {' and no '.join(missing)}: deleted, or an earlier version of kafkatap made this "
+            f"lake; run its captures again (`kafkatap spark`)"
         )
     names, total, connections = NameTable(), ReportCounts(), ConnectionCounts()
     sources = [np.zeros((0, 5), np.int64)]
@@ -139,7 +139,12 @@ def _rows(out: str, table: str, query: LakeQuery) -> Iterator[pa.Table]:
     names = [c.name for c in ROLLUP_TABLES[table] if c.name in dataset.schema.names]
     if query.apis is not None and "api_key" in names:
         wanted &= pc.field("api_key").isin(pa.array(sorted(query.apis), pa.int16()))
-    for batch in dataset.to_batches([*names, "capture"], wanted, _ROWS, batch_readahead=1, fragment_readahead=1):
+    batches = dataset.to_batches([*names, "capture"], wanted, _ROWS, batch_readahead=1, fragment_readahead=1)
+    while True:
+        with naming_table(out, table):
+            batch = next(batches, None)
+        if batch is None:
+            return
         rows = _of_brokers(_of_clients(pa.Table.from_batches([batch]), query), query)
         if rows.num_rows:
             yield rows

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import fnmatch
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,8 @@ from kafkatap.reports.counting.hour_counts import HOUR
 from kafkatap.reports.units import iso
 
 from .output.delta import active_files, is_delta, open_table, read_table
-from .output.delta_schema import LAKE_TABLES
+from .output.delta_schema import LAKE_TABLES, tables_of_run
+from .output.folders import Folder
 from .output.publication import Published, open_publication
 from .output.run_tables import file_infos
 
@@ -41,6 +42,7 @@ class LakeFinding(NamedTuple):
 def verify(out: str) -> Iterator[LakeFinding]:
     """Check the tables of a lake. FileNotFoundError if it has none.
 
+    * missing: tables of the lake, or files of a table, that are gone; nothing else is said of their rows
     * unfinished: rows of captures that are not in `files`, or results without their exchange: a run was killed
     * double: exchanges or connections that one capture has more than once
     * overlap: exchanges that several captures have, as they were captured at several places
@@ -49,8 +51,17 @@ def verify(out: str) -> Iterator[LakeFinding]:
     * damage: captures of which a part could not be read
     """
     files = file_infos(read_table(out, "files"))
-    found = _Rows({info.capture: info for info in files})
-    for tables in _by_date(out):
+    whole = []
+    for table in tables_of_run(is_delta(out, "records")):
+        if not is_delta(out, table):
+            yield LakeFinding("missing", f"there is no table {table}; run all captures again", 1)
+        elif gone := _gone(out, table):
+            text = f"{table}: {_files(len(gone))} gone, such as {gone[0]}; run all captures again"
+            yield LakeFinding("missing", text, len(gone))
+        elif table in _READ:
+            whole.append(table)
+    found = _Rows({info.capture: info for info in files}, whole)
+    for tables in _by_date(out, whole):
         found.add(tables)
     yield from found.findings()
     yield from _gaps(files, found.brokers)
@@ -59,8 +70,12 @@ def verify(out: str) -> Iterator[LakeFinding]:
             yield LakeFinding("damage", f"{info.path}: {info.damage}", 1)
 
 
-#: What the rollup counts.
-_OF_ROLLUP = ("exchanges", "error codes", "connections")
+#: What the rollup counts: the rows, and the sums of the rollup; each a table with columns to sum up, or its rows.
+_OF_ROLLUP: Mapping[str, tuple[tuple[str, tuple[str, ...]], tuple[str, tuple[str, ...]]]] = {
+    "exchanges": (("exchanges", ()), ("rollup", OUTCOMES)),
+    "error codes": (("rollup", ("error_codes",)), ("rollup_errors", ("count",))),
+    "connections": (("connections", ()), ("rollup_connections", ("connections",))),
+}
 #: The columns that are read of each table: first its key, or that of its exchange, or none.
 _READ = {
     "exchanges": ("exchange", "capture", "broker_ip"),
@@ -72,11 +87,21 @@ _READ = {
 }
 
 
-def _by_date(out: str) -> Iterator[dict[str, pa.Table]]:
-    """The rows of each date, by table. Results have the date of their exchange."""
+def _gone(out: str, table: str) -> list[str]:
+    """The files of a table that are not there."""
+    there = Folder(out).sizes(table)
+    return [file.path for file in active_files(open_table(out, table)) if f"{table}/{file.path}" not in there]
+
+
+def _files(count: int) -> str:
+    return "1 file is" if count == 1 else f"{count:,} files are"
+
+
+def _by_date(out: str, names: Iterable[str]) -> Iterator[dict[str, pa.Table]]:
+    """The rows of these tables of each date, by table. Results have the date of their exchange."""
     import pyarrow.compute as pc
 
-    tables = {table: open_table(out, table) for table in _READ if is_delta(out, table)}
+    tables = {table: open_table(out, table) for table in names}
     dates = {file.date for table in tables.values() for file in active_files(table)}
     datasets = {name: table.to_pyarrow_dataset() for name, table in tables.items()}
     for date in sorted(map(str, dates)):
@@ -85,10 +110,10 @@ def _by_date(out: str) -> Iterator[dict[str, pa.Table]]:
 
 
 class _Rows:
-    """What is wrong with rows. `known`: the captures of the table `files`. `brokers`: exchanges by capture and
-    broker."""
+    """What is wrong with rows. `known`: the captures of the table `files`. `tables`: those that have all their rows.
+    `brokers`: exchanges by capture and broker."""
 
-    def __init__(self, known: Mapping[int, FileInfo]) -> None:
+    def __init__(self, known: Mapping[int, FileInfo], tables: Collection[str]) -> None:
         self.brokers: dict[int, Counter[str]] = defaultdict(Counter)
         self._known = known
         self._identities = np.array(list(known), np.int64)
@@ -97,7 +122,9 @@ class _Rows:
         self._pairs: Counter[tuple[int, int]] = Counter()
         self._lost = 0  # exchanges of results
         #: What the rollup lacks, by what it counts, and by capture. Below 0: it has too many.
-        self._not_in_rollup: dict[str, Counter[int]] = {name: Counter() for name in _OF_ROLLUP}
+        self._not_in_rollup: dict[str, Counter[int]] = {
+            what: Counter() for what, sums in _OF_ROLLUP.items() if {table for table, _ in sums}.issubset(tables)
+        }
 
     def add(self, tables: Mapping[str, pa.Table]) -> None:
         """Look at the rows of a date."""
@@ -118,18 +145,10 @@ class _Rows:
 
     def _add_rollup(self, tables: Mapping[str, pa.Table]) -> None:
         """Compare the rollup of a date with the rows that it counts: error codes with those that it sums up itself."""
-        exchanges, error_codes, connections = self._not_in_rollup.values()
-        if "exchanges" in tables:
-            exchanges.update(_sums(tables["exchanges"]))
-        if "connections" in tables:
-            connections.update(_sums(tables["connections"]))
-        if "rollup" in tables:
-            exchanges.subtract(_sums(tables["rollup"], *OUTCOMES))
-            error_codes.update(_sums(tables["rollup"], "error_codes"))
-        if "rollup_errors" in tables:
-            error_codes.subtract(_sums(tables["rollup_errors"], "count"))
-        if "rollup_connections" in tables:
-            connections.subtract(_sums(tables["rollup_connections"], "connections"))
+        for what, lacking in self._not_in_rollup.items():
+            of_rows, of_rollup = (_sums(tables[table], *columns) for table, columns in _OF_ROLLUP[what])
+            lacking.update(of_rows)
+            lacking.subtract(of_rollup)
 
     def _compare(self, table: str, keys: Array, captures: Array) -> None:
         """Count the keys that are there again, in the same capture or in another one."""
@@ -179,6 +198,10 @@ def _sums(rows: pa.Table, *columns: str) -> Counter[int]:
     return Counter(dict(zip(captures.tolist(), totals.tolist(), strict=True)))
 
 
+#: Hours. A longer gap may be of a capture with a wrong clock.
+_LONG_GAP = 31 * 24
+
+
 def _gaps(files: Sequence[FileInfo], counts: Mapping[int, Mapping[str, int]]) -> Iterator[LakeFinding]:
     """The hours without a packet, between others, of the captures of each broker. `counts`: exchanges by capture and
     broker. A capture is that of the broker with the most."""
@@ -193,7 +216,17 @@ def _gaps(files: Sequence[FileInfo], counts: Mapping[int, Mapping[str, int]]) ->
         for at in np.flatnonzero(np.diff(seen) > 1).tolist():
             begin, end = int(seen[at]) + 1, int(seen[at + 1])
             span = f"{iso(begin * HOUR)[:16]} to {iso(end * HOUR)[:16]} UTC"
-            yield LakeFinding("gap", f"no packet from {span} in the captures of broker {broker}", end - begin)
+            text = f"no packet from {span} in the captures of broker {broker}"
+            if end - begin > _LONG_GAP:
+                text += f"; was the clock of {_beside(files, begin, end)} wrong?"
+            yield LakeFinding("gap", text, end - begin)
+
+
+def _beside(files: Sequence[FileInfo], begin: int, end: int) -> str:
+    """The captures on both sides of a gap: the last one before, and the first one after it."""
+    before = max((f for f in files if f.last and f.last // HOUR < begin), key=lambda f: f.last or 0)
+    after = min((f for f in files if f.first and f.first // HOUR >= end), key=lambda f: f.first or 0)
+    return f"{before.path} or {after.path}"
 
 
 def named_captures(out: str, names: Iterable[str]) -> list[FileInfo]:

@@ -68,6 +68,7 @@ def test_a_version_with_fewer_packets_is_left_out(spark: SparkSession, samples: 
         r"broker\.pcap is left out, with ([\d,]+) packets .*: it is .*\.zst, with 2,320 packets", str(result.notes)
     )
     assert found is not None
+    assert result.has_kafka
     assert 1_000 < int(found[1].replace(",", "")) < 2_320
     assert rows(out) == before
     assert paths(out) == [str(tmp_path / "broker.pcap.zst")]

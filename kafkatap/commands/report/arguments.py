@@ -48,7 +48,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command's parser."""
-    add_captures(parser)
+    add_captures(parser, ". Or the folder of `kafkatap spark`, for whole hours of it")
     add_follow(parser, "a report each --interval")
     what = parser.add_argument_group("selection")
     what.add_argument("--by", choices=BREAKDOWNS, default="api", help=BY_HELP)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import gc
 import re
+from collections.abc import Iterator
 
+from kafkatap.reports.counting.hour_counts import HOUR
 from kafkatap.reports.section_parts.registry import USUAL, section_names
 
 from ...captures.storage import absolute
@@ -14,13 +16,14 @@ from ...engine.selection import Selection, selection_of
 from ..console import refuse
 from ..exit_codes import DAMAGED, DONE, WRONG
 from ..kept_options import kept_options
+from .arguments import add_arguments
 from .outputs import check_outputs
 from .page import has_curves
 
-#: Options of a report of captures that the counts of a lake cannot answer, by their names in `options`.
-_REFUSED = {
-    "filter": "-f", "topic": "--topic", "group": "--group", "interval": "--interval", "request_log": "--request-log",
-    "follow": "--follow", "parquet": "--parquet", "definitions": "--definitions",
+#: The options that a report of a lake answers, by their names in `options`.
+_ANSWERED = {
+    "captures", "command", "by", "sections", "start", "end", "client", "broker", "api", "top", "sort", "width", "utc",
+    "color", "progress", "verbose", "json", "html", "csv", "plots",
 }  # fmt: skip
 
 
@@ -58,18 +61,18 @@ def run_on_lake(options: argparse.Namespace, lake: str) -> int:
     except OSError as error:
         complain(reason_of(error))
         return WRONG
-    return DONE if found else DAMAGED
+    return DONE if found or selection else DAMAGED
 
 
 def _checked(options: argparse.Namespace) -> Selection:
     """The selection. ValueError if an option is wrong, or asks for what a lake has no counts of."""
     if len(options.captures) > 1:
         raise ValueError("a lake is reported alone: name no captures beside it")
-    for name, option in _REFUSED.items():
-        if getattr(options, name, None):
+    for name, option in _other_options(options):
+        if name != "interval" or options.interval != HOUR:
             raise ValueError(
-                f"{option} needs messages, and the rollup of a lake has counts by hour, client, broker, API and "
-                f"version; leave it out, or run `kafkatap report` over the captures"
+                f"{option} needs captures: a lake has counts by hour, client, broker, API and version; leave it out, "
+                f"or run `kafkatap report` over its captures"
             )
     lacking = [name for name in options.sections or () if name in section_names() and name not in USUAL]
     if lacking:
@@ -78,6 +81,16 @@ def _checked(options: argparse.Namespace) -> Selection:
         )
     check_outputs(options)
     return selection_of(options)
+
+
+def _other_options(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """The options that were given and that a lake does not answer: their names in `options` and in a command."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    for action in parser._actions:
+        given = getattr(options, action.dest, action.default)
+        if action.option_strings and action.dest not in _ANSWERED and given != action.default:
+            yield action.dest, action.option_strings[-1]
 
 
 def _clients(options: argparse.Namespace) -> re.Pattern[str] | None:

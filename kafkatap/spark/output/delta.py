@@ -65,9 +65,16 @@ def naming_table(out: str, table: str) -> Iterator[None]:
     try:
         yield
     except (DeltaError, OSError) as error:
-        if isinstance(error, OSError) and (error.errno is not None or out in str(error)):
+        if isinstance(error, OSError) and error.errno is not None:
             raise
         text = " ".join(re.sub(r"\x1b\[\d*m|↳", "", str(error)).split())
+        if gone := re.search(r"Object at location (\S+) not found", text):
+            raise FileNotFoundError(
+                f"{out}/{table}: the file {gone[1].rpartition('/')[2]} is gone; run the captures again "
+                f"(`kafkatap lake verify` says which tables lack files)"
+            ) from error
+        if isinstance(error, OSError) and out in text:
+            raise
         raise OSError(f"{out}/{table}: {text}") from error
 
 
@@ -162,7 +169,8 @@ def read_table(out: str, table: str, columns: Sequence[str] | None = None) -> pa
     names = declared.names if columns is None else list(columns)
     dataset = open_table(out, table).to_pyarrow_dataset()
     missing = {*declared.names} - {*dataset.schema.names}
-    rows = dataset.to_table(columns=[name for name in names if name not in missing])
+    with naming_table(out, table):
+        rows = dataset.to_table(columns=[name for name in names if name not in missing])
     if missing.isdisjoint(names):
         return rows
     fields = [declared.field(n).with_nullable(True) if n in missing else rows.schema.field(n) for n in names]
