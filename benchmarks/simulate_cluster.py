@@ -39,7 +39,8 @@ from kafkatap.captures.splits import plan_splits
 from kafkatap.captures.storage import find
 from kafkatap.commands.values import parse_size
 from kafkatap.spark.executor import ResultsOf
-from kafkatap.spark.output.writing import CaptureIndex, TableWriter
+from kafkatap.spark.output.writing import TableWriter
+from kafkatap.splits.capture_ledgers import CaptureIndex
 from kafkatap.splits.located_split import LocatedSplit
 from kafkatap.splits.plan import Corrections, make_plan
 from kafkatap.splits.run_options import RunOptions
@@ -115,7 +116,7 @@ def measure(capture: Path, split_size: int) -> Constants:
     with tempfile.TemporaryDirectory(prefix="kafkatap-bench-") as out:
         with found.timed("send"):
             index = CaptureIndex.of((file.first_packet, file.packets, file.capture) for file in surveys.files())
-            task = DecodeTask(options, plan.topic_names, counting=True, sink=TableWriter(out, "run", index))
+            task = DecodeTask(options, plan.topic_names, index, counting=True, sink=TableWriter(out, "run", index))
             function = ResultsOf.of(task, task.name)
             rows = _a_task_each(list(decode_inputs(plan, range(len(packs)), surveys.places)))
         with found.timed("decode"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,6 +43,58 @@ _OF_DIRECTION = (
 )  # fmt: skip
 
 
+class Counted(NamedTuple):
+    """Where the bytes of n connections went. `serials`: of the connections, ascending. `packets`: of each. `counts`:
+    int64 (n, BYTE_PLACES and one more), the bytes in each place, and the packets that were captured twice."""
+
+    serials: Array
+    packets: Array
+    counts: Array
+
+    @staticmethod
+    def none() -> Counted:
+        """No connection."""
+        return Counted(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, len(BYTE_PLACES) + 1), np.int64))
+
+    @staticmethod
+    def of(part: Assembled, protocol: Array, streams: Array, tls: Array | None) -> Counted:
+        """The connections that ended with a part. `protocol`: PROTOCOL_* (n,); others as of `EndedConnections.add`."""
+
+        def both(rows: Array, name: str) -> Array:
+            found: Array = rows[name].reshape(-1, 2).sum(axis=1)
+            return found
+
+        skipped, is_tls, is_kafka = both(streams, "skipped_bytes"), protocol == PROTOCOL_TLS, protocol == PROTOCOL_KAFKA
+        tokens, none = both(streams, "token_bytes"), np.zeros(len(protocol), np.int64)
+        places = {
+            "kafka_frames": both(streams, "frame_bytes") - tokens,
+            "sasl_tokens": tokens,
+            "proxy_headers": both(streams, "proxy_bytes"),
+            "tls_overhead": none if tls is None else tls["overhead"],
+            "encrypted": np.where(is_tls, skipped, 0) + (none if tls is None else tls["encrypted"]),
+            "not_kafka": np.where(is_tls | is_kafka, 0, skipped),
+            "skipped": np.where(is_kafka, skipped, 0),
+            "retransmitted": both(part.ended_directions, "retransmitted_bytes"),
+            "duplicate": both(part.ended_directions, "duplicate_bytes"),
+            "out_of_window": both(part.ended_directions, "stray_bytes"),
+        }
+        counts = [*(places[name] for name in BYTE_PLACES), both(part.ended_directions, "duplicate_packets")]
+        order = np.argsort(part.ended_rows["serial"], kind="stable")
+        rows = part.ended_rows
+        return Counted(rows["serial"][order], rows["packets"][order], np.stack(counts, axis=1).astype(np.int64)[order])
+
+    def places_of(self, serials: Array) -> Array:
+        """The places of connections among these; -1 for others."""
+        if not len(self.serials):
+            return np.full(len(serials), -1, np.int64)
+        at = np.minimum(np.searchsorted(self.serials, serials), len(self.serials) - 1)
+        return np.where(self.serials[at] == serials, at, -1)
+
+    def without(self, places: Array) -> Counted:
+        """The other connections."""
+        return Counted(*(np.delete(column, places, axis=0) for column in self))
+
+
 class EndedConnections:
     """Counts connections as they end. `tables`: also keep a row of each."""
 
@@ -55,21 +107,16 @@ class EndedConnections:
         self._rows: list[Array] = []
         #: Called with the CONNECTION_ROWs of connections that ended.
         self.on_ended: Callable[[Array], None] | None = None
+        #: Called with their counts.
+        self.on_counted: Callable[[Counted], None] | None = None
 
     def copy(self) -> EndedConnections:
         """The same counts and rows, to which more can be added."""
         made = EndedConnections(self.counted is None)
         made.counted = None if self.counted is None else self.counted.copy()
-        made._rows = list(self._rows)
-        return self._copied_to(made)
-
-    def without_rows(self) -> EndedConnections:
-        """The same bytes and packets, to which those of more connections can be added (`count`)."""
-        return self._copied_to(EndedConnections(True))
-
-    def _copied_to(self, made: EndedConnections) -> EndedConnections:
         made.bytes = dict(self.bytes)
         made.not_captured, made.decrypted, made.duplicates = self.not_captured, self.decrypted, self.duplicates
+        made._rows = list(self._rows)
         return made
 
     @property
@@ -117,7 +164,14 @@ class EndedConnections:
             self._rows.append(rows)
         else:
             self.counted.add(rows)
-        self.count(part.ended_directions, known["protocol"], streams, tls)
+        counted = Counted.of(part, known["protocol"], streams, tls)
+        *places, duplicates = counted.counts.sum(axis=0).tolist()
+        for name, count in zip(BYTE_PLACES, places, strict=True):
+            self.bytes[name] += count
+        self.duplicates += duplicates
+        self.not_captured += int(part.ended_directions["cut_bytes"].sum())
+        if self.on_counted is not None:
+            self.on_counted(counted)
         if tls is not None:
             mine = rows[tls["is_decrypted"] != 0]
             self.decrypted += int((mine["client_bytes"] + mine["broker_bytes"]).sum() - tls["encrypted"].sum())
@@ -153,26 +207,6 @@ class EndedConnections:
         rows["client_lost_at"] = np.where(is_lost, more["copy_at"], 0)
         _add_ending(rows, part, client)
         return rows
-
-    def count(self, directions: Array, protocol: Array, streams: Array, tls: Array | None = None) -> None:
-        """Count the bytes and packets of connections: DIRECTION (2n,), PROTOCOL_* (n,); others as of `add`."""
-        skipped = streams["skipped_bytes"].reshape(-1, 2).sum(axis=1)
-        is_encrypted, is_kafka = protocol == PROTOCOL_TLS, protocol == PROTOCOL_KAFKA
-        places = self.bytes
-        places["kafka_frames"] += int((streams["frame_bytes"] - streams["token_bytes"]).sum())
-        places["proxy_headers"] += int(streams["proxy_bytes"].sum())
-        places["sasl_tokens"] += int(streams["token_bytes"].sum())
-        places["encrypted"] += int(skipped[is_encrypted].sum())
-        places["skipped"] += int(skipped[is_kafka].sum())
-        places["not_kafka"] += int(skipped[~is_encrypted & ~is_kafka].sum())
-        places["retransmitted"] += int(directions["retransmitted_bytes"].sum())
-        places["duplicate"] += int(directions["duplicate_bytes"].sum())
-        places["out_of_window"] += int(directions["stray_bytes"].sum())
-        self.not_captured += int(directions["cut_bytes"].sum())
-        self.duplicates += int(directions["duplicate_packets"].sum())
-        if tls is not None:
-            places["tls_overhead"] += int(tls["overhead"].sum())
-            places["encrypted"] += int(tls["encrypted"].sum())
 
 
 def _add_tls(rows: Array, tls: Array | None, has_keys: bool) -> None:

@@ -31,7 +31,7 @@ from kafkatap.reports.batch import Batch, Context, FileInfo, endpoint
 from kafkatap.reports.packet_places import PacketPlaces
 
 from .assembly import Assembled, Assembly
-from .ended_connections import EndedConnections
+from .ended_connections import Counted, EndedConnections
 from .endpoints import Endpoints
 from .limits import Limits
 from .read_options import AS_USUAL, ReadOptions
@@ -370,6 +370,17 @@ class Engine:
         """Call `watcher` with the CONNECTION_ROWs of connections when they end."""
         self._ended.on_ended = watcher
 
+    def on_counted(self, watcher: Callable[[Counted], None]) -> None:
+        """Call `watcher` with what connections count when they end."""
+        self._ended.on_counted = watcher
+
+    def open_counts(self) -> Counted:
+        """What the connections that did not end count so far."""
+        part = self.assembly.as_ended()
+        streams = taken(self.dissector.streams, (2 * part.ended[:, None] + (0, 1)).reshape(-1))
+        protocol = taken(self.dissector.connections, part.ended)["protocol"]
+        return Counted.of(part, protocol, streams, self._tls_rows(part.ended))
+
     def endpoints(self, connections: Array) -> Array:
         """The ends of connections by number: int32 (n, 4), address number and port of the client, then of the broker.
 
@@ -528,17 +539,9 @@ class Engine:
             counted=ended.counted if connections is None else None,
         )
 
-    def ledger_so_far(self) -> dict[str, dict[str, int]]:
-        """The ledger with open connections as they are now. The part "unfinished" has what is in no other yet: below 0
-        if bytes and requests that another run counted are finished here."""
-        ended, part = self._ended.without_rows(), self.assembly.as_ended()
-        protocols = taken(self.dissector.connections, part.ended)["protocol"]
-        streams = taken(self.dissector.streams, (2 * part.ended[:, None] + (0, 1)).reshape(-1))
-        ended.count(part.ended_directions, protocols, streams, self._tls_rows(part.ended))
-        return self._ledger(ended)
-
     def _ledger(self, ended: EndedConnections) -> dict[str, dict[str, int]]:
-        """The ledger so far. `ended`: the ended connections, and the open ones as they are now."""
+        """The ledger so far. `ended`: the ended connections, and the open ones as they are now. The part "unfinished"
+        has what is in no other yet."""
         ledger = self.ledger(ended)
         for section in ("payload bytes", "requests"):
             parts = ledger[section]

@@ -27,7 +27,7 @@ from ..splits.task_rows import DecodeInput
 from ..splits.two_passes import Begin, Proved, TwoPasses, quiet, report_of
 from .cluster.cores import cores_of
 from .executor import RowsOf, SparkExecutor
-from .output.writing import CaptureIndex, TableWriter
+from .output.writing import TableWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,12 +100,6 @@ class Captures(TwoPasses):
             return
         if damaged and not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.files):
             raise UnreadableCaptureError("; ".join(damaged))
-
-    @property
-    def capture_index(self) -> CaptureIndex:
-        """The captures in which rows can begin."""
-        earlier = self.checkpoint.captures if self.checkpoint is not None else ()
-        return CaptureIndex.of([*earlier, *((f.first_packet, f.packets, f.capture) for f in self.file_infos)])
 
     def counted(self, writer: TableWriter | None = None, by: str = "api") -> tuple[Proved, RunOptions]:
         """The counts of all splits for a report, and the options that they were counted with. `writer`: write the rows

@@ -23,7 +23,7 @@ from kafkatap.reports.rollup_tables import FORMS, ROLLUP_TABLES, add_rollup
 from kafkatap.reports.sections.summary import NOT_CHECKED
 from kafkatap.reports.units import iso
 
-from ..splits.decode import sum_ledgers
+from ..splits.capture_ledgers import sum_ledgers
 from ..splits.two_passes import context_of
 from .lake_options import NAME
 from .output.delta import is_delta, naming_table, open_table, read_table, row_counts

@@ -24,8 +24,8 @@ from kafkatap.reports.batch import FileInfo
 
 from ..captures.packs import SPLITS_A_CORE
 from ..captures.storage import absolute, exists
+from ..splits.capture_ledgers import sum_ledgers
 from ..splits.checkpoint import Checkpoint
-from ..splits.decode import sum_ledgers
 from ..splits.run_options import RunOptions
 from ..splits.split_counts import TotalCounts
 from ..splits.two_passes import context_of, report_of

@@ -6,10 +6,9 @@ the sums over this split.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from kafkatap.reports.batch import Batch
 
 from ..engine.read_options import AS_USUAL, ReadOptions
+from .capture_ledgers import CaptureIndex, CaptureLedgers, Ledger, sum_ledgers
 from .flow_rows import FlowStates, flow_bytes
 from .flow_state import FlowState
 from .packet_ranges import ClearBytes, meets
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from ..captures.pack_reader import PackReader
 
 Array = np.ndarray[Any, Any]
-#: What an engine counts: by section and part.
-Ledger = dict[str, dict[str, int]]
 
 
 @dataclass(slots=True)
@@ -64,23 +62,9 @@ class Outcome:
         return sum_ledgers(self.ledgers.values())
 
 
-def sum_ledgers(ledgers: Iterable[Mapping[str, Mapping[str, int]]]) -> Ledger:
-    """The sum of ledgers."""
-    found: Ledger = {}
-    for ledger in ledgers:
-        for section, parts in ledger.items():
-            total = found.setdefault(section, {})
-            for part, count in parts.items():
-                total[part] = total.get(part, 0) + count
-    for total in found.values():
-        if total.get("unfinished") == 0:
-            del total["unfinished"]
-    return found
-
-
 class SplitRun:
     """`seams` reads the packets from this split and later ones that belong to the connections of this split.
-    `secrets`: those that captures have. `engine_options`: as of `Engine`."""
+    `secrets`: those that captures have. `captures`: those of all packets. `engine_options`: as of `Engine`."""
 
     def __init__(
         self,
@@ -93,6 +77,7 @@ class SplitRun:
         inspectors: Sequence[Inspector] = (),
         apis: frozenset[int] | None = None,
         secrets: CaptureSecrets | None = None,
+        captures: CaptureIndex | None = None,
         **engine_options: Any,
     ) -> None:
         self.task = task
@@ -116,13 +101,12 @@ class SplitRun:
         self.outcome = Outcome(task.split)
         self._topic_ids: set[int] = set()  # numbers of the topic ids without a name beside them in rows
         self._file: int | None = None  # of the split, that is read
-        self._capture: int | None = None  # whose packets are read
-        self._counted: Ledger = {}  # when it began
-        self._duplicates = 0  # in the split before
+        self._ledgers = CaptureLedgers(self.engine, captures or CaptureIndex.of(()))
 
     def batches(self, reader: PackReader | None) -> Iterator[Batch]:
         """The finished rows of this split. `reader` has bases; None: all packets are in seams."""
         for batch in self._batches(reader):
+            self._ledgers.add(batch.exchanges)
             for rows in (batch.results, batch.topics):
                 if rows is not None and len(rows):
                     self._topic_ids.update(np.unique(rows["topic_id"][rows["topic"] < 0]).tolist())
@@ -156,9 +140,9 @@ class SplitRun:
         split, others = self._split, self.task.others_ranges
         clear = None if self._starts is None else ClearBytes(others, self._starts)
         while reader.fill():
-            self._begin_file(reader.file)
             numbers = reader.packets["number"]
             first, last = int(numbers[reader.position]), int(numbers[reader.count - 1])
+            self._begin_file(reader.file, first)
             split.filters = self._starts is None or meets(others, first, last)
             self._learn(reader.take_secrets())
             yield from split.take(reader.buffer, reader.packets, reader.position, reader.count)
@@ -187,33 +171,14 @@ class SplitRun:
             for key in self.open_flows
         }
 
-    def _begin_file(self, file: int) -> None:
+    def _begin_file(self, file: int, packet: int) -> None:
         """Note that the next packets are from a file of the split."""
         if file == self._file:
             return
         self._file = file
-        self._begin_capture(self._seams.capture(self.task.split, file))
+        self._ledgers.begin(packet)
         if file in self.task.later_listeners:
             self._split.learn_listeners(self.task.later_listeners[file])
-
-    def _begin_capture(self, capture: int) -> None:
-        """Note that the next packets are from a capture."""
-        if self._capture is not None and capture != self._capture:
-            self._count()
-        self._capture = capture
-
-    def _count(self) -> None:
-        """Add what was counted since the capture began to its ledger."""
-        now = self.engine.ledger_so_far()
-        new = {s: {p: n - self._counted.get(s, {}).get(p, 0) for p, n in parts.items()} for s, parts in now.items()}
-        self._counted = now
-        capture, ledgers = self._capture or 0, self.outcome.ledgers
-        ledgers[capture] = sum_ledgers([ledgers.get(capture, {}), new])
-        duplicates = int(self.engine.assembler.duplicates.sum())
-        if duplicates > self._duplicates:
-            found = self.outcome.duplicates
-            found[capture] = found.get(capture, 0) + duplicates - self._duplicates
-            self._duplicates = duplicates
 
     def _follow(self) -> Iterator[Batch]:
         split_engine = self._split
@@ -223,7 +188,7 @@ class SplitRun:
             chained = {key: head for key, head in heads.items() if key not in merged}
             if chained:
                 with closing(self._seams.open(split, chained, self.task.followed_ranges(split))) as reader:
-                    yield from split_engine.follow(reader, chained, partial(self._follow_capture, split))
+                    yield from split_engine.follow(reader, chained, self._ledgers.begin)
                     self.outcome.followed += reader.bytes_read
             for key, seam in self._seams.cut(split, {k: h for k, h in heads.items() if k in merged}).items():
                 merged[key].append(seam)
@@ -237,14 +202,10 @@ class SplitRun:
                 whole.packets["point"] = points["point"][np.maximum(places, 0)]
             yield from split_engine.follow(SeamPackets(whole))
 
-    def _follow_capture(self, split: int, packet: int) -> None:
-        """Note that the next packets are those of a split from a packet on."""
-        self._begin_capture(self._seams.capture_of(split, packet))
-
     def _fill_outcome(self) -> None:
         engine, outcome = self.engine, self.outcome
         dissector = engine.dissector
-        self._count()
+        outcome.ledgers, outcome.duplicates = self._ledgers.finish(), self._ledgers.duplicates
         outcome.not_captured = engine.not_captured
         outcome.without_key = unknown_randoms(engine.key_log)
         outcome.first, outcome.last = engine.first, engine.last

@@ -17,7 +17,7 @@ from kafkatap.reports.counting.counts import ReportCounts
 from ..captures.capture_reader import FileReport
 from ..captures.storage import File
 from ..engine.engine import Engine
-from .decode import sum_ledgers
+from .capture_ledgers import sum_ledgers
 from .plan import Plan
 from .run_options import RunOptions
 from .tasks import SurveyTask

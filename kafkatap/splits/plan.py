@@ -45,7 +45,7 @@ POINT_RANGE = np.dtype([("packet", "i8"), ("point", "i4")])
 class SplitTask:
     """The work of one split. Packets are numbered over the whole input.
 
-    `bases`: packets before each of its files. `captures`: the identities of its files. `keep_open`: more captures will
+    `bases`: packets before each of its files. `keep_open`: more captures will
     come, so open flows stay open at the end. `shared`: the flows that other splits have, too. `listeners`: LISTENER
     rows of the ends that earlier files showed to listen; `later_listeners`: by file, those that files of other splits
     show after this split began. `points`: POINT_RANGE of all files, if it decodes flows captured at both ends.
@@ -55,7 +55,6 @@ class SplitTask:
 
     split: int
     bases: tuple[int, ...] = ()
-    captures: tuple[int, ...] = ()
     keep_open: bool = False
     shared: TaskFlows = field(default_factory=TaskFlows)
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
@@ -161,11 +160,6 @@ class Plan:
         """Packets before each file of each split."""
         return {task.split: task.bases for task in self.tasks}
 
-    @property
-    def captures(self) -> dict[int, tuple[int, ...]]:
-        """The identities of the files of each split."""
-        return {task.split: task.captures for task in self.tasks}
-
 
 def make_plan(
     surveys: Sequence[SplitSurvey],
@@ -191,12 +185,11 @@ def make_plan(
         names.update(checkpoint.topic_names)
         tasks.append(SplitTask(len(surveys), keep_open=keep_open))
     bases = [[NO_PACKETS] * len(numbers) for numbers in files]
-    captures = _captures(surveys, files)
     of_split: dict[int, SplitTask] = {}
     for split, place in ordered:
         survey = surveys[split]
         if split not in of_split:
-            of_split[split] = SplitTask(split, (), captures[split], keep_open, listeners=listeners.rows(split))
+            of_split[split] = SplitTask(split, (), keep_open, listeners=listeners.rows(split))
             tasks.append(of_split[split])
             names.update(survey.topic_names)
         elif len(later := listeners.rows(split)):
@@ -293,17 +286,6 @@ class _Listeners:
 
 def _rows(listeners: list[Listener]) -> Array:
     return np.array(listeners, LISTENER) if listeners else np.zeros(0, LISTENER)
-
-
-def _captures(surveys: Sequence[SplitSurvey], files: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    """The identities of the files of each split. Only the first part of a file has it in its survey."""
-    known = {
-        number: read.capture
-        for survey, numbers in zip(surveys, files, strict=True)
-        for number, read in zip(numbers, survey.files, strict=False)
-        if read.capture
-    }
-    return [tuple(known.get(number, 0) for number in numbers) for numbers in files]
 
 
 def _resumed_flows(checkpoint: Checkpoint, task: SplitTask, keep_open: bool) -> tuple[Array, list[bytes]]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,21 +19,11 @@ Array = np.ndarray[Any, Any]
 @dataclass(slots=True)
 class SeamReader:
     """`places`: the splits that are read, `bases`: packets before each of their files, by split. `left`: the packets of
-    open flows of a checkpoint. `captures`: the identities of the splits' files."""
+    open flows of a checkpoint."""
 
     places: Mapping[int, LocatedSplit]
     bases: Mapping[int, Sequence[int]]
     left: Mapping[bytes, Seam]
-    captures: Mapping[int, Sequence[int]] = field(default_factory=dict)
-
-    def capture(self, split: int, file: int) -> int:
-        """The identity of a file of a split by its number; 0 if it is not known."""
-        captures = self.captures.get(split, ())
-        return captures[file] if file < len(captures) else 0
-
-    def capture_of(self, split: int, packet: int) -> int:
-        """The identity of the file of a split that has a packet; 0 if it is not known, or of a checkpoint."""
-        return self.capture(split, max(bisect_left(self.bases.get(split, ()), packet) - 1, 0))
 
     def open(self, split: int, flows: Iterable[bytes], ranges: Array) -> PackReader | RangesReader | SeamPackets:
         """A reader of the packets of a split; it may leave out those outside of `ranges`. That of a split that is not

@@ -44,8 +44,7 @@ class SurveyInput:
 @dataclass(frozen=True, slots=True)
 class DecodeInput:
     """The input of one split's decoding. `source` None: the split only continues the flows of a checkpoint, whose
-    packets are `left`. `places`: the splits that it reads, itself among them; `bases`: packets before their files;
-    `captures`: the identities of these.
+    packets are `left`. `places`: the splits that it reads, itself among them; `bases`: packets before their files.
     `secrets`: those in blocks of captures."""
 
     source: LocatedSplit | None
@@ -54,7 +53,6 @@ class DecodeInput:
     bases: dict[int, tuple[int, ...]] = field(default_factory=dict)
     left: dict[bytes, Seam] = field(default_factory=dict)
     secrets: CaptureSecrets = field(default_factory=CaptureSecrets)
-    captures: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def weight(self) -> int:
@@ -64,7 +62,7 @@ class DecodeInput:
     @property
     def seams(self) -> SeamReader:
         """A reader of the seams that the split decodes."""
-        return SeamReader(self.places, self.bases, self.left, self.captures)
+        return SeamReader(self.places, self.bases, self.left)
 
 
 def decode_inputs(
@@ -75,7 +73,7 @@ def decode_inputs(
     surveys: Sequence[SplitSurvey] = (),
 ) -> Iterator[DecodeInput]:
     """The inputs of these splits. `located[i]` is split i, `surveys[i]` its survey."""
-    bases, captures = plan.bases, plan.captures
+    bases = plan.bases
     secrets = captured_secrets([task.split for task in plan.tasks], surveys)
     for task in plan.tasks:
         if task.split not in splits:
@@ -89,8 +87,7 @@ def decode_inputs(
             {n: surveys[n].secrets for n in task.follows_splits if n in places and n != task.split} if secrets else {}
         )
         found = CaptureSecrets(secrets.get(task.split, b""), later)
-        of_files = {split: captures[split] for split in places}
-        yield DecodeInput(places.get(task.split), task, places, own, left, found, of_files)
+        yield DecodeInput(places.get(task.split), task, places, own, left, found)
 
 
 def dump(value: Any) -> bytes:

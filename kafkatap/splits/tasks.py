@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from ..captures.pack_reader import PackReader
     from ..parquet.row_groups import RowGroup
+    from .capture_ledgers import CaptureIndex
     from .checkpoint import OpenFlow
     from .run_options import RunOptions
     from .survey import SplitSurvey
@@ -110,6 +111,7 @@ class DecodeTask:
 
     options: RunOptions
     topic_names: Mapping[bytes, bytes]
+    captures: CaptureIndex
     key_lines: bytes | None = field(default=None, repr=False)
     counting: bool = False
     interval: int | None = None
@@ -155,7 +157,7 @@ class _Split:
             mine.task, mine.seams, task.topic_names, options.read._replace(key_log=key_log_of(task.key_lines)),
             all_results=with_rows or options.by_topic or needed.all_results, inspectors=inspectors,
             apis=needed.apis if with_rows or task.counting else frozenset(),
-            problems=with_rows or needed.problems, secrets=mine.secrets,
+            problems=with_rows or needed.problems, secrets=mine.secrets, captures=task.captures,
             **needs_of(options.sections if task.counting else (), with_rows or not task.counting)._asdict(),
         )  # fmt: skip
         self._counted = CountsOfSplit(options, self._run.engine, task.interval) if task.counting else None

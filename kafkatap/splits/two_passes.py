@@ -16,7 +16,8 @@ from kafkatap.reports.build import build_report
 
 from ..captures.packs import pack_splits
 from ..captures.splits import plan_splits
-from .decode import Ledger, Outcome, sum_ledgers
+from .capture_ledgers import CaptureIndex, Ledger, sum_ledgers
+from .decode import Outcome
 from .located_split import LocatedSplit
 from .plan import Corrections, Plan, make_plan
 from .proof import prove
@@ -112,6 +113,12 @@ class TwoPasses:
         """The files, in order."""
         return self._surveyed.files(self.checkpoint.packets if self.checkpoint is not None else 0)
 
+    @cached_property
+    def capture_index(self) -> CaptureIndex:
+        """The captures in which rows can begin."""
+        earlier = self.checkpoint.captures if self.checkpoint is not None else ()
+        return CaptureIndex.of([*earlier, *((f.first_packet, f.packets, f.capture) for f in self.file_infos)])
+
     @property
     def resolved(self) -> RunOptions:
         """The options with absolute times, and the size of the input. Relative times count from the first packet of all
@@ -160,7 +167,7 @@ class TwoPasses:
     def decode_task(self, plan: Plan, options: RunOptions, **purpose: Any) -> DecodeTask:
         """The task that decodes splits of a plan. `options`: `resolved`; `purpose`: other fields of the task."""
         lines = needed_lines(options.read.key_log, self.surveys.surveys, self._open_randoms | self.late_randoms)
-        return DecodeTask(options.for_tasks, plan.topic_names, lines, **purpose)
+        return DecodeTask(options.for_tasks, plan.topic_names, self.capture_index, lines, **purpose)
 
     def decode_inputs(self, plan: Plan, splits: Container[int]) -> list[DecodeInput]:
         """The inputs of that task."""

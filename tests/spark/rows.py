@@ -9,7 +9,8 @@ from typing import Any
 from kafkatap.reports.tables import TABLES, arrow_schema, arrow_type
 from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.output.publication import Publication, Published, open_publication
-from kafkatap.spark.output.writing import CaptureIndex, Written, with_capture
+from kafkatap.spark.output.writing import Written, with_capture
+from kafkatap.splits.capture_ledgers import CaptureIndex
 
 TABLES_MADE = ("exchanges", "results", "connections", "ledger", "files")
 #: 2026-11-21T04:00:00Z

@@ -19,7 +19,8 @@ from kafkatap.spark.output import delta, parquet_file, writing
 from kafkatap.spark.output.delta import active_files, open_table, read_table
 from kafkatap.spark.output.delta_schema import file_schema
 from kafkatap.spark.output.publication import open_publication
-from kafkatap.spark.output.writing import MOST_DATES, CaptureIndex, TableWriter, with_capture
+from kafkatap.spark.output.writing import MOST_DATES, TableWriter, with_capture
+from kafkatap.splits.capture_ledgers import CaptureIndex
 from tests.cli.running import ROOT
 from tests.spark.rows import (
     HOUR,

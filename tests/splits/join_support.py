@@ -28,7 +28,7 @@ from kafkatap.engine.tls.key_log import KeyLog
 from kafkatap.reports.tables import TABLES, arrow_schema, connections_table, files_table, ledger_table
 from kafkatap.spark.captures import notes_of
 from kafkatap.spark.output.delta import read_table
-from kafkatap.splits.decode import Ledger
+from kafkatap.splits.capture_ledgers import Ledger
 from kafkatap.splits.executor import HERE, InProcess, Place
 from kafkatap.splits.located_split import LocatedSplit
 from kafkatap.splits.plan import Corrections, Plan

@@ -24,7 +24,7 @@ from kafkatap.spark.job import _published
 from kafkatap.spark.job_result import ignore
 from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.output.publication import open_publication
-from kafkatap.splits.decode import sum_ledgers
+from kafkatap.splits.capture_ledgers import sum_ledgers
 from tests.splits.join_support import Joined, assert_same, check, compared, join, local, packets_at_random
 from tests.splits.join_talks import TALKS, busy, lossy, pipelined
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes, write_capture

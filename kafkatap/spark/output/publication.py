@@ -32,10 +32,12 @@ from .edits import Edit, RemoveCaptures
 from .folders import Folder
 from .late_names import NameTopics
 from .stores import delta_location
-from .writing import CaptureIndex, TableWriter, Written, files_of_run
+from .writing import TableWriter, Written, files_of_run
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ...splits.capture_ledgers import CaptureIndex
 
 #: Other programs write it last beside plain Parquet files.
 SUCCESS = "_SUCCESS"

@@ -15,7 +15,6 @@ Every row gets `capture`, the identity of the capture file in which it begins. T
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
 
     from kafkatap.reports.batch import Context
 
+    from ...splits.capture_ledgers import CaptureIndex
+
 Array = np.ndarray[Any, Any]
 #: Tables of which `rollup` and so on are counts.
 COUNTED = ("exchanges", "connections")
@@ -51,28 +52,6 @@ _OPEN_FILES, _WAITING = 64, 128 << 20
 #: crafted capture can have any times.
 MOST_DATES = 256
 OTHER_DATES = "1970-01-01"
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureIndex:
-    """The capture file of each packet. `firsts`: the first packet of each file, int64, ascending. `captures`: the
-    identities of the files."""
-
-    firsts: Array
-    captures: Array
-
-    @staticmethod
-    def of(files: Iterable[tuple[int, int, int]]) -> CaptureIndex:
-        """`files`: (first packet, packets, identity) of each file, in any order."""
-        known = sorted((first, capture) for first, packets, capture in files if packets)
-        found = np.array(known or [(1, 0)], np.int64)
-        return CaptureIndex(found[:, 0], found[:, 1])
-
-    def captures_of(self, packets: Array) -> Array:
-        """Packet numbers (n,) -> identities, int64 (n,)."""
-        at = np.maximum(np.searchsorted(self.firsts, packets, side="right") - 1, 0)
-        found: Array = self.captures[at]
-        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,171 @@
+"""The ledger of each capture that a split reads.
+
+Packets and bytes count in the capture that has them, requests and their outcome in that of the request. What a capture
+has of a connection counts there whenever the connection ends: a capture whose connections are in no other has the same
+ledger in every run. Only messages that a capture cuts go to its part "unfinished", and to another part of the capture
+that has their rest, which has so much less "unfinished".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, OUTCOMES
+
+from ..engine.ended_connections import BYTE_PLACES, Counted
+
+if TYPE_CHECKING:
+    from ..engine.engine import Engine
+
+Array = np.ndarray[Any, Any]
+#: What an engine counts: by section and part.
+Ledger = dict[str, dict[str, int]]
+#: The outcomes that are parts of the section "requests".
+_OF_REQUESTS = tuple(name for code, name in enumerate(OUTCOMES) if code != ORPHAN_RESPONSE)
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureIndex:
+    """The capture file of each packet. `firsts`: the first packet of each file, int64, ascending. `captures`: the
+    identities of the files."""
+
+    firsts: Array
+    captures: Array
+
+    @staticmethod
+    def of(files: Iterable[tuple[int, int, int]]) -> CaptureIndex:
+        """`files`: (first packet, packets, identity) of each file, in any order."""
+        known = sorted((first, capture) for first, packets, capture in files if packets)
+        found = np.array(known or [(1, 0)], np.int64)
+        return CaptureIndex(found[:, 0], found[:, 1])
+
+    def captures_of(self, packets: Array) -> Array:
+        """Packet numbers (n,) -> identities, int64 (n,)."""
+        at = np.maximum(np.searchsorted(self.firsts, packets, side="right") - 1, 0)
+        found: Array = self.captures[at]
+        return found
+
+    def capture_of(self, packet: int) -> int:
+        """The identity of the file of a packet."""
+        return int(self.captures_of(np.array([packet]))[0])
+
+
+def sum_ledgers(ledgers: Iterable[Mapping[str, Mapping[str, int]]]) -> Ledger:
+    """The sum of ledgers."""
+    found: Ledger = {}
+    for ledger in ledgers:
+        for section, parts in ledger.items():
+            total = found.setdefault(section, {})
+            for part, count in parts.items():
+                total[part] = total.get(part, 0) + count
+    for total in found.values():
+        if total.get("unfinished") == 0:
+            del total["unfinished"]
+    return found
+
+
+class CaptureLedgers:
+    """Counts what an engine counts, by capture. Call `begin` before the packets of a capture, `add` with the rows of
+    all exchanges, and `finish` at the end. `duplicates`: packets that were captured twice, by capture."""
+
+    def __init__(self, engine: Engine, index: CaptureIndex) -> None:
+        self.duplicates: Counter[int] = Counter()
+        self._engine, self._index = engine, index
+        self._capture: int | None = None
+        self._before: Ledger = {}
+        self._copies = 0
+        self._open = Counted.none()  # as they were when the capture began
+        self._last: Array = np.zeros(0, np.int64)  # the last capture with packets of each of them
+        self._ledgers: dict[int, list[Ledger]] = {}
+        self._ended: dict[int, Array] = {}  # counts of connections
+        self._outcomes: dict[int, Array] = {}
+        engine.on_counted(self._add_ended)
+
+    def begin(self, packet: int) -> None:
+        """The next packets are those of the capture with a packet."""
+        capture = self._index.capture_of(packet)
+        if self._capture is not None and capture != self._capture:
+            self._close()
+        self._capture = capture
+
+    def add(self, exchanges: Array) -> None:
+        """Add EXCHANGE rows. Responses without a request do not count here."""
+        mine = exchanges[exchanges["outcome"] != ORPHAN_RESPONSE]
+        captures, codes = np.unique(self._index.captures_of(mine["request_packet_first"]), return_inverse=True)
+        kinds = len(OUTCOMES)
+        counts = np.bincount(codes * kinds + mine["outcome"], minlength=kinds * len(captures)).reshape(-1, kinds)
+        for capture, row in zip(captures.tolist(), counts, strict=True):
+            self._outcomes[capture] = self._outcomes.get(capture, 0) + row
+
+    def finish(self) -> dict[int, Ledger]:
+        """The ledgers. All connections have ended, or are left to another split."""
+        self._close()
+        for capture, counts in self._ended.items():
+            *places, copies = counts.tolist()
+            found = {"payload bytes": dict(zip(BYTE_PLACES, places, strict=True))}
+            if copies:
+                found["packets"] = {"tcp": -copies, "duplicate": copies}
+            self._ledgers.setdefault(capture, []).append(found)
+        for capture, counts in self._outcomes.items():
+            parts = dict(zip(OUTCOMES, counts.tolist(), strict=True))
+            self._ledgers.setdefault(capture, []).append({"requests": {name: parts[name] for name in _OF_REQUESTS}})
+        return {capture: _with_unfinished(sum_ledgers(ledgers)) for capture, ledgers in self._ledgers.items()}
+
+    def _close(self) -> None:
+        """Count what was read of a capture."""
+        capture = self._capture or 0
+        now = self._engine.ledger()
+        before, self._before = self._before, now
+        new = {s: {p: n - before.get(s, {}).get(p, 0) for p, n in parts.items()} for s, parts in now.items()}
+        for section, parts in _COUNTED_ELSEWHERE.items():
+            new[section].update(dict.fromkeys(parts, 0))
+        copies, new["packets"]["duplicate"] = new["packets"]["duplicate"], 0  # they count with their connections
+        new["packets"]["tcp"] += copies
+        self._ledgers.setdefault(capture, []).append(new)
+        duplicates = int(self._engine.assembler.duplicates.sum())
+        self.duplicates[capture] += duplicates - self._copies
+        self._copies = duplicates
+        now_open = self._engine.open_counts()
+        at = self._add(now_open)
+        is_new = at < 0
+        has_more = is_new | (now_open.packets != self._open.packets[at]) if len(self._open.serials) else is_new
+        last = self._last[at] if len(self._open.serials) else np.zeros(len(at), np.int64)
+        self._open, self._last = now_open, np.where(has_more, capture, last)
+
+    def _add_ended(self, ended: Counted) -> None:
+        """Add connections that ended."""
+        at = self._add(ended)
+        known = at[at >= 0]
+        self._open, self._last = self._open.without(known), np.delete(self._last, known)
+
+    def _add(self, counted: Counted) -> Array:
+        """Add what connections have more than before: to their last capture if no packet of this one is among them.
+        Return their places in `_open`, -1 if they began since then."""
+        at = self._open.places_of(counted.serials)
+        more = counted.counts.copy()
+        captures = np.full(len(at), self._capture or 0, np.int64)
+        known = np.flatnonzero(at >= 0)
+        more[known] -= self._open.counts[at[known]]
+        is_over = known[counted.packets[known] == self._open.packets[at[known]]]
+        captures[is_over] = self._last[at[is_over]]
+        for capture in np.unique(captures).tolist():
+            self._ended[capture] = self._ended.get(capture, 0) + more[captures == capture].sum(axis=0)
+        return at
+
+
+#: What connections and rows of exchanges count.
+_COUNTED_ELSEWHERE = {"payload bytes": BYTE_PLACES, "requests": _OF_REQUESTS}
+
+
+def _with_unfinished(ledger: Ledger) -> Ledger:
+    """The ledger, whose total of bytes and requests is that of all parts."""
+    for section in _COUNTED_ELSEWHERE:
+        parts = ledger.get(section, {})
+        if rest := 2 * parts.get("total", 0) - sum(parts.values()):
+            parts["unfinished"] = rest
+    return ledger
