@@ -7,6 +7,7 @@ plan               which split decodes which packets of each flow, and what its 
 chains             the splits of each flow in order: the part of the plan that works on all flows
 flow_rows          flows, histories and states as rows of arrays
 decode             second pass: the rows of a split, and the claims and arrivals that prove them
+capture_ledgers    the ledger of each capture that a split reads
 split_engine       the engine over the packets of a split
 flow_state         the state of a flow's connection: a digest to compare, and a history to resume with
 seam_reader        reads the packets that one split decodes from itself and from later splits

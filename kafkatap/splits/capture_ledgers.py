@@ -27,6 +27,8 @@ Array = np.ndarray[Any, Any]
 Ledger = dict[str, dict[str, int]]
 #: The outcomes that are parts of the section "requests".
 _OF_REQUESTS = tuple(name for code, name in enumerate(OUTCOMES) if code != ORPHAN_RESPONSE)
+#: What connections and rows of exchanges count, by section.
+_OF_ROWS = {"payload bytes": BYTE_PLACES, "requests": _OF_REQUESTS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +97,12 @@ class CaptureLedgers:
 
     def add(self, exchanges: Array) -> None:
         """Add EXCHANGE rows. Responses without a request do not count here."""
-        mine = exchanges[exchanges["outcome"] != ORPHAN_RESPONSE]
-        captures, codes = np.unique(self._index.captures_of(mine["request_packet_first"]), return_inverse=True)
-        kinds = len(OUTCOMES)
-        counts = np.bincount(codes * kinds + mine["outcome"], minlength=kinds * len(captures)).reshape(-1, kinds)
+        outcomes = exchanges["outcome"]
+        is_request, kinds = outcomes != ORPHAN_RESPONSE, len(OUTCOMES)
+        packets = exchanges["request_packet_first"][is_request]
+        captures, codes = np.unique(self._index.captures_of(packets), return_inverse=True)
+        codes = codes * kinds + outcomes[is_request]
+        counts = np.bincount(codes, minlength=kinds * len(captures)).reshape(-1, kinds)
         for capture, row in zip(captures.tolist(), counts, strict=True):
             self._outcomes[capture] = self._outcomes.get(capture, 0) + row
 
@@ -122,7 +126,7 @@ class CaptureLedgers:
         now = self._engine.ledger()
         before, self._before = self._before, now
         new = {s: {p: n - before.get(s, {}).get(p, 0) for p, n in parts.items()} for s, parts in now.items()}
-        for section, parts in _COUNTED_ELSEWHERE.items():
+        for section, parts in _OF_ROWS.items():
             new[section].update(dict.fromkeys(parts, 0))
         copies, new["packets"]["duplicate"] = new["packets"]["duplicate"], 0  # they count with their connections
         new["packets"]["tcp"] += copies
@@ -158,13 +162,9 @@ class CaptureLedgers:
         return at
 
 
-#: What connections and rows of exchanges count.
-_COUNTED_ELSEWHERE = {"payload bytes": BYTE_PLACES, "requests": _OF_REQUESTS}
-
-
 def _with_unfinished(ledger: Ledger) -> Ledger:
     """The ledger, whose total of bytes and requests is that of all parts."""
-    for section in _COUNTED_ELSEWHERE:
+    for section in _OF_ROWS:
         parts = ledger.get(section, {})
         if rest := 2 * parts.get("total", 0) - sum(parts.values()):
             parts["unfinished"] = rest
