@@ -20,7 +20,7 @@ from .job_result import DamagedInput, JobResult, Watch, has_kafka, ignore
 from .lake_options import check_options, remember
 from .output.delta_schema import tables_of_run
 from .output.publication import Publication, open_publication
-from .output.report_files import write_report
+from .output.report_files import delete_old_reports, write_report
 from .output.run_tables import files_rows, first_date, ledger_rows, replaced_captures
 from .path_pattern import PathPattern
 from .versions import BestVersions
@@ -94,7 +94,8 @@ def _published(
     )  # fmt: skip
     damage = [f"{info.path}: {info.damage}" for info in context.files if info.damage]
     try:
-        write_report(publication.out, report, publication.is_private)
+        write_report(publication.out, report, publication.is_private, publication.run)
+        delete_old_reports(publication.out)
     except OSError as error:
         damage.append(f"the tables are complete, but not the report beside them: {error}")
     return JobResult(

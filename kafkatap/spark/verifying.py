@@ -21,6 +21,7 @@ from .output.delta import active_files, is_delta, open_table, read_table
 from .output.delta_schema import LAKE_TABLES, tables_of_run
 from .output.folders import Folder
 from .output.publication import Published, open_publication
+from .output.report_files import delete_old_reports
 from .output.run_tables import file_infos
 
 if TYPE_CHECKING:
@@ -250,4 +251,6 @@ def forget(out: str, captures: Iterable[int]) -> Published:
     """Remove the rows of captures (identities) from all tables of a lake."""
     tables = [table for table in LAKE_TABLES if is_delta(out, table)]
     with open_publication(out) as publication:
-        return publication.publish([], tables, captures)
+        published = publication.publish([], tables, captures)
+    delete_old_reports(out)
+    return published

@@ -15,7 +15,7 @@ from kafkatap.engine.read_options import ReadOptions
 from kafkatap.spark.job import run_job
 from kafkatap.spark.output import delta
 from kafkatap.spark.output.delta import read_table
-from kafkatap.spark.verifying import verify
+from kafkatap.spark.verifying import forget, named_captures, verify
 from kafkatap.splits.run_options import RunOptions
 from tests.cli.running import ROOT, kafkatap
 from tests.support.captures import pcap_bytes
@@ -75,6 +75,30 @@ def test_captures_are_forgotten(copy: Path) -> None:
     assert "it has no capture apache-0.8.2.pcap.zst" in done.err
     assert kafkatap("lake", "forget", copy, str(kept)).code == 0
     assert rows(copy, "exchanges") == rows(copy, "files") == []
+
+
+def test_reports_of_jobs(spark: SparkSession, tmp_path: Path) -> None:
+    """The report of a job stays while the lake has a capture of it."""
+    out = tmp_path / "out"
+
+    def kept() -> list[set[str]]:
+        """The captures of each report that is there, in order of the jobs."""
+        runs = {row["run"]: set[str]() for row in read_table(str(out), "files").to_pylist()}
+        assert {path.stem for path in (out / "reports").iterdir()} == set(runs)
+        for path in (out / "reports").iterdir():
+            report = json.loads(path.read_text())
+            assert report["reports"]["events"] is not None
+            runs[path.stem] = {Path(row["path"]).name for row in report["reports"]["files"]}
+        return [runs[run] for run in sorted(runs)]
+
+    first, second = SAMPLES[:2]
+    run_job(spark, [str(first), str(second)], str(out))
+    assert kept() == [{first.name, second.name}]
+    run_job(spark, str(first), str(out))
+    assert kept() == [{first.name, second.name}, {first.name}]
+    forget(str(out), [info.capture for info in named_captures(str(out), [second.name])])
+    assert kept() == [{first.name}]
+    assert json.loads((out / "report.json").read_text()) == json.loads(next((out / "reports").iterdir()).read_text())
 
 
 def test_a_run_that_was_killed(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
