@@ -198,9 +198,9 @@ class FormCounts:
 
     def __setstate__(self, state: tuple[CountForm, Array, Array, Array, Array]) -> None:
         form, keys, values, buckets_of, counts = state
-        FormCounts.__init__(self, form)
-        self.add(keys, values)
-        self.histograms.add(buckets_of, counts)
+        FormCounts.__init__(self, form, len(keys))
+        self.table.set_rows(keys, values)
+        self.histograms.set_counts(buckets_of, counts)
 
     def _with_rows(self, rows: Array) -> FormCounts:
         """Only these rows, with their histograms."""

@@ -135,7 +135,7 @@ class CountTable:
     and the hash seed.
     """
 
-    __slots__ = ("_table", "empty", "ops", "slots", "used", "width")
+    __slots__ = ("_slots", "_table", "empty", "ops", "used", "width")
 
     def __init__(self, width: int, ops: Sequence[int], capacity: int = 256) -> None:
         self.width = width
@@ -143,7 +143,7 @@ class CountTable:
         self.used = np.array([0, new_seed()], np.int64)
         self.empty = np.array([EMPTY[op] for op in ops], np.int64)
         self._table = Table(capacity, keys=Column(np.int64, width), values=Column(np.int64, len(ops), self.empty))
-        self._fill_slots()
+        self._slots: Array | None = None
 
     @property
     def keys(self) -> Array:
@@ -169,15 +169,26 @@ class CountTable:
     def __len__(self) -> int:
         return int(self.used[ROWS])
 
-    def _fill_slots(self) -> None:
-        self.slots: Array = np.full(1 << (2 * self.capacity - 1).bit_length(), -1, np.int32)
-        if len(self):
-            fill_slots(self.keys, self.slots, int(self.used[SEED]), len(self), self.width)
+    @property
+    def slots(self) -> Array:
+        """The hash table over the keys. It is made when it is needed: counts that only go on to others need none."""
+        if self._slots is None:
+            self._slots = np.full(1 << (2 * self.capacity - 1).bit_length(), -1, np.int32)
+            if len(self):
+                fill_slots(self.keys, self._slots, int(self.used[SEED]), len(self), self.width)
+        return self._slots
+
+    def set_rows(self, keys: Array, values: Array) -> None:
+        """Take the rows of another table, instead of those here: int64 (n, width) and (n, columns), distinct keys."""
+        self._table.reserve(len(keys), 0)
+        self.used[ROWS] = len(keys)
+        self.key_rows()[:], self.value_rows()[:] = keys, values
+        self._slots = None
 
     def reserve(self, free: int) -> None:
         """Grow so that at least `free` more rows fit."""
         if self._table.reserve(len(self) + free, len(self)):
-            self._fill_slots()
+            self._slots = None
 
     def key_rows(self) -> Array:
         """A view of the keys: int64 (rows, width)."""
@@ -210,7 +221,7 @@ class CountTable:
         """Put the rows in another order: all their numbers."""
         for rows in (self.key_rows(), self.value_rows()):
             rows[:] = rows[order]
-        self._fill_slots()
+        self._slots = None
 
     def merge(self, other: CountTable) -> None:
         """Add all rows of another table with the same columns."""

@@ -128,6 +128,10 @@ class Histograms:
         self.noted: Array = np.empty(noted, np.int64)
         self.used: Array = np.zeros(1, np.int64)
 
+    def set_counts(self, keys: Array, counts: Array) -> None:
+        """Take the counts of another histogram, instead of those here: `keys` ascending and distinct."""
+        self._keys, self._counts, self._added, self._waiting = keys, counts, [], 0
+
     def __len__(self) -> int:
         """The number of merged keys. Keys that are not merged yet do not count."""
         return len(self._keys)

@@ -94,6 +94,7 @@ class SectionCounts:
         self.dropped: dict[str, int] = {}  # events beyond EVENTS, by section
         self._names, self._other = names, other
         self._events: dict[str, list[Array]] = {section.name: [] for section in self.sections}
+        self._noted = dict.fromkeys(self._events, 0)  # how many events each has
         self._batches: list[Batch] = []
         self._gathered = [0, 0]
         self._counters = [BatchCounter(each) for section in self.sections for each in section.batch_counts]
@@ -150,15 +151,18 @@ class SectionCounts:
             return
         kept = self._events[section]
         kept.append(events)
-        count = sum(map(len, kept))
+        count = self._noted[section] = self._noted[section] + len(events)
         if count > 2 * EVENTS:
-            self._events[section] = [in_order(joined(kept, EVENT))[-EVENTS:].copy()]
+            self._set_events(section, [in_order(joined(kept, EVENT))[-EVENTS:].copy()])
             self.dropped[section] = self.dropped.get(section, 0) + count - EVENTS
+
+    def _set_events(self, section: str, parts: list[Array]) -> None:
+        self._events[section], self._noted[section] = parts, sum(map(len, parts))
 
     def events(self, section: str) -> Array:
         """The events of a section in order of time: no more than EVENTS, the latest."""
         found = in_order(joined(self._events[section], EVENT))[-EVENTS:]
-        self._events[section] = [found]
+        self._set_events(section, [found])
         return found
 
     def put_in_order(self, names: Names) -> None:
@@ -174,7 +178,7 @@ class SectionCounts:
 
     def forget_events(self, section: str, before: int) -> None:
         """Drop the events of a section from before a time, ns since the epoch."""
-        self._events[section] = [part[part["time"] >= before] for part in self._events[section]]
+        self._set_events(section, [part[part["time"] >= before] for part in self._events[section]])
 
     def merge(self, other: SectionCounts, numbers: Numbers | None = None) -> None:
         """Add other counts and events of the same sections. `numbers`: the number here of each number there; None: the
@@ -209,10 +213,11 @@ class SectionCounts:
     def __getstate__(self) -> dict[str, Any]:
         """For other processes, which can merge these counts, but not add to them."""
         self.finish()
-        of_this_process = ("sections", "_other", "_notable", "_counters")
+        of_this_process = ("sections", "_other", "_notable", "_counters", "_noted")
         return {name: value for name, value in self.__dict__.items() if name not in of_this_process}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.sections = load_sections(self.wanted)
+        self._noted = {section: sum(map(len, parts)) for section, parts in self._events.items()}
         self._other = _no_other

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from kafkatap.kernels.arrays import distinct_values
+from kafkatap.kernels.arrays import distinct_values, groups_of
 
 from ..batch import Array
 from ..findings import NOTE, WARNING, Finding, Party
@@ -74,12 +74,12 @@ def _storms(seen: Seen) -> Iterator[Finding]:
     """Clients that open many connections in a second, most of which do not live."""
     columns = seen.connections
     tried = columns["opened"] + columns["refused"] + columns["unanswered"]
-    clients = np.stack((columns["client_ip"], columns["client_id"]), axis=1)[tried > 0]
-    for client_ip, client_id in distinct_values(clients, axis=0).tolist():
-        of_client = (columns["client_ip"] == client_ip) & (columns["client_id"] == client_id)
+    closes = columns["client_closed"] + columns["broker_closed"] + columns["refused"] + columns["unanswered"]
+    for (client_ip, client_id), of_client in groups_of(columns["client_ip"], columns["client_id"]):
+        if not tried[of_client].any():
+            continue
         seconds, at = np.unique(columns["second"][of_client], return_inverse=True)
         opened = np.bincount(at, weights=tried[of_client]).astype(np.int64)
-        closes = columns["client_closed"] + columns["broker_closed"] + columns["refused"] + columns["unanswered"]
         gone = np.bincount(at, weights=closes[of_client]).astype(np.int64)
         is_busy = opened >= STORM_RATE
         beside = np.zeros(len(seconds) + 2, bool)  # a storm may begin or end in the middle of a second
@@ -94,7 +94,8 @@ def _storms(seen: Seen) -> Iterator[Finding]:
             lived = (seconds >= low) & (seconds <= high + 1)
             if count < _MANY or 2 * int(gone[lived].sum()) < count:
                 continue
-            rows = of_client & (columns["second"] >= low) & (columns["second"] <= high) & (tried > 0)
+            second = columns["second"][of_client]
+            rows = of_client[(second >= low) & (second <= high) & (tried[of_client] > 0)]
             yield _storm(seen, client_id, client_ip, rows, tried, count)
 
 
@@ -122,10 +123,8 @@ def _leaks(seen: Seen) -> Iterator[Finding]:
     stems = {n: re.sub(r"\d+", "*", context.text(n) or "") for n in ids.tolist()}
     numbers = {stem: i for i, stem in enumerate(sorted(set(stems.values())))}
     stem_of = np.array([numbers[stems[n]] for n in ids.tolist()], np.int64)[np.searchsorted(ids, columns["client_id"])]
-    owners = distinct_values(np.stack((columns["client_ip"], stem_of), axis=1), axis=0)
     brokers = int(seen.brokers.has_answered.sum())
-    for client_ip, stem in owners.tolist():
-        rows = np.flatnonzero((columns["client_ip"] == client_ip) & (stem_of == stem))
+    for (client_ip, stem), rows in groups_of(columns["client_ip"], stem_of):
         opened = int(columns["opened"][rows].sum())
         closed = int((columns["client_closed"] + columns["broker_closed"])[rows].sum())
         if opened - closed < max(_MANY, _NEEDED * brokers):

@@ -185,8 +185,13 @@ class Seen:
 
     def has_answered(self, columns: dict[str, Array]) -> Array:
         """Whether the address and port of each row answered requests in the capture."""
-        answered = distinct_values(codes_of(self.answers["broker_ip"], self.answers["broker_port"]))
-        found: Array = is_among(codes_of(columns["broker_ip"], columns["broker_port"]), answered)
+        found: Array = is_among(codes_of(columns["broker_ip"], columns["broker_port"]), self._answered)
+        return found
+
+    @cached_property
+    def _answered(self) -> Array:
+        """The codes of the ends that answered requests."""
+        found: Array = distinct_values(codes_of(self.answers["broker_ip"], self.answers["broker_port"]))
         return found
 
     def of(self, columns: dict[str, Array], mask: Array) -> dict[str, Array]:

@@ -19,7 +19,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 
 import numpy as np
 
@@ -68,6 +69,10 @@ _ON_MEMBERS = ("dying_members", "expelled_members", "held_rebalance")
 _ON_LOST_CONNECTIONS = ("idle_dropped", "connection_limit")
 #: Advice that says why a client connects so often, or why packets do not pass between two hosts.
 _ON_CONNECTIONS = frozenset(("connection_each_message", "reconnect_storm"))
+#: Findings that say more of an event's clients.
+_LINES = {"quota_began": {"throttled"}, "connection_storm": _ON_CONNECTIONS | {"connection_limit"}}
+#: By client or host, a finding and its place among all.
+ByClient = Mapping[tuple[str, str], tuple[int, Finding]]
 
 
 def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: Context) -> list[tuple[str, Finding]]:
@@ -78,6 +83,7 @@ def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: 
     events = [f for section, f in found if section == "events" and f.cause is None]
     advice = [f for section, f in found if section == "advice" and f.cause is None and f.id not in _NO_CAUSES]
     lost_at = _unanswered_by_broker(counts, context)
+    lines = {event: _by_client(all_of_them, ids) for event, ids in _LINES.items()}
     made = []
     for section, finding in found:
         if finding.cause is not None:
@@ -95,7 +101,7 @@ def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: 
         elif finding.id == "unanswered":
             cause = _of_lost_connections(finding, advice) or _cause_of_unanswered(events, lost_at)
         elif section == "events":
-            cause = _better_line(finding, all_of_them)
+            cause = _better_line(finding, all_of_them, lines)
         elif finding.id == "lossy_host":
             cause = _cut_off(finding, events)
         elif finding.id == "lagging_group":
@@ -178,13 +184,20 @@ def _of_connections(finding: Finding, advice: Sequence[Finding]) -> Finding | No
     return None
 
 
-def _better_line(event: Finding, found: Sequence[Finding]) -> Finding | None:
-    """The line that says more of the same."""
-    if event.id == "quota_began":
-        return next((f for f in found if f.id == "throttled" and _clients(f) & _clients(event)), None)
-    if event.id == "connection_storm":
-        lines = _ON_CONNECTIONS | {"connection_limit"}
-        return next((f for f in found if f.id in lines and _clients(f) & _clients(event)), None)
+def _by_client(found: Sequence[Finding], ids: Collection[str]) -> ByClient:
+    """The first of these findings on each client or host, with its place."""
+    made: dict[tuple[str, str], tuple[int, Finding]] = {}
+    for place, finding in enumerate(found):
+        for client in _clients(finding) if finding.id in ids else ():
+            made.setdefault(client, (place, finding))
+    return made
+
+
+def _better_line(event: Finding, found: Sequence[Finding], lines: Mapping[str, ByClient]) -> Finding | None:
+    """The line that says more of the same. `lines`: those on the clients of an event."""
+    if event.id in lines:
+        on_clients = [lines[event.id][client] for client in _clients(event) if client in lines[event.id]]
+        return min(on_clients, key=itemgetter(0))[1] if on_clients else None
     if event.id == "error_burst":
         name = event.party("error")
         return next((f for f in found if f.id in ("errors", "sasl_failed") and f.numbers["error"] == name), None)

@@ -206,7 +206,7 @@ def _own_clients(counts: ReportCounts, context: Context) -> set[str | None]:
     """The clients that only brokers and controllers have."""
     columns = group_columns(counts.groups, tally.GROUP_KEY)
     who = zip(*(columns[name].tolist() for name in ("client_id", "client_ip", "api_key")), strict=True)
-    brokers = {context.address(ip) for ip in distinct_values(columns["broker_ip"]).tolist()}
+    brokers = {found for ip in distinct_values(columns["broker_ip"]).tolist() if (found := context.address(ip))}
     used: dict[str | None, set[int]] = defaultdict(set)
     hosts: dict[str | None, set[str | None]] = defaultdict(set)
     for client, ip, api in set(who):
@@ -214,7 +214,7 @@ def _own_clients(counts: ReportCounts, context: Context) -> set[str | None]:
         hosts[context.text(client)].add(context.address(ip))
     return {
         client for client, apis in used.items()
-        if all(own_by(client, host, apis, False, {b for b in brokers if b}) for host in hosts[client])
+        if all(own_by(client, host, apis, False, brokers) for host in hosts[client])
     }  # fmt: skip
 
 
