@@ -118,7 +118,15 @@ class CaptureLedgers:
         for capture, counts in self._outcomes.items():
             parts = dict(zip(OUTCOMES, counts.tolist(), strict=True))
             self._ledgers.setdefault(capture, []).append({"requests": {name: parts[name] for name in _OF_REQUESTS}})
-        return {capture: _with_unfinished(sum_ledgers(ledgers)) for capture, ledgers in self._ledgers.items()}
+        made = {capture: sum_ledgers(ledgers) for capture, ledgers in self._ledgers.items()}
+        # Requests count with their rows. Those that still wait, or that waited in an earlier batch, count here.
+        waiting = self._before["requests"]["total"]
+        for ledger in made.values():
+            requests = ledger.get("requests", {})
+            requests["total"] = sum(requests.values())
+            waiting -= requests["total"]
+        made[self._capture or 0]["requests"]["total"] += waiting
+        return {capture: _with_unfinished(ledger) for capture, ledger in made.items()}
 
     def _close(self) -> None:
         """Count what was read of a capture."""
@@ -128,6 +136,7 @@ class CaptureLedgers:
         new = {s: {p: n - before.get(s, {}).get(p, 0) for p, n in parts.items()} for s, parts in now.items()}
         for section, parts in _OF_ROWS.items():
             new[section].update(dict.fromkeys(parts, 0))
+        new["requests"]["total"] = 0
         copies, new["packets"]["duplicate"] = new["packets"]["duplicate"], 0  # they count with their connections
         new["packets"]["tcp"] += copies
         self._ledgers.setdefault(capture, []).append(new)
