@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,18 +14,25 @@ from .located_split import LocatedSplit
 from .packet_ranges import RangesReader
 from .seams import Seam, SeamPackets, joined
 
+if TYPE_CHECKING:
+    from kafkatap.reassembly.fragments import SavedDatagram
+
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(slots=True)
 class SeamReader:
     """`places`: the splits that are read, `bases`: packets before each of their files, by split. `left`: the packets of
-    open flows of a checkpoint. `captures`: the identities of the splits' files."""
+    open flows of a checkpoint; `progress`, `waiting`: as of `OpenFlow`. `captures`: the identities of the splits'
+    files; `datagrams`: those that wait for fragments at the start of splits."""
 
     places: Mapping[int, LocatedSplit]
     bases: Mapping[int, Sequence[int]]
     left: Mapping[bytes, Seam]
     captures: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    progress: Mapping[bytes, Array] = field(default_factory=dict)
+    waiting: Mapping[bytes, Seam] = field(default_factory=dict)
+    datagrams: Mapping[int, Sequence[SavedDatagram]] = field(default_factory=dict)
 
     def capture(self, split: int, file: int) -> int:
         """The identity of a file of a split by its number; 0 if it is not known."""
@@ -54,5 +61,5 @@ class SeamReader:
         if not heads:
             return {}
         if split in self.places:
-            return self.places[split].cut(heads, self.bases[split])
+            return self.places[split].cut(heads, self.bases[split], self.datagrams.get(split, ()))
         return {key: self.left[key] for key in heads if key in self.left}
