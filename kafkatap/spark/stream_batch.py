@@ -127,7 +127,7 @@ def _decoded(read: Captures, publication: Publication) -> ReadBatch:
     for result in proved.results:
         flows.update(result.open_flows)
     total = proved.total(options, before=before.sums.counts)
-    ended = total.end_connections({flow.state.history.facts.key for flow in flows.values()})
+    ended = total.end_connections({key for flow in flows.values() for key in flow.connections})
     written = [*proved.written, *publication.write_connections(ended, total.names, read.capture_index)]
     context = proved.context(read.file_infos)
     unnamed = before.unnamed - before.topic_names.keys()  # the others have their names since the last batch

@@ -45,6 +45,7 @@ class OpenFlow:
     """A flow that is open between two batches: `seam`, decoded from `history`, leads to `state`.
 
     Packets are numbered over the whole input. `is_closed`: the connection was closed, but packets may still come.
+    `earlier`: the key of the connection before it on the same flow, if packets may still come for that one, too.
     `progress`: how far each point saw it (`Assembler.progress_of`), if it was captured at several. `waiting`: packets
     after `state` that are not decoded before those of the other points have come.
     """
@@ -53,6 +54,7 @@ class OpenFlow:
     history: History | None
     state: FlowState
     is_closed: bool
+    earlier: int | None = None
     progress: Array | None = None
     waiting: Seam | None = None
 
@@ -60,6 +62,11 @@ class OpenFlow:
     def seams(self) -> list[Seam]:
         """All packets that are kept."""
         return [self.seam] if self.waiting is None else [self.seam, self.waiting]
+
+    @property
+    def connections(self) -> set[int]:
+        """The keys of its connections that did not end."""
+        return {self.state.history.facts.key, *(() if self.earlier is None else (self.earlier,))}
 
 
 @dataclass(slots=True)

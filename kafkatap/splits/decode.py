@@ -99,8 +99,8 @@ class SplitRun:
         self.task = task
         self._primed, self._next, self._follows, self._merged = task.primed, task.next, task.follows, task.merged
         self.read = read
-        #: With `task.keep_open`: the state of each flow that is open at the end, and whether its connection was closed.
-        self.open_flows: dict[bytes, tuple[FlowState, bool]] = {}
+        #: With `task.keep_open`: the flows that are open at the end, as of `SplitEngine.open_flows`.
+        self.open_flows: dict[bytes, tuple[FlowState, bool, int | None]] = {}
         #: How far each point saw those that were captured at several, and their packets that wait (`OpenFlow`).
         self.progress: dict[bytes, Array] = {}
         self.waiting: dict[bytes, Seam] = {}

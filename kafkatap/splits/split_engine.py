@@ -302,12 +302,18 @@ class SplitEngine:
         current = self.current(flows)
         return self._states(list(current), np.array(list(current.values()), np.int64))
 
-    def open_flows(self, flows: Iterable[bytes] | None = None) -> dict[bytes, tuple[FlowState, bool]]:
-        """The state of each of these flows (None: all) that is in a connection, and whether that was closed."""
+    def open_flows(self, flows: Iterable[bytes] | None = None) -> dict[bytes, tuple[FlowState, bool, int | None]]:
+        """The state of each of these flows (None: all) that is in a connection, whether that was closed, and the key of
+        the connection before it that packets may still come for."""
         current = self.current(self.assembler.flow_keys() if flows is None else flows)
         closed_at = self.assembler.connections["closed_at"]
         states = self.states(current).by_flow()
-        return {key: (states[key], bool(closed_at[c])) for key, c in current.items()}
+        keys = self.dissector.connections["key"]
+        earlier = {key: self.assembler.earlier_connection(c) for key, c in current.items()}
+        return {
+            key: (states[key], bool(closed_at[c]), int(keys[earlier[key]]) if earlier[key] >= 0 else None)
+            for key, c in current.items()
+        }
 
     def _states(self, keys: list[bytes], numbers: Array) -> FlowStates:
         """The states of the connections `numbers`, which are those of the flows `keys`."""

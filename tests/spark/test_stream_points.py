@@ -15,13 +15,20 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from kafkatap.engine.read_options import ReadOptions
+from kafkatap.engine.tls.key_log import KeyLog
+from kafkatap.parquet.partitions import to_microseconds
 from kafkatap.spark.stream import finish_stream
-from tests.spark.test_stream import Stream, _options, _wanted
-from tests.splits.join_support import compared, differences, published, unnumbered
+from kafkatap.splits.run_options import RunOptions
+from tests.spark.test_stream import Stream, _options
+from tests.splits.join_support import compared, differences, local, published, unnumbered
+from tests.splits.join_talks import tuple_used_again
+from tests.splits.test_tls import conversations
 from tests.support.captures import Packet, pcap_bytes
 from tests.support.copies import by_time, elsewhere, later, lossy
 from tests.support.encapsulation import fragment
 from tests.support.tcp import encode, merge
+from tests.support.tls_talk import OverTls
 from tests.wire.kafkatalk import MS, KafkaTalk, add_exchanges
 
 SECOND = 1_000 * MS
@@ -60,14 +67,17 @@ def parts(packets: Sequence[Packet], folder: Path, name: str, bounds: Sequence[f
     return paths
 
 
-def streamed(folder: Path, batches: Sequence[Sequence[str]], **more: Any) -> tuple[Tables, Tables]:
+def streamed(
+    folder: Path, batches: Sequence[Sequence[str]], keylog: Path | None = None, **more: Any
+) -> tuple[Tables, Tables]:
     """The tables of a stream of these batches, and those of a job over all captures."""
     options = replace(_options(folder), **more)
     stream = Stream(options)
     for batch in batches:
         assert stream.read(batch).damage == []
     finish_stream(None, options)
-    return published(options.out), _wanted([path for batch in batches for path in batch])
+    wanted = local([path for batch in batches for path in batch], records=True, keylog=keylog)
+    return published(options.out), {name: to_microseconds(table) for name, table in wanted.items()}
 
 
 def check(found: Tables, wanted: Tables) -> None:
@@ -195,3 +205,27 @@ def test_fragments_at_the_end(tmp_path: Path) -> None:
     packets = fragment(talks(1, 5), 300)
     last = max(n for n, (one, other) in enumerate(pairwise(packets), 1) if one.time_ns == other.time_ns)
     check(*streamed(tmp_path, [parts(packets[:last], tmp_path / "files", "a", [])]))
+
+
+@pytest.mark.parametrize("points", [1, 2])
+def test_a_port_that_is_used_again(tmp_path: Path, points: int) -> None:
+    """A connection and the one before it on the same port are open between two batches."""
+    packets = encode(tuple_used_again())
+    seconds = (packets[-1].time_ns - START) / SECOND
+    names = ("a", "b")[:points]
+    captured = [
+        parts(later(packets, 200_000 * n), tmp_path / "files", name, (seconds / 3, 2 * seconds / 3))
+        for n, name in enumerate(names)
+    ]
+    check(*streamed(tmp_path, [list(batch) for batch in zip(*captured, strict=True)]))
+
+
+@pytest.mark.parametrize("order", ["both in each", "in turns"])
+def test_tls(tmp_path: Path, order: str) -> None:
+    over = OverTls(tmp_path)
+    packets = encode(merge(*conversations(over, 60)))
+    bounds = [(packets[n * len(packets) // 3].time_ns - START) / SECOND for n in (1, 2)]
+    paths = parts(packets, tmp_path / "files", "a", bounds)
+    paths += parts(later(packets, 20_000), tmp_path / "files", "b", bounds)
+    reading = RunOptions(ReadOptions(key_log=KeyLog([str(over.key_log)])), records=True)
+    check(*streamed(tmp_path, batches_of(order, paths), reading=reading, keylog=over.key_log))
