@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -18,7 +19,7 @@ pytest.importorskip("pyspark")
 from kafkatap.engine.read_options import ReadOptions
 from kafkatap.engine.tls.key_log import KeyLog
 from kafkatap.parquet.partitions import to_microseconds
-from kafkatap.spark.stream import finish_stream
+from kafkatap.spark.stream import finish_stream, run_stream
 from kafkatap.splits.run_options import RunOptions
 from tests.spark.test_stream import Stream, _options
 from tests.splits.join_support import compared, differences, local, published, unnumbered
@@ -30,6 +31,9 @@ from tests.support.encapsulation import fragment
 from tests.support.tcp import encode, merge
 from tests.support.tls_talk import OverTls
 from tests.wire.kafkatalk import MS, KafkaTalk, add_exchanges
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SECOND = 1_000 * MS
 START = 1_704_067_200 * SECOND
@@ -229,3 +233,19 @@ def test_tls(tmp_path: Path, order: str) -> None:
     paths += parts(later(packets, 20_000), tmp_path / "files", "b", bounds)
     reading = RunOptions(ReadOptions(key_log=KeyLog([str(over.key_log)])), records=True)
     check(*streamed(tmp_path, batches_of(order, paths), reading=reading, keylog=over.key_log))
+
+
+def test_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """What executors get and return has how far each point saw a connection, and packets that wait."""
+    packets = talks()
+    one = parts(packets, tmp_path / "all", "a", (20, 40))
+    two = parts(elsewhere(packets, 20_000, 100_000, 9_092), tmp_path / "all", "b", (19.6, 39.3))
+    options, folder = _options(tmp_path), tmp_path / "captures"
+    folder.mkdir()
+    for paths in zip(one, two, strict=True):
+        for path in paths:
+            shutil.copy(path, folder)
+        run_stream(spark, [str(folder)], options, quiet=0)
+    run_stream(spark, [str(folder)], options, finish=True)
+    wanted = {name: to_microseconds(table) for name, table in local([*one, *two], records=True).items()}
+    check(published(options.out), wanted)
