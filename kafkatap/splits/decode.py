@@ -212,15 +212,20 @@ class SplitRun:
             if key not in self.progress:
                 found[key] = joined(seams)
             elif task.split in self._seams.places:
-                found[key] = self._in_turn(seams)[0]
+                found[key] = self._decoded(key, seams)
             else:
                 later = [*seams[1:], *([self._seams.waiting[key]] if key in self._seams.waiting else [])]
-                found[key] = followed_by(seams[0], self._in_turn(later)[0])
+                found[key] = followed_by(seams[0], self._decoded(key, later))
         return found
 
+    def _decoded(self, flow: bytes, seams: Iterable[Seam]) -> Seam:
+        """The packets of a flow that was captured at several points which this run decoded, in order."""
+        now, later = self._in_turn(seams)
+        return now if flow in self.waiting else followed_by(now, later)
+
     def _in_turn(self, seams: Iterable[Seam]) -> tuple[Seam, Seam]:
-        """The packets of a flow that was captured at several points, in order of time: those that are decoded now, and
-        those that wait."""
+        """The packets of a flow that was captured at several points, in order of time: those to decode now, and those
+        that wait."""
         whole, until = joined(seams, by_time=True), self.task.merged_until
         note_points(whole.packets, self.task.points)
         end = len(whole.packets) if until is None else int(np.searchsorted(whole.times, until, "right"))
@@ -275,10 +280,10 @@ class SplitRun:
             now, later = self._in_turn(seams)
             yield from split_engine.follow(SeamPackets(now))
             if len(later.packets):
-                if split_engine.current([key]):
-                    self.waiting[key] = later
-                else:
-                    yield from split_engine.follow(SeamPackets(later))
+                self.waiting[key] = later
+        while over := sorted(self.waiting.keys() - split_engine.current(self.waiting).keys()):
+            for key in over:  # there is no state to leave them with
+                yield from split_engine.follow(SeamPackets(self.waiting.pop(key)))
 
     def _follow_capture(self, split: int, packet: int) -> None:
         """Note that the next packets are those of a split from a packet on."""

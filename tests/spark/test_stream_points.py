@@ -28,7 +28,7 @@ from tests.splits.test_tls import conversations
 from tests.support.captures import Packet, pcap_bytes
 from tests.support.copies import by_time, elsewhere, later, lossy
 from tests.support.encapsulation import fragment
-from tests.support.tcp import encode, merge
+from tests.support.tcp import Segment, encode, merge
 from tests.support.tls_talk import OverTls
 from tests.wire.kafkatalk import MS, KafkaTalk, add_exchanges
 
@@ -249,3 +249,26 @@ def test_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     run_stream(spark, [str(folder)], options, finish=True)
     wanted = {name: to_microseconds(table) for name, table in local([*one, *two], records=True).items()}
     check(published(options.out), wanted)
+
+
+def test_a_port_that_is_used_again_while_packets_wait(tmp_path: Path) -> None:
+    """The old connection ended long before. The new one begins before the second point's capture ends, or after."""
+    found = []
+    for n, (seconds, count) in enumerate(((0, 4), (19.4, 9))):
+        talk = KafkaTalk(time_ns=START + int(seconds * SECOND), isn=(n * 99_000_000, 7), step_ns=SECOND // 50)
+        talk.tcp.open()
+        add_exchanges(talk, count)
+        talk.tcp.close()
+        found.append(talk.segments)
+    other = talks(3)
+    packets = by_time([*other, *encode([replace_port(segment) for part in found for segment in part])])
+    for n, end in enumerate((19.3, 19.45, 19.9)):
+        paths = parts(packets, tmp_path / f"files-{n}", "a", (20, 40))
+        paths += parts(later(packets, 200_000), tmp_path / f"files-{n}", "b", (end, 40))
+        check_counts(*streamed(tmp_path / str(n), batches_of("both in each", paths)))
+
+
+def replace_port(segment: Segment) -> Segment:
+    """The segment with another port of the client."""
+    ends = [(host, 41_000 if port == 40_000 else port) for host, port in (segment.source, segment.destination)]
+    return replace(segment, source=ends[0], destination=ends[1])
