@@ -26,6 +26,7 @@ from .dtypes import (
     LISTENER,
     MEASURE,
     MEASURE_COUNTERS,
+    NO_OFFSET,
     POINTS_KEPT,
     PROGRESS,
     RECENT_PACKET,
@@ -361,7 +362,29 @@ class Assembler:
 
     def resume(self, connection: int, known: Resumption) -> None:
         """Continue a connection from what an earlier run showed of it, after its first packets were read here."""
+        has_points = self._state["points"][0] > 1
+        progress = self.progress_of(connection) if has_points else None
         resume_connection(self._tables, known.ends, connection, *known.handshake)
+        if progress is not None:
+            self.restore_progress(connection, progress)
+
+    def progress_of(self, connection: int) -> Array:
+        """How far each point saw a connection: PROGRESS, offsets from the next bytes on. Only with several points."""
+        rows = self._progress[2 * POINTS_KEPT * connection : 2 * POINTS_KEPT * (connection + 1)].copy()
+        return self._move_progress(rows, connection, -1)
+
+    def restore_progress(self, connection: int, rows: Array) -> None:
+        """Set how far each point saw a connection. `rows`: as of `progress_of`."""
+        self._progress[2 * POINTS_KEPT * connection : 2 * POINTS_KEPT * (connection + 1)] = self._move_progress(
+            rows.copy(), connection, 1
+        )
+
+    def _move_progress(self, rows: Array, connection: int, sign: int) -> Array:
+        following = self.directions["next"][2 * connection : 2 * connection + 2]
+        for name, next_bytes in (("end", following), ("acked", following[::-1])):
+            is_known = rows[name] > NO_OFFSET
+            rows[name][is_known] += sign * np.repeat(next_bytes, POINTS_KEPT)[is_known]
+        return rows
 
     def expect(self, connection: int, known: Resumption) -> None:
         """Judge the stalls of a connection, of which only the first packet was read, with what an earlier run showed of

@@ -241,6 +241,8 @@ PROGRESS = record_dtype(
     ("point", "i4"),  # plus 1; 0: not in use
     ("is_reset", "i4"),  # 1: it saw a RST
 )
+#: An offset that is not known is less than this.
+NO_OFFSET = -(1 << 61)
 #: Rows of each direction. More points than that have no row: their packets bring something new, or are duplicates.
 POINTS_KEPT = 4
 

@@ -6,17 +6,33 @@ overlap by more than SLACK_NS were made at different points.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import takewhile
+from typing import NamedTuple
 
 #: Time stamps step back within one file too. Captures overlap only where they do so by more than this.
 SLACK_NS = 1_000_000
+#: The clocks of points differ by less than this.
+CLOSE_NS = 1_000_000_000
+
+
+class ReadPoint(NamedTuple):
+    """A point after some captures: the path of its latest one, and the times of its latest packets, ns since the epoch.
+
+    `first`: of the captures that were read together with the latest one."""
+
+    path: str
+    first: int
+    last: int
 
 
 class CapturePoints:
-    """Assigns points, numbered from 0, to captures in the order of their first packets."""
+    """Assigns points, numbered from 0, to captures in the order of their first packets. `known`: those of captures
+    that were read before."""
 
-    def __init__(self) -> None:
-        self._latest: list[tuple[int | None, str]] = []  # by point: the last time and the path of its latest capture
+    def __init__(self, known: Iterable[ReadPoint] = ()) -> None:
+        #: by point: the last time and the path of its latest capture
+        self._latest: list[tuple[int | None, str]] = [(point.last, point.path) for point in known]
 
     def __len__(self) -> int:
         return len(self._latest)

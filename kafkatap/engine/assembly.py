@@ -79,6 +79,7 @@ class Assembly:
         self._begun = 0  # connections that began in the parts so far
         self.latest = 0  # the latest time of all packets, ns since the epoch
         self.capture_end: int | None = None  # ns since the epoch; None: the input ends with the latest packet
+        self.closed_until: int | None = None  # connections that were closed about then or later do not end yet
         self._ports = np.array(ports, np.int32)
         self._blocks = 0
         self._reaped_at = 0  # `Assembler.begun_and_closed` at the last search for connections that are over
@@ -191,6 +192,8 @@ class Assembly:
 
     def _end(self, buffer: Array, everything: bool, idle: int = 0) -> Iterator[Assembled]:
         now = self.latest if self.capture_end is None or not everything else self.capture_end
+        if self.closed_until is not None and not everything:
+            now = min(now, self.closed_until)
         for chunks, ended in self.assembler.finish(now, everything, idle):
             part = self._part(buffer, chunks, ended.astype(np.int64))
             yield part._replace(ended_early=self.assembler.count_crowded_out(part.ended_rows)) if len(ended) else part

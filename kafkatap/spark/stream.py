@@ -7,7 +7,7 @@ The next batch resumes from there. So nothing is lost or doubled if a process is
 `finish_stream` ends what is still open, adds topic names that came late, and writes the reports.
 
 Captures are read in order of their first packets, as far as they have arrived. If captures of the same connection from
-several brokers arrive in different batches, they are read in the order of arrival.
+several points arrive in different batches, they are read in the order of arrival, and what is a copy counts as one.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from kafkatap.reports.batch import FileInfo
 from ..captures.capture_points import SLACK_NS
 from ..captures.storage import File
 from ..splits.capture_ledgers import sum_ledgers
-from ..splits.checkpoint import Checkpoint, Ledger, Span, Sums, added_spans, late_since, still_needed
+from ..splits.checkpoint import Checkpoint, FlowSpan, Ledger, OpenFlow, Sums, added_spans, late_since, still_needed
 from ..splits.run_options import RunOptions
 from ..splits.split_counts import SplitCounts, TotalCounts
 from ..splits.surveys import Surveys
@@ -86,7 +86,8 @@ def read_batch(
     if late:
         sums = batch.checkpoint.sums
         alone = replace(
-            batch.checkpoint, flows={}, spans={}, captures=(), sums=Sums(first=sums.first, last=sums.last)
+            batch.checkpoint, flows={}, spans={}, points=(), datagrams=(), captures=(),
+            sums=Sums(first=sums.first, last=sums.last),
         )  # fmt: skip
         too_late = captures([a for a in arrivals if a.path in late], alone, False)
         decoded = _decoded(too_late, replace(publication, run=f"{publication.run}-late"))
@@ -103,7 +104,11 @@ def late_captures(surveys: Surveys, before: Checkpoint) -> set[str]:
     """The paths of the captures that come too late."""
     found = set()
     for survey in surveys.surveys:
-        seen = {key: (flow.first, flow.last) for key, flow in survey.flows.items() if key in before.spans}
+        times = [time for file in survey.files for time in (file.report.first, file.report.last) if time is not None]
+        if not times:
+            continue
+        span = min(times), max(times)
+        seen = {k: FlowSpan(f.first, f.last, *span) for k, f in survey.flows.items() if k in before.spans}
         until = late_since(seen, before.spans)
         if until is not None:  # of several captures that are read as one, those that begin before
             begins = [(file.head_time, file.report.path) for file in survey.files]
@@ -122,33 +127,45 @@ def _decoded(read: Captures, publication: Publication) -> ReadBatch:
     for result in proved.results:
         flows.update(result.open_flows)
     total = proved.total(options, before=before.sums.counts)
-    ended = total.end_connections({flow.state.history.facts.key for flow in flows.values()})
+    ended = total.end_connections({key for flow in flows.values() for key in flow.connections})
     written = [*proved.written, *publication.write_connections(ended, total.names, read.capture_index)]
     context = proved.context(read.file_infos)
     unnamed = before.unnamed - before.topic_names.keys()  # the others have their names since the last batch
     known = [*before.captures, *((f.first_packet, f.packets, f.capture) for f in context.files)]
     sums = Sums(context.ledger, context.first, context.last, context.not_captured)
+    points, infos = plan.points.of_file, read.surveys.by_file()
+    spans = {key: added_spans([*before.spans.get(key, ()), *_spans(read.surveys, points, infos, key)]) for key in flows}
+    _note_points(flows, spans)
     after = Checkpoint(
-        plan.packets, plan.listeners, dict(plan.topic_names), flows,
-        {key: added_spans([*before.spans.get(key, ()), *_spans(read.surveys, key)]) for key in flows},
-        still_needed(known, flows.values()), unnamed.union(*(result.unnamed for result in proved.results)),
-        _added(before.sums, sums, total.as_split()),
+        plan.packets, plan.listeners, dict(plan.topic_names), flows, spans, plan.points.read or before.points,
+        still_needed(known, flows.values()), plan.datagrams,
+        unnamed.union(*(result.unnamed for result in proved.results)), _added(before.sums, sums, total.as_split()),
     )  # fmt: skip
     ledgers = proved.ledgers(known[-1][2] if known else 0)
     return ReadBatch(after, written, list(context.files), ledgers, notes_of(plan), 2 * read.bytes_read)
 
 
-def _spans(surveys: Surveys, key: bytes) -> list[Span]:
+def _note_points(flows: Mapping[bytes, OpenFlow], spans: Mapping[bytes, Sequence[FlowSpan]]) -> None:
+    """Note in the packets of open flows where they were captured, if that was at one point."""
+    for key, flow in flows.items():
+        if flow.progress is None and spans[key]:
+            flow.seam.packets["point"] = spans[key][-1].point
+
+
+def _spans(surveys: Surveys, points: Mapping[int, int], infos: Mapping[int, FileInfo], key: bytes) -> list[FlowSpan]:
     """When a flow had packets, a span for each capture: of a flow, only the first and the last packet of captures that
     are read as one are known."""
     found = []
-    for survey in surveys.surveys:
+    for survey, numbers in zip(surveys.surveys, surveys.file_numbers, strict=True):
         if key in survey.flows:
             flow = survey.flows[key]
-            for file in survey.files:
-                if file.report.first is not None and file.report.last is not None:
-                    found.append((max(flow.first, file.report.first), min(flow.last, file.report.last)))
-    return [(first, last) for first, last in found if first <= last]
+            for number, file in zip(numbers, survey.files, strict=False):
+                first, last = file.report.first, file.report.last
+                if first is not None and last is not None:
+                    whole = infos[number]
+                    times = max(flow.first, first), min(flow.last, last)
+                    found.append(FlowSpan(*times, whole.first or first, whole.last or last, points[number]))
+    return [span for span in found if span.first <= span.last]
 
 
 def _added(before: Sums, sums: Sums, counts: SplitCounts | None) -> Sums:
@@ -170,8 +187,8 @@ def _with_late(batch: ReadBatch, late: ReadBatch, read: Captures) -> ReadBatch:
         if counts is not None:
             total.add(counts)
     after = replace(
-        late.checkpoint, flows=kept.flows, spans=kept.spans, captures=kept.captures,
-        sums=_added(kept.sums, sums, total.as_split()),
+        late.checkpoint, flows=kept.flows, spans=kept.spans, points=kept.points, captures=kept.captures,
+        datagrams=kept.datagrams, sums=_added(kept.sums, sums, total.as_split()),
     )  # fmt: skip
     files = [info._replace(damage=LATE if info.damage is None else f"{info.damage}; {LATE}") for info in late.files]
     ledgers = {

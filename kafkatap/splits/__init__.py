@@ -5,6 +5,7 @@ surveys            the surveys of all splits, repeated until they fit together
 packet_ranges      reads only the blocks of a split with packets of some ranges
 plan               which split decodes which packets of each flow, and what its task has to know
 chains             the splits of each flow in order: the part of the plan that works on all flows
+points_of_run      where the captures of a run were made, and how far each point was read
 flow_rows          flows, histories and states as rows of arrays
 decode             second pass: the rows of a split, and the claims and arrivals that prove them
 capture_ledgers    the ledger of each capture that a split reads

@@ -6,7 +6,7 @@ visits each row once. Flows of a single split cost no more than the sort.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,9 @@ from kafkatap.kernels.arrays import joined, taken, untouched
 from kafkatap.kernels.decorator import helper, record_dtype
 from kafkatap.reassembly.dtypes import SHIFT_UNKNOWN
 
-from ..captures.capture_points import SLACK_NS
+from ..captures.capture_points import CLOSE_NS, SLACK_NS
 from ..captures.pack_reader import numbered
+from .checkpoint import FlowSpan, is_at_several_points
 from .flow_rows import FLOW_KEY, HISTORY_FIELDS, TEXTS, as_keys, flow_bytes, group_flows, history_rows, renumber_strings
 from .split_engine import NOTHING
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from .survey import SplitSurvey
 
 Array = np.ndarray[Any, Any]
-#: Files that overlap in time were captured at different points. Their clocks differ by less than this.
-CLOSE_NS = 1_000_000_000
 #: A flow and one of its splits.
 FlowInSplit = tuple[bytes, int]
 
@@ -57,7 +56,7 @@ CHAIN_ROW = record_dtype(
     ("renewed", "u1"),
     ("dropped", "u1"),  # 1: the survey's head does not hold
     ("is_first", "u1"),  # of its flow
-    ("is_merged", "u1"),  # out: the flow was captured at both ends
+    ("is_merged", "u1"),  # the flow was captured at both ends. In: of a row of a checkpoint. Out: of all
 )
 
 
@@ -213,7 +212,7 @@ def chain_flows(rows, overrides, before, state):  # type: ignore[no-untyped-def]
         row = rows[i]
         if row.is_first:
             owner = np.int64(row.task)
-            is_merged = _is_at_several_points(rows, i, _end_of_flow(rows, i))
+            is_merged = row.is_merged != 0 or _is_at_several_points(rows, i, _end_of_flow(rows, i))
         if is_merged:
             if row.file >= 0:
                 row.head = NOTHING
@@ -362,6 +361,8 @@ def _shared_flows(parts: Sequence[Part], checkpoint: Checkpoint | None, strings:
         wanted = np.flatnonzero(is_kept[begin:end])
         if number == 0 and checkpoint is not None:
             chains.append(_rows_of_checkpoint(checkpoint, wanted, strings))
+            several = _at_several_points(parts, checkpoint, spans)
+            chains[-1]["is_merged"] = [key in several for key in flow_bytes(mine[wanted])]
         else:
             chains.append(_rows_of_part(number, part, wanted, strings))
             chains[-1]["file_first"], chains[-1]["file_last"] = spans.get(part.file, (0, 0))
@@ -380,6 +381,19 @@ def _file_spans(parts: Sequence[Part]) -> dict[int, tuple[int, int]]:
             if read.report.first is not None and read.report.last is not None:
                 first, last = found.get(part.file, (read.report.first, read.report.last))
                 found[part.file] = min(first, read.report.first), max(last, read.report.last)
+    return found
+
+
+def _at_several_points(
+    parts: Sequence[Part], checkpoint: Checkpoint, spans: Mapping[int, tuple[int, int]]
+) -> set[bytes]:
+    """The open flows of a checkpoint that were captured at several points, in this batch at the latest."""
+    found = {key for key, flow in checkpoint.flows.items() if flow.progress is not None}
+    for part in parts:
+        for key in (part.survey.flows.keys() & checkpoint.spans.keys()) - found:
+            flow = part.survey.flows[key]
+            if is_at_several_points(FlowSpan(flow.first, flow.last, *spans[part.file]), checkpoint.spans[key]):
+                found.add(key)
     return found
 
 

@@ -19,12 +19,15 @@ _IPV4_PREFIX = 0xFFFF
 _TIMESTAMPS = b"\1\1\x08\x0a"
 
 
-def datagrams_before(left: Sequence[Sequence[SavedDatagram]], first: Sequence[int | None]) -> list[list[SavedDatagram]]:
+def datagrams_before(
+    left: Sequence[Sequence[SavedDatagram]], first: Sequence[int | None], earlier: Sequence[SavedDatagram] = ()
+) -> list[list[SavedDatagram]]:
     """The incomplete datagrams at the start of each split, and behind the last one.
 
     `left[i]`: what split i leaves if it begins with none; `first[i]`: the time of its first packet, ns since the epoch.
+    `earlier`: those at the start of the first split.
     """
-    found: list[list[SavedDatagram]] = [[]]
+    found: list[list[SavedDatagram]] = [list(earlier)]
     for new, begins in zip(left, first, strict=True):
         now = {datagram.key: datagram for datagram in found[-1] if begins is None or _is_young(datagram, begins)}
         for datagram in new:

@@ -6,7 +6,7 @@ the sums over this split.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,8 +21,9 @@ from .flow_rows import FlowStates, flow_bytes
 from .flow_state import FlowState
 from .packet_ranges import ClearBytes, meets
 from .plan import SplitTask
+from .points_of_run import note_points
 from .seam_reader import SeamReader
-from .seams import Seam, SeamPackets, joined
+from .seams import Seam, SeamPackets, followed_by, joined, part_of
 from .secrets import CaptureSecrets, unknown_randoms
 from .split_engine import NOTHING, SplitEngine
 
@@ -83,8 +84,11 @@ class SplitRun:
         self.task = task
         self._primed, self._next, self._follows, self._merged = task.primed, task.next, task.follows, task.merged
         self.read = read
-        #: With `task.keep_open`: the state of each flow that is open at the end, and whether its connection was closed.
-        self.open_flows: dict[bytes, tuple[FlowState, bool]] = {}
+        #: With `task.keep_open`: the flows that are open at the end, as of `SplitEngine.open_flows`.
+        self.open_flows: dict[bytes, tuple[FlowState, bool, int | None]] = {}
+        #: How far each point saw those that were captured at several, and their packets that wait (`OpenFlow`).
+        self.progress: dict[bytes, Array] = {}
+        self.waiting: dict[bytes, Seam] = {}
         self._seams = seams
         self._secrets = secrets or CaptureSecrets()
         self._starts = seams.block_starts(task.split)
@@ -94,7 +98,7 @@ class SplitRun:
             inspectors=inspectors, apis=apis, **engine_options,
         )  # fmt: skip
         self.engine = self._split.engine
-        self.engine.assembly.capture_end = task.capture_end
+        self.engine.assembly.capture_end, self.engine.assembly.closed_until = task.capture_end, task.closed_until
         self._learn(self._secrets.before)
         for topic_id, name in topic_names.items():
             self.engine.dissector.name_topic(topic_id, name)
@@ -115,25 +119,39 @@ class SplitRun:
 
     def _batches(self, reader: PackReader | None) -> Iterator[Batch]:
         split, task = self._split, self.task
+        if reader is None and (self._seams.progress or len(task.points)):
+            split.assembler.expect_points(task.point_count)
+            split.points = task.points
         if self._primed:
             with closing(self._seams.open(task.split, self._primed, task.primed_ranges)) as before:
                 split.prime(before, self._primed)
+        for key, c in split.current(self._seams.progress).items():
+            split.assembler.restore_progress(c, self._seams.progress[key])
         if reader is not None:
             self.outcome.claims = split.states(self._primed)
             self.outcome.claims.rows["split"] = task.split
         split.begin_split()
         if reader is not None:
             yield from self._own_packets(reader)
-            split.assembler.hand_over_fragments(task.handed_over)
+        split.assembler.hand_over_fragments(task.handed_over)
         yield from self._follow()
         arrivals = self.outcome.arrivals = split.states(self._next)
         arrivals.rows["split"] = [self._next[key] for key in flow_bytes(arrivals.rows["flow"])]
         yield from split.detach(list(self._next))
         if task.keep_open:
+            yield from self._leave_open(list(self.waiting))
             yield from split.end_closed()
-            self.open_flows = split.open_flows()
-            yield from split.detach(list(self.open_flows))
+            yield from self._leave_open(None)
         yield from split.finish()
+
+    def _leave_open(self, flows: list[bytes] | None) -> Iterator[Batch]:
+        """Leave flows (None: all) open at the end of the run."""
+        split = self._split
+        found = split.open_flows(flows)
+        self.open_flows.update(found)
+        for key, c in split.current(found.keys() & (self._merged | self._seams.progress.keys())).items():
+            self.progress[key] = split.assembler.progress_of(c)
+        yield from split.detach(list(found))
 
     def _own_packets(self, reader: PackReader) -> Iterator[Batch]:
         """Read the split. Blocks without packets of other splits need no filter, and most are read in one pass."""
@@ -159,17 +177,45 @@ class SplitRun:
         if secrets:
             self.engine.add_secrets(secrets)
 
+    @property
+    def left(self) -> Mapping[bytes, Seam]:
+        """The packets of open flows of a checkpoint."""
+        return self._seams.left
+
     def packets_of_open_flows(self) -> dict[bytes, Seam]:
         """All packets that this run had of each flow in `open_flows`, in order."""
         task = self.task
-        parts = [self._seams.cut(task.split, dict.fromkeys(self.open_flows, NOTHING))]
+        own = self._seams.cut(task.split, dict.fromkeys(self.open_flows, NOTHING))
+        parts = [own]
         for split, heads in self._follows.items():
             if split != task.split:
                 parts.append(self._seams.cut(split, {k: h for k, h in heads.items() if k in self.open_flows}))
-        return {
-            key: joined((part[key] for part in parts if key in part), by_time=key in self._merged)
-            for key in self.open_flows
-        }
+        found = {}
+        for key in self.open_flows:
+            seams = [part[key] for part in parts if key in part]
+            if key not in self.progress:
+                found[key] = joined(seams)
+            elif task.split in self._seams.places:
+                found[key] = self._decoded(key, seams)
+            else:
+                later = [*seams[1:], *([self._seams.waiting[key]] if key in self._seams.waiting else [])]
+                found[key] = followed_by(seams[0], self._decoded(key, later))
+        return found
+
+    def _decoded(self, flow: bytes, seams: Iterable[Seam]) -> Seam:
+        """The packets of a flow that was captured at several points which this run decoded, in order."""
+        now, later = self._in_turn(seams)
+        return now if flow in self.waiting else followed_by(now, later)
+
+    def _in_turn(self, seams: Iterable[Seam]) -> tuple[Seam, Seam]:
+        """The packets of a flow that was captured at several points, in order of time: those to decode now, and those
+        that wait."""
+        whole, until = joined(seams, by_time=True), self.task.merged_until
+        note_points(whole.packets, self.task.points)
+        end = len(whole.packets) if until is None else int(np.searchsorted(whole.times, until, "right"))
+        if end == len(whole.packets):
+            return whole, joined(())
+        return part_of(whole, 0, end), part_of(whole, end, len(whole.packets))
 
     def _begin_file(self, file: int, packet: int) -> None:
         """Note that the next packets are from a file of the split."""
@@ -182,7 +228,8 @@ class SplitRun:
 
     def _follow(self) -> Iterator[Batch]:
         split_engine = self._split
-        merged: dict[bytes, list[Seam]] = {key: [] for key in sorted(self._merged)}
+        waiting = self._seams.waiting
+        merged = {k: [waiting[k]] if k in waiting else [] for k in sorted(self._merged | waiting.keys())}
         for split, heads in self._follows.items():
             self._learn(self._secrets.later.get(split, b""))
             chained = {key: head for key, head in heads.items() if key not in merged}
@@ -192,15 +239,16 @@ class SplitRun:
                     self.outcome.followed += reader.bytes_read
             for key, seam in self._seams.cut(split, {k: h for k, h in heads.items() if k in merged}).items():
                 merged[key].append(seam)
-        points = self.task.points
-        if len(points):
-            split_engine.assembler.expect_points(int(points["point"].max()) + 1)
-        for seams in merged.values():
-            whole = joined(seams, by_time=True)
-            if len(points):  # packets of a checkpoint come before all files
-                places = np.searchsorted(points["packet"], whole.packets["number"], "right") - 1
-                whole.packets["point"] = points["point"][np.maximum(places, 0)]
-            yield from split_engine.follow(SeamPackets(whole))
+        if len(self.task.points):
+            split_engine.assembler.expect_points(self.task.point_count)
+        for key, seams in merged.items():
+            now, later = self._in_turn(seams)
+            yield from split_engine.follow(SeamPackets(now))
+            if len(later.packets):
+                self.waiting[key] = later
+        while over := sorted(self.waiting.keys() - split_engine.current(self.waiting).keys()):
+            for key in over:  # there is no state to leave them with
+                yield from split_engine.follow(SeamPackets(self.waiting.pop(key)))
 
     def _fill_outcome(self) -> None:
         engine, outcome = self.engine, self.outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from ..captures.splits import Split
 from .packet_ranges import RangesReader
 from .seams import Seam
 from .survey import cut_flows
+
+if TYPE_CHECKING:
+    from kafkatap.reassembly.fragments import SavedDatagram
 
 Array = np.ndarray[Any, Any]
 
@@ -67,10 +70,13 @@ class LocatedSplit:
         starts["packet"] += bases[0]
         return starts
 
-    def cut(self, heads: Mapping[bytes, int], bases: Sequence[int]) -> dict[bytes, Seam]:
-        """The packets of some flows up to their heads. Both are numbered over the whole input."""
+    def cut(
+        self, heads: Mapping[bytes, int], bases: Sequence[int], datagrams: Sequence[SavedDatagram] = ()
+    ) -> dict[bytes, Seam]:
+        """The packets of some flows up to their heads. Both are numbered over the whole input. `datagrams`: those that
+        wait for fragments before."""
         reader = self.open(bases)
         try:
-            return cut_flows(reader, heads)
+            return cut_flows(reader, heads, datagrams)
         finally:
             reader.close()

@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kafkatap.kernels.arrays import copied
-
 from ..engine.read_options import ReadOptions
 from .checkpoint import OpenFlow
 from .decode import SplitRun
 from .flow_state import History
-from .seams import Seam, SeamPackets, joined
+from .seams import Seam, SeamPackets, joined, part_of
 from .split_engine import SplitEngine
 
 #: The number of last packets that is tried first, and by which it grows until it is enough.
@@ -25,8 +23,10 @@ _RECORDS = 4
 
 def open_flows(run: SplitRun, packets: Mapping[bytes, Seam]) -> dict[bytes, OpenFlow]:
     """The flows that are open at the end of a run. `packets`: all packets that the run had of each."""
-    found: dict[bytes, OpenFlow] = {}
     left = {key: packets[key] for key in run.open_flows if key in packets}
+    # The copies that another point has of packets of earlier captures change nothing.
+    found = _enough(run, {key: seam for key, seam in run.left.items() if key in run.progress and key in left})
+    left = {key: seam for key, seam in left.items() if key not in found}
     most = FIRST
     while any(len(seam.packets) > most for seam in left.values()):
         found.update(_enough(run, {k: _last(s, most) for k, s in left.items() if len(s.packets) > most}))
@@ -34,17 +34,16 @@ def open_flows(run: SplitRun, packets: Mapping[bytes, Seam]) -> dict[bytes, Open
         most *= GROWTH
     histories = run.task.histories
     for key, seam in left.items():
-        state, closed = run.open_flows[key]
-        found[key] = OpenFlow(seam, histories.get(key), state, closed)
+        found[key] = _open_flow(run, key, seam, histories.get(key))
     return found
 
 
+def _open_flow(run: SplitRun, key: bytes, seam: Seam, history: History | None) -> OpenFlow:
+    return OpenFlow(seam, history, *run.open_flows[key], run.progress.get(key), run.waiting.get(key))
+
+
 def _last(seam: Seam, count: int) -> Seam:
-    packets = copied(seam.packets[-count:])
-    first = int(packets["at"].min())
-    end = int((packets["at"] + packets["captured"]).max())
-    packets["at"] -= first
-    return Seam(packets, seam.data[first:end].copy(), seam.times[-count:].copy())
+    return part_of(seam, len(seam.packets) - count, len(seam.packets))
 
 
 def _before(history: History, packets: int) -> History:
@@ -62,11 +61,13 @@ def _enough(run: SplitRun, tried: Mapping[bytes, Seam]) -> dict[bytes, OpenFlow]
     read = ReadOptions(run.read.ports, run.read.definitions, key_log=key_log)
     is_measured = run.engine.assembler.is_measured
     engine = SplitEngine(histories, read=read, apis=frozenset(), measures=is_measured)
+    if tried.keys() & run.progress.keys():
+        engine.assembler.expect_points(run.task.point_count)
     whole = joined(tried.values(), by_time=True)
     engine.prime(SeamPackets(whole))
     states = engine.states(tried).by_flow()
     return {
-        key: OpenFlow(tried[key], histories[key], run.open_flows[key][0], run.open_flows[key][1])
+        key: _open_flow(run, key, tried[key], histories[key])
         for key, state in states.items()
         if state.is_same(run.open_flows[key][0])
     }

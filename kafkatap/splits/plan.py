@@ -5,14 +5,13 @@ them, so files of other splits may come between the files of a pack. Each flow b
 up to its head in the next one, and so on.
 
 If packets of a flow from two files overlap in time, it was captured at both ends. All its packets go to the first
-split, which merges them in order of time.
+split, which merges them in order of time. The files may be of different batches of a stream (`points_of_run`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,13 +19,13 @@ import numpy as np
 from kafkatap.dissector.connection_state import ConnectionFacts
 from kafkatap.reassembly.dtypes import LISTENER
 
-from ..captures.capture_points import CapturePoints
 from ..captures.pack_reader import NO_PACKETS
 from .chains import TASK_FLOW, FlowInSplit, Part, TaskFlows, plan_flows
 from .datagrams import datagrams_before, waiting_packets
 from .flow_rows import as_keys, flow_bytes, histories, history_rows
 from .flow_state import History
 from .packet_ranges import union
+from .points_of_run import POINT_RANGE, RunPoints, points_of_run
 from .split_engine import NOTHING
 from .survey import Listener, SplitSurvey
 
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 _UNKNOWN = History(ConnectionFacts(0), 0)
-#: The capture point of the packets from a number on.
-POINT_RANGE = np.dtype([("packet", "i8"), ("point", "i4")])
 
 
 @dataclass(slots=True)
@@ -48,7 +45,8 @@ class SplitTask:
     `bases`: packets before each of its files. `keep_open`: more captures will
     come, so open flows stay open at the end. `shared`: the flows that other splits have, too. `listeners`: LISTENER
     rows of the ends that earlier files showed to listen; `later_listeners`: by file, those that files of other splits
-    show after this split began. `points`: POINT_RANGE of all files, if it decodes flows captured at both ends.
+    show after this split began. `points`: POINT_RANGE of all files, if it has flows captured at both ends;
+    `point_count`: how many points there are. `closed_until`, `merged_until`: as of `RunPoints`.
     `datagrams`: those that wait for fragments at its start; `handed_over`: packets that wait at its end, which the
     next split counts. `capture_end`: the time of the last packet of all splits, ns since the epoch.
     """
@@ -60,6 +58,9 @@ class SplitTask:
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
     later_listeners: dict[int, Array] = field(default_factory=dict)
     points: Array = field(default_factory=lambda: np.zeros(0, POINT_RANGE))
+    point_count: int = 1
+    closed_until: int | None = None
+    merged_until: int | None = None
     datagrams: list[SavedDatagram] = field(default_factory=list)
     handed_over: int = 0
     capture_end: int | None = None
@@ -146,7 +147,8 @@ class Corrections:
 
 @dataclass(slots=True)
 class Plan:
-    """`tasks` in order. `both_ends`: the flows captured at both ends. `packets`, `listeners`: of all splits."""
+    """`tasks` in order. `both_ends`: the flows captured at both ends. `packets`, `listeners`: of all splits. `points`:
+    if any of that needs them. `datagrams`: those that wait for fragments in captures to come."""
 
     tasks: list[SplitTask]
     topic_names: dict[bytes, bytes]
@@ -154,6 +156,8 @@ class Plan:
     resumed: int | None = None  # the split that continues the open flows of a checkpoint
     packets: int = 0
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
+    points: RunPoints = field(default_factory=RunPoints)
+    datagrams: tuple[SavedDatagram, ...] = ()
 
     @property
     def bases(self) -> dict[int, tuple[int, ...]]:
@@ -202,21 +206,29 @@ def make_plan(
     capture_end = _capture_end(surveys, checkpoint)
     for task in tasks:
         task.capture_end = capture_end
-    _hand_over_datagrams(list(of_split.values()), surveys)
+    earlier = checkpoint.datagrams if checkpoint is not None else ()
+    datagrams = _hand_over_datagrams(tasks, surveys, earlier, keep_open)
     names.update(corrections.names)
     parts = [Part(t.split, surveys[t.split], files[t.split][0], t.bases) for t in of_split.values()]
     if checkpoint is not None:
         parts.insert(0, Part(len(surveys), SplitSurvey(len(surveys)), -1, ()))
     shared, both_ends = plan_flows(parts, corrections.dropped, corrections.histories.items(), checkpoint)
-    points = _points(surveys, files, ordered, bases) if both_ends else np.zeros(0, POINT_RANGE)
+    points = RunPoints()
+    if both_ends or checkpoint is not None:
+        read = ((files[split][place], bases[split][place], surveys[split].files[place]) for split, place in ordered)
+        points = points_of_run(read, checkpoint.points if checkpoint is not None else ())
+    have_points = checkpoint is not None and any(flow.progress is not None for flow in checkpoint.flows.values())
     for task, flows in zip(tasks, shared, strict=True):
-        task.shared = flows
-        if flows.followed["is_merged"].any():
-            task.points = points
+        task.shared, task.point_count = flows, len(points.read)
+        if flows.followed["is_merged"].any() or (task is tasks[0] and have_points):
+            task.points = points.ranges
+        if keep_open:
+            task.closed_until = points.closed_until(sum(len(survey.rows) for survey in surveys))
+            task.merged_until = points.merged_until
     if checkpoint is not None:
         tasks[0].shared.flows, tasks[0].shared.strings = _resumed_flows(checkpoint, tasks[0], keep_open)
     resumed = None if checkpoint is None else len(surveys)
-    return Plan(tasks, names, both_ends, resumed, base, listeners.all)
+    return Plan(tasks, names, both_ends, resumed, base, listeners.all, points, datagrams)
 
 
 def _capture_end(surveys: Sequence[SplitSurvey], checkpoint: Checkpoint | None) -> int | None:
@@ -227,36 +239,21 @@ def _capture_end(surveys: Sequence[SplitSurvey], checkpoint: Checkpoint | None) 
     return None if checkpoint is None else checkpoint.sums.last
 
 
-def _hand_over_datagrams(tasks: Sequence[SplitTask], surveys: Sequence[SplitSurvey]) -> None:
-    """Set which datagrams wait for fragments between the splits."""
-    in_order = [surveys[task.split] for task in tasks]
-    waiting = datagrams_before([survey.datagrams for survey in in_order], [survey.first for survey in in_order])
-    for (before, task), datagrams in zip(pairwise(tasks), waiting[1:], strict=False):
+def _hand_over_datagrams(
+    tasks: Sequence[SplitTask], surveys: Sequence[SplitSurvey], earlier: Sequence[SavedDatagram], keep_open: bool
+) -> tuple[SavedDatagram, ...]:
+    """Set which datagrams wait for fragments between the splits. Return those that wait behind the last one.
+
+    `earlier`: those that wait before the first one. `keep_open`: more captures will come."""
+    in_order = [surveys[t.split] if t.split < len(surveys) else SplitSurvey(t.split) for t in tasks]
+    waiting = datagrams_before(
+        [survey.datagrams for survey in in_order], [survey.first for survey in in_order], earlier
+    )  # fmt: skip
+    for task, datagrams, after in zip(tasks, waiting, waiting[1:], strict=False):
         task.datagrams = datagrams
-        before.handed_over = waiting_packets(datagrams)
-
-
-def _points(
-    surveys: Sequence[SplitSurvey],
-    files: Sequence[Sequence[int]],
-    ordered: Sequence[tuple[int, int]],
-    bases: Sequence[Sequence[int]],
-) -> Array:
-    """POINT_RANGE of all files, in order. `ordered`: as of `_in_order`; `bases`: by split and place."""
-    lasts: dict[int, int] = {}
-    for split, place in ordered:
-        number, last = files[split][place], surveys[split].files[place].report.last
-        lasts[number] = max(lasts.get(number, 0), last or 0)
-    points = CapturePoints()
-    of_file: dict[int, int] = {}
-    rows = []
-    for split, place in ordered:
-        number, read = files[split][place], surveys[split].files[place]
-        if number not in of_file:
-            of_file[number] = points.begin(read.report.path, read.head_time or 0)
-            points.end(of_file[number], lasts[number])
-        rows.append((bases[split][place] + 1, of_file[number]))
-    return np.array(rows, POINT_RANGE)
+        if task is not tasks[-1] or keep_open:
+            task.handed_over = waiting_packets(after)
+    return tuple(waiting[-1]) if keep_open else ()
 
 
 class _Listeners:
@@ -289,10 +286,12 @@ def _rows(listeners: list[Listener]) -> Array:
 
 
 def _resumed_flows(checkpoint: Checkpoint, task: SplitTask, keep_open: bool) -> tuple[Array, list[bytes]]:
-    """TASK_FLOW of the open flows of a checkpoint that go on, were closed, or have to end; and their strings."""
+    """TASK_FLOW of the open flows of a checkpoint that go on, wait, were closed, or have to end; and their strings."""
     touched = task.follows
     goes_on = {key for heads in touched.values() for key in heads}
-    left = [(k, f) for k, f in checkpoint.flows.items() if k in goes_on or f.is_closed or not keep_open]
+    left = [
+        (k, f) for k, f in checkpoint.flows.items() if k in goes_on or f.is_closed or f.waiting or not keep_open
+    ]  # fmt: skip
     known = [flow.history for _, flow in left]
     rows, strings = history_rows([history or _UNKNOWN for history in known], TASK_FLOW)
     rows["flow"] = as_keys(key for key, _ in left)

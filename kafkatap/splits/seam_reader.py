@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,17 +13,24 @@ from .located_split import LocatedSplit
 from .packet_ranges import RangesReader
 from .seams import Seam, SeamPackets, joined
 
+if TYPE_CHECKING:
+    from kafkatap.reassembly.fragments import SavedDatagram
+
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(slots=True)
 class SeamReader:
     """`places`: the splits that are read, `bases`: packets before each of their files, by split. `left`: the packets of
-    open flows of a checkpoint."""
+    open flows of a checkpoint; `progress`, `waiting`: as of `OpenFlow`. `datagrams`: those that wait for fragments at
+    the start of splits."""
 
     places: Mapping[int, LocatedSplit]
     bases: Mapping[int, Sequence[int]]
     left: Mapping[bytes, Seam]
+    progress: Mapping[bytes, Array] = field(default_factory=dict)
+    waiting: Mapping[bytes, Seam] = field(default_factory=dict)
+    datagrams: Mapping[int, Sequence[SavedDatagram]] = field(default_factory=dict)
 
     def open(self, split: int, flows: Iterable[bytes], ranges: Array) -> PackReader | RangesReader | SeamPackets:
         """A reader of the packets of a split; it may leave out those outside of `ranges`. That of a split that is not
@@ -43,5 +50,5 @@ class SeamReader:
         if not heads:
             return {}
         if split in self.places:
-            return self.places[split].cut(heads, self.bases[split])
+            return self.places[split].cut(heads, self.bases[split], self.datagrams.get(split, ()))
         return {key: self.left[key] for key in heads if key in self.left}

@@ -79,6 +79,26 @@ def cut_out(buffer: Array, packets: Array, times: Array) -> Seam:
     return Seam(rows, np.concatenate(parts) if parts else np.zeros(0, np.uint8), times)
 
 
+def followed_by(seam: Seam, later: Seam) -> Seam:
+    """One seam of two, whose packets stay in this order."""
+    rows = copied(later.packets)
+    rows["at"] += len(seam.data)
+    packets = np.concatenate((as_bytes(seam.packets), as_bytes(rows))).view(PACKET)
+    times = np.maximum.accumulate(np.concatenate((seam.times, later.times)))
+    return Seam(packets, np.concatenate((seam.data, later.data)), times)
+
+
+def part_of(seam: Seam, first: int, end: int) -> Seam:
+    """Packets [first:end] of a seam, and no more bytes than they need."""
+    packets = copied(seam.packets[first:end])
+    if not len(packets):
+        return joined(())
+    low = int(packets["at"].min())
+    high = int((packets["at"] + packets["captured"]).max())
+    packets["at"] -= low
+    return Seam(packets, seam.data[low:high].copy(), seam.times[first:end].copy())
+
+
 def joined(seams: Iterable[Seam], *, by_time: bool = False) -> Seam:
     """One seam of several: in order of packet numbers, or as captures that overlap are merged (`captures.merge`)."""
     rows, data, times, at = [], [], [], 0

@@ -39,6 +39,7 @@ from ..engine.engine import Engine
 from ..engine.tls.hand_over import IS_PLAIN, PASSES, hand_overs, layer_states, resume_connection
 from .flow_rows import STATE_ROW, FlowStates, as_keys, fill_histories, fill_tls, renumber_strings
 from .flow_state import FlowState, History
+from .points_of_run import POINT_RANGE, note_points
 
 if TYPE_CHECKING:
     from kafkatap.reassembly.fragments import SavedDatagram
@@ -192,6 +193,8 @@ class SplitEngine:
         self._filter: HeadFilter | None = None
         self._resumed: dict[int, History] = {}  # connections that started since `prime` began
         self._datagrams = datagrams
+        #: POINT_RANGE of the packets to `follow`, if they were captured at several points.
+        self.points: Array = np.zeros(0, POINT_RANGE)
         self.assembler.learn_listeners(self._listeners)
         self.assembler.fragments.restore(datagrams)
 
@@ -262,6 +265,7 @@ class SplitEngine:
                 break
             if on_packets is not None:
                 on_packets(int(numbers[0]))
+            note_points(reader.packets[reader.position : end], self.points)
             with self.engine.uncounted():
                 yield from self.take(reader.buffer, reader.packets, reader.position, end)
             reader.position = reader.count
@@ -298,12 +302,18 @@ class SplitEngine:
         current = self.current(flows)
         return self._states(list(current), np.array(list(current.values()), np.int64))
 
-    def open_flows(self) -> dict[bytes, tuple[FlowState, bool]]:
-        """The state of each flow that is in a connection, and whether that connection was closed."""
-        current = self.current(self.assembler.flow_keys())
+    def open_flows(self, flows: Iterable[bytes] | None = None) -> dict[bytes, tuple[FlowState, bool, int | None]]:
+        """The state of each of these flows (None: all) that is in a connection, whether that was closed, and the key of
+        the connection before it that packets may still come for."""
+        current = self.current(self.assembler.flow_keys() if flows is None else flows)
         closed_at = self.assembler.connections["closed_at"]
         states = self.states(current).by_flow()
-        return {key: (states[key], bool(closed_at[c])) for key, c in current.items()}
+        keys = self.dissector.connections["key"]
+        earlier = {key: self.assembler.earlier_connection(c) for key, c in current.items()}
+        return {
+            key: (states[key], bool(closed_at[c]), int(keys[earlier[key]]) if earlier[key] >= 0 else None)
+            for key, c in current.items()
+        }
 
     def _states(self, keys: list[bytes], numbers: Array) -> FlowStates:
         """The states of the connections `numbers`, which are those of the flows `keys`."""

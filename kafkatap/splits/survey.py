@@ -8,7 +8,7 @@ proves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -388,12 +388,15 @@ def survey_split(
     return found
 
 
-def cut_flows(reader: PackReader, heads: Mapping[bytes, int]) -> dict[bytes, Seam]:
+def cut_flows(
+    reader: PackReader, heads: Mapping[bytes, int], datagrams: Sequence[SavedDatagram] = ()
+) -> dict[bytes, Seam]:
     """The packets of some flows up to their heads. Reads only as far as the last head.
 
-    A segment that came in IP fragments becomes one packet.
+    A segment that came in IP fragments becomes one packet. `datagrams`: those that wait for fragments before.
     """
     assembler = Assembler(keep_flows=True)
+    assembler.fragments.restore(datagrams)
     furthest = max(heads.values(), default=0)
     kept: dict[bytes, list[Seam]] = {}
     while reader.fill() and int(reader.packets["number"][reader.position]) <= furthest:

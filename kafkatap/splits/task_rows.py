@@ -11,6 +11,8 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..captures.packs import weight_of
 from .located_split import LocatedSplit
 from .plan import Plan, SplitTask
@@ -21,9 +23,12 @@ from .secrets import CaptureSecrets, captured_secrets
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .checkpoint import Checkpoint
+    from kafkatap.reassembly.fragments import SavedDatagram
+
+    from .checkpoint import Checkpoint, OpenFlow
     from .survey import SplitSurvey
 
+Array = np.ndarray[Any, Any]
 #: The rows that tasks return.
 SCHEMA = "split int not null, result binary not null"
 
@@ -44,8 +49,9 @@ class SurveyInput:
 @dataclass(frozen=True, slots=True)
 class DecodeInput:
     """The input of one split's decoding. `source` None: the split only continues the flows of a checkpoint, whose
-    packets are `left`. `places`: the splits that it reads, itself among them; `bases`: packets before their files.
-    `secrets`: those in blocks of captures."""
+    packets are `left`; `progress`, `waiting`: as of `OpenFlow`. `places`: the splits that it reads, itself among them;
+    `bases`: packets before their files; `datagrams`: those that wait for fragments at the start of each. `secrets`:
+    those in blocks of captures."""
 
     source: LocatedSplit | None
     task: SplitTask
@@ -53,6 +59,9 @@ class DecodeInput:
     bases: dict[int, tuple[int, ...]] = field(default_factory=dict)
     left: dict[bytes, Seam] = field(default_factory=dict)
     secrets: CaptureSecrets = field(default_factory=CaptureSecrets)
+    progress: dict[bytes, Array] = field(default_factory=dict)
+    waiting: dict[bytes, Seam] = field(default_factory=dict)
+    datagrams: dict[int, list[SavedDatagram]] = field(default_factory=dict)
 
     @property
     def weight(self) -> int:
@@ -62,7 +71,7 @@ class DecodeInput:
     @property
     def seams(self) -> SeamReader:
         """A reader of the seams that the split decodes."""
-        return SeamReader(self.places, self.bases, self.left)
+        return SeamReader(self.places, self.bases, self.left, self.progress, self.waiting, self.datagrams)
 
 
 def decode_inputs(
@@ -75,19 +84,24 @@ def decode_inputs(
     """The inputs of these splits. `located[i]` is split i, `surveys[i]` its survey."""
     bases = plan.bases
     secrets = captured_secrets([task.split for task in plan.tasks], surveys)
+    datagrams = {task.split: task.datagrams for task in plan.tasks if task.datagrams}
     for task in plan.tasks:
         if task.split not in splits:
             continue
-        left: dict[bytes, Seam] = {}
+        resumed: dict[bytes, OpenFlow] = {}
         if task.split == plan.resumed and checkpoint is not None:
-            left = {key: checkpoint.flows[key].seam for key in task.primed}
+            resumed = {key: checkpoint.flows[key] for key in task.primed}
+        left = {key: flow.seam for key, flow in resumed.items()}
+        progress = {key: flow.progress for key, flow in resumed.items() if flow.progress is not None}
+        waiting = {key: flow.waiting for key, flow in resumed.items() if flow.waiting is not None}
         places = {split: located[split] for split in (task.split, *task.follows_splits) if split < len(located)}
         own = {split: bases[split] for split in places}
         later = (
             {n: surveys[n].secrets for n in task.follows_splits if n in places and n != task.split} if secrets else {}
         )
         found = CaptureSecrets(secrets.get(task.split, b""), later)
-        yield DecodeInput(places.get(task.split), task, places, own, left, found)
+        fragments = {split: datagrams[split] for split in places if split in datagrams}
+        yield DecodeInput(places.get(task.split), task, places, own, left, found, progress, waiting, fragments)
 
 
 def dump(value: Any) -> bytes:

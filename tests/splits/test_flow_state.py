@@ -387,6 +387,20 @@ def test_resuming_counts_bytes_from_where_they_were_counted() -> None:
     assert state_of(engine).digest == digest
 
 
+def test_what_points_saw_moves_with_the_first_byte() -> None:
+    """Also where offsets have no end yet, and when it is restored in a run that read other packets."""
+    engine = busy_state()
+    engine.assembler.expect_points(2)
+    before = engine.assembler.progress_of(0)
+    assert before["point"].tolist() == [1, 0, 0, 0, 1, 0, 0, 0]
+    base = engine.assembler.directions["base_seq"][:2].tolist()
+    engine.assembler.resume(0, Resumption((base[0] - 100, base[1] - 70)))
+    assert engine.assembler.progress_of(0).tolist() == before.tolist()
+    before["end"][0], before["acked"][0] = np.iinfo(np.int64).min, 7
+    engine.assembler.restore_progress(0, before)
+    assert engine.assembler.progress_of(0).tolist() == before.tolist()
+
+
 def test_no_joingroup_is_one_that_syncgroup_ended() -> None:
     engine = busy_state()
     before = state_of(engine)
