@@ -44,7 +44,7 @@ _OF_DIRECTION = (
 
 
 class Counted(NamedTuple):
-    """Where the bytes of n connections went. `serials`: of the connections, ascending. `packets`: of each. `counts`:
+    """Where the bytes of n connections went. `serials`: of the connections. `packets`: of each. `counts`:
     int64 (n, BYTE_PLACES and one more), the bytes in each place, and the packets that were captured twice."""
 
     serials: Array
@@ -79,12 +79,16 @@ class Counted(NamedTuple):
             "out_of_window": both(part.ended_directions, "stray_bytes"),
         }
         counts = [*(places[name] for name in BYTE_PLACES), both(part.ended_directions, "duplicate_packets")]
-        order = np.argsort(part.ended_rows["serial"], kind="stable")
         rows = part.ended_rows
-        return Counted(rows["serial"][order], rows["packets"][order], np.stack(counts, axis=1).astype(np.int64)[order])
+        return Counted(rows["serial"], rows["packets"], np.stack(counts, axis=1).astype(np.int64))
+
+    def in_order(self) -> Counted:
+        """The same connections, by ascending serial."""
+        order = np.argsort(self.serials)
+        return Counted(*(column[order] for column in self))
 
     def places_of(self, serials: Array) -> Array:
-        """The places of connections among these; -1 for others."""
+        """The places of connections among these, which are `in_order`; -1 for others."""
         if not len(self.serials):
             return np.full(len(serials), -1, np.int64)
         at = np.minimum(np.searchsorted(self.serials, serials), len(self.serials) - 1)

@@ -143,7 +143,7 @@ class CaptureLedgers:
         duplicates = int(self._engine.assembler.duplicates.sum())
         self.duplicates[capture] += duplicates - self._copies
         self._copies = duplicates
-        now_open = self._engine.open_counts()
+        now_open = self._engine.open_counts().in_order()
         at = self._add(now_open)
         is_new = at < 0
         has_more = is_new | (now_open.packets != self._open.packets[at]) if len(self._open.serials) else is_new

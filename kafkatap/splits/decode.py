@@ -185,8 +185,7 @@ class SplitRun:
     def packets_of_open_flows(self) -> dict[bytes, Seam]:
         """All packets that this run had of each flow in `open_flows`, in order."""
         task = self.task
-        own = self._seams.cut(task.split, dict.fromkeys(self.open_flows, NOTHING))
-        parts = [own]
+        parts = [self._seams.cut(task.split, dict.fromkeys(self.open_flows, NOTHING))]
         for split, heads in self._follows.items():
             if split != task.split:
                 parts.append(self._seams.cut(split, {k: h for k, h in heads.items() if k in self.open_flows}))

@@ -42,13 +42,13 @@ _UNKNOWN = History(ConnectionFacts(0), 0)
 class SplitTask:
     """The work of one split. Packets are numbered over the whole input.
 
-    `bases`: packets before each of its files. `keep_open`: more captures will
-    come, so open flows stay open at the end. `shared`: the flows that other splits have, too. `listeners`: LISTENER
-    rows of the ends that earlier files showed to listen; `later_listeners`: by file, those that files of other splits
-    show after this split began. `points`: POINT_RANGE of all files, if it has flows captured at both ends;
-    `point_count`: how many points there are. `closed_until`, `merged_until`: as of `RunPoints`.
-    `datagrams`: those that wait for fragments at its start; `handed_over`: packets that wait at its end, which the
-    next split counts. `capture_end`: the time of the last packet of all splits, ns since the epoch.
+    `bases`: packets before each of its files. `keep_open`: more captures will come, so open flows stay open at the end.
+    `shared`: the flows that other splits have, too. `listeners`: LISTENER rows of the ends that earlier files showed to
+    listen; `later_listeners`: by file, those that files of other splits show after this split began. `points`:
+    POINT_RANGE of all files, if it has flows captured at both ends; `point_count`: how many points there are.
+    `closed_until`, `merged_until`: as of `RunPoints`. `datagrams`: those that wait for fragments at its start;
+    `handed_over`: packets that wait at its end, which the next split counts. `capture_end`: the time of the last packet
+    of all splits, ns since the epoch.
     """
 
     split: int
