@@ -87,10 +87,10 @@ def _has_response(rows: Array) -> Array:
 
 def _column(
     name: str, kind: str, dtype: str, doc: str, null: int | None = None, known: Mask | None = None,
-    words: tuple[str, ...] = (), row: str = "", in_table: bool = True,
+    words: tuple[str, ...] = (), row: str = "", in_table: bool = True, fill: int = 0,
 ) -> ColumnSpec:  # fmt: skip
     """A column of exchanges or results. No two rows are of one exchange: each is in one split."""
-    return ColumnSpec(name, kind, dtype, NEVER, doc, null, known, words=words, row=row, in_table=in_table)
+    return ColumnSpec(name, kind, dtype, NEVER, doc, null, known, fill, words, row, in_table)
 
 
 def _duration(name: str, doc: str, in_table: bool = True) -> ColumnSpec:
@@ -178,9 +178,9 @@ EXCHANGE_COLUMNS = (
         "tls_version", WORD, "i1", "TLS 1.2 or TLS 1.3, if the exchange came over TLS and was decrypted; else null", -1,
         words=TLS_VERSIONS,
     ),
-    _column("api_key", NUMBER, "i2", "number of the API", known=_has_request),
+    _column("api_key", NUMBER, "i2", "number of the API", known=_has_request, fill=-1),
     _column("api_name", WORD, "", "name of the API; `API 10001` if it has no name", known=_has_request),
-    _column("api_version", NUMBER, "i2", "version of the API that the request used", known=_has_request),
+    _column("api_version", NUMBER, "i2", "version of the API that the request used", known=_has_request, fill=-1),
     _column("correlation_id", NUMBER, "i4", "the correlation id of request and response"),
     _column(
         "request_first", TIME, "i8", "arrival of the request's first byte, which is part of the size field", NO_TIME

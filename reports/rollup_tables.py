@@ -17,7 +17,7 @@ from kafkatap.dissector.kafka.error_codes import error_name
 from kafkatap.dissector.layouts.catalog import api_name
 
 from .arrow_arrays import arrow_numbers
-from .batch import Array, Context, id_of_text
+from .batch import Array, Context
 from .connection_words import PROTOCOLS
 from .counting.connection_counts import CONNECTIONS
 from .counting.count_forms import ADDRESS, TEXT, CountForm, FormCounts
@@ -27,6 +27,7 @@ from .counting.histogram import buckets, largest
 from .counting.hour_counts import FURTHER, HOUR, HourCounts
 from .row_columns import words
 from .table_columns import LIST_BUCKETS, TIME, TableColumn
+from .table_rows import int64_of, numbers_by_text, numbers_of_ids, numbers_of_texts
 from .tables import Texts, arrow_schema, arrow_type
 
 if TYPE_CHECKING:
@@ -262,21 +263,21 @@ def add_rollup(table: str, rows: pa.Table, counts: HourCounts) -> None:
         if key in _LEFT_OUT or name not in there:
             keys.append(np.full(count, 0 if key in _LEFT_OUT else -1, np.int64))
         elif kind == ADDRESS:
-            keys.append(_by_text(rows[name], names.address))
+            keys.append(numbers_by_text(rows[name], names.address))
         elif key == "topic_id":
-            keys.append(_by_text(rows[name], lambda text: names.string(None if text is None else id_of_text(text))))
+            keys.append(numbers_of_ids(rows[name], names))
         elif kind == TEXT:
-            keys.append(_by_text(rows[name], lambda text: names.string(None if text is None else text.encode())))
+            keys.append(numbers_of_texts(rows[name], names))
         elif key in _WORDS:
-            keys.append(_by_text(rows[name], {word: number for number, word in enumerate(_WORDS[key])}.get))
+            keys.append(numbers_by_text(rows[name], {word: number for number, word in enumerate(_WORDS[key])}.get))
         else:
-            keys.append(_int64(rows[name], -1))
+            keys.append(int64_of(rows[name], -1))
     key_rows = np.stack(keys, axis=1)
     if "topic_id" in form.keys:  # the text of an id is no name
         topic, topic_id = (list(_keys(form)).index(name) for name in ("topic", "topic_id"))
         key_rows[key_rows[:, topic_id] >= 0, topic] = -1
     values = [
-        _int64(rows[value], EMPTY[operation]) if value in there else np.full(count, EMPTY[operation], np.int64)
+        int64_of(rows[value], EMPTY[operation]) if value in there else np.full(count, EMPTY[operation], np.int64)
         for value, operation in form.values.items()
     ]
     found = FormCounts(form, count)
@@ -285,28 +286,8 @@ def add_rollup(table: str, rows: pa.Table, counts: HourCounts) -> None:
         if f"{metric}_histogram" in there:
             owners, bucket, times = _buckets_of(rows[f"{metric}_histogram"])
             found.add_buckets(number, owners, bucket, times)
-    hours = _int64(rows["hour"], 0) // HOUR
-    counts.add_form(found, np.column_stack((_int64(rows["capture"], 0), hours, key_rows)))
-
-
-def _by_text(column: Any, number_of: Callable[[Any], int | None]) -> Array:
-    """The number of each text, for which `number_of` is called once for each distinct one."""
-    encoded = column.combine_chunks().dictionary_encode()
-    texts = [*encoded.dictionary.to_pylist(), None]
-    numbers = np.array([number_of(text) or 0 for text in texts], np.int64)
-    found: Array = numbers[encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)]
-    return found
-
-
-def _int64(column: Any, null: int) -> Array:
-    import pyarrow as pa
-
-    if pa.types.is_boolean(column.type):
-        column = column.cast("int8")
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(arrow_type(TIME))
-    found: Array = column.cast("int64").fill_null(null).to_numpy()
-    return found
+    hours = int64_of(rows["hour"], 0) // HOUR
+    counts.add_form(found, np.column_stack((int64_of(rows["capture"], 0), hours, key_rows)))
 
 
 def _buckets_of(column: Any) -> tuple[Array, Array, Array]:

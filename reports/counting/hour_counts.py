@@ -84,12 +84,9 @@ class HourCounts(CountStore):
         made[CONNECTIONS.name].merge(counts.table.key_rows()[:, len(PLACE) :], counts)
         return made
 
-    def sources(self) -> Array:
-        """Where exchanges were captured: int64 (n, 5), distinct hours, clients' addresses, brokers' addresses and
-        ports, and captures."""
-        keys = self[GROUPS.name].keys()
-        found = np.stack([keys[name] for name in ("hour", "client_ip", "broker_ip", "broker_port", "capture")], axis=1)
-        return np.unique(found, axis=0)
+    def captures(self) -> set[int]:
+        """The captures of exchanges."""
+        return set(self[GROUPS.name].keys()["capture"].tolist())
 
     def _merge(self, counts: FormCounts, place: Sequence[int], numbers: Numbers) -> None:
         places = np.tile(np.array(place, np.int64), (len(counts), 1))

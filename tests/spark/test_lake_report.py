@@ -17,7 +17,8 @@ from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.verifying import forget, named_captures, verify
 from tests.cli.running import ROOT, kafkatap
 from tests.splits.test_packs import rotated
-from tests.support.captures import read_bytes
+from tests.support.captures import pcap_bytes, read_bytes, read_capture
+from tests.support.copies import elsewhere, ports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,6 +109,38 @@ def test_after_changes(spark: SparkSession, copy: Path) -> None:
     assert report(copy)["capture"]["requests"] == read_table(str(copy), "exchanges").num_rows
     run_job(spark, [str(path) for path in SAMPLES], str(copy))
     compare(copy, SAMPLES)
+
+
+@pytest.fixture(scope="module")
+def points(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
+    """A lake whose runs read one capture each, of two brokers and of a client of both, and these captures."""
+    folder = tmp_path_factory.mktemp("points")
+    capture = read_capture(SAMPLES[0])
+    whole = capture.packets
+    of_first = [28_101 in ports(packet) for packet in whole]
+    sides = [whole[: len(whole) * 2 // 3]]  # the client's capture ends early
+    sides += [[p for p, is_mine in zip(whole, of_first, strict=True) if is_mine == side] for side in (True, False)]
+    captures = []
+    for number, side in enumerate(sides):
+        captures.append(folder / f"point{number}.pcap")
+        captures[-1].write_bytes(pcap_bytes(elsewhere(side, skew_ns=number * 2_000), link_type=capture.link_types[0]))
+        run_job(spark, [str(captures[-1])], str(folder / "out"))
+    return folder / "out", captures
+
+
+@pytest.mark.parametrize("options", [(), ("--by", "client"), ("--api", "Fetch,Produce")], ids=" ".join)
+def test_captures_of_several_places(points: tuple[Path, list[Path]], options: tuple[str, ...]) -> None:
+    """What several captures have counts once."""
+    lake, captures = points
+    assert read_table(str(lake), "exchanges").num_rows > 1.3 * analyze([str(p) for p in captures]).exchanges.num_rows
+    found, wanted = report(*options, lake), report(*options, *captures)
+    for row in (*found["reports"]["clients"], *wanted["reports"]["clients"]):
+        del row["retransmitted_share"]  # that of one run is of both captures of a connection
+    for table in TABLES:
+        if table != "clients" or not options:
+            assert rows(found["reports"], table) == rows(wanted["reports"], table), table
+    assert found["capture"]["requests"] == wanted["capture"]["requests"]
+    assert [w for w in found["warnings"] if "count once" in w]
 
 
 def ledgers(out: Path) -> dict[str, dict[tuple[str, str], int]]:

@@ -56,6 +56,12 @@ def places(data: bytes, link: int = ETHERNET) -> Places | None:
     return Places(ip, tcp, tcp + 4 * (data[tcp + 12] >> 4), end)
 
 
+def ports(packet: Packet, link: int = ETHERNET) -> tuple[int, ...]:
+    """The ports of a TCP packet; none of another one."""
+    at = places(packet.data, link)
+    return () if at is None else struct.unpack_from("!HH", packet.data, at.tcp)
+
+
 def _patched(packet: Packet, *changes: tuple[int, bytes]) -> Packet:
     data = bytearray(packet.data)
     for at, new in changes:

@@ -36,7 +36,8 @@ def run_on_lake(options: argparse.Namespace, lake: str) -> int:
     try:
         require_deltalake()
         selection = _checked(options)
-        from ...spark.lake_report import LakeQuery, hours_of, lake_report
+        from ...spark.lake_query import LakeQuery, hours_of
+        from ...spark.lake_report import lake_report
 
         begin, end = hours_of(selection)
         query = LakeQuery(selection, begin, end, _clients(options), _apis(options))
