@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.arrays import is_among
+from kafkatap.kernels.arrays import is_among, taken
 
 from .. import units
 from ..counting.percentiles import percentile
@@ -14,7 +14,7 @@ from ..finding_words import and_more
 from ..findings import WARNING, Finding, Party
 from ..section_parts import follower_waits
 from ..section_parts.section import SectionInput
-from .signature import Signature, events_of_kind
+from .signature import Signature
 
 #: Requests that waited for it. Fewer may be one pause of its process.
 _LEAST = 10
@@ -47,11 +47,12 @@ class _Follower:
 
 
 def _findings(given: SectionInput) -> list[Finding]:
-    events = events_of_kind(given, SLOW_FOLLOWERS, *follower_waits.KINDS)
-    charged = follower_waits.charged_requests(list(follower_waits.waits_of(events, given.context)))
-    written = follower_waits.WRITTEN.among(events)
+    charged = given.once(follower_waits.charged_requests)
+    if not charged:
+        return []
+    written = follower_waits.WRITTEN.among(given.events(follower_waits.READ_BY))
     _, first = np.unique(written["exchange"], return_index=True)
-    written = written[np.sort(first)]
+    written = taken(written, np.sort(first))
     written = written[is_among(written["exchange"], np.fromiter(charged, np.int64, len(charged)))]
     total, followers = int((written["time"] - written["begin"]).sum()), dict[int, _Follower]()
     columns = ("exchange", "time", "begin", "packet", "client_id")
@@ -64,7 +65,7 @@ def _findings(given: SectionInput) -> list[Finding]:
         row.own_ns += own
         name = given.context.text(client) or "?"
         row.clients[name] = row.clients.get(name, 0) + own
-    addresses = follower_waits.follower_addresses(events, given.context)
+    addresses = follower_waits.follower_addresses(given)
     return [
         _finding(number, addresses.get(number), row, len(written), total)
         for number, row in followers.items()
@@ -119,9 +120,6 @@ SLOW_FOLLOWERS = Signature(
     f"least, and the 99th percentile of its waits {_SLOW_NS // 1_000_000} ms: a usual follower fetches again within "
     "some ms. It needs a capture at the leader's host, with the traffic between brokers.",
     _findings,
-    read=follower_waits.read,
-    facts=follower_waits.FACTS,
-    events=follower_waits.KINDS,
     on_request=True,
     label="slow follower",
 )

@@ -6,7 +6,7 @@ pickles the counts of all its forms.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
@@ -88,20 +88,18 @@ class FormCounts:
     def add_columns(self, keys: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         """Add rows by the names of their columns: int64 (n,), or one number for all. Values that are left out are not
         changed."""
-        columns = self._key_rows(keys)
-        rows = empty_values(self.form, len(columns))
-        for name, numbers in values.items():
-            rows[:, list(self.form.values).index(name)] = numbers
-        self.add(columns, rows)
+        rows = self._key_rows(keys)
+        if len(rows):
+            columns = [values.get(name, EMPTY[op]) for name, op in self.form.values.items()]
+            self.table.add(rows, _in_rows(columns, len(rows)))
 
     def observe_columns(self, keys: Mapping[str, Any], metric: str, numbers: Array) -> None:
         """`observe` by the names of key columns and of the metric."""
         self.observe(self.form.metrics.index(metric), self._key_rows(keys), numbers)
 
     def _key_rows(self, keys: Mapping[str, Any]) -> Array:
-        columns = np.broadcast_arrays(*(np.atleast_1d(keys[name]) for name in self.form.keys))
-        stacked: Array = np.stack([column.astype(np.int64) for column in columns], axis=1)
-        return stacked
+        columns = [keys[name] for name in self.form.keys]
+        return _in_rows(columns, next((len(c) for c in columns if np.ndim(c) and len(c) != 1), 1))
 
     def merge(self, keys: Array, other: FormCounts) -> None:
         """Add other counts, whose keys have become `keys`. Their histograms are merged here when they are read."""
@@ -217,9 +215,12 @@ def _numbers_of(rows: Array, count: int) -> Array:
     return found
 
 
-def empty_values(form: CountForm, rows: int) -> Array:
-    """Rows without values: int64 (rows, values)."""
-    return np.tile(np.array([EMPTY[op] for op in form.values.values()], np.int64), (rows, 1))
+def _in_rows(columns: Sequence[Any], rows: int) -> Array:
+    """Columns (arrays, or one number for all rows) as rows: int64 (rows, columns)."""
+    found = np.empty((rows, len(columns)), np.int64)
+    for number, column in enumerate(columns):
+        found[:, number] = column
+    return found
 
 
 class CountStore:

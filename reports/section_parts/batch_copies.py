@@ -1,9 +1,9 @@
 """Record batches that producers sent more than once: what became of each copy.
 
 A batch is known by its client, topic and partition, its producer id, epoch and sequence, and its CRC, which covers its
-timestamps and records. A retry is the same batch. So batches are counted by these, in a form of any section that reads
-them. It is bounded: beyond `--max-names` batches, half of them are given up, first the oldest of those that were sent
-once. Retries follow within minutes, so they still find their first copy.
+timestamps and records. A retry is the same batch. So batches are counted by these, once for all sections that need
+them. The form is bounded: beyond `--max-names` batches, half of them are given up, first the oldest of those that were
+sent once. Retries follow within minutes, so they still find their first copy.
 
 A client may put the records of a retry into a new batch, as librdkafka does unless its producer is idempotent. Such
 retries are not found. Batches of message sets (magic 0 and 1) have no CRC of their own, and producers with acks=0
@@ -20,6 +20,7 @@ from ..batch import Array
 from ..counting.count_forms import NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import EMPTY, MAX, MIN, SUM
 from .gathered import FactRows, Gathered
+from .matching import matched
 from .section_counts import Tally
 
 #: The kinds of facts that `count_batches` needs.
@@ -45,10 +46,8 @@ DUPLICATED, NOT_ACKNOWLEDGED, REFUSED, PERHAPS_TWICE, DEDUPLICATED, ACKNOWLEDGED
 )  # fmt: skip
 
 
-def batch_form(section: str) -> CountForm:
-    """The form of a section for `count_batches`."""
-    other = {"client_id": OTHER, **dict.fromkeys(("topic", "topic_id", "partition", "producer_id"), -1)}
-    return CountForm(f"{section}.batches", _KEYS, _VALUES, {**other, "epoch_sequence": -1, "crc": -1}, newest="last")
+#: The form of `count_batches`.
+COPIES = CountForm("batches", _KEYS, _VALUES, {"client_id": OTHER, **dict.fromkeys(list(_KEYS)[1:], -1)}, newest="last")
 
 
 def first_batches(gathered: Gathered) -> FactRows:
@@ -63,32 +62,33 @@ def first_batches(gathered: Gathered) -> FactRows:
 def batch_key(gathered: Gathered, batches: FactRows) -> dict[str, Array]:
     """The key columns of batches in the form."""
     keys = {name: batches[name] for name in ("topic", "topic_id", "partition", "producer_id", "crc")}
-    keys["client_id"] = gathered.exchanges["client_id"][batches.exchange]
+    keys["client_id"] = gathered.column("client_id")[batches.exchange]
     keys["epoch_sequence"] = (batches["producer_epoch"] << 32) | (batches["sequence"] & 0xFFFFFFFF)
     return keys
 
 
-def count_batches(gathered: Gathered, tally: Tally, form: CountForm) -> None:
+def count_batches(gathered: Gathered, tally: Tally) -> None:
     """Add the record batches of Produce requests."""
     batches = gathered.facts("batch")
     if not len(batches):
         return
     has_crc = (batches["attributes"] >> 16 == 2) & (batches["partition"] >= 0)
-    batches = batches.where(has_crc & (gathered.exchanges["outcome"][batches.exchange] != NO_REPLY_EXPECTED))
+    batches = batches.where(has_crc & (gathered.column("outcome")[batches.exchange] != NO_REPLY_EXPECTED))
     if not len(batches):
         return
-    rows = gathered.rows(batches.exchange)
+    outcome, sent, answered, connection = (
+        gathered.column(name)[batches.exchange] for name in ("outcome", "request_first", "response_last", "connection")
+    )
     error, offset = _answers(gathered, batches)
-    outcome = rows["outcome"]
     is_answered = (outcome == ANSWERED) & (error == 0)
     has_offset = is_answered & (offset >= 0)
-    end = np.where(outcome == ANSWERED, rows["response_last"], EMPTY[MIN])
-    tally.add(form.name, batch_key(gathered, batches), {
+    end = np.where(outcome == ANSWERED, answered, EMPTY[MIN])
+    tally.add(COPIES.name, batch_key(gathered, batches), {
         "copies": 1, "answered": is_answered, "in_flight": outcome == IN_FLIGHT,
         "unanswered": outcome == UNANSWERED, "failed": error != 0,
         "min_offset": np.where(has_offset, offset, EMPTY[MIN]), "max_offset": np.where(has_offset, offset, EMPTY[MAX]),
-        "first": rows["request_first"], "last": rows["request_first"], "first_end": end,
-        "min_connection": rows["connection"], "max_connection": rows["connection"], "error_code": error,
+        "first": sent, "last": sent, "first_end": end, "min_connection": connection, "max_connection": connection,
+        "error_code": error,
         "records": batches["records"],
     })  # fmt: skip
 
@@ -96,25 +96,11 @@ def count_batches(gathered: Gathered, tally: Tally, form: CountForm) -> None:
 def _answers(gathered: Gathered, batches: FactRows) -> tuple[Array, Array]:
     """The error code and the base offset that each batch was answered, 0 and -1 without an answer."""
     answers = gathered.facts("produced partition")
+    at = matched(answers, batches)
+    has_answer = np.flatnonzero(at >= 0)
     error, offset = np.zeros(len(batches), np.int64), np.full(len(batches), -1, np.int64)
-    if not len(answers):
-        return error, offset
-    names = ("topic", "topic_id", "partition")
-    columns = [np.concatenate((answers.exchange, batches.exchange))]
-    columns += [np.concatenate((answers[name], batches[name])).astype(np.int64) for name in names]
-    order = np.lexsort(columns)
-    is_new = np.zeros(len(order), bool)
-    for column in columns:
-        ordered = column[order]
-        is_new[1:] |= ordered[1:] != ordered[:-1]
-    number = np.empty(len(order), np.int64)
-    number[order] = np.cumsum(is_new)
-    answer_of = np.full(int(number.max()) + 1, -1, np.int64)
-    answer_of[number[: len(answers)]] = np.arange(len(answers))
-    found = answer_of[number[len(answers) :]]
-    has_answer = found >= 0
-    error[has_answer] = answers["error_code"][found[has_answer]]
-    offset[has_answer] = answers["base_offset"][found[has_answer]]
+    error[has_answer] = answers["error_code"][at[has_answer]]
+    offset[has_answer] = answers["base_offset"][at[has_answer]]
     return error, offset
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from kafkatap.dissector.dtypes import NO_INT32, NO_TIME
+from kafkatap.kernels.arrays import taken
 from kafkatap.kernels.decorator import record_dtype
 
 from ..batch import Array
@@ -90,7 +91,7 @@ class EventKind(int):
 
     def among(self, events: Array) -> Array:
         """Those of EVENT rows that are of this kind, with its names."""
-        return self.view.of(events[events["kind"] == int(self)])
+        return self.view.of(taken(events, np.flatnonzero(events["kind"] == int(self))))
 
 
 def events_of(gathered: Gathered, exchanges: Array, kind: EventKind, *, at_request: bool = False) -> Array:
@@ -135,5 +136,4 @@ def events_of_facts(gathered: Gathered, facts: FactRows, kind: EventKind, *, at_
 
 def in_order(events: Array) -> Array:
     """Events in order of time."""
-    ordered: Array = events[np.lexsort([events[name] for name in _ORDER])]
-    return ordered
+    return taken(events, np.lexsort([events[name] for name in _ORDER]))

@@ -18,11 +18,12 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import NO_TIME
 from kafkatap.dissector.facts.fact_rows import NO_NUMBER
-from kafkatap.kernels.arrays import distinct_values
+from kafkatap.kernels.arrays import distinct_values, taken
 
 from ..batch import Array, Context
 from .event_rows import EventKind, EventView, events_of, events_of_facts
 from .gathered import FactRows, Gathered
+from .section import SectionInput
 from .section_counts import Tally
 
 _FETCHED = EventView(offset="v0", follower="v1", answered_at="v2")
@@ -31,6 +32,8 @@ _FETCHED = EventView(offset="v0", follower="v1", answered_at="v2")
 KINDS = WRITTEN, _FETCH, _POSITION = (
     EventKind(1, EventView(end_offset="v0", begin="v1")), EventKind(2, _FETCHED), EventKind(3, _FETCHED)
 )  # fmt: skip
+#: The section that reads them.
+READ_BY = "follower-reading"
 #: The kinds of facts that `read` needs.
 FACTS = ("produced partition", "batch", "fetch", "fetch partition")
 _ALL = -1
@@ -151,12 +154,18 @@ class _Held:
 Partition = tuple[str | None, int]
 
 
-def waits_of(events: Array, context: Context) -> Iterator[tuple[str | None, Waits]]:
+def waits_of(given: SectionInput) -> list[tuple[str | None, Waits]]:
     """The waits of each partition, with its topic."""
+    return list(_waits(given.events(READ_BY), given.context))
+
+
+def _waits(events: Array, context: Context) -> Iterator[tuple[str | None, Waits]]:
+    positions = _by_partition(_POSITION.among(events), context)
+    if not positions:
+        return
     fetches = _FETCH.among(events)
     held = {key: _Held(rows) for key, rows in _grouped(fetches, fetches["connection"])}
     written = _by_partition(WRITTEN.among(events), context)
-    positions = _by_partition(_POSITION.among(events), context)
     ids = _unnamed(written, positions)
     for (topic, partition), rows in written.items():
         fetched = positions.get((ids.get(topic, topic), partition))
@@ -186,7 +195,7 @@ def _grouped(rows: Array, keys: Array) -> Iterator[tuple[int, Array]]:
     """Rows by their key (int64), in the same order."""
     order = np.argsort(keys, kind="stable")
     distinct, first = np.unique(keys[order], return_index=True)
-    yield from zip(distinct.tolist(), np.split(rows[order], first[1:]), strict=True) if len(rows) else ()
+    yield from zip(distinct.tolist(), np.split(taken(rows, order), first[1:]), strict=True) if len(rows) else ()
 
 
 def _unnamed(written: dict[Partition, Array], positions: dict[Partition, Array]) -> dict[str | None, str | None]:
@@ -269,9 +278,9 @@ def _acknowledged(written: Array, positions: Array) -> Array:
     return found
 
 
-def follower_addresses(events: Array, context: Context) -> dict[int, str | None]:
+def follower_addresses(given: SectionInput) -> dict[int, str | None]:
     """The address of each follower, by its broker id."""
-    fetches = _FETCH.among(events)
+    fetches, context = _FETCH.among(given.events(READ_BY)), given.context
     ends = zip(fetches["follower"].tolist(), fetches["client_ip"].tolist(), strict=True)
     return {node: context.address(ip) for node, ip in ends}
 
@@ -280,10 +289,10 @@ def follower_addresses(events: Array, context: Context) -> dict[int, str | None]
 NOT_CHARGED = (0, -1, 0)
 
 
-def charged_requests(found: list[tuple[str | None, Waits]]) -> dict[int, tuple[int, int, int]]:
+def charged_requests(given: SectionInput) -> dict[int, tuple[int, int, int]]:
     """The longest wait of each request over its partitions, by the exchange's key, as NOT_CHARGED."""
     charged: dict[int, tuple[int, int, int]] = {}
-    for _, waits in found:
+    for _, waits in given.once(waits_of):
         columns = (waits.events["exchange"], waits.wait_ns, waits.follower, waits.own_ns)
         for key, *mine in zip(*(column.tolist() for column in columns), strict=True):
             charged[key] = max(charged.get(key, NOT_CHARGED), (mine[0], mine[1], mine[2]))

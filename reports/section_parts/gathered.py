@@ -24,11 +24,11 @@ class FactRows:
     fact comes after that of the element around it.
     """
 
-    def __init__(self, facts: Array, exchanges: Array, position: Array, kind: int) -> None:
-        """`facts`: those of all kinds, with the indexes of their `exchanges`."""
+    def __init__(self, facts: Array, exchanges: Array, turns: Array, position: Array, kind: int) -> None:
+        """`facts`: those of all kinds, with the indexes of their `exchanges`, and the numbers of these (`turn`)."""
         self.exchange: Array = exchanges[position]
         self.position = position
-        self._all, self._exchanges = facts, exchanges
+        self._all, self._turns = facts, turns
         self._names = columns_of(kind)
         self._columns: dict[str, Array] = {}
 
@@ -46,14 +46,14 @@ class FactRows:
         """Some of the facts: bool, or their indexes."""
         made = object.__new__(FactRows)
         rows = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
-        made._all, made._exchanges, made._names = self._all, self._exchanges, self._names
+        made._all, made._turns, made._names = self._all, self._turns, self._names
         made.exchange, made.position = self.exchange[rows], self.position[rows]
         made._columns = {name: column[rows] for name, column in self._columns.items()}
         return made
 
     def turn(self) -> Array:
         """A number for the exchange of each fact, which ascends over the facts of all kinds: int64."""
-        found: Array = np.cumsum(np.diff(self._exchanges, prepend=-1) != 0)[self.position]
+        found: Array = self._turns[self.position]
         return found
 
     def around(self, inner: FactRows) -> Array:
@@ -73,6 +73,7 @@ class Gathered:
         self._facts = joined([batch.facts for batch in batches if batch.facts is not None], FACT)
         self._kinds = self._facts["kind"].astype(np.uint8)
         self._exchange: Array | None = None  # by fact
+        self._turns: Array = np.zeros(0, np.int64)
         self._found: dict[int, FactRows] = {}
         self._columns: dict[str, Array] = {}
         self._tokens = [batch.tokens for batch in batches if batch.tokens is not None]
@@ -90,7 +91,8 @@ class Gathered:
             position = np.flatnonzero(self._kinds == kind)
             if self._exchange is None:
                 self._exchange = rows_of(self.column("exchange"), self._facts["exchange"])
-            found = self._found[kind] = FactRows(self._facts, self._exchange, position, kind)
+                self._turns = np.cumsum(np.diff(self._exchange, prepend=-1) != 0)
+            found = self._found[kind] = FactRows(self._facts, self._exchange, self._turns, position, kind)
         return found
 
     def column(self, name: str) -> Array:

@@ -112,7 +112,7 @@ class SectionInput:
     `sections`: the counts of all wanted sections. A section may read those of another one only if it is wanted too.
     """
 
-    __slots__ = ("_made", "context", "counts", "options", "sections")
+    __slots__ = ("_events", "_made", "context", "counts", "options", "sections")
 
     def __init__(
         self, sections: SectionCounts, counts: ReportCounts, context: Context, options: Mapping[str, Any]
@@ -120,6 +120,7 @@ class SectionInput:
         self.sections, self.counts, self.context, self.options = sections, counts, context, options
         sections.put_in_order(context)
         self._made: dict[Callable[[SectionInput], Any], Any] = {}
+        self._events: dict[str, Array] = {}
 
     def once(self, make: Callable[[SectionInput], _Made]) -> _Made:
         """What a function makes of this input: made when it is first asked for, and shared. Nobody changes it."""
@@ -142,4 +143,7 @@ class SectionInput:
 
     def events(self, section: str) -> Array:
         """The EVENT rows of a section in order of time."""
-        return self.sections.events(section)
+        found = self._events.get(section)
+        if found is None:
+            found = self._events[section] = self.sections.events(section)
+        return found

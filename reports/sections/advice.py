@@ -103,5 +103,5 @@ SECTION = _section("advice", "Which settings explain what is slow or failing?", 
 ON_REQUEST_SECTION = _section(
     "advice-on-request", "", ON_REQUEST, is_main=False,
     more_facts=tuple(kind for signature in USUAL for kind in signature.exact_facts),
-    made_of=("group_reading",),
+    made_of=("group_reading", "follower_reading"),
 )  # fmt: skip

@@ -92,19 +92,18 @@ def read(gathered: Gathered, tally: Tally) -> None:
 
 
 def _add_bytes(gathered: Gathered, tally: Tally) -> None:
-    exchanges = gathered.exchanges
-    rows = exchanges[gathered.of_api(_PRODUCE, _FETCH)]
-    is_fetch = rows["api_key"] == _FETCH
-    times = np.where(is_fetch, rows["response_first"], rows["request_last"])
-    sizes = np.where(is_fetch, rows["response_bytes"], rows["request_bytes"])
-    counts = (times != NO_TIME) & (sizes > 0)
-    rows, times, sizes, is_fetch = rows[counts], times[counts], sizes[counts], is_fetch[counts]
-    if not len(rows):
+    column = gathered.column
+    is_fetch = column("api_key") == _FETCH
+    times = np.where(is_fetch, column("response_first"), column("request_last"))
+    sizes = np.where(is_fetch, column("response_bytes"), column("request_bytes"))
+    chosen = gathered.of_api(_PRODUCE, _FETCH)
+    chosen = chosen[(times[chosen] != NO_TIME) & (sizes[chosen] > 0)]
+    if not len(chosen):
         return
-    keys = np.stack([
-        rows["client_id"], rows["broker_ip"], rows["broker_port"], is_fetch, times // SECOND,
-    ], axis=1).astype(np.int64)  # fmt: skip
-    tally.add(FORM.name, dict(zip(FORM.keys, keys.T, strict=True)), {"bytes": sizes, "first": times, "last": times})
+    times, sizes = times[chosen], sizes[chosen]
+    ends = {name: column(name)[chosen] for name in ("client_id", "broker_ip", "broker_port")}
+    keys = ends | {"direction": is_fetch[chosen], "second": times // SECOND}
+    tally.add(FORM.name, keys, {"bytes": sizes, "first": times, "last": times})
 
 
 def _note_delayed(gathered: Gathered, tally: Tally) -> None:

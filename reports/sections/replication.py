@@ -7,20 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from ..batch import Array, Context
+from ..batch import Array
 from ..counting.percentiles import percentile
 from ..model import Column, ReportTable, Row, as_number, in_columns
 from ..section_parts.follower_waits import (
-    FACTS,
     NOT_CHARGED,
+    READ_BY,
     WRITTEN,
     Waits,
     charged_requests,
     follower_addresses,
-    read,
     waits_of,
 )
-from ..section_parts.section import READ_SELECTED, Section, SectionInput
+from ..section_parts.section import READ_SELECTED, Section, SectionInput, reads_nothing
 from ..units import share
 
 FOLLOWERS = (
@@ -76,10 +75,7 @@ class _Follower:
 
 def tables(given: SectionInput) -> Sequence[ReportTable]:
     """Followers by the waits charged to them, then writers by their broker time."""
-    events, context = given.events("replication"), given.context
-    found = list(waits_of(events, context))
-    addresses = follower_addresses(events, context)
-    return _follower_table(found, addresses), _writer_table(events, found, context)
+    return _follower_table(given.once(waits_of), follower_addresses(given)), _writer_table(given)
 
 
 def _follower_table(found: list[tuple[str | None, Waits]], addresses: dict[int, str | None]) -> ReportTable:
@@ -114,10 +110,10 @@ def _follower_table(found: list[tuple[str | None, Waits]], addresses: dict[int, 
     )  # fmt: skip
 
 
-def _writer_table(events: Array, found: list[tuple[str | None, Waits]], context: Context) -> ReportTable:
+def _writer_table(given: SectionInput) -> ReportTable:
     """Requests by client and topic. A request waits for the last of its partitions."""
-    written = WRITTEN.among(events)
-    charged = charged_requests(found)
+    written, context = WRITTEN.among(given.events(READ_BY)), given.context
+    charged = given.once(charged_requests)
     rows: dict[tuple[str | None, str | None], dict[int, int]] = {}
     columns = ("client_id", "topic", "topic_id", "exchange", "time", "begin")
     for client_id, name, topic_id, key, end, begin in zip(*(written[c].tolist() for c in columns), strict=True):
@@ -161,10 +157,11 @@ def _finding(waits_by: dict[int, int], total: int, is_known: bool) -> str:
 SECTION = Section(
     "replication",
     "Why is acks=all slow?",
-    FACTS,
+    (),
     (),
     {"replication": FOLLOWERS, "replication_writers": WRITERS},
-    read,
+    reads_nothing,
     tables,
     under_selection=READ_SELECTED,
+    made_of=("follower_reading",),
 )

@@ -41,7 +41,7 @@ from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, SUM
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Row, as_number, in_columns
-from ..section_parts.batch_copies import FACTS, batch_form, batch_key, count_batches, first_batches
+from ..section_parts.batch_copies import COPIES, FACTS, batch_key, first_batches
 from ..section_parts.event_rows import EventKind, EventView, events_of
 from ..section_parts.gathered import Gathered
 from ..section_parts.section import READ_SELECTED, Section, SectionInput
@@ -79,7 +79,6 @@ _THROTTLED_MS = 1000
 #: JoinGroup and SyncGroup, which wait for other members.
 _WAIT_FOR_MEMBERS = tuple(key for key in WAITS if key not in FETCHES)
 
-_BATCHES = batch_form("timeouts")
 _ANSWERED = CountForm(
     "timeouts.answered",
     {"client_id": TEXT, "client_ip": ADDRESS, "api_key": NUMBER, "connection": NUMBER},
@@ -132,7 +131,6 @@ def read(gathered: Gathered, tally: Tally) -> None:
         throttle_ms = np.maximum(rows["throttle_time_ms"][answered], 0)
         values = {"answered": 1, "last": rows["request_first"][answered], "throttle_ms": throttle_ms}
         tally.add(_ANSWERED.name, keys, values)
-    count_batches(gathered, tally, _BATCHES)
 
 
 def _events(gathered: Gathered, chosen: Array) -> Array:
@@ -302,9 +300,9 @@ class _Retries:
     """Finds answered retries."""
 
     def __init__(self, given: SectionInput) -> None:
-        keys, values = given.keys(_BATCHES.name), given.values(_BATCHES.name)
+        keys, values = given.keys(COPIES.name), given.values(COPIES.name)
         several = np.flatnonzero(values["copies"] > 1)
-        rows = zip(*(keys[name][several].tolist() for name in _BATCHES.keys), strict=True)
+        rows = zip(*(keys[name][several].tolist() for name in COPIES.keys), strict=True)
         self._batches = dict(zip(rows, values["answered"][several].tolist(), strict=True))
         keys, values = given.keys(_ANSWERED.name), given.values(_ANSWERED.name)
         self._answered: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
@@ -379,10 +377,11 @@ SECTION = Section(
     "timeouts",
     "Which requests time out, and whose fault is it?",
     FACTS,
-    (_BATCHES, _ANSWERED, _CONNECTIONS),
+    (_ANSWERED, _CONNECTIONS),
     {"timeouts": COLUMNS},
     read,
     tables,
     read_connections,
     under_selection=READ_SELECTED,
+    made_of=("batch_reading",),
 )

@@ -13,7 +13,6 @@ from kafkatap.dissector.dtypes import NO_TIME
 from ..batch import Array
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
-from ..section_parts.batch_copies import batch_form, count_batches
 from ..section_parts.event_rows import EventKind, EventView, events_of_facts
 from ..section_parts.gathered import FactRows, Gathered
 from ..section_parts.matching import matched
@@ -74,8 +73,7 @@ OFFSETS = CountForm(
     {"seen": SUM, "end": MAX},
     {"topic": OTHER, "topic_id": -1, "partition": -1},
 )
-COPIES = batch_form("topics.copies")
-FORMS = (REQUESTS, BATCHES, SAMPLES, OFFSETS, COPIES)
+FORMS = (REQUESTS, BATCHES, SAMPLES, OFFSETS)
 FACTS = (
     "produce partition", "produced partition", "fetch", "fetch partition", "fetched partition", "batch",
     "fetched batch", "batch sample", "share fetch partition", "share fetched partition",
@@ -117,7 +115,6 @@ def read(gathered: Gathered, tally: Tally) -> None:
             "bytes": np.where(known, samples["bytes"], 0), "decompressed": np.maximum(samples["decompressed_bytes"], 0),
             "batches": 1, "damaged": samples["is_damaged"],
         })  # fmt: skip
-    count_batches(gathered, tally, COPIES)
     _offsets(gathered, tally)
     _delays(gathered, tally, roles)
 

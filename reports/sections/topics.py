@@ -16,12 +16,11 @@ from .. import units
 from ..batch import Array, Context
 from ..counting.count_table import EMPTY, MAX
 from ..model import Column, ReportTable, Row, in_columns
-from ..section_parts.batch_copies import DEDUPLICATED, what_became
+from ..section_parts.batch_copies import COPIES, DEDUPLICATED, what_became
 from ..section_parts.section import Section, SectionInput
 from .reader_counts import POSITIONS
 from .topic_counts import (
     BATCHES,
-    COPIES,
     FACTS,
     FETCHED,
     FORMS,
@@ -287,4 +286,5 @@ SECTION = Section(
     {"topics": COLUMNS},
     read,
     tables,
+    made_of=("batch_reading",),
 )

@@ -21,7 +21,7 @@ from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..counting.rollup import maybe
 from ..model import Column, ReportTable, Row, in_columns
-from ..section_parts.batch_copies import FACTS, FATES, batch_form, count_batches, what_became
+from ..section_parts.batch_copies import COPIES, FATES, what_became
 from ..section_parts.event_rows import EventKind, events_of
 from ..section_parts.gathered import FactRows, Gathered
 from ..section_parts.section import READ_SELECTED, Section, SectionInput
@@ -68,7 +68,6 @@ BATCH_COLUMNS = (
     Column("first", "first", "time", "when the first such batch was sent"),
 )  # fmt: skip
 
-_BATCHES = batch_form("transactions")
 _PRODUCED = CountForm(
     "transactions.produced",
     {"transactional_id": TEXT, "producer_id": NUMBER, "epoch": NUMBER, "client_id": TEXT, "client_ip": ADDRESS},
@@ -84,7 +83,7 @@ _SIMPLE = ((22, INIT, "init producer", "producer"), (25, ADD, "add offsets", "ad
 
 
 def read(gathered: Gathered, tally: Tally) -> None:
-    """Note requests of transactions, and count record batches."""
+    """Note requests of transactions."""
     for api, kind, request, response in _SIMPLE:
         asked = gathered.facts(request)
         asked = asked.where(asked["transactional_id"] >= 0)
@@ -93,7 +92,6 @@ def read(gathered: Gathered, tally: Tally) -> None:
     _note_added(gathered, tally)
     _note_markers(gathered, tally)
     _read_produce(gathered, tally)
-    count_batches(gathered, tally, _BATCHES)
 
 
 def _simple_events(gathered: Gathered, asked: FactRows, api: int, kind: EventKind, response: str) -> Array:
@@ -265,7 +263,7 @@ def _finding(item: Transactional, context: Context) -> str | None:
 
 def _batch_rows(given: SectionInput) -> Iterator[Row]:
     """Rows by client, topic and fate."""
-    keys, v = given.keys(_BATCHES.name), given.values(_BATCHES.name)
+    keys, v = given.keys(COPIES.name), given.values(COPIES.name)
     chosen, fates = what_became(v, keys)
     groups: dict[tuple[str | None, str | None, str, bool], list[int]] = {}
     for row, fate in zip(chosen.tolist(), fates, strict=True):
@@ -301,13 +299,14 @@ SECTION = Section(
     "transactions",
     "Who holds a transaction open, who is fenced, and which batches are duplicated or lost?",
     (
-        *FACTS, "produce", "init producer", "producer", "add partitions", "added partition", "add partitions of",
+        "produce", "init producer", "producer", "add partitions", "added partition", "add partitions of",
         "added partitions of", "added partition of", "add offsets", "added offsets", "end transaction",
         "ended transaction", "marker", "marker partition", "transaction commit",
     ),
-    (_BATCHES, _PRODUCED),
+    (_PRODUCED,),
     {"transactions": COLUMNS, "retried_batches": BATCH_COLUMNS},
     read,
     tables,
     under_selection=READ_SELECTED,
+    made_of=("batch_reading",),
 )  # fmt: skip

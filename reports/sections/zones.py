@@ -97,13 +97,13 @@ def _add_bytes(gathered: Gathered, tally: Tally) -> None:
     replica = np.full(len(exchanges), -1, np.int64)
     replica[fetch.exchange] = np.maximum(fetch["replica_id"], fetch["replica_state_id"])
     rack = gathered.top("fetch", "rack")
-    api = exchanges["api_key"]
+    api = gathered.column("api_key")
     traffic = np.full(len(exchanges), _OTHER, np.int64)
     traffic[api == 0] = _PRODUCE
     traffic[api == 1] = np.where(replica[api == 1] >= 0, _REPLICATION, _FETCH)
     to_broker = np.where(exchanges["request_first"] != NO_TIME, exchanges["request_bytes"] + 4, 0)
     to_client = np.where(exchanges["response_first"] != NO_TIME, exchanges["response_bytes"] + 4, 0)
-    ends = {name: exchanges[name] for name in ("client_id", "client_ip", "broker_ip", "broker_port")}
+    ends = {name: gathered.column(name) for name in ("client_id", "client_ip", "broker_ip", "broker_port")}
     ends |= {"traffic": traffic, "rack": rack}
     for kind, sizes in (("batch", to_broker), ("fetched batch", to_client)):
         rows = gathered.facts(kind)
