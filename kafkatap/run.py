@@ -69,6 +69,8 @@ class Run:
         self.files: list[FileReport] = []
         #: Called with packets before they are reassembled, in the thread that reads them. Set it before the first step.
         self.on_packets: Callable[[MergedPackets], None] | None = None
+        #: Opens the only capture, in place of `CaptureReader`.
+        self.open: Callable[[str, int], CaptureReader] = CaptureReader
         self._noted: set[int] = set()  # ids of the reports in `files`
         self._done = 0  # bytes of files read so far
         self._secrets = b""  # TLS key logs of captures, for the next part
@@ -120,7 +122,7 @@ class Run:
     def _one_capture(self, path: str) -> Iterator[tuple[int, Assembled | None]]:
         """Yield the parts of one capture, read in one pass."""
         assembly = self.engine.assembly
-        reader = CaptureReader(path, self.block_size)
+        reader = self.open(path, self.block_size)
         report = reader.report
         self.files.append(report)
         try:

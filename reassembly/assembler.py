@@ -137,6 +137,11 @@ class Assembler:
         if is_first:
             self._begin_progress()
 
+    def share(self, shard: int, shards: int) -> None:
+        """Assemble only the connections of one of so many engines. Packets that are no TCP count in the first. Call it
+        before the first packet."""
+        self._headers["shard"], self._headers["shards"] = shard, shards
+
     def measure(self) -> None:
         """Also measure windows and round trips (`measures`). Call it before the first packet."""
         self._packet_tables = None
@@ -322,12 +327,19 @@ class Assembler:
     @property
     def packet_counts(self) -> dict[str, int]:
         """The packets so far by category; each is counted once."""
-        return dict(zip(packet_counts.CATEGORIES, self._headers["packets"][0].tolist(), strict=True))
+        counts = dict(zip(packet_counts.CATEGORIES, self._headers["packets"][0].tolist(), strict=True))
+        return counts if self._has_others else {**dict.fromkeys(counts, 0), "tcp": counts["tcp"]}
 
     @property
     def tunnel_counts(self) -> dict[str, int]:
         """The packets so far that came through tunnels, by the outermost one."""
-        return dict(zip(packet_counts.TUNNELS[1:], self._headers["tunnels"][0].tolist()[1:], strict=True))
+        counts = dict(zip(packet_counts.TUNNELS[1:], self._headers["tunnels"][0].tolist()[1:], strict=True))
+        return counts if self._has_others else dict.fromkeys(counts, 0)
+
+    @property
+    def _has_others(self) -> bool:
+        """Whether packets without connections count here."""
+        return int(self._headers["shard"][0]) == 0
 
     @property
     def gaps_given_up(self) -> int:

@@ -48,7 +48,8 @@ def listeners_full(t):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _add(t, high, low, port):  # type: ignore[no-untyped-def]
+def add_end(t, high, low, port):  # type: ignore[no-untyped-def]
+    """Add an end that listens, unless its port is 0. There is room."""
     if port == 0:
         return
     row = t.rows[_place(t, high, low, port)]
@@ -63,9 +64,9 @@ def _add(t, high, low, port):  # type: ignore[no-untyped-def]
 def add_listener(t, flow, direction):  # type: ignore[no-untyped-def]
     """Add the end of a flow that sends `direction`."""
     if direction:
-        _add(t, flow.b_high, flow.b_low, np.int64(flow.b_port))
+        add_end(t, flow.b_high, flow.b_low, np.int64(flow.b_port))
     else:
-        _add(t, flow.a_high, flow.a_low, np.int64(flow.a_port))
+        add_end(t, flow.a_high, flow.a_low, np.int64(flow.a_port))
 
 
 @helper
@@ -82,7 +83,7 @@ def known_client(t, flow):  # type: ignore[no-untyped-def]
 def add_listeners(ends, t):  # type: ignore[no-untyped-def]
     """Add all of `ends`, for which the table has room."""
     for i in range(ends.shape[0]):
-        _add(t, ends[i].high, ends[i].low, np.int64(ends[i].port))
+        add_end(t, ends[i].high, ends[i].low, np.int64(ends[i].port))
     return 0
 
 

@@ -19,11 +19,13 @@ from .dtypes import FROM_BLOCK
 from .flows import flows_full
 from .headers import read_datagram, read_quoted, read_segment, tcp_category
 from .inner_packets import ROOM, read_inner
+from .listeners import listeners_full
 from .packet_counts import TCP
 from .packet_tables import PacketTables
 from .pcap import A_PACKET, SCAN_ENDED, SCAN_FULL, SCAN_SECRETS, SCAN_STATE, pcap_format, read_record
 from .pcapng import INTERFACE, SMALLEST_BLOCK, read_block
-from .stream_tables import ASSEMBLED, FLOWS_FULL, full_table
+from .shards import is_foreign, note_foreign
+from .stream_tables import ASSEMBLED, FLOWS_FULL, LISTENERS_FULL, full_table
 from .streams import assemble_segment, assemble_usual, note_unreachable
 
 Array = np.ndarray[Any, Any]
@@ -42,8 +44,11 @@ def _assemble_inner(buf, packet, t):  # type: ignore[no-untyped-def]
     inner = read_inner(buf, packet, t)
     h = t.headers[0]
     data = t.streams.pool if inner.source != FROM_BLOCK else buf
-    if inner.is_quoted:
+    if inner.is_quoted and not is_foreign(data, inner.datagram, h):
         note_unreachable(t.streams, read_quoted(data, packet, inner.datagram, t.flows))
+    if inner.category == TCP and is_foreign(data, inner.datagram, h):
+        note_foreign(data, inner.datagram, t.streams)
+        return ASSEMBLED
     if inner.category == TCP:
         segment = read_segment(data, inner.packet, inner.datagram, inner.source, t.flows)
         if not assemble_usual(t.streams, data, segment):
@@ -63,16 +68,21 @@ def assemble_packet(buf, packet, t):  # type: ignore[no-untyped-def]
     h = t.headers[0]
     datagram = read_datagram(buf, packet)
     if datagram.is_usual != 0 and tcp_category(buf, packet, datagram) == TCP:
-        if flows_full(t.flows):
-            return FLOWS_FULL
-        segment = read_segment(buf, packet, datagram, np.int64(FROM_BLOCK), t.flows)
-        if not assemble_usual(t.streams, buf, segment):
-            full = full_table(t.streams, segment.wire)
-            if full != ASSEMBLED:
-                return full
-            assemble_segment(t.streams, buf, segment)
-        h.payload_bytes += segment.wire
-        h.packets[TCP] += 1
+        if is_foreign(buf, datagram, h):
+            if listeners_full(t.streams.listeners):
+                return LISTENERS_FULL
+            note_foreign(buf, datagram, t.streams)
+        else:
+            if flows_full(t.flows):
+                return FLOWS_FULL
+            segment = read_segment(buf, packet, datagram, np.int64(FROM_BLOCK), t.flows)
+            if not assemble_usual(t.streams, buf, segment):
+                full = full_table(t.streams, segment.wire)
+                if full != ASSEMBLED:
+                    return full
+                assemble_segment(t.streams, buf, segment)
+            h.payload_bytes += segment.wire
+            h.packets[TCP] += 1
     else:
         full = _assemble_inner(buf, packet, t)
         if full != ASSEMBLED:

@@ -11,9 +11,11 @@ from .dtypes import FROM_BLOCK, PACKET, SEGMENT, Packet
 from .flows import flows_full
 from .headers import read_datagram, read_quoted, read_segment, tcp_category
 from .inner_packets import read_inner, room_for_datagrams
+from .listeners import listeners_full
 from .packet_counts import TCP
 from .packet_tables import PacketTables
-from .stream_tables import ASSEMBLED, FLOWS_FULL
+from .shards import is_foreign, note_foreign
+from .stream_tables import ASSEMBLED, FLOWS_FULL, LISTENERS_FULL
 
 
 @inlined
@@ -60,9 +62,15 @@ def read_segments(buf, packets, first, count, t, segments):  # type: ignore[no-u
         if flows_full(t.flows):
             stopped = FLOWS_FULL
             break
+        if s.shards > 1 and listeners_full(t.streams.listeners):
+            stopped = LISTENERS_FULL
+            break
         packet = _packet_of(packets[i])
         datagram = read_datagram(buf, packet)
-        if datagram.is_usual != 0 and tcp_category(buf, packet, datagram) == TCP:
+        is_usual = datagram.is_usual != 0 and tcp_category(buf, packet, datagram) == TCP
+        if is_usual and is_foreign(buf, datagram, s):
+            note_foreign(buf, datagram, t.streams)
+        elif is_usual:
             segment = read_segment(buf, packet, datagram, np.int64(FROM_BLOCK), t.flows)
             _write_segment(segments[made], segment)
             s.payload_bytes += segment.wire
@@ -74,15 +82,18 @@ def read_segments(buf, packets, first, count, t, segments):  # type: ignore[no-u
                 break
             inner = read_inner(buf, packet, t)
             data = t.streams.pool if inner.source != FROM_BLOCK else buf
-            if inner.is_quoted:
+            if inner.is_quoted and not is_foreign(data, inner.datagram, s):
                 _write_segment(segments[made], read_quoted(data, packet, inner.datagram, t.flows))
                 made += 1
-            if inner.category == TCP:
+            if inner.category == TCP and is_foreign(data, inner.datagram, s):
+                note_foreign(data, inner.datagram, t.streams)
+            elif inner.category == TCP:
                 segment = read_segment(data, inner.packet, inner.datagram, inner.source, t.flows)
                 _write_segment(segments[made], segment)
                 s.payload_bytes += segment.wire
                 made += 1
-            if inner.category >= 0:
+                s.packets[TCP] += inner.packets
+            elif inner.category >= 0:
                 s.packets[inner.category] += inner.packets
         i += 1
     s.segments = made

@@ -28,6 +28,7 @@ from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import ROW_OPEN
 from kafkatap.reports.batch import Batch, Context, FileInfo, endpoint
+from kafkatap.reports.counting.connection_counts import ConnectionCounts, count_connections
 from kafkatap.reports.packet_places import PacketPlaces
 
 from .assembly import Assembled, Assembly
@@ -392,6 +393,12 @@ class Engine:
     def connections(self) -> Array:
         """CONNECTION_ROW of every connection that ended."""
         return self._ended.rows
+
+    @property
+    def connection_counts(self) -> ConnectionCounts:
+        """The counts of all connections that ended."""
+        counted = self._ended.counted
+        return count_connections(self.connections) if counted is None else counted
 
     def take_connections(self) -> Array:
         """Remove and return the CONNECTION_ROWs so far: for input without an end."""

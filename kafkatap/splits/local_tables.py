@@ -27,6 +27,7 @@ from kafkatap.reports import tables
 from kafkatap.reports.batch import Array, Context, Names
 
 from ..output_file import naming
+from ..parquet.late_names import NameTopics
 from ..parquet.parquet_files import ParquetFiles
 from ..parquet.row_groups import GATHERED_BYTES
 from ..parquet.row_names import named
@@ -73,6 +74,7 @@ class LocalTables:
         self._spilled: list[IO[bytes]] = []
         self._parts: list[Part] = []
         self._shared: pa.Table | None = None
+        self._names = NameTopics({})
         try:
             with naming(str(folder)):
                 for _ in range(workers):
@@ -117,6 +119,9 @@ class LocalTables:
         """The rows of all splits, in their order. `shared`: CONNECTION_ROW of connections that splits share, merged;
         `names`: the meaning of the numbers in it."""
         self._parts = list(parts)
+        self._names = NameTopics.of(
+            {names.strings[n] or b"": names.strings[m] or b"" for n, m in names.topic_names.items()}
+        )
         rows = shared.copy()
         self._shared = tables.connections_table(rows, named([rows], names))
 
@@ -129,7 +134,10 @@ class LocalTables:
         for part in self._parts:
             with naming(str(self._folder)):
                 data = os.pread(self._spilled[part.worker].fileno(), part.size, part.place)
-            self._files.write(part.table, unpacked(data, schemas[part.table]))
+            rows = unpacked(data, schemas[part.table])
+            if self._names.names and self._names.columns(part.table):
+                rows = self._names.apply(part.table, rows) or rows
+            self._files.write(part.table, rows)
         self._files.write("connections", self._shared)
         self._files.write("files", tables.files_table(context))
         self._files.write("ledger", tables.ledger_table(context))

@@ -104,6 +104,16 @@ class CountsOfSplit:
         if self._sections is not None:
             self._sections.add(batch)
 
+    def add_connections(self, rows: Array) -> None:
+        """Add connections that ended (CONNECTION_ROW) to the sections, for `finish_alone`."""
+        if self._sections is not None:
+            self._sections.add_connections(rows)
+
+    def finish_alone(self) -> SplitCounts:
+        """The counts of an engine whose connections no other one has. `add_connections` has got them."""
+        rows = np.zeros(0, CONNECTION_ROW)
+        return SplitCounts.of(self._report, self._engine.connection_counts, self._sections, rows, self._engine)
+
     def finish(self, are_shared: Callable[[Array], Array]) -> SplitCounts:
         """The counts. `are_shared`: whether other splits have connections with these keys."""
         rows, connections = self._engine.connections, ConnectionCounts()

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from kafkatap.__main__ import main
 from kafkatap.captures.identity import capture_head
+from kafkatap.parquet.late_names import NameTopics
 from kafkatap.parquet.partitions import to_microseconds
 from kafkatap.reports.advice.catalogue import ON_REQUEST
 from kafkatap.reports.batch import uuid_text
@@ -35,7 +36,6 @@ from kafkatap.reports.tables import TABLES
 from kafkatap.spark.arrival_log import Arrival, ArrivalLog
 from kafkatap.spark.arrivals import Arrivals
 from kafkatap.spark.output.delta import read_table
-from kafkatap.spark.output.late_names import NameTopics
 from kafkatap.spark.stream import StreamOptions, advance, finish_stream, run_stream, start_stream
 from kafkatap.spark.stream_batch import GROWN, LATE
 from kafkatap.spark.stream_state import StateFolder

@@ -124,11 +124,12 @@ def _read_with_jobs(
     files: ExitStack,
 ) -> Read | None:
     """Read the captures with several processes; None if one has to. `files` closes output files."""
-    from .reporting import ReportCounts
-
     _collect_garbage()
     run = run_with_jobs(options, jobs, selection, reading, watch, files)
-    return None if run is None else Read(run, run.counts or ReportCounts(), run.tables, run.context, run.sections)
+    if run is None:
+        return None
+    found = run.found
+    return Read(run, found.counts, run.tables, lambda: found.context, found.sections)
 
 
 def _read_here(
@@ -206,9 +207,6 @@ def _report(
     from .reporting import as_ordered, build_report, has_requests, write_outputs
 
     run = read.run
-    if run.interrupted and isinstance(run, JobsRun):
-        complain("interrupted: there is no report, as --jobs makes it at the end")
-        return INTERRUPTED
     for file in run.damaged:
         if not (run.interrupted and is_pipe(file.path)):
             complain(f"{name_of(file.path)}: {file.damage}{advice_on(file)}")
@@ -258,7 +256,7 @@ def _report(
 
 def key_log_of(run: Run | JobsRun) -> KeyLog | None:
     """The key log of a run in this process."""
-    return None if isinstance(run, JobsRun) else run.engine.key_log
+    return run.key_log if isinstance(run, JobsRun) else run.engine.key_log
 
 
 def _table_writer(folder: str, run: Run, files: ExitStack) -> TableWriter:

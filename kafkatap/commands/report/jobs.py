@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from kafkatap.reports.batch import Context
-
 from ...captures.pipes import is_pipe
-from ...captures.storage import is_uri
+from ...captures.storage import is_uri, stored_bytes
 from ...complaints import complain, name_of
 from ...usable_cores import usable_cores
 from ..values import section_options
 from .page import has_curves
 
 if TYPE_CHECKING:
-    from kafkatap.reports.counting.counts import ReportCounts
-
     from ...captures.capture_reader import FileReport
     from ...engine.read_options import ReadOptions
     from ...engine.selection import Selection
-    from ...splits.local_report import Counted
+    from ...engine.tls.key_log import KeyLog
+    from ...shards.shard_run import Counted
     from ...splits.local_tables import LocalTables
 
 #: Without --jobs, several processes read captures of more bytes than this, if more than so many cores are usable.
@@ -42,11 +39,11 @@ def choose_jobs(options: argparse.Namespace) -> int:
     jobs: int = options.jobs or usable_cores()
     if options.jobs is None and jobs <= FEW_CORES:
         return 1
-    why = _only_one(options)
-    if why is None:
-        return jobs
-    _explain(options, why)
-    return 1
+    pipes = [path for path in options.captures if is_pipe(path)]
+    if pipes and len(options.captures) > 1:
+        _explain(options, f"{name_of(pipes[0])} can be read only once; save it to a file first")
+        return 1
+    return jobs
 
 
 def _size(path: str) -> int:
@@ -57,49 +54,24 @@ def _size(path: str) -> int:
         return 0
 
 
-def _only_one(options: argparse.Namespace) -> str | None:
-    """Why only one process can read the captures; None if several can."""
-    from ...captures.splits import Split, cut
-
-    for path in options.captures:
-        if is_uri(path):
-            return f"{path} is in a store; `kafkatap spark` reads stores with many"
-        if is_pipe(path):
-            return f"{name_of(path)} can be read only once; save it to a file first"
-    if len(options.captures) > 1:
-        return None
-    path = options.captures[0]
-    size = _size(path)
-    if len(cut(Split(path, size=size), max(size // 2, 1))) > 1:
-        return None
-    return f"{path} cannot be cut; only uncompressed pcap and pcapng files can"
-
-
 class JobsRun:
-    """The counts of captures that several processes have read: as a `Run` that is over. Nothing is counted if the user
-    `interrupted` it. `tables`: their rows, if wanted."""
+    """The counts of captures that several processes have read: as a `Run` that is over. `tables`: their rows, if
+    wanted. `key_log`: the one that was given."""
 
-    def __init__(self, found: Counted | None, tables: LocalTables | None) -> None:
-        self.tables = tables
-        self.interrupted = found is None
-        self.counts: ReportCounts | None = None if found is None else found.counts
-        self.files: Sequence[FileReport] = () if found is None else found.files
-        self._context = Context() if found is None else found.context
-        self.sections = None if found is None else found.sections
+    def __init__(self, found: Counted, tables: LocalTables | None, key_log: KeyLog | None) -> None:
+        self.found, self.tables, self.key_log = found, tables, key_log
+        self.interrupted = found.interrupted
+        self.files = found.files
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether captures were not read to their end."""
-        return self.interrupted
+        """As of `Run`."""
+        return self.interrupted and not all(is_pipe(file.path) for file in self.files)
 
     @property
     def damaged(self) -> list[FileReport]:
         """The captures that could not be read completely."""
         return [file for file in self.files if file.damage]
-
-    def context(self) -> Context:
-        """What reports need beside the counts."""
-        return self._context
 
 
 def run_with_jobs(
@@ -112,14 +84,14 @@ def run_with_jobs(
 ) -> JobsRun | None:
     """Read the captures with `jobs` processes. None if one process has to read them. OSError if it is not possible.
     `files`: closes output files."""
-    from ...splits.local_report import CapturedTwice, count_with_jobs
+    from ...shards.shard_run import SeveralPlaces, count_with_shards
     from ...splits.run_options import RunOptions
-    from ...splits.workers import Interrupted, WorkerEnded
+    from ...splits.workers import WorkerEnded
 
     run = RunOptions(
         reading, by_topic=options.by == "topic", selection=selection, by_connection=options.by == "connection",
         wanted=None if options.sections is None else tuple(options.sections), section_options=section_options(options),
-        fine=has_curves(options),
+        fine=has_curves(options), input_bytes=stored_bytes(options.captures),
     )  # fmt: skip
     tables = None
     if options.parquet:
@@ -131,17 +103,15 @@ def run_with_jobs(
         use_small_pool()
         tables = files.enter_context(LocalTables(Path(options.parquet), jobs))
     try:
-        found = count_with_jobs(options.captures, jobs, run, interval=options.interval, watch=watch, tables=tables)
-        return JobsRun(found, tables)
-    except Interrupted:
-        return JobsRun(None, None)
-    except CapturedTwice as error:
+        found = count_with_shards(options.captures, jobs, run, interval=options.interval, watch=watch, tables=tables)
+    except SeveralPlaces as error:
         if tables is not None:
             tables.close()
         _explain(options, str(error))
         return None
     except WorkerEnded as error:
         raise OSError(f"one of {jobs} processes {error}; try again with --jobs {max(jobs // 2, 1)}") from None
+    return JobsRun(found, tables, reading.key_log)
 
 
 def _explain(options: argparse.Namespace, why: str) -> None:

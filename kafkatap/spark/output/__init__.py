@@ -3,7 +3,7 @@
 writing, parquet_file the files that tasks write, and the capture and the date of each row
 publication           how a run's files become Delta tables
 delta                 commits to Delta tables, and what these tables have
-edits, late_names     committed files that are replaced: rows of captures that are read again, late topic names
+edits                 committed files that are replaced: rows of captures that are read again, late topic names
 compaction            small files joined, old files deleted
 run_tables            the tables `files` and `ledger` of a run
 report_files          report.json and report.txt

@@ -24,13 +24,13 @@ import numpy as np
 from kafkatap.reports.batch import Array, Names
 from kafkatap.reports.tables import connections_table
 
+from ...parquet.late_names import NameTopics
 from ...parquet.row_names import named
 from . import delta
 from .delta import TableChanges, Transaction
 from .delta_schema import LAKE_TABLES
 from .edits import Edit, RemoveCaptures
 from .folders import Folder
-from .late_names import NameTopics
 from .stores import delta_location
 from .writing import TableWriter, Written, files_of_run
 

@@ -1,4 +1,4 @@
-"""`NameTopics`: names of topics that came later than the rows of these topics, as an edit of committed files."""
+"""`NameTopics`: names of topics that came later than the rows of these topics, as a change of tables."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkatap.reports.batch import uuid_text
-
-from .edits import ActiveFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +28,7 @@ class NameTopics:
     def columns(self, table: str) -> Sequence[str]:
         return ("topics",) if table == "exchanges" else ("topic", "topic_id") if table in _WITH_TOPICS else ()
 
-    def may_change(self, file: ActiveFile) -> bool:
+    def may_change(self, file: object) -> bool:
         return bool(self.names)
 
     def apply(self, table: str, rows: pa.Table) -> pa.Table | None:

@@ -1,0 +1,179 @@
+"""`SharedBlocks`: the bytes of a capture, block by block, in memory that processes share.
+
+    blocks = SharedBlocks(source, readers=4, block_size=8 << 20)    # before the processes are forked
+    blocks.feed()                                                   # in the one that reads, in a thread of its own
+
+    mine = blocks.opened(number)                                    # in each of the others: a `ByteSource`
+    array, begin, end = mine.take(rest)                             # the next block, behind bytes that are left
+
+A block has room in front, for what is left of the block before. Each reader writes that there, the same bytes. A block
+is written again when all readers have taken the next one.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import threading
+from contextlib import suppress
+from typing import Any, cast
+
+import numpy as np
+
+from kafkatap.kernels.decorator import record_dtype
+from kafkatap.reassembly.errors import CaptureError
+
+from ..captures.capture_bytes import ByteSource
+
+Array = np.ndarray[Any, Any]
+#: Blocks in memory. Bytes in front of each: more than a usual packet has.
+_BLOCKS, _ROOM = 4, 1 << 20
+#: What is known of a block. `length`: its bytes; 0: the capture has ended; _FAILED: it cannot be read, and the block
+#: has the exception. `bytes_read`, `progress`: as of `ByteSource`, behind it.
+_STATE = record_dtype(("length", "i8"), ("bytes_read", "i8"), ("progress", "i8"))
+_FAILED = -1
+
+
+class SharedBlocks:
+    """`source`: of the capture. `readers`: how many processes will read it. `block_size`: bytes of a block."""
+
+    def __init__(self, source: ByteSource, readers: int, block_size: int) -> None:
+        self._source, self._size = source, block_size
+        self.compression = source.compression
+        rows = _BLOCKS * (_ROOM + block_size)
+        whole = np.frombuffer(mmap.mmap(-1, rows + _BLOCKS * _STATE.itemsize), np.uint8)
+        self._bytes: Array = whole[:rows].reshape(_BLOCKS, _ROOM + block_size)
+        self._states: Array = whole[rows:].view(_STATE)
+        #: Pipes by reader, which get a byte for each block that can be read, and that can be written.
+        self._ready = [os.pipe() for _ in range(readers)]
+        self._free = [os.pipe() for _ in range(readers)]
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+        self._is_stopped = False
+
+    def feed(self) -> None:
+        """Read the capture in a thread, as fast as the readers take its blocks."""
+        for ready, free in zip(self._ready, self._free, strict=True):
+            os.close(ready[0])
+            os.close(free[1])
+        self._thread = threading.Thread(target=self._feed, name="kafkatap-blocks", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the capture behind what was read so far."""
+        self._is_stopped = True
+
+    def close(self) -> None:
+        """End the thread, after the readers."""
+        if self._thread is not None:
+            self._thread.join(1)  # one that waits for a pipe ends with this process
+
+    def opened(self, number: int) -> SharedBytes:
+        """The blocks for a reader, in its process."""
+        for other, (ready, free) in enumerate(zip(self._ready, self._free, strict=True)):
+            for end in (ready[1], free[0]) if other == number else (*ready, *free):
+                os.close(end)
+        return SharedBytes(self._bytes, self._states, self._ready[number][0], self._free[number][1], self.compression)
+
+    def _feed(self) -> None:
+        try:
+            number, size = 0, 1
+            while size > 0:
+                if number >= _BLOCKS and not all(os.read(end, 1) for end, _ in self._free):
+                    break  # a reader has ended
+                size = self._fill(number % _BLOCKS)
+                for _, end in self._ready:
+                    os.write(end, b"+")
+                number += 1
+        except OSError:  # a reader has ended
+            pass
+        finally:
+            for ready, free in zip(self._ready, self._free, strict=True):
+                os.close(ready[1])
+                os.close(free[0])
+
+    def _fill(self, at: int) -> int:
+        """Read a block; return its size, as of `_STATE`."""
+        source, view, size = self._source, memoryview(cast(Any, self._bytes[at]))[_ROOM:], 0
+        while size < self._size and not self._is_stopped and self._error is None:
+            try:
+                count = source.readinto(view[size:])
+            except (CaptureError, OSError) as error:
+                self._error = error
+                break
+            if not count:
+                break
+            size += count
+        if not size and self._error is not None:
+            data = pickle.dumps(self._error)
+            view[: len(data)] = data
+            size = _FAILED
+        self._states[at] = size, source.bytes_read, source.progress
+        return size
+
+
+class SharedBytes:
+    """The bytes of a capture for one reader: a `ByteSource`, whose blocks can be taken without copying them."""
+
+    def __init__(self, blocks: Array, states: Array, ready: int, free: int, compression: str) -> None:
+        self._blocks, self._states, self._ready, self._free = blocks, states, ready, free
+        self.compression = compression
+        self.bytes_read = self.progress = 0
+        self._number = -1  # of the block that is read
+        self._used = self._end = 0  # which of its bytes `readinto` has returned, and how many it has
+
+    def readinto(self, view: memoryview) -> int:
+        """As of `ByteSource`."""
+        if self._used == self._end and not self._next():
+            return 0
+        some = self._block[_ROOM + self._used : _ROOM + self._end][: len(view)]
+        view[: len(some)] = memoryview(cast(Any, some))
+        self._used += len(some)
+        return len(some)
+
+    def take(self, rest: Array) -> tuple[Array, int, int] | None:
+        """The bytes behind `rest`: an array, and where in it `rest` begins and they end. None at the capture's end.
+
+        Raises as `readinto`. The array stays as it is until the next call.
+        """
+        before = self._number
+        if self._used == self._end and not self._next(keep=True):
+            return None
+        begin, end = _ROOM + self._used - len(rest), _ROOM + self._end
+        found = self._block
+        if begin < 0:
+            found, begin, end = np.concatenate((rest, found[_ROOM + self._used : end])), 0, len(rest) + end - begin
+        else:
+            found[begin : begin + len(rest)] = rest
+        if 0 <= before < self._number:
+            self._release()
+        self._used = self._end
+        return found, begin, end
+
+    @property
+    def _block(self) -> Array:
+        block: Array = self._blocks[self._number % _BLOCKS]
+        return block
+
+    def _next(self, keep: bool = False) -> bool:
+        """Wait for the next block; False at the end. `keep`: the block before is still needed."""
+        if not os.read(self._ready, 1):
+            return False
+        if self._number >= 0 and not keep:
+            self._release()
+        self._number += 1
+        size, self.bytes_read, self.progress = self._states[self._number % _BLOCKS].tolist()
+        if size == _FAILED:
+            raise pickle.loads(self._block[_ROOM:].tobytes())
+        self._used, self._end = 0, size
+        return bool(size)
+
+    def _release(self) -> None:
+        with suppress(OSError):  # all was read
+            os.write(self._free, b"-")
+
+    def close(self) -> None:
+        """As of `ByteSource`."""
+        os.close(self._ready)
+        os.close(self._free)

@@ -1,0 +1,30 @@
+"""`SharedReader`: a capture reader over blocks that processes share. It copies nothing but what is left of a block."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from kafkatap.reassembly.errors import TruncatedCapture
+
+from ..captures.capture_reader import CaptureReader
+from .blocks import SharedBytes
+
+
+class SharedReader(CaptureReader):
+    """Reads one capture block by block, for `assemble`. `buffer` stays as it is until the next block is read."""
+
+    def __init__(self, path: str, source: SharedBytes) -> None:
+        super().__init__(path, source=source)
+
+    def _read_more(self) -> bool:
+        rest = self.buffer[self._at : self._end]
+        found = cast(SharedBytes, self._source).take(rest)
+        if found is None:
+            self._over = True
+            if len(rest):
+                raise TruncatedCapture("cut short: the last packet is not whole", self._base + self._at)
+            return False
+        self._base += self._at
+        self.buffer, self._at, self._end = found
+        self._base -= self._at
+        return True

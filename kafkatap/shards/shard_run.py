@@ -1,0 +1,121 @@
+"""`count_with_shards`: the counts of captures for a report, and their tables, by several engines of this machine."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kafkatap.reports.batch import Context
+from kafkatap.reports.counting.counts import ReportCounts
+
+from ..captures.capture_bytes import CaptureBytes
+from ..captures.capture_reader import BLOCK_SIZE, FileReport
+from ..engine.engine import Engine
+from ..splits.capture_ledgers import sum_ledgers
+from ..splits.run_options import RunOptions
+from ..splits.split_counts import TotalCounts
+from ..splits.two_passes import context_of, report_context
+from ..splits.workers import Workers
+from .blocks import SharedBlocks
+from .shard import ShardResult, ShardTask, part_of_limits
+
+if TYPE_CHECKING:
+    from kafkatap.reports.section_parts.section_counts import SectionCounts
+
+    from ..splits.local_tables import LocalTables
+
+#: Blocks are as many times larger as there are engines, up to this: each engine finds as much in a block as one does.
+_LARGEST = 8
+
+
+class SeveralPlaces(Exception):
+    """Packets were captured at several places. One engine puts them in order while it reads all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The counts of a run, the facts that its report needs beside them, and reports on the captures. `sections`: the
+    counts of sections over facts, if wanted. `interrupted`: `watch` ended the run."""
+
+    counts: ReportCounts
+    context: Context
+    files: Sequence[FileReport]
+    sections: SectionCounts | None
+    interrupted: bool
+
+
+def count_with_shards(
+    captures: Sequence[str],
+    shards: int,
+    options: RunOptions,
+    *,
+    interval: int | None = None,
+    watch: Callable[[int], bool] = lambda done: False,
+    tables: LocalTables | None = None,
+) -> Counted:
+    """Count the selected exchanges of captures with `shards` engines, in as many processes.
+
+    One capture is read once, also from a pipe. Of several, each engine reads the files. `interval`: ns of the
+    timeline's intervals, if one is set. `watch` gets the bytes read so far; True ends the run. `tables`, of as many
+    workers, gets the rows. WorkerEnded if a process ends before its work is done; OSError if a file cannot be read or
+    written; SeveralPlaces.
+    """
+    stopped = np.frombuffer(mmap.mmap(-1, 8), np.int64)
+    with ExitStack() as stack:
+        blocks = None
+        if len(captures) == 1:
+            source = CaptureBytes(captures[0])
+            stack.callback(source.close)
+            blocks = SharedBlocks(source, shards, BLOCK_SIZE * min(shards, _LARGEST))
+            stack.callback(blocks.close)
+        task = ShardTask(part_of_limits(options, shards), tuple(captures), shards, interval, blocks, tables, stopped)
+        stack.callback(task.forget)
+
+        def look(done: int) -> bool:
+            if watch(done) and not stopped[0]:
+                stopped[0] = 1
+                if blocks is not None:
+                    blocks.stop()
+            return False
+
+        Engine(options.read._replace(key_log=None))  # loads kernels and programs, which the workers inherit
+        workers = stack.enter_context(Workers(shards, look))
+        if blocks is not None:
+            blocks.feed()
+        found = workers.run(task, range(shards))
+        look(0)
+    if any(result.has_points for result in found):
+        raise SeveralPlaces("packets were captured at several places")
+    return _sum(found, options, interval, tables, bool(stopped[0]))
+
+
+def _sum(
+    found: Sequence[ShardResult], options: RunOptions, interval: int | None, tables: LocalTables | None,
+    interrupted: bool,
+) -> Counted:  # fmt: skip
+    """What all engines found."""
+    total = TotalCounts(options, interval)
+    for result in found:
+        total.add(result.counts)
+    total.name_topics(result.names for result in found)
+    rows = total.end_connections()
+    one = found[0]
+    for number, report in enumerate(one.reports):
+        report.duplicates = sum(result.reports[number].duplicates for result in found)
+    files = [
+        info._replace(duplicates=sum(result.files[number].duplicates for result in found))
+        for number, info in enumerate(one.files)
+    ]
+    context = context_of(
+        sum_ledgers(result.ledger for result in found), files, one.first, one.last,
+        sum(result.not_captured for result in found),
+    )  # fmt: skip
+    context = report_context(total, context, options)._replace(interrupted=interrupted)
+    if tables is not None:
+        tables.take([part for result in found for part in result.written], rows, total.names)
+    return Counted(total.report, context, one.reports, total.sections, interrupted)
