@@ -28,6 +28,7 @@ KERNEL_MODULES = (
     "kafkatap.reassembly.listeners",
     "kafkatap.reassembly.one_pass",
     "kafkatap.reassembly.segments",
+    "kafkatap.reassembly.shards",
     "kafkatap.reassembly.streams",
     "kafkatap.reassembly.trail",
     "kafkatap.reports.advice.one_connection",

@@ -24,7 +24,7 @@ from .packet_counts import TCP
 from .packet_tables import PacketTables
 from .pcap import A_PACKET, SCAN_ENDED, SCAN_FULL, SCAN_SECRETS, SCAN_STATE, pcap_format, read_record
 from .pcapng import INTERFACE, SMALLEST_BLOCK, read_block
-from .shards import is_foreign, note_foreign
+from .shards import EVERYONE, SHARED_RECORD, SHARED_STATE, is_foreign, note_foreign
 from .stream_tables import ASSEMBLED, FLOWS_FULL, LISTENERS_FULL, full_table
 from .streams import assemble_segment, assemble_usual, note_unreachable
 
@@ -125,5 +125,53 @@ def assemble_records(buf, start, end, state, interfaces, t):  # type: ignore[no-
             s.next_number += 1
         at = record.end
     s.position = at
+    s.status = status
+    return stopped
+
+
+@kernel(np.uint8, int, SHARED_RECORD, SHARED_STATE, SCAN_STATE, INTERFACE, PacketTables)
+def assemble_shared(buf, end, records, shared, state, interfaces, t):  # type: ignore[no-untyped-def]
+    """Do as `assemble_records` for records that `share_records` found, and look at those of this engine only.
+
+    `state.record` is the first one that was not read.
+    """
+    s = state[0]
+    h = t.headers[0]
+    f = pcap_format(s)
+    is_pcapng = f.header == 0
+    status = SCAN_ENDED
+    stopped = ASSEMBLED
+    h.first = min(h.first, shared[0].first)
+    h.last = max(h.last, shared[0].last)
+    i = s.record
+    while i < records.shape[0]:
+        owner = np.int64(records[i].owner)
+        if owner != EVERYONE and owner != h.shard:
+            s.next_number += 1
+            t.streams.state[0].recent += 1
+            h.read += 1
+            i += 1
+            continue
+        at = np.int64(records[i].at)
+        number = s.next_number
+        record = read_block(buf, at, end, s, interfaces) if is_pcapng else read_record(buf, at, end, f, number)
+        s.position = at
+        if record.kind < A_PACKET:
+            status = record.kind
+            if status == SCAN_SECRETS:
+                s.position = record.end
+                i += 1
+            break
+        if record.kind == A_PACKET:
+            stopped = assemble_packet(buf, record.packet, t)
+            if stopped != ASSEMBLED:
+                status = SCAN_FULL
+                break
+            s.next_number += 1
+        s.position = record.end
+        i += 1
+    if i == records.shape[0] and status == SCAN_ENDED:
+        s.position = shared[0].end
+    s.record = i
     s.status = status
     return stopped

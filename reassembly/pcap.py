@@ -34,6 +34,7 @@ SCAN_STATE = record_dtype(
     ("secrets_length", "i8"),  # their bytes
     ("secrets_room", "i8"),  # blocks with secrets are read until these many bytes are used up
     ("secrets_left_out", "i8"),  # blocks with secrets that were not read
+    ("record", "i8"),  # the first of some shared records that was not read
 )
 #: Why a scan stopped: no whole record is left, a table is full, a record cannot be one, or the record before has
 #: secrets.

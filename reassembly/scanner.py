@@ -13,6 +13,7 @@ from kafkatap.kernels.table import Table
 from . import one_pass, pcap, pcapng
 from .dtypes import PACKET
 from .errors import DamagedCapture, EmptyCapture, NotACapture
+from .shards import SHARED_RECORD, SHARED_STATE, share_records
 from .stream_tables import ASSEMBLED
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ HEADER_SIZE = 24
 SECRETS_ROOM = 64 * 1024 * 1024
 #: Past the end of any capture.
 NOWHERE = 1 << 62
+_NO_RECORDS, _NO_STATE = np.zeros(0, SHARED_RECORD), np.zeros(1, SHARED_STATE)
 
 
 class Scanner:
@@ -127,21 +129,49 @@ class Scanner:
                 raise self._damaged()
             return count, position
 
+    def share(self, buffer: U8, start: int, end: int, shards: int, records: Packets, shared: Packets) -> int:
+        """Find the records in buffer[start:end] for so many engines; return their number. `records`: SHARED_RECORD rows
+        for them; `shared`: SHARED_STATE, of them. `position` is the first byte that was not read.
+
+        There are fewer where a record is damaged, or `records` is full.
+        """
+        state = self._state[0]
+        state.position, state.record = start, 0
+        shared["first"], shared["last"], shared["begin"], shared["end"] = NOWHERE, -NOWHERE, start, start
+        while True:
+            interfaces = self._interfaces["interfaces"]
+            count: int = share_records(buffer, self.position, end, self._state, interfaces, shards, records, shared)
+            if state.status != pcap.SCAN_FULL or count == len(records):
+                return count
+            self._interfaces.grow()
+
     def assemble(
-        self, buffer: U8, start: int, end: int, assembler: Assembler, stop: int = NOWHERE
-    ) -> Iterator[int]:  # fmt: skip
+        self,
+        buffer: U8,
+        start: int,
+        end: int,
+        assembler: Assembler,
+        stop: int = NOWHERE,
+        shared: tuple[Packets, Packets] | None = None,
+    ) -> Iterator[int]:
         """Turn the packets in buffer[start:end] into chunks of `assembler`; yield each time that chunks are ready.
 
         Records that begin at `stop` or later are left. At the end `position` is the first byte that was not read.
-        Raises DamagedCapture there, as `scan` does.
+        Raises DamagedCapture there, as `scan` does. `shared`: what `share` of another scanner found in it.
         """
         state = self._state[0]
-        state.position = start
+        state.position, state.record = start, 0
+        records, of_records = (_NO_RECORDS, _NO_STATE) if shared is None else shared
 
         def read(tables: PacketTables) -> int:
             while True:
                 interfaces = self._interfaces["interfaces"]
-                full = one_pass.assemble_records(buffer, self.position, end, self._state, interfaces, tables)
+                if state.record < len(records):
+                    full = one_pass.assemble_shared(buffer, end, records, of_records, self._state, interfaces, tables)
+                    if full == ASSEMBLED and state.status == pcap.SCAN_ENDED:
+                        continue
+                else:
+                    full = one_pass.assemble_records(buffer, self.position, end, self._state, interfaces, tables)
                 if state.status == pcap.SCAN_SECRETS:
                     self._note_secrets(buffer)
                 elif full != ASSEMBLED or state.status != pcap.SCAN_FULL:

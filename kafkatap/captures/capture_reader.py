@@ -233,7 +233,7 @@ class CaptureReader:
         """
         start, stop = self._at, self._stop - self._base
         try:
-            yield from self._scanner.assemble(self.buffer, start, self._end, assembler, stop)
+            yield from self._scanner.assemble(self.buffer, start, self._end, assembler, stop, self._shared())
         except DamagedCapture as error:
             self._fail_while_reading(DamagedCapture(error.message, self._base + error.offset))
         finally:
@@ -241,6 +241,10 @@ class CaptureReader:
             self._over |= self._at >= stop
             self._is_used = self._at > start
             self._update_report()
+
+    def _shared(self) -> tuple[Array, Array] | None:
+        """What `Scanner.share` found in `buffer`, if another reader has read it."""
+        return None
 
     def scan_block(self) -> None:
         """Find the packets in `buffer` after `next_block`; `fill` goes on from there."""

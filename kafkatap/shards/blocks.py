@@ -6,8 +6,9 @@
     mine = blocks.opened(number)                                    # in each of the others: a `ByteSource`
     array, begin, end = mine.take(rest)                             # the next block, behind bytes that are left
 
-A block has room in front, for what is left of the block before. Each reader writes that there, the same bytes. A block
-is written again when all readers have taken the next one.
+A block has room in front, for what is left of the block before. Each process writes that there, the same bytes. A
+block is written again when all readers have taken the next one. The process that reads also finds the records of each
+block, and which reader needs them (`Scanner.share`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import numpy as np
 
 from kafkatap.kernels.decorator import record_dtype
 from kafkatap.reassembly.errors import CaptureError
+from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
+from kafkatap.reassembly.shards import SHARED_RECORD, SHARED_STATE
 
 from ..captures.capture_bytes import ByteSource
 
@@ -31,8 +34,13 @@ Array = np.ndarray[Any, Any]
 _BLOCKS, _ROOM = 4, 1 << 20
 #: What is known of a block. `length`: its bytes; 0: the capture has ended; _FAILED: it cannot be read, and the block
 #: has the exception. `bytes_read`, `progress`: as of `ByteSource`, behind it.
-_STATE = record_dtype(("length", "i8"), ("bytes_read", "i8"), ("progress", "i8"))
+#: `records`: that were found in it, and `shared`, as of `Scanner.share`.
+_STATE = record_dtype(
+    ("length", "i8"), ("bytes_read", "i8"), ("progress", "i8"), ("records", "i8"), ("shared", SHARED_STATE)
+)
 _FAILED = -1
+#: The least bytes of a record on average, for which there is room.
+_RECORD = 32
 
 
 class SharedBlocks:
@@ -41,10 +49,12 @@ class SharedBlocks:
     def __init__(self, source: ByteSource, readers: int, block_size: int) -> None:
         self._source, self._size = source, block_size
         self.compression = source.compression
-        rows = _BLOCKS * (_ROOM + block_size)
-        whole = np.frombuffer(mmap.mmap(-1, rows + _BLOCKS * _STATE.itemsize), np.uint8)
-        self._bytes: Array = whole[:rows].reshape(_BLOCKS, _ROOM + block_size)
-        self._states: Array = whole[rows:].view(_STATE)
+        self._bytes: Array = _shared(np.uint8, _ROOM + block_size)
+        self._records: Array = _shared(SHARED_RECORD, block_size // _RECORD)
+        self._states: Array = _shared(_STATE, 1)[:, 0]
+        self._readers = readers
+        self._scanner: Scanner | None = None
+        self._left: Array = np.zeros(0, np.uint8)  # bytes of the last record so far
         #: Pipes by reader, which get a byte for each block that can be read, and that can be written.
         self._ready = [os.pipe() for _ in range(readers)]
         self._free = [os.pipe() for _ in range(readers)]
@@ -74,7 +84,8 @@ class SharedBlocks:
         for other, (ready, free) in enumerate(zip(self._ready, self._free, strict=True)):
             for end in (ready[1], free[0]) if other == number else (*ready, *free):
                 os.close(end)
-        return SharedBytes(self._bytes, self._states, self._ready[number][0], self._free[number][1], self.compression)
+        pipes = self._ready[number][0], self._free[number][1]
+        return SharedBytes(self._bytes, self._records, self._states, pipes, self.compression)
 
     def _feed(self) -> None:
         try:
@@ -82,7 +93,7 @@ class SharedBlocks:
             while size > 0:
                 if number >= _BLOCKS and not all(os.read(end, 1) for end, _ in self._free):
                     break  # a reader has ended
-                size = self._fill(number % _BLOCKS)
+                size = self._fill(number % _BLOCKS, number == 0)
                 for _, end in self._ready:
                     os.write(end, b"+")
                 number += 1
@@ -93,7 +104,7 @@ class SharedBlocks:
                 os.close(ready[1])
                 os.close(free[0])
 
-    def _fill(self, at: int) -> int:
+    def _fill(self, at: int, is_first: bool) -> int:
         """Read a block; return its size, as of `_STATE`."""
         source, view, size = self._source, memoryview(cast(Any, self._bytes[at]))[_ROOM:], 0
         while size < self._size and not self._is_stopped and self._error is None:
@@ -109,15 +120,46 @@ class SharedBlocks:
             data = pickle.dumps(self._error)
             view[: len(data)] = data
             size = _FAILED
-        self._states[at] = size, source.bytes_read, source.progress
+        state = self._states[at]
+        state["length"], state["bytes_read"], state["progress"] = size, source.bytes_read, source.progress
+        state["records"] = self._find_records(at, size, is_first) if size > 0 else 0
         return size
+
+    def _find_records(self, at: int, size: int, is_first: bool) -> int:
+        """Find the records of a block; return their number. After damage there are none: readers find it themselves."""
+        block, begin = self._bytes[at], _ROOM - len(self._left)
+        if is_first:
+            self._scanner = Scanner()
+            with suppress(CaptureError):
+                begin += self._scanner.start(block[_ROOM : _ROOM + min(size, HEADER_SIZE)].tobytes())
+        if self._scanner is None or not self._scanner.format or begin < 0:
+            self._scanner = None
+            return 0
+        block[_ROOM - len(self._left) : _ROOM] = self._left
+        end = _ROOM + size
+        count = self._scanner.share(
+            block, begin, end, self._readers, self._records[at], self._states[at : at + 1]["shared"]
+        )
+        self._left = block[self._scanner.position : end]
+        if self._scanner.more:
+            self._scanner = None
+        return count
+
+
+def _shared(dtype: Any, length: int) -> Array:
+    """Memory that forked processes share: (_BLOCKS, length) items."""
+    kind = np.dtype(dtype)
+    return np.frombuffer(mmap.mmap(-1, _BLOCKS * length * kind.itemsize), kind).reshape(_BLOCKS, length)
 
 
 class SharedBytes:
     """The bytes of a capture for one reader: a `ByteSource`, whose blocks can be taken without copying them."""
 
-    def __init__(self, blocks: Array, states: Array, ready: int, free: int, compression: str) -> None:
-        self._blocks, self._states, self._ready, self._free = blocks, states, ready, free
+    def __init__(
+        self, blocks: Array, records: Array, states: Array, pipes: tuple[int, int], compression: str
+    ) -> None:  # fmt: skip
+        self._blocks, self._records, self._states = blocks, records, states
+        self._ready, self._free = pipes
         self.compression = compression
         self.bytes_read = self.progress = 0
         self._number = -1  # of the block that is read
@@ -151,6 +193,13 @@ class SharedBytes:
         self._used = self._end
         return found, begin, end
 
+    def shared_from(self, begin: int) -> tuple[Array, Array] | None:
+        """What `Scanner.share` found in the block that was taken, if that begins at `begin` of its array."""
+        at = self._number % _BLOCKS
+        state = self._states[at : at + 1]
+        count, shared = int(state["records"][0]), state["shared"]
+        return (self._records[at, :count], shared) if count and int(shared["begin"][0]) == begin else None
+
     @property
     def _block(self) -> Array:
         block: Array = self._blocks[self._number % _BLOCKS]
@@ -163,7 +212,8 @@ class SharedBytes:
         if self._number >= 0 and not keep:
             self._release()
         self._number += 1
-        size, self.bytes_read, self.progress = self._states[self._number % _BLOCKS].tolist()
+        state = self._states[self._number % _BLOCKS]
+        size, self.bytes_read, self.progress = (int(state[name]) for name in ("length", "bytes_read", "progress"))
         if size == _FAILED:
             raise pickle.loads(self._block[_ROOM:].tobytes())
         self._used, self._end = 0, size

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
+
+import numpy as np
 
 from kafkatap.reassembly.errors import TruncatedCapture
 
 from ..captures.capture_reader import CaptureReader
 from .blocks import SharedBytes
+
+Array = np.ndarray[Any, Any]
 
 
 class SharedReader(CaptureReader):
@@ -28,3 +32,6 @@ class SharedReader(CaptureReader):
         self.buffer, self._at, self._end = found
         self._base -= self._at
         return True
+
+    def _shared(self) -> tuple[Array, Array] | None:
+        return cast(SharedBytes, self._source).shared_from(self._at)
