@@ -31,6 +31,8 @@ from .streams import assemble_segment, assemble_usual, note_unreachable
 Array = np.ndarray[Any, Any]
 #: Bytes of a cache line. A record's header and most of its packet's headers lie in two lines.
 _LINE = 64
+#: Packets that are fetched before they are read, where it is known which ones follow.
+_AHEAD = 6
 
 
 @helper
@@ -144,7 +146,14 @@ def assemble_shared(buf, end, records, shared, state, interfaces, t):  # type: i
     h.first = min(h.first, shared[0].first)
     h.last = max(h.last, shared[0].last)
     i = s.record
+    ahead = i
+    window = _AHEAD * h.shards
     while i < records.shape[0]:
+        while ahead < records.shape[0] and ahead < i + window:
+            if np.int64(records[ahead].owner) == h.shard:
+                prefetch(buf, np.int64(records[ahead].at))
+                prefetch(buf, np.int64(records[ahead].at) + _LINE)
+            ahead += 1
         owner = np.int64(records[i].owner)
         if owner != EVERYONE and owner != h.shard:
             s.next_number += 1

@@ -129,19 +129,22 @@ class Scanner:
                 raise self._damaged()
             return count, position
 
-    def share(self, buffer: U8, start: int, end: int, shards: int, records: Packets, shared: Packets) -> int:
-        """Find the records in buffer[start:end] for so many engines; return their number. `records`: SHARED_RECORD rows
-        for them; `shared`: SHARED_STATE, of them. `position` is the first byte that was not read.
-
-        There are fewer where a record is damaged, or `records` is full.
-        """
+    def begin_sharing(self, start: int, shared: Packets) -> None:
+        """Begin with the first record of a block. `shared`: a row of SHARED_STATE, for it."""
         state = self._state[0]
         state.position, state.record = start, 0
         shared["first"], shared["last"], shared["begin"], shared["end"] = NOWHERE, -NOWHERE, start, start
+
+    def share(self, buffer: U8, end: int, shards: int, records: Packets, shared: Packets) -> int:
+        """Find the next records in the block, up to buffer[end], for so many engines; return how many it has so far.
+        `records`: SHARED_RECORD rows for all of them. `position` is the first byte that was not read.
+
+        There are fewer where a record is damaged, or `records` is full.
+        """
         while True:
             interfaces = self._interfaces["interfaces"]
             count: int = share_records(buffer, self.position, end, self._state, interfaces, shards, records, shared)
-            if state.status != pcap.SCAN_FULL or count == len(records):
+            if self._state["status"][0] != pcap.SCAN_FULL or count == len(records):
                 return count
             self._interfaces.grow()
 

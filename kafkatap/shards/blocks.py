@@ -28,6 +28,7 @@ from kafkatap.reassembly.scanner import HEADER_SIZE, Scanner
 from kafkatap.reassembly.shards import SHARED_RECORD, SHARED_STATE
 
 from ..captures.capture_bytes import ByteSource
+from ..captures.capture_reader import BLOCK_SIZE
 
 Array = np.ndarray[Any, Any]
 #: Blocks in memory. Bytes in front of each: more than a usual packet has.
@@ -52,9 +53,7 @@ class SharedBlocks:
         self._bytes: Array = _shared(np.uint8, _ROOM + block_size)
         self._records: Array = _shared(SHARED_RECORD, block_size // _RECORD)
         self._states: Array = _shared(_STATE, 1)[:, 0]
-        self._readers = readers
-        self._scanner: Scanner | None = None
-        self._left: Array = np.zeros(0, np.uint8)  # bytes of the last record so far
+        self._finder = _Finder(readers)
         #: Pipes by reader, which get a byte for each block that can be read, and that can be written.
         self._ready = [os.pipe() for _ in range(readers)]
         self._free = [os.pipe() for _ in range(readers)]
@@ -93,7 +92,7 @@ class SharedBlocks:
             while size > 0:
                 if number >= _BLOCKS and not all(os.read(end, 1) for end, _ in self._free):
                     break  # a reader has ended
-                size = self._fill(number % _BLOCKS, number == 0)
+                size = self._fill(number % _BLOCKS)
                 for _, end in self._ready:
                     os.write(end, b"+")
                 number += 1
@@ -104,46 +103,71 @@ class SharedBlocks:
                 os.close(ready[1])
                 os.close(free[0])
 
-    def _fill(self, at: int, is_first: bool) -> int:
+    def _fill(self, at: int) -> int:
         """Read a block; return its size, as of `_STATE`."""
         source, view, size = self._source, memoryview(cast(Any, self._bytes[at]))[_ROOM:], 0
+        found = _Records(self._finder, self._bytes[at], self._records[at], self._states[at : at + 1]["shared"])
         while size < self._size and not self._is_stopped and self._error is None:
             try:
-                count = source.readinto(view[size:])
+                count = source.readinto(view[size : size + BLOCK_SIZE])
             except (CaptureError, OSError) as error:
                 self._error = error
                 break
             if not count:
                 break
             size += count
+            found.find(_ROOM + size)  # while the bytes are in the cache
         if not size and self._error is not None:
             data = pickle.dumps(self._error)
             view[: len(data)] = data
             size = _FAILED
         state = self._states[at]
         state["length"], state["bytes_read"], state["progress"] = size, source.bytes_read, source.progress
-        state["records"] = self._find_records(at, size, is_first) if size > 0 else 0
+        state["records"] = found.count
         return size
 
-    def _find_records(self, at: int, size: int, is_first: bool) -> int:
-        """Find the records of a block; return their number. After damage there are none: readers find it themselves."""
-        block, begin = self._bytes[at], _ROOM - len(self._left)
-        if is_first:
-            self._scanner = Scanner()
+
+class _Finder:
+    """Finds the records of blocks, one after the other, until one is damaged: then the readers find them."""
+
+    def __init__(self, readers: int) -> None:
+        self.readers = readers
+        self.scanner: Scanner | None = None
+        self.left: Array = np.zeros(0, np.uint8)  # bytes of the last record so far
+        self.is_over = False
+
+
+class _Records:
+    """The records of one block. `count`: how many were found."""
+
+    def __init__(self, finder: _Finder, block: Array, records: Array, shared: Array) -> None:
+        self._finder, self._block, self._records, self._shared = finder, block, records, shared
+        self._begin = _ROOM - len(finder.left)
+        self.count = 0
+        self._is_begun = False
+
+    def find(self, end: int) -> None:
+        """Find the next ones, up to the byte `end` of the block."""
+        finder = self._finder
+        if finder.is_over:
+            return
+        if finder.scanner is None:
+            if end - _ROOM < HEADER_SIZE:
+                return
+            finder.scanner = Scanner()
             with suppress(CaptureError):
-                begin += self._scanner.start(block[_ROOM : _ROOM + min(size, HEADER_SIZE)].tobytes())
-        if self._scanner is None or not self._scanner.format or begin < 0:
-            self._scanner = None
-            return 0
-        block[_ROOM - len(self._left) : _ROOM] = self._left
-        end = _ROOM + size
-        count = self._scanner.share(
-            block, begin, end, self._readers, self._records[at], self._states[at : at + 1]["shared"]
-        )
-        self._left = block[self._scanner.position : end]
-        if self._scanner.more:
-            self._scanner = None
-        return count
+                self._begin += finder.scanner.start(self._block[_ROOM : _ROOM + HEADER_SIZE].tobytes())
+        scanner = finder.scanner
+        if not scanner.format or self._begin < 0:
+            finder.is_over = True
+            return
+        if not self._is_begun:
+            self._is_begun = True
+            self._block[_ROOM - len(finder.left) : _ROOM] = finder.left
+            scanner.begin_sharing(self._begin, self._shared)
+        self.count = scanner.share(self._block, end, finder.readers, self._records, self._shared)
+        finder.left = self._block[scanner.position : end]
+        finder.is_over = scanner.more
 
 
 def _shared(dtype: Any, length: int) -> Array:
