@@ -18,8 +18,8 @@ from kafkatap.engine.selection import Selection
 from kafkatap.engine.tls.key_log_files import open_key_logs
 from kafkatap.reports.build import build_report
 from kafkatap.run import Run
-from kafkatap.splits.local_report import count_with_jobs
 from kafkatap.splits.run_options import RunOptions
+from tests.splits.local_report import count_with_jobs
 from tests.support import damage
 from tests.support.captures import ETHERNET, Packet, pcap_bytes, read_capture, write_capture
 from tests.support.copies import cut_up, places

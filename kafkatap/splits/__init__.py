@@ -21,7 +21,6 @@ two_passes         the run: survey, plan and decode all splits, with any executo
 tasks              the two tasks of a split, and their results; task_rows: their inputs
 executor           what runs tasks; workers: forked processes of this machine
 split_counts       the counts of one split, and their sum over all splits
-local_report       counts captures with several processes of this machine
 local_tables       the tables of captures that they read, as Parquet files; packed_rows: rows as bytes
 merged_connections the rows of connections that splits share
 """

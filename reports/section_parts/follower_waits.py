@@ -154,12 +154,13 @@ class _Held:
 Partition = tuple[str | None, int]
 
 
-def waits_of(given: SectionInput) -> list[tuple[str | None, Waits]]:
+def all_waits(given: SectionInput) -> list[tuple[str | None, Waits]]:
+    """The waits of a run, as of `waits_of`."""
+    return list(waits_of(given.events(READ_BY), given.context))
+
+
+def waits_of(events: Array, context: Context) -> Iterator[tuple[str | None, Waits]]:
     """The waits of each partition, with its topic."""
-    return list(_waits(given.events(READ_BY), given.context))
-
-
-def _waits(events: Array, context: Context) -> Iterator[tuple[str | None, Waits]]:
     positions = _by_partition(_POSITION.among(events), context)
     if not positions:
         return
@@ -292,7 +293,7 @@ NOT_CHARGED = (0, -1, 0)
 def charged_requests(given: SectionInput) -> dict[int, tuple[int, int, int]]:
     """The longest wait of each request over its partitions, by the exchange's key, as NOT_CHARGED."""
     charged: dict[int, tuple[int, int, int]] = {}
-    for _, waits in given.once(waits_of):
+    for _, waits in given.once(all_waits):
         columns = (waits.events["exchange"], waits.wait_ns, waits.follower, waits.own_ns)
         for key, *mine in zip(*(column.tolist() for column in columns), strict=True):
             charged[key] = max(charged.get(key, NOT_CHARGED), (mine[0], mine[1], mine[2]))

@@ -15,9 +15,9 @@ from ..section_parts.follower_waits import (
     READ_BY,
     WRITTEN,
     Waits,
+    all_waits,
     charged_requests,
     follower_addresses,
-    waits_of,
 )
 from ..section_parts.section import READ_SELECTED, Section, SectionInput, reads_nothing
 from ..units import share
@@ -75,7 +75,7 @@ class _Follower:
 
 def tables(given: SectionInput) -> Sequence[ReportTable]:
     """Followers by the waits charged to them, then writers by their broker time."""
-    return _follower_table(given.once(waits_of), follower_addresses(given)), _writer_table(given)
+    return _follower_table(given.once(all_waits), follower_addresses(given)), _writer_table(given)
 
 
 def _follower_table(found: list[tuple[str | None, Waits]], addresses: dict[int, str | None]) -> ReportTable:

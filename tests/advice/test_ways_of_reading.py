@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kafkatap.reports.section_parts import section_counts
-from kafkatap.splits.local_report import count_with_jobs
 from kafkatap.splits.run_options import RunOptions
+from tests.splits.local_report import count_with_jobs
 from tests.splits.test_jobs import unpacked
 from tests.splits.test_sections import as_json
 from tests.support.section_runs import section_tables

@@ -16,8 +16,8 @@ from kafkatap.engine.engine import Engine, open_definitions
 from kafkatap.engine.read_options import ReadOptions
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.run import Run
-from kafkatap.splits.local_report import count_with_jobs
 from kafkatap.splits.run_options import RunOptions
+from tests.splits.local_report import count_with_jobs
 from tests.splits.test_jobs import as_json
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import TcpConversation, encode, request_frame, response_frame

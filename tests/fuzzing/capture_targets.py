@@ -18,7 +18,7 @@ from pathlib import Path
 
 from kafkatap.engine.selection import EVERYTHING
 from kafkatap.kernels.decorator import kernel_mode
-from kafkatap.splits.local_report import CapturedTwice
+from tests.splits.local_report import CapturedTwice
 from tests.splits.test_jobs import one_process, several
 from tests.wire.harness import Decoded, assert_same, decode_files
 from tests.wire.two_paths import Streams, assert_same_streams

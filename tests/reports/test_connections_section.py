@@ -18,8 +18,8 @@ from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import Report
 from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.run import Run
-from kafkatap.splits.local_report import count_with_jobs
 from kafkatap.splits.run_options import RunOptions
+from tests.splits.local_report import count_with_jobs
 from tests.splits.test_jobs import unpacked
 from tests.support.captures import Packet, pcap_bytes, read_capture, write_capture
 from tests.support.segments import way_of

@@ -18,7 +18,7 @@ import zstandard
 from kafkatap import analyze
 from kafkatap.reports.batch import Array, Context
 from kafkatap.reports.section_parts.event_rows import EVENT
-from kafkatap.reports.section_parts.follower_waits import Waits, waits_of
+from kafkatap.reports.section_parts.follower_waits import READ_BY, Waits, waits_of
 from tests.support.section_runs import section_input, section_rows
 
 FOLDER = Path(__file__).resolve().parents[2] / "samples" / "questions"
@@ -41,7 +41,7 @@ def joined(truth: dict[str, Any]) -> list[dict[str, Any]]:
     given = section_input(CAPTURE, "replication")
     exchanges = {row["exchange"]: row for row in analyze(CAPTURE).exchanges.to_pylist()}
     found = []
-    for topic, waits in waits_of(given.events("replication"), given.context):
+    for topic, waits in waits_of(given.events(READ_BY), given.context):
         assert topic == "orders"
         for at, key in enumerate(waits.events["exchange"].tolist()):
             row = exchanges[key]
@@ -207,7 +207,7 @@ def test_waits_on_a_crowded_cluster(corpus: Path) -> None:
     exchanges = {row["exchange"]: row for row in analyze(capture).exchanges.to_pylist()}
     given = section_input(capture, "replication")
     longest: dict[int, int] = {}
-    for _, waits in waits_of(given.events("replication"), given.context):
+    for _, waits in waits_of(given.events(READ_BY), given.context):
         for key, wait in zip(waits.events["exchange"].tolist(), waits.wait_ns.tolist(), strict=True):
             longest[key] = max(longest.get(key, 0), wait)
     pairs = []

@@ -23,8 +23,8 @@ from kafkatap.reports.sections.tls_findings import tls_findings
 from kafkatap.reports.tables import connections_table
 from kafkatap.reports.tls_names import alert_name
 from kafkatap.run import Run
-from kafkatap.splits.local_report import count_with_jobs
 from kafkatap.splits.run_options import RunOptions
+from tests.splits.local_report import count_with_jobs
 from tests.splits.test_jobs import unpacked
 
 WANTED = ("tls", "summary", "connections", "clients", "auth")

@@ -27,14 +27,15 @@ from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.literals import read_moment
 from kafkatap.reports.rendering.json_report import write_json
 from kafkatap.run import Run
+from kafkatap.shards.shard_run import SeveralPlaces, count_with_shards
 from kafkatap.splits.executor import HERE, InProcess, Place
-from kafkatap.splits.local_report import CapturedTwice, count_with_jobs
 from kafkatap.splits.run_options import RunOptions
 from kafkatap.splits.workers import Interrupted, WorkerEnded, Workers
 from kafkatap.usable_cores import usable_cores
 from tests.cli.running import environment, kafkatap
 from tests.splits.join_support import packets_at_random, rotate
 from tests.splits.join_talks import TALKS
+from tests.splits.local_report import CapturedTwice, count_with_jobs
 from tests.support import copies
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes, read_capture
 from tests.support.sweeps import seeds
@@ -68,13 +69,23 @@ def several(
     return as_json(found.counts, found.context, by)
 
 
+def in_shards(
+    paths: Sequence[Path | str], shards: int, selection: Selection = EVERYTHING, by: str = "api"
+) -> str:  # fmt: skip
+    """As `several`, by engines that share connections."""
+    reading = RunOptions(by_topic=by == "topic", by_connection=by == "connection", selection=selection)
+    found = count_with_shards([str(path) for path in paths], shards, reading)
+    return as_json(found.counts, found.context, by)
+
+
 def check(
     paths: Sequence[Path | str], splits: Sequence[int] = (2, 3), selection: Selection = EVERYTHING, by: str = "api"
 ) -> None:
-    """Compare both, with so many splits. No more processes than three: each costs its start."""
+    """Compare both, with so many splits and shards. No more processes for splits than three: each costs its start."""
     wanted = one_process(paths, selection, by)
     total = sum(os.path.getsize(path) for path in paths)
     for count in splits:
+        assert in_shards(paths, count, selection, by).splitlines() == wanted.splitlines()
         assert several(paths, min(count, 3), -(-total // count), selection, by).splitlines() == wanted.splitlines()
 
 
@@ -140,6 +151,8 @@ def test_files_of_one_time(samples: Path, tmp_path: Path) -> None:
     second.write_bytes(records.slice(half - 200, len(records)))
     with pytest.raises(CapturedTwice, match="captured at both ends"):
         several([first, second], 2, 1 << 20)
+    with pytest.raises(SeveralPlaces):
+        in_shards([first, second], 2)
     other = unpacked(samples, "apache-4.3", tmp_path)
     check([first, other], (2,))
 
@@ -152,6 +165,7 @@ def test_packets_captured_twice(delay_ns: int, samples: Path, tmp_path: Path) ->
     path.write_bytes(pcap_bytes(copies.twice(packets, delay_ns), nanoseconds=True))
     found = several([path], 3, -(-path.stat().st_size // 3))
     assert found.splitlines() == one_process([path], EVERYTHING, "api").splitlines()
+    assert found == in_shards([path], 3)
     assert f'"duplicates": {len(packets)}' in found
 
 
@@ -162,6 +176,7 @@ def test_a_damaged_file(samples: Path, tmp_path: Path) -> None:
     data[start + 8 : start + 12] = b"\xff\xff\xff\x7f"
     path.write_bytes(data)
     found, wanted = several([path], 3, len(data) // 3), one_process([path], EVERYTHING, "api")
+    assert in_shards([path], 3) == wanted
     # Of the bytes behind the damage, a block more or less was read.
     assert re.sub(r'"bytes": \d+', "", found) == re.sub(r'"bytes": \d+', "", wanted)
     path.write_bytes(data[: start - 7])
@@ -281,14 +296,17 @@ def test_the_option(samples: Path, tmp_path: Path) -> None:
 
 
 def test_inputs_of_one_process(samples: Path, tmp_path: Path) -> None:
-    packed = samples / "apache-4.3.pcap.zst"
     path = unpacked(samples, "apache-4.3", tmp_path)
-    found = kafkatap("report", "--json", "--jobs", "2", "-", stdin=path.read_bytes())
+    found = kafkatap("report", "--json", "--jobs", "2", "-", path, stdin=path.read_bytes())
     assert found.code == 0
     assert "standard input can be read only once; save it to a file first" in found.err
-    found = kafkatap("report", "--jobs", "2", packed)
-    assert found.code == 0
-    assert "cannot be cut; only uncompressed pcap and pcapng files can" in found.err
+
+
+def test_pipes_and_compressed_captures(samples: Path, tmp_path: Path) -> None:
+    path, packed = unpacked(samples, "apache-4.3", tmp_path), samples / "apache-4.3.pcap.zst"
+    for name, data in (("-", path.read_bytes()), ("-", packed.read_bytes()), (packed, None)):
+        one, three = (kafkatap("report", "--json", "--jobs", jobs, name, stdin=data) for jobs in ("1", "3"))
+        assert (three.code, three.out, three.err) == (0, one.out, one.err)
 
 
 def test_no_packets(samples: Path, tmp_path: Path) -> None:

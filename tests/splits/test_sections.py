@@ -20,8 +20,8 @@ from kafkatap.reports.section_parts import section_counts
 from kafkatap.reports.section_parts.registry import OVER_FACTS, load_sections, needs_of, section_list, section_names
 from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.run import Run
-from kafkatap.splits.local_report import count_with_jobs
 from kafkatap.splits.run_options import RunOptions
+from tests.splits.local_report import count_with_jobs
 from tests.splits.test_jobs import unpacked
 
 SAMPLES = ("apache-4.3", "apache-2.8", "apache-0.10.2", "live-4.4")

@@ -22,13 +22,14 @@ from kafkatap.parquet import row_groups
 from kafkatap.reports.literals import read_moment
 from kafkatap.reports.tables import TABLES as COLUMNS
 from kafkatap.reports.tables import arrow_schema
-from kafkatap.splits.local_report import CapturedTwice, Counted, count_with_jobs
+from kafkatap.shards.shard_run import count_with_shards
 from kafkatap.splits.local_tables import LocalTables
 from kafkatap.splits.run_options import RunOptions
 from kafkatap.splits.workers import WorkerEnded
 from tests.cli.running import KAFKATAP, environment, kafkatap
 from tests.splits.join_support import compared, differences
 from tests.splits.join_talks import TALKS
+from tests.splits.local_report import CapturedTwice, Counted, count_with_jobs
 from tests.splits.test_jobs import SAMPLES, unpacked
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes
 from tests.support.tcp import encode
@@ -72,6 +73,13 @@ def check(
     """Compare the tables with those of one process; return these."""
     wanted = one_process(paths, selection)
     for count in jobs:
+        (tmp := folder / f"shards-{count}").mkdir()
+        with LocalTables(tmp, count) as files:
+            found = count_with_shards(
+                [str(path) for path in paths], count, RunOptions(selection=selection), tables=files
+            )
+            files.publish(found.context)
+        assert not (lines := differences(compared(tables_in(tmp)), compared(wanted))), "\n".join(lines)
         write(paths, folder / str(count), count, selection=selection)
         lines = differences(compared(tables_in(folder / str(count))), compared(wanted))
         assert not lines, "\n".join(lines)

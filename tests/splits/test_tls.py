@@ -17,10 +17,10 @@ from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.section_parts.registry import needs_of
 from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.run import Run
-from kafkatap.splits.local_report import count_with_jobs
 from kafkatap.splits.run_options import RunOptions
 from tests.splits.join_support import check, cut_at_packets, cut_evenly, packets_at_random
 from tests.splits.join_talks import pipelined
+from tests.splits.local_report import count_with_jobs
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes
 from tests.support.sweeps import seeds
 from tests.support.tcp import Segment, encode, merge, shake

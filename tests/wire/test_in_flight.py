@@ -19,8 +19,8 @@ from kafkatap.engine.engine import Engine
 from kafkatap.engine.read_options import ReadOptions
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.run import Run
-from kafkatap.splits.local_report import count_with_jobs
 from kafkatap.splits.run_options import RunOptions
+from tests.splits.local_report import count_with_jobs
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import ACK, FIN, RST, START_NS, Segment, encode, merge
 from tests.wire.harness import Decoded, check

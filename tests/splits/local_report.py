@@ -1,4 +1,4 @@
-"""`count_with_jobs`: the counts of captures for a report, and their tables, by several processes of this machine.
+"""`count_with_jobs`: the counts of captures for a report, and their tables, from splits. Spark runs the same passes.
 
 Each process takes splits of the captures. Counts and rows are those of one process that reads everything. Rows of
 exchanges and results are in the order of the splits that have them.
@@ -11,24 +11,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kafkatap.captures.capture_reader import FileReport
+from kafkatap.captures.storage import File
+from kafkatap.engine.engine import Engine
 from kafkatap.reports.batch import Context
 from kafkatap.reports.counting.counts import ReportCounts
-
-from ..captures.capture_reader import FileReport
-from ..captures.storage import File
-from ..engine.engine import Engine
-from .capture_ledgers import sum_ledgers
-from .plan import Plan
-from .run_options import RunOptions
-from .tasks import SurveyTask
-from .two_passes import Begin, TwoPasses, quiet, report_context
-from .workers import Workers
+from kafkatap.splits.capture_ledgers import sum_ledgers
+from kafkatap.splits.plan import Plan
+from kafkatap.splits.run_options import RunOptions
+from kafkatap.splits.tasks import SurveyTask
+from kafkatap.splits.two_passes import Begin, TwoPasses, quiet, report_context
+from kafkatap.splits.workers import Workers
 
 if TYPE_CHECKING:
     from kafkatap.reports.section_parts.section_counts import SectionCounts
-
-    from .executor import Executor
-    from .local_tables import LocalTables
+    from kafkatap.splits.executor import Executor
+    from kafkatap.splits.local_tables import LocalTables
 
 #: The least bytes of a split.
 _SMALLEST = 16 << 20
