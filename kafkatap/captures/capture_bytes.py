@@ -90,5 +90,9 @@ class CaptureBytes:
             self._progress = self._compressed.tell()
         return self._progress if self._compressed is not None else self.bytes_read
 
+    def fileno(self) -> int:
+        """The file descriptor of the file or pipe. OSError if it has none."""
+        return self._file.fileno()
+
     def close(self) -> None:
         self._file.close()

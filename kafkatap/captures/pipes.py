@@ -6,6 +6,7 @@ import io
 import os
 import stat
 import sys
+import threading
 from typing import Any, cast
 
 STANDARD_INPUT = "-"
@@ -52,12 +53,18 @@ class Pipe(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
+    def fileno(self) -> int:
+        if self._raw is None:
+            raise OSError("the pipe was not opened")
+        return self._raw.fileno()
+
     def readinto(self, view: Any) -> int:
         done = 0
         least, self._least = max(self._least, 1), 0
         while done < min(least, len(view)) and not self._is_over:
             try:
-                Pipe.waiting = True
+                # Signal handlers run in the main thread: they cannot end the wait of another one.
+                Pipe.waiting = threading.current_thread() is threading.main_thread()
                 count = cast(io.RawIOBase, self._raw).readinto(view[done:]) or 0
                 Pipe.waiting = False
             except Interrupted:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import mmap
 import os
 import pickle
+import select
 import threading
 from contextlib import suppress
 from typing import Any, cast
@@ -33,22 +34,25 @@ from ..captures.capture_reader import BLOCK_SIZE
 Array = np.ndarray[Any, Any]
 #: Blocks in memory. Bytes in front of each: more than a usual packet has.
 _BLOCKS, _ROOM = 4, 1 << 20
-#: What is known of a block. `length`: its bytes; 0: the capture has ended; _FAILED: it cannot be read, and the block
-#: has the exception. `bytes_read`, `progress`: as of `ByteSource`, behind it.
-#: `records`: that were found in it, and `shared`, as of `Scanner.share`.
+#: What is known of a block. `length`: its bytes; 0: the capture has ended; _STOPPED: the run has; _FAILED: it cannot be
+#: read, and the block has the exception. `bytes_read`, `progress`: as of `ByteSource`, behind it. `records`: that were
+#: found in it, and `shared`, as of `Scanner.share`.
 _STATE = record_dtype(
     ("length", "i8"), ("bytes_read", "i8"), ("progress", "i8"), ("records", "i8"), ("shared", SHARED_STATE)
 )
-_FAILED = -1
+_FAILED, _STOPPED = -1, -2
+#: Seconds between two looks whether the run is stopped.
+_LOOK = 0.1
 #: The least bytes of a record on average, for which there is room.
 _RECORD = 32
 
 
 class SharedBlocks:
-    """`source`: of the capture. `readers`: how many processes will read it. `block_size`: bytes of a block."""
+    """`source`: of the capture. `readers`: how many processes will read it. `block_size`: bytes of a block. `pipe`: a
+    file descriptor that the source reads, and that may have no bytes for long."""
 
-    def __init__(self, source: ByteSource, readers: int, block_size: int) -> None:
-        self._source, self._size = source, block_size
+    def __init__(self, source: ByteSource, readers: int, block_size: int, pipe: int | None = None) -> None:
+        self._source, self._size, self._pipe = source, block_size, pipe
         self.compression = source.compression
         self._bytes: Array = _shared(np.uint8, _ROOM + block_size)
         self._records: Array = _shared(SHARED_RECORD, block_size // _RECORD)
@@ -107,7 +111,7 @@ class SharedBlocks:
         """Read a block; return its size, as of `_STATE`."""
         source, view, size = self._source, memoryview(cast(Any, self._bytes[at]))[_ROOM:], 0
         found = _Records(self._finder, self._bytes[at], self._records[at], self._states[at : at + 1]["shared"])
-        while size < self._size and not self._is_stopped and self._error is None:
+        while size < self._size and self._error is None and self._has_more():
             try:
                 count = source.readinto(view[size : size + BLOCK_SIZE])
             except (CaptureError, OSError) as error:
@@ -121,10 +125,19 @@ class SharedBlocks:
             data = pickle.dumps(self._error)
             view[: len(data)] = data
             size = _FAILED
+        elif not size and self._is_stopped:
+            size = _STOPPED
         state = self._states[at]
         state["length"], state["bytes_read"], state["progress"] = size, source.bytes_read, source.progress
         state["records"] = found.count
         return size
+
+    def _has_more(self) -> bool:
+        """Wait until there are bytes, or the end; False once the run is stopped."""
+        while not self._is_stopped:
+            if self._pipe is None or select.select([self._pipe], [], [], _LOOK)[0]:
+                return True
+        return False
 
 
 class _Finder:
@@ -177,7 +190,8 @@ def _shared(dtype: Any, length: int) -> Array:
 
 
 class SharedBytes:
-    """The bytes of a capture for one reader: a `ByteSource`, whose blocks can be taken without copying them."""
+    """The bytes of a capture for one reader: a `ByteSource`, whose blocks can be taken without copying them.
+    `is_stopped`: they end because the run has ended."""
 
     def __init__(
         self, blocks: Array, records: Array, states: Array, pipes: tuple[int, int], compression: str
@@ -186,6 +200,7 @@ class SharedBytes:
         self._ready, self._free = pipes
         self.compression = compression
         self.bytes_read = self.progress = 0
+        self.is_stopped = False
         self._number = -1  # of the block that is read
         self._used = self._end = 0  # which of its bytes `readinto` has returned, and how many it has
 
@@ -209,7 +224,8 @@ class SharedBytes:
         begin, end = _ROOM + self._used - len(rest), _ROOM + self._end
         found = self._block
         if begin < 0:
-            found, begin, end = np.concatenate((rest, found[_ROOM + self._used : end])), 0, len(rest) + end - begin
+            found = np.concatenate((rest, found[_ROOM + self._used : end]))
+            begin, end = 0, len(found)
         else:
             found[begin : begin + len(rest)] = rest
         if 0 <= before < self._number:
@@ -240,8 +256,9 @@ class SharedBytes:
         size, self.bytes_read, self.progress = (int(state[name]) for name in ("length", "bytes_read", "progress"))
         if size == _FAILED:
             raise pickle.loads(self._block[_ROOM:].tobytes())
-        self._used, self._end = 0, size
-        return bool(size)
+        self.is_stopped = size == _STOPPED
+        self._used, self._end = 0, max(size, 0)
+        return size > 0
 
     def _release(self) -> None:
         with suppress(OSError):  # all was read

@@ -22,10 +22,11 @@ class SharedReader(CaptureReader):
 
     def _read_more(self) -> bool:
         rest = self.buffer[self._at : self._end]
-        found = cast(SharedBytes, self._source).take(rest)
+        source = cast(SharedBytes, self._source)
+        found = source.take(rest)
         if found is None:
             self._over = True
-            if len(rest):
+            if len(rest) and not source.is_stopped:
                 raise TruncatedCapture("cut short: the last packet is not whole", self._base + self._at)
             return False
         self._base += self._at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from kafkatap.reports.counting.counts import ReportCounts
 
 from ..captures.capture_bytes import CaptureBytes
 from ..captures.capture_reader import BLOCK_SIZE, FileReport
+from ..captures.pipes import is_pipe
 from ..engine.engine import Engine
 from ..splits.capture_ledgers import sum_ledgers
 from ..splits.run_options import RunOptions
@@ -71,7 +72,11 @@ def count_with_shards(
         if len(captures) == 1:
             source = CaptureBytes(captures[0])
             stack.callback(source.close)
-            blocks = SharedBlocks(source, shards, BLOCK_SIZE * min(shards, _LARGEST))
+            pipe = None
+            if is_pipe(captures[0]):
+                with suppress(OSError):  # it was interrupted while it opened
+                    pipe = source.fileno()
+            blocks = SharedBlocks(source, shards, BLOCK_SIZE * min(shards, _LARGEST), pipe)
             stack.callback(blocks.close)
         task = ShardTask(part_of_limits(options, shards), tuple(captures), shards, interval, blocks, tables, stopped)
         stack.callback(task.forget)

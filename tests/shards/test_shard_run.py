@@ -1,0 +1,160 @@
+"""Engines that share connections find what one engine finds, whatever the packets are and wherever blocks end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkatap.engine.selection import EVERYTHING
+from kafkatap.shards import blocks, shard_run
+from kafkatap.shards.shard import ShardTask
+from tests.cli.running import KAFKATAP, environment, kafkatap
+from tests.splits.join_talks import TALKS, busy
+from tests.splits.test_jobs import children_of, in_shards, is_running, one_process, unpacked, until
+from tests.support.captures import Packet, block, pcap_bytes, pcapng_bytes, read_capture
+from tests.support.encapsulation import KINDS, encapsulate, fragment, link_type_of
+from tests.support.sweeps import seeds
+from tests.support.tcp import encode
+from tests.wire.test_unreachable import asking, icmp, ip_of
+
+SHARDS = (2, 3, 7)
+
+
+def compare(folder: Path, data: bytes, shards: Sequence[int] = SHARDS) -> str:
+    path = folder / "x.pcap"
+    path.write_bytes(data)
+    wanted = one_process([path], EVERYTHING, "connection")
+    for count in shards:
+        assert in_shards([path], count, by="connection").splitlines() == wanted.splitlines(), count
+    return wanted
+
+
+def talk() -> list[Packet]:
+    return encode(busy(3))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_packets_in_layers(tmp_path: Path, kind: str) -> None:
+    packets = encapsulate(talk(), kind)
+    compare(tmp_path, pcap_bytes(packets, link_type_of(kind), nanoseconds=True), (3,))
+
+
+@pytest.mark.parametrize("order", ["forward", "shuffled"])
+def test_fragments(tmp_path: Path, order: str) -> None:
+    pieces = fragment(talk(), 200, order)
+    compare(tmp_path, pcap_bytes(pieces, nanoseconds=True))
+    del pieces[::17]
+    compare(tmp_path, pcap_bytes(pieces, nanoseconds=True))
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_refused_connections(tmp_path: Path, family: int) -> None:
+    packets: list[Packet] = []
+    for port in range(40_000, 40_012):
+        (syn, *rest) = asking(family, port).segments
+        refused = icmp(ip_of(syn), syn.time_ns + 1_000)
+        packets += [*encode([syn]), refused] if port % 3 else encode([syn, *rest])
+    found = compare(tmp_path, pcap_bytes(sorted(packets, key=lambda packet: packet.time_ns), nanoseconds=True))
+    assert '"connections": 4' in found or '"connections": 12' in found
+
+
+@pytest.mark.parametrize("seed", seeds(4, 1))
+def test_blocks_that_end_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Also with records that are longer than a block, and than the room in front of it."""
+    monkeypatch.setattr(blocks, "_ROOM", 700)
+    for module in (blocks, shard_run):
+        monkeypatch.setattr(module, "BLOCK_SIZE", 512 + 97 * seed)
+    for name in ("pipelined", "large"):
+        packets = encode(TALKS[name]() if name == "pipelined" else busy(seed))
+        compare(tmp_path, pcap_bytes(packets, nanoseconds=True), (2, 5))
+        compare(tmp_path, pcapng_bytes(packets), (3,))
+
+
+def test_a_block_of_something_else_that_is_long(tmp_path: Path) -> None:
+    """No room in front of a block is enough for what is left of it."""
+    whole = pcapng_bytes(talk())
+    at = len(whole) // 2
+    starts, place = [], 0
+    while place < len(whole):
+        starts.append(place)
+        place += struct.unpack_from("<I", whole, place + 4)[0]
+    at = starts[len(starts) // 2]
+    compare(tmp_path, whole[:at] + block(0x0BAD, bytes(9 << 20)) + whole[at:])
+
+
+def test_damage(tmp_path: Path, samples: Path) -> None:
+    data = pcap_bytes(read_capture(samples / "apache-2.8.pcap.zst").packets)
+    for cut in (0, 3, 20, 24, 30, len(data) // 2, len(data) - 1):
+        path = tmp_path / "cut.pcap"
+        path.write_bytes(data[:cut])
+        one, two = (kafkatap("report", "--json", "--jobs", jobs, path) for jobs in ("1", "2"))
+        assert (two.code, two.out, two.err) == (one.code, one.out, one.err), cut
+    packed = bytearray((samples / "apache-2.8.pcap.zst").read_bytes())
+    packed[len(packed) // 2] ^= 0x55
+    path = tmp_path / "damaged.pcap.zst"
+    path.write_bytes(packed)
+    one, two = (kafkatap("report", "--json", "--jobs", jobs, path) for jobs in ("1", "3"))
+    assert (two.code, two.out, two.err) == (one.code, one.out, one.err)
+
+
+# ---------------------------------------------------------------- processes
+
+
+def test_an_engine_that_fails(samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = unpacked(samples, "apache-4.3", tmp_path)
+    monkeypatch.setattr(shard_run, "BLOCK_SIZE", 4_096)  # so that the others wait for it
+    before, children = len(os.listdir("/proc/self/fd")), set(children_of(os.getpid()))
+
+    def fail(self: ShardTask, mine: int, place: Any) -> Any:
+        if mine == 1:
+            raise OSError("no such disk")
+        return read(self, mine, place)
+
+    read = ShardTask.__call__
+    monkeypatch.setattr(ShardTask, "__call__", fail)
+    with pytest.raises(OSError, match="no such disk"):
+        in_shards([path], 3)
+    assert set(children_of(os.getpid())) <= children
+    until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_no_engine_outlives_the_command(number: int) -> None:
+    command = [*KAFKATAP, "report", "--jobs", "3", "-"]
+    with subprocess.Popen(
+        command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(pcap_bytes(talk()))
+        process.stdin.flush()
+        engines = until(lambda: len(found := children_of(process.pid)) == 3 and found)
+        process.send_signal(number)
+        process.wait(20)
+        until(lambda: not any(map(is_running, engines)))
+
+
+def test_ctrl_c_ends_a_pipe(samples: Path) -> None:
+    """The report covers what was read before, as with one process."""
+    data = pcap_bytes(read_capture(samples / "apache-4.3.pcap.zst").packets)
+    command = [*KAFKATAP, "report", "--jobs", "2", "-"]
+    with subprocess.Popen(
+        command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(data[: len(data) // 2])
+        process.stdin.flush()
+        until(lambda: len(children_of(process.pid)) == 2)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted: the report covers only what was read before" in err.decode()
+    assert "Latency by API" in out.decode()
