@@ -19,7 +19,7 @@ from pathlib import Path
 from kafkatap.engine.selection import EVERYTHING
 from kafkatap.kernels.decorator import kernel_mode
 from tests.splits.local_report import CapturedTwice
-from tests.splits.test_jobs import one_process, several
+from tests.splits.test_jobs import in_shards, one_process, several
 from tests.wire.harness import Decoded, assert_same, decode_files
 from tests.wire.two_paths import Streams, assert_same_streams
 
@@ -70,14 +70,16 @@ def assert_in_the_bytes(seen: Decoded, streams: Streams) -> None:
 
 
 def check_splits(data: bytes) -> None:
-    """A capture that two processes read in splits has the report of one process."""
+    """A capture that several engines share, or that is read in splits, has the report of one engine."""
     path = scratch_folder() / "capture.pcap"
     path.write_bytes(data)
+    by = ("api", "client", "topic", "broker")[zlib.crc32(data) % 4]
+    wanted = one_process([path], EVERYTHING, by)
+    found = in_shards([path], 3, by=by)
+    assert found == wanted, f"3 engines: {_difference(found, wanted)}"
     keys = [row["connection"] for row in decode_files([path]).connections]
     if len(set(keys)) < len(keys):
         return  # connections that begin with the same packet, captured twice: splits take them for one
-    by = ("api", "client", "topic", "broker")[zlib.crc32(data) % 4]
-    wanted = one_process([path], EVERYTHING, by)
     for count in (2, 5):
         try:
             found = several([path], 2, max(1, -(-len(data) // count)), by=by)
