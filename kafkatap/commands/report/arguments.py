@@ -61,8 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                       "10s)")  # fmt: skip
     add_reading(what)
     what.add_argument("--jobs", type=parse_jobs, metavar="N",
-                      help="share the connections out to N processes; auto: one for each usable core (default: auto for "
-                      "more than 4 GiB on more than two cores, else 1)")  # fmt: skip
+                      help="share the connections out to N processes; auto: one for each usable core (default: auto "
+                      "for more than 4 GiB on more than two cores, else 1)")  # fmt: skip
     how = parser.add_argument_group("output")
     how.add_argument("--top", type=parse_count, default=12, metavar="N", help=TOP_HELP)
     add_sort(how)
