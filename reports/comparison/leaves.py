@@ -16,7 +16,7 @@ import numpy as np
 
 from ..batch import Array, Context, endpoint
 from ..counting.count_forms import OTHER, FormCounts
-from ..counting.count_table import SUM, CountTable
+from ..counting.count_table import distinct_rows
 from ..findings import Finding
 from ..tls_software import ja4_pattern
 from .names import OTHERS, masked
@@ -149,11 +149,9 @@ class Forms:
 
 def keys_of(counts: FormCounts, context: Context) -> tuple[Array, list[Key]]:
     """The keys of a form without their block, in order of their first rows; and the place of each row's key there."""
-    rows = counts.table.key_rows()
-    number = [at for at, name in enumerate(counts.form.keys) if name != "block"]
-    distinct = CountTable(len(number), [SUM])
-    distinct.add(rows[:, number], np.zeros((len(rows), 1), np.int64))
-    columns = dict(zip((name for name in counts.form.keys if name != "block"), distinct.key_rows().T, strict=True))
+    at = {name: number for number, name in enumerate(counts.form.keys) if name != "block"}
+    distinct, place = distinct_rows(counts.table.key_rows()[:, list(at.values())])
+    columns = dict(zip(at, distinct.T, strict=True))
     parts: dict[str, list[int | str | None]] = {}
     if "api_key" in columns:
         parts["api"] = list(columns["api_key"].tolist())
@@ -172,7 +170,7 @@ def keys_of(counts: FormCounts, context: Context) -> tuple[Array, list[Key]]:
             parts[name] = list(columns[column].tolist())
     names = list(parts)
     keys = [Key(**dict(zip(names, row, strict=True))) for row in zip(*parts.values(), strict=True)]
-    return distinct.find(rows[:, number]), keys
+    return place, keys
 
 
 def _mapped(numbers: Array, text: Callable[[int], str | None]) -> list[int | str | None]:
