@@ -1,7 +1,8 @@
 """The time of reports on many short TLS connections, on many small records and on full batches, beside the same traffic
 in the clear.
 
-    python benchmarks/short_tls.py [--connections 3000] [--records 500000] [--batches 7800] [--runs 5] [--keep FOLDER] [--beside FOLDER]
+    python benchmarks/short_tls.py [--connections 3000] [--records 500000] [--batches 7800] [--runs 5]
+        [--keep FOLDER] [--beside FOLDER]
 
 It talks TLS 1.3 with real keys, and prints a table: the processor time of `kafkatap report` as a whole process, the
 least of some runs in turns, and the time of the cipher alone. The last column is what decryption takes besides: the
@@ -26,7 +27,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.make_traffic import produce_request, produce_response
+from make_traffic import produce_request, produce_response
+
 from tests.support.captures import ETHERNET, pcap_bytes
 from tests.support.tcp import ACK, START_NS, Segment, TcpConversation, encode
 from tests.support.tls_talk import OverTls
