@@ -77,14 +77,14 @@ def read_usual(encoded: bytes) -> CertificateNames:
         time = ("20" if time < "50" else "19") + time
     if not time.endswith("Z"):
         raise UnusualError
-    year, *rest = int(time[:4]), *(int(time[digit : digit + 2]) for digit in range(4, 14, 2))
+    month, day, hour, minute, second = (int(time[digit : digit + 2]) for digit in range(4, 14, 2))
     attributes = list(_attributes(encoded, *subject[1:]))
     common = [value for name, value in attributes if name == "CN"]
     hosts = _hosts(encoded, *extensions[1:])
     return CertificateNames(
         next(iter(hosts or common), "")[:_LONGEST_NAME],
         ",".join(f"{name}={value}" for name, value in reversed(attributes))[:_LONGEST_NAME],
-        _nanoseconds(datetime(year, *rest, tzinfo=UTC)),
+        _nanoseconds(datetime(int(time[:4]), month, day, hour, minute, second, tzinfo=UTC)),
     )
 
 
@@ -106,8 +106,8 @@ def _elements(data: bytes, at: int, end: int, wanted: int = -1) -> Iterator[tupl
 
 def _attributes(data: bytes, at: int, end: int) -> Iterator[tuple[str, str]]:
     """The attributes of a name, in order."""
-    for _, *inside in _elements(data, at, end, _SET):
-        (pair,) = _elements(data, *inside, _SEQUENCE)
+    for _, first, last in _elements(data, at, end, _SET):
+        (pair,) = _elements(data, first, last, _SEQUENCE)
         (oid, first, last), (kind, start, stop) = _elements(data, *pair[1:])
         name, value = _ATTRIBUTES.get(data[first:last]), data[start:stop]
         if oid != _OID or kind not in _TEXTS or name is None or not _PLAIN.fullmatch(value):
