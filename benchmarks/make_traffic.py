@@ -9,6 +9,7 @@
     python benchmarks/make_traffic.py clients OUT.pcap --count 1000000
     python benchmarks/make_traffic.py topics OUT.pcap --count 1000000
     python benchmarks/make_traffic.py unfinished OUT.pcap --count 1000000
+    python benchmarks/make_traffic.py fleet OUT.pcap --count 2000 --brokers 3 --requests 100 [--bursts 4] [--seed 2]
 
 `connections`: each connection has one Metadata request (v0) and its response, and ends with --fin. Ports are
 sequential, as behind a NAT or on a Kubernetes node. --clients chooses addresses lower or higher than the broker's.
@@ -19,7 +20,8 @@ With --heavy, the first connection sends requests of that many bytes.
 
 `pending`: the requests of one connection, none of which is answered. `clients`, `topics`: each request of one
 connection has a client_id, or a topic, of its own. `unfinished`: each connection has a response that begins but does
-not end.
+not end. `fleet`: each client has a client_id of its own and a connection to each broker. With --bursts,
+one of so many parts of the clients is active at a time. With another --seed, other clients are slow.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ START_NS = 1_704_067_200_000_000_000
 FIN, SYN, PSH, ACK = 1, 2, 8, 16
 ETHERNET_HEADER = bytes(12) + b"\x08\x00"
 BROKER_PORT = 9092
-KINDS = ("connections", "syns", "produce", "gaps", "steady", "pending", "clients", "topics", "unfinished")
+KINDS = ("connections", "syns", "produce", "gaps", "steady", "pending", "clients", "topics", "unfinished", "fleet")
 #: Connections written at once.
 BATCH = 50_000
 
@@ -81,9 +83,10 @@ class Writer:
         self.now = START_NS
         file.write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 262_144, 1))
 
-    def write(self, rows: list[tuple[bytes, np.ndarray]]) -> None:
+    def write(self, rows: list[tuple[bytes, np.ndarray]], numbers: np.ndarray | None = None, digits: int = 0) -> None:
         """Write the packets of one connection after another. `rows`: a template, and columns (n, 7) of source and
-        destination addresses and ports, sequence and acknowledgement numbers."""
+        destination addresses and ports, sequence and acknowledgement numbers. `numbers`: int64 (n,), of which six
+        digits are written into each packet, from byte `digits` of the template on."""
         count = len(rows[0][1])
         sizes = [len(template) for template, _ in rows]
         out = np.zeros((count, sum(sizes)), np.uint8)
@@ -99,6 +102,9 @@ class Writer:
                 (12, 0, ">u4"), (16, 1, ">u4"), (20, 2, ">u2"), (22, 3, ">u2"), (24, 4, ">u4"), (28, 5, ">u4"),
             ):  # fmt: skip
                 _put(part, ip + offset, columns[:, column], kind)
+            if numbers is not None:
+                for digit in range(6):
+                    part[:, digits + digit] = 48 + numbers // 10 ** (5 - digit) % 10
             at += len(template)
         self.now += count * len(rows) * self.step_ns
         self.file.write(out.tobytes())
@@ -231,6 +237,52 @@ def names(writer: Writer, count: int, kind: str) -> None:
         writer.write(talk)
 
 
+def fleet_exchange(number: int, client_id: bytes) -> tuple[bytes, bytes]:
+    """One exchange of a client of a fleet: Produce, Metadata, Heartbeat and FindCoordinator in turn."""
+    head = struct.pack(">ih", number, len(client_id)) + client_id
+    if number % 4 == 1:
+        return small_produce(number, client_id, b"orders-%d" % (number // 4 % 8))
+    if number % 4 == 2:
+        return metadata_request(number, client_id), metadata_response(number)
+    if number % 4 == 3:
+        asked, answer = struct.pack(">hh", 12, 0) + head + struct.pack(">h1sih1s", 1, b"g", 1, 1, b"m"), b"\0\0"
+    else:
+        asked = struct.pack(">hh", 10, 0) + head + struct.pack(">h1s", 1, b"g")
+        answer = struct.pack(">hih1si", 0, 1, 1, b"b", BROKER_PORT)
+    return tuple(struct.pack(">i", len(each)) + each for each in (asked, struct.pack(">i", number) + answer))  # type: ignore[return-value]
+
+
+def fleet(writer: Writer, count: int, brokers: int, requests: int, bursts: int, seed: int) -> None:
+    """Write `count` clients with a connection to each broker, open all the time. A connection exchanges `requests`
+    messages, and the responses come in random order, those of some clients later. `bursts`: so many parts of the
+    clients are active in turn, ten messages long. `seed`: which clients are slow."""
+    numbers = np.arange(count * brokers) // brokers
+    ends = np.zeros((len(numbers), 4), np.int64)
+    ends[:, 0], ends[:, 2] = address("10.0.2.1") + numbers % 250, 1024 + np.arange(len(numbers)) % 64_000
+    ends[:, 1], ends[:, 3] = address("10.0.1.1") + np.arange(len(numbers)) % brokers, BROKER_PORT
+
+    def columns(chosen: np.ndarray, seq: int, ack: int, from_client: bool = True) -> np.ndarray:
+        of = ends[chosen] if from_client else ends[chosen][:, [1, 0, 3, 2]]
+        return np.concatenate([of, np.broadcast_to(np.array([seq, ack], np.int64), (len(of), 2))], axis=1)
+
+    for flags, seq, ack, to in ((SYN, 1000, 0, True), (SYN | ACK, 5000, 1001, False), (ACK, 1001, 5001, True)):
+        writer.write([(packet(b"", flags), columns(np.arange(len(numbers)), seq, ack, to))])
+    random = np.random.default_rng(seed)
+    slowness = random.random(count)[numbers]
+    places = [[1001, 5001] for _ in range(bursts)]
+    for step in range(requests // 10 * bursts):
+        active = np.flatnonzero(numbers % bursts == step % bursts)
+        place = places[step % bursts]
+        for number in range(step // bursts * 10 + 1, step // bursts * 10 + 11):
+            asked, answer = fleet_exchange(number, b"client-000000")
+            digits = len(packet(b"", 0)) + asked.index(b"000000")
+            writer.write([(packet(asked, PSH | ACK), columns(active, place[0], place[1]))], numbers[active], digits)
+            place[0] += len(asked)
+            order = active[np.argsort(slowness[active] + random.random(len(active)))]
+            writer.write([(packet(answer, PSH | ACK), columns(order, place[1], place[0], False))])
+            place[1] += len(answer)
+
+
 def unfinished(writer: Writer, count: int, hosts: int) -> None:
     """Write connections with a response of a megabyte, of which only the start is there."""
     request, response = metadata_request(), struct.pack(">iiiHs", 1_000_000, 1, 1, 1, b"b") + bytes(1_000)
@@ -273,6 +325,9 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_300, help="steady: bytes of the records of a request")
     parser.add_argument("--first", type=int, default=0, help="steady: number of the first connection")
     parser.add_argument("--heavy", type=int, default=0, help="steady: bytes of a request of the first connection")
+    parser.add_argument("--brokers", type=int, default=1, help="fleet: brokers to which each client has a connection")
+    parser.add_argument("--bursts", type=int, default=1, help="fleet: parts of the clients that are active in turn")
+    parser.add_argument("--seed", type=int, default=1, help="fleet: which clients are slow")
     parser.add_argument("--kilobytes", type=int, default=60)
     parser.add_argument("--segment", type=int, default=1448)
     parser.add_argument("--step-ns", type=int, default=10_000, help="time between two packets")
@@ -293,6 +348,8 @@ def main() -> None:
             unfinished(writer, asked.count, asked.hosts)
         elif asked.kind == "produce":
             produce(writer, asked.megabytes, asked.interleaved, asked.segment)
+        elif asked.kind == "fleet":
+            fleet(writer, asked.count, asked.brokers, asked.requests, asked.bursts, asked.seed)
         else:
             gaps(writer, asked.count, asked.kilobytes)
 

@@ -1,6 +1,8 @@
-"""The time of reports on many short TLS connections, and on many small records, beside the same traffic in the clear.
+"""The time of reports on many short TLS connections, on many small records and on full batches, beside the same traffic
+in the clear.
 
-    python benchmarks/short_tls.py [--connections 3000] [--records 500000] [--runs 5] [--keep FOLDER] [--beside FOLDER]
+    python benchmarks/short_tls.py [--connections 3000] [--records 500000] [--batches 7800] [--runs 5]
+        [--keep FOLDER] [--beside FOLDER]
 
 It talks TLS 1.3 with real keys, and prints a table: the processor time of `kafkatap report` as a whole process, the
 least of some runs in turns, and the time of the cipher alone. The last column is what decryption takes besides: the
@@ -24,6 +26,8 @@ from typing import NamedTuple
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from make_traffic import produce_request, produce_response
 
 from tests.support.captures import ETHERNET, pcap_bytes
 from tests.support.tcp import ACK, START_NS, Segment, TcpConversation, encode
@@ -53,6 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--connections", type=int, default=3_000, help="short connections (default: 3,000)")
     parser.add_argument("--records", type=int, default=500_000, help="small records of one connection")
+    parser.add_argument("--batches", type=int, default=7_800, help="Produce requests of 16 KiB of one connection")
     parser.add_argument("--runs", type=int, default=5, help="runs of each command (default: 5)")
     parser.add_argument("--keep", type=Path, help="where captures are kept")
     parser.add_argument("--beside", type=Path, help="another checkout to compare with")
@@ -62,7 +67,11 @@ def main() -> None:
         folder = options.keep or Path(scratch)
         print("| traffic | checkout | in the clear, s | without keys, s | with keys, s | cipher, s | besides |")
         print("|---|---|---|---|---|---|---|")
-        for made in (short_connections(folder, options.connections), small_records(folder, options.records)):
+        for made in (
+            short_connections(folder, options.connections),
+            small_records(folder, options.records),
+            batches(folder, options.batches),
+        ):
             measure(made, checkouts, options.runs)
 
 
@@ -90,8 +99,26 @@ def small_records(folder: Path, count: int) -> Traffic:
     return _written(folder, "small", f"{count:,} small records", [tcp.segments])
 
 
-def _written(folder: Path, stem: str, name: str, conversations: list[list[Segment]]) -> Traffic:
-    """The captures of these conversations over TLS and in the clear, made unless they are there."""
+def batches(folder: Path, count: int) -> Traffic:
+    """One connection with Produce requests of 16 KiB, a full batch of a Java client, each in one record of TLS."""
+
+    def talk(mss: int) -> list[Segment]:
+        tcp = TcpConversation(("10.0.0.1", 40_000), BROKER, acks=False, step_ns=50_000, mss=mss)
+        tcp.open()
+        for number in range(1, count + 1):
+            tcp.client(produce_request(16_000, number))
+            tcp.server(produce_response(number))
+        tcp.close()
+        return tcp.segments
+
+    return _written(folder, "batches", f"{count:,} batches", [talk(1 << 15)], [talk(1_448)])
+
+
+def _written(
+    folder: Path, stem: str, name: str, conversations: list[list[Segment]], clear: list[list[Segment]] | None = None
+) -> Traffic:
+    """The captures of these conversations over TLS, a record for each segment, and in the clear, made unless they are
+    there. `clear`: the same in the segments of the capture in the clear."""
     folder.mkdir(parents=True, exist_ok=True)
     tls, plain, key_log = (folder / f"{stem}-{len(conversations)}{end}" for end in (".tls.pcap", ".pcap", ".keys.log"))
     payloads = [segment.payload for segments in conversations for segment in segments if segment.payload]
@@ -100,7 +127,7 @@ def _written(folder: Path, stem: str, name: str, conversations: list[list[Segmen
         over = OverTls(folder)
         over.key_log = key_log
         _write(tls, [_like(segments, over.replayed(segments)) for segments in conversations])
-        _write(plain, conversations)
+        _write(plain, clear or conversations)
     return Traffic(name, tls, plain, key_log, len(conversations), len(payloads), size)
 
 

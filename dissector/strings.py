@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, overload
 
 import numpy as np
 
@@ -142,10 +142,19 @@ class StringTable:
     def __len__(self) -> int:
         return int(self.arrays.state["count"][0])
 
-    def __getitem__(self, number: int) -> bytes:
+    @overload
+    def __getitem__(self, number: int) -> bytes: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[bytes]: ...
+    def __getitem__(self, number: int | slice) -> bytes | list[bytes]:
+        if isinstance(number, slice):
+            text = self.arrays.text[: self.text_used].tobytes()
+            entries = self.arrays.entries[: len(self)][number]
+            spans = zip(entries["at"].tolist(), entries["length"].tolist(), strict=True)
+            return [text[at : at + length] for at, length in spans]
         entry = self.arrays.entries[number]
-        text: Array = self.arrays.text[entry["at"] : entry["at"] + entry["length"]]
-        return text.tobytes()
+        value: Array = self.arrays.text[entry["at"] : entry["at"] + entry["length"]]
+        return value.tobytes()
 
     @property
     def text_used(self) -> int:

@@ -77,6 +77,13 @@ def in_columns(
     return made if key is None else [made[i] for i in sorted(range(len(made)), key=keys.__getitem__)]
 
 
+def in_rows(columns: Sequence[Column], values: Mapping[str, Sequence[Value]]) -> list[tuple[Value, ...]]:
+    """The rows of a table with these columns, of which `values` has the values from the first row to the last."""
+    if values.keys() != {column.name for column in columns}:
+        raise ValueError(f"no such columns: {', '.join(values.keys() ^ {column.name for column in columns})}")
+    return list(zip(*(values[column.name] for column in columns), strict=True))
+
+
 def largest_first(*numbers: str, then: Sequence[str] = ()) -> Callable[[Row], Any]:
     """The `key` of rows by these numbers, the largest first, and then by the text of some columns, or of all."""
     return lambda row: (*(-as_number(row[name]) for name in numbers), str(tuple(row[name] for name in then or row)))
@@ -129,9 +136,10 @@ class ReportTable:
         """A row by the names of its columns."""
         return dict(zip((column.name for column in self.columns), row, strict=True))
 
-    def named_rows(self) -> list[Row]:
-        """The rows by the names of their columns."""
-        return [self.named(row) for row in self.rows]
+    def named_rows(self, *with_any: str) -> list[Row]:
+        """The rows by the names of their columns. `with_any`: only those with a value besides zero in one of these."""
+        at = [i for i, column in enumerate(self.columns) if column.name in with_any]
+        return [self.named(row) for row in self.rows if not at or any(row[i] for i in at)]
 
     def replace(self, **changes: Any) -> ReportTable:
         """A copy with some fields changed."""

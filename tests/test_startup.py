@@ -92,20 +92,32 @@ import sys
 import numpy
 before = set(sys.modules)
 from kafkatap.__main__ import main
-assert main(["report", sys.argv[1]]) == 0
+assert main(["report", *sys.argv[1:]]) == 0
 print("imported:", *sorted(set(sys.modules) - before))
 """
 
 
-@pytest.mark.skipif(store.made_ahead() is None, reason="the kernels of this checkout are not compiled ahead")
-def test_a_report_imports_only_what_it_needs(samples: Path) -> None:
+def imported_by(*arguments: str) -> set[str]:
+    """The modules that a report imports."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA_", "KAFKATAP_", "COV"))}
     done = subprocess.run(
-        [sys.executable, "-c", REPORT, str(samples / "apache-0.10.2.pcap.zst")],
-        capture_output=True, text=True, timeout=60, check=False, env=environment,
+        [sys.executable, "-c", REPORT, *arguments], capture_output=True, text=True, timeout=60, check=False,
+        env=environment,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    imported = set(done.stdout.splitlines()[-1].split()[1:])
+    return set(done.stdout.splitlines()[-1].split()[1:])
+
+
+@pytest.mark.skipif(store.made_ahead() is None, reason="the kernels of this checkout are not compiled ahead")
+def test_a_report_imports_only_what_it_needs(samples: Path) -> None:
+    imported = imported_by(str(samples / "apache-0.10.2.pcap.zst"))
     assert "kafkatap.reports.build" in imported
     unwanted = {*HEAVY, *(name for names in NOT_FOR_REPORTS.values() for name in names)} - {"numpy", "zstandard"}
     assert imported & unwanted == set()
+
+
+def test_usual_certificates_need_no_library(samples: Path) -> None:
+    imported = imported_by("--keylog", str(samples / "tls/libraries.keys.log"), str(samples / "tls/libraries.pcap.zst"))
+    assert "kafkatap.engine.tls.certificates" in imported
+    assert "cryptography" in imported
+    assert not any(name.startswith("cryptography.x509") for name in imported)

@@ -131,6 +131,9 @@ class _Ranges:
         self._starts, self._ends = array("q"), array("q")
 
     def add(self, start: int, end: int) -> None:
+        if self._ends and self._ends[-1] == start:
+            self._ends[-1] = end
+            return
         self._starts.append(start)
         self._ends.append(end)
 
@@ -213,12 +216,20 @@ class _Writer:
         siblings: dict[str, object] = {}
         inner = parent if node.name.startswith("[") else node.name
         is_array = node.kind == n.ARRAY
+        is_tagged = node.kind == n.TAGS
+        first = at  # what follows from there on to `at` is to be copied
         for child in node.children:
-            self.copy(at, child.offset)
-            self.node(child, inner, siblings, node.kind == n.TAGS)
+            value, start = child.value, child.offset
+            if child.kind == n.VALUE and not isinstance(value, (str, bytes)) and start >= at:
+                at = start + child.length
+                self._numbers.add(start, at)
+            else:
+                self.copy(first, max(at, start))
+                self.node(child, inner, siblings, is_tagged)
+                first = at = max(at, child.end)
             if not is_array:
-                siblings[child.name] = child.value
-            at = max(at, child.end)
+                siblings[child.name] = value
+        self.copy(first, at)
         if at < end and node.kind in (n.STRUCT, n.TAGS, n.ARRAY):
             stopped = bool(node.children) and node.children[-1].kind in _LEAVES
             if not stopped:

@@ -54,6 +54,7 @@ class Names:
         self.addresses = Addresses(self._permutations)
         self._words: dict[bytes, bytes] = {}
         self._known: dict[bytes, bytes] = {}
+        self._uuids: dict[bytes, bytes] = {}
         #: Strings of the original that became filler, for the audit.
         self.forgotten: set[bytes] = set()
 
@@ -74,7 +75,13 @@ class Names:
         """The pseudonym of a uuid of 16 bytes."""
         if raw in _RESERVED:
             return raw
-        return self._permutations.of(b"uuid", 1 << 128, int.from_bytes(raw, "big")).to_bytes(16, "big")
+        found = self._uuids.get(raw)
+        if found is None:
+            if len(self._uuids) >= _KEPT:
+                self._uuids.clear()
+            made = self._permutations.of(b"uuid", 1 << 128, int.from_bytes(raw, "big"))
+            found = self._uuids[raw] = made.to_bytes(16, "big")
+        return found
 
     def forget(self, original: bytes) -> None:
         """Note that a string became filler."""

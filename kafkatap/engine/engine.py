@@ -94,7 +94,7 @@ class Strings(Sequence[bytes | None]):
     def __getitem__(self, number: slice) -> list[bytes | None]: ...
     def __getitem__(self, number: int | slice) -> bytes | list[bytes | None]:
         if isinstance(number, slice):
-            return [self._dissector.string(n) for n in range(len(self))[number]]
+            return list(self._dissector.strings[number])
         if not 0 <= number < len(self):
             raise IndexError(number)
         return self._dissector.string(number)

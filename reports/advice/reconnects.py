@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -97,9 +98,9 @@ class _Client(NamedTuple):
         return max((self.connects["last"] - self.connects["first"]) / units.SECOND, 1.0)
 
 
-def _uses(given: SectionInput) -> dict[tuple[int, ...], dict[str, int]]:
-    """What each client sent to each broker, from the counts that every report has. `asked`: requests besides setup and
-    Metadata. `uses`: of them, those with an answer, or that expect none."""
+def _uses(given: SectionInput, wanted: Collection[tuple[int, ...]]) -> dict[tuple[int, ...], dict[str, int]]:
+    """What the wanted clients sent to each broker, from the counts that every report has. `asked`: requests besides
+    setup and Metadata. `uses`: of them, those with an answer, or that expect none."""
     given.counts.finish()
     groups = given.counts.groups
     keys, values = group_columns(groups, tally.GROUP_KEY), value_columns(groups, tally.GROUP_VALUES)
@@ -114,6 +115,8 @@ def _uses(given: SectionInput) -> dict[tuple[int, ...], dict[str, int]]:
     uses: dict[tuple[int, ...], dict[str, int]] = defaultdict(lambda: dict.fromkeys((*found, *_LOGINS.values), 0))
     who = zip(*(keys[name].tolist() for name in _WHO), strict=True)
     for one, row in zip(who, zip(*(column.tolist() for column in found.values()), strict=True), strict=True):
+        if one not in wanted:
+            continue
         mine = uses[one]
         for name, number in zip(found, row, strict=True):
             mine[name] += number
@@ -123,12 +126,10 @@ def _uses(given: SectionInput) -> dict[tuple[int, ...], dict[str, int]]:
 
 
 def _clients(given: SectionInput) -> list[_Client]:
-    uses = _uses(given)
-    found = []
-    for row in given.rows(_CONNECTS.name):
-        who = row["client_id"], row["client_ip"], row["broker_ip"], row["broker_port"]
-        found.append(_Client(who, row, uses[who]))
-    return found
+    rows = {(row["client_id"], row["client_ip"], row["broker_ip"], row["broker_port"]): row
+            for row in given.rows(_CONNECTS.name)}  # fmt: skip
+    uses = _uses(given, rows)
+    return [_Client(who, row, uses[who]) for who, row in rows.items()]
 
 
 def _each_message(given: SectionInput) -> list[Finding]:

@@ -46,11 +46,11 @@ def _findings(given: SectionInput) -> list[Finding]:
     context, work = given.context, work_of_clients(given)
     batches = {(row["client_id"], row["client_ip"]): row for row in given.rows(_FORM.name)}
     made = []
-    for (client, ip), sums in sums_of_clients(given, _PRODUCE).items():
+    for (client, ip), sums in sums_of_clients(given, _PRODUCE, _LEAST).items():
         requests = sums["answered"] + sums["no_reply_expected"]
         lasts = max(sums["last"] - sums["first"], 1)
         rate, size = requests * units.SECOND / lasts, sums["request_bytes"] / max(requests, 1)
-        if requests < _LEAST or lasts < _LASTS_NS or rate < _RATE or size > _SMALL:
+        if lasts < _LASTS_NS or rate < _RATE or size > _SMALL:
             continue
         numbers: dict[str, int | float] = {
             "requests": requests, "requests_per_second": round(rate, 1), "request_mean_bytes": round(size),

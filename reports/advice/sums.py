@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,8 @@ from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, WAITS
 from kafkatap.kernels.arrays import is_among
 
 from ..counting import tally
-from ..counting.rollup import group_columns, roll_up, value_columns
+from ..counting.count_table import CountTable, distinct_rows
+from ..counting.rollup import add_up, group_columns, numbered_rows, value_columns
 from ..section_parts.section import SectionInput
 
 #: Columns of requests, with or without a response.
@@ -38,37 +39,68 @@ class Work(NamedTuple):
         return sum(self.requests.get(key, 0) for key in api_keys)
 
 
+class WorkOfClients(Mapping[Client, Work]):
+    """The work of each client, from the groups of a report's counts (`counting.tally`)."""
+
+    def __init__(self, groups: CountTable) -> None:
+        columns = group_columns(groups, tally.GROUP_KEY)
+        values = value_columns(groups, tally.GROUP_VALUES)
+        waits = is_among(columns["api_key"], WAITS)
+        times = values["total_ns"] - np.where(waits, values["broker_ns"], 0) - values["hol_poll_wait_ns"]
+        clients, number = distinct_rows(np.stack((columns["client_id"], columns["client_ip"]), axis=1))
+        order = np.argsort(number, kind="stable")
+        self._numbers = {(client, ip): n for n, (client, ip) in enumerate(clients.tolist())}
+        self._ends = [0, *np.cumsum(np.bincount(number)).tolist()]  # of the groups of each client, in order
+        self._times = times[order].tolist()
+        self._api_keys = columns["api_key"][order].tolist()
+        self._requests = np.asarray(sum(values[name] for name in _OUTCOMES))[order].tolist()
+
+    def __getitem__(self, client: Client) -> Work:
+        number = self._numbers[client]
+        groups = range(self._ends[number], self._ends[number + 1])
+        requests: dict[int, int] = {}
+        for group in groups:
+            api_key, count = self._api_keys[group], self._requests[group]
+            if api_key >= 0 and count:
+                requests[api_key] = requests.get(api_key, 0) + count
+        return Work(sum(self._times[group] for group in groups), requests)
+
+    def __contains__(self, client: object) -> bool:
+        return client in self._numbers
+
+    def __iter__(self) -> Iterator[Client]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+
 def work_of_clients(given: SectionInput) -> Mapping[Client, Work]:
     """The work of each client."""
     return given.once(_work_of_clients)
 
 
-def _work_of_clients(given: SectionInput) -> dict[Client, Work]:
+def _work_of_clients(given: SectionInput) -> WorkOfClients:
+    given.counts.finish()
+    return WorkOfClients(given.counts.groups)
+
+
+def sums_of_clients(given: SectionInput, api_key: int, least: int) -> dict[Client, dict[str, int]]:
+    """The values of `counting.tally.GROUP_VALUES` of an API by client, of clients with so many requests at least that
+    have a response or expect none."""
     counts = given.counts
     counts.finish()
     columns = group_columns(counts.groups, tally.GROUP_KEY)
+    clients, number = distinct_rows(np.stack((columns["client_id"], columns["client_ip"]), axis=1))
     values = value_columns(counts.groups, tally.GROUP_VALUES)
-    waits = is_among(columns["api_key"], WAITS)
-    times = values["total_ns"] - np.where(waits, values["broker_ns"], 0) - values["hol_poll_wait_ns"]
-    count = sum(values[name] for name in _OUTCOMES)
-    found: dict[Client, tuple[int, dict[int, int]]] = {}
-    keys = (columns[name].tolist() for name in ("client_id", "client_ip", "api_key"))
-    for client, ip, api, requests, time in zip(*keys, np.asarray(count).tolist(), times.tolist(), strict=True):
-        before, by_api = found.get((client, ip), (0, {}))
-        if api >= 0 and requests:
-            by_api[api] = by_api.get(api, 0) + requests
-        found[client, ip] = (before + time, by_api)
-    return {who: Work(*work) for who, work in found.items()}
-
-
-def sums_of_clients(given: SectionInput, api_key: int) -> dict[Client, dict[str, int]]:
-    """The values of `counting.tally.GROUP_VALUES` of an API by client."""
-    counts = given.counts
-    counts.finish()
-    columns = group_columns(counts.groups, tally.GROUP_KEY)
-    who = zip(*(columns[name].tolist() for name in ("client_id", "client_ip", "api_key")), strict=True)
-    labels = [(client, ip) if api == api_key else None for client, ip, api in who]
-    rolled = roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, labels)
+    is_own = columns["api_key"] == api_key
+    requests = np.where(is_own, values["answered"] + values["no_reply_expected"], 0)
+    has_many = np.bincount(number, weights=requests, minlength=len(clients)) >= least
+    kept = is_own & has_many[number]
+    keys, row_of = numbered_rows(clients[number[kept]])
+    rows = np.full(len(number), -1, np.int64)
+    rows[kept] = row_of
+    rolled = add_up(counts.groups, tally.GROUP_VALUES, counts.histograms, keys, rows)
     return {
         (int(client or 0), int(ip or 0)): {name: int(column[row]) for name, column in rolled.values.items()}
         for row, (client, ip) in enumerate(rolled.keys)

@@ -34,6 +34,11 @@ class Cell(NamedTuple):
         return self.kind, self.key
 
 
+def key_of(key: Key, kind: tuple[str, ...]) -> Key:
+    """The part of a key that a kind of cells has."""
+    return Key(**{part: getattr(key, part) for part in kind})
+
+
 def cells_of(leaves: Leaves, kinds: Iterable[tuple[str, ...]], weight: Array) -> list[Cell]:
     """The cells of some kinds; `weight`: the exchanges of each leaf. A single broker makes no cells."""
     one_broker = len({key.broker for key in leaves.keys}) <= 1
@@ -43,7 +48,7 @@ def cells_of(leaves: Leaves, kinds: Iterable[tuple[str, ...]], weight: Array) ->
             continue
         groups: dict[Key, list[int]] = {}
         for number, key in enumerate(leaves.keys):
-            groups.setdefault(Key(**{part: getattr(key, part) for part in kind}), []).append(number)
+            groups.setdefault(key_of(key, kind), []).append(number)
         cells = [Cell(kind, key, np.array(members, np.int64)) for key, members in groups.items()]
         cells.sort(key=lambda cell: -float(weight[cell.members].sum()))
         found += cells[:MOST_CELLS]
@@ -58,15 +63,14 @@ class Within:
         self._of_kind: dict[tuple[str, ...], list[Cell]] = {}
         for cell in cells:
             self._of_kind.setdefault(cell.kind, []).append(cell)
-        self._inside: dict[tuple[tuple[tuple[str, ...], Key], str], list[Cell]] = {}
+        self._inside: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[Key, list[Cell]]] = {}
 
     def along(self, cell: Cell, part: str) -> list[Cell]:
         """The cells that a cell consists of by one more part of the key; none if that part is not compared."""
-        name = (cell.name, part)
-        if name not in self._inside:
-            kind = tuple(p for p in ("api", "client", "broker", "topic") if p in cell.kind or p == part)
-            self._inside[name] = [
-                other for other in self._of_kind.get(kind, ())
-                if all(getattr(other.key, p) == getattr(cell.key, p) for p in cell.kind)
-            ]  # fmt: skip
-        return self._inside[name]
+        kind = tuple(p for p in ("api", "client", "broker", "topic") if p in cell.kind or p == part)
+        if (cell.kind, kind) not in self._inside:
+            found: dict[Key, list[Cell]] = {}
+            for other in self._of_kind.get(kind, ()):
+                found.setdefault(key_of(other.key, cell.kind), []).append(other)
+            self._inside[cell.kind, kind] = found
+        return self._inside[cell.kind, kind].get(cell.key, [])

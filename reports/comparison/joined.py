@@ -135,18 +135,18 @@ def _without_tails(stories: list[Story], judged: Judged) -> list[Story]:
     """Without stories of the slowest requests of more clients than those that are slower."""
     slow = [set(story.changes[0].cell.members.tolist()) for story in stories
             if story.clients and story.changes[0].measure.name in TIMES]  # fmt: skip
+    counts: list[Array] = [side.sum(axis=0) for side in judged.leaves.value("requests")] if slow else []
 
     def is_explained(story: Story) -> bool:
         first = story.changes[0] if story.changes else None
         if first is None or story.clients or first.measure.test != TAIL:
             return False
         own = set(first.cell.members.tolist())
-        whole = _requests(judged, own)
-        return any(_requests(judged, own & members) >= _EXPLAINED * whole for members in slow)
+        whole = _requests(counts, own)
+        return any(_requests(counts, own & members) >= _EXPLAINED * whole for members in slow)
 
     return [story for story in stories if not is_explained(story)]
 
 
-def _requests(judged: Judged, members: set[int]) -> float:
-    counts: list[Array] = [side.sum(axis=0) for side in judged.leaves.value("requests")]
+def _requests(counts: list[Array], members: set[int]) -> float:
     return float(sum(side[sorted(members)].sum() for side in counts))

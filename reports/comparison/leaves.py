@@ -16,6 +16,7 @@ import numpy as np
 
 from ..batch import Array, Context, endpoint
 from ..counting.count_forms import OTHER, FormCounts
+from ..counting.count_table import distinct_rows
 from ..findings import Finding
 from ..tls_software import ja4_pattern
 from .names import OTHERS, masked
@@ -73,8 +74,8 @@ class Leaves:
         weight: list[Array] = []
         for side in sides:
             counts = side.counts.forms[form]
-            keys = keys_of(counts, side.context)
-            found = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+            place, keys = keys_of(counts, side.context)
+            found = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)[place]
             first, blocks = blocks_of(side, form)
             self._names.append((first, blocks))
             self._leaf.append(found)
@@ -101,11 +102,15 @@ class Leaves:
         found = []
         for number, side in enumerate(self.sides):
             column = side.counts.forms[self.form].values()[name]
-            made = np.zeros((self._names[number][1], len(self.keys)))
             used = self._leaf[number] >= 0
-            np.add.at(made, (self._block[number][used], self._leaf[number][used]), column[used])
-            found.append(made)
+            found.append(self._added_up(number, self._block[number][used], self._leaf[number][used], column[used]))
         return found[0], found[1]
+
+    def _added_up(self, side: int, block: Array, leaf: Array, numbers: Array) -> Array:
+        """The sums of some numbers by block and leaf, float (blocks, leaves)."""
+        blocks, leaves = self._names[side][1], len(self.keys)
+        made = np.bincount(block * leaves + leaf, weights=numbers, minlength=blocks * leaves)
+        return made.reshape(blocks, leaves)
 
     def values(self, metric: str) -> Values:
         """The histograms of a metric."""
@@ -123,11 +128,9 @@ class Leaves:
     def sums(self, values: Values, of: Array) -> tuple[Array, Array]:
         """The sums of a number of each row of a histogram, float (blocks, leaves), of both sides."""
         found = []
-        for number, (_, blocks) in enumerate(self._names):
-            made = np.zeros((blocks, len(self.keys)))
+        for number in range(len(self._names)):
             mine = values.side == number
-            np.add.at(made, (values.block[mine], values.leaf[mine]), of[mine])
-            found.append(made)
+            found.append(self._added_up(number, values.block[mine], values.leaf[mine], of[mine]))
         return found[0], found[1]
 
 
@@ -144,9 +147,11 @@ class Forms:
         return self._made[form]
 
 
-def keys_of(counts: FormCounts, context: Context) -> list[Key]:
-    """The key of each row of a form, without its block."""
-    columns = counts.keys()
+def keys_of(counts: FormCounts, context: Context) -> tuple[Array, list[Key]]:
+    """The keys of a form without their block, in order of their first rows; and the place of each row's key there."""
+    at = {name: number for number, name in enumerate(counts.form.keys) if name != "block"}
+    distinct, place = distinct_rows(counts.table.key_rows()[:, list(at.values())])
+    columns = dict(zip(at, distinct.T, strict=True))
     parts: dict[str, list[int | str | None]] = {}
     if "api_key" in columns:
         parts["api"] = list(columns["api_key"].tolist())
@@ -164,7 +169,8 @@ def keys_of(counts: FormCounts, context: Context) -> list[Key]:
         if column in columns:
             parts[name] = list(columns[column].tolist())
     names = list(parts)
-    return [Key(**dict(zip(names, row, strict=True))) for row in zip(*parts.values(), strict=True)]
+    keys = [Key(**dict(zip(names, row, strict=True))) for row in zip(*parts.values(), strict=True)]
+    return place, keys
 
 
 def _mapped(numbers: Array, text: Callable[[int], str | None]) -> list[int | str | None]:

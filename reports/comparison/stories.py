@@ -9,7 +9,7 @@ again. Then changes of nearly the same set of leaves are put into one story.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -74,7 +74,8 @@ def tell(judged: Judged, presence: Sequence[Presence], demands: Demands) -> list
         scale = _scale(leaves)
         within = Within(judged.cells)
         spoken = _speakers(judged, within, demands)
-        stories += [_on_topic(_story(group, scale), judged, demands) for group in _groups(spoken, scale)]
+        topics = _topics_by_owner(judged.topics)
+        stories += [_on_topic(_story(group, scale), judged, topics, demands) for group in _groups(spoken, scale)]
         stories += _topic_stories(judged, spoken, scale, demands)
     stories += _other_stories(judged, demands)
     codes = [(c.measure.name, c.cell.key.api) for story in stories for c in story.changes]
@@ -179,20 +180,25 @@ def _scale(leaves: Leaves) -> Scale:
 
 def _groups(changes: list[Change], scale: Scale) -> list[list[Change]]:
     """Changes of nearly the same leaves."""
-    groups: list[tuple[set[int], list[Change]]] = []
-    for change in sorted(changes, key=lambda c: -_weight(set(c.cell.members.tolist()), scale)):
-        members = set(change.cell.members.tolist())
-        for own, group in groups:
+    groups: list[tuple[set[int], float, list[Change]]] = []
+    groups_with: dict[int, list[int]] = {}  # the groups that have a leaf
+    members_of = [(change, set(change.cell.members.tolist())) for change in changes]
+    weighed = [(_weight(members, scale), change, members) for change, members in members_of]
+    for weight, change, members in sorted(weighed, key=lambda one: -one[0]):
+        for number in sorted({number for leaf in members for number in groups_with.get(leaf, ())}):
+            own, own_weight, group = groups[number]
             both = _weight(own & members, scale)
-            small, large = sorted((_weight(own, scale), _weight(members, scale)))
+            small, large = sorted((own_weight, weight))
             if both >= _SAME_SMALL * small and both >= _SAME_LARGE * large:
                 group.append(change)
                 break
             if both >= _SAME_SMALL * small and _says_no_more(change, group):
                 break
         else:
-            groups.append((members, [change]))
-    return [group for _, group in groups]
+            for leaf in members:
+                groups_with.setdefault(leaf, []).append(len(groups))
+            groups.append((members, weight, [change]))
+    return [group for _, _, group in groups]
 
 
 def _says_no_more(change: Change, group: list[Change]) -> bool:
@@ -271,7 +277,17 @@ def _story(group: list[Change], scale: Scale) -> Story:
     return Story(kind, ordered, impacts[kind] * sure, q, None, tuple(means))
 
 
-def _on_topic(story: Story, judged: Judged, demands: Demands) -> Story:
+def _topics_by_owner(topics: Leaves) -> dict[tuple[int | None, str | None], list[int]]:
+    """The leaves of topics by their API and client."""
+    found: dict[tuple[int | None, str | None], list[int]] = {}
+    for n, key in enumerate(topics.keys):
+        found.setdefault((key.api, key.client), []).append(n)
+    return found
+
+
+def _on_topic(
+    story: Story, judged: Judged, by_owner: Mapping[tuple[int | None, str | None], list[int]], demands: Demands
+) -> Story:
     """The story with the topic that it is on, if all other topics of the same requests have not changed."""
     first = next((c for c in story.changes if c.measure.name == "total" and valuation(c) == story.kind), None)
     if first is None or judged.topic_total is None:
@@ -280,9 +296,8 @@ def _on_topic(story: Story, judged: Judged, demands: Demands) -> Story:
     measure: Measure = judged.topic_total
     own = {(leaves.keys[n].api, leaves.keys[n].client) for n in first.cell.members.tolist()}
     members: dict[str | None, list[int]] = {}
-    for n, key in enumerate(topics.keys):
-        if (key.api, key.client) in own:
-            members.setdefault(key.topic, []).append(n)
+    for n in sorted(n for owner in own for n in by_owner.get(owner, ())):
+        members.setdefault(topics.keys[n].topic, []).append(n)
     if not 2 <= len(members) <= _MOST_TOPICS:
         return story
     least = max(math.log1p(demands.ratio), min(_size(first), 10.0)) / 2

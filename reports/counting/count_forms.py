@@ -74,8 +74,11 @@ class FormCounts:
         """Add values (int64 (n,), not negative) to the histogram of rows, by their keys."""
         if not len(keys):
             return
-        self.table.add(keys, np.tile(self.table.empty, (len(keys), 1)))
         owners = self.table.find(keys)
+        is_new = owners < 0
+        if is_new.any():
+            self.table.add(keys[is_new], np.tile(self.table.empty, (int(is_new.sum()), 1)))
+            owners = self.table.find(keys)
         found, counts = np.unique(
             (owners << OWNER_SHIFT) | (metric << BUCKET_BITS) | buckets(numbers), return_counts=True
         )
@@ -114,7 +117,7 @@ class FormCounts:
 
     def rekeyed(self, keys: Array) -> FormCounts:
         """The same counts under other keys. Rows with equal new keys are added up."""
-        made = FormCounts(self.form, noted=len(self.histograms.noted))
+        made = FormCounts(self.form, max(len(self), 64), len(self.histograms.noted))
         made.merge(keys, self)
         return made
 

@@ -228,6 +228,13 @@ class CountTable:
         self.add(other.key_rows(), other.value_rows())
 
 
+def distinct_rows(rows: Array) -> tuple[Array, Array]:
+    """The distinct rows of int64 (n, width), in order of their first appearance, and the number of each row there."""
+    table = CountTable(rows.shape[1], [SUM])
+    table.add(rows, np.zeros((len(rows), 1), np.int64))
+    return table.key_rows(), table.find(rows)
+
+
 def merge(a: CountTable, b: CountTable) -> CountTable:
     """A new table with the sum of two tables."""
     result = CountTable(a.width, [int(op) for op in a.ops], max(len(a) + len(b), 16))

@@ -10,10 +10,12 @@ import numpy as np
 from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, OUTCOMES
 
 from ..batch import Array
-from .count_table import MAX, MIN, SUM, CountTable
+from .count_table import MAX, MIN, SUM, CountTable, distinct_rows
 from .histogram import P50, P90, P99, P999, Histograms, percentiles
 
 PARTS = (P50, P90, P99, P999)
+#: What the groups of a row have in common.
+Label = tuple[int | str | None, ...]
 
 
 class Rolled:
@@ -24,7 +26,7 @@ class Rolled:
 
     def __init__(
         self,
-        keys: list[tuple[int | str | None, ...]],
+        keys: list[Label],
         values: Mapping[str, Array],
         row_of: Array,
         histograms: Histograms,
@@ -74,25 +76,41 @@ def roll_up(
     table: CountTable,
     value_ops: Mapping[str, int],
     histograms: Histograms,
-    labels: Sequence[tuple[int | str | None, ...] | None],
+    labels: Sequence[Label | None],
 ) -> Rolled:
     """Add up all groups with the same label. `labels`: one for each group; None leaves the group out."""
-    rows: dict[tuple[int | str | None, ...], int] = {}
-    row_of = np.full(len(labels), -1, np.int64)
-    for group, label in enumerate(labels):
-        if label is not None:
-            row_of[group] = rows.setdefault(label, len(rows))
+    return add_up(table, value_ops, histograms, *numbered(labels))
+
+
+def numbered(labels: Iterable[Label | None]) -> tuple[list[Label], Array]:
+    """The distinct labels, in order of their first groups, and the number of each group's label: int64, -1 for None."""
+    rows: dict[Label, int] = {}
+    numbers = [-1 if label is None else rows.setdefault(label, len(rows)) for label in labels]
+    return list(rows), np.array(numbers, np.int64)
+
+
+def numbered_rows(rows: Array) -> tuple[list[Label], Array]:
+    """`numbered` with the rows of int64 (groups, n) as labels."""
+    distinct, numbers = distinct_rows(rows)
+    return list(map(tuple, distinct.tolist())), numbers
+
+
+def add_up(
+    table: CountTable, value_ops: Mapping[str, int], histograms: Histograms, keys: list[Label], row_of: Array
+) -> Rolled:
+    """Add up all groups of the same row. `keys`: the label of each row, each of which has a group. `row_of`: int64
+    (groups,), -1 leaves the group out."""
     kept = np.flatnonzero(row_of >= 0)
     order = kept[np.argsort(row_of[kept], kind="stable")]
-    starts = np.searchsorted(row_of[order], np.arange(len(rows)))
+    starts = np.searchsorted(row_of[order], np.arange(len(keys)))
     source = table.value_rows()[order]
     values: dict[str, Array] = {}
-    for op, add_up in ((SUM, np.add), (MIN, np.minimum), (MAX, np.maximum)):
+    for op, operation in ((SUM, np.add), (MIN, np.minimum), (MAX, np.maximum)):
         names = [name for name, its_op in value_ops.items() if its_op == op]
         columns = [column for column, its_op in enumerate(value_ops.values()) if its_op == op]
-        found = add_up.reduceat(source[:, columns], starts) if len(rows) else source[:0, columns]
+        found = operation.reduceat(source[:, columns], starts) if keys else source[:0, columns]
         values.update(zip(names, np.maximum(found, 0).T if op == MAX else found.T, strict=True))
-    return Rolled(list(rows), {name: values[name] for name in value_ops}, row_of, histograms)
+    return Rolled(keys, {name: values[name] for name in value_ops}, row_of, histograms)
 
 
 def api_label(api_key: int, long_poll: int = 0) -> str:

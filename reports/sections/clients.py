@@ -27,27 +27,37 @@ The table has the share of each part, as evidence.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from kafkatap.dissector.dtypes import FETCHES, ORPHAN_RESPONSE, WAITS
 from kafkatap.dissector.kafka.releases import oldest_release_for, removed_in
-from kafkatap.kernels.arrays import dict_rows
+from kafkatap.kernels.arrays import dict_rows, is_among, new_numbers
 
-from ..batch import Context
+from ..batch import Array, Context
 from ..connection_words import P_TLS
 from ..counting import tally
 from ..counting.connection_counts import KEY, VALUES, connection_totals
 from ..counting.counts import ReportCounts
 from ..counting.histogram import P50, P99
-from ..counting.rollup import api_label, group_columns, maybe, roll_up, value_columns
-from ..model import Column, ReportTable, Row, Versions, in_columns
+from ..counting.rollup import (
+    Label,
+    Rolled,
+    add_up,
+    api_label,
+    group_columns,
+    maybe,
+    numbered,
+    value_columns,
+)
+from ..model import Column, ReportTable, Row, Value, Versions, in_columns, in_rows
 from ..section_parts.notable import SLOW_NS
 from ..tls_software import probable_software
 from . import time_shares
-from .time_shares import Spent, has_unknown_waits, spent
+from .time_shares import Spent, has_unknown_waits
 
 COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests"),
@@ -172,65 +182,52 @@ class _Traffic:
         }  # fmt: skip
 
 
+_NO_TRAFFIC = _Traffic()
+
+
 def clients(counts: ReportCounts, context: Context) -> ReportTable:
     """Rows in descending order of requests."""
     columns = group_columns(counts.groups, tally.GROUP_KEY)
-    c: dict[str, list[int]] = {name: column.tolist() for name, column in columns.items()}
-    groups = len(counts.groups)
-    names = texts_of([c[n] for n in ("client_id", "client_ip", "software", "software_version")], context)
+    numbers = [columns[n].tolist() for n in ("client_id", "client_ip", "software", "software_version")]
+    names = texts_of(numbers, context)
     known = software_seen(names)
-    who = [with_software(w, known) for w in names]
-    requests = counts.groups.value_rows()[:, :ORPHAN_RESPONSE].sum(axis=1)
-    people: list[tuple[int | str | None, ...] | None] = [w if n else None for w, n in zip(who, requests, strict=True)]
-    rolled = roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, people)
-    timed: list[tuple[int | str | None, ...] | None] = [
-        None if c["api_key"][g] in WAITS else people[g] for g in range(groups)
-    ]
-    fetching: list[tuple[int | str | None, ...] | None] = [
-        people[g] if c["api_key"][g] in FETCHES else None for g in range(groups)
-    ]
-    times = roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, timed)
-    percentiles = times.percentiles(tally.M_TOTAL, times.values["total_max"], (P50, P99))
-    fetches = roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, fetching)
-    time_row = {key: i for i, key in enumerate(times.keys)}
-    fetch_row = {key: i for i, key in enumerate(fetches.keys)}
-    versions: dict[Who, set[tuple[int, int]]] = defaultdict(set)
-    for g in range(groups):
-        if requests[g] and c["api_version"][g] >= 0:
-            versions[who[g]].add((c["api_key"][g], c["api_version"][g]))
+    requests = counts.groups.value_rows()[:, :ORPHAN_RESPONSE].sum(axis=1) > 0
+    people: list[Who]
+    people, who = numbered(  # type: ignore[assignment]
+        with_software(w, known) if has_any else None for w, has_any in zip(names, requests.tolist(), strict=True)
+    )
+    rolled = add_up(counts.groups, tally.GROUP_VALUES, counts.histograms, list(people), who)
+    times = _times(counts, len(people), who, columns["api_key"])
     traffic_of = _traffic_by_client(context, known)[0]
-    v, total = rolled.values, rolled.exchanges()
-    verdicts = set[str]()
-
-    def named_rows() -> Iterator[Row]:
-        for i in sorted(range(len(rolled)), key=lambda i: (-int(total[i]), str(rolled.keys[i]))):
-            key: Who = rolled.keys[i]  # type: ignore[assignment]
-            traffic, t = traffic_of.get(key, _Traffic()), time_row.get(key, -1)
-            f = fetch_row.get(key, -1)
-            p50, p99 = (maybe(p) for p in percentiles[t]) if t >= 0 else (None, None)
-            fetched = spent(fetches, f).without_waiting()
-            parts = spent(times, t).plus(fetched)
-            slow_fetches = f >= 0 and fetched.total >= SLOW_NS * max(fetches.values["answered"][f], 1)
-            is_slow = (p99 is not None and p99 >= SLOW_NS) or slow_fetches
-            is_known = not has_unknown_waits(rolled, i)
-            found = verdict(is_slow, parts, is_known)
-            verdicts.add(found)
-            gone = {(k, n) for k, n in versions[key] if (removed_in(k, n) or "").startswith("4.0")}
-            yield {
-                "client_id": key[0], "address": key[1],
-                "software": software_text(key) or traffic.probable_software(), "requests": int(total[i]),
-                "oldest_release": oldest_release_for(versions[key]) or None, "removed": by_api(gone),
-                "api_versions": by_api(versions[key]), **{name: int(v[name][i]) for name in _AS_COUNTED},
-                **{f"{wait}_sum_ns": int(v[f"{wait}_ns"][i]) for wait in _SUMMED_WAITS},
-                "total_p50_ns": p50, "total_p99_ns": p99, **traffic.values(), "total_sum_ns": parts.total,
-                **parts.shares(),
-                "client_share": parts.client / parts.total if parts.total else None,
-                "nagle_share": parts.nagle / parts.total if parts.total else None,
-                time_shares.HOL_BEHIND.name: parts.hol_in_words(), "verdict": found,
-                "evidence": parts.in_words(is_known=is_known) if is_slow else None,
-            }  # fmt: skip
-
-    rows = in_columns(COLUMNS, named_rows())
+    total = rolled.exchanges()
+    by_name = sorted(range(len(people)), key=list(map(str, people)).__getitem__)
+    order = np.array(by_name, np.int64)[np.argsort(-total[by_name], kind="stable")]
+    verdicts, evidence = _verdicts(times, rolled)
+    traffic = [traffic_of.get(key, _NO_TRAFFIC) for key in people]
+    nobody = _NO_TRAFFIC.values()
+    of_tcp = [nobody if one is _NO_TRAFFIC else one.values() for one in traffic]
+    versions = _versions(columns, who, len(people))
+    parts = {name: column.tolist() for name, column in times.parts.items()}
+    whole = np.asarray(sum(times.parts.values())).tolist()
+    values: dict[str, Sequence[Value]] = {
+        "client_id": [key[0] for key in people], "address": [key[1] for key in people],
+        "software": [
+            software_text(key) or one.probable_software() for key, one in zip(people, traffic, strict=True)
+        ],
+        "requests": total.tolist(),
+        "oldest_release": [one[0] for one in versions], "removed": [one[1] for one in versions],
+        "api_versions": [one[2] for one in versions],
+        **{name: rolled.values[name].tolist() for name in _AS_COUNTED},
+        **{f"{wait}_sum_ns": rolled.values[f"{wait}_ns"].tolist() for wait in _SUMMED_WAITS},
+        **{f"total_{name}_ns": list(map(maybe, column.tolist())) for name, column in times.percentiles.items()},
+        **{name: [row[name] for row in of_tcp] for name in nobody},
+        "total_sum_ns": whole,
+        **{name: _shares(parts[part], whole) for part, name in time_shares.SHARES.items()},
+        "client_share": _shares(times.beside["client"].tolist(), whole),
+        "nagle_share": _shares(times.beside["nagle"].tolist(), whole),
+        time_shares.HOL_BEHIND.name: times.hol_in_words(), "verdict": verdicts, "evidence": evidence,
+    }  # fmt: skip
+    rows = in_rows(COLUMNS, values)
     notes: tuple[str, ...] = (
         "needs Kafka ≥: the oldest release that supports all API versions in use.",
         "total p99: without Fetch, JoinGroup and SyncGroup, which wait for data or for other members.",
@@ -239,7 +236,95 @@ def clients(counts: ReportCounts, context: Context) -> ReportTable:
     )
     if UNKNOWN in verdicts:
         notes = (*notes, "verdict unknown: responses are cut before their throttle time, or no part explains the time.")
-    return ReportTable("clients", "Clients", COLUMNS, rows, notes, empty="no requests")
+    return ReportTable("clients", "Clients", COLUMNS, [rows[i] for i in order.tolist()], notes, empty="no requests")
+
+
+def _shares(parts: Sequence[int], whole: Sequence[int]) -> list[Value]:
+    return [part / total if total else None for part, total in zip(parts, whole, strict=True)]
+
+
+class _Times(NamedTuple):
+    """The times of each client, int64 (clients,) each. `parts`: of the total time, by name, without waits for data and
+    members. `beside`: the other fields of `Spent`. `percentiles`: of total time by name, -1: none. `is_slow`: bool."""
+
+    parts: dict[str, Array]
+    beside: dict[str, Array]
+    percentiles: dict[str, Array]
+    is_slow: Array
+
+    def spent(self, client: int) -> Spent:
+        """The parts of one client."""
+        parts = {name: int(column[client]) for name, column in self.parts.items()}
+        return Spent(parts, **{name: int(column[client]) for name, column in self.beside.items()})
+
+    def hol_in_words(self) -> list[str | None]:
+        """What the requests ahead of those of each client waited for."""
+        found: list[str | None] = [None] * len(self.is_slow)
+        ahead = (self.parts["HOL"], *(self.beside[name] for name in ("hol_throttle", "hol_waiting", "hol_unknown")))
+        for client in np.flatnonzero(np.any(ahead, axis=0)).tolist():
+            found[client] = self.spent(client).hol_in_words()
+        return found
+
+
+def _times(counts: ReportCounts, people: int, who: Array, api_keys: Array) -> _Times:
+    """`who`: the number of the client of each group, -1: none."""
+
+    def added_up(kept: Array) -> tuple[Rolled, Array]:
+        """The groups of some APIs added up, and the row of each client there, -1 if it has none."""
+        used = np.zeros(people + 1, bool)
+        used[np.where(kept, who, people)] = True
+        place = new_numbers(used[:people])
+        rows = np.where(kept & (who >= 0), np.append(place, -1)[who], -1)
+        keys: list[Label] = [()] * int(used[:people].sum())
+        return add_up(counts.groups, tally.GROUP_VALUES, counts.histograms, keys, rows), place
+
+    (times, of_times), (fetches, of_fetches) = (
+        added_up(kept) for kept in (~is_among(api_keys, WAITS), is_among(api_keys, FETCHES))
+    )
+    spent, fetched = (
+        time_shares.spent_columns({name: np.append(column, 0)[place] for name, column in rolled.values.items()})
+        for rolled, place in ((times, of_times), (fetches, of_fetches))
+    )
+    # Fetches count without their waits for data, and without those of requests ahead.
+    fetched["HOL"] = np.maximum(fetched["HOL"] - fetched["hol_waiting"], 0)
+    fetched["waiting"], fetched["hol_waiting"] = np.zeros((2, people), np.int64)
+    fetched_ns = sum(fetched[name] for name in time_shares.NAMES)
+    answered = np.append(fetches.values["answered"], 0)[of_fetches]
+    found = times.percentiles(tally.M_TOTAL, times.values["total_max"], (P50, P99))
+    p50, p99 = np.append(found, [[-1, -1]], axis=0)[of_times].T
+    both = {name: column + fetched[name] for name, column in spent.items()}
+    parts = {name: both.pop(name) for name in time_shares.NAMES}
+    is_slow = (p99 >= SLOW_NS) | (fetched_ns >= SLOW_NS * np.maximum(answered, 1))
+    return _Times(parts, both, {"p50": p50, "p99": p99}, is_slow)
+
+
+def _versions(columns: Mapping[str, Array], who: Array, people: int) -> list[tuple[Value, Value, Value]]:
+    """The oldest release that supports the API versions of each client, those that Kafka 4.0 removed, and all."""
+    kept = (who >= 0) & (columns["api_version"] >= 0)
+    rows = [columns[name][kept] for name in ("api_version", "api_key")]
+    order = np.lexsort((*rows, who[kept]))
+    pairs = list(zip(*(column[order].tolist() for column in reversed(rows)), strict=True))
+    ends = [0, *np.cumsum(np.bincount(who[kept], minlength=people)).tolist()]
+    known: dict[tuple[tuple[int, int], ...], tuple[Value, Value, Value]] = {}
+    found = []
+    for first, end in pairwise(ends):
+        own = tuple(pairs[first:end])
+        if own not in known:
+            gone = {(key, version) for key, version in own if (removed_in(key, version) or "").startswith("4.0")}
+            known[own] = oldest_release_for(own) or None, by_api(gone), by_api(set(own))
+        found.append(known[own])
+    return found
+
+
+def _verdicts(times: _Times, rolled: Rolled) -> tuple[list[str], list[str | None]]:
+    """The verdict on each client, and its evidence in words."""
+    people = len(times.is_slow)
+    verdicts, evidence = ["-"] * people, list[str | None]([None]) * people
+    for client in np.flatnonzero(times.is_slow).tolist():
+        parts, is_known = times.spent(client), not has_unknown_waits(rolled, client)
+        verdicts[client] = verdict(True, parts, is_known)
+        evidence[client] = parts.in_words(is_known=is_known)
+    return verdicts, evidence
 
 
 def with_encrypted(table: ReportTable, context: Context) -> ReportTable:

@@ -10,13 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+
 from kafkatap.dissector.dtypes import FETCHES
 
 from ..batch import Array, Context, endpoint
 from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.histogram import P99
-from ..counting.rollup import PARTS, Rolled, api_label, group_columns, maybe, roll_up
+from ..counting.rollup import (
+    PARTS,
+    Label,
+    Rolled,
+    add_up,
+    api_label,
+    group_columns,
+    maybe,
+    numbered_rows,
+    roll_up,
+)
 from ..model import Column, ReportTable, Row, Value, in_columns
 from . import time_shares
 from .time_shares import has_unknown_waits, spent
@@ -170,14 +182,13 @@ def roll_latency(counts: ReportCounts, context: Context, by: str) -> Rolled:
     )
     c = group_columns(table, tally.TOPIC_KEY if by == "topic" else tally.GROUP_KEY)
     keys, polls = c["api_key"].tolist(), c["long_poll"].tolist()
-    labels: list[tuple[int | str | None, ...] | None]
     if by == "api":
-        labels = list(zip(keys, polls, strict=True))
-    else:
-        names = [names_by(c, context, by)]
-        if by == "connection":
-            names.append(names_by(c, context, "client"))
-        labels = list(zip(keys, polls, *names, strict=True))
+        rows = np.stack((c["api_key"], c["long_poll"]), axis=1)
+        return add_up(table, tally.GROUP_VALUES, histograms, *numbered_rows(rows))
+    names = [names_by(c, context, by)]
+    if by == "connection":
+        names.append(names_by(c, context, "client"))
+    labels: list[Label | None] = list(zip(keys, polls, *names, strict=True))
     return roll_up(table, tally.GROUP_VALUES, histograms, labels)
 
 

@@ -10,13 +10,13 @@ lost most.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from kafkatap.dissector.dtypes import FETCHES, WAITS
-from kafkatap.kernels.arrays import distinct_values
+from kafkatap.kernels.arrays import distinct_values, is_among
 
 from .. import units
 from ..batch import Context, endpoint
@@ -142,7 +142,7 @@ def slow_findings(
     for one in slow_requests(counts, context, times):
         people[one.client].append(one)
     groups: dict[str, list[list[SlowRequests]]] = defaultdict(list)
-    inner = _own_clients(counts, context)
+    inner = _own_clients(counts, context, people)
     between = [requests for client, requests in people.items() if client in inner and _is_material(requests, context)]
     for client, requests in people.items():
         if client in inner:
@@ -156,7 +156,8 @@ def slow_findings(
             groups["throttled"].append(requests)
         elif _is_material(requests, context):
             groups[found_at].append(requests)
-    throttled = _throttled(clients.named_rows(), groups.pop("throttled", []), _throttle_times(counts, context))
+    held_back = clients.named_rows("throttled", "throttle_wait_sum_ns", "hol_throttle_wait_sum_ns")
+    throttled = _throttled(held_back, groups.pop("throttled", []), _throttle_times(counts, context))
     found = [_slow(name, group, context) for name, group in groups.items()]
     found += [_between_brokers(between, context)] if between else []
     return [*found, *([] if throttled is None else [throttled])]
@@ -202,10 +203,14 @@ def _slow(name: str, group: Sequence[list[SlowRequests]], context: Context) -> F
     )  # fmt: skip
 
 
-def _own_clients(counts: ReportCounts, context: Context) -> set[str | None]:
-    """The clients that only brokers and controllers have."""
+def _own_clients(counts: ReportCounts, context: Context, clients: Collection[str | None]) -> set[str | None]:
+    """Those of some clients that only brokers and controllers have."""
+    if not clients:
+        return set()
     columns = group_columns(counts.groups, tally.GROUP_KEY)
-    who = zip(*(columns[name].tolist() for name in ("client_id", "client_ip", "api_key")), strict=True)
+    numbers = [n for n in distinct_values(columns["client_id"]).tolist() if context.text(n) in clients]
+    chosen = is_among(columns["client_id"], numbers)
+    who = zip(*(columns[name][chosen].tolist() for name in ("client_id", "client_ip", "api_key")), strict=True)
     brokers = {found for ip in distinct_values(columns["broker_ip"]).tolist() if (found := context.address(ip))}
     used: dict[str | None, set[int]] = defaultdict(set)
     hosts: dict[str | None, set[str | None]] = defaultdict(set)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kafkatap.kernels.arrays import distinct_values
+
 from ..batch import Context
 from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.histogram import P99
-from ..counting.rollup import api_label, group_columns, maybe, roll_up
+from ..counting.rollup import Label, api_label, group_columns, maybe, roll_up, value_columns
 from ..model import Column, ReportTable, Row, in_columns
 
 COLUMNS = (
@@ -47,8 +49,12 @@ COLUMNS = (
 def throttle(counts: ReportCounts, context: Context) -> ReportTable:
     """Rows with throttle time or throttle wait, the longest summed wait first."""
     c = group_columns(counts.groups, tally.GROUP_KEY)
-    labels: list[tuple[int | str | None, ...] | None] = [
-        (context.text(client), key) for client, key in zip(c["client_id"].tolist(), c["api_key"].tolist(), strict=True)
+    values = value_columns(counts.groups, tally.GROUP_VALUES)
+    has_rows = bool(((values["throttled"] > 0) | (values["throttle_waits"] > 0)).any())
+    names = {n: context.text(n) for n in distinct_values(c["client_id"]).tolist()} if has_rows else {}
+    labels: list[Label | None] = [
+        (names[client], key) if has_rows else None
+        for client, key in zip(c["client_id"].tolist(), c["api_key"].tolist(), strict=True)
     ]
     rolled = roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, labels)
     v = rolled.values

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 from kafkatap.dissector.time_parts import TIME_PARTS, parts_of
 
+from ..batch import Array
 from ..counting.rollup import Rolled
 from ..model import Column
 
 #: The column with the share of each part.
-_SHARES = {part.name: f"{part.name.lower()}_share" for part in TIME_PARTS}
+SHARES = {part.name: f"{part.name.lower()}_share" for part in TIME_PARTS}
 COLUMNS = tuple(
-    Column(_SHARES[part.name], f"{part.name}\nshare", "share", f"share of the time: {part.meaning}", 9)
+    Column(SHARES[part.name], f"{part.name}\nshare", "share", f"share of the time: {part.meaning}", 9)
     for part in TIME_PARTS
 )
 EVIDENCE = "the two largest parts of the time in words"
@@ -34,8 +35,11 @@ _OF_BROKER = ("answered", "unknown_waits", "broker_ns", "waiting_ns", "unknown_b
 
 
 #: What `Spent` is made of: the parts, and the columns of its other fields.
-_BESIDE = ("client_ns", "nagle_ns", "hol_throttle_wait_ns", "hol_poll_wait_ns", "hol_unknown_wait_ns")
-_SPENT = (*(part.column for part in TIME_PARTS), *_BESIDE)
+_BESIDE = {
+    "client": "client_ns", "nagle": "nagle_ns", "hol_throttle": "hol_throttle_wait_ns",
+    "hol_waiting": "hol_poll_wait_ns", "hol_unknown": "hol_unknown_wait_ns",
+}  # fmt: skip
+_SPENT = (*(part.column for part in TIME_PARTS), *_BESIDE.values())
 
 
 class Spent(NamedTuple):
@@ -70,7 +74,7 @@ class Spent(NamedTuple):
     def shares(self) -> dict[str, float | None]:
         """The values of COLUMNS: each part as a share of all parts, 0 to 1. None if there is no time."""
         total = self.total
-        return {_SHARES[name]: part / total if total else None for name, part in self.parts.items()}
+        return {SHARES[name]: part / total if total else None for name, part in self.parts.items()}
 
     def in_words(self, names: Mapping[str, str] = UNKNOWN_WAITS, *, is_known: bool = True) -> str | None:
         """`broker 71 %, throttle 20 %`. `is_known`: whether most throttle times are. None if there is no time."""
@@ -115,4 +119,9 @@ def spent(rolled: Rolled, row: int) -> Spent:
     if row < 0:
         return NOTHING
     values: dict[str, Any] = {name: int(rolled.values[name][row]) for name in _SPENT}
-    return Spent(parts_of(values), *(values[name] for name in _BESIDE))
+    return Spent(parts_of(values), *(values[name] for name in _BESIDE.values()))
+
+
+def spent_columns(values: Mapping[str, Array]) -> dict[str, Array]:
+    """The fields of `Spent`, and each of its parts, by name, of the values of many rows: int64 (rows,) each."""
+    return {**parts_of(values), **{name: values[column] for name, column in _BESIDE.items()}}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kafkatap.kernels.arrays import dict_rows
-from kafkatap.reports.model import Column, ReportTable, Row, in_columns
+from kafkatap.reports.model import Column, ReportTable, Row, in_columns, in_rows
 from kafkatap.reports.section_parts.event_rows import EVENT, EventKind, EventView
 from kafkatap.reports.section_parts.registry import OVER_FACTS, load_sections
 
@@ -29,6 +29,20 @@ def test_a_row_has_the_declared_columns_and_no_others() -> None:
         in_columns(COLUMNS, [{"name": "a"} | {"number": 1}])
     with pytest.raises(ValueError, match="number"):
         in_columns(COLUMNS, [{"name": "a", "count": 1, "number": 2}])
+
+
+def test_rows_of_columns_are_those_of_rows() -> None:
+    assert in_rows(COLUMNS, {"count": [2, 1], "name": ["b", "a"]}) == [("b", 2), ("a", 1)]
+    with pytest.raises(ValueError, match="count"):
+        in_rows(COLUMNS, {"name": ["a"]})
+    with pytest.raises(ValueError, match="number"):
+        in_rows(COLUMNS, {"name": ["a"], "count": [1], "number": [2]})
+
+
+def test_rows_with_a_value_in_some_columns() -> None:
+    table = ReportTable("t", "T", COLUMNS, [("a", 0), ("b", 2), ("", 3)])
+    assert [row["count"] for row in table.named_rows("count")] == [2, 3]
+    assert [row["count"] for row in table.named_rows("name", "count")] == [0, 2, 3]
 
 
 def test_names_of_columns_are_distinct() -> None:
