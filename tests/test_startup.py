@@ -114,10 +114,3 @@ def test_a_report_imports_only_what_it_needs(samples: Path) -> None:
     assert "kafkatap.reports.build" in imported
     unwanted = {*HEAVY, *(name for names in NOT_FOR_REPORTS.values() for name in names)} - {"numpy", "zstandard"}
     assert imported & unwanted == set()
-
-
-def test_usual_certificates_need_no_library(samples: Path) -> None:
-    imported = imported_by("--keylog", str(samples / "tls/libraries.keys.log"), str(samples / "tls/libraries.pcap.zst"))
-    assert "kafkatap.engine.tls.certificates" in imported
-    assert "cryptography" in imported
-    assert not any(name.startswith("cryptography.x509") for name in imported)
