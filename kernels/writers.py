@@ -46,10 +46,12 @@ def written(write: Callable[[int, Any, Any], int], count: int) -> Iterator[bytes
     first = 0
     while first < count:
         done = write(first, out, ends)
+        stops = ends[first:done].tolist()
+        whole = out[: stops[-1] if stops else 0].tobytes()
         start = 0
-        for end in ends[first:done].tolist():
-            yield out[start:end].tobytes()
-            start = end
+        for stop in stops:
+            yield whole[start:stop]
+            start = stop
         if done < count and ends[done] > len(out):
             out = np.empty(2 * int(ends[done]), np.uint8)
         first = done
