@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ..selected_messages.message import Message, Messages
@@ -12,7 +12,7 @@ from .hexdump import hexdump
 from .lines import LineMaker
 from .message_json import JsonMaker
 from .output import Output
-from .tree_text import terminal_paint, tree_text
+from .tree_text import TreeWriter, terminal_paint
 from .viewing import Known, MessageViewer
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class WholePrinter(Printer):
     def __init__(self, options: argparse.Namespace, known: Known, viewer: MessageViewer) -> None:
         super().__init__(options, known)
         self._viewer = viewer
-        self._paint = terminal_paint(self._output.begin_and_end)
+        self._trees = TreeWriter(terminal_paint(self._output.begin_and_end), margin="  ")
         self._with_tree, self._with_bytes = bool(options.verbose), options.hex
         self._records, self._secrets = options.records, options.show_secrets
 
@@ -69,13 +69,13 @@ class WholePrinter(Printer):
         for line, message in zip(self._lines.lines(messages), messages.each(), strict=True):
             self._output.write_lines([line, *self._below(message), ""])
 
-    def _below(self, message: Message) -> Iterator[str]:
+    def _below(self, message: Message) -> list[str]:
         tree = self._viewer.view(message)
-        if self._with_tree:
-            yield from tree_text(tree, self._paint, margin="  ")
+        lines = self._trees.lines(tree) if self._with_tree else []
         if self._with_bytes:
             for line in hexdump(message.frame, tree, self._records, self._secrets):
-                yield self._output.styled([("  ", ""), *line])
+                lines.append(self._output.styled([("  ", ""), *line]))
+        return lines
 
 
 class JsonPrinter(Printer):
