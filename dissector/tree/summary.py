@@ -74,12 +74,13 @@ class NamedPlace:
 
 @dataclass(slots=True, eq=False)
 class Facts:
-    """`values`: (Kafka's field name, value) of the fields at the top. `errors`: counts by non-zero code. Messages share
-    facts, so they do not change; two messages with equal facts need not have the same ones."""
+    """`values`: (Kafka's field name, value) of the fields at the top. `errors`: counts by non-zero code. `is_shared`:
+    several messages have these same facts, which do not change; those of large messages are not shared."""
 
     values: list[tuple[str, int | bytes]] = field(default_factory=list)
     places: list[NamedPlace] = field(default_factory=list)
     errors: Counter[int] = field(default_factory=Counter)
+    is_shared: bool = False
 
 
 class FactReader:
@@ -107,6 +108,7 @@ class FactReader:
                 if len(self._kept) >= _KEPT:
                     self._kept.clear()
                 self._kept[rows] = facts
+                facts.is_shared = True
         return facts
 
     def unpack(self, rows: bytes) -> Facts:

@@ -178,9 +178,10 @@ class LineMaker:
         if len(self._topics) != self._topics_known or len(known) > _KEPT:
             known.clear()
             self._topics_known = len(self._topics)
-        for one in set(facts).difference(known):
-            known[one] = self._text_of(one)
-        return [known[one] for one in facts]
+        made = {one: self._text_of(one) for one in set(facts).difference(known)}
+        texts = [known.get(one) or made[one] for one in facts]
+        known.update((one, text) for one, text in made.items() if one.is_shared)
+        return texts
 
     def _text_of(self, facts: Facts) -> _FactTexts:
         errors = [

@@ -80,11 +80,15 @@ class JsonMaker:
         if len(self._topics) != self._topics_known or len(known) > _KEPT:
             known.clear()
             self._topics_known = len(self._topics)
-        for one in set(facts).difference(known):
-            errors = [{"code": c, "name": error_name(c), "count": k} for c, k in sorted(one.errors.items())]
-            topics = [self._topic(place) for place in one.places if place.is_topic]
-            known[one] = f'"errors": {_text(errors)}, "topics": {_text(topics)}'
-        return [known[one] for one in facts]
+        made = {one: self._text_of(one) for one in set(facts).difference(known)}
+        texts = [known.get(one) or made[one] for one in facts]
+        known.update((one, text) for one, text in made.items() if one.is_shared)
+        return texts
+
+    def _text_of(self, facts: Facts) -> str:
+        errors = [{"code": c, "name": error_name(c), "count": k} for c, k in sorted(facts.errors.items())]
+        topics = [self._topic(place) for place in facts.places if place.is_topic]
+        return f'"errors": {_text(errors)}, "topics": {_text(topics)}'
 
     def _topic(self, place: NamedPlace) -> dict[str, Any]:
         name = None if place.name is None else place.name[:LONGEST_TEXT].decode("utf-8", "replace")

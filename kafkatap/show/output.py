@@ -26,7 +26,8 @@ class Output:
             text = "\n".join(lines)
             if not text.isascii():
                 text = text.encode(self._encoding, "backslashreplace").decode(self._encoding)
-            self._file.write(text + "\n")
+            self._file.write(text)  # it may be long: it is not copied for its end
+            self._file.write("\n")
 
     def styled(self, spans: Iterable[Span]) -> str:
         """A line of spans, without blank ones at its end."""

@@ -67,7 +67,9 @@ class WholePrinter(Printer):
 
     def print(self, messages: Messages) -> None:
         for line, message in zip(self._lines.lines(messages), messages.each(), strict=True):
-            self._output.write_lines([line, *self._below(message), ""])
+            self._output.write_lines([line])
+            self._output.write_lines(self._below(message))
+            self._output.write_lines([""])
 
     def _below(self, message: Message) -> list[str]:
         tree = self._viewer.view(message)
