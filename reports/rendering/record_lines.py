@@ -197,8 +197,9 @@ def text_lines(table: Any, rendering: Rendering, utc: bool) -> Iterator[str]:
     for packet, when, direction, client, topic, partition, relative, offset, time, key, headers, *content in zip(
         *texts, _headers(table["headers"]), *plain, strict=True
     ):
+        where = f"{relative}{offset}" if offset else "?"
         contents = _contents(rendering, key, headers, *content)
-        yield f"{packet}  {when}  {direction}  {client}  {topic}-{partition}@{relative}{offset}{time}  {contents}"
+        yield f"{packet}  {when}  {direction}  {client}  {topic}-{partition}@{where}{time}  {contents}"
 
 
 def _text_forms(utc: bool) -> dict[str, Callable[[Any], str]]:
@@ -209,15 +210,11 @@ def _text_forms(utc: bool) -> dict[str, Callable[[Any], str]]:
         "direction": "{:7}".format,
         "client_id": lambda client: "-" if client is None else safe(client),
         "topic": lambda topic: safe(topic or "?"),
-        "partition": _or_unknown,
+        "partition": lambda partition: "?" if partition is None else str(partition),
         "offset_is_relative": lambda is_relative: "+" if is_relative else "",
-        "offset": _or_unknown,
+        "offset": lambda offset: "" if offset is None else str(offset),
         "timestamp": lambda ns: "" if ns is None else f"  time={clock(ns, utc, date=True)}",
     }
-
-
-def _or_unknown(number: int | None) -> str:
-    return "?" if number is None else str(number)
 
 
 def _contents(
