@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from .parquet.row_groups import RowGroup
     from .request_log.log_join import LogJoin
     from .run import Run
-    from .selected_messages.message import Message
+    from .selected_messages.message import Messages
     from .show.viewing import Known
 
 Path = str | os.PathLike[str]
+#: Messages of which the JSON is made at once.
+_AT_ONCE = 256
 
 
 class UnreadableCaptureError(Exception):
@@ -151,17 +154,19 @@ class Analysis:
         passwords and keys, which are hidden by default. Files are read twice, so that ids have names. Pipes are read
         once: messages come as they are read, and an id has a name only if the name came before.
         """
-        from .show.message_json import message_json
+        from .show.message_json import JsonMaker
         from .show.viewing import MessageViewer
 
         known, made = self._streamed(body) if self._has_pipes else self._indexed(body)
         viewer = (
             MessageViewer(known, self._reading.definitions, secrets, records, self._reading.max_frame) if body else None
         )
-        for message in made:
-            yield message_json(message, known.topics, viewer)
+        maker = JsonMaker(known.topics, viewer)
+        for messages in made:
+            for first in range(0, messages.total, _AT_ONCE):
+                yield from map(json.loads, maker.lines(messages.rows_at(slice(first, first + _AT_ONCE))))
 
-    def _indexed(self, with_frames: bool) -> tuple[Known, Iterator[Message]]:
+    def _indexed(self, with_frames: bool) -> tuple[Known, Iterator[Messages]]:
         """The messages of captures that are read twice, and the names of topics and nodes."""
         from .selected_messages.message_collector import MessageCollector
         from .selected_messages.message_index import index_messages
@@ -175,7 +180,7 @@ class Analysis:
         collector = MessageCollector(index.ids, with_frames, self._reading.definitions)
         return Known(index.topic_names, index.node_names), read_messages(index, self._reading, collector)
 
-    def _streamed(self, with_frames: bool) -> tuple[Known, Iterator[Message]]:
+    def _streamed(self, with_frames: bool) -> tuple[Known, Iterator[Messages]]:
         """The same for captures that are read once. The names grow while the messages are read."""
         from .run import Run
         from .selected_messages.message_collector import MessageCollector
@@ -189,9 +194,10 @@ class Analysis:
         collector = MessageCollector(None, with_frames, self._reading.definitions)
         run = Run(self.captures, streaming_engine(self._reading, collector, nodes, selection))
 
-        def made() -> Iterator[Message]:
+        def made() -> Iterator[Messages]:
             for messages in stream_messages(run, collector, selection):
-                yield from messages
+                if messages is not None:
+                    yield messages
             self._check(run)
 
         return Known(TopicNames(run.engine), nodes.names), made()

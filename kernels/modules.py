@@ -12,6 +12,7 @@ KERNEL_MODULES = (
     "kafkatap.dissector.problems",
     "kafkatap.dissector.strings",
     "kafkatap.dissector.programs.machine",
+    "kafkatap.dissector.tree.packed_facts",
     "kafkatap.dissector.batch_headers",
     "kafkatap.dissector.records.batches",
     "kafkatap.dissector.records.record_reader",

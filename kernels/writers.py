@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .arrays import untouched
 from .declarations import helper
 
 #: Bytes of the array that values are written to, at first.
@@ -46,10 +47,14 @@ def written(write: Callable[[int, Any, Any], int], count: int) -> Iterator[bytes
     first = 0
     while first < count:
         done = write(first, out, ends)
+        stops = ends[first:done].tolist()
+        whole = out[: stops[-1] if stops else 0].tobytes()
+        if len(out) > _ROOM:  # what was written is there twice
+            out = np.empty(_ROOM, np.uint8)
         start = 0
-        for end in ends[first:done].tolist():
-            yield out[start:end].tobytes()
-            start = end
+        for stop in stops:
+            yield whole[start:stop]
+            start = stop
         if done < count and ends[done] > len(out):
-            out = np.empty(2 * int(ends[done]), np.uint8)
+            out = untouched(2 * int(ends[done]), np.uint8)
         first = done

@@ -97,7 +97,7 @@ def text_value(text: str) -> bytes:
 
 
 def _options(options: Iterable[tuple[int, bytes]]) -> bytes:
-    written = b"".join(struct.pack("<HH", code, len(value)) + _padded(value) for code, value in options)
+    written = b"".join([struct.pack("<HH", code, len(value)) + _padded(value) for code, value in options])
     return written + bytes(4) if written else b""
 
 

@@ -10,18 +10,27 @@ from typing import Any
 SECOND = 1_000_000_000
 
 
+#: Units of durations below 100 s, the shortest last: the name, its ns, and from where on the next longer one is used.
+_UNITS = (("s", SECOND, 100), ("ms", 1_000_000, 1000), ("µs", 1000, 1000))
+
+
 def duration(ns: int) -> str:
     """Three digits and a unit: `812 ns`, `14.2 µs`, `3.39 ms`, `1.05 s`, `3m 24s`, `2h 05m`."""
     if ns < 0:
         return "-" + duration(-ns)
-    if ns == 0:
-        return "0"
-    for unit, size in (("ns", 1), ("µs", 1000), ("ms", 1_000_000), ("s", SECOND)):
-        value = ns / size
-        digits = 0 if unit == "ns" else 2 if value < 9.995 else 1 if value < 99.95 else 0
-        if round(value, digits) < (1000 if unit != "s" else 100):
-            return f"{value:.{digits}f} {unit}"
-    seconds = round(ns / SECOND)
+    if ns < 1000:
+        return f"{ns} ns" if ns else "0"
+    unit, size, most = _UNITS[0 if ns >= SECOND else 1 if ns >= 1_000_000 else 2]
+    value = ns / size
+    if value < 9.995:
+        return f"{value:.2f} {unit}"
+    if value < 99.95:
+        return f"{value:.1f} {unit}"
+    if round(value) < most:
+        return f"{value:.0f} {unit}"
+    if size < SECOND:
+        return f"1.00 {_UNITS[0 if size > 1000 else 1][0]}"
+    seconds = round(value)
     if seconds < 3600:
         return f"{seconds // 60}m {seconds % 60:02d}s"
     if seconds < 86400:
@@ -41,13 +50,15 @@ def step(ns: int) -> str:
 
 def size(n: int) -> str:
     """`17 B`, `1.5 KiB`, `75.3 MiB`."""
-    value, unit = float(n), "B"
-    for bigger in ("KiB", "MiB", "GiB", "TiB"):
+    if n < 1000:
+        return f"{n} B"
+    value = n / 1024
+    unit = "KiB"
+    for bigger in ("MiB", "GiB", "TiB"):
         if value < 999.5:
             break
         value, unit = value / 1024, bigger
-    digits = 0 if unit == "B" or value >= 99.95 else 1
-    return f"{value:.{digits}f} {unit}"
+    return f"{value:.0f} {unit}" if value >= 99.95 else f"{value:.1f} {unit}"
 
 
 def joined(values: tuple[Any, ...]) -> str:

@@ -17,7 +17,7 @@ from kafkatap.engine.engine import Engine
 from kafkatap.engine.read_options import AS_USUAL, ReadOptions
 from kafkatap.engine.selection import Selection, TimeWindow
 from kafkatap.reports.literals import Moment
-from kafkatap.selected_messages.message import Message
+from kafkatap.selected_messages.message import Message, Messages
 from kafkatap.selected_messages.message_collector import MessageCollector
 from kafkatap.selected_messages.message_index import index_messages, message_ids, message_times
 from kafkatap.selected_messages.messages import read_messages
@@ -32,9 +32,13 @@ def write(folder: Path, segments: Iterable[Segment]) -> str:
     return str(path)
 
 
+def each_of(parts: Iterable[Messages]) -> list[Message]:
+    return [message for part in parts for message in part.each()]
+
+
 def messages_of(path: str, frames: bool = False, **options: Any) -> list[Message]:
     index = index_messages([path], **options)
-    messages = list(read_messages(index, AS_USUAL, MessageCollector(index.ids, frames)))
+    messages = each_of(read_messages(index, AS_USUAL, MessageCollector(index.ids, frames)))
     assert [m.id for m in messages] == index.ids.tolist()
     return messages
 
@@ -100,7 +104,7 @@ def test_the_first_and_the_last(tmp_path: Path, first: int | None, last: int | N
     index = index_messages([path], first=first, last=last)
     assert index.total == 10
     assert index.ids.tolist() == whole[kept]
-    assert [m.id for m in read_messages(index, AS_USUAL, MessageCollector(index.ids))] == whole[kept]
+    assert [m.id for m in each_of(read_messages(index, AS_USUAL, MessageCollector(index.ids)))] == whole[kept]
 
 
 def test_directions_and_spans_of_time(tmp_path: Path) -> None:
@@ -161,5 +165,5 @@ def test_a_hint_of_the_port_goes_to_both_passes(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("kafkatap.selected_messages.message_index.Engine", make)
     monkeypatch.setattr("kafkatap.selected_messages.messages.Engine", make)
     index = index_messages([path], read)
-    assert len(list(read_messages(index, read, MessageCollector(index.ids)))) == 6
+    assert len(each_of(read_messages(index, read, MessageCollector(index.ids)))) == 6
     assert made == [read, read]

@@ -10,6 +10,7 @@ record_nodes  the records below them
 sasl          SASL tokens
 telemetry     the names of metrics that clients push
 summary       the facts of a message that fit on one line
+packed_facts  the kernel that packs them
 
 This room knows layouts, programs and records. It does not know connections or exchanges.
 """

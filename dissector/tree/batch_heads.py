@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import accumulate, repeat
+from itertools import accumulate, islice
 
 import numpy as np
 
@@ -18,18 +18,16 @@ from ..programs.tape import as_array
 from ..records import batches as b
 from ..records.checksums import crc_of
 from . import node as n
-from .node import Node
+from .node import Node, Run, RunLayout
 
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """The fields of a head: names, types, places and widths. `form` unpacks them; `times` are the places of times."""
+    """The fields of a head. `form` unpacks them, `ends` are their ends; `times` are the places of times."""
 
     form: struct.Struct
-    names: tuple[str, ...]
-    types: tuple[str, ...]
-    starts: tuple[int, ...]
-    widths: tuple[int, ...]
+    layout: RunLayout
+    ends: tuple[int, ...]
     times: tuple[int, ...]
 
 
@@ -38,10 +36,11 @@ _LETTERS = {"int8": "b", "int16": "h", "int32": "i", "uint32": "I", "int64": "q"
 
 def _head(*fields: tuple[str, str]) -> _Head:
     names, types = zip(*fields, strict=True)
-    widths = [struct.calcsize(f">{_LETTERS[type_name]}") for type_name in types]
+    widths = tuple(struct.calcsize(f">{_LETTERS[type_name]}") for type_name in types)
+    start, *ends = accumulate(widths, initial=0)
     return _Head(
-        struct.Struct(">" + "".join(_LETTERS[type_name] for type_name in types)), names, types,
-        tuple(accumulate(widths, initial=0)), tuple(widths),
+        struct.Struct(">" + "".join(_LETTERS[type_name] for type_name in types)),
+        RunLayout(names, types, (start, *ends[:-1]), widths), tuple(ends),
         tuple(place for place, name in enumerate(names) if name.endswith("Timestamp")),
     )  # fmt: skip
 
@@ -95,28 +94,29 @@ def view_batches(raw: bytes, offset: int, cut: bool, partial: bool = True) -> li
 def _view_batch(raw: bytes, at: int, end: int, offset: int, number: int, magic: int, problem: str) -> Node:
     name = f"[{number}]"
     head = _HEADS.get(magic)
-    count = 0 if head is None else bisect_right(head.starts, end - at) - 1
+    count = 0 if head is None else bisect_right(head.ends, end - at)
     if head is None or not count:
         return Node(name, "batch", offset + at, end - at, n.RAW, end - at, (), "", problem or "not a batch")
     there = raw[at : min(end, at + head.form.size)]
     values = head.form.unpack(there.ljust(head.form.size, b"\0"))[:count]
-    named = dict(zip(head.names, values, strict=False))
+    names = head.layout.names
+    named = dict(zip(names, values, strict=False))
     flags = _flags(named["Attributes"], magic) if "Attributes" in named else ""
     texts = [""] * count
     for place in head.times:
         if place < count:
             texts[place] = time_text(values[place])
     if flags:
-        texts[head.names.index("Attributes")] = flags
-    starts = [offset + at + start for start in head.starts[:count]]
-    children = [*map(Node, head.names, head.types, starts, head.widths, repeat(n.VALUE), values, repeat(()), texts)]
-    place = at + head.starts[count]
+        texts[names.index("Attributes")] = flags
+    run = Run(head.layout, offset + at, values, texts)
+    parts: list[Node | Run] = [run] if count == len(names) else [*islice(run.nodes(), count)]
+    place = at + head.ends[count - 1]
     if place < end:
-        children.append(Node("Records", "records", offset + place, end - place, n.HIDDEN, end - place))
+        parts.append(Node("Records", "records", offset + place, end - place, n.HIDDEN, end - place))
     partial = problem == b.RECORD_STATUSES[b.PARTIAL]
     text = _line(named, flags) + (", partial" if partial else "")
     return Node(
-        name, _TYPES[magic], offset + at, end - at, n.BATCH, None, tuple(children), text, "" if partial else problem
+        name, _TYPES[magic], offset + at, end - at, n.BATCH, None, tuple(parts), text, "" if partial else problem
     )
 
 

@@ -10,8 +10,10 @@ are not UTF-8 as surrogates) and bytes (16 for uuids).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
 
 Value = int | bool | float | str | bytes | None
 
@@ -29,10 +31,53 @@ RAW = "raw"  # bytes without a layout
 MISSING = "missing"  # bytes that were not captured
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RunLayout:
+    """Numbers and booleans of fixed size that follow each other in a struct. `starts`: their offsets from the first
+    one. `bools`: the places of booleans among them."""
+
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    starts: tuple[int, ...]
+    widths: tuple[int, ...]
+    bools: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Run:
+    """The values of a run from `offset` on, in place of a node for each. `texts`: their meanings; None: there are
+    none."""
+
+    layout: RunLayout
+    offset: int
+    values: Sequence[Any]
+    texts: Sequence[str] | None = None
+
+    def nodes(self) -> Iterator[Node]:
+        """The same as nodes."""
+        layout = self.layout
+        starts = [self.offset + start for start in layout.starts]
+        texts = repeat("") if self.texts is None else self.texts
+        return map(
+            Node, layout.names, layout.types, starts, layout.widths, repeat(VALUE), self.values, repeat(()), texts
+        )
+
+
+def as_nodes(parts: Iterable[Node | Run]) -> list[Node]:
+    """Parts of a node as nodes."""
+    found: list[Node] = []
+    for part in parts:
+        if isinstance(part, Run):
+            found += part.nodes()
+        else:
+            found.append(part)
+    return found
+
+
 @dataclass(slots=True)
 class Node:
     """One field, element, struct, or range of bytes. `text` is a meaning of the value (an enum's or topic's name, a
-    time); `problem` describes an error in it.
+    time); `problem` describes an error in it. `parts` are its children, of which numbers may be in runs.
 
     Nodes do not change. The class is not frozen because that makes construction four times slower, and a tree has
     thousands of nodes.
@@ -44,9 +89,14 @@ class Node:
     length: int
     kind: str = VALUE
     value: Value = None
-    children: tuple[Node, ...] = ()
+    parts: tuple[Node | Run, ...] = ()
     text: str = ""
     problem: str = ""
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """Its children, each as a node."""
+        return tuple(as_nodes(self.parts))
 
     @property
     def end(self) -> int:
@@ -67,7 +117,7 @@ def has_problem(node: Node) -> bool:
         node = waiting.pop()
         if node.problem:
             return True
-        waiting += node.children
+        waiting += [part for part in node.parts if isinstance(part, Node)]
     return False
 
 

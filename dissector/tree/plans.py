@@ -16,6 +16,7 @@ from ..kafka.enums import enum_in_layout, enum_of, is_operations, is_time, names
 from ..layouts.schema import FIXED_WIDTHS, Field, MessageLayout, Struct
 from ..layouts.secrets import CAREFUL_APIS, Guard, guard_of, is_secret_field
 from ..programs.fields import HEADER_TAGS, TAGS, FieldTable
+from .node import RunLayout
 
 Note = Callable[[int], str]
 
@@ -53,20 +54,16 @@ class FieldPlan:
 
 @dataclass(frozen=True, slots=True)
 class ScalarRun:
-    """A run of numbers and booleans, whose nodes are made together. Most nodes of a tree are of this kind.
+    """A run of numbers and booleans. Most nodes of a tree are of this kind.
 
-    `ids` are the field ids of their rows, `starts` their offsets from the first one, `size` the bytes of all. `texts`:
-    (place in the run, note) of the values that have names; a note of None looks up brokers.
+    `ids` are the field ids of their rows, `size` the bytes of all. `texts`: (place in the run, note) of the values that
+    have names; a note of None looks up brokers.
     """
 
     fields: tuple[FieldPlan, ...]
     ids: list[int]
-    names: tuple[str, ...]
-    types: tuple[str, ...]
-    starts: tuple[int, ...]
-    widths: tuple[int, ...]
+    layout: RunLayout
     size: int
-    bools: tuple[int, ...]
     texts: tuple[tuple[int, Note | None], ...]
 
 
@@ -178,12 +175,14 @@ def _run(fields: tuple[FieldPlan, ...]) -> ScalarRun:
     return ScalarRun(
         fields=fields,
         ids=[field.id for field in fields],
-        names=tuple(field.name for field in fields),
-        types=tuple(field.type for field in fields),
-        starts=tuple(accumulate(widths, initial=0))[:-1],
-        widths=widths,
+        layout=RunLayout(
+            names=tuple(field.name for field in fields),
+            types=tuple(field.type for field in fields),
+            starts=tuple(accumulate(widths, initial=0))[:-1],
+            widths=widths,
+            bools=tuple(place for place, field in enumerate(fields) if field.form == BOOL),
+        ),
         size=sum(widths),
-        bools=tuple(place for place, field in enumerate(fields) if field.form == BOOL),
         texts=tuple(
             (place, None if field.lookup == BROKERS else field.note)
             for place, field in enumerate(fields)

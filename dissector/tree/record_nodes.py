@@ -155,7 +155,7 @@ def _control(node: Node, layout: str, number: int) -> Node:
 
 def _moved(node: Node, by: int) -> Node:
     children = tuple(_moved(child, by) for child in node.children)
-    return replace(node, offset=node.offset + by, children=children)
+    return replace(node, offset=node.offset + by, parts=children)
 
 
 def _filled(head: Node, records: list[Node], problem: str) -> Node:
@@ -165,4 +165,4 @@ def _filled(head: Node, records: list[Node], problem: str) -> Node:
     if last is None or last.kind != n.HIDDEN or not records:
         return replace(head, problem=problem)
     shown = Node(last.name, last.type, last.offset, last.length, n.ARRAY, len(records), tuple(records))
-    return replace(head, children=(*head.children[:-1], shown), problem=problem)
+    return replace(head, parts=(*head.children[:-1], shown), problem=problem)

@@ -19,7 +19,7 @@ from ..layouts.secrets import Guard, is_secret_name
 from ..programs.tape import DecodedBody
 from . import node as n
 from .batch_heads import view_batches
-from .node import Node
+from .node import Node, Run, as_nodes
 from .plans import (
     BOOL,
     BROKERS,
@@ -86,7 +86,7 @@ class Nested:
     whether they are `secret`."""
 
     text: str
-    children: tuple[Node, ...] = ()
+    children: tuple[Node | Run, ...] = ()
     secret: bool = False
 
 
@@ -131,9 +131,9 @@ class TreeWalk:
         self.at = start
         return Node(name, type_name, start, 0, n.RAW, 0, (), "", self.problem)
 
-    def struct(self, plan: StructPlan) -> tuple[Node, ...]:
+    def struct(self, plan: StructPlan) -> tuple[Node | Run, ...]:
         """The nodes of a struct's fields and of its tag section."""
-        children: list[Node] = []
+        children: list[Node | Run] = []
         for part in plan.parts:
             if type(part) is FieldPlan:
                 children.append(self.field(part, self.at))
@@ -144,10 +144,10 @@ class TreeWalk:
         if plan.tags >= 0 and not self.stopped:
             self.tags(plan.tagged, plan.tags, children)
         if plan.guard is not None and not self.context.secrets:
-            children = guarded(children, plan.guard)
+            return tuple(guarded(as_nodes(children), plan.guard))
         return tuple(children)
 
-    def run(self, run: ScalarRun, into: list[Node]) -> None:
+    def run(self, run: ScalarRun, into: list[Node | Run]) -> None:
         """Numbers and booleans that follow each other."""
         number, at = self.next, self.at
         stop = number + len(run.ids)
@@ -158,16 +158,14 @@ class TreeWalk:
                     return
             return
         values: list[Any] = self.values[number:stop]
-        for place in run.bools:
+        for place in run.layout.bools:
             values[place] = values[place] != 0
-        starts = [at + start for start in run.starts]
+        texts = None
         if run.texts:
             texts = [""] * len(values)
             for place, note in run.texts:
                 texts[place] = self.context.broker(values[place]) if note is None else note(values[place])
-            into += map(Node, run.names, run.types, starts, run.widths, _VALUES, values, _NO_CHILDREN, texts)
-        else:
-            into += map(Node, run.names, run.types, starts, run.widths, _VALUES, values)
+        into.append(Run(run.layout, at, values, texts))
         self.next = stop
         self.at = at + run.size
 
@@ -303,7 +301,7 @@ class TreeWalk:
             children.append(Node(missing, "bytes", there, end - there, n.MISSING, end - there))
         return Node(name, "records", start, end - start, n.RECORDS, end - at, tuple(children), "", problem)
 
-    def tags(self, known: Mapping[int, FieldPlan], unknown: int, into: list[Node]) -> None:
+    def tags(self, known: Mapping[int, FieldPlan], unknown: int, into: list[Node | Run]) -> None:
         """A tag section, as one node unless it is empty."""
         start = self.at
         if start < min(self.captured, self.limit) and self.data[start] == 0:
@@ -335,7 +333,7 @@ class TreeWalk:
             if not self.stopped and self.at != self.limit:
                 self.stopped = True
                 found = Node(
-                    found.name, found.type, start, found.length, found.kind, found.value, found.children, found.text,
+                    found.name, found.type, start, found.length, found.kind, found.value, found.parts, found.text,
                     self.problem,
                 )  # fmt: skip
             self.limit = outer

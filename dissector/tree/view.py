@@ -21,7 +21,7 @@ from ..programs.program import Programs
 from ..programs.tape import Array, BodyReader, as_array
 from . import node as n
 from .nested import REMEMBERING, LayoutContext, describe_pushed
-from .node import Node
+from .node import Node, Run, as_nodes
 from .plans import FieldPlan, MessagePlan, make_plan
 from .sasl import describe_token, token_fields
 from .treewalk import Nested, ReadRecords, TreeWalk
@@ -254,7 +254,9 @@ class _Frame:
         owner = (api_key, direction)
         walk = TreeWalk(self.data, decoded, self.viewer, owner, plan.careful, owner in REMEMBERING)
         if plan.header_tags >= 0:
-            walk.tags({}, plan.header_tags, self.header)
+            tags: list[Node | Run] = []
+            walk.tags({}, plan.header_tags, tags)
+            self.header += as_nodes(tags)
         self.children.append(Node("Header", "struct", start, walk.at - start, n.STRUCT, None, tuple(self.header)))
         if not walk.stopped:
             at = walk.at

@@ -215,8 +215,8 @@ class _Writer:
                 interface = self._add_interface(packet.interface)
             self.packets += 1
             options = packet.options
-            found = self.findings.of(packet.number, self.packets)
-            if found:
+            if self.findings.is_on(packet.number):
+                found = self.findings.of(packet.number, self.packets)
                 options = [(blocks.COMMENT, blocks.text_value(text)) for text in found] + options
             self._put(blocks.packet(interface, packet.high, packet.low, packet.data, packet.original, options))
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import namedtuple
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
 from kafkatap.dissector import dtypes as r
-from kafkatap.dissector.time_parts import parts_of
+from kafkatap.dissector.time_parts import DURATIONS, parts_of
+from kafkatap.kernels.arrays import dict_rows, is_among
 from kafkatap.reports import units
 from kafkatap.reports.batch import Array, Context, endpoint
 from kafkatap.reports.exchange_texts import codes_text, exchange_name, outcome_text, part_label, parts_text, status_text
@@ -21,8 +21,18 @@ from kafkatap.reports.exchange_texts import codes_text, exchange_name, outcome_t
 #: A part of the total time that is at least this large is named as the cause.
 CAUSE_SHARE = 0.5
 
-#: An EXCHANGE as Python's numbers: a field of numpy's records takes a microsecond.
-_Exchange = namedtuple("_Exchange", r.EXCHANGE.names or ())  # type: ignore[misc]
+_ENDS = ("client_ip", "client_port", "broker_ip", "broker_port")
+#: The columns that comments are made of.
+_COLUMNS = (
+    "exchange", "key", "outcome", "closed_by", "api_key", "api_version", "client_id", "throttle_time_ms",
+    "request_status", "response_status", "request_problem", "response_problem", *_ENDS, *DURATIONS,
+)  # fmt: skip
+#: An exchange's columns as Python's numbers.
+_Exchange = Mapping[str, int]
+#: Rows that are converted at once, and how many such blocks are kept; names and ends that are kept in writing.
+_BLOCK, _BLOCKS, _KEPT = 128, 64, 10_000
+#: Bits of a packet: requests begin in it, responses do.
+_REQUESTS, _RESPONSES = 1, 2
 
 
 class Findings:
@@ -39,10 +49,15 @@ class Findings:
         self._responses = _Places(rows["response_packet_first"])
         self._last = max(self._requests.last, self._responses.last)
         is_on = np.zeros(self._last + 1, np.uint8)
-        is_on[rows["request_packet_first"]] = is_on[rows["response_packet_first"]] = 1
+        is_on[rows["request_packet_first"]] = _REQUESTS
+        is_on[rows["response_packet_first"]] |= _RESPONSES
         is_on[:1] = 0
         self._bits = is_on.tobytes()  # a single number indexes bytes much faster
         self._errors_of = _Places(errors["exchange"])
+        self._has_errors = is_among(rows["exchange"], errors["exchange"]).tobytes()  # by row
+        self._blocks: dict[int, list[dict[str, int]]] = {}
+        self._names: dict[tuple[int, ...], str] = {}
+        self._ends_texts: dict[tuple[int, ...], str] = {}
         self._written: dict[int, int] = {}  # by exchange that waits for its response: the written packet of its request
         self.request_packets: list[int] = []
 
@@ -51,14 +66,15 @@ class Findings:
         found: list[str] = []
         if not self.is_on(packet):
             return found
-        for row in self._requests.at(packet):
+        kinds = self._bits[packet]
+        for row in self._requests.at(packet) if kinds & _REQUESTS else ():
             self.request_packets.append(written)
             if self._are_written:
                 found.append(self._request(row))
                 self._written[row] = written
         if not self._are_written:
             return found
-        for row in self._responses.at(packet):
+        for row in self._responses.at(packet) if kinds & _RESPONSES else ():
             found.append(self._response(row, self._written.pop(row, 0)))
         return found
 
@@ -66,46 +82,63 @@ class Findings:
         """Whether a packet has comments."""
         return packet <= self._last and self._bits[packet] != 0
 
+    def _exchange(self, row: int) -> _Exchange:
+        """The columns of an exchange. Packets come in about the order of the rows, so these are read in blocks."""
+        number, place = divmod(row, _BLOCK)
+        block = self._blocks.get(number)
+        if block is None:
+            if len(self._blocks) >= _BLOCKS:
+                del self._blocks[next(iter(self._blocks))]
+            first = number * _BLOCK
+            block = self._blocks[number] = list(dict_rows(self._rows[first : first + _BLOCK], _COLUMNS))
+        return block[place]
+
     def _request(self, row: int) -> str:
-        x = _exchange(self._rows[row])
-        text = f"kafkatap: request {self._name(x)}, {self._ends(x)}, exchange {x.key}: "
-        if x.outcome != r.ANSWERED:
-            return text + outcome_text(x.outcome, x.closed_by) + self._status(x, "request")
-        parts = parts_of(x._asdict())
-        text += f"answered after {units.duration(x.total_ns)}{parts_text(parts)}"
-        return text + _cause(x.total_ns, parts) + self._status(x, "request")
+        x = self._exchange(row)
+        text = f"kafkatap: request {self._name(x)}, {self._ends(x)}, exchange {x['key']}: "
+        if x["outcome"] != r.ANSWERED:
+            return text + outcome_text(x["outcome"], x["closed_by"]) + self._status(x, "request")
+        parts = parts_of(x)
+        text += f"answered after {units.duration(x['total_ns'])}{parts_text(parts)}"
+        return text + _cause(x["total_ns"], parts) + self._status(x, "request")
 
     def _response(self, row: int, request: int) -> str:
-        x = _exchange(self._rows[row])
-        if x.outcome == r.ORPHAN_RESPONSE:
-            return f"kafkatap: response without its request, {self._ends(x)}, exchange {x.key}"
+        x = self._exchange(row)
+        if x["outcome"] == r.ORPHAN_RESPONSE:
+            return f"kafkatap: response without its request, {self._ends(x)}, exchange {x['key']}"
         where = f"the request in packet {request}" if request else "its request"
-        text = f"kafkatap: response to {where}: {self._name(x)}, exchange {x.key}: "
-        text += f"{units.duration(x.total_ns)}, {self._codes(x)}"
-        if x.throttle_time_ms > 0:
-            text += f", throttle_time_ms {x.throttle_time_ms}"
+        text = f"kafkatap: response to {where}: {self._name(x)}, exchange {x['key']}: "
+        text += f"{units.duration(x['total_ns'])}, {self._codes(x) if self._has_errors[row] else 'no error code'}"
+        if x["throttle_time_ms"] > 0:
+            text += f", throttle_time_ms {x['throttle_time_ms']}"
         return text + self._status(x, "response")
 
-    def _name(self, x: Any) -> str:
-        return exchange_name(x.api_key, x.api_version, self._context.text(x.client_id))
+    def _name(self, x: _Exchange) -> str:
+        key = x["api_key"], x["api_version"], x["client_id"]
+        name = self._names.get(key)
+        if name is None:
+            if len(self._names) >= _KEPT:
+                self._names.clear()
+            name = self._names[key] = exchange_name(*key[:2], self._context.text(key[2]))
+        return name
 
-    def _ends(self, x: Any) -> str:
-        client, broker = (
-            endpoint(self._context.address(getattr(x, f"{end}_ip")), getattr(x, f"{end}_port"))
-            for end in ("client", "broker")
-        )
-        return f"{client} > {broker}"
+    def _ends(self, x: _Exchange) -> str:
+        key = tuple([x[name] for name in _ENDS])
+        ends = self._ends_texts.get(key)
+        if ends is None:
+            if len(self._ends_texts) >= _KEPT:
+                self._ends_texts.clear()
+            client, broker = (endpoint(self._context.address(key[at]), key[at + 1]) for at in (0, 2))
+            ends = self._ends_texts[key] = f"{client} > {broker}"
+        return ends
 
-    def _codes(self, x: Any) -> str:
-        here = self._errors_of.at(x.exchange)
-        if not here:
-            return "no error code"
-        rows = self._errors[here]
+    def _codes(self, x: _Exchange) -> str:
+        rows = self._errors[self._errors_of.at(x["exchange"])]
         return codes_text(zip(rows["code"].tolist(), rows["count"].tolist(), strict=True))
 
-    def _status(self, x: Any, message: str) -> str:
-        problem = self._context.text(getattr(x, f"{message}_problem"))
-        return status_text(getattr(x, f"{message}_status"), problem=problem)
+    def _status(self, x: _Exchange, message: str) -> str:
+        status = x[f"{message}_status"]
+        return status_text(status, problem=self._context.text(x[f"{message}_problem"])) if status != r.OK else ""
 
 
 class _Places:
@@ -123,12 +156,7 @@ class _Places:
         return self._rows[first : bisect_right(self._numbers, number, first)]
 
 
-def _exchange(row: Array) -> Any:
-    """An EXCHANGE as a tuple with names."""
-    return _Exchange._make(row.tolist())
-
-
 def _cause(total: int, parts: dict[str, int]) -> str:
     """The verdict: which part most of the time was."""
-    name = max(parts, key=lambda part: parts[part])
+    name = max(parts, key=parts.__getitem__)
     return f"; mostly {part_label(name)}" if total > 0 and parts[name] >= CAUSE_SHARE * total else ""

@@ -2,8 +2,8 @@
 
 message_index      the first pass: which messages are selected, in which order, and names of ids
 messages           the selected messages: the second pass after an index, or the only pass over a pipe
-message            `Message`, one request or response
-message_collector  an inspector that makes a `Message` of each selected message
+message            `Messages`, requests and responses as columns, and `Message`, one of them
+message_collector  an inspector that makes `Messages` of the selected messages
 envelopes          the requests that brokers forward to their controller
 selected_records   tables of the selected records
 topic_names        names of topics by id, as far as a run has seen them

@@ -9,17 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkatap.dissector.batch_headers import records_in_field
-from kafkatap.dissector.dtypes import OUTCOMES
 from kafkatap.dissector.inspection import Frames
 from kafkatap.dissector.programs.loading import load_programs
-from kafkatap.dissector.tree.summary import FactReader, Facts
+from kafkatap.dissector.tree.packed_facts import PACKED
+from kafkatap.dissector.tree.summary import FactReader
 from kafkatap.kernels.arrays import taken
-from kafkatap.reports.batch import Batch, endpoint
+from kafkatap.reports.batch import Batch, endpoint, rows_of
 
 from ..engine.engine import Engine
 from .envelopes import EnvelopeCollector
-from .message import COLUMN, PROBLEMS, Message
+from .message import (
+    BROKER,
+    CLIENT,
+    CLIENT_ID,
+    ENVELOPED,
+    FACTS,
+    FRAME,
+    MECHANISM,
+    MESSAGE,
+    NOT_FINISHED,
+    OBJECTS,
+    PROBLEM,
+    Messages,
+    joined_messages,
+)
 from .message_index import are_among, message_ids, message_times
 
 if TYPE_CHECKING:
@@ -31,7 +44,7 @@ _ENDS = 100_000
 
 
 class MessageCollector:
-    """An inspector that makes a `Message` of each selected message.
+    """An inspector that makes `Messages` of the selected messages.
 
     `ids`: the selected messages; None selects all. `with_frames`: messages keep their bytes.
     """
@@ -42,9 +55,9 @@ class MessageCollector:
         self._programs = load_programs("line", definitions)
         self._reader = FactReader(self._programs)
         self._engine: Engine | None = None
-        self._made: list[Message] = []
+        self._made: list[Messages] = []
         self._texts: dict[int, bytes | None] = {-1: None}
-        self._ends: dict[tuple[int, int], str] = {}
+        self._ends: dict[int, str] = {}
         self._envelopes = EnvelopeCollector(definitions) if with_frames else None
 
     def bind(self, engine: Engine) -> Engine:
@@ -52,19 +65,20 @@ class MessageCollector:
         self._engine = engine
         return engine
 
-    def take(self, batch: Batch | None) -> list[Message]:
+    def take(self, batch: Batch | None) -> Messages | None:
         """Remove and return the messages made since the last call. `batch` completes the rows of responses."""
         made, self._made = self._made, []
-        if batch is None or not made:
-            return made
-        answered = np.array([m.id >> 1 for m in made if m.is_response], np.int64)
-        rows = taken(batch.exchanges, np.flatnonzero(np.isin(batch.exchanges["exchange"], answered))).tolist()
-        final = {row[0]: row for row in rows}
-        for message in made:
-            if message.is_response:
-                message.row = final.get(message.id >> 1, message.row)
-                message.outcome = OUTCOMES[message.column("outcome")]
-        return made
+        if not made:
+            return None
+        messages = joined_messages(made)
+        if batch is not None:
+            found = rows_of(batch.exchanges["exchange"], messages.heads["id"] >> 1)
+            responses = np.flatnonzero(messages.are_responses)
+            final = responses[found[responses] >= 0]
+            rows = messages.rows.view(np.dtype((np.void, messages.rows.dtype.itemsize)))
+            rows[final] = taken(batch.exchanges, found[final]).view(rows.dtype)
+            messages.heads["outcome"][responses] = messages.rows["outcome"][responses]
+        return messages
 
     def look(self, frames: Frames) -> None:
         ids = message_ids(frames)
@@ -74,66 +88,52 @@ class MessageCollector:
         if not len(numbers):
             return
         assert self._engine is not None
-        jobs, rows = frames.decode(self._programs, numbers)
-        tape = rows.tolist()
-        versions = frames.programs.versions(frames.jobs["program"][numbers])
+        jobs, tape = frames.decode(self._programs, numbers)
         slots = jobs["frame"] >> 1
-        links = frames.links[slots]
-        ends = self._engine.endpoints(links["connection"])
-        mechanisms = self._engine.dissector.connections["mechanism"][links["connection"]]
-        columns = zip(
-            ids[numbers].tolist(), message_times(frames)[numbers].tolist(), taken(frames.rows, slots).tolist(),
-            jobs.tolist(), versions.tolist(), ends.tolist(), mechanisms.tolist(), links["token"].tolist(),
-            strict=True,
+        rows, links = taken(frames.rows, slots), taken(frames.links, slots)
+        messages = Messages(
+            np.zeros(len(numbers), MESSAGE), rows, np.zeros(len(numbers), PACKED),
+            np.empty((len(numbers), OBJECTS), object),
         )  # fmt: skip
-        for each in columns:
-            self._made.append(self._message(each, tape, frames))
-
-    def _message(self, columns: tuple[Any, ...], tape: list[tuple[int, ...]], frames: Frames) -> Message:
-        number, time, row, job, version, ends, mechanism, token = columns
-        at, end, limit, first, _, _, source, _, count, *_ = job
-        buffer = frames.buffers[source]
-        facts = self._reader.read(tape[first : first + count], first, buffer)
-        size = row[COLUMN["response_bytes" if number & 1 else "request_bytes"]]
-        start = limit - size - 4
-        client_id = row[COLUMN["client_id"]]
-        made = Message(
-            number, time, row, self._end(ends[0], ends[1]), self._end(ends[2], ends[3]),
-            self._text(client_id), self._text(mechanism),
-            bool(token), version, facts, self._problem(row[COLUMN[PROBLEMS[number & 1]]]),
-            _count_records(facts, buffer, end),
-        )  # fmt: skip
+        heads, objects = messages.heads, messages.objects
+        heads["id"], heads["time"] = ids[numbers], message_times(frames)[numbers]
+        heads["missing"], heads["token"] = jobs["limit"] - jobs["end"], links["token"]
+        heads["outcome"] = NOT_FINISHED
+        connections = links["connection"]
+        ends = self._engine.endpoints(connections).astype(np.int64)
+        objects[:, CLIENT], objects[:, BROKER] = self._end_texts(ends[:, :2]), self._end_texts(ends[:, 2:])
+        objects[:, CLIENT_ID] = self._strings(rows["client_id"])
+        objects[:, MECHANISM] = self._strings(self._engine.dissector.connections["mechanism"][connections])
+        problems = self._strings(messages.of_side("problem"))
+        objects[:, PROBLEM] = [None if path is None else path.decode() for path in problems]
+        objects[:, FACTS], messages.numbers[:] = self._reader.read(jobs, tape, frames.buffers)
         if self._with_frames:
-            made.frame, made.body, made.missing = buffer[start:end].tobytes(), at - start, limit - end
-        if self._envelopes is not None and number & 1:
-            made.enveloped = self._envelopes.inner.get(number >> 1)
-        return made
+            first = jobs["limit"] - messages.of_side("bytes") - 4
+            places = zip(jobs["source"].tolist(), first.tolist(), jobs["end"].tolist(), strict=True)
+            objects[:, FRAME] = [frames.buffers[source][at:end].tobytes() for source, at, end in places]
+        if self._envelopes is not None:
+            inner = self._envelopes.inner
+            objects[:, ENVELOPED] = [inner.get(number >> 1) if number & 1 else None for number in heads["id"].tolist()]
+        self._made.append(messages)
 
-    def _problem(self, number: int) -> str | None:
-        path = self._text(number)
-        return None if path is None else path.decode()
+    def _strings(self, numbers: Array) -> list[bytes | None]:
+        """Strings of the engine by their numbers."""
+        assert self._engine is not None
+        texts = self._texts
+        wanted: list[int] = numbers.tolist()
+        for number in set(wanted).difference(texts):
+            texts[number] = self._engine.strings[number]
+        return [texts[number] for number in wanted]
 
-    def _text(self, number: int) -> bytes | None:
-        """A string of the engine by its number."""
-        if number not in self._texts:
-            assert self._engine is not None
-            self._texts[number] = self._engine.strings[number]
-        return self._texts[number]
-
-    def _end(self, address: int, port: int) -> str:
-        found = self._ends.get((address, port))
-        if found is None:
-            if len(self._ends) >= _ENDS:
-                self._ends.clear()
-            assert self._engine is not None
-            found = self._ends[address, port] = endpoint(self._engine.addresses[address], port)
-        return found
-
-
-def _count_records(facts: Facts, buffer: Array, end: int) -> int | None:
-    """How many records a message holds, by the headers of its batches; None where these do not say."""
-    if facts.records is None:
-        return None
-    places = [(at, at + length) for at, length in facts.records if length > 0]
-    counts = [records_in_field(buffer, at, min(stop, end), stop) for at, stop in places]
-    return None if min(counts, default=0) < 0 else sum(counts)
+    def _end_texts(self, ends: Array) -> list[str]:
+        """Texts of ends: address number and port, int64 (n, 2)."""
+        assert self._engine is not None
+        keys = ends[:, 0] << 16 | ends[:, 1]
+        wanted: list[int] = keys.tolist()
+        new = set(wanted).difference(self._ends)
+        if len(self._ends) + len(new) > _ENDS:
+            self._ends.clear()
+            new = set(wanted)
+        for key in new:
+            self._ends[key] = endpoint(self._engine.addresses[key >> 16], key & 0xFFFF)
+        return [self._ends[key] for key in wanted]

@@ -1,23 +1,31 @@
 """One line a message: time, addresses, API, latency, and the important facts.
 
-Columns grow with wider values, so a stream of lines becomes a table in one pass. A line consists of spans of (text,
-style). Text from the wire is always escaped.
+Lines are made of the columns of many messages, and each distinct text is made once. Columns grow with wider values, so
+a stream of lines becomes a table in one pass. Text from the wire is always escaped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from kafkatap.dissector import dtypes as r
 from kafkatap.dissector.kafka.error_codes import error_name
+from kafkatap.dissector.layouts.catalog import api_name
 from kafkatap.dissector.tree.summary import Facts, NamedPlace
+from kafkatap.kernels.arrays import is_among
 from kafkatap.reports import units
 from kafkatap.reports.batch import uuid_text
 
-from ..selected_messages.message import Message
+from ..selected_messages import message as m
+from ..selected_messages.message import Messages
 
+Array = np.ndarray[Any, Any]
 Span = tuple[str, str]
-Line = list[Span]
+#: Returns the escape sequences that begin and end a style.
+Styled = Callable[[str], tuple[str, str]]
 
 #: The most topics (or values of an array) in a line, and ranges of partitions of each.
 TOPICS, RANGES = 4, 6
@@ -29,132 +37,213 @@ _RIGHT = frozenset((0, 6, 7))
 SHORTEST_WAIT_NS = 1_000_000
 #: Values that are shown even if they are 0 or false.
 _ALWAYS = frozenset(("Committed", "GenerationId", "GenerationIdOrMemberEpoch", "MemberEpoch", "NodeId", "Coordinator"))
-#: Values that are never shown, as they are at the top of most messages.
-_NEVER = frozenset(
-    ("ErrorMessage", "ThrottleTimeMs", "ClusterId", "SessionEpoch", "ReplicaEpoch", "CurrentLeaderEpoch")
-)
 _OUTCOMES = {
-    "in_flight": ("in flight when the capture ended", "dim"),
-    "unanswered": ("no response", "red"),
-    "response_lost": ("response not captured", "yellow"),
-    "no_reply_expected": ("no response expected", "dim"),
+    r.IN_FLIGHT: ("in flight when the capture ended", "dim"),
+    r.UNANSWERED: ("no response", "red"),
+    r.RESPONSE_LOST: ("response not captured", "yellow"),
+    r.NO_REPLY_EXPECTED: ("no response expected", "dim"),
 }
 _STATUSES = {
-    "malformed": ("malformed", "red"),
-    "incomplete": ("not captured whole", "yellow"),
-    "too_large": ("larger than --max-frame, or with too many fields", "yellow"),
-    "trailing_bytes": ("trailing bytes", "yellow"),
-    "unknown_api": ("unknown API", "yellow"),
-    "unknown_version": ("newer than these definitions", "yellow"),
+    r.MALFORMED: ("malformed", "red"),
+    r.INCOMPLETE: ("not captured whole", "yellow"),
+    r.TOO_LARGE: ("larger than --max-frame, or with too many fields", "yellow"),
+    r.TRAILING_BYTES: ("trailing bytes", "yellow"),
+    r.UNKNOWN_API: ("unknown API", "yellow"),
+    r.UNKNOWN_VERSION: ("newer than these definitions", "yellow"),
 }
+#: The column of correlation ids, and texts of facts that are kept.
+_NUMBERS, _KEPT = 4, 8_192
+
+
+class _FactTexts(NamedTuple):
+    """The facts of a message as parts of a line. `last_places`: `places` if nothing comes behind them."""
+
+    errors: str
+    places: str
+    last_places: str
+    values: str
 
 
 class LineMaker:
     """Makes lines; keeps the widths of columns and the day of the last message.
 
-    `topic_names`: name by id; it may grow. `utc`: times in UTC, else local. `with_tls`: a line ends with the version of
-    TLS that the message was decrypted from.
+    `topic_names`: name by id; it may grow. `styled`: of the output. `utc`: times in UTC, else local. `with_tls`: a line
+    ends with the version of TLS that the message was decrypted from.
     """
 
-    def __init__(self, topic_names: Mapping[bytes, str], utc: bool = False, with_tls: bool = False) -> None:
+    def __init__(
+        self, topic_names: Mapping[bytes, str], styled: Styled, utc: bool = False, with_tls: bool = False
+    ) -> None:
         self._topics = topic_names
+        self._styled = styled
         self._utc = utc
         self._with_tls = with_tls
         self._widths = [6, 9, 9, 12, 5, 8, 8, 7]
         self._day = ""
-        self._second = (-1, "", "")  # the last one shown: its number, its day, its time of day
+        self._texts: dict[Facts, _FactTexts] = {}
+        self._topics_known = 0
 
-    def day(self, message: Message) -> str | None:
-        """A line with the day and the time zone, if it is another day than the last message's."""
-        shown = self._moment(message.time)[0]
-        if shown == self._day:
-            return None
-        self._day = shown
-        return f"{shown} {units.zone(message.time, self._utc)}"
-
-    def _moment(self, time: int) -> tuple[str, str]:
-        """The day, and the time of day with microseconds. The second before is kept, as most messages share it."""
-        second, rest = divmod(time, units.SECOND)
-        if second != self._second[0]:
-            day, _, clock = units.clock(time, self._utc, 0, date=True).partition(" ")
-            self._second = second, day, clock
-        return self._second[1], f"{self._second[2]}.{rest // 1000:06d}"
-
-    def line(self, message: Message) -> Line:
-        """The line of one message, without its line end."""
-        answer = message.is_response
-        total = message.column("total_ns") if answer else 0
-        latency = units.duration(total) if total else ""
-        identity = "-" if message.client_id is None else _text(message.client_id, LONGEST_ID)
-        cells = [
-            str(message.packets[0]), message.client, message.broker, self._title(message),
-            "" if message.token else f"#{message.column('correlation_id')}", identity,
-            units.size(message.size), latency,
+    def lines(self, messages: Messages) -> list[str]:
+        """The line of each message, without its line end. The first one of a day has the day above it."""
+        rows, objects = messages.rows, messages.objects
+        answers, tokens = messages.are_responses, messages.heads["token"]
+        titles = zip(tokens.tolist(), messages.heads["outcome"].tolist(), rows["api_key"].tolist(),
+                     rows["api_version"].tolist(), strict=True)  # fmt: skip
+        cells: list[list[str]] = [
+            list(map(str, messages.of_side("packet_first").tolist())),
+            objects[:, m.CLIENT].tolist(), objects[:, m.BROKER].tolist(), each(list(titles), _title),
+            [f"#{number}" for number in rows["correlation_id"].tolist()],
+            each(objects[:, m.CLIENT_ID].tolist(), _identity), each(messages.of_side("bytes").tolist(), units.size),
+            [units.duration(ns) if ns else "" for ns in np.where(answers, rows["total_ns"], 0).tolist()],
         ]  # fmt: skip
-        padded = [self._pad(i, cell) for i, cell in enumerate(cells)]
-        arrow, api_style = ("←", "green") if answer else ("→", "cyan")
-        line: Line = [
-            (padded[0], "dim"), (f" {self._moment(message.time)[1]} ", ""), (padded[1], ""),
-            (f" {arrow} ", api_style), (padded[2], ""), (f"  {padded[3]}", f"bold {api_style}"),
-            (f" {padded[4]}", "dim"), (f" {padded[5]}", ""), (f" {padded[6]}", "dim"), (f" {padded[7]}", "bold"),
+        for place in np.flatnonzero(tokens).tolist():
+            cells[_NUMBERS][place] = ""
+        dim, undim = self._styled("dim")
+        bold, unbold = self._styled("bold")
+        ways = [self._way("→", "cyan"), self._way("←", "green")]
+        made = [
+            (
+                f"{dim}{packet}{undim} {time} {client}{way[0]}{broker}{way[1]}  {title}{way[2]}{dim} {number}{undim} "
+                f"{identity}{dim} {size}{undim}"
+                f"{f'{bold} {latency}{unbold}{tail}' if tail or not latency.isspace() else ''}"
+            ).rstrip()
+            for time, way, tail, packet, client, broker, title, number, identity, size, latency in zip(
+                self._times(messages.heads["time"]), map(ways.__getitem__, answers.tolist()), self._tails(messages),
+                *map(self._padded, range(len(cells)), cells), strict=True,
+            )
         ]  # fmt: skip
-        for text, style in self._facts(message):
-            line += [("  ", ""), (text, style)]
-        if self._with_tls and message.tls_version is not None:
-            line.append((f"  {message.tls_version}, decrypted", "dim"))
-        return line
+        self._add_days(messages.heads["time"], made)
+        return made
 
-    def _title(self, message: Message) -> str:
-        if message.token:
-            return "SASL token"
-        if message.outcome == "orphan_response":
-            return "response"
-        return f"{message.api} v{message.column('api_version')}"
+    def _way(self, arrow: str, style: str) -> tuple[str, str, str]:
+        """The text between client and broker, and what begins and ends the title."""
+        begin, end = self._styled(style)
+        return (f"{begin} {arrow} {end}", *self._styled(f"bold {style}"))
 
-    def _pad(self, column: int, text: str) -> str:
-        """A cell as wide as its column; numbers are right-aligned."""
-        width, wide = units.cells(text), self._widths[column]
-        if width >= wide:
-            self._widths[column] = width
-            return text
-        return " " * (wide - width) + text if column in _RIGHT else text + " " * (wide - width)
+    def _padded(self, column: int, texts: list[str]) -> list[str]:
+        """Cells as wide as their column; numbers are right-aligned."""
+        wide = self._widths[column]
+        whole = "".join(texts)
+        if (whole.isascii() or whole.replace("µ", "u").isascii()) and max(map(len, texts), default=0) <= wide:
+            return [text.rjust(wide) for text in texts] if column in _RIGHT else [text.ljust(wide) for text in texts]
+        padded = []
+        for text in texts:
+            width = units.cells(text)
+            wide = max(wide, width)
+            padded.append(" " * (wide - width) + text if column in _RIGHT else text + " " * (wide - width))
+        self._widths[column] = wide
+        return padded
 
-    def _facts(self, message: Message) -> Line:
-        """The facts of a message, the most important first."""
-        if message.token:
-            mechanism = "" if message.mechanism is None else f"{_text(message.mechanism, LONGEST_ID)}, "
-            return [(f"{mechanism}{message.size} bytes, hidden", "dim")]
-        facts = message.facts
-        spans: Line = []
-        if message.outcome == "orphan_response":
-            spans.append(("its request was not captured", "yellow"))
-        elif message.status in _STATUSES:
-            word, style = _STATUSES[message.status]
-            spans.append((f"{word} at {message.problem}" if message.problem else word, style))
-        if not message.is_response and message.outcome in _OUTCOMES:
-            spans.append(_OUTCOMES[message.outcome])
-        for code, count in sorted(facts.errors.items()):
-            spans.append((error_name(code) + (f" x {count}" if count > 1 else ""), "red"))
-        spans += self._waits(message)
-        spans += [(text, "magenta") for text in self._places(facts.places)]
-        if facts.records is not None:
-            spans.append((self._records(message), ""))
-        if len(facts.offsets) == 1 and facts.offsets[0] >= 0:
-            spans.append((f"@{facts.offsets[0]}", ""))
-        return spans + [(f"{name}={value}", "dim") for name, value in _values(facts)]
+    def _times(self, times: Array) -> list[str]:
+        """Times of day with microseconds."""
+        seconds, micros = (times // units.SECOND).tolist(), (times % units.SECOND // 1_000).tolist()
+        clocks = each(seconds, lambda second: units.clock(second * units.SECOND, self._utc, 0))
+        return [f"{clock}.{rest:06d}" for clock, rest in zip(clocks, micros, strict=True)]
 
-    def _waits(self, message: Message) -> Line:
-        if not message.is_response:
-            return []
-        spans: Line = []
-        if message.facts.throttle_time_ms:
-            spans.append((f"throttled {units.duration(message.facts.throttle_time_ms * 1_000_000)}", "yellow"))
+    def _add_days(self, times: Array, lines: list[str]) -> None:
+        """Put the day and the time zone above the first line of each day."""
+        seconds = times // units.SECOND
+        begin, end = self._styled("bold cyan")
+        for place in np.flatnonzero(np.diff(seconds, prepend=seconds[:1] - 1)).tolist():
+            ns = int(times[place])
+            day = units.clock(ns, self._utc, 0, date=True).partition(" ")[0]
+            if day != self._day:
+                self._day = day
+                lines[place] = f"{begin}{day} {units.zone(ns, self._utc)}{end}\n{lines[place]}"
+
+    def _tails(self, messages: Messages) -> list[str]:
+        """What comes behind the columns of each message: its facts, the most important first."""
+        facts: list[Facts] = messages.objects[:, m.FACTS].tolist()
+        texts = self._texts_of(facts)
+        before, waits = self._states(messages), self._waits(messages)
+        amounts = self._amounts(messages)
+        ends = self._tls_versions(messages)
+        made = [
+            f"{state}{text.errors}{wait}{text.places if amount or text.values or end else text.last_places}{amount}"
+            f"{text.values}{end}"
+            for text, state, wait, amount, end in zip(texts, before, waits, amounts, ends, strict=True)
+        ]
+        for place in np.flatnonzero(messages.heads["token"]).tolist():
+            mechanism = messages.objects[place, m.MECHANISM]
+            named = "" if mechanism is None else f"{_text(mechanism, LONGEST_ID)}, "
+            size = int(messages.of_side("bytes")[place])
+            made[place] = self._span(f"{named}{size} bytes, hidden", "dim") + ends[place]
+        return made
+
+    def _span(self, text: str, style: str = "") -> str:
+        return "  " + text.join(self._styled(style))
+
+    def _texts_of(self, facts: list[Facts]) -> list[_FactTexts]:
+        known = self._texts
+        if len(self._topics) != self._topics_known or len(known) > _KEPT:
+            known.clear()
+            self._topics_known = len(self._topics)
+        made = {one: self._text_of(one) for one in set(facts).difference(known)}
+        texts = [known.get(one) or made[one] for one in facts]
+        known.update((one, text) for one, text in made.items() if one.is_shared)
+        return texts
+
+    def _text_of(self, facts: Facts) -> _FactTexts:
+        errors = [
+            self._span(error_name(code) + (f" x {count}" if count > 1 else ""), "red")
+            for code, count in sorted(facts.errors.items())
+        ]
+        names = self._places(facts.places)
+        places = [self._span(name, "magenta") for name in names]
+        last = places[:]
+        while last and not names[len(last) - 1].strip():
+            last.pop()
+        values = [self._span(f"{name}={value}", "dim") for name, value in _values(facts)]
+        return _FactTexts(*map("".join, (errors, places, last, values)))
+
+    def _states(self, messages: Messages) -> list[str]:
+        """What is unusual about a message as a whole."""
+        outcomes, statuses, answers = messages.heads["outcome"], messages.of_side("status"), messages.are_responses
+        orphans = outcomes == r.ORPHAN_RESPONSE
+        wrong = is_among(statuses, list(_STATUSES)) & ~orphans
+        unusual = ~answers & is_among(outcomes, list(_OUTCOMES))
+        found = [""] * messages.total
+        for place in np.flatnonzero(orphans | wrong | unusual).tolist():
+            if orphans[place]:
+                found[place] = self._span("its request was not captured", "yellow")
+            elif wrong[place]:
+                word, style = _STATUSES[int(statuses[place])]
+                problem = messages.objects[place, m.PROBLEM]
+                found[place] = self._span(f"{word} at {problem}" if problem else word, style)
+            if unusual[place]:
+                found[place] += self._span(*_OUTCOMES[int(outcomes[place])])
+        return found
+
+    def _waits(self, messages: Messages) -> list[str]:
+        """What a response waited for."""
+        answers, rows, found = messages.are_responses, messages.rows, [""] * messages.total
+        throttled = messages.numbers["throttle_time_ms"]
+        for place, ms in _where(answers & (throttled != 0), throttled):
+            found[place] += self._span(f"throttled {units.duration(ms * 1_000_000)}", "yellow")
         for name, word in (("hol_wait_ns", "HOL wait"), ("throttle_wait_ns", "throttle wait")):
-            if message.column(name) >= SHORTEST_WAIT_NS:
-                spans.append((f"{word} {units.duration(message.column(name))}", "yellow"))
-        if message.column("long_poll"):
-            spans.append(("waited for data", "dim"))
-        return spans
+            for place, ns in _where(answers & (rows[name] >= SHORTEST_WAIT_NS), rows[name]):
+                found[place] += self._span(f"{word} {units.duration(ns)}", "yellow")
+        for place, _ in _where(answers & (rows["long_poll"] != 0), rows["long_poll"]):
+            found[place] += self._span("waited for data", "dim")
+        return found
+
+    def _amounts(self, messages: Messages) -> list[str]:
+        """Records and offsets."""
+        numbers, found = messages.numbers, [""] * messages.total
+        for place, (_, size, count, _) in _where(numbers["record_bytes"] >= 0, numbers):
+            found[place] = self._span(_records(size, count))
+        for place, offset in _where(numbers["offset"] >= 0, numbers["offset"]):
+            found[place] += self._span(f"@{offset}")
+        return found
+
+    def _tls_versions(self, messages: Messages) -> list[str]:
+        found = [""] * messages.total
+        versions = messages.rows["tls_version"]
+        if self._with_tls:
+            begin, end = self._styled("dim")
+            for place, version in _where(versions >= 0, versions):
+                found[place] = f"{begin}  {r.TLS_VERSIONS[version]}, decrypted{end}"
+        return found
 
     def _places(self, places: list[NamedPlace]) -> list[str]:
         named: dict[str, list[int]] = {}
@@ -172,15 +261,36 @@ class LineMaker:
             return uuid_text(place.topic_id) or "" if name is None else _shown(name, LONGEST_VALUE)
         return _text(place.name or b"", LONGEST_VALUE) or '""'
 
-    @staticmethod
-    def _records(message: Message) -> str:
-        total = sum(length for _, length in message.facts.records or ())
-        if not total:
-            return "no records"
-        size = units.size(total)
-        if message.records is None:
-            return f"records {size}"
-        return f"{message.records} {'record' if message.records == 1 else 'records'} {size}"
+
+def each(values: list[Any], text: Callable[[Any], str]) -> list[str]:
+    """The text of each value; each distinct one is made once."""
+    made = {value: text(value) for value in set(values)}
+    return [made[value] for value in values]
+
+
+def _where(mask: Array, values: Array) -> Iterator[tuple[int, Any]]:
+    """The places (int) of a mask, and the values there."""
+    places = np.flatnonzero(mask)
+    return zip(places.tolist(), values[places].tolist(), strict=True)
+
+
+def _title(key: tuple[int, int, int, int]) -> str:
+    token, outcome, api_key, version = key
+    if token:
+        return "SASL token"
+    return "response" if outcome == r.ORPHAN_RESPONSE else f"{api_name(api_key)} v{version}"
+
+
+def _identity(client_id: bytes | None) -> str:
+    return "-" if client_id is None else _text(client_id, LONGEST_ID)
+
+
+def _records(size: int, count: int) -> str:
+    if not size:
+        return "no records"
+    if count < 0:
+        return f"records {units.size(size)}"
+    return f"{count} {'record' if count == 1 else 'records'} {units.size(size)}"
 
 
 def _text(raw: bytes, width: int) -> str:
@@ -203,7 +313,7 @@ def _values(facts: Facts) -> list[tuple[str, str]]:
     """The values at the top of a message that are not usual; the first few of an array."""
     found: dict[str, list[Any]] = {}
     for name, value in facts.values:
-        if name in _NEVER or (not value and name not in _ALWAYS) or (value == -1 and name != "Acks"):
+        if (not value and name not in _ALWAYS) or (value == -1 and name != "Acks"):
             continue
         found.setdefault(name, []).append(value)
     texts = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TextIO
 
@@ -20,24 +20,25 @@ class Output:
         wanted = self.terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         self.colored = color == "always" or (color == "auto" and wanted)
 
-    def write(self, line: Iterable[Span]) -> None:
-        """Write one line and its end."""
-        if not self.colored:
-            self.write_text("".join(text for text, _ in line).rstrip())
-            return
-        spans = list(line)
-        while spans and not spans[-1][0].strip():
-            spans.pop()
-        self.write_text("".join(_ansi(style).replace("\0", text) if style else text for text, style in spans).rstrip())
+    def write_lines(self, lines: Sequence[str]) -> None:
+        """Write lines and their ends."""
+        if lines:
+            text = "\n".join(lines)
+            if not text.isascii():
+                text = text.encode(self._encoding, "backslashreplace").decode(self._encoding)
+            self._file.write(text)  # it may be long: it is not copied for its end
+            self._file.write("\n")
 
-    def write_text(self, text: str) -> None:
-        if not text.isascii():
-            text = text.encode(self._encoding, "backslashreplace").decode(self._encoding)
-        self._file.write(text + "\n")
+    def styled(self, spans: Iterable[Span]) -> str:
+        """A line of spans, without blank ones at its end."""
+        kept = list(spans)
+        while kept and not kept[-1][0].strip():
+            kept.pop()
+        return "".join(text.join(self.begin_and_end(style)) for text, style in kept).rstrip()
 
     def begin_and_end(self, style: str) -> tuple[str, str]:
         """The escape sequences before and behind text of this style."""
-        if not self.colored:
+        if not self.colored or not style:
             return "", ""
         begin, _, end = _ansi(style).partition("\0")
         return begin, end

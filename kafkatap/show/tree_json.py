@@ -11,7 +11,7 @@ import base64
 from typing import Any
 
 from kafkatap.dissector.tree import node as n
-from kafkatap.dissector.tree.node import Node, has_problem, path_text, walk
+from kafkatap.dissector.tree.node import Node, Run, has_problem, path_text, walk
 from kafkatap.reports.batch import uuid_text
 
 #: A key that no field has.
@@ -48,14 +48,21 @@ def tree_json(node: Node) -> dict[str, Any]:
 def struct_json(node: Node) -> dict[str, Any]:
     """The fields of a struct by name."""
     found: dict[str, Any] = {}
-    for child in node.children:
-        if child.kind != n.VALUE:
-            put(found, child)
-            continue
-        value = child.value  # most nodes by far
-        found[child.name] = value if type(value) is int else _plain(child, value)
-        if child.text:
-            found[f"{child.name}_name"] = printable(child.text)
+    for part in node.parts:
+        if isinstance(part, Run):  # most values by far
+            if part.texts is None:
+                found.update(zip(part.layout.names, part.values, strict=True))
+                continue
+            for name, value, text in zip(part.layout.names, part.values, part.texts, strict=True):
+                found[name] = value
+                if text:
+                    found[f"{name}_name"] = printable(text)
+        elif part.kind == n.VALUE:
+            found[part.name] = _plain(part, part.value)
+            if part.text:
+                found[f"{part.name}_name"] = printable(part.text)
+        else:
+            put(found, part)
     return found
 
 

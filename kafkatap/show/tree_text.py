@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kafkatap.dissector.tree import node as n
-from kafkatap.dissector.tree.node import Node
+from kafkatap.dissector.tree.node import Node, Run, RunLayout
 from kafkatap.reports.batch import uuid_text
 from kafkatap.reports.units import safe
 
@@ -20,6 +20,8 @@ _INDENT = "  "
 _BYTES_SHOWN = 32
 #: Characters of a text that are shown: more than brokers accept in names.
 _TEXT_SHOWN = 64 << 10
+#: Heads of lines that are kept.
+_KEPT = 4_096
 #: Where the line of an array of plain values is broken.
 _WIDTH = 100
 
@@ -46,46 +48,122 @@ def terminal_paint(styled: Callable[[str], tuple[str, str]]) -> Paint:
 
 def tree_text(node: Node, paint: Paint = PLAIN, offsets: bool = True, margin: str = "") -> list[str]:
     """The lines of all nodes below a node. With `offsets` a line begins with the node's offset and size."""
-    writer = _Writer(paint, max(4, len(str(node.end))) if offsets else 0, margin)
-    for child in node.children:
-        writer.write(child, "")
-    return writer.lines
+    return "\n".join(TreeWriter(paint, offsets, margin).lines(node)).split("\n")
 
 
-class _Writer:
-    """Collects the lines of a tree. `width` is that of offsets and sizes; 0: without them."""
+class TreeWriter:
+    """Writes trees as `tree_text` does. It keeps the forms of runs of numbers, which are filled in at once."""
 
-    def __init__(self, paint: Paint, width: int, margin: str) -> None:
-        self.lines: list[str] = []
+    def __init__(self, paint: Paint, offsets: bool = True, margin: str = "") -> None:
         self._paint = paint
-        self._place = f"{margin}{paint.faint}%{width}d %{width}d  {paint.end}" if width else f"{margin}%.0s%.0s"
+        self._offsets, self._margin = offsets, margin
+        self._lines: list[str] = []
+        self._width = -1
+        self._place = ""
+        self._forms: dict[tuple[RunLayout, str], tuple[str, str]] = {}
+        self._before_number = f"{paint.faint}: {paint.end}{paint.number}"
+        self._heads: dict[tuple[str, str, str, str], str] = {}
 
-    def write(self, node: Node, margin: str) -> None:
+    def lines(self, node: Node) -> list[str]:
+        """The lines of all nodes below a node, where a run is one text."""
+        width = max(4, len(str(node.end))) if self._offsets else 0
+        if width != self._width:
+            paint, self._width = self._paint, width
+            place = f"{paint.faint}%{width}d %{width}d  {paint.end}" if width else "%.0s%.0s"
+            self._place = self._margin + place
+            self._forms.clear()
+        self._lines = []
+        for part in node.parts:
+            self._write(part, "")
+        return self._lines
+
+    def _write(self, part: Node | Run, margin: str) -> None:
         """The lines of a node and all below it."""
-        kind, children = node.kind, node.children
-        if kind == n.ARRAY and children and _is_plain(children):
-            self._plain_array(node, margin)
+        if isinstance(part, Run):
+            self._run(part, margin)
             return
-        self.lines.append(self._place % (node.offset, node.length) + margin + safe(node.name) + self._value(node))
-        if children:
+        kind, parts = part.kind, part.parts
+        if kind == n.ARRAY and parts and _is_plain(parts):
+            self._plain_array(part, margin)
+            return
+        key = kind, part.name, part.type, margin
+        head = self._heads.get(key)
+        if head is None:
+            if len(self._heads) >= _KEPT:
+                self._heads.clear()
+            head = self._heads[key] = margin + self._head(part)
+        self._lines.append(self._place % (part.offset, part.length) + head + self._value(part))
+        if parts:
             margin += _INDENT
-            for child in children:
-                if kind != n.BATCH or child.kind == n.ARRAY:  # a batch's line has the fields of its head
-                    self.write(child, margin)
+            for child in parts:
+                if kind != n.BATCH or (isinstance(child, Node) and child.kind == n.ARRAY):
+                    self._write(child, margin)  # a batch's line has the fields of its head
+
+    def _run(self, run: Run, margin: str) -> None:
+        """The lines of a run of numbers."""
+        layout = run.layout
+        key = layout, margin
+        form = self._forms.get(key)
+        if form is None:
+            form = self._forms[key] = self._form(layout, margin)
+        values = run.values
+        if layout.bools:
+            values = list(values)
+            for place in layout.bools:
+                values[place] = "true" if values[place] else "false"
+        at = run.offset
+        filled: list[object] = []
+        if run.texts is None:
+            for start, value in zip(layout.starts, values, strict=True):
+                filled += (at + start, value)
+            self._lines.append(form[0] % tuple(filled))
+            return
+        paint = self._paint
+        for start, value, text in zip(layout.starts, values, run.texts, strict=True):
+            filled += (at + start, value, f"{paint.text} ({safe(text)}){paint.end}" if text else "")
+        self._lines.append(form[1] % tuple(filled))
+
+    def _form(self, layout: RunLayout, margin: str) -> tuple[str, str]:
+        """The lines of a run with places for offsets and values; and with places for meanings, too."""
+        paint, lines = self._paint, []
+        for name, width in zip(layout.names, layout.widths, strict=True):
+            shown = (margin + safe(name)).replace("%", "%%")
+            lines.append(f"{self._sized(width)}{shown}{self._before_number}%s{paint.end}")
+        return "\n".join(lines), "\n".join(line + "%s" for line in lines)
+
+    def _sized(self, length: int) -> str:
+        """How a line begins, with a place for the offset alone."""
+        paint, width = self._paint, self._width
+        return self._margin + (f"{paint.faint}%{width}d {length:{width}d}  {paint.end}" if width else "%.0s")
+
+    def _head(self, node: Node) -> str:
+        """A node's name, and what stands between it and its value: the same for all nodes of this kind, name, type."""
+        paint, kind, name = self._paint, node.kind, safe(node.name)
+        if kind == n.STRUCT:
+            shown = "" if node.name in ("Header", "tags") else node.type
+            return f"{name}{paint.faint} {safe(shown)}{paint.end}" if shown else name
+        if kind == n.NESTED or kind == n.RAW:
+            return name
+        if kind == n.BATCH:
+            return f"{name}{paint.faint} {node.type}{paint.end}{paint.text}: "
+        color = paint.faint if kind == n.NULL or kind == n.HIDDEN else paint.number
+        return f"{name}{paint.faint}: {paint.end}{color}"
 
     def _value(self, node: Node) -> str:
-        """The text behind a node's name: its value, its meaning, its problem."""
+        """The text behind that: its value, its meaning, its problem."""
         paint, kind = self._paint, node.kind
-        if kind == n.STRUCT or kind == n.NESTED:
-            detail = node.text if kind == n.NESTED else "" if node.name in ("Header", "tags") else node.type
-            shown = f"{paint.faint} {safe(detail)}{paint.end}" if detail else ""
+        if kind == n.STRUCT:
+            shown = ""
+        elif kind == n.BATCH:
+            shown = f"{safe(node.text)}{paint.end}"
+        elif kind == n.NESTED:
+            shown = f"{paint.faint} {safe(node.text)}{paint.end}" if node.text else ""
         elif kind == n.RAW and not node.length:
             shown = ""  # where decoding stopped: the problem says it
-        elif kind == n.BATCH:
-            shown = f"{paint.faint} {node.type}{paint.end}{paint.text}: {safe(node.text)}{paint.end}"
         else:
-            color = paint.faint if kind == n.NULL or kind == n.HIDDEN else paint.number
-            shown = f"{paint.faint}: {paint.end}{color}{value_text(node)}{paint.end}"
+            shown = f"{value_text(node)}{paint.end}"
+            if kind == n.RAW:
+                shown = f"{paint.faint}: {paint.end}{paint.number}{shown}"
             if node.text:
                 shown += f"{paint.text} ({safe(node.text)}){paint.end}"
         if node.problem:
@@ -98,31 +176,34 @@ class _Writer:
         begin = " " * (len(name) + 3)
         used = len(begin)
         line = f"{name}{paint.faint}: {paint.end}{paint.faint}[{paint.end}"
-        about, last = node, len(node.children) - 1
-        for number, child in enumerate(node.children):
+        children = node.children
+        about, last = node, len(children) - 1
+        for number, child in enumerate(children):
             value = value_text(child)
             meaning = f" ({safe(child.text)})" if child.text else ""
             size = len(value) + len(meaning) + 2
             if used + size > _WIDTH and number:
-                self.lines.append(self._place % (about.offset, about.length) + line)
+                self._lines.append(self._place % (about.offset, about.length) + line)
                 about, line, used = child, begin, len(begin)
             elif number:
                 line += " "
             comma = "," if number < last else "]"
             line += f"{paint.number}{value}{paint.end}{paint.text}{meaning}{paint.end}{paint.faint}{comma}{paint.end}"
             used += size
-        self.lines.append(self._place % (about.offset, about.length) + line)
+        self._lines.append(self._place % (about.offset, about.length) + line)
 
 
-def _is_plain(children: tuple[Node, ...]) -> bool:
-    return not any(True for child in children if child.children or child.problem)
+def _is_plain(parts: tuple[Node | Run, ...]) -> bool:
+    return not any(True for part in parts if isinstance(part, Run) or part.parts or part.problem)
 
 
 def value_text(node: Node) -> str:
     """A value by itself: `5`, `true`, `"orders"`, `null`, a uuid as Kafka writes it, bytes in hexadecimal."""
     value, kind = node.value, node.kind
-    if type(value) is int and kind == n.VALUE:
+    if kind == n.VALUE and type(value) is int:
         return str(value)
+    if kind == n.VALUE and type(value) is str:
+        return quoted(value)
     if kind == n.NULL:
         return "null"
     if kind == n.HIDDEN:

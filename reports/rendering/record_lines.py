@@ -8,13 +8,14 @@ the form of each value.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..units import clock, safe
+from ..units import clock, iso, safe
 
 #: Forms of keys and values.
 FORMS = ("auto", "utf8", "json", "hex", "base64", "none")
@@ -28,8 +29,7 @@ class Rendering:
     most: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Data:
+class Data(NamedTuple):
     """A key or value in a form. `form`: utf8, json, hex, base64 or none (left out). `data`: text or parsed JSON."""
 
     form: str
@@ -97,45 +97,44 @@ def _text(value: bytes, cut: bool) -> str | None:
     """Bytes as text, or None if they are not text. If the bytes are cut, an incomplete last character is dropped."""
     for end in range(len(value), max(-1, len(value) - (4 if cut else 1)), -1):
         try:
-            text = value[:end].decode("utf-8")
+            text = value[:end].decode()
         except UnicodeDecodeError:
             continue
-        return text if _is_plain(text) else None
+        return text if text.isprintable() or _is_plain(text) else None
     return None
 
 
 def _is_plain(text: str) -> bool:
+    """Whether a text that is not printable is none for its tabs and line ends alone."""
     if text.isascii():
-        return text.isprintable() or text.translate(_PLAIN).isprintable()
+        return text.translate(_PLAIN).isprintable()
     return not any((c < " " and c not in "\t\n\r") or "\x7f" <= c < "\xa0" for c in text)
 
 
-def rows_of(table: Any, times: Callable[[Any], list[Any]]) -> Iterator[dict[str, Any]]:
-    """The rows of a part of the table `records` as dicts. `times` converts a column of times to a list."""
+def _texts(column: Any, text: Callable[[Any], str]) -> list[str]:
+    """The text of each value of a column, which is made once for each distinct value. Times come as int64 ns."""
     import pyarrow as pa
 
-    columns = [times(column) if pa.types.is_timestamp(column.type) else column.to_pylist() for column in table.columns]
-    names = table.column_names
-    for row in zip(*columns, strict=True):
-        yield dict(zip(names, row, strict=True))
+    encoded = column.combine_chunks()
+    if pa.types.is_timestamp(encoded.type):
+        in_ms = encoded.type.unit == "ms"
+        encoded = encoded.cast(pa.int64()).dictionary_encode()
+        values = [1_000_000 * value if in_ms else value for value in encoded.dictionary.to_pylist()]
+    else:
+        encoded = encoded.dictionary_encode()
+        values = encoded.dictionary.to_pylist()
+    texts = [text(value) for value in ([*values, None] if encoded.null_count else values)]
+    return [texts[place] for place in encoded.indices.fill_null(len(values)).to_pylist()]
 
 
-def _iso_times(column: Any) -> list[str | None]:
-    """ISO 8601 in UTC with nine digits of the second."""
-    import numpy as np
-
-    texts = np.datetime_as_string(column.to_numpy(zero_copy_only=False).astype("datetime64"))
-    end = "Z" if column.type.unit == "ns" else "000000Z"
-    return [
-        text + end if known else None for text, known in zip(texts.tolist(), column.is_valid().to_pylist(), strict=True)
-    ]
-
-
-def _ns_times(column: Any) -> list[int | None]:
-    import pyarrow as pa
-
-    numbers: list[int | None] = column.cast(pa.int64()).to_pylist()
-    return numbers if column.type.unit == "ns" else [None if n is None else 1_000_000 * n for n in numbers]
+def _headers(column: Any) -> Iterator[list[tuple[str, bytes | None]]]:
+    """The headers of each record."""
+    array = column.combine_chunks()
+    starts = array.offsets.to_pylist()
+    if starts[0] == starts[-1]:
+        return ([] for _ in range(len(array)))
+    pairs = list(zip(*(array.values.field(place).to_pylist() for place in range(2)), strict=True))
+    return (pairs[start:end] for start, end in itertools.pairwise(starts))
 
 
 # ---------------------------------------------------------------- JSON
@@ -144,22 +143,47 @@ def _ns_times(column: Any) -> list[int | None]:
 def json_lines(table: Any, rendering: Rendering) -> Iterator[str]:
     """Each record as a JSON object (docs/records.schema.json) in ASCII, without a line end."""
     encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-    for row in rows_of(table, _iso_times):
-        row["exchange"] = str(row["exchange"])  # many programs read numbers beyond 2^53 as floats
-        row["key"] = _json_data(row["key"], rendering)
-        row["value"] = _json_data(row["value"], rendering)
-        row["headers"] = [{"key": h["key"], "value": _json_data(h["value"], rendering)} for h in row["headers"]]
+
+    def data(value: bytes | None) -> str:
+        if value is None:
+            return "null"
+        form, data, size, cut = read_data(value, rendering)
+        return f'{{"form":"{form}","data":{encode(data)},"bytes":{size},"cut":{"true" if cut else "false"}}}'
+
+    def data_or_nothing(value: bytes | None) -> str:
         try:
-            yield encode(row)
+            return data(value)
         except RecursionError:  # the value is nested too deeply to be written again
-            yield encode({**row, "key": None, "value": None, "headers": []})
+            return ""
+
+    def contents() -> Iterator[str]:
+        """The members `key`, `value` and `headers`."""
+        keys = _texts(table["key"], data_or_nothing)
+        values = map(data_or_nothing, table["value"].to_pylist())
+        for key, value, headers in zip(keys, values, _headers(table["headers"]), strict=True):
+            found = [(encode(name), data_or_nothing(content)) for name, content in headers]
+            if key and value and all(content for _, content in found):
+                shown = ",".join([f'{{"key":{name},"value":{content}}}' for name, content in found])
+                yield f'"key":{key},"value":{value},"headers":[{shown}]'
+            else:
+                yield '"key":null,"value":null,"headers":[]'
+
+    # Many programs read numbers beyond 2^53 as floats.
+    forms = {"exchange": '"{}"'.format, "message_first": _iso, "timestamp": _iso}
+    columns: list[Iterable[str]] = []
+    members = []
+    for name in table.column_names:
+        if name == "key":
+            columns.append(contents())
+            members.append("%s")
+        elif name not in ("value", "headers"):
+            columns.append(_texts(table[name], forms.get(name, encode)))
+            members.append(f'"{name}":%s')
+    return map(f"{{{','.join(members)}}}".__mod__, zip(*columns, strict=True))
 
 
-def _json_data(value: bytes | None, rendering: Rendering) -> dict[str, Any] | None:
-    if value is None:
-        return None
-    data = read_data(value, rendering)
-    return {"form": data.form, "data": data.data, "bytes": data.size, "cut": data.cut}
+def _iso(ns: int | None) -> str:
+    return "null" if ns is None else f'"{iso(ns)}"'
 
 
 # ---------------------------------------------------------------- text
@@ -167,37 +191,49 @@ def _json_data(value: bytes | None, rendering: Rendering) -> dict[str, Any] | No
 
 def text_lines(table: Any, rendering: Rendering, utc: bool) -> Iterator[str]:
     """Each record as a line of text, with texts from the wire escaped."""
-    for row in rows_of(table, _ns_times):
-        at = row["message_first"]
-        when = "--:--:--.---" if at is None else clock(at, utc)
-        partition = "?" if row["partition"] is None else row["partition"]
-        offset = "?" if row["offset"] is None else f"{'+' if row['offset_is_relative'] else ''}{row['offset']}"
-        place = f"{safe(row['topic'] or '?')}-{partition}@{offset}"
-        client = "-" if row["client_id"] is None else safe(row["client_id"])
-        parts = [f"{row['packet']:6}", when, f"{row['direction']:7}", client, place, *_parts(row, rendering)]
-        if row["timestamp"] is not None:
-            parts.insert(5, f"time={clock(row['timestamp'], utc, date=True)}")
-        yield "  ".join(parts)
+    forms = _text_forms(utc) | {"key": lambda key: "" if key is None else f"key={_shown(key, rendering)}  "}
+    texts = [_texts(table[name], form) for name, form in forms.items()]
+    plain = [table[name].to_pylist() for name in ("value", "is_control", "control_type", "crc_ok", "status", "batch")]
+    for packet, when, direction, client, topic, partition, relative, offset, time, key, headers, *content in zip(
+        *texts, _headers(table["headers"]), *plain, strict=True
+    ):
+        where = f"{relative}{offset}" if offset else "?"
+        contents = _contents(rendering, key, headers, *content)
+        yield f"{packet}  {when}  {direction}  {client}  {topic}-{partition}@{where}{time}  {contents}"
 
 
-def _parts(row: dict[str, Any], rendering: Rendering) -> Iterator[str]:
-    status = row["status"]
-    if row["crc_ok"] is False:
-        yield "wrong CRC"
-    if status not in ("ok", "trailing_bytes") or (status == "trailing_bytes" and row["value"] is None):
-        yield f"batch {row['batch']} cannot be decoded from here on: {status}"
-        return
-    if row["is_control"]:
-        yield f"control={row['control_type'] or '?'}"
+def _text_forms(utc: bool) -> dict[str, Callable[[Any], str]]:
+    """The text of values by column, in the order of a line."""
+    return {
+        "packet": "{:6}".format,
+        "message_first": lambda ns: "--:--:--.---" if ns is None else clock(ns, utc),
+        "direction": "{:7}".format,
+        "client_id": lambda client: "-" if client is None else safe(client),
+        "topic": lambda topic: safe(topic or "?"),
+        "partition": lambda partition: "?" if partition is None else str(partition),
+        "offset_is_relative": lambda is_relative: "+" if is_relative else "",
+        "offset": lambda offset: "" if offset is None else str(offset),
+        "timestamp": lambda ns: "" if ns is None else f"  time={clock(ns, utc, date=True)}",
+    }
+
+
+def _contents(
+    rendering: Rendering, key: str, headers: list[tuple[str, bytes | None]], value: bytes | None, is_control: bool,
+    control_type: str | None, crc_ok: bool | None, status: str, batch: int,
+) -> str:  # fmt: skip
+    """What comes behind the place and time of a record. `key`: its text with two spaces behind it, "" for none."""
+    before = "wrong CRC  " if crc_ok is False else ""
+    if status not in ("ok", "trailing_bytes") or (status == "trailing_bytes" and value is None):
+        return f"{before}batch {batch} cannot be decoded from here on: {status}"
+    if is_control:
+        before += f"control={control_type or '?'}"
         if rendering.form in ("auto", "none"):
-            return
-    if row["key"] is not None:
-        yield f"key={_shown(row['key'], rendering)}"
-    yield f"value={_shown(row['value'], rendering)}"
-    for header in row["headers"]:
-        yield f"{safe(header['key'])}:{_shown(header['value'], rendering)}"
-    if status != "ok":
-        yield status
+            return before
+        before += "  "
+    shown = f"{before}{key}value={_shown(value, rendering)}"
+    for name, content in headers:
+        shown += f"  {safe(name)}:{_shown(content, rendering)}"
+    return shown if status == "ok" else f"{shown}  {status}"
 
 
 def _shown(value: bytes | None, rendering: Rendering) -> str:

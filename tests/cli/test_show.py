@@ -355,7 +355,8 @@ def frames_of(path: Path) -> list[bytes]:
     from kafkatap.selected_messages.messages import read_messages
 
     index = index_messages([str(path)])
-    return [m.frame for m in read_messages(index, AS_USUAL, MessageCollector(index.ids, True, None))]
+    parts = read_messages(index, AS_USUAL, MessageCollector(index.ids, True, None))
+    return [message.frame for part in parts for message in part.each()]
 
 
 TREE_LINE = re.compile(r"  +(\d+) +(\d+)  ( *)\S")

@@ -11,22 +11,30 @@ from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.programs.machine import JOB
 from kafkatap.dissector.programs.tape import as_array, decode_jobs
 from kafkatap.dissector.tree.summary import FactReader, Facts, NamedPlace
+from tests.support.records import GZIP, Record, batch, message_set
 from tests.wire.kafkatalk import CREATE_TOPICS, FETCH, LIST_OFFSETS, METADATA, PRODUCE, body
 
 ID_A, ID_B = bytes(range(16)), bytes(range(16, 32))
 
 
-def facts_of(api_key: int, version: int, direction: int, cut: int = 0, before: int = 3, **values: Any) -> Facts:
-    """The facts of a body that lies `before` bytes into a buffer, and `before` rows into a tape."""
+def read_facts(api_key: int, version: int, direction: int, cut: int = 0, **values: Any) -> tuple[Facts, Any]:
+    """The facts and numbers (PACKED) of a body that lies 3 bytes into a buffer, behind another job's rows."""
     content = body(api_key, version, direction, **values)
     programs = load_programs("line")
-    buffer = np.concatenate([np.zeros(before, np.uint8), as_array(content)])
-    end = len(buffer) - cut
-    jobs = np.zeros(1, JOB)
-    jobs[["at", "end", "limit", "program"]] = (before, end, len(buffer), programs.find(api_key, version, direction))
-    rows = decode_jobs(programs, jobs, (buffer,)).tolist()
-    moved = [(v, f, parent + before if parent >= 0 else parent, *rest) for v, f, parent, *rest in rows]
-    return FactReader(programs).read(moved, before, buffer)
+    buffer = np.concatenate([np.zeros(3, np.uint8), as_array(content)])
+    jobs = np.zeros(2, JOB)
+    program = programs.find(api_key, version, direction)
+    jobs[["at", "end", "limit", "program"]] = (3, len(buffer) - cut, len(buffer), program)
+    jobs["end"][0] = len(buffer)
+    none = np.zeros(0, np.uint8)
+    buffers = (buffer, none, none)
+    facts, numbers = FactReader(programs).read(jobs, decode_jobs(programs, jobs, buffers), buffers)
+    assert cut or (facts[0] is facts[1] and numbers[0] == numbers[1])
+    return facts[1], numbers[1]
+
+
+def facts_of(api_key: int, version: int, direction: int, cut: int = 0, **values: Any) -> Facts:
+    return read_facts(api_key, version, direction, cut, **values)[0]
 
 
 def topic(name: bytes | None = None, *partitions: int, topic_id: bytes | None = None) -> NamedPlace:
@@ -62,24 +70,46 @@ def test_arrays_of_plain_names() -> None:
 
 def test_errors_of_every_level_are_counted() -> None:
     parts = [{"Index": n, "ErrorCode": code, "BaseOffset": 7} for n, code in enumerate((0, 6, 6, 19))]
-    found = facts_of(PRODUCE, 8, 1, ThrottleTimeMs=25, Responses=[{"Name": "orders", "PartitionResponses": parts}])
+    found, numbers = read_facts(
+        PRODUCE, 8, 1, ThrottleTimeMs=25, Responses=[{"Name": "orders", "PartitionResponses": parts}]
+    )
     assert found.errors == {6: 2, 19: 1}
-    assert found.throttle_time_ms == 25
+    assert numbers["throttle_time_ms"] == 25
     assert found.places == [topic(b"orders", 0, 1, 2, 3)]
-    assert found.offsets.count(7) == 4
+    assert numbers["offset"] == -1
     refused = [{"Name": "x", "ErrorCode": 36}, {"Name": "y", "ErrorCode": 5120}]
     assert facts_of(CREATE_TOPICS, 4, 1, Topics=refused).errors == {36: 1, 5120: 1}
 
 
-def test_where_records_lie() -> None:
-    parts = [{"Index": 0, "Records": b"abc"}, {"Index": 1, "Records": None}, {"Index": 2, "Records": b""}]
-    found = facts_of(PRODUCE, 8, 0, Acks=-1, TopicData=[{"Name": "t", "PartitionData": parts}])
-    assert found.records is not None
-    assert [length for _, length in found.records] == [3, 0]
-    content = body(PRODUCE, 8, 0, Acks=-1, TopicData=[{"Name": "t", "PartitionData": parts}])
-    assert found.records[0][0] == 3 + content.index(b"abc")
+def test_an_offset_is_that_of_one_partition() -> None:
+    parts = [{"Index": 1, "BaseOffset": 2**40}]
+    _, numbers = read_facts(PRODUCE, 8, 1, Responses=[{"Name": "orders", "PartitionResponses": parts}])
+    assert numbers["offset"] == 2**40
+    assert numbers["record_bytes"] == -1
+
+
+def test_how_many_records_there_are() -> None:
+    two = batch([Record(b"k", b"v"), Record(None, b"w")])
+    parts = [{"Index": 0, "Records": two}, {"Index": 1, "Records": None}, {"Index": 2, "Records": b""}]
+    found, numbers = read_facts(PRODUCE, 8, 0, Acks=-1, TopicData=[{"Name": "t", "PartitionData": parts}])
+    assert (numbers["record_bytes"], numbers["records"]) == (len(two), 2)
     assert ("Acks", -1) in found.values
-    assert facts_of(METADATA, 4, 0).records is None
+    packed = message_set([Record(b"k", b"v")], 1, GZIP)
+    parts.append({"Index": 3, "Records": packed})
+    _, numbers = read_facts(PRODUCE, 8, 0, TopicData=[{"Name": "t", "PartitionData": parts}])
+    assert (numbers["record_bytes"], numbers["records"]) == (len(two) + len(packed), -1)
+
+
+def test_facts_beyond_those_that_are_kept_are_read_again() -> None:
+    topics = [{"Name": f"topic-{n:04}"} for n in range(200)]
+    content = body(METADATA, 4, 0, Topics=topics)
+    programs, buffer = load_programs("line"), as_array(content)
+    jobs = np.zeros(2, JOB)
+    jobs[["end", "limit", "program"]] = (len(buffer), len(buffer), programs.find(METADATA, 4, 0))
+    none = np.zeros(0, np.uint8)
+    one, other = FactReader(programs).read(jobs, decode_jobs(programs, jobs, (buffer,)), (buffer, none, none))[0]
+    assert one is not other
+    assert one.places == other.places == [topic(t["Name"].encode()) for t in topics]
 
 
 @pytest.mark.parametrize("cut", range(1, 30))

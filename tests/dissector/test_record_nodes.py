@@ -32,7 +32,8 @@ def test_nodes_hold_the_records_of_the_table(samples: Path, name: str) -> None:
     index = index_messages([path])
     viewer = Viewer(records=RecordViewer(load_programs("records")))
     told: Counter[Told] = Counter()
-    for message in read_messages(index, AS_USUAL, MessageCollector(index.ids, with_frames=True)):
+    parts = read_messages(index, AS_USUAL, MessageCollector(index.ids, with_frames=True))
+    for message in (message for part in parts for message in part.each()):
         if message.api_key not in (0, 1):
             continue
         direction = RESPONSE if message.is_response else REQUEST

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import takewhile
+
+import numpy as np
 
 from kafkatap.kernels import store
+from kafkatap.kernels.arrays import is_among
 
 from ...captures.pipes import is_pipe
 from ...complaints import complain, name_of
 from ...engine.selection import selection_of
 from ...run import Run
-from ...selected_messages.message import Message
+from ...selected_messages.message import Messages, joined_messages
 from ...selected_messages.message_collector import MessageCollector
 from ...selected_messages.message_index import MessageIndex, index_messages
 from ...selected_messages.messages import read_messages, stream_messages, streaming_engine
@@ -105,34 +106,37 @@ class _Task:
         with interrupts(SIGNALS_OF_FOLLOW if self.follow else ()) as stop:
             run = Run(options.captures, engine, watch=lambda done: bool(stop), follow=self.follow)
             printer = make_printer(options, Known(TopicNames(engine), nodes.names), self.reading.definitions)
-            printed = 0
-            for messages in self.chosen(stream_messages(run, collector, self.selection), run):
-                printed += printer.print_all(takewhile(lambda _: not stop or self.follow is not None, messages))
+            messages = self.chosen(stream_messages(run, collector, self.selection), run)
+            printed = printer.print_all(messages, lambda: bool(stop) and self.follow is None)
         if stop and self.follow is None:
             return INTERRUPTED
         code = self.finish(run, printed)
         return INTERRUPTED if stop else code
 
-    def chosen(self, parts: Iterable[list[Message]], run: Run) -> Iterator[list[Message]]:
+    def chosen(self, parts: Iterable[Messages | None], run: Run) -> Iterator[Messages]:
         """What the options ask for, of messages as they come. With --follow, --tail counts the messages that were there
         at the start."""
-        left = self.options.number
-        last = None if self.options.tail is None else deque[Message](maxlen=self.options.tail)
+        left, tail = self.options.number, self.options.tail
+        waiting: list[Messages] = []
         if left == 0:
             return
         for part in parts:
-            passed = [message for message in part if (message.id & 1) in self.directions][:left]
-            if last is not None:
-                last.extend(passed)
+            if part is not None:
+                passed = part.picked(is_among(part.heads["id"] & 1, self.directions)).rows_at(slice(left))
+                waiting.append(passed)
+            if tail is not None:
+                waiting = _last(waiting, tail)
                 if not run.is_caught_up:
                     continue
-                passed, last = list(last), None
-            yield passed
-            if left is not None:
-                left -= len(passed)
-                if left == 0:
-                    return
-        yield list(last or ())
+                tail = None
+            if waiting:
+                passed, waiting = joined_messages(waiting), []
+                yield passed
+                if left is not None:
+                    left -= passed.total
+                    if left == 0:
+                        return
+        yield from waiting
 
     def finish(self, run: Run, printed: int) -> int:
         """Say what is to be said of the captures; the exit code."""
@@ -151,3 +155,12 @@ class _Task:
             only = [f"--only {self.options.only}"] if self.options.only else []
             complain(f"no message matches {' '.join([*filter(None, [self.selection.text]), *only])}")
         return DONE if found and not run.damaged else DAMAGED
+
+
+def _last(parts: list[Messages], number: int) -> list[Messages]:
+    """The last messages of some tables."""
+    count = sum(part.total for part in parts)
+    if not count or count <= number:
+        return parts
+    messages = joined_messages(parts)
+    return [messages.rows_at(np.arange(count - number, count))]
