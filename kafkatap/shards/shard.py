@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from kafkatap.kernels import store
 from kafkatap.reports.batch import Batch, FileInfo
 from kafkatap.reports.section_parts.registry import needs_of
 from kafkatap.reports.tables import connections_table
@@ -84,6 +85,7 @@ class ShardTask:
         _TASKS.pop(self.number, None)
 
     def __call__(self, mine: int, place: Place = HERE) -> ShardResult:
+        store.verbose = False  # the process that started this one says it
         return _Shard(self, mine, place).read()
 
 

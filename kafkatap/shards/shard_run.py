@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _LARGEST = 8
 
 
-class SeveralPlaces(Exception):
-    """Packets were captured at several places. One engine puts them in order while it reads all of them."""
+class OneEngineNeeded(Exception):
+    """One engine has to read all of the captures. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,11 @@ def count_with_shards(
     One capture is read once, also from a pipe. Of several, each engine reads the files. `interval`: ns of the
     timeline's intervals, if one is set. `watch` gets the bytes read so far; True ends the run. `tables`, of as many
     workers, gets the rows. WorkerEnded if a process ends before its work is done; OSError if a file cannot be read or
-    written; SeveralPlaces.
+    written; OneEngineNeeded.
     """
+    condition = options.selection.condition()
+    if condition is not None and condition.names_topics:
+        raise OneEngineNeeded("topics are selected, and some connections tell the names that others have only ids of")
     stopped = np.frombuffer(mmap.mmap(-1, 8), np.int64)
     with ExitStack() as stack:
         blocks = None
@@ -95,7 +98,7 @@ def count_with_shards(
         found = workers.run(task, range(shards))
         look(0)
     if any(result.has_points for result in found):
-        raise SeveralPlaces("packets were captured at several places")
+        raise OneEngineNeeded("packets were captured at several places, and have to be put in order")
     return _sum(found, options, interval, tables, bool(stopped[0]))
 
 

@@ -158,3 +158,11 @@ def test_ctrl_c_ends_a_pipe(samples: Path) -> None:
     assert process.returncode == 130
     assert "interrupted: the report covers only what was read before" in err.decode()
     assert "Latency by API" in out.decode()
+
+
+def test_a_filter_on_topics_needs_one_engine(samples: Path) -> None:
+    """Some connections have only the ids of topics, and others tell their names."""
+    path = samples / "live-4.4.pcap.zst"
+    one, three = (kafkatap("report", "--json", "--jobs", jobs, "--topic", "o*", path) for jobs in ("1", "3"))
+    assert (three.code, three.out) == (one.code, one.out) == (0, one.out)
+    assert "one process reads this input: topics are selected" in three.err

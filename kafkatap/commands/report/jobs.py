@@ -84,7 +84,7 @@ def run_with_jobs(
 ) -> JobsRun | None:
     """Read the captures with `jobs` processes. None if one process has to read them. OSError if it is not possible.
     `files`: closes output files."""
-    from ...shards.shard_run import SeveralPlaces, count_with_shards
+    from ...shards.shard_run import OneEngineNeeded, count_with_shards
     from ...splits.run_options import RunOptions
     from ...splits.workers import WorkerEnded
 
@@ -104,7 +104,7 @@ def run_with_jobs(
         tables = files.enter_context(LocalTables(Path(options.parquet), jobs))
     try:
         found = count_with_shards(options.captures, jobs, run, interval=options.interval, watch=watch, tables=tables)
-    except SeveralPlaces as error:
+    except OneEngineNeeded as error:
         if tables is not None:
             tables.close()
         _explain(options, str(error))
