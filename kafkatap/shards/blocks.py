@@ -62,7 +62,8 @@ class SharedBlocks:
         self._ready = [os.pipe() for _ in range(readers)]
         self._free = [os.pipe() for _ in range(readers)]
         self._thread: threading.Thread | None = None
-        self._error: Exception | None = None
+        self._error: Exception | None = None  # of the capture: the readers raise it
+        self._failure: Exception | None = None  # of the thread
         self._is_stopped = False
 
     def feed(self) -> None:
@@ -78,9 +79,15 @@ class SharedBlocks:
         self._is_stopped = True
 
     def close(self) -> None:
-        """End the thread, after the readers."""
-        if self._thread is not None:
-            self._thread.join(1)  # one that waits for a pipe ends with this process
+        """End the thread, after the readers. Raises what it failed with."""
+        if self._thread is None:
+            for pipe in (*self._ready, *self._free):
+                os.close(pipe[0])
+                os.close(pipe[1])
+            return
+        self._thread.join(1)  # one that waits for a pipe ends with this process
+        if self._failure is not None:
+            raise self._failure
 
     def opened(self, number: int) -> SharedBytes:
         """The blocks for a reader, in its process."""
@@ -102,6 +109,8 @@ class SharedBlocks:
                 number += 1
         except OSError:  # a reader has ended
             pass
+        except Exception as error:
+            self._failure = error
         finally:
             for ready, free in zip(self._ready, self._free, strict=True):
                 os.close(ready[1])
@@ -200,7 +209,7 @@ class SharedBytes:
         self._ready, self._free = pipes
         self.compression = compression
         self.bytes_read = self.progress = 0
-        self.is_stopped = False
+        self.is_stopped = self._is_over = False
         self._number = -1  # of the block that is read
         self._used = self._end = 0  # which of its bytes `readinto` has returned, and how many it has
 
@@ -247,8 +256,10 @@ class SharedBytes:
 
     def _next(self, keep: bool = False) -> bool:
         """Wait for the next block; False at the end. `keep`: the block before is still needed."""
-        if not os.read(self._ready, 1):
+        if self._is_over:
             return False
+        if not os.read(self._ready, 1):
+            raise OSError("the process that reads the capture has failed")
         if self._number >= 0 and not keep:
             self._release()
         self._number += 1
@@ -256,7 +267,7 @@ class SharedBytes:
         size, self.bytes_read, self.progress = (int(state[name]) for name in ("length", "bytes_read", "progress"))
         if size == _FAILED:
             raise pickle.loads(self._block[_ROOM:].tobytes())
-        self.is_stopped = size == _STOPPED
+        self.is_stopped, self._is_over = size == _STOPPED, size <= 0
         self._used, self._end = 0, max(size, 0)
         return size > 0
 

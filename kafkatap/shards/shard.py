@@ -105,7 +105,7 @@ class _Shard:
         )  # fmt: skip
         engine.assembly.assembler.share(shard, task.shards)
         self._done = 0
-        self._stopped = task.stopped
+        self._stopped, self._reads_files = task.stopped, task.blocks is None
         self._run = Run(task.captures, engine, self._watch, threaded=False)
         if task.blocks is not None:
             source = task.blocks.opened(shard)
@@ -117,7 +117,7 @@ class _Shard:
         if self._shard == 0:
             self._place.progress(done - self._done)
             self._done = done
-        return bool(self._stopped[0])
+        return bool(self._reads_files and self._stopped[0])  # else all end behind the same block
 
     def _batches(self) -> Iterator[Batch]:
         for batch in self._options.selection.apply(self._run.batches(), self._engine):

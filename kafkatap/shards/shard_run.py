@@ -21,7 +21,7 @@ from ..splits.capture_ledgers import sum_ledgers
 from ..splits.run_options import RunOptions
 from ..splits.split_counts import TotalCounts
 from ..splits.two_passes import context_of, report_context
-from ..splits.workers import Workers
+from ..splits.workers import Interrupted, Workers
 from .blocks import SharedBlocks
 from .shard import ShardResult, ShardTask, part_of_limits
 
@@ -62,8 +62,9 @@ def count_with_shards(
     """Count the selected exchanges of captures with `shards` engines, in as many processes.
 
     One capture is read once, also from a pipe. Of several, each engine reads the files. `interval`: ns of the
-    timeline's intervals, if one is set. `watch` gets the bytes read so far; True ends the run. `tables`, of as many
-    workers, gets the rows. WorkerEnded if a process ends before its work is done; OSError if a file cannot be read or
+    timeline's intervals, if one is set. `watch` gets the bytes read so far; True ends the run (of several captures by
+    `workers.Interrupted`, as engines have not read them equally far). `tables`, of as many workers, gets the rows.
+    WorkerEnded if a process ends before its work is done; OSError if a file cannot be read or
     written; OneEngineNeeded.
     """
     condition = options.selection.condition()
@@ -96,7 +97,8 @@ def count_with_shards(
         if blocks is not None:
             blocks.feed()
         found = workers.run(task, range(shards))
-        look(0)
+    if stopped[0] and len(captures) > 1:
+        raise Interrupted
     if any(result.has_points for result in found):
         raise OneEngineNeeded("packets were captured at several places, and have to be put in order")
     return _sum(found, options, interval, tables, bool(stopped[0]))

@@ -13,13 +13,17 @@ from typing import Any
 
 import pytest
 
+from kafkatap.captures.capture_bytes import CaptureBytes
 from kafkatap.engine.selection import EVERYTHING
+from kafkatap.library import Analysis
 from kafkatap.shards import blocks, shard_run
 from kafkatap.shards.shard import ShardTask
+from kafkatap.shards.shard_run import count_with_shards
+from kafkatap.splits.run_options import RunOptions
 from tests.cli.running import KAFKATAP, environment, kafkatap
 from tests.splits.join_talks import TALKS, busy
 from tests.splits.test_jobs import children_of, in_shards, is_running, one_process, unpacked, until
-from tests.support.captures import Packet, block, pcap_bytes, pcapng_bytes, read_capture
+from tests.support.captures import Packet, PcapRecords, block, pcap_bytes, pcapng_bytes, read_capture
 from tests.support.encapsulation import KINDS, encapsulate, fragment, link_type_of
 from tests.support.sweeps import seeds
 from tests.support.tcp import encode
@@ -124,6 +128,51 @@ def test_an_engine_that_fails(samples: Path, tmp_path: Path, monkeypatch: pytest
         in_shards([path], 3)
     assert set(children_of(os.getpid())) <= children
     until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+
+def test_a_reader_that_fails(samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines do not take that for the end of the capture."""
+    path = unpacked(samples, "apache-4.3", tmp_path)
+    monkeypatch.setattr(shard_run, "BLOCK_SIZE", 4_096)
+    read, calls = CaptureBytes.readinto, []
+
+    def fail(self: CaptureBytes, view: memoryview) -> int:
+        calls.append(len(view))
+        if len(calls) > 5:
+            raise ValueError("a defect")
+        return read(self, view)
+
+    monkeypatch.setattr(CaptureBytes, "readinto", fail)
+    with pytest.raises(ValueError, match="a defect"):
+        in_shards([path], 2)
+
+
+@pytest.mark.parametrize("stop_at", [1, 3])
+def test_engines_end_behind_the_same_block(
+    samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int
+) -> None:
+    path = unpacked(samples, "apache-4.3", tmp_path)
+    monkeypatch.setattr(shard_run, "BLOCK_SIZE", 10_000)
+    read, calls = CaptureBytes.readinto, []
+
+    def slow(self: CaptureBytes, view: memoryview) -> int:
+        calls.append(len(view))
+        time.sleep(0.05 if len(calls) > stop_at else 0)
+        return read(self, view)
+
+    monkeypatch.setattr(CaptureBytes, "readinto", slow)
+    found = count_with_shards([str(path)], 3, RunOptions(), watch=lambda done: True)
+    assert found.interrupted
+    [report] = found.files
+    assert 0 < report.packets < 5_822
+    assert report.damage is None
+    part = tmp_path / "part.pcap"
+    part.write_bytes(PcapRecords(path).slice(0, report.packets))
+    wanted = Analysis([str(part)])
+    requests = found.context.ledger["requests"]
+    assert requests["total"] == sum(
+        row["count"] for row in wanted.ledger.to_pylist() if (row["section"], row["part"]) == ("requests", "total")
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

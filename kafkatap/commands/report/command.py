@@ -93,11 +93,14 @@ def run(options: argparse.Namespace, judge: Callable[[Report], int | None] = lam
                 read = None
                 if jobs > 1:
                     read = _read_with_jobs(options, jobs, selection, reading, watch, files)
-                if read is None:
+                if read is None and not (jobs > 1 and stop):
                     read = _read_here(options, selection, reading, watch, files, follow, log_join)
         except OSError as error:
             complain(reason_of(error))
             return WRONG
+        if read is None:
+            complain("interrupted: there is no report, as each process reads the captures itself")
+            return INTERRUPTED
         return _report(options, selection, read, judge, log_join)
 
 
@@ -123,9 +126,15 @@ def _read_with_jobs(
     watch: Watch,
     files: ExitStack,
 ) -> Read | None:
-    """Read the captures with several processes; None if one has to. `files` closes output files."""
+    """Read the captures with several processes; None if one has to, or the user ended it. `files` closes output
+    files."""
+    from ...splits.workers import Interrupted
+
     _collect_garbage()
-    run = run_with_jobs(options, jobs, selection, reading, watch, files)
+    try:
+        run = run_with_jobs(options, jobs, selection, reading, watch, files)
+    except Interrupted:
+        return None
     if run is None:
         return None
     found = run.found

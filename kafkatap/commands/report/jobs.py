@@ -82,8 +82,8 @@ def run_with_jobs(
     watch: Callable[[int], bool],
     files: ExitStack,
 ) -> JobsRun | None:
-    """Read the captures with `jobs` processes. None if one process has to read them. OSError if it is not possible.
-    `files`: closes output files."""
+    """Read the captures with `jobs` processes. None if one process has to read them. OSError if it is not possible,
+    `workers.Interrupted` if the user ended it. `files`: closes output files."""
     from ...shards.shard_run import OneEngineNeeded, count_with_shards
     from ...splits.run_options import RunOptions
     from ...splits.workers import WorkerEnded
