@@ -21,7 +21,7 @@ output_file  files that appear whole or not at all
 selected_messages/  messages and records of the selected exchanges
 show/      messages as lines, trees and JSON
 library    `analyze`; parquet/: its tables as files
-splits/    captures cut into splits, and what runs them: `--jobs`, Spark
+splits/    captures cut into splits, for Spark; shards/: connections shared out to several engines, for `--jobs`
 comparison/  two captures, before and after a change
 doctor/    how good captures are
 request_log/  the brokers' own logs beside captures

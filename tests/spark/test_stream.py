@@ -179,7 +179,8 @@ def _assert_same_rollup(out: str, paths: list[str]) -> None:
     """The rollup counts the rows of all batches, each once."""
     from kafkatap import analyze
     from kafkatap.engine.selection import Selection
-    from kafkatap.spark.lake_report import LakeQuery, lake_report
+    from kafkatap.spark.lake_query import LakeQuery
+    from kafkatap.spark.lake_report import lake_report
 
     found, wanted = lake_report(out, LakeQuery(Selection())), analyze(paths).report()
     for table in ("latency", "throttle", "error_totals"):

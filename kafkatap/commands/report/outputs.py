@@ -14,7 +14,7 @@ def check_outputs(options: argparse.Namespace) -> None:
     cannot be made."""
     check_section_options(options)
     if options.follow and options.jobs is not None and options.jobs > 1:
-        raise ValueError("--jobs splits captures that are complete; --follow reads those that still grow")
+        raise ValueError("--jobs reads captures that are complete; --follow reads those that still grow")
     if options.plots or options.html is not None:
         from importlib.util import find_spec
 
