@@ -154,7 +154,7 @@ def test_wrong_uses(tmp_path: Path, samples: Path, capfd: pytest.CaptureFixture[
         (("show", "--duration", "1s", "x.pcap"), "--duration needs --follow"),
         (("show", "--follow", samples / "apache-2.8.pcap.zst"), "compressed and cannot be followed"),
         (("report", "--follow", "s3://bucket/x"), "--follow reads local files"),
-        (("report", "--follow", "--jobs", "2", tmp_path), "--jobs splits captures that are complete"),
+        (("report", "--follow", "--jobs", "2", tmp_path), "--jobs reads captures that are complete"),
         (("records", "--follow", "-f", "error", tmp_path), "what is followed can be filtered by --topic"),
     ):
         assert main([str(word) for word in words]) == 2, words

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -136,7 +137,10 @@ def test_one_capability_is_enough() -> None:
 
 def listening_port(pid: int) -> int:
     """The TCP port on which a process listens."""
-    sockets = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
+    sockets = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(FileNotFoundError):  # it was closed meanwhile
+            sockets.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
         if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
