@@ -7,7 +7,7 @@ a stream of lines becomes a table in one pass. Text from the wire is always esca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -51,8 +51,31 @@ _STATUSES = {
     r.UNKNOWN_API: ("unknown API", "yellow"),
     r.UNKNOWN_VERSION: ("newer than these definitions", "yellow"),
 }
-#: The column of correlation ids, and texts of facts that are kept.
-_NUMBERS, _KEPT = 4, 8_192
+#: The column of correlation ids.
+_NUMBERS = 4
+#: Texts of facts that are kept.
+_KEPT = 8_192
+_Text = TypeVar("_Text")
+
+
+class KeptTexts(Generic[_Text]):
+    """Texts of facts, made once for facts that several messages share. `topics`: names by id, as of which the texts
+    are; they may grow."""
+
+    def __init__(self, topics: Mapping[bytes, str]) -> None:
+        self._topics, self._topics_known = topics, 0
+        self._known: dict[Facts, _Text] = {}
+
+    def of(self, facts: list[Facts], make: Callable[[Facts], _Text]) -> list[_Text]:
+        """The text of each of some facts; `make` makes one."""
+        known = self._known
+        if len(self._topics) != self._topics_known or len(known) > _KEPT:
+            known.clear()
+            self._topics_known = len(self._topics)
+        made = {one: make(one) for one in set(facts).difference(known)}
+        texts = [known[one] if one in known else made[one] for one in facts]
+        known.update((one, text) for one, text in made.items() if one.is_shared)
+        return texts
 
 
 class _FactTexts(NamedTuple):
@@ -80,8 +103,7 @@ class LineMaker:
         self._with_tls = with_tls
         self._widths = [6, 9, 9, 12, 5, 8, 8, 7]
         self._day = ""
-        self._texts: dict[Facts, _FactTexts] = {}
-        self._topics_known = 0
+        self._texts = KeptTexts[_FactTexts](topic_names)
 
     def lines(self, messages: Messages) -> list[str]:
         """The line of each message, without its line end. The first one of a day has the day above it."""
@@ -154,7 +176,7 @@ class LineMaker:
     def _tails(self, messages: Messages) -> list[str]:
         """What comes behind the columns of each message: its facts, the most important first."""
         facts: list[Facts] = messages.objects[:, m.FACTS].tolist()
-        texts = self._texts_of(facts)
+        texts = self._texts.of(facts, self._text_of)
         before, waits = self._states(messages), self._waits(messages)
         amounts = self._amounts(messages)
         ends = self._tls_versions(messages)
@@ -172,16 +194,6 @@ class LineMaker:
 
     def _span(self, text: str, style: str = "") -> str:
         return "  " + text.join(self._styled(style))
-
-    def _texts_of(self, facts: list[Facts]) -> list[_FactTexts]:
-        known = self._texts
-        if len(self._topics) != self._topics_known or len(known) > _KEPT:
-            known.clear()
-            self._topics_known = len(self._topics)
-        made = {one: self._text_of(one) for one in set(facts).difference(known)}
-        texts = [known.get(one) or made[one] for one in facts]
-        known.update((one, text) for one, text in made.items() if one.is_shared)
-        return texts
 
     def _text_of(self, facts: Facts) -> _FactTexts:
         errors = [

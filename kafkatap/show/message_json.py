@@ -21,13 +21,11 @@ from kafkatap.reports.units import SECOND, iso
 
 from ..selected_messages import message as m
 from ..selected_messages.message import Messages
-from .lines import each
+from .lines import KeptTexts, each
 from .tree_json import tree_json
 from .viewing import LONGEST_TEXT, MessageViewer
 
 Array = np.ndarray[Any, Any]
-#: How many facts are kept in writing.
-_KEPT = 8_192
 _DIRECTIONS = ("request", "response")
 _ANSWER = "".join(f', "{name}": %d' for name in DURATIONS)
 _text = json.dumps
@@ -38,8 +36,7 @@ class JsonMaker:
 
     def __init__(self, topics: Mapping[bytes, str], viewer: MessageViewer | None = None) -> None:
         self._topics, self._viewer = topics, viewer
-        self._facts: dict[Facts, str] = {}
-        self._topics_known = 0
+        self._facts = KeptTexts[str](topics)
 
     def lines(self, messages: Messages) -> list[str]:
         """The JSON of each message, in ASCII, without a line end."""
@@ -56,7 +53,7 @@ class JsonMaker:
             map(STATUSES.__getitem__, messages.of_side("status").tolist()),
             each(objects[:, m.PROBLEM].tolist(), _text),
             _numbers(problem_at := messages.of_side("problem_at"), problem_at == NO_INT32),
-            self._texts_of(objects[:, m.FACTS].tolist()), self._ends(messages), self._trees(messages),
+            self._facts.of(objects[:, m.FACTS].tolist(), self._text_of), self._ends(messages), self._trees(messages),
         )  # fmt: skip
         return [
             f'{{"time": "{time}", "direction": "{direction}", "exchange": "{exchange}", "connection": "{connection}", '
@@ -74,16 +71,6 @@ class JsonMaker:
     def _times(times: Array) -> list[str]:
         seconds = each((times // SECOND).tolist(), lambda second: iso(second * SECOND)[:-10])
         return [f"{second}{ns:09d}Z" for second, ns in zip(seconds, (times % SECOND).tolist(), strict=True)]
-
-    def _texts_of(self, facts: list[Facts]) -> list[str]:
-        known = self._facts
-        if len(self._topics) != self._topics_known or len(known) > _KEPT:
-            known.clear()
-            self._topics_known = len(self._topics)
-        made = {one: self._text_of(one) for one in set(facts).difference(known)}
-        texts = [known.get(one) or made[one] for one in facts]
-        known.update((one, text) for one, text in made.items() if one.is_shared)
-        return texts
 
     def _text_of(self, facts: Facts) -> str:
         errors = [{"code": c, "name": error_name(c), "count": k} for c, k in sorted(facts.errors.items())]
