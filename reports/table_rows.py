@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def rows_of_table(columns: Sequence[ColumnSpec], dtype: np.dtype[Any], table: pa.Table, names: NameTable) -> Array:
-    """The rows (`dtype`) of a table, whose strings and addresses get numbers of `names`. Columns that the table lacks,
-    and its nulls, have the number that stands for null."""
+    """The rows (`dtype`) of a table, whose strings and addresses get numbers of `names`. A null, and each value of a
+    column that the table lacks, is the number that stands for null."""
     rows = np.zeros(table.num_rows, dtype)
     there = set(table.column_names)
     for column in columns:

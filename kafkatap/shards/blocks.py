@@ -6,9 +6,9 @@
     mine = blocks.opened(number)                                    # in each of the others: a `ByteSource`
     array, begin, end = mine.take(rest)                             # the next block, behind bytes that are left
 
-A block has room in front, for what is left of the block before. Each process writes that there, the same bytes. A
-block is written again when all readers have taken the next one. The process that reads also finds the records of each
-block, and which reader needs them (`Scanner.share`).
+A block has room in front, for the bytes of a record that began in the block before. Each process copies them there: all
+write the same bytes. A block is written again when all readers have taken the next one. The process that reads also
+finds the records of each block, and which reader needs them (`Scanner.share`).
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Places:
 
     def of(self, rows: pa.Table, hours: Array) -> Array:
         """The place of each row, -1 if it is not among these: int64 (n,)."""
-        return self._all.find(np.column_stack((hours, numbers_of(rows, _PLACE[1:], self.names))))
+        return self._all.find(np.column_stack((hours, _numbers_of(rows, _PLACE[1:], self.names))))
 
     def has(self, rows: pa.Table) -> Array:
         """Which rows of the rollup are of these: bool (n,). Rows of connections, which have no broker, are if their
@@ -74,7 +74,7 @@ class Places:
 
     def has_client(self, rows: pa.Table) -> Array:
         """Which rows have a client and a capture of these: bool (n,)."""
-        found: Array = self._clients.find(numbers_of(rows, ("client_ip", "capture"), self.names)) >= 0
+        found: Array = self._clients.find(_numbers_of(rows, ("client_ip", "capture"), self.names)) >= 0
         return found
 
     def captures(self) -> Any:
@@ -97,7 +97,7 @@ class _Again:
 
     def has(self, rows: pa.Table, key: str) -> Array:
         """Which rows these are: bool (n,)."""
-        found: Array = self._rows.find(numbers_of(rows, (key, "capture"))) >= 0
+        found: Array = self._rows.find(_numbers_of(rows, (key, "capture"))) >= 0
         return found
 
 
@@ -130,7 +130,7 @@ def _rows_by_key(keys: Array) -> CountTable:
     return table
 
 
-def numbers_of(rows: pa.Table, columns: Sequence[str], names: NameTable | None = None) -> Array:
+def _numbers_of(rows: pa.Table, columns: Sequence[str], names: NameTable | None = None) -> Array:
     """Columns as numbers, with addresses as those of `names`: int64 (n, columns)."""
     return np.column_stack([
         numbers_by_text(rows[name], names.address) if names and name.endswith("_ip") else int64_of(rows[name], 0)
@@ -156,7 +156,7 @@ def _sources(out: str, query: LakeQuery, captures: Sequence[int], names: NameTab
     for rows in read_rows(out, "rollup", (*_PLACE, "requests"), wanted) if captures else ():
         rows = rows.filter(rows["broker_ip"].is_valid())  # without those that were added up
         hours = int64_of(rows["hour"], 0) // HOUR
-        keys = np.column_stack((hours, numbers_of(rows, _PLACE[1:], names)))
+        keys = np.column_stack((hours, _numbers_of(rows, _PLACE[1:], names)))
         found.add(keys, int64_of(rows["requests"], 0)[:, None])
     return found.key_rows().copy(), found.value_rows()[:, 0].copy()
 
@@ -210,7 +210,7 @@ def _exchanges_again(out: str, day: int, candidates: Places, ranks: Array) -> tu
     for rows in read_rows(out, "exchanges", ("exchange", *_BEGIN, *_PLACE[1:]), wanted):
         places = candidates.of(rows, _begins(rows))
         chosen = np.flatnonzero(places >= 0)
-        parts.append(np.column_stack((numbers_of(rows, ("exchange", "capture"))[chosen], places[chosen])))
+        parts.append(np.column_stack((_numbers_of(rows, ("exchange", "capture"))[chosen], places[chosen])))
     keys, captures, places = np.concatenate(parts).T
     order = np.lexsort((captures, ranks[places], keys))
     keys, captures, places = keys[order], captures[order], places[order]
@@ -280,7 +280,7 @@ def _count_connections(
     columns = ("connection", "capture", *_ENDS, "connection_first", "connection_last")
     parts = [np.zeros((0, len(columns)), np.int64)]
     for rows in read_rows(out, "connections", columns, wanted):
-        parts.append(numbers_of(rows.filter(places.has_client(rows)), columns, places.names))
+        parts.append(_numbers_of(rows.filter(places.has_client(rows)), columns, places.names))
     again = _connections_again(np.concatenate(parts), ranks)
     for rows in read_rows(out, "connections", (*_CONNECTIONS, "capture"), wanted):
         rows = rows.filter(places.has_client(rows) & ~again.has(rows, "connection"))

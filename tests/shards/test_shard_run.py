@@ -83,7 +83,7 @@ def test_blocks_that_end_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_block_of_something_else_that_is_long(tmp_path: Path) -> None:
-    """No room in front of a block is enough for what is left of it."""
+    """It does not fit into the room in front of the next block."""
     whole = pcapng_bytes(talk())
     at = len(whole) // 2
     starts, place = [], 0
