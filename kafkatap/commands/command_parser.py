@@ -42,7 +42,7 @@ examples:
   kafkatap show capture.pcap            every request and response, one on a line
   kafkatap records capture.pcap         every record that was produced or fetched
   kafkatap live -i eth0                 the same while packets arrive, on a broker's host
-  kafkatap spark captures/ --out DIR    tables and reports of terabytes of captures, on a cluster
+  kafkatap spark captures/ -o DIR       tables and reports of terabytes of captures, on a cluster
   kafkatap doctor capture.pcap          what is wrong with the capture, and a better capture command
   kafkatap compare a.pcap b.pcap        before and after a change: what got worse
   kafkatap extract x.pcap -f 'latency > 1s' -o slow.pcapng   packets of slow exchanges, for Wireshark
@@ -57,8 +57,12 @@ examples:
 
 
 class Command(argparse.ArgumentParser):
-    """The parser of one command. What is wrong with a call is one line, with the names that are near; the usage, of a
+    """The parser of one command. Names of options are not abbreviated: scripts would break with the next option that
+    begins alike. What is wrong with a call is one line, with the names that are near; the usage, of a
     dozen lines, is left to --help."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and where the options are listed; end with exit code 2."""
@@ -77,13 +81,18 @@ class Command(argparse.ArgumentParser):
             raise error from None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._refuse_unknown([] if args is None else args[: args.index("--") if "--" in args else None], "--")
         found, unknown = super().parse_known_args(args, namespace)
-        for text in unknown:
-            if not text.startswith("-"):
-                continue
-            name = text.partition("=")[0]
-            self.error(f"there is no option {name}{_near(name, self._option_string_actions, 0.75)}")
+        self._refuse_unknown(unknown, "-")
         return found, unknown
+
+    def _refuse_unknown(self, words: Iterable[str], dash: str) -> None:
+        """End if one of the words is an option that is not there. argparse would say first what is missing."""
+        if self._subparsers is not None:
+            return  # the words are a command's
+        for name in (word.partition("=")[0] for word in words if word.startswith(dash)):
+            if name not in self._option_string_actions:
+                self.error(f"there is no option {name}{_near(name, self._option_string_actions, 0.75)}")
 
 
 def _near(name: str, known: Iterable[str], least: float) -> str:

@@ -11,6 +11,7 @@ from .values import (
     parse_frame_size,
     parse_lateness,
     parse_limit,
+    parse_number,
     parse_port,
     parse_rate,
     parse_release,
@@ -33,9 +34,6 @@ exit codes:
 #: What the latency is broken down by.
 BREAKDOWNS = ("api", "client", "broker", "connection", "version", "topic")
 BY_HELP = "break down latency by API, and also by this (default: by API only)"
-TOP_HELP = "show at most N rows of each table as text; 0 shows all (default: 12)"
-VERBOSE_HELP = "write more about the run to standard error"
-LEDGER_HELP = "print every part of the ledger, and write more about the run to standard error"
 
 
 def add_captures(command: argparse.ArgumentParser, also: str = "") -> None:
@@ -87,7 +85,7 @@ def add_sections(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--sections", type=parse_sections, action=_Sections, metavar="NAMES",
                        help="report only these sections, such as clients,topics; all: every section; help: list them "
                        "with the questions that they answer (default: those that need no more decoding)")  # fmt: skip
-    add_release(group, "--upgrade-to", "upgrade: the release of Kafka that brokers are to have")
+    add_release(group, "upgrade: ")
     group.add_argument("--late", type=parse_lateness, metavar="DURATION",
                        help="a response is late after DURATION, such as 5s: of a request that waited for less when the "
                        "capture ended, it may still come (default: 30s; at least 1s)")  # fmt: skip
@@ -109,9 +107,11 @@ def add_request_log(group: argparse._ArgumentGroup) -> None:
                        "the usual ones")  # fmt: skip
 
 
-def add_release(group: argparse._ArgumentGroup, name: str, what: str) -> None:
+def add_release(group: argparse._ArgumentGroup, section: str = "") -> None:
     """The release of Kafka for the section `upgrade`."""
-    group.add_argument(name, dest="upgrade_to", type=parse_release, metavar="RELEASE", help=f"{what} (default: 4.0)")
+    group.add_argument("--release", type=parse_release, metavar="RELEASE",
+                       help=f"{section}the release of Kafka that brokers are to have, such as 4.3 "
+                       "(default: 4.0)")  # fmt: skip
 
 
 def add_selection(group: argparse._ArgumentGroup, times: bool = True) -> None:
@@ -212,9 +212,27 @@ def add_color(group: argparse._ArgumentGroup) -> None:
                        help="use colours on a terminal (auto; NO_COLOR turns them off), always, or never")  # fmt: skip
 
 
-def add_verbose(group: argparse._ArgumentGroup, what: str = VERBOSE_HELP) -> None:
-    """How much a command says about its run: `what`."""
-    group.add_argument("-v", "--verbose", action="count", default=0, help=what)
+def add_verbose(group: argparse._ArgumentGroup) -> None:
+    """How much a command says about its run."""
+    group.add_argument("-v", "--verbose", action="count", default=0, help="write more about the run to standard error")
+
+
+def add_ledger(group: argparse._ArgumentGroup, also: str = "") -> None:
+    """The whole ledger. `also`: what else is printed."""
+    group.add_argument("--ledger", action="store_true", help=f"print every part of the ledger{also}")
+
+
+def add_number(
+    group: argparse._ArgumentGroup, what: str = "rows of each table as text", default: int | None = 12, usual: str = ""
+) -> None:
+    """How many rows or messages are printed: `what`. `usual`: the default in words, if it is no number."""
+    group.add_argument("-n", "--number", type=parse_number, default=default, metavar="N",
+                       help=f"at most N {what}; all: no limit (default: {usual or default or 'all'})")  # fmt: skip
+
+
+def add_output(group: argparse._ArgumentGroup, metavar: str, what: str, is_needed: bool = True) -> None:
+    """The one output of a command that has one: `what`."""
+    group.add_argument("-o", "--output", required=is_needed, metavar=metavar, help=what)
 
 
 def add_sort(group: argparse._ArgumentGroup) -> None:
