@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafkatap.commands.command_parser import COMMANDS, build_parser
+from kafkatap.commands.command_parser import COMMANDS, Command, build_parser
 
 #: Options that were renamed, and the commands that had them.
 OLD_NAMES = {
@@ -34,7 +34,7 @@ def options() -> Iterator[tuple[str, argparse.Action]]:
     """Every option with its command."""
     for name, parser in parsers().items():
         for action in parser._actions:
-            if action.option_strings and action.dest != "help":
+            if action.option_strings and action.option_strings[0] not in ("-h", "--help"):
                 yield name, action
 
 
@@ -74,6 +74,7 @@ def test_every_command_with_a_selection_has_all_of_it() -> None:
         names = {name for action in parser._actions for name in action.option_strings}
         if "--filter" not in names:
             continue
+        assert command == "extcap" or set(getattr(parser, "often", ())) <= names
         assert names >= {"-f", "--client", "--topic", "--broker", "--api", "--group"}
         assert names >= {"--port", "--definitions", "--keylog"}
         assert command in ("live", "extcap") or names >= {"--from", "--to", "--utc", "--max-names"}
@@ -86,6 +87,20 @@ def test_an_old_name_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -
             build_parser().parse_args([command, name, "4.0", "x.pcap"])
         assert end.value.code == 2, command
         assert name in capsys.readouterr().err
+
+
+def test_short_help_fits_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for command, parser in parsers().items():
+        assert isinstance(parser, Command)
+        shown = parser.format_short_help().splitlines()
+        if not parser.often:
+            assert shown == parser.format_help().splitlines()
+            continue
+        assert len(shown) <= 45, command
+        assert len(parser.often) <= 10
+        assert shown[-1].startswith(f"kafkatap {command} --help: all ")
+        assert sum(line.startswith("  kafkatap ") for line in shown) == 2, command
 
 
 def test_names_are_not_abbreviated(capsys: pytest.CaptureFixture[str]) -> None:

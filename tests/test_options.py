@@ -116,6 +116,7 @@ def test_unknown_apis_are_told_with_those_like_them() -> None:
 def test_completion(shell: str) -> None:
     script = completion_script(shell)
     assert "no-progress" in script
+    assert all(value in script for value in ("rebalances", "OffsetCommit", "total_p99_ns", "0.10.2", "connection"))
     assert "kafkatap" in script
 
 

@@ -40,6 +40,8 @@ exit codes:
   2    wrong options, or nothing readable
   130  interrupted (the output covers what was read until then)
 """
+#: What -h shows.
+OFTEN = ("--ledger", "-n", "--json", "--port", "--keylog")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

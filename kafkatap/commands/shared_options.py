@@ -25,9 +25,9 @@ from .values import (
 
 EXIT_CODES = """\
 exit codes:
-  0    done, also if packets are missing in a capture: the report counts gaps and drops
+  0    done, also if nothing matches, or if packets are missing in a capture: the report counts gaps and drops
   1    done, but a capture is damaged or cut short, a record batch cannot be read, or no Kafka was found
-  2    wrong options, or nothing readable
+  2    wrong options, nothing readable, or nothing that matches for a file that was asked for
   130  interrupted (the output covers what was read until then)
 """
 
@@ -81,14 +81,19 @@ class _Sections(argparse.Action):
 
 
 def add_sections(group: argparse._ArgumentGroup) -> None:
-    """The sections of a report, and the options of single sections."""
+    """The sections of a report."""
     group.add_argument("--sections", type=parse_sections, action=_Sections, metavar="NAMES",
                        help="report only these sections, such as clients,topics; all: every section; help: list them "
                        "with the questions that they answer (default: those that need no more decoding)")  # fmt: skip
+
+
+def add_section_options(command: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """The options of single sections."""
+    group = command.add_argument_group("options of single sections")
     add_release(group, "upgrade: ")
     group.add_argument("--late", type=parse_lateness, metavar="DURATION",
-                       help="a response is late after DURATION, such as 5s: of a request that waited for less when the "
-                       "capture ended, it may still come (default: 30s; at least 1s)")  # fmt: skip
+                       help="timeouts: a response is late after DURATION, such as 5s: of a request that waited for "
+                       "less when the capture ended, it may still come (default: 30s; at least 1s)")  # fmt: skip
     group.add_argument("--quota", type=parse_rate, metavar="BYTES/s",
                        help="throttle: when would this quota throttle each client? Such as 20000 or 1m/s")  # fmt: skip
     group.add_argument("--window", type=parse_window, metavar="NUMxTIME",
@@ -97,6 +102,7 @@ def add_sections(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--zones", type=read_zones, metavar="FILE",
                        help="zones: a file with a network and its zone in each line, such as '10.1.0.0/16 "
                        "eu-west-1a'; without it the racks of brokers and consumers count")  # fmt: skip
+    return group
 
 
 def add_request_log(group: argparse._ArgumentGroup) -> None:

@@ -42,6 +42,8 @@ exit codes:
   2    wrong options, or nothing readable
   130  interrupted (the output covers what was read until then)
 """
+#: What -h shows.
+OFTEN = ("--release", "--client", "--filter", "-n", "--jobs", "--json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

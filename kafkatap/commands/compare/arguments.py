@@ -36,9 +36,11 @@ exit codes:
   0    done
   3    with --exit-code: something got worse
   1    done, but a capture is damaged or cut short, or no Kafka was found on a side
-  2    wrong options, or nothing readable
+  2    wrong options, nothing readable, or nothing that matches for the page that was asked for
   130  interrupted (there is no comparison)
 """
+#: What -h shows.
+OFTEN = ("--split", "--filter", "--client", "--min-change", "--one-sided", "--exit-code", "-n", "--html", "--json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -32,6 +32,18 @@ examples:
 """
     + EXIT_CODES
 )
+#: What -h shows.
+OFTEN = (
+    "--output",
+    "--filter",
+    "--from",
+    "--to",
+    "--client",
+    "--connections",
+    "--anonymize",
+    "--with-secrets",
+    "--keylog",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ from ..shared_options import (
     add_limits,
     add_number,
     add_reading,
+    add_section_options,
     add_sections,
     add_selection,
     add_verbose,
@@ -37,6 +38,19 @@ exit codes:
   0    done
   2    wrong options, or capturing is not possible
 """
+#: What -h shows.
+OFTEN = (
+    "--interface",
+    "--sections",
+    "--filter",
+    "--client",
+    "--plain",
+    "--interval",
+    "--prometheus",
+    "--write-pcap",
+    "--on",
+    "--parquet",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,6 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_ledger(how)
     add_verbose(how)
     _add_outputs(parser.add_argument_group("other output"))
+    add_section_options(parser)
     manners = add_limits(parser, live=True)
     manners.add_argument("--max-cpu", type=parse_percent, metavar="PERCENT",
                          help="use at most PERCENT of one core: above that, decode less and report it (default: 33, or "

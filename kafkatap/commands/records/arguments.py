@@ -32,6 +32,8 @@ examples:
 """
     + EXIT_CODES
 )
+#: What -h shows.
+OFTEN = ("--topic", "--filter", "--from", "--to", "-n", "--values", "--json", "--output", "--follow")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

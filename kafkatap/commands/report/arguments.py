@@ -16,6 +16,7 @@ from ..shared_options import (
     add_number,
     add_reading,
     add_request_log,
+    add_section_options,
     add_sections,
     add_selection,
     add_sort,
@@ -44,6 +45,8 @@ examples:
 """
     + EXIT_CODES
 )
+#: What -h shows.
+OFTEN = ("--sections", "--by", "--filter", "--from", "--to", "--client", "-n", "--html", "--json", "--jobs")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("selection")
     what.add_argument("--by", choices=BREAKDOWNS, default="api", help=BY_HELP)
     add_sections(what)
-    add_request_log(what)
     add_selection(what)
     what.add_argument("--interval", type=parse_duration, metavar="DURATION",
                       help="length of the timeline's intervals, such as 100ms or 5m; the busiest are shown, see -n "
@@ -79,4 +81,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     also.add_argument("--csv", metavar="DIR", help="also write each report as a CSV file to DIR")
     also.add_argument("--plots", metavar="DIR", help="also write plots as SVG and PNG to DIR (needs matplotlib)")
     also.add_argument("--parquet", metavar="DIR", help="also write the tables behind the reports as Parquet to DIR")
+    add_request_log(add_section_options(parser))
     add_limits(parser)

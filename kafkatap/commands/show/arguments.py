@@ -33,6 +33,8 @@ examples:
 """
     + EXIT_CODES
 )
+#: What -h shows.
+OFTEN = ("--filter", "--from", "--to", "--client", "--api", "-n", "--tree", "--hex", "--json", "--follow")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from ..shared_options import (
     add_number,
     add_output,
     add_reading,
+    add_section_options,
     add_sections,
     add_selection,
     add_verbose,
@@ -46,6 +47,8 @@ exit codes:
 With codes 2, 130 and 143 nothing is published, unless the job was already committing its tables. The next run over the
 same captures completes them.
 """
+#: What -h shows.
+OFTEN = ("--output", "--master", "--sections", "--by", "--filter", "--records", "--checkpoint", "--follow", "--json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,6 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_ledger(how)
     add_verbose(how)
     how.add_argument("--json", action="store_true", help="write the whole report as JSON to standard output")
+    add_section_options(parser)
     add_limits(parser)
 
 
