@@ -96,14 +96,15 @@ class ReportTable:
     `whole`: show all rows, whatever `-n` says. Otherwise show the first rows, or the rows with the largest values in
     the column `chosen_by`. `shown_from`: a table with fewer rows than this is not shown to people, because the report
     has the same facts elsewhere. `empty`: the text for a table without rows. `order`: a sentence on the order of rows.
+    `bars`: columns whose values have a bar beside them.
 
     Tables are not changed once they are made. It is no tuple, so that libraries that take Arrow data take it as a table
     (`__arrow_c_stream__`), and no dataclass, because reports start without that module.
     """
 
     __slots__ = (
-        "chosen_by", "column_notes", "columns", "empty", "name", "notes", "order", "rows", "shown_from", "title",
-        "whole",
+        "bars", "chosen_by", "column_notes", "columns", "empty", "name", "notes", "order", "rows", "shown_from",
+        "title", "whole",
     )  # fmt: skip
 
     def __init__(
@@ -119,6 +120,7 @@ class ReportTable:
         column_notes: tuple[tuple[str, str], ...] = (),
         chosen_by: str | None = None,
         order: str = "",
+        bars: tuple[str, ...] = (),
     ) -> None:
         self.name: Final = name
         self.title: Final = title
@@ -131,6 +133,7 @@ class ReportTable:
         self.column_notes: Final = column_notes
         self.chosen_by: Final = chosen_by
         self.order: Final = order
+        self.bars: Final = bars
 
     def named(self, row: tuple[Value, ...]) -> Row:
         """A row by the names of its columns."""
