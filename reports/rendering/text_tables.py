@@ -99,13 +99,11 @@ def render_table(
         fewer = "" if chosen is None else f" with as {many} {title} or {few}"
         rest = f"… and {left:,} more {'row' if left == 1 else 'rows'}{fewer} (-n {len(table.rows)} shows all)"
         yield [(rest, "dim")]
-    names = {table.columns[i].name for i in shown}
     packets = [table.columns[i].note for i in shown if table.columns[i].note.startswith("packet: ")]
     notes = (
         *table.notes,
         "; ".join([*dict.fromkeys(packets)]),
         table.order,
-        *(text for name, text in table.column_notes if name in names),
     )
     for note in filter(None, notes):
         yield from wrapped(note, width, "dim")

@@ -369,7 +369,7 @@ def with_encrypted(table: ReportTable, context: Context) -> ReportTable:
          "verdict": ENCRYPTED}
         for client, traffic in sorted(found.items(), key=lambda item: (-item[1].connections, str(item[0])))
     ))  # fmt: skip
-    note = f"{ENCRYPTED}: connections that were not decrypted. Their software is a guess from ClientHellos."
+    note = f"{ENCRYPTED}: connections that were not decrypted, with software as their ClientHellos suggest."
     return table.replace(rows=[*table.rows, *rows], notes=(*table.notes[:1], note))
 
 
