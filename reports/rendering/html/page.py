@@ -27,12 +27,14 @@ MOST_ROWS = 10_000
 
 
 class PageFinding(NamedTuple):
-    """One line at the top of the page. `tone`: good, bad or empty. `command`: shows more, with a button to copy it."""
+    """One line at the top of the page. `tone`: good, bad or empty. `command`: shows more, with a button to copy it.
+    `table`: the name of the table that shows more; without that table on the page there is no link."""
 
     label: str
     text: str
     command: str = ""
     tone: str = "bad"
+    table: str = ""
 
 
 class PageFigure(NamedTuple):
@@ -95,7 +97,7 @@ def render_page(
             title=title,
             subtitle=subtitle,
             facts=facts,
-            findings=findings,
+            findings=_linked(findings, shown),
             warnings=warnings,
             notes=notes,
             ledger=ledger,
@@ -114,6 +116,12 @@ def render_page(
             version=version,
         )
     )  # fmt: skip
+
+
+def _linked(findings: Sequence[PageFinding], tables: Sequence[ReportTable]) -> list[dict[str, str]]:
+    """Findings with the section of their table, "" if the page has none or it is empty."""
+    filled = {table.name for table in tables if table.rows}
+    return [{**each._asdict(), "section": f"table-{each.table}" if each.table in filled else ""} for each in findings]
 
 
 def _bounded(table: ReportTable) -> ReportTable:

@@ -3,6 +3,7 @@
 (() => {
   /* Rows that a table shows at first, and then at a time. Longer tables are never drawn whole by one click. */
   const FIRST = 20, STEP = 200, AT_ONCE = 1000;
+  const MOST_RANK = 3;
   const NOTHING = "No row has all of these words. The filter compares texts, not numbers: click a heading to sort by value.";
   const tables = new Map(JSON.parse(document.getElementById("data").textContent).map((t) => [t.name, t]));
   const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
@@ -56,8 +57,10 @@
   function cell(column, row) {
     const shown = text(column, row);
     const td = make("td", { className: classOf(column, row) });
-    if (column.words) td.append(...words(shown));
-    else if (column.sentence) td.append(make("span", { textContent: shown }));
+    if (column.words) {
+      td.append(...words(shown));
+      td.classList.add("words");
+    } else if (column.sentence) td.append(make("span", { textContent: shown }));
     else td.textContent = shown;
     if (!column.right && shown.length > 24) td.title = shown;
     return td;
@@ -80,12 +83,32 @@
       this.all = false;
       this.limit = this.data.rows <= FIRST * 1.25 ? this.data.rows : FIRST;
       this.filter = "";
+      this.fitting = [];
+      this.opened = new Set();
       this.build();
-      this.draw();
+      this.fit();
     }
 
     get columns() {
-      return this.all ? this.data.columns : this.data.columns.filter((column) => column.shown);
+      return this.all ? this.data.columns : this.fitting;
+    }
+
+    /* Hide columns of detail, those of the highest rank and on the right first, until the table fits the page. */
+    fit() {
+      if (this.all || this.fitted === innerWidth) return;
+      this.fitted = innerWidth;
+      this.fitting = this.data.columns.filter((column) => column.rank <= MOST_RANK);
+      this.draw();
+      const widths = new Map([...this.head.querySelectorAll("th")].map((th, n) => [this.fitting[n], th.offsetWidth]));
+      let over = this.scroll.scrollWidth - this.scroll.clientWidth - 1;
+      const details = this.fitting.filter((column) => column.rank > 0).sort((a, b) => a.rank - b.rank);
+      while (over > 0 && details.length) over -= widths.get(details.pop());
+      const shown = new Set(details);
+      this.fitting = this.fitting.filter((column) => column.rank === 0 || shown.has(column));
+      if (this.fitting.length < widths.size) this.draw();
+      const hidden = this.data.columns.length - this.columns.length;
+      this.detail_columns.hidden = !hidden;
+      this.detail_columns.textContent = hidden === 1 ? "1 more column" : `${hidden} more columns`;
     }
 
     build() {
@@ -95,18 +118,14 @@
       this.count = make("span", { className: "count" });
       this.count.setAttribute("aria-live", "polite");
       const tools = make("div", { className: "tools" }, this.search, this.count);
-      const hidden = this.data.columns.filter((column) => !column.shown).length;
-      if (hidden) {
-        const button = make("button", { type: "button", textContent: `${hidden} more columns` });
-        if (hidden === 1) button.textContent = "1 more column";
-        button.setAttribute("aria-pressed", "false");
-        button.onclick = () => {
-          this.all = !this.all;
-          button.setAttribute("aria-pressed", String(this.all));
-          this.draw();
-        };
-        tools.append(button);
-      }
+      const button = this.detail_columns = make("button", { type: "button" });
+      button.setAttribute("aria-pressed", "false");
+      button.onclick = () => {
+        this.all = !this.all;
+        button.setAttribute("aria-pressed", String(this.all));
+        this.draw();
+      };
+      tools.append(button);
       if (this.data.rows < 6) this.search.hidden = true;
       this.head = make("thead");
       this.body = make("tbody");
@@ -193,7 +212,12 @@
       const columns = this.columns;
       const made = document.createDocumentFragment();
       const until = Math.min(limit, this.rows.length);
-      for (; this.drawn < until; this.drawn++) made.append(this.row(columns, this.rows[this.drawn]));
+      for (; this.drawn < until; this.drawn++) {
+        const row = this.rows[this.drawn];
+        const tr = this.row(columns, row);
+        made.append(tr);
+        if (this.opened.has(row)) this.open(tr, row);
+      }
       this.body.append(made);
       this.limit = Math.max(limit, FIRST);
       const left = this.rows.length - this.drawn;
@@ -232,12 +256,21 @@
     clicked(event) {
       const tr = event.target.closest("tr.row");
       if (!tr || String(getSelection()).length) return;
-      const next = tr.nextElementSibling;
-      const open = next === null || !next.classList.contains("detail");
-      tr.classList.toggle("open", open);
-      tr.querySelector(".more-of").setAttribute("aria-expanded", String(open));
-      if (open) tr.after(this.detail(Number(tr.dataset.row), tr.children.length));
-      else next.remove();
+      const row = Number(tr.dataset.row);
+      if (!this.opened.delete(row)) {
+        this.opened.add(row);
+        this.open(tr, row);
+        return;
+      }
+      tr.classList.remove("open");
+      tr.querySelector(".more-of").setAttribute("aria-expanded", "false");
+      tr.nextElementSibling.remove();
+    }
+
+    open(tr, row) {
+      tr.classList.add("open");
+      tr.querySelector(".more-of").setAttribute("aria-expanded", "true");
+      tr.after(this.detail(row, tr.children.length));
     }
 
     detail(row, width) {
@@ -253,7 +286,12 @@
     }
   }
 
-  for (const box of document.querySelectorAll("[data-table]")) new Table(box);
+  const shown = [...document.querySelectorAll("[data-table]")].map((box) => new Table(box));
+  let resized = 0;
+  addEventListener("resize", () => {
+    clearTimeout(resized);
+    resized = setTimeout(() => shown.forEach((table) => table.fit()), 150);
+  });
 
   /* Copy buttons */
 

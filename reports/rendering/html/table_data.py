@@ -16,8 +16,8 @@ from ..text_tables import BAD, LONGEST_COMMAND, RIGHT, SENTENCES, cell, clock_fo
 #: Commands of a row, the most specific first: `kafkatap show ...` or nothing.
 RowCommands = Callable[[ReportTable, tuple[Value, ...]], Sequence[str]]
 _TEXTS = ("text", "texts", "versions", "numbers", "parties", "packets")
-#: Columns of a higher rank are hidden at first, as on a terminal.
-_MOST_RANK = 3
+#: The rank of columns that are hidden however wide the page is.
+_HIDDEN = 9
 #: Columns whose words have a colour.
 _WORDS = frozenset(("verdict", "evidence", "fault"))
 
@@ -41,7 +41,7 @@ def _column(table: ReportTable, i: int, column: Column, utc: bool, digits: int, 
         "title": plain_title(column),
         "note": column.note,
         "kind": column.kind,
-        "shown": column.rank <= _MOST_RANK and (not column.rank or has_values(table, i)),
+        "rank": min(column.rank, _HIDDEN) if not column.rank or has_values(table, i) else _HIDDEN,
     }
     if column.kind in RIGHT or column.kind == "time":
         made["right"] = True
