@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import signal
 import struct
 import subprocess
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from kafkatap.__main__ import main
 from kafkatap.captures.capture_bytes import CaptureBytes
 from kafkatap.engine.selection import EVERYTHING
 from kafkatap.library import Analysis
@@ -173,6 +176,54 @@ def test_engines_end_behind_the_same_block(
     assert requests["total"] == sum(
         row["count"] for row in wanted.ledger.to_pylist() if (row["section"], row["part"]) == ("requests", "total")
     )
+
+
+def limited(jobs: int, kind: int, most: int, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """A report by so many engines in a process that has a limit."""
+    return subprocess.run(
+        [*KAFKATAP, "report", "--jobs", str(jobs), *map(str, arguments)],
+        env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=100,
+        preexec_fn=lambda: resource.setrlimit(kind, (most, most)),  # no thread runs here
+    )  # fmt: skip
+
+
+def test_limits_of_the_machine(samples: Path, tmp_path: Path) -> None:
+    """An engine has three open files, and a fourth for tables. The message of more says what helps."""
+    path = samples / "apache-2.8.pcap.zst"
+    assert limited(12, resource.RLIMIT_NOFILE, 3 * 12 + 16, path).returncode == 0
+    for options in ([], ["--parquet", tmp_path / "tables"]):
+        found = limited(40, resource.RLIMIT_NOFILE, 30, *options, path)
+        assert found.returncode == 2
+        assert found.stderr == "kafkatap: too many open files for 40 processes; try again with --jobs 20\n"
+
+
+def test_no_more_processes(samples: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    children = set(children_of(os.getpid()))
+    fork, forks = os.fork, []
+
+    def fail() -> int:
+        forks.append(1)
+        if len(forks) == 3:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return fork()
+
+    monkeypatch.setattr(os, "fork", fail)
+    assert main(["report", "--jobs", "4", str(samples / "apache-2.8.pcap.zst")]) == 2
+    expected = "kafkatap: resource temporarily unavailable for 4 processes; try again with --jobs 2\n"
+    assert capsys.readouterr().err == expected
+    assert set(children_of(os.getpid())) <= children
+
+
+def test_an_engine_without_memory(
+    samples: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(self: ShardTask, mine: int, place: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(ShardTask, "__call__", fail)
+    assert main(["report", "--jobs", "4", str(samples / "apache-2.8.pcap.zst")]) == 2
+    expected = "kafkatap: cannot allocate memory for 4 processes; try again with --jobs 2\n"
+    assert capsys.readouterr().err == expected
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

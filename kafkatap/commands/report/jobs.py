@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ...captures.pipes import is_pipe
 from ...captures.storage import is_uri, stored_bytes
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Without --jobs, several processes read captures of more bytes than this, if more than so many cores are usable.
 LARGE, FEW_CORES = 4 << 30, 2
+#: Errors of a machine that has not enough for so many processes.
+_TOO_MANY = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def choose_jobs(options: argparse.Namespace) -> int:
@@ -93,16 +96,16 @@ def run_with_jobs(
         wanted=None if options.sections is None else tuple(options.sections), section_options=section_options(options),
         fine=has_curves(options), input_bytes=stored_bytes(options.captures),
     )  # fmt: skip
-    tables = None
-    if options.parquet:
-        from pathlib import Path
-
-        from ...splits.local_tables import LocalTables
-        from .files import use_small_pool
-
-        use_small_pool()
-        tables = files.enter_context(LocalTables(Path(options.parquet), jobs))
+    tables, fewer = None, f"try again with --jobs {max(jobs // 2, 1)}"
     try:
+        if options.parquet:
+            from pathlib import Path
+
+            from ...splits.local_tables import LocalTables
+            from .files import use_small_pool
+
+            use_small_pool()
+            tables = files.enter_context(LocalTables(Path(options.parquet), jobs))
         found = count_with_shards(options.captures, jobs, run, interval=options.interval, watch=watch, tables=tables)
     except OneEngineNeeded as error:
         if tables is not None:
@@ -110,7 +113,12 @@ def run_with_jobs(
         _explain(options, str(error))
         return None
     except WorkerEnded as error:
-        raise OSError(f"one of {jobs} processes {error}; try again with --jobs {max(jobs // 2, 1)}") from None
+        raise OSError(f"one of {jobs} processes {error}; {fewer}") from None
+    except (OSError, MemoryError) as error:
+        if isinstance(error, OSError) and error.errno not in _TOO_MANY:
+            raise
+        why = os.strerror(errno.ENOMEM if isinstance(error, MemoryError) else cast(int, error.errno))
+        raise OSError(f"{why.lower()} for {jobs} processes; {fewer}") from None
     return JobsRun(found, tables, reading.key_log)
 
 
