@@ -101,7 +101,15 @@ def count_with_shards(
         raise Interrupted
     if any(result.has_points for result in found):
         raise OneEngineNeeded("packets were captured at several places, and have to be put in order")
+    if not (len(captures) == 1 and is_pipe(captures[0])) and _resume_elsewhere(found):
+        raise OneEngineNeeded("connections resume TLS sessions of others, which have their secrets")
     return _sum(found, options, interval, tables, bool(stopped[0]))
+
+
+def _resume_elsewhere(found: Sequence[ShardResult]) -> bool:
+    """Whether connections resume sessions whose secrets other engines know."""
+    issued, unknown = (frozenset[int]().union(*each) for each in zip(*(one.sessions for one in found), strict=True))
+    return not issued.isdisjoint(unknown)
 
 
 def _sum(

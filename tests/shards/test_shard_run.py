@@ -30,6 +30,7 @@ from tests.support.captures import Packet, PcapRecords, block, pcap_bytes, pcapn
 from tests.support.encapsulation import KINDS, encapsulate, fragment, link_type_of
 from tests.support.sweeps import seeds
 from tests.support.tcp import encode
+from tests.tls.real_endpoints import FOLDER, without_resumed
 from tests.wire.test_unreachable import asking, icmp, ip_of
 
 SHARDS = (2, 3, 7)
@@ -266,3 +267,19 @@ def test_a_filter_on_topics_needs_one_engine(samples: Path) -> None:
     one, three = (kafkatap("report", "--json", "--jobs", jobs, "--topic", "o*", path) for jobs in ("1", "3"))
     assert (three.code, three.out) == (one.code, one.out) == (0, one.out)
     assert "one process reads this input: topics are selected" in three.err
+
+
+@pytest.mark.parametrize("way", ["file", "standard input"])
+def test_sessions_that_connections_of_other_engines_resume(way: str, tmp_path: Path) -> None:
+    """Secrets are those of the full handshake, which another connection has."""
+    path, fewer = FOLDER / "matrix.pcap.zst", tmp_path / "fewer.keys.log"
+    fewer.write_text(without_resumed((FOLDER / "matrix.keys.log").read_text()))
+    name, data = ("-", path.read_bytes()) if way == "standard input" else (path, None)
+    one, three = (
+        kafkatap("report", "--json", "--keylog", fewer, "--jobs", jobs, name, stdin=data) for jobs in ("1", "7")
+    )
+    assert (three.code, three.out) == (one.code, one.out)
+    assert "one process reads this input: " in three.err
+    assert "resume TLS sessions of others" in three.err
+    whole = kafkatap("report", "--json", "--keylog", FOLDER / "matrix.keys.log", "--jobs", "7", path)
+    assert (whole.code, whole.err) == (0, "")

@@ -46,6 +46,11 @@ def choose_jobs(options: argparse.Namespace) -> int:
     if pipes and len(options.captures) > 1:
         _explain(options, f"{name_of(pipes[0])} can be read only once; save it to a file first")
         return 1
+    if pipes and options.keylog:
+        _explain(
+            options, f"{name_of(pipes[0])} can be read only once, and connections may resume TLS sessions of others"
+        )
+        return 1
     return jobs
 
 
