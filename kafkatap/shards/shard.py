@@ -28,8 +28,8 @@ from .reader import SharedReader
 
 if TYPE_CHECKING:
     from ..parquet.row_groups import RowGroup
-    from ..splits.local_tables import LocalTables
     from .blocks import SharedBlocks
+    from .local_tables import LocalTables
 
 Array = np.ndarray[Any, Any]
 _NUMBERS = count()

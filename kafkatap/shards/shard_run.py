@@ -21,14 +21,14 @@ from ..splits.capture_ledgers import sum_ledgers
 from ..splits.run_options import RunOptions
 from ..splits.split_counts import TotalCounts
 from ..splits.two_passes import context_of, report_context
-from ..splits.workers import Interrupted, Workers
 from .blocks import SharedBlocks
 from .shard import ShardResult, ShardTask, part_of_limits
+from .workers import Interrupted, Workers
 
 if TYPE_CHECKING:
     from kafkatap.reports.section_parts.section_counts import SectionCounts
 
-    from ..splits.local_tables import LocalTables
+    from .local_tables import LocalTables
 
 #: Blocks are as many times larger as there are engines, up to this: each engine finds as much in a block as one does.
 _LARGEST = 8

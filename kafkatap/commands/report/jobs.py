@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ...engine.read_options import ReadOptions
     from ...engine.selection import Selection
     from ...engine.tls.key_log import KeyLog
+    from ...shards.local_tables import LocalTables
     from ...shards.shard_run import Counted
-    from ...splits.local_tables import LocalTables
 
 #: Without --jobs, several processes read captures of more bytes than this, if more than so many cores are usable.
 LARGE, FEW_CORES = 4 << 30, 2
@@ -93,8 +93,8 @@ def run_with_jobs(
     """Read the captures with `jobs` processes. None if one process has to read them. OSError if it is not possible,
     `workers.Interrupted` if the user ended it. `files`: closes output files."""
     from ...shards.shard_run import OneEngineNeeded, count_with_shards
+    from ...shards.workers import WorkerEnded
     from ...splits.run_options import RunOptions
-    from ...splits.workers import WorkerEnded
 
     run = RunOptions(
         reading, by_topic=options.by == "topic", selection=selection, by_connection=options.by == "connection",
@@ -106,7 +106,7 @@ def run_with_jobs(
         if options.parquet:
             from pathlib import Path
 
-            from ...splits.local_tables import LocalTables
+            from ...shards.local_tables import LocalTables
             from .files import use_small_pool
 
             use_small_pool()
