@@ -93,7 +93,7 @@ class ReportTable:
     """One table of a report.
 
     `notes`: sentences below the table. `column_notes`: (column name, sentence), shown only with that column.
-    `whole`: show all rows, whatever `--top` says. Otherwise show the first rows, or the rows with the largest values in
+    `whole`: show all rows, whatever `-n` says. Otherwise show the first rows, or the rows with the largest values in
     the column `chosen_by`. `shown_from`: a table with fewer rows than this is not shown to people, because the report
     has the same facts elsewhere. `empty`: the text for a table without rows. `order`: a sentence on the order of rows.
 

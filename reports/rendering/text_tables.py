@@ -38,7 +38,7 @@ SENTENCE, HALF_A_SENTENCE, LEAST_OF_A_SENTENCE = 60, 32, 20
 LONGEST_CELL, LONGEST_SENTENCE = 300, 1_000
 #: Characters of a command. A longer one is not shown: it holds a hostile name, and a part of it does something else.
 LONGEST_COMMAND = 1_000
-#: Rows of a table that is shown whole, unless `--top` wants more.
+#: Rows of a table that is shown whole, unless `-n` wants more.
 MOST_WHOLE_ROWS = 2_000
 #: Columns that are shown whatever the width. Others are dropped from the right if even short texts do not fit.
 FEWEST = 2
@@ -92,7 +92,7 @@ def render_table(
         title = "" if chosen is None else chosen.title.replace("-\n", "").replace("\n", " ")
         many, few = ("many", "fewer") if chosen is not None and chosen.kind == "count" else ("much", "less")
         fewer = "" if chosen is None else f" with as {many} {title} or {few}"
-        rest = f"… and {left:,} more {'row' if left == 1 else 'rows'}{fewer} (--top {len(table.rows)} shows all)"
+        rest = f"… and {left:,} more {'row' if left == 1 else 'rows'}{fewer} (-n {len(table.rows)} shows all)"
         yield [(rest, "dim")]
     names = {table.columns[i].name for i in shown}
     packets = [table.columns[i].note for i in shown if table.columns[i].note.startswith("packet: ")]

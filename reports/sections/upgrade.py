@@ -326,7 +326,7 @@ def _fix(verdict: str) -> str:
 
 def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     """Rows by verdict, then by requests."""
-    release = given.options.get("upgrade_to", DEFAULT_RELEASE)
+    release = given.options.get("release", DEFAULT_RELEASE)
     judge = _Judge(release, _offered(given))
     rows: list[Row] = []
     clients = _clients(given)
@@ -365,7 +365,7 @@ def breaking_clients(table: ReportTable) -> int:
 
 SECTION = Section(
     "upgrade",
-    "Who breaks at Kafka 4.0 (or the release of --upgrade-to)?",
+    "Who breaks at Kafka 4.0 (or the release of --release)?",
     ("version range", "fetch"),
     (_USED, _OFFERED, _REPLICAS, _CONNECTIONS),
     {"upgrade": COLUMNS},

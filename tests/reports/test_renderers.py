@@ -54,7 +54,7 @@ def test_tables_fit_the_width(width: int) -> None:
 
 def test_the_rows_left_out_are_told() -> None:
     lines = ["".join(t for t, _ in line) for line in render_text(report(), 120, top=1, utc=True)]
-    assert "… and 3 more rows (--top 4 shows all)" in lines
+    assert "… and 3 more rows (-n 4 shows all)" in lines
     assert not any("more row" in line for line in text_of().splitlines())
 
 
@@ -72,14 +72,14 @@ def test_of_intervals_the_busiest_are_shown() -> None:
 
     few = shown(interval=SECOND)
     assert [line[:8] for line in few[:3]] == ["04:44:01", "04:44:04", "04:44:10"]
-    assert few[3] == "… and 9 more rows with as many requests or fewer (--top 12 shows all)"
+    assert few[3] == "… and 9 more rows with as many requests or fewer (-n 12 shows all)"
     assert len(shown()) == 12
 
 
 def test_files_are_shown_as_far_as_top() -> None:
     files = [FileInfo(f"{n}.pcap", "pcap", 1 + n, 1, 100) for n in range(20)]
     lines = list(render_table(report(files=files).table("files"), 120, 12, utc=True))
-    assert ["… and 8 more rows (--top 20 shows all)"] in [[t for t, _ in line] for line in lines]
+    assert ["… and 8 more rows (-n 20 shows all)"] in [[t for t, _ in line] for line in lines]
 
 
 def test_nothing_is_cut_where_no_terminal_reads() -> None:
