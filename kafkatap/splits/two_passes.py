@@ -229,19 +229,19 @@ class Proved:
         """Ledger, files and times of the splits. `files`: those of the run, in which duplicates are not counted."""
         outcomes = [result.outcome for result in self.results]
         return context_of(
-            sum_ledgers(outcome.ledger for outcome in outcomes), with_duplicates(files, outcomes),
+            sum_ledgers(outcome.ledger for outcome in outcomes), _with_duplicates(files, outcomes),
             min((o.first for o in outcomes if o.first is not None), default=None),
             max((o.last for o in outcomes if o.last is not None), default=None),
             sum(outcome.not_captured for outcome in outcomes),
         )  # fmt: skip
 
 
-def with_duplicates(files: Sequence[FileInfo], outcomes: Sequence[Outcome]) -> list[FileInfo]:
+def _with_duplicates(files: Sequence[FileInfo], outcomes: Sequence[Outcome]) -> list[FileInfo]:
     """Files with the duplicates that splits found in them."""
     found: dict[int, int] = {}
     for outcome in outcomes:
-        for capture, count in outcome.duplicates.items():
-            found[capture] = found.get(capture, 0) + count
+        for capture, ledger in outcome.ledgers.items():
+            found[capture] = found.get(capture, 0) + ledger.get("packets", {}).get("duplicate", 0)
     return [info._replace(duplicates=found.get(info.capture, 0)) for info in files]
 
 
