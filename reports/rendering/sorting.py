@@ -43,10 +43,11 @@ def _hint(name: str) -> str:
         columns = [c.name for c in all_columns()[name] if c.kind not in _TEXTS]
         return f"the table {name} has {', '.join(columns[:_HINTS])}"
     known = sortable_columns()
-    near = [column for column in known if name in column] or get_close_matches(name, known, 4, 0.7)
+    within = sorted((column for column in known if name in column), key=len)
+    near = within or get_close_matches(name, known, 4, 0.7)
     if not near:
         return "--sort total_p99, requests and broker_p99 are usual; --json has the names of all"
-    return f"did you mean {', '.join(sorted(near, key=len)[:_HINTS])}?"
+    return f"did you mean {', '.join(near[:_HINTS])}?"
 
 
 def sort_report(report: Report, name: str) -> Report:
