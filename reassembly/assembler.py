@@ -22,7 +22,6 @@ from .dtypes import (
     DIRECTION,
     DIRECTION_COUNTERS,
     HELD,
-    IGNORED,
     LISTENER,
     MEASURE,
     MEASURE_COUNTERS,
@@ -405,15 +404,6 @@ class Assembler:
             self._packet_tables = None
         expect_connection(self._tables, known.ends, connection, *known.handshake)
 
-    def ignore(self, connections: Array) -> None:
-        """Read no more of these connections (int64 numbers) that are quiet: the next SYN on their 4-tuple begins anew.
-
-        Their packets still count."""
-        rows = self.connections
-        held = self.directions["held"]
-        is_quiet = (rows["is_quiet"][connections] == 1) & (held[2 * connections] < 0) & (held[2 * connections + 1] < 0)
-        rows["is_quiet"][connections[is_quiet]] = IGNORED
-
     def discount(self) -> None:
         """Set the counters of all open connections to zero: another run counts what was read so far.
 
@@ -531,7 +521,7 @@ class Assembler:
     def _begin_progress(self) -> None:
         """Note how far point 0 saw the open connections."""
         connections, directions = self.connections, self.directions
-        connections["is_quiet"][connections["is_quiet"] == 1] = 0
+        connections["is_quiet"] = 0
         numbers = np.flatnonzero(np.repeat(connections["used"] == ROW_OPEN, 2) & (directions["started"] != 0))
         rows = np.zeros(len(numbers), PROGRESS)
         rows["point"] = 1

@@ -93,8 +93,6 @@ LISTENER = record_dtype(("high", "i8"), ("low", "i8"), ("port", "i4"))
 
 #: What a connection's row is in use for (`used`): nothing, an open connection, one that has ended but is not released.
 ROW_FREE, ROW_OPEN, ROW_ENDED = range(3)
-#: `is_quiet` of a connection of which only the next SYN is of interest.
-IGNORED = 2
 #: One TCP connection. `client` is the direction whose sender opened it (-1: not known). `previous` is the connection
 #: that used the same 4-tuple before and may still have packets under way (-1: none).
 CONNECTION = record_dtype(
@@ -118,7 +116,7 @@ CONNECTION = record_dtype(
     ("reset_by", "i1"),  # the direction of the RST that closed it; -1: none did
     ("fin_by", "i1"),  # the direction of the first FIN; -1: none came
     ("is_unreachable", "u1"),  # 1: nothing but an ICMP message that it is unreachable answered its SYN
-    ("is_quiet", "u1"),  # 1: the usual segment needs only a few steps (`streams.assemble_usual`); IGNORED
+    ("is_quiet", "u1"),  # 1: the usual segment needs only a few steps (`streams.assemble_usual`)
 )
 
 #: One direction of a connection: direction 0 is sent by end a, 1 by end b; row = 2 * connection + direction.

@@ -28,7 +28,6 @@ from .dtypes import (
     ENDED_BY,
     FIN,
     FROM_HELD,
-    IGNORED,
     QUOTED,
     ROW_ENDED,
     ROW_OPEN,
@@ -306,16 +305,6 @@ def _is_quiet(t, c):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def is_ignored(t, segment):  # type: ignore[no-untyped-def]
-    """Count a segment of a connection that is IGNORED, unless it is a SYN; return whether it was one."""
-    c = np.int64(t.flows[segment.flow].connection)
-    if c < 0 or t.connections[c].is_quiet != IGNORED or segment.tcp_flags & SYN != 0:
-        return False
-    _count_segment(t, t.connections[c], t.directions[2 * c + segment.direction], segment)
-    return True
-
-
-@inlined
 def assemble_usual(t, buf, segment):  # type: ignore[no-untyped-def]
     """Add a segment of the usual kind to its connection; return whether it is of that kind.
 
@@ -324,8 +313,6 @@ def assemble_usual(t, buf, segment):  # type: ignore[no-untyped-def]
     nothing, so this one leaves them out.
     """
     state = t.state[0]
-    if is_ignored(t, segment):
-        return True
     c = np.int64(t.flows[segment.flow].connection)
     if c < 0 or segment.tcp_flags & (ACK | SYN | FIN | RST) != ACK or segment.window == 0:
         return False
@@ -399,7 +386,7 @@ def assemble(buf, segments, first, count, t):  # type: ignore[no-untyped-def]
             break
         if segment.source == QUOTED:
             note_unreachable(t, segment)
-        elif not is_ignored(t, segment):
+        else:
             assemble_segment(t, t.pool if segment.source == FROM_HELD else buf, segment)
         i += 1
     t.state[0].stopped = stopped

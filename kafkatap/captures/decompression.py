@@ -53,6 +53,7 @@ class GzipDecompressor:
         self._file = file
         self._member = zlib.decompressobj(31)
         self._input = b""  # compressed bytes that are not decompressed yet
+        self._rest = b""  # those behind them that were read, too
         self._position = 0  # decompressed bytes returned so far
         self._is_over = False
         self._error: DamagedCapture | None = None
@@ -61,12 +62,12 @@ class GzipDecompressor:
         done = 0
         while done < len(view) and not self._is_over:
             if not self._input:
-                self._input = self._file.read1(_CHUNK)
+                self._input, self._rest = self._rest or self._file.read1(_CHUNK), b""
                 if not self._input:
                     self._is_over = True
                     self._error = TruncatedCapture("the gzip stream is cut short", self._position + done)
                     break
-            output = self._decompress(len(view) - done)
+            output = self._decompress(len(view) - done, self._position + done)
             view[done : done + len(output)] = output
             done += len(output)
             if self._member.eof:
@@ -76,31 +77,31 @@ class GzipDecompressor:
             raise self._error
         return done
 
-    def _decompress(self, room: int) -> bytes:
+    def _decompress(self, room: int, position: int) -> bytes:
+        """Decompress some of `_input`, up to `room` bytes. `position`: of the first one.
+
+        zlib returns nothing of a chunk in which it fails. So such a chunk is halved until a byte fails alone, and that
+        byte is decompressed a byte at a time.
+        """
         before = self._member.copy()
         try:
             output = self._member.decompress(self._input, room)
         except zlib.error as error:
-            output = self._before_damage(before, room)
-            self._is_over = True
-            at = self._position + len(output)
-            self._error = DamagedCapture(f"the gzip stream is damaged ({str(error).rpartition(': ')[2]})", at)
-            return output
+            self._member = before
+            if (half := len(self._input) // 2) > 0:
+                self._input, self._rest = self._input[:half], self._input[half:] + self._rest
+            elif room > 1:
+                return self._decompress(1, position)
+            else:
+                self._is_over = True
+                reason = str(error).rpartition(": ")[2]
+                self._error = DamagedCapture(f"the gzip stream is damaged ({reason})", position)
+            return b""
         self._input = self._member.unconsumed_tail
         return output
 
-    def _before_damage(self, member: Any, room: int) -> bytes:
-        """Decompress byte by byte up to the damage: zlib returns nothing of a chunk in which it fails."""
-        parts: list[bytes] = []
-        try:
-            for n in range(len(self._input)):
-                parts.append(member.decompress(self._input[n : n + 1]))
-        except zlib.error:
-            pass
-        return b"".join(parts)[:room]
-
     def _next_member(self) -> None:
-        rest = self._member.unused_data
+        rest, self._rest = self._member.unused_data + self._rest, b""
         while len(rest) < 2:
             more = self._file.read1(_CHUNK)
             if not more:

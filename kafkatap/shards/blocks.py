@@ -14,11 +14,12 @@ finds the records of each block, and which reader needs them (`Scanner.share`).
 from __future__ import annotations
 
 import mmap
-import os
 import pickle
 import select
 import threading
 from contextlib import suppress
+from itertools import chain
+from socket import socket, socketpair
 from typing import Any, cast
 
 import numpy as np
@@ -58,19 +59,24 @@ class SharedBlocks:
         self._records: Array = _shared(SHARED_RECORD, block_size // _RECORD)
         self._states: Array = _shared(_STATE, 1)[:, 0]
         self._finder = _Finder(readers)
-        #: Pipes by reader, which get a byte for each block that can be read, and that can be written.
-        self._ready = [os.pipe() for _ in range(readers)]
-        self._free = [os.pipe() for _ in range(readers)]
+        #: Sockets by reader, ours and theirs. Theirs gets a byte for each block that can be read, and ours one for each
+        #: that can be written again.
+        self._pairs: list[tuple[socket, socket]] = []
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None  # of the capture: the readers raise it
         self._failure: Exception | None = None  # of the thread
         self._is_stopped = False
+        try:
+            for _ in range(readers):
+                self._pairs.append(socketpair())
+        except OSError:
+            self.close()
+            raise
 
     def feed(self) -> None:
         """Read the capture in a thread, as fast as the readers take its blocks."""
-        for ready, free in zip(self._ready, self._free, strict=True):
-            os.close(ready[0])
-            os.close(free[1])
+        for _, theirs in self._pairs:
+            theirs.close()
         self._thread = threading.Thread(target=self._feed, name="kafkatap-blocks", daemon=True)
         self._thread.start()
 
@@ -81,9 +87,8 @@ class SharedBlocks:
     def close(self) -> None:
         """End the thread, after the readers. Raises what it failed with."""
         if self._thread is None:
-            for pipe in (*self._ready, *self._free):
-                os.close(pipe[0])
-                os.close(pipe[1])
+            for end in chain(*self._pairs):
+                end.close()
             return
         self._thread.join(1)  # one that waits for a pipe ends with this process
         if self._failure is not None:
@@ -91,30 +96,29 @@ class SharedBlocks:
 
     def opened(self, number: int) -> SharedBytes:
         """The blocks for a reader, in its process."""
-        for other, (ready, free) in enumerate(zip(self._ready, self._free, strict=True)):
-            for end in (ready[1], free[0]) if other == number else (*ready, *free):
-                os.close(end)
-        pipes = self._ready[number][0], self._free[number][1]
-        return SharedBytes(self._bytes, self._records, self._states, pipes, self.compression)
+        mine = self._pairs[number][1]
+        for end in chain(*self._pairs):
+            if end is not mine:
+                end.close()
+        return SharedBytes(self._bytes, self._records, self._states, mine, self.compression)
 
     def _feed(self) -> None:
         try:
             number, size = 0, 1
             while size > 0:
-                if number >= _BLOCKS and not all(os.read(end, 1) for end, _ in self._free):
+                if number >= _BLOCKS and not all(ours.recv(1) for ours, _ in self._pairs):
                     break  # a reader has ended
                 size = self._fill(number % _BLOCKS)
-                for _, end in self._ready:
-                    os.write(end, b"+")
+                for ours, _ in self._pairs:
+                    ours.sendall(b"+")
                 number += 1
         except OSError:  # a reader has ended
             pass
         except Exception as error:
             self._failure = error
         finally:
-            for ready, free in zip(self._ready, self._free, strict=True):
-                os.close(ready[1])
-                os.close(free[0])
+            for ours, _ in self._pairs:
+                ours.close()
 
     def _fill(self, at: int) -> int:
         """Read a block; return its size, as of `_STATE`."""
@@ -203,10 +207,10 @@ class SharedBytes:
     `is_stopped`: they end because the run has ended."""
 
     def __init__(
-        self, blocks: Array, records: Array, states: Array, pipes: tuple[int, int], compression: str
+        self, blocks: Array, records: Array, states: Array, feeder: socket, compression: str
     ) -> None:  # fmt: skip
         self._blocks, self._records, self._states = blocks, records, states
-        self._ready, self._free = pipes
+        self._feeder = feeder
         self.compression = compression
         self.bytes_read = self.progress = 0
         self.is_stopped = self._is_over = False
@@ -258,7 +262,10 @@ class SharedBytes:
         """Wait for the next block; False at the end. `keep`: the block before is still needed."""
         if self._is_over:
             return False
-        if not os.read(self._ready, 1):
+        ready = b""
+        with suppress(ConnectionResetError):  # it ended without what `_release` wrote
+            ready = self._feeder.recv(1)
+        if not ready:
             raise OSError("the process that reads the capture has failed")
         if self._number >= 0 and not keep:
             self._release()
@@ -273,9 +280,8 @@ class SharedBytes:
 
     def _release(self) -> None:
         with suppress(OSError):  # all was read
-            os.write(self._free, b"-")
+            self._feeder.sendall(b"-")
 
     def close(self) -> None:
         """As of `ByteSource`."""
-        os.close(self._ready)
-        os.close(self._free)
+        self._feeder.close()

@@ -28,8 +28,8 @@ from .reader import SharedReader
 
 if TYPE_CHECKING:
     from ..parquet.row_groups import RowGroup
-    from ..splits.local_tables import LocalTables
     from .blocks import SharedBlocks
+    from .local_tables import LocalTables
 
 Array = np.ndarray[Any, Any]
 _NUMBERS = count()
@@ -41,7 +41,8 @@ _TASKS: dict[int, ShardTask] = {}
 class ShardResult:
     """What an engine found. `names`: topic names by id. `reports`, `files`: on the captures, as of `Run`; of them, only
     `duplicates` are of this engine alone. `first`, `last`: times of all packets, ns. `written`: what tables made of the
-    rows. `has_points`: packets were captured at several places."""
+    rows. `has_points`: packets were captured at several places. `sessions`: hashes of the names of sessions of TLS 1.2:
+    those that connections of this engine got, and those that they resume without a known secret."""
 
     counts: SplitCounts
     ledger: Ledger
@@ -53,6 +54,7 @@ class ShardResult:
     not_captured: int
     written: list[Any] = field(default_factory=list)
     has_points: bool = False
+    sessions: tuple[frozenset[int], frozenset[int]] = frozenset(), frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +144,15 @@ class _Shard:
         return ShardResult(
             self._counted.finish_alone(), ledger, names, run.files,
             list(context.files), context.first, context.last, context.not_captured, written,
-            len(duplicates) > 1 and bool(duplicates.any()),
+            len(duplicates) > 1 and bool(duplicates.any()), self._sessions(),
         )  # fmt: skip
+
+    def _sessions(self) -> tuple[frozenset[int], frozenset[int]]:
+        """As of `ShardResult`. All processes hash alike, as they were forked."""
+        key_log = self._engine.key_log
+        if key_log is None:
+            return frozenset(), frozenset()
+        return frozenset(map(hash, key_log.issued_sessions())), frozenset(map(hash, key_log.unknown_sessions()))
 
     def _write(self, tables: LocalTables) -> list[Any]:
         """Write the rows of all tables; return where they are."""

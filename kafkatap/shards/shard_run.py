@@ -21,14 +21,14 @@ from ..splits.capture_ledgers import sum_ledgers
 from ..splits.run_options import RunOptions
 from ..splits.split_counts import TotalCounts
 from ..splits.two_passes import context_of, report_context
-from ..splits.workers import Interrupted, Workers
 from .blocks import SharedBlocks
 from .shard import ShardResult, ShardTask, part_of_limits
+from .workers import Interrupted, Workers
 
 if TYPE_CHECKING:
     from kafkatap.reports.section_parts.section_counts import SectionCounts
 
-    from ..splits.local_tables import LocalTables
+    from .local_tables import LocalTables
 
 #: Blocks are as many times larger as there are engines, up to this: each engine finds as much in a block as one does.
 _LARGEST = 8
@@ -101,7 +101,15 @@ def count_with_shards(
         raise Interrupted
     if any(result.has_points for result in found):
         raise OneEngineNeeded("packets were captured at several places, and have to be put in order")
+    if not (len(captures) == 1 and is_pipe(captures[0])) and _resume_elsewhere(found):
+        raise OneEngineNeeded("connections resume TLS sessions of others, which have their secrets")
     return _sum(found, options, interval, tables, bool(stopped[0]))
+
+
+def _resume_elsewhere(found: Sequence[ShardResult]) -> bool:
+    """Whether connections resume sessions whose secrets other engines know."""
+    issued, unknown = (frozenset[int]().union(*each) for each in zip(*(one.sessions for one in found), strict=True))
+    return not issued.isdisjoint(unknown)
 
 
 def _sum(

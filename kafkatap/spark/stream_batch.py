@@ -14,8 +14,8 @@ from kafkatap.reports.batch import FileInfo
 
 from ..captures.capture_points import SLACK_NS
 from ..captures.storage import File
-from ..splits.capture_ledgers import sum_ledgers
-from ..splits.checkpoint import Checkpoint, FlowSpan, Ledger, OpenFlow, Sums, added_spans, late_since, still_needed
+from ..splits.capture_ledgers import Ledger, sum_ledgers
+from ..splits.checkpoint import Checkpoint, FlowSpan, OpenFlow, Sums, added_spans, late_since, still_needed
 from ..splits.run_options import RunOptions
 from ..splits.split_counts import SplitCounts, TotalCounts
 from ..splits.surveys import Surveys

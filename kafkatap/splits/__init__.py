@@ -19,8 +19,7 @@ seams              packets of flows, cut out of a split
 located_split      a split and where it begins
 two_passes         the run: survey, plan and decode all splits, with any executor; run_options: what it makes
 tasks              the two tasks of a split, and their results; task_rows: their inputs
-executor           what runs tasks; workers: forked processes of this machine
+executor           what runs tasks
 split_counts       the counts of one split, and their sum over all splits
-local_tables       the tables of captures that they read, as Parquet files; packed_rows: rows as bytes
 merged_connections the rows of connections that splits share
 """

@@ -8,7 +8,6 @@ that has their rest, which has so much less "unfinished".
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -73,14 +72,12 @@ def sum_ledgers(ledgers: Iterable[Mapping[str, Mapping[str, int]]]) -> Ledger:
 
 class CaptureLedgers:
     """Counts what an engine counts, by capture. Call `begin` before the packets of a capture, `add` with the rows of
-    all exchanges, and `finish` at the end. `duplicates`: packets that were captured twice, by capture."""
+    all exchanges, and `finish` at the end."""
 
     def __init__(self, engine: Engine, index: CaptureIndex) -> None:
-        self.duplicates: Counter[int] = Counter()
         self._engine, self._index = engine, index
         self._capture: int | None = None
         self._before: Ledger = {}
-        self._copies = 0
         self._open = Counted.none()  # as they were when the capture began
         self._last: Array = np.zeros(0, np.int64)  # the last capture with packets of each of them
         self._ledgers: dict[int, list[Ledger]] = {}
@@ -140,9 +137,6 @@ class CaptureLedgers:
         copies, new["packets"]["duplicate"] = new["packets"]["duplicate"], 0  # they count with their connections
         new["packets"]["tcp"] += copies
         self._ledgers.setdefault(capture, []).append(new)
-        duplicates = int(self._engine.assembler.duplicates.sum())
-        self.duplicates[capture] += duplicates - self._copies
-        self._copies = duplicates
         now_open = self._engine.open_counts().in_order()
         at = self._add(now_open)
         is_new = at < 0

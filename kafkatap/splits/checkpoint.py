@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from .split_counts import SplitCounts
 
 Array = np.ndarray[Any, Any]
-Ledger = Mapping[str, Mapping[str, int]]
 #: Spans that are kept of each open flow.
 _SPANS = 16
 
@@ -77,7 +76,7 @@ class Sums:
     those that are open.
     """
 
-    ledger: Ledger = field(default_factory=dict)
+    ledger: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     first: int | None = None
     last: int | None = None
     not_captured: int = 0

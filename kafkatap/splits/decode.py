@@ -40,9 +40,8 @@ class Outcome:
     """`claims`: states of flows at the heads of this split. `arrivals`: states at the heads of the splits that continue
     them. `names`: topic names by id that this split found. `unnamed`: topic ids in its rows whose names it was not
     given. `ledgers`: by the identity of the capture that was read when something was counted; 0 if it has none.
-    `duplicates`: packets that were captured twice, by the same identity. `first`, `last`: times of its own packets, ns
-    since the epoch. `followed`: bytes of later splits that it read. `without_key`: client randoms of which it had no
-    secrets."""
+    `first`, `last`: times of its own packets, ns since the epoch. `followed`: bytes of later splits that it read.
+    `without_key`: client randoms of which it had no secrets."""
 
     split: int
     claims: FlowStates = field(default_factory=FlowStates)
@@ -50,7 +49,6 @@ class Outcome:
     names: dict[bytes, bytes] = field(default_factory=dict)
     unnamed: set[bytes] = field(default_factory=set)
     ledgers: dict[int, Ledger] = field(default_factory=dict)
-    duplicates: dict[int, int] = field(default_factory=dict)
     not_captured: int = 0
     first: int | None = None
     last: int | None = None
@@ -252,7 +250,7 @@ class SplitRun:
     def _fill_outcome(self) -> None:
         engine, outcome = self.engine, self.outcome
         dissector = engine.dissector
-        outcome.ledgers, outcome.duplicates = self._ledgers.finish(), self._ledgers.duplicates
+        outcome.ledgers = self._ledgers.finish()
         outcome.not_captured = engine.not_captured
         outcome.without_key = unknown_randoms(engine.key_log)
         outcome.first, outcome.last = engine.first, engine.last

@@ -1,4 +1,4 @@
-"""`Executor`: what runs the tasks of a run. Forked processes (`workers`), this process, and Spark are executors.
+"""`Executor`: what runs the tasks of a run. Forked processes, this process, and Spark are executors.
 
 A task is a function that can go to another process. It is called once for each input, and returns the result.
 """

@@ -62,11 +62,6 @@ class QuietPoints:
         found = self._progress.get(connection)
         return 0 if found is None else found.quiet
 
-    @property
-    def settled(self) -> list[int]:
-        """The connections that have a quiet point."""
-        return [connection for connection, found in self._progress.items() if found.quiet]
-
     def forget(self, connections: Array) -> None:
         """Forget connections that are over."""
         self.layer.forget(connections)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.dissector.dissector import Dissector
-from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS
+from kafkatap.dissector.framing.connections import PROTOCOL_TLS
 from kafkatap.kernels import arrays
 from kafkatap.kernels.arrays import as_bytes, taken
 from kafkatap.reassembly.assembler import Assembler
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from ..captures.splits import SplitReader
 
 Array = np.ndarray[Any, Any]
-#: Requests after which a light survey expects no more news of a connection: its client and its user are known then.
-_ENOUGH = 8
 #: Bytes of a frame that are kept if only its head is decoded.
 _HEAD_KEPT = 512
 #: A connection of a split that has ended: the fields of FLOW_ROW for it, and the number of its flow.
@@ -125,14 +123,10 @@ class SplitSurvey:
 
 class _FlowEngine:
     """Reassembly and framing of a split, which record its connections. Bodies are decoded only for the facts of
-    connections and the names of topics. `light`, `counts_records`: as of `survey_split`."""
+    connections and the names of topics."""
 
-    def __init__(
-        self, read: ReadOptions, light: bool, limits: Limits,
-        counts_records: bool,
-    ) -> None:  # fmt: skip
+    def __init__(self, read: ReadOptions, limits: Limits) -> None:
         self.assembler = Assembler(keep_flows=True, bounds=limits.bounds())
-        self._light, self._counts_records = light, counts_records
         self._assembly = Assembly(self.assembler, read.ports)
         summary, results, head = (programs_for(name, read.definitions) for name in ("summary", "results", "head"))
         self.dissector = Dissector(summary, results, None, apis=frozenset(), head=head, head_kept=_HEAD_KEPT)
@@ -189,21 +183,6 @@ class _FlowEngine:
                     pass
             if len(part.ended):
                 self._note_ended(part)
-            if self._light and part.chunk_count:
-                self._settle()
-
-    def _settle(self) -> None:
-        """Read no more of connections whose head is found, and whose history will most likely stay as it is."""
-        rows = self.assembler.connections
-        known = self.dissector.connections[: len(rows)]
-        found = np.flatnonzero((known["head"] > 0) & (rows["is_quiet"][: len(known)] == 1))
-        known = taken(known, found)
-        is_settled = (known["requests"] >= _ENOUGH) & (known["protocol"] == PROTOCOL_KAFKA)
-        is_settled &= (known["answers_at_once"] >= 0) & (known["head_tries"] == 0)
-        is_settled |= known["protocol"] == PROTOCOL_FOREIGN
-        if not self._counts_records and self._tls.layer.tracked:
-            is_settled |= np.isin(found, self._tls.settled)
-        self.assembler.ignore(found[is_settled])
 
     def _note_ended(self, part: Assembled) -> None:
         known, rows = taken(self.dissector.connections, part.ended), np.zeros(len(part.ended), _CONNECTION)
@@ -345,21 +324,9 @@ def _last_packets(rows: Array, blocks: Array) -> Array:
     return found
 
 
-def survey_split(
-    split: int,
-    reader: PackReader,
-    read: ReadOptions = AS_USUAL,
-    *,
-    light: bool = False,
-    counts_records: bool = True,
-) -> SplitSurvey:
-    """Read a split, whose reader has no bases, to its end. Of a pack that is not in order only the times count.
-
-    `light`: follow a connection only until its head and its history are known. That is faster, but names of topics are
-    missed, and what a connection shows late, so that the plan may need a correction. `counts_records`: follow TLS
-    connections to the end even so, and count their records, by which later splits find the numbers of records.
-    """
-    engine = _FlowEngine(read, light, read.limits or Limits(), counts_records)
+def survey_split(split: int, reader: PackReader, read: ReadOptions = AS_USUAL) -> SplitSurvey:
+    """Read a split, whose reader has no bases, to its end. Of a pack that is not in order only the times count."""
+    engine = _FlowEngine(read, read.limits or Limits())
     listeners = _NewListeners(engine.assembler)
     blocks = _BlockStarts(reader)
     while blocks.fill():

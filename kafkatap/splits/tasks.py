@@ -88,18 +88,14 @@ class SplitResult:
 
 @dataclass(frozen=True, slots=True)
 class SurveyTask:
-    """Surveys a split. `light`, `counts_records`: as of `survey_split`."""
+    """Surveys a split."""
 
     options: RunOptions
-    light: bool = False
-    counts_records: bool = True
     name: ClassVar[str] = "survey"
 
     def __call__(self, mine: SurveyInput, place: Place = HERE) -> SplitSurvey:
         with closing(mine.source.open()) as reader:
-            found = survey_split(
-                mine.split, reader, self.options.read, light=self.light, counts_records=self.counts_records
-            )
+            found = survey_split(mine.split, reader, self.options.read)
         place.progress(int(SURVEY_PART * mine.source.length))
         return found
 

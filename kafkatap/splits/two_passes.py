@@ -50,7 +50,7 @@ class TwoPasses:
 
     An heir has `files`, `options`, `begin` and `executor`; `checkpoint` and `keep_open` if the captures are a batch of
     a stream; `choose` if captures are left out after the survey. It has the method `_choose_size`, and may have
-    `_check` and `_check_plan`.
+    `_check`.
     """
 
     options: RunOptions
@@ -72,12 +72,6 @@ class TwoPasses:
     def _check(self, found: Surveys) -> None:
         """Raise an exception if the captures cannot be used."""
 
-    def _check_plan(self, plan: Plan) -> None:
-        """Raise an exception if splits cannot be decoded by a plan."""
-
-    def _survey_task(self) -> SurveyTask:
-        return SurveyTask(self.options.for_tasks)
-
     def _cut(self) -> Surveys:
         """The splits, not surveyed yet."""
         size = self._choose_size()
@@ -91,7 +85,7 @@ class TwoPasses:
 
         def survey(splits: list[int]) -> dict[int, SplitSurvey]:
             inputs = [SurveyInput(i, found.places[i]) for i in splits]
-            return dict(zip(splits, self.executor.run(self._survey_task(), inputs), strict=True))
+            return dict(zip(splits, self.executor.run(SurveyTask(self.options.for_tasks), inputs), strict=True))
 
         found.run(survey, self.choose)
         done()
@@ -188,7 +182,6 @@ class TwoPasses:
         def decode(plan: Plan, splits: set[int]) -> dict[int, SplitResult]:
             nonlocal rounds
             rounds += 1
-            self._check_plan(plan)
             found = once(plan, splits)
             while lacking := self._lacking_secrets(found):
                 found |= once(plan, lacking)
@@ -236,19 +229,19 @@ class Proved:
         """Ledger, files and times of the splits. `files`: those of the run, in which duplicates are not counted."""
         outcomes = [result.outcome for result in self.results]
         return context_of(
-            sum_ledgers(outcome.ledger for outcome in outcomes), with_duplicates(files, outcomes),
+            sum_ledgers(outcome.ledger for outcome in outcomes), _with_duplicates(files, outcomes),
             min((o.first for o in outcomes if o.first is not None), default=None),
             max((o.last for o in outcomes if o.last is not None), default=None),
             sum(outcome.not_captured for outcome in outcomes),
         )  # fmt: skip
 
 
-def with_duplicates(files: Sequence[FileInfo], outcomes: Sequence[Outcome]) -> list[FileInfo]:
+def _with_duplicates(files: Sequence[FileInfo], outcomes: Sequence[Outcome]) -> list[FileInfo]:
     """Files with the duplicates that splits found in them."""
     found: dict[int, int] = {}
     for outcome in outcomes:
-        for capture, count in outcome.duplicates.items():
-            found[capture] = found.get(capture, 0) + count
+        for capture, ledger in outcome.ledgers.items():
+            found[capture] = found.get(capture, 0) + ledger.get("packets", {}).get("duplicate", 0)
     return [info._replace(duplicates=found.get(info.capture, 0)) for info in files]
 
 

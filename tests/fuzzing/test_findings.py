@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import time
 import zipfile
+import zlib
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -66,11 +69,9 @@ def damaged_zstd(content: bytes) -> bytes:
     return whole[:-1] + bytes([whole[-1] ^ 1])
 
 
-@pytest.mark.parametrize("size", [1, 7, 1_000, 65_535, 65_536, 65_537, 300_000])
-def test_as_much_of_a_damaged_zstd_stream_is_read_whatever_the_views(size: int) -> None:
-    content = bytes(range(256)) * 1_000
-    file = io.BufferedReader(cast(io.RawIOBase, io.BytesIO(damaged_zstd(content))))
-    _, decompressor = open_decompressor(file)
+def read_damaged(data: bytes, size: int) -> tuple[bytes, int]:
+    """What is read before the damage, in views of `size` bytes, and where the damage is said to be."""
+    _, decompressor = open_decompressor(io.BufferedReader(cast(io.RawIOBase, io.BytesIO(data))))
     assert decompressor is not None
     read = bytearray()
     view = memoryview(bytearray(size))
@@ -81,8 +82,33 @@ def test_as_much_of_a_damaged_zstd_stream_is_read_whatever_the_views(size: int) 
 
     with pytest.raises(DamagedCapture) as raised:
         read_all()
-    assert len(read) == raised.value.offset == 196_608  # three times 64 KiB: damage costs the last step
+    return bytes(read), raised.value.offset
+
+
+@pytest.mark.parametrize("size", [1, 7, 1_000, 65_535, 65_536, 65_537, 300_000])
+def test_as_much_of_a_damaged_zstd_stream_is_read_whatever_the_views(size: int) -> None:
+    content = bytes(range(256)) * 1_000
+    read, offset = read_damaged(damaged_zstd(content), size)
+    assert len(read) == offset == 196_608  # three times 64 KiB: damage costs the last step
     assert content.startswith(read)
+
+
+@pytest.mark.parametrize("size", [1, 7, 1_000, 65_537, 300_000])
+@pytest.mark.parametrize("at", [30, 20_000, -6])
+def test_as_much_of_a_damaged_gzip_stream_is_read_whatever_the_views(size: int, at: int) -> None:
+    """All that zlib makes of the bytes before the damage, and the place behind it."""
+    content = b"".join(b"%d\n" % (number * 2_654_435_761 % (1 << 32)) for number in range(60_000))
+    packed = bytearray(gzip.compress(content, 1, mtime=0))
+    packed[at] ^= 0xFF
+    whole, byte = zlib.decompressobj(31), bytearray()
+    with suppress(zlib.error):
+        for n in range(len(packed)):
+            byte += whole.decompress(packed[n : n + 1])
+    read, offset = read_damaged(bytes(packed), size)
+    assert offset == len(read)
+    assert 0 <= len(read) - len(byte) < 300  # those that the last byte makes before it fails
+    assert read == read_damaged(bytes(packed), 100)[0]
+    assert read.startswith(byte)
 
 
 def test_the_blocks_of_a_damaged_zstd_capture(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import signal
 import struct
 import subprocess
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from kafkatap.__main__ import main
 from kafkatap.captures.capture_bytes import CaptureBytes
 from kafkatap.engine.selection import EVERYTHING
 from kafkatap.library import Analysis
@@ -27,6 +30,7 @@ from tests.support.captures import Packet, PcapRecords, block, pcap_bytes, pcapn
 from tests.support.encapsulation import KINDS, encapsulate, fragment, link_type_of
 from tests.support.sweeps import seeds
 from tests.support.tcp import encode
+from tests.tls.real_endpoints import FOLDER, without_resumed
 from tests.wire.test_unreachable import asking, icmp, ip_of
 
 SHARDS = (2, 3, 7)
@@ -175,6 +179,54 @@ def test_engines_end_behind_the_same_block(
     )
 
 
+def limited(jobs: int, kind: int, most: int, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """A report by so many engines in a process that has a limit."""
+    return subprocess.run(
+        [*KAFKATAP, "report", "--jobs", str(jobs), *map(str, arguments)],
+        env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=100,
+        preexec_fn=lambda: resource.setrlimit(kind, (most, most)),  # no thread runs here
+    )  # fmt: skip
+
+
+def test_limits_of_the_machine(samples: Path, tmp_path: Path) -> None:
+    """An engine has three open files, and a fourth for tables. The message of more says what helps."""
+    path = samples / "apache-2.8.pcap.zst"
+    assert limited(12, resource.RLIMIT_NOFILE, 3 * 12 + 16, path).returncode == 0
+    for options in ([], ["--parquet", tmp_path / "tables"]):
+        found = limited(40, resource.RLIMIT_NOFILE, 30, *options, path)
+        assert found.returncode == 2
+        assert found.stderr == "kafkatap: too many open files for 40 processes; try again with --jobs 20\n"
+
+
+def test_no_more_processes(samples: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    children = set(children_of(os.getpid()))
+    fork, forks = os.fork, []
+
+    def fail() -> int:
+        forks.append(1)
+        if len(forks) == 3:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return fork()
+
+    monkeypatch.setattr(os, "fork", fail)
+    assert main(["report", "--jobs", "4", str(samples / "apache-2.8.pcap.zst")]) == 2
+    expected = "kafkatap: resource temporarily unavailable for 4 processes; try again with --jobs 2\n"
+    assert capsys.readouterr().err == expected
+    assert set(children_of(os.getpid())) <= children
+
+
+def test_an_engine_without_memory(
+    samples: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(self: ShardTask, mine: int, place: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(ShardTask, "__call__", fail)
+    assert main(["report", "--jobs", "4", str(samples / "apache-2.8.pcap.zst")]) == 2
+    expected = "kafkatap: cannot allocate memory for 4 processes; try again with --jobs 2\n"
+    assert capsys.readouterr().err == expected
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_engine_outlives_the_command(number: int) -> None:
     command = [*KAFKATAP, "report", "--jobs", "3", "-"]
@@ -215,3 +267,19 @@ def test_a_filter_on_topics_needs_one_engine(samples: Path) -> None:
     one, three = (kafkatap("report", "--json", "--jobs", jobs, "--topic", "o*", path) for jobs in ("1", "3"))
     assert (three.code, three.out) == (one.code, one.out) == (0, one.out)
     assert "one process reads this input: topics are selected" in three.err
+
+
+@pytest.mark.parametrize("way", ["file", "standard input"])
+def test_sessions_that_connections_of_other_engines_resume(way: str, tmp_path: Path) -> None:
+    """Secrets are those of the full handshake, which another connection has."""
+    path, fewer = FOLDER / "matrix.pcap.zst", tmp_path / "fewer.keys.log"
+    fewer.write_text(without_resumed((FOLDER / "matrix.keys.log").read_text()))
+    name, data = ("-", path.read_bytes()) if way == "standard input" else (path, None)
+    one, three = (
+        kafkatap("report", "--json", "--keylog", fewer, "--jobs", jobs, name, stdin=data) for jobs in ("1", "7")
+    )
+    assert (three.code, three.out) == (one.code, one.out)
+    assert "one process reads this input: " in three.err
+    assert "resume TLS sessions of others" in three.err
+    whole = kafkatap("report", "--json", "--keylog", FOLDER / "matrix.keys.log", "--jobs", "7", path)
+    assert (whole.code, whole.err) == (0, "")

@@ -16,17 +16,16 @@ from kafkatap.captures.storage import File
 from kafkatap.engine.engine import Engine
 from kafkatap.reports.batch import Context
 from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.shards.workers import Workers
 from kafkatap.splits.capture_ledgers import sum_ledgers
-from kafkatap.splits.plan import Plan
+from kafkatap.splits.plan import Corrections, Plan
 from kafkatap.splits.run_options import RunOptions
-from kafkatap.splits.tasks import SurveyTask
 from kafkatap.splits.two_passes import Begin, TwoPasses, quiet, report_context
-from kafkatap.splits.workers import Workers
 
 if TYPE_CHECKING:
     from kafkatap.reports.section_parts.section_counts import SectionCounts
+    from kafkatap.shards.local_tables import LocalTables
     from kafkatap.splits.executor import Executor
-    from kafkatap.splits.local_tables import LocalTables
 
 #: The least bytes of a split.
 _SMALLEST = 16 << 20
@@ -110,15 +109,13 @@ class _LocalReading(TwoPasses):
         condition = self.options.selection.condition()
         return self.with_rows or (condition is not None and condition.names_topics)
 
-    def _survey_task(self) -> SurveyTask:
-        options = self.options
-        return SurveyTask(options.for_tasks, not self._needs_names, options.read.key_log is not None)
-
-    def _check_plan(self, plan: Plan) -> None:
+    def _plan(self, corrections: Corrections) -> Plan:
+        plan = super()._plan(corrections)
         if plan.both_ends:
             count = len(plan.both_ends)
             many = "1 connection was" if count == 1 else f"{count:,} connections were"
             raise CapturedTwice(f"{many} captured at both ends")
+        return plan
 
     def counted(self, empty: Engine, interval: int | None, tables: LocalTables | None) -> Counted:
         """Survey, decode and count. `empty`: an engine that has read nothing."""

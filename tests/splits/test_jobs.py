@@ -28,9 +28,9 @@ from kafkatap.reports.literals import read_moment
 from kafkatap.reports.rendering.json_report import write_json
 from kafkatap.run import Run
 from kafkatap.shards.shard_run import OneEngineNeeded, count_with_shards
+from kafkatap.shards.workers import Interrupted, WorkerEnded, Workers
 from kafkatap.splits.executor import HERE, InProcess, Place
 from kafkatap.splits.run_options import RunOptions
-from kafkatap.splits.workers import Interrupted, WorkerEnded, Workers
 from kafkatap.usable_cores import usable_cores
 from tests.cli.running import environment, kafkatap
 from tests.splits.join_support import packets_at_random, rotate
@@ -260,7 +260,7 @@ def until(condition: Any, seconds: float = 20) -> Any:
 
 SLEEPER = """
 import time
-from kafkatap.splits.workers import Workers
+from kafkatap.shards.workers import Workers
 def sleep(mine, place):
     time.sleep(60)
 with Workers(2) as workers:

@@ -22,10 +22,10 @@ from kafkatap.parquet import row_groups
 from kafkatap.reports.literals import read_moment
 from kafkatap.reports.tables import TABLES as COLUMNS
 from kafkatap.reports.tables import arrow_schema
+from kafkatap.shards.local_tables import LocalTables
 from kafkatap.shards.shard_run import count_with_shards
-from kafkatap.splits.local_tables import LocalTables
+from kafkatap.shards.workers import WorkerEnded
 from kafkatap.splits.run_options import RunOptions
-from kafkatap.splits.workers import WorkerEnded
 from tests.cli.running import KAFKATAP, environment, kafkatap
 from tests.splits.join_support import compared, differences
 from tests.splits.join_talks import TALKS

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ...engine.tls.key_log import KeyLog
     from ...parquet.table_writer import TableWriter
     from ...request_log.log_join import LogJoin
-    from ...splits.local_tables import LocalTables
+    from ...shards.local_tables import LocalTables
 
 
 class Read(NamedTuple):
@@ -129,7 +129,7 @@ def _read_with_jobs(
 ) -> Read | None:
     """Read the captures with several processes; None if one has to, or the user ended it. `files` closes output
     files."""
-    from ...splits.workers import Interrupted
+    from ...shards.workers import Interrupted
 
     _collect_garbage()
     try:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ...captures.pipes import is_pipe
 from ...captures.storage import is_uri, stored_bytes
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
     from ...engine.read_options import ReadOptions
     from ...engine.selection import Selection
     from ...engine.tls.key_log import KeyLog
+    from ...shards.local_tables import LocalTables
     from ...shards.shard_run import Counted
-    from ...splits.local_tables import LocalTables
 
 #: Without --jobs, several processes read captures of more bytes than this, if more than so many cores are usable.
 LARGE, FEW_CORES = 4 << 30, 2
+#: Errors of a machine that has not enough for so many processes.
+_TOO_MANY = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def choose_jobs(options: argparse.Namespace) -> int:
@@ -42,6 +45,11 @@ def choose_jobs(options: argparse.Namespace) -> int:
     pipes = [path for path in options.captures if is_pipe(path)]
     if pipes and len(options.captures) > 1:
         _explain(options, f"{name_of(pipes[0])} can be read only once; save it to a file first")
+        return 1
+    if pipes and options.keylog:
+        _explain(
+            options, f"{name_of(pipes[0])} can be read only once, and connections may resume TLS sessions of others"
+        )
         return 1
     return jobs
 
@@ -85,24 +93,24 @@ def run_with_jobs(
     """Read the captures with `jobs` processes. None if one process has to read them. OSError if it is not possible,
     `workers.Interrupted` if the user ended it. `files`: closes output files."""
     from ...shards.shard_run import OneEngineNeeded, count_with_shards
+    from ...shards.workers import WorkerEnded
     from ...splits.run_options import RunOptions
-    from ...splits.workers import WorkerEnded
 
     run = RunOptions(
         reading, by_topic=options.by == "topic", selection=selection, by_connection=options.by == "connection",
         wanted=None if options.sections is None else tuple(options.sections), section_options=section_options(options),
         fine=has_curves(options), input_bytes=stored_bytes(options.captures),
     )  # fmt: skip
-    tables = None
-    if options.parquet:
-        from pathlib import Path
-
-        from ...splits.local_tables import LocalTables
-        from .files import use_small_pool
-
-        use_small_pool()
-        tables = files.enter_context(LocalTables(Path(options.parquet), jobs))
+    tables, fewer = None, f"try again with --jobs {max(jobs // 2, 1)}"
     try:
+        if options.parquet:
+            from pathlib import Path
+
+            from ...shards.local_tables import LocalTables
+            from .files import use_small_pool
+
+            use_small_pool()
+            tables = files.enter_context(LocalTables(Path(options.parquet), jobs))
         found = count_with_shards(options.captures, jobs, run, interval=options.interval, watch=watch, tables=tables)
     except OneEngineNeeded as error:
         if tables is not None:
@@ -110,7 +118,12 @@ def run_with_jobs(
         _explain(options, str(error))
         return None
     except WorkerEnded as error:
-        raise OSError(f"one of {jobs} processes {error}; try again with --jobs {max(jobs // 2, 1)}") from None
+        raise OSError(f"one of {jobs} processes {error}; {fewer}") from None
+    except (OSError, MemoryError) as error:
+        if isinstance(error, OSError) and error.errno not in _TOO_MANY:
+            raise
+        why = os.strerror(errno.ENOMEM if isinstance(error, MemoryError) else cast(int, error.errno))
+        raise OSError(f"{why.lower()} for {jobs} processes; {fewer}") from None
     return JobsRun(found, tables, reading.key_log)
 
 

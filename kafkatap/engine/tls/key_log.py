@@ -76,6 +76,8 @@ class KeyLog:
         #: connection, that of the full handshake.
         self._issued: dict[bytes, bytes] = {}
         self._origins: dict[bytes, bytes] = {}
+        #: By client random, the names of the session that a connection resumes, if no connection got it before.
+        self._unknown: dict[bytes, tuple[bytes, ...]] = {}
         #: By client random, the name of the connection's ends (`name_of_ends`).
         self._ends: dict[bytes, bytes] = {}
         self._sockets: dict[str, LineSocket] = {}
@@ -187,7 +189,7 @@ class KeyLog:
         """A connection of TLS 1.2 got this session id or ticket."""
         _put(self._issued, name, client_random)
 
-    def resume(self, client_random: bytes, names: Iterable[bytes]) -> bool:
+    def resume(self, client_random: bytes, names: Sequence[bytes]) -> bool:
         """A connection of TLS 1.2 resumes a session by one of these names. Return whether it is known."""
         for name in names:
             origin = self._issued.get(name)
@@ -195,7 +197,17 @@ class KeyLog:
                 _put(self._origins, client_random, self._origins.get(origin, origin))
                 self._kept.pop(client_random, None)
                 return True
+        _put(self._unknown, client_random, tuple(names))
         return False
+
+    def issued_sessions(self) -> set[bytes]:
+        """The names of the sessions that connections of TLS 1.2 got."""
+        return set(self._issued)
+
+    def unknown_sessions(self) -> set[bytes]:
+        """The names of the sessions that connections of TLS 1.2 resume, and whose secrets were not found."""
+        missing = (random for random in self._unknown if random not in self._sessions and self.secrets(random) is None)
+        return {name for random in missing for name in self._unknown[random]}
 
     @property
     def missing(self) -> list[str]:
@@ -209,6 +221,7 @@ class KeyLog:
         self._taken.clear()
         self._issued.clear()
         self._origins.clear()
+        self._unknown.clear()
         self._ends.clear()
 
     def take(self, client_random: bytes) -> None:

@@ -1,15 +1,14 @@
-"""`LocalTables`: the tables of a run whose splits are decoded by several processes, as the files of one process.
+"""`LocalTables`: the tables of a run by several processes, as the files of one process.
 
     with LocalTables(folder, 4) as tables, Workers(4) as workers:
-        with tables.open(split, place) as files:    # in a worker, for each split
+        with tables.open(part, place) as files:     # in a worker, for each part of the run: a shard
             files.write("exchanges", rows)
         ...
-        tables.take(parts, shared, names)           # in the process that started it: the splits in their order
+        tables.take(parts, shared, names)           # in the process that started it: the parts in their order
         tables.publish(context)
 
-Each worker makes Arrow tables of a split's rows, a row group at a time, and keeps them in an unnamed file in the
-folder. At the end they become Parquet files, split by split. Whatever ends a run, its unnamed files go with it. Rows of
-a split that is decoded again take room in them until then, and nobody reads them.
+Each worker makes Arrow tables of its rows, a row group at a time, and keeps them in an unnamed file in the
+folder. At the end they become Parquet files, part by part. Whatever ends a run, its unnamed files go with it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from ..parquet.parquet_files import ParquetFiles
 from ..parquet.row_groups import GATHERED_BYTES
 from ..parquet.row_names import named
 from ..parquet.table_writer import TABLES
-from .executor import HERE, Place
+from ..splits.executor import HERE, Place
 from .packed_rows import packed, unpacked
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .executor import Place, Task
+from ..splits.executor import Place, Task
 
 Array = np.ndarray[Any, Any]
 
