@@ -17,6 +17,8 @@ KERNEL_MODULES = (
     "kafkatap.dissector.batch_headers",
     "kafkatap.dissector.records.batches",
     "kafkatap.dissector.records.record_reader",
+    "kafkatap.anonymize.audit",
+    "kafkatap.anonymize.record_structure",
     "kafkatap.extract.fragment_places",
     "kafkatap.reassembly.pcap",
     "kafkatap.reassembly.pcapng",

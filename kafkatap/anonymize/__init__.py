@@ -8,6 +8,7 @@ sasl_tokens        the tokens of SASL
 exact_compression  compression into a given number of bytes
 plausible          headers of record batches without a right CRC
 record_batches     record batches and message sets
+record_structure   the bytes of records that are no contents
 messages           frames
 message_rows       many frames at once
 stream_map         the new bytes of TCP streams
