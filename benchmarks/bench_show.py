@@ -47,7 +47,7 @@ def contenders(command: list[str], path: str, folder: str) -> list[Contender]:
         Contender("show, a filter that nothing matches", whole("show", "-f", 'client == "nobody"')),
         Contender("show, the same on topics", whole("show", "-f", 'topic ~ "no such topic"')),
         Contender("show, all lines", whole("show")),
-        Contender("show -v, 10,000 messages", whole("show", "-v", "-n", "10000")),
+        Contender("show --tree, 10,000 messages", whole("show", "--tree", "-n", "10000")),
         Contender("show --json, 10,000 messages", whole("show", "--json", "-n", "10000")),
         Contender("records to Parquet", whole("records", "--parquet", f"{folder}/records.parquet")),
     ]

@@ -7,7 +7,7 @@ contenders take turns, and the tables show medians. They are, for each input:
 
 * `local`: `kafkatap report --parquet DIR`
 * `empty`: `spark.range(10).mapInArrow(identity)` in a session with the settings of the command, on each master
-* `spark`: `kafkatap spark --out DIR`, on each master
+* `spark`: `kafkatap spark -o DIR`, on each master
 
 Inputs: `sample` (60 KB, compressed), `one` (CAPTURE), `four` and `eight` (joined copies of it, join_copies.py),
 `files` (the bytes of `eight` in 2,000 files), `steady` (1,000 connections that all go through all splits) and `skewed`
@@ -243,7 +243,7 @@ def contenders_of(path: Path, masters: Sequence[str], out: Path) -> list[Contend
     found = [Contender("local", [*python, "report", captures, "--parquet", str(out / "local"), "--no-progress"])]
     for number, master in enumerate(masters):
         found.append(Contender(f"empty, {master}", [sys.executable, "-c", EMPTY, master]))
-        job = [*python, "spark", captures, "--out", str(out / f"tables-{number}"), "--master", master, "--no-progress"]
+        job = [*python, "spark", captures, "-o", str(out / f"tables-{number}"), "--master", master, "--no-progress"]
         found.append(Contender(f"spark, {master}", job))
     return found
 

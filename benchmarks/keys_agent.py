@@ -78,10 +78,8 @@ def keys_taken(pid: int, seconds: int, out: Path, is_wanted: bool) -> Iterator[N
     if not is_wanted:
         yield
         return
-    command = [sys.executable, "-m", "kafkatap", "keys", "--pid", str(pid), "--for", f"{seconds + 60}s", "--yes"]
-    taking = subprocess.Popen(
-        [*command, "--out", str(out)], stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
-    )
+    command = [sys.executable, "-m", "kafkatap", "keys", "--pid", str(pid), "--duration", f"{seconds + 60}s", "--yes"]
+    taking = subprocess.Popen([*command, "-o", str(out)], stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
     try:
         yield
     finally:

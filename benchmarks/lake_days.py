@@ -208,10 +208,10 @@ class Days:
         return path
 
     def _job(self, captures: Sequence[Path], is_killed: bool = False) -> None:
-        self._run([*map(str, captures), "--out", str(self.lake)], is_killed)
+        self._run([*map(str, captures), "-o", str(self.lake)], is_killed)
 
     def _stream(self, *more: str, is_killed: bool = False) -> None:
-        where = ("--out", str(self.lake), "--checkpoint", str(self.folder / "checkpoint"), "--quiet", "1ms")
+        where = ("-o", str(self.lake), "--checkpoint", str(self.folder / "checkpoint"), "--quiet", "1ms")
         self._run([str(self.folder / "captures"), *where, *more], is_killed)
 
     def _run(self, words: Sequence[str], is_killed: bool) -> None:
@@ -239,7 +239,7 @@ class Days:
         whole = self.folder / "whole"
         captures = sorted({str(path) for path in self.captures.values()})
         done = subprocess.run(
-            [sys.executable, "-m", "kafkatap", "spark", *captures, "--out", str(whole)], capture_output=True, text=True
+            [sys.executable, "-m", "kafkatap", "spark", *captures, "-o", str(whole)], capture_output=True, text=True
         )
         if done.returncode:
             raise RuntimeError(done.stderr)

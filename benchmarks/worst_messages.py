@@ -1,6 +1,6 @@
 """Measure the memory of commands on the messages that cost the most for their bytes.
 
-    python benchmarks/worst_messages.py [--size 4m] [--every 20] [--command report --command 'show -v'] [--message TEXT]
+    python benchmarks/worst_messages.py [--size 4m] [--every 20] [--command 'show --tree']... [--message TEXT]
 
 Each array of each message is filled with its smallest elements, in a capture of a few kB
 (`tests/wire/worst_messages.py`). Each command reads each capture in a process of its own. The table has the largest

@@ -54,7 +54,7 @@ def check_folder(option: str, path: str, suffixes: Sequence[str]) -> None:
                 refuse_link(entry.path)
 
 
-def check_output(output: str | UnnamedFile, captures: Sequence[str], overwrite: bool) -> None:
+def check_output(output: str | UnnamedFile, captures: Sequence[str]) -> None:
     """Check that a pcapng can be written: ValueError or OSError."""
     if isinstance(output, UnnamedFile):
         return
@@ -75,8 +75,6 @@ def check_output(output: str | UnnamedFile, captures: Sequence[str], overwrite: 
                 raise ValueError(f"{output}: this capture is read; name another file")
     if not is_device(output):
         refuse_link(output)
-        if os.path.exists(output) and not overwrite:
-            raise ValueError(f"{output}: this file exists; --overwrite replaces it")
     _check_place(output)
 
 
@@ -140,7 +138,7 @@ def is_device(path: str) -> bool:
 def write_whole(path: str, text: str) -> None:
     """Write a text as UTF-8. A file of that name is replaced at once, and a device or pipe is written to. OSError, with
     this path, if it cannot be written."""
-    with naming(path), OutputFile(path, overwrite=True, is_private=False) as made:
+    with naming(path), OutputFile(path, is_private=False) as made:
         made.file.write(text.encode())
         made.publish()
 
@@ -210,12 +208,10 @@ class OutputFile:
     overwritten.
     """
 
-    def __init__(
-        self, output: str, overwrite: bool = False, is_private: bool = True, is_locked: bool = False
-    ) -> None:  # fmt: skip
+    def __init__(self, output: str, is_private: bool = True, is_locked: bool = False) -> None:
         import tempfile  # imported late: most runs write no file
 
-        self._output, self._overwrite, self._is_private = output, overwrite, is_private
+        self._output, self._is_private = output, is_private
         folder = folder_of(output)
         self._is_named = folder is not None
         if self._is_named:
@@ -238,28 +234,15 @@ class OutputFile:
         self.file.truncate()
 
     def publish(self) -> None:
-        """Make the file appear. ValueError if another one appeared meanwhile and must not be replaced."""
+        """Make the file appear."""
         with naming(self._output):
             self.file.flush()
             if self._is_named:
                 self._take_permissions()
-                self._take_name()
+                os.replace(self.path, self._output)
+                self._is_there = False
             else:
                 self._copy()
-
-    def _take_name(self) -> None:
-        if self._overwrite:
-            os.replace(self.path, self._output)
-        else:
-            try:
-                os.link(self.path, self._output)
-            except FileExistsError:
-                raise ValueError(f"{self._output}: this file exists; --overwrite replaces it") from None
-            except OSError:  # a file system without hard links
-                os.rename(self.path, self._output)
-            else:
-                os.unlink(self.path)
-        self._is_there = False
 
     def _copy(self) -> None:
         """Write the bytes to what is no file with a name of its own."""
@@ -349,7 +332,7 @@ class OutputFiles:
     def add(self, name: str) -> BinaryIO:
         """A file to write to. `is_locked`: as of `OutputFile`."""
         path = self._folder / name
-        made = OutputFile(str(path), overwrite=True, is_private=False, is_locked=self._is_locked)
+        made = OutputFile(str(path), is_private=False, is_locked=self._is_locked)
         self._files[path] = made
         return made.file
 

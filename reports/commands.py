@@ -17,11 +17,11 @@ KEPT = {
     "utc": _READ, "port": _READ, "definitions": _READ, "keylog": _READ, "max-frame": _READ, "max-held": _READ,
     "max-connections": _READ, "max-waiting": _READ, "max-names": _READ,
     "late": _REPORTS, "quota": _REPORTS, "window": _REPORTS, "zones": _REPORTS,
-    "upgrade-to": _REPORTS, "request-log": frozenset(("report",)),
+    "release": _REPORTS, "request-log": frozenset(("report",)),
 }  # fmt: skip
 #: Options that a command accepts only together with the section that reads them.
 OF_SECTIONS = {
-    "quota": "throttle", "window": "throttle", "zones": "zones", "upgrade-to": "upgrade", "request-log": "broker-times",
+    "quota": "throttle", "window": "throttle", "zones": "zones", "release": "upgrade", "request-log": "broker-times",
 }  # fmt: skip
 #: Captures whose names together are longer than this are not named.
 _LONGEST_NAMES = 100

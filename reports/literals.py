@@ -104,7 +104,7 @@ def read_moment(text: str, utc: bool = False) -> Moment:
     `+10s`                    after the first packet of the capture
     `15:10`, `15:10:39.5`     that time on the day of the first packet
     `2026-11-21 15:10:39.5`   ISO 8601, with a space or a T; a date alone is its midnight
-    `1795236239.5`            seconds since the epoch
+    `1795236239.5`            seconds since the epoch; not `4.3`, which may be a release for another option
 
     A zone may follow: `Z`, `UTC`, `+01:00`, or the name of the local zone. Without one the time is local, or with
     `utc` UTC.
@@ -112,7 +112,7 @@ def read_moment(text: str, utc: bool = False) -> Moment:
     plain = text.strip()
     if plain.startswith("+"):
         return Moment(read_duration(plain[1:]), after_first=True, text=text)
-    if re.fullmatch(r"\d+(\.\d+)?", plain, re.ASCII):
+    if re.fullmatch(r"\d{9,}(\.\d+)?", plain, re.ASCII):
         return Moment(int(Decimal(plain) * SECOND), text=text)
     try:
         return _read_clock(plain, text, utc)

@@ -92,18 +92,18 @@ def largest_first(*numbers: str, then: Sequence[str] = ()) -> Callable[[Row], An
 class ReportTable:
     """One table of a report.
 
-    `notes`: sentences below the table. `column_notes`: (column name, sentence), shown only with that column.
-    `whole`: show all rows, whatever `--top` says. Otherwise show the first rows, or the rows with the largest values in
-    the column `chosen_by`. `shown_from`: a table with fewer rows than this is not shown to people, because the report
+    `notes`: sentences below the table, two at most. `whole`: show all rows, whatever `-n` says. Otherwise show the first
+    rows, or the rows with the largest values in the column `chosen_by`. `shown_from`: a table with fewer rows than this is not shown to people, because the report
     has the same facts elsewhere. `empty`: the text for a table without rows. `order`: a sentence on the order of rows.
+    `bars`: columns whose values have a bar beside them.
 
     Tables are not changed once they are made. It is no tuple, so that libraries that take Arrow data take it as a table
     (`__arrow_c_stream__`), and no dataclass, because reports start without that module.
     """
 
     __slots__ = (
-        "chosen_by", "column_notes", "columns", "empty", "name", "notes", "order", "rows", "shown_from", "title",
-        "whole",
+        "bars", "chosen_by", "columns", "empty", "name", "notes", "order", "rows", "shown_from",
+        "title", "whole",
     )  # fmt: skip
 
     def __init__(
@@ -116,9 +116,9 @@ class ReportTable:
         whole: bool = False,
         empty: str = "nothing to report",
         shown_from: int = 0,
-        column_notes: tuple[tuple[str, str], ...] = (),
         chosen_by: str | None = None,
         order: str = "",
+        bars: tuple[str, ...] = (),
     ) -> None:
         self.name: Final = name
         self.title: Final = title
@@ -128,9 +128,9 @@ class ReportTable:
         self.whole: Final = whole
         self.empty: Final = empty
         self.shown_from: Final = shown_from
-        self.column_notes: Final = column_notes
         self.chosen_by: Final = chosen_by
         self.order: Final = order
+        self.bars: Final = bars
 
     def named(self, row: tuple[Value, ...]) -> Row:
         """A row by the names of its columns."""

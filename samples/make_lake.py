@@ -21,7 +21,7 @@ def main(out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "lake"
         capture = shutil.copy(CAPTURE, folder)  # the table `files` has its path
-        command = [sys.executable, "-m", "kafkatap", "spark", str(capture), "--out", str(made), "--records"]
+        command = [sys.executable, "-m", "kafkatap", "spark", str(capture), "-o", str(made), "--records"]
         command += ["--master", "local[1]", "--no-progress"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         for report in made.glob("report.*"):

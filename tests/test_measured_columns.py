@@ -62,7 +62,7 @@ def test_reports_with_tables_measure(samples: Path, tmp_path: Path, options: tup
 
 
 def test_live_tables_are_measured(tmp_path: Path) -> None:
-    for options, is_measured in ((["--write-parquet", str(tmp_path)], True), ([], False)):
+    for options, is_measured in ((["--parquet", str(tmp_path)], True), ([], False)):
         given = parse(["live", "-i", "lo", "--plain", *options])
         assert _engine(given, [], read_options(given)).assembler.is_measured == is_measured
 

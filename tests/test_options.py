@@ -23,7 +23,7 @@ SECOND = 1_000_000_000
 def test_defaults() -> None:
     args = build_parser().parse_args(["report", "a.pcap", "-"])
     assert args.captures == ["a.pcap", "-"]
-    assert (args.by, args.top, args.utc, args.json, args.progress, args.color) == (
+    assert (args.by, args.number, args.utc, args.json, args.progress, args.color) == (
         "api",
         12,
         False,
@@ -37,7 +37,7 @@ def test_defaults() -> None:
 def test_all_options() -> None:
     line = (
         "report a --by topic --from +10s --to 1795236239.5 --client a --client b* --topic t --broker :9092"
-        " --api Fetch,0 --api metadata --top 0 --utc --json --csv c --plots p --parquet q --interval 250ms --port 19092"
+        " --api Fetch,0 --api metadata -n all --utc --json --csv c --plots p --parquet q --interval 250ms --port 19092"
         " --no-progress --color never -vv"
     )
     args = build_parser().parse_args(line.split())
@@ -51,7 +51,7 @@ def test_all_options() -> None:
     "wrong",
     [
         [], ["report"], ["report", "a", "--by", "x"], ["report", "a", "--from", "yesterday"],
-        ["report", "a", "--interval", "0s"], ["report", "a", "--port", "70000"], ["report", "a", "--top", "-1"],
+        ["report", "a", "--interval", "0s"], ["report", "a", "--port", "70000"], ["report", "a", "-n", "-1"],
         ["report", "a", "--broker", "a:b:c:"], ["report", "a", "--broker", "h:99999"], ["report", "a", "--api", "1,,2"],
         ["completion", "tcsh"],
     ],
@@ -74,7 +74,7 @@ def test_times() -> None:
     assert read_moment("1795236239.392450001") == Moment(1_795_236_239_392_450_001)
     assert read_moment("+0") == Moment(0, after_first=True)
     assert read_moment("+1.5m") == read_moment("+1m 30s") == Moment(90 * SECOND, after_first=True)
-    for wrong in ("24:00", "yesterday", "", "+", "+x", "15:60", "2026-13-01", "15:10 nowhere"):
+    for wrong in ("24:00", "yesterday", "", "+", "+x", "15:60", "2026-13-01", "15:10 nowhere", "4.3"):
         with pytest.raises(argparse.ArgumentTypeError, match=r"not a time|not a duration"):
             parse_when(wrong)
 
@@ -116,6 +116,7 @@ def test_unknown_apis_are_told_with_those_like_them() -> None:
 def test_completion(shell: str) -> None:
     script = completion_script(shell)
     assert "no-progress" in script
+    assert all(value in script for value in ("rebalances", "OffsetCommit", "total_p99_ns", "0.10.2", "connection"))
     assert "kafkatap" in script
 
 
@@ -131,7 +132,7 @@ def test_help_is_light() -> None:
     assert "exit codes" in done.stdout
 
 
-@pytest.mark.parametrize("command", [("report",), ("live", "-i", "lo"), ("spark", "--out", "nowhere")])
+@pytest.mark.parametrize("command", [("report",), ("live", "-i", "lo"), ("spark", "-o", "nowhere")])
 def test_an_option_of_a_section_needs_the_section(command: tuple[str, ...], samples: Path) -> None:
     capture = [] if command[0] == "live" else [samples / "live-4.4.pcap.zst"]
     done = kafkatap(*command, "--quota", "20000", *capture)

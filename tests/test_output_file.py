@@ -112,7 +112,7 @@ def test_extracts_and_records(tmp_path: Path) -> None:
     for path in (packets, rows):
         path.write_text("older")
         path.chmod(0o640)
-    assert kafkatap("extract", SAMPLE, "--api", "Metadata", "-o", packets, "--overwrite").code == 0
+    assert kafkatap("extract", SAMPLE, "--api", "Metadata", "-o", packets).code == 0
     assert kafkatap("records", SAMPLE, "--parquet", rows).code in (0, 1)
     for path in (packets, rows):
         assert (mode_of(path), path.stat().st_size > 100) == (0o640, True)
@@ -135,8 +135,8 @@ def test_no_output_goes_through_a_link(tmp_path: Path) -> None:
     for command in (
         ("report", SAMPLE, "--html", link),
         ("compare", SAMPLE, SAMPLE, "--html", link),
-        ("extract", SAMPLE, "--api", "Metadata", "-o", link, "--overwrite"),
-        ("extract", SAMPLE, "--api", "Metadata", "--anonymize", "-o", link, "--overwrite"),
+        ("extract", SAMPLE, "--api", "Metadata", "-o", link),
+        ("extract", SAMPLE, "--api", "Metadata", "--anonymize", "-o", link),
     ):
         done = kafkatap(*command)
         assert (done.code, done.out, done.err) == (2, "", f"kafkatap: {words}\n")
@@ -168,7 +168,7 @@ def test_no_file_of_a_folder_is_a_link(command: tuple[str, ...], name: str, tmp_
 def test_a_link_that_appears_meanwhile_is_replaced(tmp_path: Path) -> None:
     path, target = tmp_path / "page.html", tmp_path / "target"
     target.write_text("mine")
-    with OutputFile(str(path), overwrite=True) as made:
+    with OutputFile(str(path)) as made:
         made.file.write(b"page")
         path.symlink_to(target)
         made.publish()
@@ -242,7 +242,7 @@ def test_a_link_to_a_device_counts_in_its_place_only(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="symbolic link to /dev/null"):
             check()
     with pytest.raises(OSError, match="symbolic link"):
-        check_output(str(link), [], overwrite=True)
+        check_output(str(link), [])
 
 
 # ---------------------------------------------------------------- runs that fail

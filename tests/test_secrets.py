@@ -19,14 +19,14 @@ ALL = {**SECRETS, **PAYLOAD}
 #: Forms of output in which no secret may be: (arguments, whether payload may).
 SHUT = [
     (["report"], False),
-    (["report", "--by", "topic", "-v"], False),
+    (["report", "--by", "topic", "--ledger"], False),
     (["report", "--json"], False),
     (["show"], False),
-    (["show", "-v", "--hex"], False),
-    (["show", "-v", "--hex", "--stream", "--color", "always"], False),
+    (["show", "--tree", "--hex"], False),
+    (["show", "--tree", "--hex", "--stream", "--color", "always"], False),
     (["show", "--json"], False),
     (["show", "--json", "--stream", "--brief"], False),
-    (["show", "-v", "--hex", "--records"], True),
+    (["show", "--tree", "--hex", "--records"], True),
     (["show", "--json", "--records"], True),
     (["records"], True),
     (["records", "--json"], True),
@@ -90,13 +90,13 @@ def test_secrets_are_shown_where_they_are_asked_for(capture: Path, capsys: pytes
     """Otherwise the tests above could not fail."""
     # What no layout reads is seen among the bytes alone, and what was not captured nowhere.
     unread = {"cut-off", "newer-version", "trailing", "orphan"}
-    tree = found_in(told(capsys, "show", "-v", "--show-secrets", capture), ALL)
+    tree = found_in(told(capsys, "show", "--tree", "--show-secrets", capture), ALL)
     assert set(tree) >= set(SECRETS) - unread - {"salt", "proof"}  # which are beyond the first bytes of long values
     body = found_in(told(capsys, "show", "--json", "--show-secrets", capture), ALL)
     assert set(body) >= set(SECRETS) - unread
     dumped = found_in(told(capsys, "show", "--hex", "--show-secrets", capture), SECRETS)
     assert dumped == list(SECRETS)
-    for form in (["show", "-v", "--records"], ["show", "--json", "--records"], ["records"], ["records", "--json"]):
+    for form in (["show", "--tree", "--records"], ["show", "--json", "--records"], ["records"], ["records", "--json"]):
         assert found_in(told(capsys, *form, capture), PAYLOAD) == list(PAYLOAD), form
     # Payload is no secret of that kind, and secrets are no payload.
     assert not set(tree) & set(PAYLOAD)
@@ -155,5 +155,5 @@ def test_payload_of_a_sample(samples: Path, capsys: pytest.CaptureFixture[str]) 
     values = {bytes.fromhex(r["value"]["data"]).decode("latin-1") for r in records if (r["value"] or {}).get("data")}
     starts = {value[:24]: value[:24] for value in values if len(value) >= 24}
     assert starts
-    assert found_in(told(capsys, "show", "-v", "--hex", sample), starts) == []
-    assert found_in(told(capsys, "show", "-v", "--records", sample), starts) == list(starts)
+    assert found_in(told(capsys, "show", "--tree", "--hex", sample), starts) == []
+    assert found_in(told(capsys, "show", "--tree", "--records", sample), starts) == list(starts)

@@ -33,10 +33,16 @@ def texts(recording: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -
         ["report", "--json"],
         ["show"],
         ["show", "--json", "--brief", *SASL],
-        ["show", "-v", "--hex", "--api", "SaslHandshake,SaslAuthenticate", *SASL],
+        ["show", "--tree", "--hex", "--api", "SaslHandshake,SaslAuthenticate", *SASL],
         ["show", "--json", "--records", "--api", "SaslHandshake,SaslAuthenticate,Envelope", *SASL],
-        ["show", "-v", "--hex", "--records", "-n", "600", *SASL],
-        ["show", "-v", "--hex", "--api", "Envelope,AlterUserScramCredentials,IncrementalAlterConfigs,DescribeConfigs"],
+        ["show", "--tree", "--hex", "--records", "-n", "600", *SASL],
+        [
+            "show",
+            "--tree",
+            "--hex",
+            "--api",
+            "Envelope,AlterUserScramCredentials,IncrementalAlterConfigs,DescribeConfigs",
+        ],
         ["records", "--json", *SASL],
     ):
         assert main([*form, str(recording)]) == 0
@@ -63,6 +69,6 @@ def test_no_password_is_in_any_table(recording: Path) -> None:
 
 
 def test_the_password_is_there_when_it_is_asked_for(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for form in (["-v"], ["--hex"], ["--json"]):
+    for form in (["--tree"], ["--hex"], ["--json"]):
         assert main(["show", *form, "--show-secrets", "--api", "SaslAuthenticate", *SASL, str(recording)]) == 0
         assert found_in(capsys.readouterr().out, PASSWORDS) == ["alice"], form

@@ -35,8 +35,8 @@ def by_tshark(samples: Path, capture: str, port: str, packet: str) -> str:
 
 
 def by_kafkatap(samples: Path, capture: str, packet: str) -> str:
-    out = run(sys.executable, "-m", "kafkatap", "show", "-v", "--utc", "--color", "never", "-f", f"packet == {packet}",
-              capture, cwd=samples)  # fmt: skip
+    out = run(sys.executable, "-m", "kafkatap", "show", "--tree", "--utc", "--color", "never", "-f",
+              f"packet == {packet}", capture, cwd=samples)  # fmt: skip
     messages = out.partition("\n")[2].strip("\n").split("\n\n")  # behind the line with the day
     return next((m for m in messages if m.split()[:1] == [packet]), messages[-1])  # of many packets it tells the first
 

@@ -40,9 +40,9 @@ class KeyFile(Outlet):
         self._number = os.open(path, flags, 0o600)
         status = os.fstat(self._number)
         if not stat.S_ISREG(status.st_mode):
-            raise ValueError(f"--out {path}: this is no file")
+            raise ValueError(f"--output {path}: this is no file")
         if status.st_mode & 0o077 or status.st_uid != os.geteuid():
-            raise ValueError(f"--out {path}: others than you can read this file; name another one, or chmod 600 it")
+            raise ValueError(f"--output {path}: others than you can read this file; name another one, or chmod 600 it")
 
     def write(self, lines: bytes) -> None:
         while lines:

@@ -26,16 +26,14 @@ FOUND = 8
 def _varint(body, at, end):  # type: ignore[no-untyped-def]
     """A signed varint (zigzag), and the place behind it; -1 if there is none before `end`."""
     value = np.uint64(0)
-    is_huge = False
     for k in range(_LONGEST):
         if at + k >= end:
             return np.int64(0), np.int64(-1)
         byte = np.uint64(body[np.uintp(at + k)])
-        is_huge = is_huge or (k == _LONGEST - 1 and (byte & np.uint64(127)) > np.uint64(1))
         value |= (byte & np.uint64(127)) << np.uint64(7 * k)
         if byte < np.uint64(128):
             half = np.int64(value >> np.uint64(1))
-            if is_huge or half >= _HUGE:
+            if half >= _HUGE or (k == _LONGEST - 1 and byte > np.uint64(1)):
                 half = np.int64(_HUGE)
             return -half - 1 if value & np.uint64(1) else half, np.int64(at + k + 1)
     return np.int64(0), np.int64(-1)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 from collections.abc import Iterable, Sequence
+from copy import copy
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -42,7 +44,7 @@ examples:
   kafkatap show capture.pcap            every request and response, one on a line
   kafkatap records capture.pcap         every record that was produced or fetched
   kafkatap live -i eth0                 the same while packets arrive, on a broker's host
-  kafkatap spark captures/ --out DIR    tables and reports of terabytes of captures, on a cluster
+  kafkatap spark captures/ -o DIR       tables and reports of terabytes of captures, on a cluster
   kafkatap doctor capture.pcap          what is wrong with the capture, and a better capture command
   kafkatap compare a.pcap b.pcap        before and after a change: what got worse
   kafkatap extract x.pcap -f 'latency > 1s' -o slow.pcapng   packets of slow exchanges, for Wireshark
@@ -57,8 +59,39 @@ examples:
 
 
 class Command(argparse.ArgumentParser):
-    """The parser of one command. What is wrong with a call is one line, with the names that are near; the usage, of a
-    dozen lines, is left to --help."""
+    """The parser of one command. Names of options are not abbreviated: scripts would break with the next option that
+    begins alike. What is wrong with a call is one line, with the names that are near; the usage, of a
+    dozen lines, is left to --help.
+
+
+    `often`: the options that -h shows; none: as --help.
+    """
+
+    def __init__(self, often: Sequence[str] = (), **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, add_help=False, **settings)
+        self.often = often
+        self.add_argument("-h", action=_ShortHelp, nargs=0, help="show the options that are used most" if often else
+                          argparse.SUPPRESS)  # fmt: skip
+        self.add_argument("--help", action="help", help="show all options" if often else "show this help")
+
+    def format_short_help(self) -> str:
+        """What the command does, its options that are used most, and two examples."""
+        if not self.often:
+            return self.format_help()
+        named = [action.metavar for action in self._actions if not action.option_strings and action.metavar]
+        formatter = self._get_formatter()
+        formatter.add_usage(" ".join((self.prog, "[options]", *(f"{name}..." for name in named))), (), ())
+        formatter.add_text(str(self.description).partition("\n\n")[0])
+        formatter.start_section("options that are used most")
+        for name in self.often:
+            action = copy(self._option_string_actions[name])
+            action.help = str(action.help).partition("; ")[0]
+            formatter.add_argument(action)
+        formatter.end_section()
+        formatter.add_text("\n".join(str(self.epilog).split("\n")[:3]))
+        count = sum(bool(action.option_strings) and action.help != argparse.SUPPRESS for action in self._actions)
+        formatter.add_text(f"{self.prog} --help: all {count} options, more examples, exit codes")
+        return formatter.format_help()
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and where the options are listed; end with exit code 2."""
@@ -77,13 +110,18 @@ class Command(argparse.ArgumentParser):
             raise error from None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._refuse_unknown([] if args is None else args[: args.index("--") if "--" in args else None], "--")
         found, unknown = super().parse_known_args(args, namespace)
-        for text in unknown:
-            if not text.startswith("-"):
-                continue
-            name = text.partition("=")[0]
-            self.error(f"there is no option {name}{_near(name, self._option_string_actions, 0.75)}")
+        self._refuse_unknown(unknown, "-")
         return found, unknown
+
+    def _refuse_unknown(self, words: Iterable[str], dash: str) -> None:
+        """End if one of the words is an option that is not there. argparse would say first what is missing."""
+        if self._subparsers is not None:
+            return  # the words are a command's
+        for name in (word.partition("=")[0] for word in words if word.startswith(dash)):
+            if name not in self._option_string_actions:
+                self.error(f"there is no option {name}{_near(name, self._option_string_actions, 0.75)}")
 
 
 def _near(name: str, known: Iterable[str], least: float) -> str:
@@ -103,6 +141,15 @@ def _no_command(name: str) -> str:
     return f"there is no command {name!r}{_near(name, COMMANDS, 0.7)}"
 
 
+class _ShortHelp(argparse.Action):
+    """-h: what fits a screen."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        assert isinstance(parser, Command)
+        parser._print_message(parser.format_short_help(), sys.stdout)
+        parser.exit()
+
+
 class _Version(argparse.Action):
     """Looks the version up only when it is printed."""
 
@@ -117,6 +164,13 @@ class HelpText(argparse.RawDescriptionHelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=_terminal_width() - 2)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        """`-f, --filter EXPRESSION`: the value once."""
+        whole = super()._format_action_invocation(action)
+        if len(action.option_strings) < 2 or action.nargs == 0:
+            return whole
+        return f"{', '.join(action.option_strings)}{whole[len(whole.split(' ')[0]) :].partition(', ')[0]}"
 
 
 def _terminal_width() -> int:
@@ -168,4 +222,7 @@ def part_of(name: str, part: str) -> Any:
 def _texts(name: str) -> dict[str, Any]:
     """What the parser of a command shows with its help."""
     arguments = part_of(name, "arguments")
-    return {"description": arguments.DESCRIPTION, "epilog": arguments.EXAMPLES, "formatter_class": HelpText}
+    return {
+        "description": arguments.DESCRIPTION, "epilog": arguments.EXAMPLES, "formatter_class": HelpText,
+        "often": getattr(arguments, "OFTEN", ()),
+    }  # fmt: skip

@@ -21,7 +21,7 @@ from ..captures.pipes import STANDARD_INPUT, Interrupted, Pipe, is_pipe
 from ..captures.storage import is_uri
 from ..complaints import complain, reason_of
 from ..run import Follow
-from .exit_codes import WRONG
+from .exit_codes import DONE, WRONG
 from .lakes import refuse_lake
 
 if TYPE_CHECKING:
@@ -169,6 +169,13 @@ def note_key_log(
 
     used = encryption_of(context).decrypted_connections
     complain(f"key log: {key_log.line_count:,} secrets, {used:,} connections decrypted")
+
+
+def nothing_matches(what: str, selected: str | None, has_output: bool) -> int:
+    """Say that no `what` matches a selection; return the exit code. `has_output`: a file was asked for. It is not
+    written."""
+    complain(f"no {what} matches {selected}" + (": nothing is written" if has_output else ""))
+    return WRONG if has_output else DONE
 
 
 def no_kafka(context: Context) -> str:

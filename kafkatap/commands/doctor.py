@@ -7,8 +7,16 @@ import sys
 from typing import TYPE_CHECKING
 
 from .exit_codes import BREAKS, DONE, INTERRUPTED, WRONG
-from .shared_options import TOP_HELP, add_appearance, add_captures, add_limits, add_reading, add_verbose, add_width
-from .values import parse_count
+from .shared_options import (
+    add_appearance,
+    add_captures,
+    add_ledger,
+    add_limits,
+    add_number,
+    add_reading,
+    add_verbose,
+    add_width,
+)
 
 if TYPE_CHECKING:
     from kafkatap.reports.model import Report
@@ -22,7 +30,7 @@ encryption, no Kafka at all, and more. Each finding has its evidence, its effect
 EXAMPLES = """\
 examples:
   kafkatap doctor capture.pcap
-  kafkatap doctor -v ring/*.pcap.gz        # with all tables: gaps by connection, interfaces, the ledger
+  kafkatap doctor --ledger ring/*.pcap.gz  # with all tables: gaps by connection, interfaces, the ledger
   tcpdump -c 10000 -w - port 9092 | kafkatap doctor -
   kafkatap doctor --json capture.pcap | jq '.reports.findings'
 
@@ -32,6 +40,8 @@ exit codes:
   2    wrong options, or nothing readable
   130  interrupted (the output covers what was read until then)
 """
+#: What -h shows.
+OFTEN = ("--ledger", "-n", "--json", "--port", "--keylog")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,10 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_captures(parser)
     add_reading(parser.add_argument_group("reading"))
     how = parser.add_argument_group("output")
-    how.add_argument("--top", type=parse_count, metavar="N", help=TOP_HELP.replace("12", "5; with -v 20"))
+    add_number(how, default=None, usual="5; with --ledger 20")
     add_width(how)
     add_appearance(how)
-    add_verbose(how, "print all tables and the ledger, and write more about the run to standard error")
+    add_ledger(how, ", with all other tables and the remedies of notes")
+    add_verbose(how)
     how.add_argument("--json", action="store_true", help="write the result as JSON to standard output, as report does")
     add_limits(parser)
 
@@ -102,7 +113,7 @@ def _print(options: argparse.Namespace, report: Report) -> None:
             color = None if options.color == "auto" else options.color == "always"
             write_lines(
                 lambda width: diagnosis_lines(
-                    report, width, utc=options.utc, verbose=options.verbose > 0, top=options.top
+                    report, width, utc=options.utc, is_whole=options.ledger, top=options.number
                 ),
                 sys.stdout, color=color, width=options.width,
             )  # fmt: skip

@@ -31,14 +31,14 @@ examples:
   cp "$(command -v kafkatap-extcap)" ~/.local/lib/wireshark/extcap/     # installs it for this user
   tshark -D                                                             # lists its interfaces
   tshark -i kafkatap-eth0                                               # Kafka on any port of eth0
-  wireshark -k -i kafkatap-eth0 -o 'extcap.kafkatap_eth0.only:failed-or-slow'
+  wireshark -k -i kafkatap-eth0 -o 'extcap.kafkatap_eth0.exchanges:failed-or-slow'
 
 exit codes:
   0    done: also if Wireshark closed its pipe
   2    wrong options, or capturing is not possible
 """
 
-#: The filter expressions of --only and --comments; {slow} is a duration.
+#: The filter expressions of --exchanges and --comments; {slow} is a duration.
 _EXPRESSIONS = {
     "failed": "error",
     "slow": "latency > {slow} and not long_poll",
@@ -49,8 +49,8 @@ _EXPRESSIONS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command's parser."""
     what = parser.add_argument_group("packets")
-    what.add_argument("--only", choices=("all", "failed", "slow", "failed-or-slow"), default="all",
-                      help="leave out packets of other exchanges (default: all)")  # fmt: skip
+    what.add_argument("--exchanges", choices=("all", "failed", "slow", "failed-or-slow"), default="all",
+                      help="only the packets of these exchanges (default: all)")  # fmt: skip
     what.add_argument("--slow", type=parse_duration, default=1_000_000_000, metavar="DURATION",
                       help="exchanges that take longer are slow, unless they are long polls (default: 1s)")  # fmt: skip
     add_selection(what, times=False)
@@ -154,8 +154,8 @@ def _capture(options: argparse.Namespace, name: str) -> int:
     selection = selection_of(options, definitions)
     slow = f"{options.slow}ns"
     commented = None if options.comments == "none" else Selection.of(filter=_expression(options.comments, slow))
-    if options.only != "all":
-        selection = Selection.of(filter=_expression(options.only, slow), definitions=definitions).beside(selection)
+    if options.exchanges != "all":
+        selection = Selection.of(filter=_expression(options.exchanges, slow), definitions=definitions).beside(selection)
     needed = [each.engine_options for each in (selection, commented) if each is not None]
     read = ReadOptions(
         tuple(options.port or ()), definitions, limits=Limits(), key_log=chosen_key_log(options, is_growing=True)
@@ -192,5 +192,5 @@ def _capture(options: argparse.Namespace, name: str) -> int:
 
 
 def _expression(name: str, slow: str) -> str | None:
-    """The filter expression of --only or --comments; None: all exchanges."""
+    """The filter expression of --exchanges or --comments; None: all exchanges."""
     return _EXPRESSIONS[name].format(slow=slow) if name in _EXPRESSIONS else None

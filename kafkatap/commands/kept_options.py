@@ -15,8 +15,6 @@ def kept_options(options: argparse.Namespace) -> tuple[tuple[str, str], ...]:
     found: list[tuple[str, str]] = []
     for name in KEPT:
         value = getattr(options, name.replace("-", "_"), None)
-        if name == "upgrade-to" and not hasattr(options, "sections"):
-            continue  # `upgrade-check --to`
         for one in value if isinstance(value, list) and name != "zones" else [value]:
             if one is not None and one is not False:
                 found.append((name, _as_written(name, one)))

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from .exit_codes import DAMAGED, DONE, WRONG
+from .shared_options import add_output
 from .values import parse_duration, parse_network
 
 if TYPE_CHECKING:
@@ -19,16 +20,16 @@ DESCRIPTION = """\
 Take the TLS secrets of Kafka's connections out of a running JVM: those of connections that are open, and of new ones.
 
 The JVM is a broker's, or that of a Java client. Nothing is restarted. kafkatap loads a small agent into the JVM, which
-ends after --for or Ctrl-C. It is for the owners of the broker: with these secrets, captures can be read in plain text.
-docs/tls.md says what it changes in the JVM.
+ends after --duration or Ctrl-C. It is for the owners of the broker: with these secrets, captures can be read in plain
+text. docs/tls.md says what it changes in the JVM.
 """
 EXAMPLES = """\
 examples:
-  sudo kafkatap keys --pid 4242 --for 5m --socket /run/kafkatap.keys
+  sudo kafkatap keys --pid 4242 --duration 5m --socket /run/kafkatap.keys
   sudo kafkatap live --keylog /run/kafkatap.keys       # at the same time: no secret is on a disk
-  sudo kafkatap keys --pid $(pgrep -f kafka.Kafka) --for 10m --out /dev/shm/keys.log
+  sudo kafkatap keys --pid $(pgrep -f kafka.Kafka) --duration 10m -o /dev/shm/keys.log
   kafkatap report --keylog /dev/shm/keys.log capture.pcap
-  sudo kafkatap keys --pid 4242 --for 1m --peer 10.1.7.0/24 --out keys.log    # of some clients alone
+  sudo kafkatap keys --pid 4242 --duration 1m --peer 10.1.7.0/24 -o keys.log    # of some clients alone
 
 Run it as the JVM's user or as root, who becomes that user. A key log that exists is continued.
 
@@ -43,11 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command's parser."""
     parser.add_argument("--pid", type=int, required=True, metavar="PID", help="the process id of the JVM")
     parser.add_argument(
-        "--for", dest="duration", type=parse_duration, default="5m", metavar="TIME",
-        help="for how long secrets of new connections are taken: 30s, 5m (default 5m); Ctrl-C ends it earlier",
+        "--duration", type=parse_duration, default="5m", metavar="DURATION",
+        help="for how long secrets of new connections are taken: 30s, 5m (default: 5m); Ctrl-C ends it earlier",
     )  # fmt: skip
     to = parser.add_mutually_exclusive_group(required=True)
-    to.add_argument("--out", metavar="FILE", help="write a key log that only you can read")
+    add_output(to, "FILE", "write a key log that only you can read", is_needed=False)
     to.add_argument(
         "--socket", metavar="PATH", help="write to the readers of this socket: live --keylog PATH, report --follow"
     )
@@ -107,7 +108,7 @@ def _plan(jvm: Jvm, options: argparse.Namespace) -> str:
     """What will be done, for the one who agrees to it."""
     from kafkatap.reports.units import duration, safe
 
-    where = safe(options.out or options.socket)
+    where = safe(options.output or options.socket)
     who = _name(os.geteuid())
     peers = f" with {', '.join(options.peers)}" if options.peers else ""
     return f"""\
@@ -133,7 +134,7 @@ def _agrees() -> bool:
 def _outlet(options: argparse.Namespace) -> Outlet:
     from kafkatap_keys.outlets import KeyFile, KeySocket
 
-    return KeyFile(options.out) if options.out else KeySocket(options.socket)
+    return KeyFile(options.output) if options.output else KeySocket(options.socket)
 
 
 def _become_user_of(jvm: Jvm) -> None:

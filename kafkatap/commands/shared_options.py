@@ -11,6 +11,7 @@ from .values import (
     parse_frame_size,
     parse_lateness,
     parse_limit,
+    parse_number,
     parse_port,
     parse_rate,
     parse_release,
@@ -24,18 +25,15 @@ from .values import (
 
 EXIT_CODES = """\
 exit codes:
-  0    done, also if packets are missing in a capture: the report counts gaps and drops
+  0    done, also if nothing matches, or if packets are missing in a capture: the report counts gaps and drops
   1    done, but a capture is damaged or cut short, a record batch cannot be read, or no Kafka was found
-  2    wrong options, or nothing readable
+  2    wrong options, nothing readable, or nothing that matches for a file that was asked for
   130  interrupted (the output covers what was read until then)
 """
 
 #: What the latency is broken down by.
 BREAKDOWNS = ("api", "client", "broker", "connection", "version", "topic")
 BY_HELP = "break down latency by API, and also by this (default: by API only)"
-TOP_HELP = "show at most N rows of each table as text; 0 shows all (default: 12)"
-VERBOSE_HELP = "write more about the run to standard error"
-LEDGER_HELP = "print every part of the ledger, and write more about the run to standard error"
 
 
 def add_captures(command: argparse.ArgumentParser, also: str = "") -> None:
@@ -83,14 +81,19 @@ class _Sections(argparse.Action):
 
 
 def add_sections(group: argparse._ArgumentGroup) -> None:
-    """The sections of a report, and the options of single sections."""
+    """The sections of a report."""
     group.add_argument("--sections", type=parse_sections, action=_Sections, metavar="NAMES",
                        help="report only these sections, such as clients,topics; all: every section; help: list them "
                        "with the questions that they answer (default: those that need no more decoding)")  # fmt: skip
-    add_release(group, "--upgrade-to", "upgrade: the release of Kafka that brokers are to have")
+
+
+def add_section_options(command: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """The options of single sections."""
+    group = command.add_argument_group("options of single sections")
+    add_release(group, "upgrade: ")
     group.add_argument("--late", type=parse_lateness, metavar="DURATION",
-                       help="a response is late after DURATION, such as 5s: of a request that waited for less when the "
-                       "capture ended, it may still come (default: 30s; at least 1s)")  # fmt: skip
+                       help="timeouts: a response is late after DURATION, such as 5s: of a request that waited for "
+                       "less when the capture ended, it may still come (default: 30s; at least 1s)")  # fmt: skip
     group.add_argument("--quota", type=parse_rate, metavar="BYTES/s",
                        help="throttle: when would this quota throttle each client? Such as 20000 or 1m/s")  # fmt: skip
     group.add_argument("--window", type=parse_window, metavar="NUMxTIME",
@@ -99,6 +102,7 @@ def add_sections(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--zones", type=read_zones, metavar="FILE",
                        help="zones: a file with a network and its zone in each line, such as '10.1.0.0/16 "
                        "eu-west-1a'; without it the racks of brokers and consumers count")  # fmt: skip
+    return group
 
 
 def add_request_log(group: argparse._ArgumentGroup) -> None:
@@ -109,9 +113,11 @@ def add_request_log(group: argparse._ArgumentGroup) -> None:
                        "the usual ones")  # fmt: skip
 
 
-def add_release(group: argparse._ArgumentGroup, name: str, what: str) -> None:
+def add_release(group: argparse._ArgumentGroup, section: str = "") -> None:
     """The release of Kafka for the section `upgrade`."""
-    group.add_argument(name, dest="upgrade_to", type=parse_release, metavar="RELEASE", help=f"{what} (default: 4.0)")
+    group.add_argument("--release", type=parse_release, metavar="RELEASE",
+                       help=f"{section}the release of Kafka that brokers are to have, such as 4.3 "
+                       "(default: 4.0)")  # fmt: skip
 
 
 def add_selection(group: argparse._ArgumentGroup, times: bool = True) -> None:
@@ -212,9 +218,27 @@ def add_color(group: argparse._ArgumentGroup) -> None:
                        help="use colours on a terminal (auto; NO_COLOR turns them off), always, or never")  # fmt: skip
 
 
-def add_verbose(group: argparse._ArgumentGroup, what: str = VERBOSE_HELP) -> None:
-    """How much a command says about its run: `what`."""
-    group.add_argument("-v", "--verbose", action="count", default=0, help=what)
+def add_verbose(group: argparse._ArgumentGroup) -> None:
+    """How much a command says about its run."""
+    group.add_argument("-v", "--verbose", action="count", default=0, help="write more about the run to standard error")
+
+
+def add_ledger(group: argparse._ArgumentGroup, also: str = "") -> None:
+    """The whole ledger. `also`: what else is printed."""
+    group.add_argument("--ledger", action="store_true", help=f"print every part of the ledger{also}")
+
+
+def add_number(
+    group: argparse._ArgumentGroup, what: str = "rows of each table as text", default: int | None = 12, usual: str = ""
+) -> None:
+    """How many rows or messages are printed: `what`. `usual`: the default in words, if it is no number."""
+    group.add_argument("-n", "--number", type=parse_number, default=default, metavar="N",
+                       help=f"at most N {what}; all: no limit (default: {usual or default or 'all'})")  # fmt: skip
+
+
+def add_output(group: argparse._ArgumentGroup, metavar: str, what: str, is_needed: bool = True) -> None:
+    """The one output of a command that has one: `what`."""
+    group.add_argument("-o", "--output", required=is_needed, metavar=metavar, help=what)
 
 
 def add_sort(group: argparse._ArgumentGroup) -> None:

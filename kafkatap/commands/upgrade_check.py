@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from .exit_codes import BREAKS
 from .shared_options import (
-    TOP_HELP,
     add_appearance,
     add_captures,
     add_limits,
+    add_number,
     add_reading,
     add_release,
     add_selection,
     add_verbose,
     add_width,
 )
-from .values import parse_count, parse_jobs
+from .values import parse_jobs
 
 if TYPE_CHECKING:
     from kafkatap.reports.model import Report
@@ -31,7 +31,7 @@ newer one: then it knows no newer one. The exit code says whether any client bre
 EXAMPLES = """\
 examples:
   kafkatap upgrade-check capture.pcap
-  kafkatap upgrade-check --to 4.3 ring/*.pcap.gz
+  kafkatap upgrade-check --release 4.3 ring/*.pcap.gz
   kafkatap upgrade-check --client 'billing-*' --json capture.pcap
   kafkatap upgrade-check --jobs 8 huge.pcap || echo 'not yet'
 
@@ -42,18 +42,20 @@ exit codes:
   2    wrong options, or nothing readable
   130  interrupted (the output covers what was read until then)
 """
+#: What -h shows.
+OFTEN = ("--release", "--client", "--filter", "-n", "--jobs", "--json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command's parser."""
     add_captures(parser)
     what = parser.add_argument_group("selection")
-    add_release(what, "--to", "the release of Kafka that brokers are to have, such as 4.3")
-    add_selection(what, times=False)
+    add_release(what)
+    add_selection(what)
     add_reading(what)
     what.add_argument("--jobs", type=parse_jobs, metavar="N", help="read with N processes, as report does")
     how = parser.add_argument_group("output")
-    how.add_argument("--top", type=parse_count, default=0, metavar="N", help=TOP_HELP.replace("12", "0"))
+    add_number(how, default=0)
     add_width(how)
     add_appearance(how)
     add_verbose(how)

@@ -24,7 +24,7 @@ LARGEST_LIMIT = 1_000_000_000
 MOST_WINDOWS = 100_000
 #: Options of single sections of the report, and their sections.
 SECTION_OPTIONS = {
-    "quota": "throttle", "window": "throttle", "zones": "zones", "upgrade_to": "upgrade", "late": "timeouts",
+    "quota": "throttle", "window": "throttle", "zones": "zones", "release": "upgrade", "late": "timeouts",
     "request_log": "broker-times",
 }  # fmt: skip
 
@@ -158,6 +158,15 @@ def parse_setting(text: str) -> tuple[str, str]:
 def parse_count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def parse_number(text: str) -> int:
+    """A number of rows or messages, above zero; 0 for `all`."""
+    if text.strip().lower() == "all":
+        return 0
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above zero, or all")
     return int(text)
 
 

@@ -17,16 +17,16 @@ _LABEL = 10  #: width of the labels of lines
 
 
 def diagnosis_lines(
-    report: Report, width: int | None, *, utc: bool = False, verbose: bool = False, top: int | None = None
+    report: Report, width: int | None, *, utc: bool = False, is_whole: bool = False, top: int | None = None
 ) -> Iterator[Line]:
-    """The lines of a diagnosis, without line ends. `width`: as in `render_table`. `verbose`: with all tables, and
-    the remedies of notes. `top`: rows of a table at most, 0: all; None: 5 connections with gaps, or 20 if `verbose`,
+    """The lines of a diagnosis, without line ends. `width`: as in `render_table`. `is_whole`: with all tables, and
+    the remedies of notes. `top`: rows of a table at most, 0: all; None: 5 connections with gaps, or 20 if `is_whole`,
     and all rows of the others."""
     findings = report.table("findings").named_rows()
     for row in findings:
         severity = str(row["severity"])
         yield from _paragraph(severity, f"{row['check']}: {row['what']}", width, _STYLES[severity])
-        for label in ("evidence", "effect", "remedy") if verbose or severity != NOTE else ("evidence", "effect"):
+        for label in ("evidence", "effect", "remedy") if is_whole or severity != NOTE else ("evidence", "effect"):
             yield from _paragraph("", f"{label}: {row[label]}", width, "")
         yield []
     yield from _sentence(_verdict(report), width, "bold")
@@ -34,12 +34,12 @@ def diagnosis_lines(
     yield from _sentence(f"checked: {names}", width, "dim")
     noted = {row["check"] for row in findings if row["severity"] != NOTE}
     is_better, is_encrypted = not noted.isdisjoint(BY_CAPTURING), "encryption" in noted
-    if verbose or is_better or is_encrypted:
+    if is_whole or is_better or is_encrypted:
         yield []
         yield [("This would capture better:" if is_better else "To capture the same brokers:", "bold")]
         for row in report.table("capture_commands").named_rows():
             yield [(f"  {units.safe(str(row['command']))}", "")]
-    if verbose:
+    if is_whole:
         for name in ("checks", "gap_connections", "interfaces", "capture_point", "files"):
             yield []
             yield from render_table(

@@ -19,7 +19,7 @@ _OPTIONS: tuple[tuple[str, str, str, str, str, tuple[tuple[str, str], ...]], ...
     ("--filter", "string", "Exchanges that match", "",
      "A filter expression of kafkatap, such as: topic == orders and latency > 50ms. Empty: all Kafka connections whole",
      ()),
-    ("--only", "selector", "Exchanges", "all", "Packets of other exchanges are left out",
+    ("--exchanges", "selector", "Exchanges", "all", "Packets of other exchanges are left out",
      (("all", "All"), ("failed", "Failed ones"), ("slow", "Slow ones"), ("failed-or-slow", "Failed or slow ones"))),
     ("--slow", "string", "Slow from", "1s", "Exchanges that take longer are slow, unless they are long polls", ()),
     ("--comments", "selector", "Packet comments", "all", "What kafkatap found, as comments of packets",

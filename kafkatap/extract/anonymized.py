@@ -63,7 +63,6 @@ def extract_anonymized(
     key: bytes | None = None,
     connections: bool = False,
     comments: bool = True,
-    overwrite: bool = False,
     read: ReadOptions = AS_USUAL,
     watch: Watch = never,
 ) -> tuple[Summary, Anonymized | None]:
@@ -72,7 +71,7 @@ def extract_anonymized(
     `key`: determines the pseudonyms; captures that are anonymized with the same key have the same ones. None: a random
     one. OriginalLeftError if the search afterwards finds an original.
     """
-    check_output(output, captures, overwrite)
+    check_output(output, captures)
     folder = folder_of(output)
     with UnnamedFile(folder) as new:
         with UnnamedFile(folder) as plain:
@@ -105,7 +104,7 @@ def extract_anonymized(
         commented = np.searchsorted(numbers, made.selected_packets) + 1
         last = extract(
             [new.path], output, comments=comments, names=comments, commented=commented, command=MARK,
-            overwrite=overwrite, read=read, watch=is_over,
+            read=read, watch=is_over,
         )  # fmt: skip
     return replace(made, packets=last.packets, bytes=last.bytes, is_interrupted=last.is_interrupted), done
 

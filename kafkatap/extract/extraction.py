@@ -73,7 +73,6 @@ def extract(
     names: bool = True,
     commented: Array | None = None,
     command: str = "",
-    overwrite: bool = False,
     secrets: bool = False,
     read: ReadOptions = AS_USUAL,
     watch: Watch = never,
@@ -87,12 +86,12 @@ def extract(
     one of these packets get comments. `command`: the comment of the whole file. `secrets`: also write the TLS secrets
     of the copied connections.
 
-    Nothing is written if no exchange is selected, or if `watch` ends the reading. ValueError for pipes, and if the
-    output exists and `overwrite` is False. OSError if a file cannot be read or written.
+    Nothing is written if no exchange is selected, or if `watch` ends the reading. ValueError for pipes, and for
+    an output that is one of the captures. OSError if a file cannot be read or written.
     """
     if any(map(is_pipe, captures)):
         raise ValueError("extract reads captures twice, and a pipe can be read only once: save it to a file first")
-    check_output(output, captures, overwrite)
+    check_output(output, captures)
     progress = _Progress(watch)
     index = index_exchanges(captures, selection, read, progress.note)
     # With secrets, the copy has all that is needed to read it.
@@ -103,7 +102,7 @@ def extract(
     made.connections = len(wanted)
     if made.is_interrupted or not len(wanted):
         return made
-    with _opened(output, overwrite) as file, progress.interruptible(made):
+    with _opened(output) as file, progress.interruptible(made):
         whole = wanted if connections or not selection else np.zeros(0, np.int64)
         keys = index.connections["key"][index.selected_connections].tolist()
         also = index.one_naming.exchanges(index.topic_ids, keys)
@@ -129,8 +128,8 @@ def extract(
     return made
 
 
-def _opened(output: str | UnnamedFile, overwrite: bool) -> AbstractContextManager[OutputFile | UnnamedFile]:
-    return nullcontext(output) if isinstance(output, UnnamedFile) else OutputFile(output, overwrite)
+def _opened(output: str | UnnamedFile) -> AbstractContextManager[OutputFile | UnnamedFile]:
+    return nullcontext(output) if isinstance(output, UnnamedFile) else OutputFile(output)
 
 
 class _Progress:

@@ -96,6 +96,11 @@ class RecordReader:
         self.run: Run | None = None
 
     @property
+    def has_selection(self) -> bool:
+        """Whether records can be there that are not wanted."""
+        return bool(self._selection.text) or self._topic is not None
+
+    @property
     def tally(self) -> Tally:
         return self.collector.tally
 

@@ -32,12 +32,12 @@ class Printer:
 
     def __init__(self, options: argparse.Namespace, known: Known) -> None:
         self._output = Output(sys.stdout, options.color)
-        self._lines = LineMaker(known.topics, self._output.begin_and_end, options.utc, bool(options.verbose))
+        self._lines = LineMaker(known.topics, self._output.begin_and_end, options.utc, options.tree)
 
     @staticmethod
     def needs_frames(options: argparse.Namespace) -> bool:
         """Whether the options need more of a message than one line."""
-        return bool(options.verbose or options.hex or (options.json and not options.brief))
+        return bool(options.tree or options.hex or (options.json and not options.brief))
 
     def print_all(self, parts: Iterable[Messages], is_over: Callable[[], bool] = lambda: False) -> int:
         """Write messages until `is_over`; return how many there were."""
@@ -65,7 +65,7 @@ class WholePrinter(Printer):
         super().__init__(options, known)
         self._viewer = viewer
         self._trees = TreeWriter(terminal_paint(self._output.begin_and_end), margin="  ")
-        self._with_tree, self._with_bytes = bool(options.verbose), options.hex
+        self._with_tree, self._with_bytes = options.tree, options.hex
         self._records, self._secrets = options.records, options.show_secrets
 
     def print(self, messages: Messages) -> None:

@@ -1,6 +1,6 @@
-"""`python -m kafkatap.spark CAPTURES --out DIR`: the command `kafkatap spark`, also as an application of spark-submit.
+"""`python -m kafkatap.spark CAPTURES -o DIR`: the command `kafkatap spark`, also as an application of spark-submit.
 
-`--path` alone prints the path of this file: `spark-submit "$(python -m kafkatap.spark --path)" CAPTURES --out DIR`.
+`--path` alone prints the path of this file: `spark-submit "$(python -m kafkatap.spark --path)" CAPTURES -o DIR`.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def pack(
         python.parent.mkdir()
         python.write_text(_PYTHON.format(version=python_version()))
         python.chmod(0o755)
-        with OutputFile(str(out), overwrite=True, is_private=False) as made:
+        with OutputFile(str(out), is_private=False) as made:
             _write(made.file, folder, level, watch)
             made.publish()
     return out.stat().st_size

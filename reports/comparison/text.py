@@ -21,10 +21,10 @@ _LABEL = 12  # columns of the labels of lines
 
 
 def render_comparison(
-    compared: Compared, width: int | None, *, top: int = 12, utc: bool = False, verbose: bool = False,
+    compared: Compared, width: int | None, *, top: int = 12, utc: bool = False, one_sided: bool = False,
     captures: tuple[Sequence[str], Sequence[str]] = ((), ()),
 ) -> Iterator[Line]:  # fmt: skip
-    """The lines of a comparison. `top`: findings of each kind, 0 for all. `verbose`: also what only one side has
+    """The lines of a comparison. `top`: findings of each kind, 0 for all. `one_sided`: also what only one side has
     without being sure. `captures`: the captures of each side, for the commands."""
     sides = compared.table("sides").named_rows()
     for side in sides:
@@ -47,8 +47,8 @@ def render_comparison(
             yield from _finding(row, changes.get(int(as_number(row["number"])), []), width, captures, utc)
         if top and len(own) > top:
             yield []
-            yield [(f"… and {len(own) - top:,} more findings of this kind (--top 0 shows all)", "dim")]
-    yield from _presence(compared, width, verbose)
+            yield [(f"… and {len(own) - top:,} more findings of this kind (-n all shows them)", "dim")]
+    yield from _presence(compared, width, one_sided)
     for warning in compared.warnings:
         yield []
         yield from wrapped(f"! {units.safe(warning)}", width, "yellow", "  ")
@@ -93,13 +93,13 @@ def _span_text(row: Row, utc: bool) -> str:
     return f"{begin} to {units.clock(int(as_number(row['end'])), utc, 1)}" if row["end"] is not None else f"{begin} on"
 
 
-def _presence(compared: Compared, width: int | None, verbose: bool) -> Iterator[Line]:
+def _presence(compared: Compared, width: int | None, one_sided: bool) -> Iterator[Line]:
     findings = tuple(str(row["finding"]) for row in compared.table("findings").named_rows())
     rows = [
         row for row in compared.table("presence").named_rows()
         if row["what"] != "broker" or not any(text.startswith(f"{row['name']} ") for text in findings)
     ]  # fmt: skip
-    shown = [row for row in rows if row["is_sure"] or verbose]
+    shown = [row for row in rows if row["is_sure"] or one_sided]
     for change in ("disappeared", "appeared"):
         own = [row for row in shown if row["change"] == change]
         if not own:

@@ -6,24 +6,48 @@ from collections.abc import Iterable
 
 from ..model import Column, Report, ReportTable, Value
 
+#: Kinds of columns whose values are texts.
+_TEXTS = frozenset(("text", "texts", "versions"))
+#: Columns that an error names at most.
+_HINTS = 12
 #: Ends of column names that may be left out.
 _UNITS = ("_ns", "_ms", "_bytes")
 #: Tables that keep their order: the summary, and the ledger, whose parts add up.
 _FIXED = frozenset(("summary", "ledger"))
 
 
-def check_sort(name: str) -> None:
-    """Raise ValueError unless a table of reports has the column."""
+def sortable_columns() -> list[str]:
+    """The names of all columns by which tables can be sorted."""
+    return sorted({column.name for column in _columns()})
+
+
+def _columns() -> list[Column]:
     from .json_report import all_columns
 
-    columns = [c for table, columns in all_columns().items() if table not in _FIXED for c in columns]
-    if _named(columns, name) is None:
-        from difflib import get_close_matches
+    return [c for table, columns in all_columns().items() if table not in _FIXED for c in columns]
 
-        known = sorted({c.name for c in columns})
-        close = get_close_matches(_plain(name), known, 4, 0.5)
-        hint = f"did you mean {', '.join(close)}?" if close else "there are count, broker_p99 and more (--json)"
-        raise ValueError(f"no table has a column {name!r}; {hint}")
+
+def check_sort(name: str) -> None:
+    """Raise ValueError unless a table of reports has the column."""
+    if _named(_columns(), name) is None:
+        raise ValueError(f"no table has a column {name!r}; {_hint(_plain(name))}")
+
+
+def _hint(name: str) -> str:
+    """The columns that were meant: those of a table of that name, those with the name in theirs, or names like it."""
+    from difflib import get_close_matches
+
+    from .json_report import all_columns
+
+    if name in all_columns():
+        columns = [c.name for c in all_columns()[name] if c.kind not in _TEXTS]
+        return f"the table {name} has {', '.join(columns[:_HINTS])}"
+    known = sortable_columns()
+    within = sorted((column for column in known if name in column), key=len)
+    near = within or get_close_matches(name, known, 4, 0.7)
+    if not near:
+        return "--sort total_p99, requests and broker_p99 are usual; --json has the names of all"
+    return f"did you mean {', '.join(near[:_HINTS])}?"
 
 
 def sort_report(report: Report, name: str) -> Report:
@@ -40,7 +64,7 @@ def _sorted(table: ReportTable, name: str) -> ReportTable:
     at = table.columns.index(column)
     with_value = [row for row in table.rows if row[at] not in (None, ())]
     without = [row for row in table.rows if row[at] in (None, ())]
-    numbers = column.kind not in ("text", "texts", "versions")
+    numbers = column.kind not in _TEXTS
     rows = sorted(with_value, key=lambda row: _order(row[at]), reverse=numbers)
     title = column.title.replace("-\n", "").replace("\n", " ")
     return table.replace(rows=rows + without, chosen_by=None, order=f"Sorted by {title} ({column.name}).")

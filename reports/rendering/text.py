@@ -33,13 +33,13 @@ def render_text(
 ) -> Iterator[Line]:
     """The lines of a report, without line ends.
 
-    `top`: the number of rows of a table, 0 for all. `width`: as in `render_table`. `whole_ledger`: all findings, and
-    the ledger as a table instead of one line. `captures`: their names in the commands of the summary.
+    `top`: the number of rows of a table, 0 for all. `width`: as in `render_table`. `whole_ledger`: the ledger
+    as a table instead of one line. `captures`: their names in the commands of the summary.
     """
     tables = [table for table in report.tables if table.name != "summary"]
     for table in report.tables:
         if table.name == "summary":
-            yield from _summary(table, report.heading, width, captures, utc, whole_ledger)
+            yield from _summary(table, report.heading, width, captures, utc, top == 0)
             yield []
     yield from _heading(report.heading, width, utc)
     first = report.heading.named_rows()[0]["first"]
@@ -62,7 +62,7 @@ def render_text(
 def _summary(
     table: ReportTable, heading: ReportTable, width: int | None, captures: Sequence[str], utc: bool, whole: bool
 ) -> Iterator[Line]:
-    """A line for each finding, and the command that shows more at its end, or below it if the line is too short."""
+    """A line for each finding. The command that shows more is at its end if the terminal is that wide, else below."""
     shown, left = first_lines(table, whole)
     rows = []
     for row in shown:
@@ -73,7 +73,7 @@ def _summary(
     label_width = max(_LABEL, *(len(label) + 2 for label, _, _ in rows))
     longest = max((units.cells(text) for _, text, _ in rows), default=0)
     commands = max((units.cells(command) for _, _, command in rows), default=0)
-    beside = width is None or label_width + longest + 2 + commands <= width
+    beside = width is not None and label_width + longest + 2 + commands <= width
     for label, text, command in rows:
         style = "bold green" if label == "all well" else "bold yellow"
         lines = [text] if width is None else _wrapped_text(text, max(width - label_width, 20))
@@ -86,7 +86,12 @@ def _summary(
         if command and not beside:
             yield [(" " * label_width + command, "dim")]
     if left:
-        yield [(f"… and {left:,} more finding{'' if left == 1 else 's'} (-v shows all)", "dim")]
+        yield [
+            (
+                f"… and {left:,} more finding{'' if left == 1 else 's'} (-n all shows {'it' if left == 1 else 'them'})",
+                "dim",
+            )
+        ]
 
 
 def _wrapped_text(text: str, width: int) -> list[str]:
@@ -110,7 +115,7 @@ def ledger_line(table: ReportTable) -> str:
         text = f"{units.size(total)} of payload" if section == "payload bytes" else f"{total:,} {section}"
         largest = max(sections.get(section, ()), default=None)
         parts.append(f"{text} ({units.share(largest[0] / total)} {largest[1]})" if largest and total else text)
-    return f"Ledger: {', '.join(parts) or 'nothing was read'}; -v shows every part"
+    return f"Ledger: {', '.join(parts) or 'nothing was read'}; --ledger shows every part"
 
 
 def heading_facts(table: ReportTable, utc: bool) -> list[tuple[str, str]]:

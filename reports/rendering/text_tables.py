@@ -38,8 +38,10 @@ SENTENCE, HALF_A_SENTENCE, LEAST_OF_A_SENTENCE = 60, 32, 20
 LONGEST_CELL, LONGEST_SENTENCE = 300, 1_000
 #: Characters of a command. A longer one is not shown: it holds a hostile name, and a part of it does something else.
 LONGEST_COMMAND = 1_000
-#: Rows of a table that is shown whole, unless `--top` wants more.
+#: Rows of a table that is shown whole, unless `-n` wants more.
 MOST_WHOLE_ROWS = 2_000
+#: The length of a bar, and the least width of a terminal that has them.
+_BAR, _WITH_BARS = 8, 100
 #: Columns that are shown whatever the width. Others are dropped from the right if even short texts do not fit.
 FEWEST = 2
 #: Columns of this rank are for programs only.
@@ -51,7 +53,7 @@ _TEXTS = frozenset(("text", "texts", "versions", "numbers", "parties", "packets"
 RIGHT = frozenset(("count", "ns", "ms", "bytes", "share", "packet", "number"))
 _VERDICTS = {
     "network": "magenta", "broker": "red", "client": "yellow", "head-of-line": "yellow", "throttled": "cyan",
-    "-": "dim",
+    "ok": "green",
 }  # fmt: skip
 #: Columns whose values above zero are a problem.
 BAD = {
@@ -74,6 +76,9 @@ def render_table(
     digits, date = clock_form(table, rows, first, utc)
     columns = [i for i, c in enumerate(table.columns) if c.rank < FOR_PROGRAMS and (not c.rank or has_values(table, i))]
     texts = {i: [cell(table.columns[i], row[i], utc, digits, date) for row in rows] for i in columns}
+    if width is None or width >= _WITH_BARS:
+        for i in (i for i in columns if table.columns[i].name in table.bars):
+            texts[i] = _with_bars(texts[i], [as_number(row[i]) for row in rows])
     shown, widths = _fit(table, columns, texts, width)
     yield from _head_lines(table, shown, widths)
     yield [(_GAP.join("─" * w for w in widths), "dim")]
@@ -92,18 +97,27 @@ def render_table(
         title = "" if chosen is None else chosen.title.replace("-\n", "").replace("\n", " ")
         many, few = ("many", "fewer") if chosen is not None and chosen.kind == "count" else ("much", "less")
         fewer = "" if chosen is None else f" with as {many} {title} or {few}"
-        rest = f"… and {left:,} more {'row' if left == 1 else 'rows'}{fewer} (--top {len(table.rows)} shows all)"
+        rest = f"… and {left:,} more {'row' if left == 1 else 'rows'}{fewer} (-n {len(table.rows)} shows all)"
         yield [(rest, "dim")]
-    names = {table.columns[i].name for i in shown}
     packets = [table.columns[i].note for i in shown if table.columns[i].note.startswith("packet: ")]
     notes = (
         *table.notes,
         "; ".join([*dict.fromkeys(packets)]),
         table.order,
-        *(text for name, text in table.column_notes if name in names),
     )
     for note in filter(None, notes):
         yield from wrapped(note, width, "dim")
+
+
+def _with_bars(texts: Sequence[str], values: Sequence[float]) -> list[str]:
+    """The numbers of a column, each with a bar as long as its share of the largest."""
+    longest, most = max(map(units.cells, texts), default=0), max(values, default=0)
+    found = []
+    for text, value in zip(texts, values, strict=True):
+        eighths = round(value / most * _BAR * 8) if most > 0 else 0
+        bar = "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+        found.append(f"{' ' * (longest - units.cells(text))}{text} {bar:<{_BAR}}")
+    return found
 
 
 def _cell_lines(column: Column, text: str, limit: int) -> list[str]:

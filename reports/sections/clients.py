@@ -19,9 +19,10 @@ network       loss and path
 client        receiver and sender at the client's end
 unknown       no part explains it, or the throttle times of most exchanges were not captured (snap length, gaps)
 encrypted     its connections were not decrypted, so its requests are unknown
--             the client is not slow
+ok            the client is not slow
 
-The table has the share of each part, as evidence.
+The table has the share of each part, as evidence. Clients come in the order of the time that they lost, and then the
+cluster's own: those that send what only a broker sends, or have the name and the address of one (`own_brokers`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import FETCHES, ORPHAN_RESPONSE, WAITS
 from kafkatap.dissector.kafka.releases import oldest_release_for, removed_in
-from kafkatap.kernels.arrays import dict_rows, is_among, new_numbers
+from kafkatap.kernels.arrays import dict_rows, distinct_values, is_among, new_numbers
 
 from ..batch import Array, Context
 from ..connection_words import P_TLS
@@ -54,13 +55,28 @@ from ..counting.rollup import (
     value_columns,
 )
 from ..model import Column, ReportTable, Row, Value, Versions, in_columns, in_rows
+from ..parties import has_own_name
 from ..section_parts.notable import SLOW_NS
 from ..tls_software import probable_software
 from . import time_shares
+from .own_brokers import BROKER_APIS, own_by
 from .time_shares import Spent, has_unknown_waits
 
 COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests"),
+    Column(
+        "verdict",
+        "verdict",
+        "text",
+        "where most of the time went: network, broker, client, throttled, head-of-line, unknown; ok: not slow; "
+        "encrypted: its connections were not decrypted",
+    ),
+    Column(
+        "evidence",
+        "evidence",
+        "text",
+        f"{time_shares.EVIDENCE}, if the client is slow; or what shows that it is one of the cluster's own",
+    ),
     Column("address", "address", "text", "IP address of the client", 1),
     Column(
         "software",
@@ -72,7 +88,13 @@ COLUMNS = (
     ),
     Column("connections", "conns", "count", "TCP connections whose last client_id this is", 2),
     Column("requests", "requests", "count", "requests; null: its connections were not decrypted"),
-    Column("oldest_release", "needs\nKafka ≥", "text", "oldest Kafka release that supports all API versions in use", 1),
+    Column(
+        "oldest_release",
+        "min. broker\nversion",
+        "text",
+        "oldest Kafka release that supports all API versions in use",
+        1,
+    ),
     Column("removed", "gone\nin 4.0", "versions", "API versions in use that Kafka 4.0 removed", 3),
     Column("api_versions", "API versions", "versions", "all API versions in use", 9),
     Column("request_bytes", "sent", "bytes", "size of the requests", 2),
@@ -100,14 +122,14 @@ COLUMNS = (
     Column("rtt_ns", "RTT", "ns", "TCP round trip time of the handshakes, median", 2),
     Column(
         "retransmitted_packets",
-        "retransm.\npackets",
+        "retrans-\nmissions",
         "count",
         "retransmitted packets with payload",
         4,
     ),
     Column(
         "retransmitted_share",
-        "retransm.\nbytes",
+        "bytes re-\ntransmitted",
         "share",
         "share of the payload bytes that was retransmitted",
         2,
@@ -126,25 +148,15 @@ COLUMNS = (
     ),
     Column("nagle_share", "Nagle\nshare", "share", "share of the time: of sender, Nagle with delayed ACK", 9),
     time_shares.HOL_BEHIND._replace(rank=9),
-    Column(
-        "verdict",
-        "verdict",
-        "text",
-        "where most of the time went: network, broker, client, throttled, head-of-line, unknown, or - (not slow); "
-        "encrypted: its connections were not decrypted",
-    ),
-    Column(
-        "evidence",
-        "evidence",
-        "text",
-        f"{time_shares.EVIDENCE}; null: the client is not slow",
-    ),
+    Column("is_own", "own", "flag", "whether it is one of the cluster's own brokers and controllers", 9),
 )
 
 #: Columns that are values of groups, and waits that are summed.
 _AS_COUNTED = ("request_bytes", "response_bytes", "failed_exchanges", "error_codes", "throttled")
 _SUMMED_WAITS = ("throttle_wait", "hol_throttle_wait", "hol_poll_wait")
 UNKNOWN = "unknown"
+#: The verdict on a client that is not slow.
+FINE = "ok"
 ENCRYPTED = "encrypted"
 
 Software = tuple[str | None, str | None]
@@ -186,7 +198,8 @@ _NO_TRAFFIC = _Traffic()
 
 
 def clients(counts: ReportCounts, context: Context) -> ReportTable:
-    """Rows in descending order of requests."""
+    """Rows in descending order of lost time, the total time without waits for data and members; the cluster's own
+    clients come last."""
     columns = group_columns(counts.groups, tally.GROUP_KEY)
     numbers = [columns[n].tolist() for n in ("client_id", "client_ip", "software", "software_version")]
     names = texts_of(numbers, context)
@@ -201,14 +214,17 @@ def clients(counts: ReportCounts, context: Context) -> ReportTable:
     traffic_of = _traffic_by_client(context, known)[0]
     total = rolled.exchanges()
     by_name = sorted(range(len(people)), key=list(map(str, people)).__getitem__)
-    order = np.array(by_name, np.int64)[np.argsort(-total[by_name], kind="stable")]
-    verdicts, evidence = _verdicts(times, rolled)
+    lost = np.asarray(sum(times.parts.values()))
+    own = _own(people, who, columns, context)
+    is_own = np.isin(np.arange(len(people)), list(own))
+    order = np.array(by_name, np.int64)[np.lexsort((-total[by_name], -lost[by_name], is_own[by_name]))]
+    verdicts, evidence = _verdicts(times, rolled, own)
     traffic = [traffic_of.get(key, _NO_TRAFFIC) for key in people]
     nobody = _NO_TRAFFIC.values()
     of_tcp = [nobody if one is _NO_TRAFFIC else one.values() for one in traffic]
     versions = _versions(columns, who, len(people))
     parts = {name: column.tolist() for name, column in times.parts.items()}
-    whole = np.asarray(sum(times.parts.values())).tolist()
+    whole = lost.tolist()
     values: dict[str, Sequence[Value]] = {
         "client_id": [key[0] for key in people], "address": [key[1] for key in people],
         "software": [
@@ -226,17 +242,17 @@ def clients(counts: ReportCounts, context: Context) -> ReportTable:
         "client_share": _shares(times.beside["client"].tolist(), whole),
         "nagle_share": _shares(times.beside["nagle"].tolist(), whole),
         time_shares.HOL_BEHIND.name: times.hol_in_words(), "verdict": verdicts, "evidence": evidence,
+        "is_own": is_own.tolist(),
     }  # fmt: skip
-    rows = in_rows(COLUMNS, values)
-    notes: tuple[str, ...] = (
-        "needs Kafka ≥: the oldest release that supports all API versions in use.",
-        "total p99: without Fetch, JoinGroup and SyncGroup, which wait for data or for other members.",
-        "verdict: where most of the time went, without waits for data and members; - (not slow): total p99 below "
-        "20 ms. network: loss and path. client: its program, or its end of TCP.",
-    )
+    rows: list[tuple[Value, ...]] = in_rows(COLUMNS, values)
+    notes = ["verdict: where most of the time went, without waits for data and members; ok: total p99 is below 20 ms."]
     if UNKNOWN in verdicts:
-        notes = (*notes, "verdict unknown: responses are cut before their throttle time, or no part explains the time.")
-    return ReportTable("clients", "Clients", COLUMNS, [rows[i] for i in order.tolist()], notes, empty="no requests")
+        notes.append("unknown: responses are cut before their throttle time, or no part explains the time.")
+    elif own:
+        notes.append("The cluster's own brokers and controllers come last.")
+    return ReportTable(
+        "clients", "Clients", COLUMNS, [rows[i] for i in order.tolist()], tuple(notes), empty="no requests"
+    )
 
 
 def _shares(parts: Sequence[int], whole: Sequence[int]) -> list[Value]:
@@ -316,10 +332,25 @@ def _versions(columns: Mapping[str, Array], who: Array, people: int) -> list[tup
     return found
 
 
-def _verdicts(times: _Times, rolled: Rolled) -> tuple[list[str], list[str | None]]:
-    """The verdict on each client, and its evidence in words."""
+def _own(people: Sequence[Who], who: Array, columns: Mapping[str, Array], context: Context) -> dict[int, str]:
+    """The clients that are the cluster's own, by number, and what shows it."""
+    addresses = (context.address(n) for n in distinct_values(columns["broker_ip"]).tolist())
+    brokers = {address for address in addresses if address is not None}
+    apis = defaultdict[int, set[int]](set)
+    may_be = is_among(columns["api_key"], sorted(BROKER_APIS)) & (who >= 0)
+    named = [n for n, (name, address, *_) in enumerate(people) if has_own_name(name) and address in brokers]
+    possible = np.union1d(who[may_be], np.array(named, np.int64))
+    kept = np.flatnonzero(np.isin(who, possible) & (who >= 0))
+    for client, api in zip(who[kept].tolist(), columns["api_key"][kept].tolist(), strict=True):
+        apis[client].add(api)
+    found = {n: own_by(people[n][0], people[n][1], apis[n], False, brokers) for n in possible.tolist()}
+    return {n: why for n, why in found.items() if why}
+
+
+def _verdicts(times: _Times, rolled: Rolled, own: Mapping[int, str]) -> tuple[list[str], list[str | None]]:
+    """The verdict on each client, and its evidence in words. `own`: what shows that a client is the cluster's own."""
     people = len(times.is_slow)
-    verdicts, evidence = ["-"] * people, list[str | None]([None]) * people
+    verdicts, evidence = [FINE] * people, [own.get(n) for n in range(people)]
     for client in np.flatnonzero(times.is_slow).tolist():
         parts, is_known = times.spent(client), not has_unknown_waits(rolled, client)
         verdicts[client] = verdict(True, parts, is_known)
@@ -334,21 +365,19 @@ def with_encrypted(table: ReportTable, context: Context) -> ReportTable:
         return table
     unknown: Row = dict.fromkeys(column.name for column in COLUMNS)
     rows = in_columns(COLUMNS, (
-        {**unknown, **client._asdict(), **traffic.values(), "removed": (), "api_versions": (), "verdict": ENCRYPTED}
+        {**unknown, **client._asdict(), **traffic.values(), "removed": (), "api_versions": (), "is_own": False,
+         "verdict": ENCRYPTED}
         for client, traffic in sorted(found.items(), key=lambda item: (-item[1].connections, str(item[0])))
     ))  # fmt: skip
-    note = (
-        f"verdict {ENCRYPTED}: connections of this address that were not decrypted. Their software is a guess from "
-        "ClientHellos (section tls)."
-    )
-    return table.replace(rows=[*table.rows, *rows], notes=(*table.notes, note))
+    note = f"{ENCRYPTED}: connections that were not decrypted, with software as their ClientHellos suggest."
+    return table.replace(rows=[*table.rows, *rows], notes=(*table.notes[:1], note))
 
 
 def verdict(is_slow: bool, parts: Spent, is_known: bool = True) -> str:
     """Where most of the time went, as the module docstring says. `parts`: without waits for data and members.
     `is_known`: whether most throttle times are."""
     if not is_slow:
-        return "-"
+        return FINE
     found = by_verdict(parts)
     largest = max(found, key=lambda name: found[name])
     if largest == "broker" and not is_known:

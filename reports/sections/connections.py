@@ -347,9 +347,8 @@ def slowest(given: SectionInput) -> ReportTable:
 
     rows = in_columns(SLOW_COLUMNS, named_rows())
     notes = (
-        "Transfer: of requests and responses, from the first byte to the last. Its shares: the receiver's window was "
-        "full; lost data was missing; the sender had nothing to send; the path took the rest.",
-        "RTT to client, to broker: from the capture point.",
+        "Transfer: of requests and responses, from the first byte to the last.",
+        "receiver: its window was full; loss: data was missing; sender: it had nothing to send; path: the rest.",
     )
     return ReportTable(
         "slow_connections", "Slowest connections", SLOW_COLUMNS, rows, notes, empty="no transfers took time"

@@ -59,7 +59,7 @@ def error_totals(detail: ReportTable) -> ReportTable:
         for key, members in groups.items()
     )  # fmt: skip
     rows = in_columns(TOTAL_COLUMNS, found, largest_first("count"))
-    notes = ("Counts every non-zero error code at any level of a response. retry: a client may retry the request.",)
+    notes = ("Counts every non-zero error code at any level of a response.",)
     return ReportTable("error_totals", "Error codes", TOTAL_COLUMNS, rows, notes, empty="none")
 
 

@@ -157,7 +157,7 @@ def note_losses(seen: Seen) -> Iterator[Finding]:
             text = f"{file.drops:,} packets were dropped during capture: what these had is not in the report"
             yield Finding("capture_dropped", NOTE, "capture lost", text, begin=file.first, end=file.last,
                           numbers={"dropped_packets": file.drops}, packets=(file.first_packet,),
-                          options=(("v", ""),))  # fmt: skip
+                          options=(("ledger", ""),))  # fmt: skip
     yield from _holes(seen)
 
 
@@ -173,7 +173,7 @@ def _holes(seen: Seen) -> Iterator[Finding]:
             text = f"no packets were captured for {duration(file.first - reached)}, though connections went on"
             yield Finding("capture_hole", NOTE, "capture lost", text, begin=reached, end=file.first,
                           numbers={"hole_ns": file.first - reached}, packets=(file.first_packet,),
-                          options=(("v", ""),))  # fmt: skip
+                          options=(("ledger", ""),))  # fmt: skip
         reached = max(reached, file.last)
 
 

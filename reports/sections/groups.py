@@ -34,9 +34,13 @@ GROUPS = (
     Column("members", "members", "count", "members at the end"),
     Column("rebalances", "rebalances", "count", "new generations or epochs"),
     Column("cause", "most frequent cause", "text", "what caused most of the rebalances"),
-    Column("longest_cause", "cause of the longest", "text", "what caused the rebalance with the longest stop", 1),
+    Column(
+        "longest_cause", "cause of the longest", "text", "what caused the rebalance with the longest time unassigned", 1
+    ),
     Column("rebalancing_ns", "time in\nrebalances", "ns", "summed time of the rebalances"),
-    Column("stop_ns", "longest\nstop", "ns", "the longest time that a partition had no member in a rebalance"),
+    Column(
+        "stop_ns", "longest time\nunassigned", "ns", "the longest time that a partition had no member in a rebalance"
+    ),
     Column(
         "errors",
         "errors",
@@ -67,7 +71,7 @@ REBALANCES = (
     Column("reason", "reason", "text", "the reason that the client gives"),
     Column("others", "more\ncauses", "count", "other members that joined or left in it", 2),
     Column("duration_ns", "duration", "ns", "from the start to the last assignment"),
-    Column("stop_ns", "longest\nstop", "ns", "the longest time that a partition had no member, ending in it"),
+    Column("stop_ns", "longest time\nunassigned", "ns", "the longest time that a partition had no member, until it"),
     Column("members", "members", "count", "members after it"),
     Column("is_cooperative", "cooperative", "flag", "members keep partitions during it", 3),
     Column("end", "end", "time", "the last assignment", 9),
@@ -128,13 +132,11 @@ ERRORS = (
 
 
 _LAG_NOTE = (
-    "Lag covers the partitions that the group commits or reads, as far as they were captured. stale since: the "
-    "coordinator moved away then, and later commits were not captured."
+    "Lag is of the partitions that the group commits or reads, as captured. stale since: then the coordinator moved "
+    "away, and later commits were not captured."
 )
 _ENDS_NOTE = "Ends of partitions: high watermarks of Fetch, appends of Produce, latest offsets of ListOffsets."
-_STOP_NOTE = (
-    "longest stop: the longest time that a partition had no member. It includes the session timeout of a dead one."
-)
+_STOP_NOTE = "longest time unassigned: of a partition. It includes the session timeout of a member that died."
 
 
 _ONLY_NOTE = "--group leaves out rows here. Every exchange was read, so the lag is whole."

@@ -102,28 +102,30 @@ def latency_columns(by: str) -> tuple[Column, ...]:
 
 
 def latency(counts: ReportCounts, context: Context, by: str = "api") -> ReportTable:
-    """Rows in descending order of summed broker time. Long polls come last, or after their API if `by` is "api"."""
+    """Rows in descending order of lost time (`time_shares.lost_ns`). Long polls come last, or after their API with
+    `by` "api"."""
     rolled = roll_latency(counts, context, by)
     v = rolled.values
     broker = rolled.percentiles(tally.M_BROKER, v["broker_max"])
     total = rolled.percentiles(tally.M_TOTAL, v["total_max"])
     hol_wait = rolled.percentiles(tally.M_HOL_WAIT, v["hol_wait_max"])
     requests = rolled.exchanges()
+    lost = time_shares.lost_ns(v)
     order = sorted(
         (i for i in range(len(rolled)) if requests[i]),
-        key=lambda i: (rolled.keys[i][1], -int(v["broker_ns"][i]), -int(requests[i]), str(rolled.keys[i])),
+        key=lambda i: (rolled.keys[i][1], -int(lost[i]), -int(requests[i]), str(rolled.keys[i])),
     )
     if by == "api":
         place = {rolled.keys[i][0]: n for n, i in reversed(list(enumerate(order)))}
         order.sort(key=lambda i: place[rolled.keys[i][0]])
     of_by = [column.name for column in _BY_COLUMNS[by]]
-    shown = set[tuple[Value, Value]]()  # API keys, and whether they are long polls
+    shown = set[int]()
 
     def named_rows() -> Iterator[Row]:
         for i in order:
             api_key, long_poll, *rest = rolled.keys[i]
             assert isinstance(api_key, int)
-            shown.add((api_key, bool(long_poll)))
+            shown.add(api_key)
             answered, hol_waits = int(v["answered"][i]), int(v["hol_waits"][i])
             parts = spent(rolled, i)
             yield {
@@ -144,29 +146,13 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> ReportTa
 
     rows = in_columns(latency_columns(by), named_rows())
     title = "Latency by API" + (f" and {by}" if by != "api" else "")
-    notes = [
-        "total = head-of-line wait (HOL, behind earlier requests of the connection) + throttle wait + broker + "
-        "transfers.",
-    ]
-    if any(is_long_poll for _, is_long_poll in shown):
-        notes.append(
-            "Long poll: a Fetch that waited for its whole max_wait_ms. The other Fetch rows do not count these."
-        )
-    if any(api_key in FETCHES for api_key, _ in shown):
-        notes.append(
-            "A Fetch waits at the broker for data, so a long broker time of Fetch does not mean a slow broker."
-        )
+    notes = ["total: HOL wait (behind earlier requests of the connection) + throttle wait + broker + transfers."]
     if by == "topic":
         notes.append("An exchange with several topics counts for each of them.")
-    p99_note = "HOL wait p99 covers only the requests that waited. HOL share is their share of the answered requests."
-    time_note = (
-        "time spent: shares of the summed total time. waiting: of Fetch for data, of JoinGroup and SyncGroup for "
-        "members. loss, receiver, sender, path: of the transfers."
-    )
+    elif shown.intersection(FETCHES):
+        notes.append("A Fetch waits at the broker for data; a long poll is one that waited for its whole max_wait_ms.")
     return ReportTable(
         "latency", title, latency_columns(by), rows, tuple(notes), empty="no requests",
-        column_notes=(("hol_wait_p99_ns", p99_note), ("evidence", time_note)),
-        order="Rows are in order of summed broker time.",
     )  # fmt: skip
 
 

@@ -84,7 +84,7 @@ def lost_finding(counts: ReportCounts, context: Context, is_selection: bool) -> 
     }  # fmt: skip
     numbers = {name: n for name, n in numbers.items() if n}
     return Finding(
-        "lost", ERROR if damaged else WARNING, "lost", "; ".join(texts), numbers=numbers, options=(("v", ""),)
+        "lost", ERROR if damaged else WARNING, "lost", "; ".join(texts), numbers=numbers, options=(("ledger", ""),)
     )
 
 

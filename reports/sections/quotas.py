@@ -33,6 +33,7 @@ from ..units import SECOND
 
 OBEDIENCE = (
     Column("client_id", "client", "text", "client_id of the requests"),
+    Column("verdict", "verdict", "text", "whether the client obeys"),
     Column("software", "software", "text", "the client's software and version, as it names itself", 1),
     Column("throttled", "throttled", "count", "responses with throttle_time_ms above zero"),
     Column("throttle_time_sum_ms", "throttle\ntime sum", "ms", "throttle_time_ms, summed"),
@@ -43,7 +44,6 @@ OBEDIENCE = (
     Column("gap_time_p50_ms", "throttle\ntime p50", "ms", "throttle_time_ms of the same responses, median"),
     Column("in_flight", "in flight", "count", "requests that were sent before the response, and waited", 1),
     Column("waited_ns", "waited", "ns", "throttle wait of the requests in flight or sent too early, summed", 1),
-    Column("verdict", "verdict", "text", "whether the client obeys"),
 )
 RATES = (
     Column("client_id", "client", "text", "client_id of the requests"),
@@ -236,11 +236,11 @@ def _obedience(events: Array, context: Context) -> ReportTable:
         return -as_number(row["early_bytes"]), -as_number(row["throttle_time_sum_ms"]), str(row["client_id"])
 
     notes = (
-        "After a throttled response a client should not send for the throttle time (KIP-219). The gap is known where "
-        "the next request was throttled too, or waited.",
+        "After a throttled response a client should not send for the throttle time. The gap is known where the next "
+        "request was throttled too, or waited.",
     )
     return ReportTable(
-        "throttle_obedience", "Who obeys a throttle time", OBEDIENCE, in_columns(OBEDIENCE, found, order), notes,
+        "throttle_obedience", "Throttle compliance (KIP-219)", OBEDIENCE, in_columns(OBEDIENCE, found, order), notes,
         empty="no response was throttled",
     )  # fmt: skip
 

@@ -101,8 +101,8 @@ def _follower_table(found: list[tuple[str | None, Waits]], addresses: dict[int, 
         return -as_number(row["wait_sum_ns"]), str(row["topic"]), str(row["follower"])
 
     notes = (
-        "A Produce with acks=all waits until each in-sync follower has fetched beyond its records. Its wait is charged "
-        "to the last one. It needs a capture at the leader's host.",
+        "A Produce with acks=all waits until each in-sync follower has fetched beyond it: the last one counts.",
+        "This needs a capture at the leader's host.",
     )
     return ReportTable(
         "replication", "Followers that acks=all waited for", FOLLOWERS, in_columns(FOLLOWERS, values, order), notes,

@@ -238,7 +238,7 @@ class RowCommander:
             return ()
         named = table.named(row)
         packet = named.get("packet")
-        found = [self._command(f"packet == {packet}", "show -v")] if packet else []
+        found = [self._command(f"packet == {packet}", "show --tree")] if packet else []
         if packet and table.name in EXTRACTED:
             found.append(self._command(f"packet == {packet}", "extract", f" -o packet-{packet}.pcapng"))
         condition = self._condition(table, named)

@@ -204,8 +204,6 @@ def _slow_table(given: SectionInput) -> ReportTable:
     notes = (
         f"The {_KEPT} slowest exchanges of each API by total time, without long polls. Fetch, JoinGroup and SyncGroup, "
         "which wait for data or for other members, come last.",
-        "total = HOL wait (head-of-line, behind requests ahead on the connection) + throttle wait + broker + loss + "
-        "receiver + sender + path + unexplained.",
     )
     return ReportTable("slowest", "Slowest exchanges", COLUMNS, rows, notes, empty="no answered request")
 

@@ -79,8 +79,8 @@ def throttle(counts: ReportCounts, context: Context) -> ReportTable:
             }  # fmt: skip
 
     notes = (
-        "Throttle time: throttle_time_ms in the responses. Throttle wait: the time that requests waited on the wire "
-        "because of it. Since Kafka 2.0 the next request of the connection waits, whatever its API.",
+        "Throttle time: throttle_time_ms in the responses.",
+        "Throttle wait: the time that the next requests of the connection, of any API, waited because of it.",
     )
     return ReportTable(
         "throttle", "Throttling by client and API", COLUMNS, in_columns(COLUMNS, named_rows()), notes,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from kafkatap.dissector.time_parts import TIME_PARTS, parts_of
 
 from ..batch import Array
@@ -120,6 +122,13 @@ def spent(rolled: Rolled, row: int) -> Spent:
         return NOTHING
     values: dict[str, Any] = {name: int(rolled.values[name][row]) for name in _SPENT}
     return Spent(parts_of(values), *(values[name] for name in _BESIDE.values()))
+
+
+def lost_ns(values: Mapping[str, Array]) -> Array:
+    """The total time of many rows without waits for data and members, also those of requests ahead: int64 (rows,)."""
+    parts = spent_columns(values)
+    ahead = np.minimum(parts["hol_waiting"], parts["HOL"])
+    return np.asarray(sum(parts[name] for name in NAMES if name != "waiting")) - ahead
 
 
 def spent_columns(values: Mapping[str, Array]) -> dict[str, Array]:

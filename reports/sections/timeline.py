@@ -55,7 +55,7 @@ COLUMNS = (
 )
 
 WITHOUT_WAITS = "without Fetch, JoinGroup and SyncGroup"
-LONG_POLLS = "without long polls."
+LONG_POLLS = "without long polls"
 
 #: Values of the timeline that a row shows as they are.
 _COUNTED = (
@@ -117,10 +117,10 @@ def timeline(counts: ReportCounts, context: Context, rows: int = 24) -> ReportTa
     out = in_columns(COLUMNS, map(row_of, shown))
     title = f"Timeline, {units.step(interval)} each"
     notes = (
-        "An exchange counts in the interval in which its request began. Broker times are "
-        + (f"{WITHOUT_WAITS}, which wait for data or for other members." if mixed and waits.any() else LONG_POLLS),
+        "An exchange counts in the interval in which its request began.",
+        f"Broker times are {WITHOUT_WAITS if mixed and waits.any() else LONG_POLLS}.",
     )
     return ReportTable(
         "timeline", title, COLUMNS, out, notes, whole=not counts.fixed_interval and len(out) <= rows,
-        empty="no requests", chosen_by="requests",
+        empty="no requests", chosen_by="requests", bars=("requests", "broker_p99_ns"),
     )  # fmt: skip

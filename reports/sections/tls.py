@@ -356,8 +356,8 @@ def _estimated(row: dict[str, int], times: list[int]) -> Row:
 
 
 _ESTIMATE_NOTES = (
-    "Estimated from the sizes and times of TLS records, without decryption: from the last byte of a request to the "
-    "first byte of its response. There is none while requests overlap: then coverage is low, and no time is shown.",
+    "Estimated from the sizes and times of TLS records, from a request's last byte to its response's first.",
+    "There is no estimate while requests overlap: then coverage is low.",
 )
 
 

@@ -107,7 +107,7 @@ def _matrix(
 
     rows = in_columns(COLUMNS, named_rows(), order)
     notes = (
-        "idle: Fetch requests that list nothing, because nothing changed in their session. They count for each topic.",
+        "idle: Fetch requests that list nothing, as nothing changed in their session; they count for each topic.",
         "lag: end of the partitions less the latest fetch offset, or less the latest commit of the group.",
     )
     return ReportTable("topic_clients", "Writers and readers", COLUMNS, rows, notes, empty="no topics")

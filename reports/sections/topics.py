@@ -136,7 +136,7 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     ]
     unknown = sum(sum(t.unknown.values()) for t in topics.values())
     if unknown:
-        notes.append(f"records: without those in {unknown:,} compressed message sets (magic 0 and 1).")
+        notes[1] = f"records: without those in {unknown:,} compressed message sets (magic 0 and 1)."
     return (ReportTable("topics", "Topics", COLUMNS, rows, tuple(notes), empty="no topics in Produce or Fetch"),)
 
 

@@ -221,8 +221,8 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     )
     batches = in_columns(BATCH_COLUMNS, _batch_rows(given))
     batch_notes = (
-        "A retry is known by the batch's CRC, on any connection; not if the client makes new batches for it, as "
-        "librdkafka does without idempotence. A batch without a response may be in the log all the same.",
+        "A retry is known by the batch's CRC, on any connection; librdkafka without idempotence makes new batches.",
+        "A batch without a response may be in the log all the same.",
     )
     return (
         ReportTable("transactions", "Transactions", COLUMNS, rows, notes, empty="no transactional producers"),

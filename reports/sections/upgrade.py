@@ -43,11 +43,11 @@ from .own_brokers import BROKER_APIS, own_by
 
 COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests"),
-    Column("address", "address", "text", "IP address of the client"),
-    Column("software", "software", "text", "name and version of the client software (KIP-511)", 1),
     Column("verdict", "verdict", "text", "breaks, ok, or cannot tell, at the release; broker: the cluster's own"),
     Column("evidence", "why", "text", "removed versions in use, and whose limit they are"),
     Column("fix", "what helps", "text", "what helps", 1),
+    Column("address", "address", "text", "IP address of the client"),
+    Column("software", "software", "text", "name and version of the client software (KIP-511)", 1),
     Column("removed", "removed", "versions", "API versions in use that this release does not have any more", 9),
     Column("deprecated", "deprecated", "versions", "API versions in use that are deprecated or go later", 3),
     Column("api_versions", "API versions", "versions", "all API versions in use", 9),
@@ -326,7 +326,7 @@ def _fix(verdict: str) -> str:
 
 def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     """Rows by verdict, then by requests."""
-    release = given.options.get("upgrade_to", DEFAULT_RELEASE)
+    release = given.options.get("release", DEFAULT_RELEASE)
     judge = _Judge(release, _offered(given))
     rows: list[Row] = []
     clients = _clients(given)
@@ -350,12 +350,12 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
         return (BREAKS, CANNOT_TELL, FINE, BROKER).index(str(row["verdict"])), -as_number(row["requests"]), who
 
     made = in_columns(COLUMNS, rows, order)
-    notes = (
-        "A client is judged by the versions that it used in the capture, not by those that it could use.",
-        *(("broker: one of the cluster's own clients, which is upgraded with the cluster.",) if own else ()),
-        "broker's limit: a version is the newest that the broker offers, so a newer broker may get a newer one.",
-    )
-    return (ReportTable("upgrade", f"Upgrade to Kafka {release}", COLUMNS, made, notes, empty="no requests"),)
+    notes = ["A client is judged by the versions that it used in the capture, not by those that it could use."]
+    if own:
+        notes.append("broker: one of the cluster's own clients, which is upgraded with the cluster.")
+    elif any("broker's limit" in str(row["evidence"]) for row in rows):
+        notes.append("broker's limit: the newest version that the broker offers; a newer broker may get a newer one.")
+    return (ReportTable("upgrade", f"Upgrade to Kafka {release}", COLUMNS, made, tuple(notes), empty="no requests"),)
 
 
 def breaking_clients(table: ReportTable) -> int:
@@ -365,7 +365,7 @@ def breaking_clients(table: ReportTable) -> int:
 
 SECTION = Section(
     "upgrade",
-    "Who breaks at Kafka 4.0 (or the release of --upgrade-to)?",
+    "Who breaks at Kafka 4.0 (or the release of --release)?",
     ("version range", "fetch"),
     (_USED, _OFFERED, _REPLICAS, _CONNECTIONS),
     {"upgrade": COLUMNS},

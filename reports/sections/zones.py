@@ -267,12 +267,11 @@ def _zone_table(parts: Sequence[_Part]) -> ReportTable:
         for (client, broker, topic, traffic, crosses), (to_broker, to_client, local) in ordered
         if total and to_broker + to_client
     ))  # fmt: skip
+    unknown = f"; of {size(total - known)} a zone is unknown" if known < total else ""
     notes = [
-        f"{size(crossing)} of {size(total)} cross zones ({share(crossing / total if total else 0)}).",
+        f"{size(crossing)} of {size(total)} cross zones ({share(crossing / total if total else 0)}){unknown}.",
         "A zone is a broker's rack or a consumer's client.rack, or is in the file of --zones.",
     ]
-    if known < total:
-        notes.insert(1, f"Of {size(total - known)} a zone is unknown.")
     if not known:
         values = []
     return ReportTable(

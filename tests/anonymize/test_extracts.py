@@ -68,7 +68,7 @@ def _packets(path: Path) -> list[bytes]:
 
 def _json(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     capsys.readouterr()
-    assert main(["report", "--json", "--sections", "all", "--top", "100000", "--utc", str(path)]) == 0
+    assert main(["report", "--json", "--sections", "all", "-n", "100000", "--utc", str(path)]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 

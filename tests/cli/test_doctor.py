@@ -44,7 +44,7 @@ def test_json_and_everything() -> None:
     assert (finding["check"], finding["severity"]) == ("drops", "error")
     assert [row["name"] for row in made["reports"]["interfaces"]] == ["eth0", "lo"]
     assert made["capture"]["drops"] == 499
-    whole = kafkatap("doctor", "-v", "--utc", GOOD).out
+    whole = kafkatap("doctor", "--ledger", "--utc", GOOD).out
     assert "To capture the same brokers:" in whole
     for title in ("Checks", "Interfaces", "Round trips from the capture point", "Ledger"):
         assert title in whole.splitlines()

@@ -21,7 +21,7 @@ from tests.support.captures import pcapng_bytes
 OF_THE_WIRE = ("packet_first", "packet_last", "exchange", "connection", "tls_version")
 #: Commands and options that decode.
 DECODING = (
-    ("report",), ("report", "--json"), ("show",), ("show", "-v"), ("show", "-x"), ("show", "--json"), ("records",),
+    ("report",), ("report", "--json"), ("show",), ("show", "--tree"), ("show", "-x"), ("show", "--json"), ("records",),
     ("doctor",), ("upgrade-check",),
 )  # fmt: skip
 
@@ -64,7 +64,7 @@ def test_nothing_decrypted_is_written_unless_asked_for(tls: TlsCaptures, command
 
 
 def test_tokens_are_shown_only_by_name(tls: TlsCaptures) -> None:
-    asked = ("-f", "api == SaslAuthenticate", "-v", "--keylog", tls.key_log)
+    asked = ("-f", "api == SaslAuthenticate", "--tree", "--keylog", tls.key_log)
     assert "battery" not in kafkatap("show", tls.capture, *asked).out
     assert "battery" in kafkatap("show", tls.capture, *asked, "--show-secrets").out
 

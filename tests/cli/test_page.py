@@ -52,7 +52,7 @@ def test_all_sections_are_on_the_page_and_the_text_stays(written: tuple[str, str
     assert "<svg" in page
     for name in ("latency-heat-map", "latency", "throttle-over-time", "topic-matrix"):
         assert f'id="figure-of-{name}"' in page
-    assert any("kafkatap show -v" in line for row in tables["slowest"]["commands"] for line in row)
+    assert any("kafkatap show --tree" in line for row in tables["slowest"]["commands"] for line in row)
 
 
 def test_what_is_printed_stays_with_a_request_log_too(tmp_path: Path) -> None:

@@ -167,15 +167,29 @@ def test_a_window_of_time(capture: Path) -> None:
 
 
 def test_parquet_is_the_table(capture: Path, tmp_path: Path) -> None:
-    done = run(capture, "--parquet", tmp_path / "new")
+    done = run(capture, "-o", tmp_path / "one.parquet")
     assert (done.code, done.out) == (1, "")
-    assert done.err == f"kafkatap: wrote 113 rows to {tmp_path}/new/records.parquet\n{DAMAGE}"
-    assert run(capture, "--parquet", tmp_path / "one.parquet").code == 1
+    assert done.err == f"kafkatap: wrote 113 records to {tmp_path}/one.parquet\n{DAMAGE}"
     table = analyze(capture).records
     assert table.schema == arrow_schema(TABLES["records"])
-    for path in (tmp_path / "new" / "records.parquet", tmp_path / "one.parquet"):
-        assert pq.read_table(path).equals(table)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["new", "one.parquet"]
+    assert pq.read_table(tmp_path / "one.parquet").equals(table)
+    assert [p.name for p in tmp_path.iterdir()] == ["one.parquet"]
+
+
+def test_a_file_has_the_lines_of_standard_output(capture: Path, tmp_path: Path) -> None:
+    for options in ([], ["--json"], ["--values", "hex", "-n", "3"]):
+        printed, done = run(capture, *options), run(capture, *options, "-o", tmp_path / "records.txt")
+        assert (done.code, done.out) == (printed.code, "")
+        assert (tmp_path / "records.txt").read_text() == printed.out != ""
+        assert done.err.partition("\n")[2] == printed.err
+        assert run(capture, *options, "-o", "-").out == printed.out
+
+
+def test_no_file_is_written_if_nothing_matches(capture: Path, tmp_path: Path) -> None:
+    for name in ("records.txt", "records.parquet"):
+        done = run(capture, "--topic", "nowhere", "-o", tmp_path / name)
+        assert (done.code, list(tmp_path.iterdir())) == (2, [])
+        assert "no record matches --topic nowhere: nothing is written" in done.err
 
 
 def test_the_library_gives_it_piece_by_piece_too(capture: Path) -> None:
@@ -206,10 +220,10 @@ def test_what_does_not_work(capture: Path, tmp_path: Path, samples: Path) -> Non
     (tmp_path / "no.pcap").write_bytes(b"no capture at all, and long enough to look at")
     assert run(tmp_path / "no.pcap").code == 2
     assert run(tmp_path / "missing.pcap").code == 2
-    (tmp_path / "file").write_text("x")
-    assert run(capture, "--parquet", tmp_path / "file").code == 2
-    assert run(capture, "--parquet", tmp_path / "no" / "x.parquet").code == 2
-    assert run(capture, "--json", "--parquet", "x").code == 2
+    assert run(capture, "-o", tmp_path).code == 2
+    assert run(capture, "-o", capture).code == 2
+    assert run(capture, "-o", tmp_path / "no" / "x.parquet").code == 2
+    assert run(capture, "--json", "-o", tmp_path / "x.parquet").code == 2
     assert run(capture, "--filter", "api ==").code == 2
     nothing = run(capture, "--client", "nobody")
     assert (nothing.code, nothing.err) == (0, "kafkatap: no record matches --client nobody\n")

@@ -275,7 +275,7 @@ def test_nothing_left(run: Run) -> None:
         code, out, err = run("-f", "latency > 1h", "--api", "Fetch", *way, SMALL)
         assert (code, out) == (0, "")
         assert err == "kafkatap: no message matches --api Fetch --filter 'latency > 1h'\n"
-        code, out, err = run("-n", "0", *way, SMALL)
+        code, out, err = run("--tail", "0", *way, SMALL)
         assert (code, out, err) == (0, "", "")
 
 
@@ -319,7 +319,7 @@ def test_a_topic_named_at_the_end_is_named_everywhere(run: Run, tmp_path: Path) 
     code, out, _ = run(tmp_path / "a.pcap")
     assert code == 0
     assert out.count("orders[0]") == 7
-    code, out, _ = run("-v", tmp_path / "a.pcap")
+    code, out, _ = run("--tree", tmp_path / "a.pcap")
     assert re.search(r"LeaderId: 7 \(kafka-7\.example:9093\)", out)
     assert re.search(r"ReplicaNodes: \[7 \(kafka-7\.example:9093\), 8\]", out)
     assert out.count("TopicId: AAECAwQFBgcICQoLDA0ODw (orders)") == 7
@@ -363,7 +363,7 @@ TREE_LINE = re.compile(r"  +(\d+) +(\d+)  ( *)\S")
 
 
 def test_the_whole_of_each_message(run: Run) -> None:
-    code, out, err = run("-v", "--hex", "--utc", SMALL)
+    code, out, err = run("--tree", "--hex", "--utc", SMALL)
     assert (code, err) == (0, "")
     frames = frames_of(SMALL)
     assert len(frames) == len(brief(SMALL))
@@ -434,16 +434,16 @@ ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def test_colors_only_where_they_are_wanted() -> None:
-    plain = kafkatap("show", "-n", "20", "-v", SMALL)
+    plain = kafkatap("show", "-n", "20", "--tree", SMALL)
     assert "\x1b" not in plain.out
-    code, shown = on_terminal("show", "-n", "20", "-v", "--no-progress", SMALL)
+    code, shown = on_terminal("show", "-n", "20", "--tree", "--no-progress", SMALL)
     assert code == 0
     assert "\x1b[" in shown
     assert ESCAPES.sub("", shown) == plain.out + "kafkatap: 20 of 926 messages shown\n"
     assert "\x1b" not in on_terminal("show", "-n", "20", "--no-progress", SMALL, NO_COLOR="1")[1]
     assert "\x1b" not in on_terminal("show", "-n", "20", "--no-progress", SMALL, TERM="dumb")[1]
     assert "\x1b" not in on_terminal("show", "-n", "20", "--no-progress", "--color", "never", SMALL)[1]
-    forced = kafkatap("show", "-n", "20", "-v", "--color", "always", SMALL, NO_COLOR="1").out
+    forced = kafkatap("show", "-n", "20", "--tree", "--color", "always", SMALL, NO_COLOR="1").out
     assert "\x1b[" in forced
     assert ESCAPES.sub("", forced) == plain.out
     assert "\x1b" not in kafkatap("show", "-n", "5", "--json", "--color", "always", SMALL).out
@@ -459,7 +459,7 @@ def test_an_encoding_without_our_letters() -> None:
 
 
 def test_a_reader_that_goes_away() -> None:
-    for more in ("", "-v", "--json", "--stream"):
+    for more in ("", "--tree", "--json", "--stream"):
         line = f"{' '.join(KAFKATAP)} show {more} {SAMPLE} | head -n 1; echo ${{PIPESTATUS[0]}}"
         done = subprocess.run(
             ["bash", "-c", line], capture_output=True, cwd=ROOT, env=environment(), timeout=60, check=True
@@ -482,7 +482,7 @@ def test_a_full_disk() -> None:
 @pytest.mark.parametrize("more", [[], ["--stream"]])
 def test_interrupted(more: list[str]) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "kafkatap", "show", "-v", *more, str(SAMPLE)], stdout=subprocess.PIPE,
+        [sys.executable, "-m", "kafkatap", "show", "--tree", *more, str(SAMPLE)], stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, cwd=ROOT, env=environment(),
     )  # fmt: skip
     assert process.stdout is not None

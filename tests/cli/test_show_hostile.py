@@ -89,7 +89,7 @@ def nasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("way", [[], ["--stream"]])
 def test_texts_do_nothing_on_a_terminal(show: Show, nasty: Path, way: list[str]) -> None:
-    for form, lines in ((["-n", "99"], 20), (["-v", "--hex"], 200), (["-v", "--records"], 200)):
+    for form, lines in ((["-n", "99"], 20), (["--tree", "--hex"], 200), (["--tree", "--records"], 200)):
         plain = show(*form, *way, nasty)
         assert acts(plain) == set()
         assert SGR.sub("", show(*form, *way, "--color", "always", nasty)) == plain
@@ -195,7 +195,7 @@ def test_all_messages_are_shown_whatever_is_wrong_with_some(show: Show, damaged:
             assert any(problem["problem"].startswith(place) for problem in m["problems"]), name
         else:
             assert m["problem"] is None
-    for form in (["-v"], ["--hex"], []):
+    for form in (["--tree"], ["--hex"], []):
         text = show(*form, *way, damaged)
         assert acts(text) == set()
         assert len(re.findall(r"^ *\d+ \d\d:\d\d:\d\d\.\d{6} ", text, re.MULTILINE)) == len(objects)
@@ -206,7 +206,7 @@ def test_all_messages_are_shown_whatever_is_wrong_with_some(show: Show, damaged:
 
 def test_the_first_bytes_of_packets_alone(show: Show, corpus: Path) -> None:
     path = corpus / "captures" / "apache-4.3-broker1-s128.pcap.zst"
-    text = show("-v", "--hex", "-n", "2000", path)
+    text = show("--tree", "--hex", "-n", "2000", path)
     assert len(re.findall(r"^ *\d+ \d\d:\d\d:\d\d\.\d{6} ", text, re.MULTILINE)) == 2000
     assert "not captured" in text
     assert len(show("--json", "-n", "2000", path).splitlines()) == 2000

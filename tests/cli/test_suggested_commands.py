@@ -19,8 +19,8 @@ from kafkatap.reports.commands import CAPTURE, KEPT, OF_SECTIONS, kept_words
 SELECTION = {"filter", "from", "to", "client", "topic", "broker", "api", "group"}
 #: Options of `report` that do not change what a command finds: how it reads, and what it prints or writes.
 OUTPUT = {
-    "help", "follow", "duration", "by", "sections", "interval", "jobs", "top", "sort", "width", "color",
-    "no-progress", "verbose", "json", "html", "csv", "plots", "parquet",
+    "help", "follow", "duration", "by", "sections", "interval", "jobs", "number", "sort", "width", "color",
+    "no-progress", "verbose", "ledger", "json", "html", "csv", "plots", "parquet",
 }  # fmt: skip
 
 
@@ -38,7 +38,8 @@ def test_every_option_of_report_is_kept_or_changes_only_the_output() -> None:
     "command", ["report", "show", "records", "extract", "compare", "doctor", "upgrade-check", "live"]
 )
 def test_each_command_gets_the_options_that_it_has(command: str) -> None:
-    assert {name for name in KEPT if command in KEPT[name]} == options_of(command) & set(KEPT)
+    of_its_own = {"release"} if command == "upgrade-check" else set()  # it has no sections, so no command keeps it
+    assert {name for name in KEPT if command in KEPT[name]} == (options_of(command) & set(KEPT)) - of_its_own
 
 
 def suggested(text: str, captures: tuple[str, ...]) -> set[str]:
@@ -78,7 +79,7 @@ def test_commands_keep_the_options_of_their_run(
 
 def test_doctor_keeps_the_options_of_its_run(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capture = str(samples / "questions" / "timeouts.pcap.zst")
-    assert main(["doctor", "-v", "--utc", "--port", "9092", "--max-names", "5000", capture]) == 0
+    assert main(["doctor", "--ledger", "--utc", "--port", "9092", "--max-names", "5000", capture]) == 0
     (found,) = suggested(capsys.readouterr().out, (capture,))
     line = shlex.split(found)
     options = parse(line[1:])
@@ -90,7 +91,7 @@ def test_values_are_written_so_that_they_are_read_again() -> None:
     for text in ("2h", "90m", "5s", "1500ms", "7us", "3ns"):
         assert duration_word(parse_duration(text)) == ("90m" if text == "90m" else text)
     words = ["report", "x.pcap", "--sections", "throttle,upgrade", "--window", "7x2s", "--quota", "20000",
-             "--upgrade-to", "4.0", "--keylog", "my keys.log", "--definitions", "a", "--definitions", "b"]  # fmt: skip
+             "--release", "4.0", "--keylog", "my keys.log", "--definitions", "a", "--definitions", "b"]  # fmt: skip
     kept = kept_options(parse(words))
     again = parse(["report", *shlex.split(" ".join(kept_words(kept, "report", tuple(OF_SECTIONS.values())))), "x.pcap"])
     assert kept_options(again) == kept
@@ -100,4 +101,4 @@ def test_options_of_a_section_go_to_commands_with_that_section() -> None:
     kept = (("quota", "20000"), ("utc", ""))
     assert kept_words(kept, "report", ("latency",)) == ["--utc"]
     assert kept_words(kept, "report", ("latency", "throttle")) == ["--quota 20000", "--utc"]
-    assert kept_words(kept, "show -v") == ["--utc"]
+    assert kept_words(kept, "show --tree") == ["--utc"]

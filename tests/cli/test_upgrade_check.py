@@ -27,12 +27,12 @@ def test_a_client_that_breaks() -> None:
 @pytest.mark.parametrize(
     ("options", "code"),
     [
-        (["--to", "4.3"], 3),
-        (["--to", "3.9.1"], 0),
+        (["--release", "4.3"], 3),
+        (["--release", "3.9.1"], 0),
         (["--client", "java-2*"], 0),
         (["--client", "java-*"], 3),
         (["--api", "Metadata"], 0),
-        (["--to", "5.9"], 2),
+        (["--release", "5.9"], 2),
         (["--sections", "all"], 2),
     ],
 )

@@ -144,7 +144,7 @@ def test_show_prints_their_fields(capture: Path, definitions: Path) -> None:
     first = json.loads(done.out.splitlines()[0])
     assert (first["api_key"], first["api_name"], first["body"]["GroupId"]) == (PING, "VendorPing", "line")
     assert "API 10001 v0" in kafkatap("show", capture, "--api", "10001").out
-    tree = kafkatap("show", capture, "--api", "10001", "-v").out
+    tree = kafkatap("show", capture, "--api", "10001", "--tree").out
     assert "ApiKey: 10001 (API 10001)" in tree
     assert "<- API 10001 is not in these definitions" in tree
 

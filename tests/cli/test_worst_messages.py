@@ -31,7 +31,7 @@ def check(command: str, worst: WorstMessage, size: int, folder: Path) -> None:
     ("command", "name"),
     [
         ("report", "OffsetCommit v7 response Topics.Partitions"),
-        ("show -v", "DescribeQuorum v1 response Topics.Partitions"),
+        ("show --tree", "DescribeQuorum v1 response Topics.Partitions"),
         ("extract --anonymize", "ConsumerGroupHeartbeat v1 request TopicPartitions.Partitions"),
         ("extract --anonymize", "OffsetCommit v7 response Topics.Partitions"),
     ],
@@ -61,6 +61,6 @@ def test_a_long_text_is_cut(tmp_path: Path) -> None:
     talk.exchange(API_VERSIONS, 0, 0)
     talk.respond(talk.request(METADATA, 9, 1, Topics=[{"Name": "\1" * 10 * MB}]))
     capture = write_capture(tmp_path / "text.pcap.zst", pcap_bytes(encode(talk.segments)))
-    assert cost("show", "-v", capture).mib < 250
+    assert cost("show", "--tree", capture).mib < 250
     cut = '\\x01"... and 983,040 more characters (the first 1,048,576 of 10,000,000 bytes)'
-    assert cut in kafkatap("show", "-v", capture).out
+    assert cut in kafkatap("show", "--tree", capture).out

@@ -290,7 +290,7 @@ def test_an_extract_is_named_and_its_gaps_are_no_problem(tmp_path: Path) -> None
         return ["".join(part for part, _ in line) for line in diagnosis_lines(report, 150, top=top)]
 
     gaps = len(report.table("gap_connections").rows)
-    assert any(f"and {gaps - 5} more rows (--top {gaps} shows all)" in line for line in lines_of(None))
+    assert any(f"and {gaps - 5} more rows (-n {gaps} shows all)" in line for line in lines_of(None))
     assert len(lines_of(gaps)) == len(lines_of(None)) + gaps - 6
     assert not any("more rows" in line for line in lines_of(0))
 
@@ -403,7 +403,7 @@ def test_names_of_interfaces_are_other_peoples_text(good: damage.Numbers, tmp_pa
     report = examined(tmp_path, pcapng_bytes(_elsewhere(damage.packets_of(good)), [evil]))
     words = shlex.split(str(report.table("capture_commands").rows[0][0]))
     assert words[:3] == ["tcpdump", "-i", evil.name]
-    lines = ["".join(text for text, _ in line) for line in diagnosis_lines(report, None, verbose=True)]
+    lines = ["".join(text for text, _ in line) for line in diagnosis_lines(report, None, is_whole=True)]
     assert any("$(reboot) \\x1b[31m" in line for line in lines)
     assert not any("\x1b" in line for line in lines)
     for width in (30, 80, 200):

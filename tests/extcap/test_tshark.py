@@ -60,7 +60,7 @@ def test_tshark_captures_kafka(tshark: list[str], only: str, kafka_broker: Kafka
     """On the broker's port, whatever it is. It ends by itself after its packets, and so does our program."""
     port = kafka_broker.bootstrap.rpartition(":")[2]
     fields = ["-T", "fields", "-e", "tcp.port", "-e", "frame.comment", "-E", "separator=|"]
-    command = [*tshark, "-l", "-i", "kafkatap-lo", "-o", f"extcap.kafkatap_lo.only:{only}", "-c", "20", *fields]
+    command = [*tshark, "-l", "-i", "kafkatap-lo", "-o", f"extcap.kafkatap_lo.exchanges:{only}", "-c", "20", *fields]
     with Capturing(command) as capturing:
         wait_for(lambda: "Capturing on" in capturing.err(), 60, capturing.err)
         end = time.monotonic() + 60

@@ -23,7 +23,7 @@ def extracted(
     """Extract what a filter selects."""
     paths = [captures] if isinstance(captures, Path) else captures
     selection = EVERYTHING if filter is None else Selection.of(filter=filter)
-    return extract([str(path) for path in paths], str(output), selection, overwrite=True, **options)
+    return extract([str(path) for path in paths], str(output), selection, **options)
 
 
 def rows_of(captures: Path | Sequence[Path], filter: str | None = None) -> Rows:

@@ -72,7 +72,7 @@ def test_an_existing_file_stays(tmp_path: Path) -> None:
     done = run("extract", CAPTURE, *SLOW, "-o", output)
     assert (done.code, output.read_text()) == (2, "mine")
     assert done.err == f"kafkatap: {output}: this file exists; --overwrite replaces it\n"
-    assert run("extract", CAPTURE, *SLOW, "-o", output, "--overwrite").code == 0
+    assert run("extract", CAPTURE, *SLOW, "-o", output).code == 0
     assert read_capture(output).packets
 
 
@@ -89,7 +89,7 @@ def test_an_input_is_never_overwritten(name: str, tmp_path: Path) -> None:
         output.hardlink_to(capture)
     else:
         output, named = capture, tmp_path
-    done = run("extract", named, *SLOW, "-o", output, "--overwrite")
+    done = run("extract", named, *SLOW, "-o", output)
     assert done.code == 2
     assert "this capture is read; name another file" in done.err
     assert capture.read_bytes() == before
@@ -151,7 +151,7 @@ def test_library(tmp_path: Path) -> None:
     assert made.exchanges == analysis.exchanges.num_rows
     with pytest.raises(ValueError, match="exists"):
         analysis.extract(tmp_path / "out.pcapng")
-    assert analysis.extract(tmp_path / "out.pcapng", connections=True, overwrite=True).packets > made.packets
+    assert analysis.extract(tmp_path / "out.pcapng", connections=True).packets > made.packets
 
 
 @pytest.mark.parametrize("calls", [0, 1, 3])

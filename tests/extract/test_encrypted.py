@@ -124,7 +124,7 @@ def test_secrets_of_the_source_are_left_out_and_a_line_says_so(
     assert "the TLS secrets in the captures are not copied; --with-secrets copies those" in done.err
     assert secrets_in(output) == []
     assert rows(output, keylog=tls.key_log) != {}
-    done = run("extract", with_secrets, "-f", FILTERS[0], "-o", output, "--overwrite", "--with-secrets")
+    done = run("extract", with_secrets, "-f", FILTERS[0], "-o", output, "--with-secrets")
     assert f"with the TLS secrets of 1 connection: keep {output} as safe as a key" in done.err
     assert len({line.split()[1] for line in b"".join(secrets_in(output)).splitlines()}) == 1
     assert rows(output) == rows(output, keylog=tls.key_log)
@@ -181,7 +181,7 @@ def test_connections_without_their_handshake(tls: TlsCaptures, tmp_path: Path) -
     assert {row["client_port"] for row in expected.values()} == {30_000, 30_002}
     assert len(list(analysis.messages(body=False))) == 2 * len(expected)
     for with_secrets in (False, True):
-        made = analysis.extract(output, secrets=with_secrets, overwrite=True)
+        made = analysis.extract(output, secrets=with_secrets)
         assert (made.different, made.secrets) == (0, 2 * with_secrets)
         found = rows(output, keylog=None if with_secrets else tls.key_log)
         assert {key: found[key] for key in expected} == expected

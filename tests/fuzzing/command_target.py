@@ -28,17 +28,17 @@ _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 _SGR = re.compile(r"\x1b\[[0-9;]*m")
 _COMMANDS = (
     ("report",),
-    ("report", "--by", "topic", "--top", "0", "--color", "always"),
+    ("report", "--by", "topic", "-n", "all", "--color", "always"),
     ("report", "--json", "--by", "client"),
     ("show",),
-    ("show", "-v", "--hex", "--records"),
-    ("show", "-v", "--show-secrets", "--stream", "--color", "always"),
+    ("show", "--tree", "--hex", "--records"),
+    ("show", "--tree", "--show-secrets", "--stream", "--color", "always"),
     ("show", "--json", "--records"),
     ("show", "--json", "--brief", "--filter", "latency > 0ms or error or api == Fetch"),
     ("records",),
     ("records", "--values", "hex", "--max-bytes", "9"),
     ("records", "--json"),
-    ("doctor", "-v"),
+    ("doctor", "--ledger"),
     ("doctor", "--json"),
 )
 #: Commands whose JSON is one document, with a ledger.

@@ -146,7 +146,7 @@ def test_root_keeps_no_capability_while_packets_are_read(tmp_path: Path, more: l
     """In no thread; what it recorded is there, and an interface that is made anew is captured again."""
     pcap, tables = tmp_path / "x.pcap", tmp_path / "tables"
     with network.veth_pair() as veth:
-        arguments = ["-i", veth.far, "--json", "--write-pcap", pcap, "--write-parquet", tables, *more, "tcp"]
+        arguments = ["-i", veth.far, "--json", "--write-pcap", pcap, "--parquet", tables, *more, "tcp"]
         with Live(*arguments) as live:
             live.wait_ready()
             wait_for(lambda: capabilities(live.process.pid)[0]["CapPrm"] == 0, 20, lambda: "capabilities are kept")
@@ -172,7 +172,7 @@ def test_what_root_may_do_by_a_capability_alone_keeps_it(tmp_path: Path) -> None
     folder.mkdir(mode=0o755)
     shutil.chown(folder, "nobody")
     with talking() as talk:
-        arguments = on_loopback(talk, "--json", "--write-parquet", folder, "--rotate", "1s")
+        arguments = on_loopback(talk, "--json", "--parquet", folder, "--rotate", "1s")
         with Live(*arguments, before=privileges("root", "net_raw", "dac_override")) as live:
             live.wait_ready()
             kept = 1 << DAC_OVERRIDE

@@ -50,7 +50,7 @@ def becomes(pid: int, uid: int) -> bool:
 @pytest.mark.parametrize("more", [[], ["--scapy"], ["--user", "nobody"]], ids=["ring", "scapy", "named"])
 def test_root_becomes_nobody(more: list[str], shared: Path) -> None:
     """For good: in all threads, without root's groups, and it captures, records and reports."""
-    outputs = ["--write-pcap", shared / "x.pcap", "--write-parquet", shared / "tables", "--prometheus", ":0"]
+    outputs = ["--write-pcap", shared / "x.pcap", "--parquet", shared / "tables", "--prometheus", ":0"]
     with talking() as talk, Live(*on_loopback(talk, "--json", *more, *outputs), SUDO_UID="0") as live:
         live.wait_ready()
         wait_for(lambda: becomes(live.process.pid, NOBODY), READY_S, live.err)
@@ -99,7 +99,7 @@ def test_what_a_named_user_cannot_use_is_said_at_the_start(shared: Path) -> None
     keys.touch(mode=0o600)
     for options, words in (
         (["--write-pcap", closed / "x.pcap"], f"nobody cannot create files in {closed}: chown -R nobody {closed}"),
-        (["--write-parquet", shared / "tables"], f"cannot create files in {shared}/tables/ledger: chown -R nobody"),
+        (["--parquet", shared / "tables"], f"cannot create files in {shared}/tables/ledger: chown -R nobody"),
         (["--keylog", keys], f"nobody cannot read {keys}: chown nobody {keys}"),
     ):
         done = kafkatap("live", "-i", "lo", "--user", "nobody", "--duration", "1s", *options)

@@ -120,7 +120,7 @@ class Play:
     @contextmanager
     def keys(self, name: str, pid: int, *arguments: object) -> Iterator[Capturing]:
         """Take keys until the end of the context."""
-        with keys("--pid", pid, "--for", "60s", "--yes", *arguments) as taking:
+        with keys("--pid", pid, "--duration", "60s", "--yes", *arguments) as taking:
             wait_for(lambda: _SENT.search(taking.err()), 30, taking.err)
             yield taking
             done = taking.end()
@@ -149,7 +149,7 @@ def _play(play: Play) -> Played:
         of_python(each)
     play.java_producer("java")
     live = play.stack.enter_context(
-        Live("-i", "lo", "--plain", "--keylog", socket, "--write-parquet", folder / "live", play.filter)
+        Live("-i", "lo", "--plain", "--keylog", socket, "--parquet", folder / "live", play.filter)
     )
     live.wait_ready()
     for each in old:
@@ -157,7 +157,7 @@ def _play(play: Play) -> Played:
     threads["before"] = play.threads()
     with play.keys("socket", play.pid, "--socket", socket):
         threads["while"] = play.threads()
-        with keys("--pid", play.pid, "--out", folder / "second.log", "--yes") as second:
+        with keys("--pid", play.pid, "-o", folder / "second.log", "--yes") as second:
             play.said["at once"] = second.finish().err
         time.sleep(3)
         before = play.logged()
@@ -169,13 +169,13 @@ def _play(play: Play) -> Played:
         time.sleep(1)
         after = play.logged()
     threads["after"] = play.threads()
-    with play.keys("file", play.pid, "--out", folder / "open.log"):
+    with play.keys("file", play.pid, "-o", folder / "open.log"):
         pass
-    with play.keys("peer", play.pid, "--out", folder / "peer.log", "--peer", "127.0.0.9"):
+    with play.keys("peer", play.pid, "-o", folder / "peer.log", "--peer", "127.0.0.9"):
         play.producer(play.tls, "other")
-    with play.keys("java", play.java.process.pid, "--out", folder / "java.keys.log"):
+    with play.keys("java", play.java.process.pid, "-o", folder / "java.keys.log"):
         play.java_producer("java-new")
-    with keys("--pid", play.pid, "--out", folder / "killed.log", "--yes") as killed:
+    with keys("--pid", play.pid, "-o", folder / "killed.log", "--yes") as killed:
         wait_for(lambda: _SENT.search(killed.err()), 30, killed.err)
         killed.send(signal.SIGKILL)
     time.sleep(2)

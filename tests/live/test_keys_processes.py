@@ -91,10 +91,10 @@ def take(pid: int, *arguments: object) -> Capturing:
 
 @needs_java
 @needs_root
-@pytest.mark.parametrize("option", ["--out", "--socket"])
+@pytest.mark.parametrize("option", ["-o", "--socket"])
 def test_root_becomes_the_user_of_the_jvm(classes: Path, tmp_path: Path, option: str) -> None:
     user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-    with sleeping(classes, user) as pid, take(pid, "--for", "60s", "--yes", option, tmp_path / "keys") as taking:
+    with sleeping(classes, user) as pid, take(pid, "--duration", "60s", "--yes", option, tmp_path / "keys") as taking:
         wait_for(lambda: "open connections" in taking.err(), 30, taking.err)
         status = Path(f"/proc/{taking.process.pid}/status").read_text()
         fields = {name: value.split() for name, _, value in (line.partition(":") for line in status.splitlines())}
@@ -116,7 +116,7 @@ def test_a_container(classes: Path, tmp_path: Path) -> None:
     own.mkdir()
     script = f'mount -t tmpfs none {own} && cp -rp {classes} {own} && mount --move {own} /tmp && exec "$@"'
     before = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script, "sh"]
-    with sleeping(classes, before) as pid, take(pid, "--for", "1s", "--yes", "--out", tmp_path / "keys") as taking:
+    with sleeping(classes, before) as pid, take(pid, "--duration", "1s", "--yes", "-o", tmp_path / "keys") as taking:
         done = taking.finish()
         assert not list(Path(f"/proc/{pid}/root/tmp").glob("kafkatap-keys-*"))
     assert done.code == 0, done.err
@@ -125,7 +125,7 @@ def test_a_container(classes: Path, tmp_path: Path) -> None:
 
 @needs_java
 def test_a_jvm_that_ends_meanwhile(classes: Path, tmp_path: Path) -> None:
-    with sleeping(classes) as pid, take(pid, "--yes", "--out", tmp_path / "keys") as taking:
+    with sleeping(classes) as pid, take(pid, "--yes", "-o", tmp_path / "keys") as taking:
         wait_for(lambda: "open connections" in taking.err(), 30, taking.err)
         os.kill(pid, signal.SIGKILL)
         done = taking.finish()
@@ -136,7 +136,7 @@ def test_a_jvm_that_ends_meanwhile(classes: Path, tmp_path: Path) -> None:
 @needs_java
 def test_a_jvm_that_lets_nobody_attach(classes: Path, tmp_path: Path) -> None:
     options = ["-XX:+DisableAttachMechanism"]
-    with sleeping(classes, options=options) as pid, take(pid, "--yes", "--out", tmp_path / "keys") as taking:
+    with sleeping(classes, options=options) as pid, take(pid, "--yes", "-o", tmp_path / "keys") as taking:
         done = taking.finish()
     assert done.code == 2
     assert "-XX:+DisableAttachMechanism" in done.err
@@ -145,22 +145,22 @@ def test_a_jvm_that_lets_nobody_attach(classes: Path, tmp_path: Path) -> None:
 @needs_java
 def test_it_says_what_it_does_and_asks(classes: Path, tmp_path: Path) -> None:
     with sleeping(classes) as pid:
-        done = kafkatap("keys", "--pid", str(pid), "--out", tmp_path / "keys")
+        done = kafkatap("keys", "--pid", str(pid), "-o", tmp_path / "keys")
         assert done.code == 2
         for words in ("Sleeps", "secrets", "Attach Listener", "Nothing was done: say --yes"):
             assert words in done.err
         with open(tmp_path / "typed", "w+b") as typed:
-            code, shown = on_terminal("keys", "--pid", str(pid), "--out", tmp_path / "keys", stdin=typed)
+            code, shown = on_terminal("keys", "--pid", str(pid), "-o", tmp_path / "keys", stdin=typed)
         assert (code, "Nothing was done" in shown) == (2, True)
     assert not (tmp_path / "keys").exists()
 
 
 def test_what_is_no_jvm(tmp_path: Path) -> None:
-    done = kafkatap("keys", "--pid", str(os.getpid()), "--yes", "--out", tmp_path / "keys")
+    done = kafkatap("keys", "--pid", str(os.getpid()), "--yes", "-o", tmp_path / "keys")
     assert (done.code, "is no JVM" in done.err) == (2, True)
-    done = kafkatap("keys", "--pid", "4194305", "--yes", "--out", tmp_path / "keys")
+    done = kafkatap("keys", "--pid", "4194305", "--yes", "-o", tmp_path / "keys")
     assert (done.code, "there is no process" in done.err) == (2, True)
-    done = kafkatap("keys", "--pid", "1", "--peer", "10.0.0.0/99", "--out", tmp_path / "keys")
+    done = kafkatap("keys", "--pid", "1", "--peer", "10.0.0.0/99", "-o", tmp_path / "keys")
     assert (done.code, "is no address and no network" in done.err) == (2, True)
 
 

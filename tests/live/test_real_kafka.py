@@ -102,9 +102,9 @@ def record(folder: Path, interface: str, at: str, before: Sequence[str] = ()) ->
     everywhere.mkdir()
     common = ["--json", "--interval", "1s", "--max-cpu", "0", "--nice", "0", "--buffer-size", "64m"]
     with ExitStack() as stack:
-        live = Live("-i", interface, *common, "--write-parquet", tables, "--write-pcap", pcap, expression)
+        live = Live("-i", interface, *common, "--parquet", tables, "--write-pcap", pcap, expression)
         other = Live(
-            "-i", "any", *common, "--write-parquet", everywhere / "tables", "--write-pcap", everywhere / "x.pcap",
+            "-i", "any", *common, "--parquet", everywhere / "tables", "--write-pcap", everywhere / "x.pcap",
             "--on", INCIDENT, expression,
         )  # fmt: skip
         tcpdump = Tcpdump(interface, dump, expression)

@@ -120,7 +120,7 @@ def test_the_filter(terminal: Pane) -> None:
     terminal.press("A", "I", "q", "BSpace", "o")
     assert "/AIo" in terminal.until_shown("/AIo", "keep")[3]
     filtered = draw(Page("table", "client"), window=None, filter="aio")
-    assert 1 < len([line for line in filtered if line]) < 6
+    assert 1 < len([line for line in filtered if line]) < 7
     until_middle(terminal, filtered)
     terminal.press("Enter")
     terminal.until_shown("only /AIo", "quit")

@@ -95,7 +95,7 @@ def test_a_signal_ends_it_with_the_report(number: signal.Signals) -> None:
 def test_a_service_begins_new_files(tmp_path: Path) -> None:
     """SIGHUP without a terminal. A terminal's ends it (below)."""
     recording, tables = tmp_path / "all.pcap", tmp_path / "tables"
-    outputs = "--write-pcap", recording, "--write-parquet", tables
+    outputs = "--write-pcap", recording, "--parquet", tables
     with talking() as talk, Live(*on_loopback(talk, "--plain", "--json", *outputs), before=["setsid"]) as live:
         live.wait_ready()
         talk.request(3)

@@ -79,7 +79,7 @@ def requests_all_the_time(talk: Talk) -> Iterator[list[int]]:
 def test_a_frozen_disk_stops_neither_the_capture_nor_its_end(tmp_path: Path) -> None:
     with disk(tmp_path) as place, talking() as talk, requests_all_the_time(talk) as asked:
         arguments = on_loopback(
-            talk, "--plain", "--write-pcap", place / "x.pcap", "--write-parquet", place / "tables", "--rotate", "1s"
+            talk, "--plain", "--write-pcap", place / "x.pcap", "--parquet", place / "tables", "--rotate", "1s"
         )
         with Live(*arguments) as live:
             wait_for(lambda: len(lines_of(live.out())) > 2, READY_S, live.err)

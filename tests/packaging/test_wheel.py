@@ -131,7 +131,7 @@ def test_without_numba_a_stream_of_captures_reads_them(without_numba: Path, samp
         pytest.skip(why)
     (tmp_path / "in").mkdir()
     shutil.copy(samples / "apache-0.8.2.pcap.zst", tmp_path / "in" / "a.pcap.zst")
-    words = ("spark", tmp_path / "in", "--out", tmp_path / "lake", "--checkpoint", tmp_path / "state", "--finish")
+    words = ("spark", tmp_path / "in", "-o", tmp_path / "lake", "--checkpoint", tmp_path / "state", "--finish")
     said = run(without_numba, "-m", "kafkatap", *words, "--no-progress", cwd=tmp_path)
     assert "Produce" in said
     assert list((tmp_path / "lake").rglob("*.parquet"))

@@ -69,7 +69,7 @@ def test_rows_of_a_table_that_is_shown_whole() -> None:
     rows: list[tuple[Value, ...]] = [(f"client {n}",) for n in range(MOST_WHOLE_ROWS + 1)]
     few, many = (ReportTable("t", "T", (NAME,), part, whole=True) for part in (rows[:-1], rows))
     assert len(lines_of(few)) == MOST_WHOLE_ROWS + 3
-    assert lines_of(many)[-1] == f"… and 1 more row (--top {MOST_WHOLE_ROWS + 1} shows all)"
+    assert lines_of(many)[-1] == f"… and 1 more row (-n {MOST_WHOLE_ROWS + 1} shows all)"
     assert len(lines_of(many, top=0)) == len(lines_of(many, top=MOST_WHOLE_ROWS + 1)) == MOST_WHOLE_ROWS + 4
 
 

@@ -101,7 +101,7 @@ def test_a_row_has_all_values_and_the_command_of_its_packet(chromium: Any, page_
         page.keyboard.press("Enter")
         assert button.get_attribute("aria-expanded") == "true"
         command = opened.texts("#table-slowest .detail code")[0]
-        assert command.startswith("kafkatap show -v --filter 'packet == ")
+        assert command.startswith("kafkatap show --tree --filter 'packet == ")
         assert "total" in opened.texts("#table-slowest .detail dt")
         page.locator("#table-slowest .detail .copy").first.click()
         page.wait_for_selector("#table-slowest .detail .copy:text('Copied')")

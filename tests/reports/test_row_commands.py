@@ -61,7 +61,7 @@ def test_single_exchanges_can_be_extracted(whole: Report) -> None:
     table = whole.table("slowest")
     packet = table.rows[0][[c.name for c in table.columns].index("packet")]
     assert commands(whole, table, captures=("a.pcap",))[:2] == (
-        f"kafkatap show -v --filter 'packet == {packet}' a.pcap",
+        f"kafkatap show --tree --filter 'packet == {packet}' a.pcap",
         f"kafkatap extract --filter 'packet == {packet}' -o packet-{packet}.pcapng a.pcap",
     )
 
@@ -79,7 +79,7 @@ def test_packets_come_first(whole: Report) -> None:
     table = whole.table("errors")
     first, second = commands(whole, table, captures=("a b.pcap",))
     packet = table.rows[0][[c.name for c in table.columns].index("packet")]
-    assert first == f"kafkatap show -v --filter 'packet == {packet}' 'a b.pcap'"
+    assert first == f"kafkatap show --tree --filter 'packet == {packet}' 'a b.pcap'"
     assert second.startswith("kafkatap show --filter 'error == LEADER_NOT_AVAILABLE and api == Metadata and topic == ")
 
 

@@ -59,5 +59,5 @@ def test_a_timeline_shows_its_first_rows_in_that_order() -> None:
 def test_unknown_columns_have_close_matches() -> None:
     with pytest.raises(ValueError, match="no table has a column 'total_p98'; did you mean total_p9"):
         check_sort("total_p98")
-    with pytest.raises(ValueError, match="no table has a column 'zzzz'; there are count, broker_p99 and more"):
+    with pytest.raises(ValueError, match="no table has a column 'zzzz'; --sort total_p99, requests"):
         check_sort("zzzz")

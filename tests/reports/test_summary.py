@@ -102,7 +102,7 @@ def test_losses_are_one_line() -> None:
     [row] = whole.table("summary").rows
     shown = dict(zip((c.name for c in whole.table("summary").columns), row, strict=True))
     assert (shown["finding"], shown["severity"], shown["label"]) == ("lost", "error", "lost")
-    assert shown["command"] == "kafkatap report -v CAPTURE"
+    assert shown["command"] == "kafkatap report --ledger CAPTURE"
     assert dict(shown["numbers"])["gap_bytes"] == 1500
     assert shown["text"] == (
         "reading was interrupted, 1 damaged file, 7 packets dropped during capture, 1.5 KiB in gaps, 9 B cut off by "
@@ -117,7 +117,7 @@ def test_losses_of_a_selection_are_those_of_its_responses() -> None:
     table = whole.table("summary")
     row = dict(zip((c.name for c in table.columns), table.rows[-1], strict=True))
     assert row["text"] == "1 response missing; in the whole capture: 2 packets with invalid headers"
-    assert row["command"] == "kafkatap report --client billing -v CAPTURE"
+    assert row["command"] == "kafkatap report --client billing --ledger CAPTURE"
 
 
 def test_at_most_eight_lines_at_the_very_beginning() -> None:
@@ -134,8 +134,9 @@ def test_at_most_eight_lines_at_the_very_beginning() -> None:
     out = io.StringIO()
     write_text(whole, out, utc=True, captures=["a.pcap"])
     *lines, last = out.getvalue().split("\n\n")[0].splitlines()
+    lines = [f"{text}{command}" for text, command in zip(lines[::2], lines[1::2], strict=True)]
     left = len(whole.table("summary").rows) - len(lines)
-    assert last == f"… and {left} more findings (-v shows all)"
+    assert last == f"… and {left} more findings (-n all shows them)"
     assert 5 <= len(lines) <= 8 < len(whole.table("summary").rows)
     assert all(("kafkatap report" in line or "kafkatap show" in line) and " a.pcap" in line for line in lines)
 
@@ -186,7 +187,7 @@ def test_the_ledger_is_one_line_unless_wanted() -> None:
     out = io.StringIO()
     write_text(report(), out, utc=True)
     assert out.getvalue().splitlines()[-1] == (
-        "Ledger: 40 packets (75.0 % TCP payload), 4 requests (75.0 % answered); -v shows every part"
+        "Ledger: 40 packets (75.0 % TCP payload), 4 requests (75.0 % answered); --ledger shows every part"
     )
     whole = io.StringIO()
     write_text(report(), whole, utc=True, whole_ledger=True)

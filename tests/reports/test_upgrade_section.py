@@ -16,7 +16,7 @@ from tests.support.section_runs import QUESTIONS, Row, section_rows
 
 
 def rows_at(broker: str, release: str = "4.0") -> dict[str, Row]:
-    rows = section_rows(QUESTIONS / f"upgrade-{broker}.pcap.zst", "upgrade", {"upgrade_to": release})["upgrade"]
+    rows = section_rows(QUESTIONS / f"upgrade-{broker}.pcap.zst", "upgrade", {"release": release})["upgrade"]
     return {row["address"]: row for row in rows if row["client_id"] != "ops-admin"}
 
 
@@ -119,7 +119,7 @@ BROKERS = {
 @pytest.mark.parametrize("name", BROKERS)
 def test_the_own_clients_of_brokers_are_told_apart(name: str) -> None:
     path = QUESTIONS.parent / f"{name}.pcap.zst"
-    rows = section_rows(path, "upgrade", {"upgrade_to": "4.0"})["upgrade"]
+    rows = section_rows(path, "upgrade", {"release": "4.0"})["upgrade"]
     own = {row["client_id"] or "" for row in rows if row["verdict"] == "broker"}
     assert own
     assert all(re.fullmatch(BROKERS[name], client) for client in own), own

@@ -27,7 +27,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_json_has_the_first_part_and_says_so(capture: Path) -> None:
-    done = kafkatap("show", "--json", "-v", capture)
+    done = kafkatap("show", "--json", "--tree", capture)
     topics = json.loads(done.out.splitlines()[1])["body"]["Topics"]
     assert [len(topic["Name"]) for topic in topics] == [LONGEST_TEXT, 5]
     assert topics[0]["Name_name"] == f"the first {LONGEST_TEXT:,} of {LONGEST_TEXT + MORE:,} bytes"
@@ -35,7 +35,7 @@ def test_json_has_the_first_part_and_says_so(capture: Path) -> None:
 
 
 def test_a_tree_says_how_long_it_is(capture: Path) -> None:
-    out = kafkatap("show", "-v", capture).out
+    out = kafkatap("show", "--tree", capture).out
     assert f"the first {LONGEST_TEXT:,} of {LONGEST_TEXT + MORE:,} bytes" in out
     assert len(out) < LONGEST_TEXT
 

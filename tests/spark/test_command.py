@@ -45,7 +45,7 @@ def line_of(done: Done) -> str:
 
 
 def test_defaults() -> None:
-    args = build_parser().parse_args(["spark", "captures/", "--out", "t"])
+    args = build_parser().parse_args(["spark", "captures/", "-o", "t"])
     assert (args.captures, args.out, args.split_size, args.by) == (["captures/"], "t", None, "api")
     assert (args.records, args.strict, args.json, args.progress, args.top) == (False, False, False, True, 12)
     assert (args.master, args.archive, args.conf, args.log, args.port, args.definitions) == (None,) * 6
@@ -55,14 +55,14 @@ def test_defaults() -> None:
 
 def test_all_options() -> None:
     line = (
-        "spark a b --out t --records --by topic --strict --port 19092 --definitions d --master local[2] --split-size"
-        " 1.5m --archive a.tgz --conf spark.a=b=c --conf spark.d=1 --log l --top 0 --utc --progress --json -v"
+        "spark a b -o t --records --by topic --strict --port 19092 --definitions d --master local[2] --split-size"
+        " 1.5m --archive a.tgz --conf spark.a=b=c --conf spark.d=1 --log l -n all --utc --progress --json -v"
     )
     args = build_parser().parse_args(line.split())
     assert (args.split_size, args.conf) == (1_572_864, [("spark.a", "b=c"), ("spark.d", "1")])
     assert (args.progress, args.port, args.master, args.log) == ("lines", [19092], "local[2]", "l")
-    assert build_parser().parse_args(["spark", "a", "--out", "t", "--no-progress"]).progress is False
-    line = "spark a --out t --checkpoint c --follow --quiet 5s --lateness 10m --batch-size 64m"
+    assert build_parser().parse_args(["spark", "a", "-o", "t", "--no-progress"]).progress is False
+    line = "spark a -o t --checkpoint c --follow --quiet 5s --lateness 10m --batch-size 64m"
     args = build_parser().parse_args(line.split())
     assert (args.checkpoint, args.follow, args.quiet, args.lateness) == ("c", True, 5 * 10**9, 600 * 10**9)
     assert args.batch_size == 64 << 20
@@ -71,10 +71,10 @@ def test_all_options() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (["a", "--out", "t", "--split-size", "-1"], "'-1' is not a size (such as 64m, 512k, 1g, or 0)"),
-        (["a", "--out", "t", "--split-size", "64x"], "'64x' is not a size (such as 64m, 512k, 1g, or 0)"),
-        (["a", "--out", "t", "--conf", "spark.a"], "is not a setting"),
-        (["a"], "required: --out"), (["a", "--out", "t", "--by", "x"], "invalid choice"),
+        (["a", "-o", "t", "--split-size", "-1"], "'-1' is not a size (such as 64m, 512k, 1g, or 0)"),
+        (["a", "-o", "t", "--split-size", "64x"], "'64x' is not a size (such as 64m, 512k, 1g, or 0)"),
+        (["a", "-o", "t", "--conf", "spark.a"], "is not a setting"),
+        (["a"], "required: --out"), (["a", "-o", "t", "--by", "x"], "invalid choice"),
     ],
 )  # fmt: skip
 def test_wrong_calls_end_with_2(wrong: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,7 +116,7 @@ def test_help_imports_nothing_heavy() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, arguments: list[str], said: str) -> None:
-    assert line_of(kafkatap("spark", *arguments, "--out", "out", cwd=tmp_path)) == said
+    assert line_of(kafkatap("spark", *arguments, "-o", "out", cwd=tmp_path)) == said
 
 
 @pytest.mark.parametrize(
@@ -129,11 +129,11 @@ def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, arguments: list
 )
 def test_what_cannot_be_written_is_said_in_one_line(tmp_path: Path, out: str, said: str) -> None:
     (tmp_path / "file").touch()
-    assert line_of(kafkatap("spark", SAMPLE, "--out", out, cwd=tmp_path)) == said
+    assert line_of(kafkatap("spark", SAMPLE, "-o", out, cwd=tmp_path)) == said
 
 
 def test_no_java(tmp_path: Path) -> None:
-    done = kafkatap("spark", SAMPLE, "--out", tmp_path / "out", JAVA_HOME="/nowhere")
+    done = kafkatap("spark", SAMPLE, "-o", tmp_path / "out", JAVA_HOME="/nowhere")
     assert (done.code, done.out) == (2, "")
     first, *advice = done.err.splitlines()
     assert first == "kafkatap: JAVA_HOME is /nowhere, and there is no /nowhere/bin/java."
@@ -145,7 +145,7 @@ def test_an_old_java(tmp_path: Path) -> None:
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
     java.chmod(0o755)
-    done = kafkatap("spark", SAMPLE, "--out", tmp_path / "out", JAVA_HOME=str(tmp_path))
+    done = kafkatap("spark", SAMPLE, "-o", tmp_path / "out", JAVA_HOME=str(tmp_path))
     assert done.code == 2
     assert "is Java 11" in done.err.splitlines()[0]
 
@@ -172,7 +172,7 @@ def test_no_pyspark(tmp_path: Path) -> None:
 
 
 def test_a_master_that_is_none(java: None, tmp_path: Path) -> None:
-    done = kafkatap("spark", SAMPLE, "--out", tmp_path / "out", "--master", "moon")
+    done = kafkatap("spark", SAMPLE, "-o", tmp_path / "out", "--master", "moon")
     assert line_of(done).startswith("moon: there is no such master (local[*], ")
 
 
@@ -191,7 +191,7 @@ def test_options_that_do_not_fit_together(tmp_path: Path, arguments: tuple[str, 
 
 def test_an_output_that_is_in_use(tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").touch()
-    done = kafkatap("spark", SAMPLE, "--out", tmp_path)
+    done = kafkatap("spark", SAMPLE, "-o", tmp_path)
     assert "has files of another program (_SUCCESS)" in line_of(done)
 
 
@@ -219,7 +219,7 @@ def rows(out: Path, table: str) -> list[dict[str, Any]]:
 def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the command made of a sample, in splits that are smaller than it."""
     out = tmp_path_factory.mktemp("spark") / "tables"
-    assert call(SAMPLE, "--out", out, "--records", "--no-progress") == 0
+    assert call(SAMPLE, "-o", out, "--records", "--no-progress") == 0
     return out
 
 
@@ -238,13 +238,13 @@ def test_the_tables_are_those_of_one_process(tables: Path) -> None:
 def test_the_reports_lie_beside_the_tables(tables: Path) -> None:
     of_one = json.loads(kafkatap("report", "--json", "--utc", SAMPLE).out)  # so are the commands of a job's report
     assert json.loads((tables / "report.json").read_text())["reports"] == of_one["reports"]
-    wanted = kafkatap("report", "--utc", "--top", "0", "-v", SAMPLE).out
+    wanted = kafkatap("report", "--utc", "-n", "all", "--ledger", SAMPLE).out
     assert (tables / "report.txt").read_text() == wanted.replace(f" {SAMPLE}", " CAPTURE")
 
 
 def test_again_it_gives_the_same(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {name: rows(tables, name) for name in ("exchanges", "results", "connections", "records", "ledger")}
-    assert call(SAMPLE, "--out", tables, "--records", "--json", "--progress") == 0
+    assert call(SAMPLE, "-o", tables, "--records", "--json", "--progress") == 0
     output = capsys.readouterr()
     assert {name: rows(tables, name) for name in before} == before
     assert json.loads(output.out) == json.loads((tables / "report.json").read_text())
@@ -260,7 +260,7 @@ def test_again_it_gives_the_same(tables: Path, capsys: pytest.CaptureFixture[str
 def test_compaction(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "delta"
     for capture in (SAMPLE, ROOT / "samples" / "apache-4.3-two-interfaces.pcapng"):
-        assert call(capture, "--out", out, "--no-progress") == 0
+        assert call(capture, "-o", out, "--no-progress") == 0
     before = rows(out, "exchanges")
     capsys.readouterr()
     assert main(["lake", "compact", str(out)]) == 0
@@ -274,24 +274,24 @@ def test_damage_is_told_and_the_rest_goes_on(
     (tmp_path / "captures").mkdir()
     shutil.copy(SAMPLE, tmp_path / "captures" / "whole.pcap.zst")
     (tmp_path / "captures" / "no.pcap").write_bytes(b"not a capture at all, but longer than a header")
-    assert call(tmp_path / "captures", "--out", tmp_path / "out", "--no-progress") == 1
+    assert call(tmp_path / "captures", "-o", tmp_path / "out", "--no-progress") == 1
     output = capsys.readouterr()
     assert f"kafkatap: {tmp_path}/captures/no.pcap: not a pcap or pcapng capture" in output.err
     assert len(rows(tmp_path / "out", "exchanges")) > 0
     before = visible(tmp_path / "out")
-    assert call(tmp_path / "captures", "--out", tmp_path / "out", "--strict", "--no-progress") == 2
+    assert call(tmp_path / "captures", "-o", tmp_path / "out", "--strict", "--no-progress") == 2
     output = capsys.readouterr()
     assert (output.out, len(output.err.splitlines())) == ("", 1)
     assert "no.pcap: not a pcap or pcapng capture" in output.err
     assert visible(tmp_path / "out") == before
-    assert call(tmp_path / "captures" / "no.pcap", "--out", tmp_path / "out", "--no-progress") == 2
+    assert call(tmp_path / "captures" / "no.pcap", "-o", tmp_path / "out", "--no-progress") == 2
     assert "no.pcap: not a pcap or pcapng capture" in capsys.readouterr().err
     assert visible(tmp_path / "out") == before
 
 
 def test_captures_without_kafka(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "none.pcap").write_bytes(pcap_bytes([]))
-    assert call(tmp_path / "none.pcap", "--out", tmp_path / "out", "--no-progress") == 1
+    assert call(tmp_path / "none.pcap", "-o", tmp_path / "out", "--no-progress") == 1
     assert "no Kafka found in these captures" in capsys.readouterr().err
     assert rows(tmp_path / "out", "exchanges") == []
 
@@ -303,7 +303,7 @@ def test_an_application_of_spark_submit(java: None, tables: Path, tmp_path: Path
     application = Path(kafkatap_spark.__file__).with_name("__main__.py")
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     done = subprocess.run(
-        [submit, "--master", "local[1]", application, SAMPLE, "--out", tmp_path / "out", "--top", "1", "--progress"],
+        [submit, "--master", "local[1]", application, SAMPLE, "-o", tmp_path / "out", "-n", "1", "--progress"],
         capture_output=True, text=True, timeout=400, env=environment(**python), cwd=tmp_path, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -29,21 +29,21 @@ DOCUMENT = ROOT / "docs" / "spark.md"
 SAMPLES = ("live-4.3", "apache-2.8")
 #: Blocks by their first command or line: what they need is in no test.
 NOT_RUN = {
-    "kafkatap spark 's3://captures/**/*.pcap.zst' --out s3://tables/kafka --master k8s://https://HOST:6443":
+    "kafkatap spark 's3://captures/**/*.pcap.zst' -o s3://tables/kafka --master k8s://https://HOST:6443":
         "Kubernetes and an object store",
 }  # fmt: skip
 #: This is what the fixture `python` does, from the wheel instead of a registry.
 INSTALLED = "pip install 'kafkatap[spark]'"
 #: The blocks that run, by the first command or line of each.
-COMMAND = "kafkatap spark 'captures/**/*.pcap.zst' --out tables"
-SUBMIT = 'spark-submit --master yarn "$(python -m kafkatap.spark --path)" hdfs:///captures --out hdfs:///tables'
+COMMAND = "kafkatap spark 'captures/**/*.pcap.zst' -o tables"
+SUBMIT = 'spark-submit --master yarn "$(python -m kafkatap.spark --path)" hdfs:///captures -o hdfs:///tables'
 TABLES = "from kafkatap.spark import exchanges, read_captures"
-STREAM = "kafkatap spark 's3://captures/*.pcap' --out DIR --checkpoint CHECKPOINT"
+STREAM = "kafkatap spark 's3://captures/*.pcap' -o DIR --checkpoint CHECKPOINT"
 SOURCE = "from kafkatap.spark import register"
 SESSION = "from kafkatap.spark import exchanges"
 STANDALONE = "export SPARK_HOME=$(python -c 'import pyspark; print(pyspark.__path__[0])') SPARK_LOCAL_IP=127.0.0.1"
 CONNECT = 'SPARK_NO_DAEMONIZE=1 "$SPARK_HOME"/sbin/start-connect-server.sh --master spark://127.0.0.1:7077'
-WITH_PYTHON = "kafkatap spark captures/ --out tables --master spark://head:7077"
+WITH_PYTHON = "kafkatap spark captures/ -o tables --master spark://head:7077"
 PACK = "python -m kafkatap.spark.pack kafkatap.tar.gz"
 ARCHIVES = "spark-submit --archives kafkatap.tar.gz#kafkatap-archive"
 ARTIFACTS = 'spark.addArtifacts("kafkatap.tar.gz#kafkatap-archive", archive=True)'
@@ -304,7 +304,7 @@ def test_on_a_cluster(document: Mapping[str, Block], desk: Desk, exchanges: int)
         assert desk.rows("tables") == exchanges
         server, job = _lines(document, CONNECT, ports)
         with running(desk, [home, server], ports[1]):
-            desk.run(job, {"--out tables": "--out connected"})
+            desk.run(job, {"-o tables": "-o connected"})
             assert desk.rows("connected") == exchanges
 
 
@@ -319,7 +319,7 @@ def test_the_package_on_executors(document: Mapping[str, Block], desk: Desk, pyt
         assert desk.rows("tables") == exchanges
         pack, job = _lines(document, PACK, ports)
         assert re.search(r"^kafkatap.tar.gz: \d+ MB, for Python 3\.\d+ on \w+$", desk.run(pack), re.MULTILINE)
-        desk.run(job, {"--out tables": "--out packed"})
+        desk.run(job, {"-o tables": "-o packed"})
         assert desk.rows("packed") == exchanges
         own = [*_lines(document, SESSION, ports), 'print(spark.conf.get("spark.sql.execution.pyspark.python"))']
         (desk.folder / "session.py").write_text("\n".join(own))

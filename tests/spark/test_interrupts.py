@@ -96,7 +96,7 @@ def test_sigterm_leaves_no_files_and_no_processes(java: None, samples: Path, tmp
     for number in range(40):  # the job takes longer than the signal, however busy the machine is
         (captures / f"{number}.pcap.zst").symlink_to(samples / "apache-4.3.pcap.zst")
     process = subprocess.Popen(
-        [*KAFKATAP, "spark", captures, "--out", out, "--master", "local[1]", "--progress", "--split-size", "0"],
+        [*KAFKATAP, "spark", captures, "-o", out, "--master", "local[1]", "--progress", "--split-size", "0"],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
         env=environment(PYSPARK_PYTHON=sys.executable), start_new_session=True,
     )  # fmt: skip

@@ -115,7 +115,7 @@ def test_a_stream_with_other_options_does_not_start(lake: str, tmp_path: Path) -
 
 
 def test_the_command_refuses_before_spark_starts(lake: str) -> None:
-    done = kafkatap("spark", ROOT / "samples" / "apache-0.8.2.pcap.zst", "--out", lake, "--client", "java*")
+    done = kafkatap("spark", ROOT / "samples" / "apache-0.8.2.pcap.zst", "-o", lake, "--client", "java*")
     assert done.code == 2
     (line,) = done.err.splitlines()
     assert "its rows were made without filters and limits, and this run is with --client java*" in line

@@ -176,7 +176,7 @@ def test_connections_of_many_captures(spark: SparkSession, tmp_path: Path) -> No
     for kept in range(len(files)):
         copy = shutil.copytree(out, tmp_path / f"lake{kept}")
         forget(str(copy), [i.capture for i in named_captures(str(copy), names[:kept] + names[kept + 1 :])])
-        rows = report("-v", copy)["reports"]["ledger"]
+        rows = report(copy)["reports"]["ledger"]
         assert all(row["count"] >= 0 and row["share"] <= 1 for row in rows)
         for section in ("packets", "payload bytes", "requests", "responses"):
             *parts, total = [row["count"] for row in rows if row["section"] == section]
@@ -274,7 +274,7 @@ def test_sql_of_the_rollup(lake: Path) -> None:
         (("--from", "2026-11-21T04:30Z"), "2026-11-21T04:30 UTC is no whole hour"),
         (("--parquet", "x"), "--parquet needs captures"), (("--follow",), "--follow needs captures"),
         (("--keylog", "x"), "--keylog needs captures"), (("--late", "5s"), "--late needs captures"),
-        (("--upgrade-to", "4.1"), "--upgrade-to needs captures"), (("--jobs", "2"), "--jobs needs captures"),
+        (("--release", "4.1"), "--release needs captures"), (("--jobs", "2"), "--jobs needs captures"),
         (("--max-names", "9"), "--max-names needs captures"), (("--interval", "1m"), "--interval needs captures"),
         (("--from", "2026-11-22T00:00Z", "--to", "2026-11-21T00:00Z"), "the window ends before it begins"),
         ((str(SAMPLES[0]),), "a lake is reported alone"),

@@ -254,7 +254,7 @@ def test_a_column_of_another_type_is_refused(
     assert str(refused.value) == wanted
     pytest.importorskip("pyspark")
     # The command refuses it before Spark starts.
-    assert main(["spark", str(samples / "live-4.4.pcap.zst"), "--out", str(tmp_path)]) == 2
+    assert main(["spark", str(samples / "live-4.4.pcap.zst"), "-o", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"kafkatap: {wanted}\n"
     monkeypatch.undo()
     assert seen(tmp_path) == before

@@ -39,7 +39,7 @@ def test_the_command_selects(spark: SparkSession, samples: Path, tmp_path: Path,
     """Its report is that of `kafkatap report` with the same options, and its tables have the selected exchanges."""
     path, out = samples / "apache-4.3-two-interfaces.pcapng", tmp_path / "out"
     options = ["-f", "latency > 1ms", "--api", "Fetch,Produce", "--client", "*", "--from", "+1s", "--json"]
-    assert main(["spark", str(path), "--out", str(out), "--split-size", "200k", "--no-progress", *options]) == 0
+    assert main(["spark", str(path), "-o", str(out), "--split-size", "200k", "--no-progress", *options]) == 0
     of_spark = json.loads(capsys.readouterr().out)
     assert main(["report", str(path), *options, "--utc"]) == 0
     of_one = json.loads(capsys.readouterr().out)
@@ -50,14 +50,14 @@ def test_the_command_selects(spark: SparkSession, samples: Path, tmp_path: Path,
 
 def test_nothing_is_left(spark: SparkSession, samples: Path, tmp_path: Path, capsys: Any) -> None:
     path = samples / "apache-0.8.2.pcap.zst"
-    assert main(["spark", str(path), "--out", str(tmp_path), "--client", "nobody", "--no-progress"]) == 0
+    assert main(["spark", str(path), "-o", str(tmp_path), "--client", "nobody", "--no-progress"]) == 0
     assert "kafkatap: no request matches --client nobody" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("wrong", [["-f", "latncy > 1"], ["--api", "Fetsch"], ["--from", "soon"]])
 def test_wrong_options_are_refused_before_spark_starts(wrong: list[str], tmp_path: Path, capsys: Any) -> None:
     try:
-        code = main(["spark", str(tmp_path), "--out", str(tmp_path / "out"), *wrong])
+        code = main(["spark", str(tmp_path), "-o", str(tmp_path / "out"), *wrong])
     except SystemExit as end:
         code = int(end.code or 0)
     assert code == 2

@@ -486,7 +486,7 @@ def test_the_command(
 ) -> None:
     """Each run reads what came since the last one. A late capture is reported on standard error."""
     folder, out = tmp_path / "captures", tmp_path / "out"
-    call = ["spark", str(folder), "--out", str(out), "--checkpoint", str(tmp_path / "checkpoint"), "--records"]
+    call = ["spark", str(folder), "-o", str(out), "--checkpoint", str(tmp_path / "checkpoint"), "--records"]
     late, *others = _put([arrived[1], arrived[0], arrived[2]], folder)
     os.unlink(late)
     assert main([*call, "--quiet", "1s"]) == 0

@@ -1,4 +1,4 @@
-"""The tables that `kafkatap live --write-parquet` wrote."""
+"""The tables that `kafkatap live --parquet` wrote."""
 
 from __future__ import annotations
 

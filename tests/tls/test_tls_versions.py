@@ -65,7 +65,7 @@ def test_connections_without_a_handshake(tmp_path: Path) -> None:
 
 
 def test_show_says_what_was_decrypted() -> None:
-    for options, ending in ((["-v"], True), ([], False), (["--hex"], False)):
+    for options, ending in ((["--tree"], True), ([], False), (["--hex"], False)):
         shown = kafkatap("show", *options, "--utc", "--keylog", KEYS, MATRIX, COLUMNS="400").out
         heads = [line for line in shown.splitlines() if " → " in line or " ← " in line]
         assert len(heads) > 3_000

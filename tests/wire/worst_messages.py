@@ -128,7 +128,7 @@ COMMANDS = {
     "report": 500,
     "report --sections all": 800,
     "show": 500,
-    "show -v": 500,
+    "show --tree": 500,
     "records": 500,
     "extract": 500,
     "extract --anonymize": 500,
@@ -137,5 +137,5 @@ COMMANDS = {
 
 def arguments_of(command: str, capture: Path, copy: Path) -> list[str]:
     """The arguments of a command that reads a capture. `copy`: what `extract` writes."""
-    output = ["-o", str(copy), "--overwrite"] if command.startswith("extract") else []
+    output = ["-o", str(copy)] if command.startswith("extract") else []
     return [*command.split(), *output, str(capture)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..shared_options import add_color, add_definitions
+from ..values import parse_release
 
 DESCRIPTION = (
     "List Kafka's APIs, their versions and the releases that support them. With NAME, list what each version of them "
@@ -25,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command's parser."""
     parser.add_argument("apis", nargs="*", metavar="NAME", help="list these APIs version by version, by name or key")
     what = parser.add_argument_group("selection")
-    what.add_argument("--release", metavar="X.Y", help="only APIs and versions of this release, such as 4.0")
+    what.add_argument("--release", type=parse_release, metavar="RELEASE",
+                      help="only APIs and versions of this release, such as 4.0")  # fmt: skip
     add_definitions(what)
     how = parser.add_argument_group("output")
     add_color(how)

@@ -143,9 +143,6 @@ def run(options: argparse.Namespace) -> int:
         missing = set(keys) - {api.key for api in found}
         if missing:
             raise ValueError(_not_listed(sorted(missing), options.release))
-    except KeyError:
-        complain(f"unknown Kafka release {options.release!r}; known are {', '.join(RELEASES)}")
-        return WRONG
     except (ValueError, OSError) as error:
         complain(reason_of(error))
         return WRONG

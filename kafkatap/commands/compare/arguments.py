@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 
 from ..shared_options import (
-    TOP_HELP,
     add_appearance,
     add_limits,
+    add_number,
     add_reading,
     add_selection,
     add_verbose,
     add_width,
 )
-from ..values import parse_count, parse_percent, parse_when
+from ..values import parse_percent, parse_when
 
 DESCRIPTION = """\
 Compare two captures, before and after a change: what got worse, what got better, what is different, and how sure
@@ -36,9 +36,11 @@ exit codes:
   0    done
   3    with --exit-code: something got worse
   1    done, but a capture is damaged or cut short, or no Kafka was found on a side
-  2    wrong options, or nothing readable
+  2    wrong options, nothing readable, or nothing that matches for the page that was asked for
   130  interrupted (there is no comparison)
 """
+#: What -h shows.
+OFTEN = ("--split", "--filter", "--client", "--min-change", "--one-sided", "--exit-code", "-n", "--html", "--json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,15 +58,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     found = parser.add_argument_group("findings")
     found.add_argument("--min-change", type=parse_percent, default=20.0, metavar="PERCENT",
                        help="report changes of at least PERCENT (default: 20%%)")  # fmt: skip
+    found.add_argument("--one-sided", action="store_true",
+                       help="also list what was seen on one side only, perhaps by chance")  # fmt: skip
     found.add_argument("--exit-code", action="store_true", help="exit with 3 if something got worse")
     how = parser.add_argument_group("output")
-    how.add_argument("--top", type=parse_count, default=12, metavar="N",
-                     help=TOP_HELP.replace("rows of each table as text", "findings of each kind as text"))  # fmt: skip
+    add_number(how, "findings of each kind as text")
     add_width(how)
     add_appearance(how)
-    add_verbose(
-        how, "also list what was seen on one side only, perhaps by chance; write more about the run to standard error"
-    )
+    add_verbose(how)
     how.add_argument("--json", action="store_true", help="write the comparison as JSON to standard output")
     also = parser.add_argument_group("other output")
     also.add_argument("--html", metavar="FILE", help="also write a page for a browser to FILE")

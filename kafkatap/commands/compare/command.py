@@ -21,6 +21,7 @@ from ..console import (
     no_kafka,
     note_key_log,
     notes,
+    nothing_matches,
     progress,
     readable_captures,
     refuse,
@@ -139,10 +140,11 @@ def _finish(
             has_kafka = False
     for name, side in zip(("before", "after"), sides, strict=True):
         if has_kafka and not len(side.counts.forms["exchanges"]):
-            complain(
-                f"no request is on the side {name}" + (f" that matches {selection.text}" if selection.text else "")
-            )
-            has_kafka = False
+            if not selection.text:
+                complain(f"no request is on the side {name}")
+                has_kafka = False
+            elif nothing_matches(f"request on the side {name}", selection.text, options.html is not None) != DONE:
+                return WRONG
     from kafkatap.reports.comparison.comparison import compare_sides
     from kafkatap.reports.comparison.judging import Demands
 
@@ -187,7 +189,7 @@ def _print(options: argparse.Namespace, compared: Compared, captures: tuple[list
             color = None if options.color == "auto" else options.color == "always"
             write_lines(
                 lambda width: render_comparison(
-                    compared, width, top=options.top, utc=options.utc, verbose=options.verbose > 0, captures=captures
+                    compared, width, top=options.number, utc=options.utc, one_sided=options.one_sided, captures=captures
                 ),
                 sys.stdout, color=color, width=options.width,
             )  # fmt: skip

@@ -8,6 +8,7 @@ from ..shared_options import (
     EXIT_CODES,
     add_captures,
     add_limits,
+    add_output,
     add_reading,
     add_selection,
     add_verbose,
@@ -31,6 +32,18 @@ examples:
 """
     + EXIT_CODES
 )
+#: What -h shows.
+OFTEN = (
+    "--output",
+    "--filter",
+    "--from",
+    "--to",
+    "--client",
+    "--connections",
+    "--anonymize",
+    "--with-secrets",
+    "--keylog",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,9 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                       help="copy all packets of the connections with selected exchanges")  # fmt: skip
     add_reading(what)
     how = parser.add_argument_group("output")
-    how.add_argument("-o", "--output", required=True, metavar="FILE",
-                     help="the pcapng to write; - for standard output")  # fmt: skip
-    how.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
+    add_output(how, "FILE", "the pcapng to write; - for standard output")
     how.add_argument("--no-comments", dest="comments", action="store_false",
                      help="write no packet comments and no names of addresses, and copy no comments, interface names "
                      "and capture filters")  # fmt: skip

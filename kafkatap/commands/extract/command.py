@@ -21,7 +21,16 @@ from ...engine.selection import Selection, selection_of
 from ...extract import Summary, extract
 from ...output_file import STANDARD_OUTPUT
 from ...run import Watch
-from ..console import advice_on, interrupts, no_kafka, note_key_log, progress, readable_captures, refuse
+from ..console import (
+    advice_on,
+    interrupts,
+    no_kafka,
+    note_key_log,
+    nothing_matches,
+    progress,
+    readable_captures,
+    refuse,
+)
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
 from ..values import chosen_key_log, read_options
 
@@ -33,7 +42,7 @@ SIGNALS = ("SIGTERM", "SIGHUP")
 
 def run(options: argparse.Namespace) -> int:
     """Carry out `kafkatap extract`; return its exit code."""
-    store.verbose = options.verbose > 1
+    store.verbose = options.verbose > 0
     try:
         reading = read_options(options)
         selection = selection_of(options, reading.definitions)
@@ -57,7 +66,7 @@ def _write(options: argparse.Namespace, selection: Selection, reading: ReadOptio
     return extract(
         options.captures, options.output, selection, connections=options.connections, comments=options.comments,
         names=options.comments, command=_command(options, selection) if options.comments else "",
-        overwrite=options.overwrite, secrets=options.secrets, read=reading, watch=watch,
+        secrets=options.secrets, read=reading, watch=watch,
     )  # fmt: skip
 
 
@@ -76,7 +85,7 @@ def _write_anonymized(options: argparse.Namespace, selection: Selection, reading
     key = None if options.anonymize_key is None else read_key(options.anonymize_key)
     made, done = extract_anonymized(
         options.captures, options.output, selection, key=key, connections=options.connections,
-        comments=options.comments, overwrite=options.overwrite, read=reading, watch=watch,
+        comments=options.comments, read=reading, watch=watch,
     )  # fmt: skip
     if done is not None:
         for number, what in (
@@ -112,8 +121,10 @@ def _finish(options: argparse.Namespace, selection: Selection, made: Summary) ->
     assert made.index is not None
     found = any(made.index.context.ledger["requests"].values())
     if not made.packets:
-        complain(f"no exchange matches {selection.text}: nothing is written" if found else no_kafka(made.index.context))
-        return WRONG if found else DAMAGED
+        if found:
+            return nothing_matches("exchange", selection.text, has_output=True)
+        complain(no_kafka(made.index.context))
+        return DAMAGED
     note_key_log(options, made.files, made.index.run.engine.key_log, made.index.context)
     for line in _about_secrets(options, made):
         complain(line)

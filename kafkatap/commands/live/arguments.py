@@ -7,11 +7,12 @@ import argparse
 from ..shared_options import (
     BREAKDOWNS,
     BY_HELP,
-    LEDGER_HELP,
-    TOP_HELP,
     add_color,
+    add_ledger,
     add_limits,
+    add_number,
     add_reading,
+    add_section_options,
     add_sections,
     add_selection,
     add_verbose,
@@ -27,7 +28,7 @@ examples:
   kafkatap live --log-format json >> kafka.log    the same for programs, with events and notices on standard error
   kafkatap live --prometheus :9464                metrics on http://127.0.0.1:9464/metrics
   kafkatap live --write-pcap slow.pcap --on 'error or latency > 1s and not long_poll'
-  kafkatap live --write-parquet tables --duration 1h
+  kafkatap live --parquet tables --duration 1h
 
 Press ? on the screen to see its keys. SIGUSR1 restarts the counts.
 SIGINT (Ctrl-C), SIGTERM, and SIGHUP from a terminal end the capture and print the report. Without a terminal, SIGHUP
@@ -37,6 +38,19 @@ exit codes:
   0    done
   2    wrong options, or capturing is not possible
 """
+#: What -h shows.
+OFTEN = (
+    "--interface",
+    "--sections",
+    "--filter",
+    "--client",
+    "--plain",
+    "--interval",
+    "--prometheus",
+    "--write-pcap",
+    "--on",
+    "--parquet",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,15 +95,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="api",
         help="in the report at the end: " + BY_HELP,
     )
-    how.add_argument("--top", type=parse_count, default=12, metavar="N", help=TOP_HELP)
+    add_number(how)
     how.add_argument("--no-report", dest="report", action="store_false", help="print no report at the end")
     how.add_argument("--json", action="store_true",
                      help="write the report at the end as JSON to standard output; lines go to standard "
                      "error")  # fmt: skip
     how.add_argument("--utc", action="store_true", help="show and read times in UTC instead of local time")
     add_color(how)
-    add_verbose(how, LEDGER_HELP)
+    add_ledger(how)
+    add_verbose(how)
     _add_outputs(parser.add_argument_group("other output"))
+    add_section_options(parser)
     manners = add_limits(parser, live=True)
     manners.add_argument("--max-cpu", type=parse_percent, metavar="PERCENT",
                          help="use at most PERCENT of one core: above that, decode less and report it (default: 33, or "
@@ -114,10 +130,10 @@ def _add_outputs(also: argparse._ArgumentGroup) -> None:
     also.add_argument("--series", type=parse_count, default=50, metavar="N",
                       help="number of clients and of topics with their own metrics; all others count as other "
                       "(default: 50)")  # fmt: skip
-    also.add_argument("--write-parquet", metavar="DIR",
+    also.add_argument("--parquet", metavar="DIR",
                       help="write the tables behind the report as Parquet to DIR, a file every --rotate")  # fmt: skip
     also.add_argument("--rotate", type=parse_duration, default=60_000_000_000, metavar="DURATION",
-                      help="time span of a file of --write-parquet (default: 60s)")  # fmt: skip
+                      help="time span of a file of --parquet (default: 60s)")  # fmt: skip
     also.add_argument("--write-pcap", metavar="FILE",
                       help="write packets to FILE (.pcapng for several kinds of interfaces), older ones to FILE-TIME; "
                       "with --on only those around incidents, one file each")  # fmt: skip
@@ -136,8 +152,8 @@ def _add_outputs(also: argparse._ArgumentGroup) -> None:
                       help="with --on: after an incident, ignore the same API with the same error or outcome for "
                       "DURATION, 0 for none (default: 1m)")  # fmt: skip
     also.add_argument("--write-limit", type=parse_size, metavar="SIZE",
-                      help="maximum total size of the files of --write-pcap, and of those of --write-parquet, over all "
+                      help="maximum total size of the files of --write-pcap, and of those of --parquet, over all "
                       "runs: the oldest are removed (default: 1g of packets, 10g of tables)")  # fmt: skip
     also.add_argument("--write-age", type=parse_duration, metavar="DURATION",
-                      help="remove files of --write-pcap and --write-parquet that are older than DURATION, such as "
+                      help="remove files of --write-pcap and --parquet that are older than DURATION, such as "
                       "7d")  # fmt: skip

@@ -229,14 +229,14 @@ def _engine(options: argparse.Namespace, selections: list[Selection], reading: R
     options.topics &= not options.headers_only
     options.topics |= any(each.all_results for each in needed)
     probes = [inspector for each in needed for inspector in each.inspectors]
-    problems = bool(options.write_parquet) or any(each.problems for each in needed)
+    problems = bool(options.parquet) or any(each.problems for each in needed)
     limits = reading.limits
     if limits is not None:  # the monitor forgets names before the engine has to refuse new ones
         limits = limits._replace(names=2 * limits.names)
     return Engine(
         reading._replace(limits=limits, key_log=chosen_key_log(options, is_growing=True)),
         all_results=options.topics, inspectors=probes, assembler=Assembler(), problems=problems,
-        **needs_of(options.sections, bool(options.write_parquet))._asdict(),
+        **needs_of(options.sections, bool(options.parquet))._asdict(),
     )  # fmt: skip
 
 
@@ -254,11 +254,11 @@ def _outputs(
             on_events=options.on_events, limit=options.write_limit or LIMIT, age=options.write_age,
             links=capture.links, counters=capture.counters, notify=notify,
         ))  # fmt: skip
-    if options.write_parquet:
+    if options.parquet:
         from ...live.export import parquet_files
 
         monitor.sinks.append(parquet_files.ParquetLog(
-            options.write_parquet, rotate=options.rotate, limit=options.write_limit or parquet_files.LIMIT,
+            options.parquet, rotate=options.rotate, limit=options.write_limit or parquet_files.LIMIT,
             age=options.write_age, notify=notify,
         ))  # fmt: skip
     if options.prometheus or options.otlp:
@@ -302,7 +302,7 @@ def _report(options: argparse.Namespace, monitor: Monitor) -> int:
 
             color = None if options.color == "auto" else options.color == "always"
             write_text(
-                result, sys.stdout, top=options.top, utc=options.utc, color=color, whole_ledger=options.verbose > 0
+                result, sys.stdout, top=options.number, utc=options.utc, color=color, whole_ledger=options.ledger
             )
         sys.stdout.flush()
         engine = monitor.engine  # of the whole run: the counts may have been started anew
@@ -378,7 +378,7 @@ def _next_user(options: argparse.Namespace, engine: Engine) -> Identity | None:
 
 def _written(options: argparse.Namespace) -> list[Path]:
     """The folders in which files are made later."""
-    places = [options.write_pcap and Path(options.write_pcap).parent, options.write_parquet]
+    places = [options.write_pcap and Path(options.write_pcap).parent, options.parquet]
     return [Path(place) for place in places if place]
 
 

@@ -10,6 +10,8 @@ from ..shared_options import (
     add_captures,
     add_follow,
     add_limits,
+    add_number,
+    add_output,
     add_reading,
     add_selection,
     add_verbose,
@@ -24,12 +26,14 @@ examples:
   kafkatap records --topic 'orders*' -n 20 --max-bytes 80 capture.pcap
   kafkatap records --json capture.pcap | jq 'select(.value.form == "json").value.data'
   kafkatap records --api Produce --values hex ring/*.pcap.gz
-  kafkatap records --parquet records.parquet capture.pcap
+  kafkatap records -o records.parquet capture.pcap
   kafkatap records --follow --topic orders ring/
 
 """
     + EXIT_CODES
 )
+#: What -h shows.
+OFTEN = ("--topic", "--filter", "--from", "--to", "-n", "--values", "--json", "--output", "--follow")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_follow(parser, "records are printed as they come")
     what = parser.add_argument_group("selection")
     add_selection(what)
-    what.add_argument("-n", "--number", type=parse_count, metavar="N", help="only the first N records")
+    add_number(what, "records, the first ones", default=None)
     add_reading(what)
     how = parser.add_argument_group("output")
     how.add_argument("--values", choices=("auto", "utf8", "json", "hex", "base64", "none"), default="auto",
@@ -49,9 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                      "--json)")  # fmt: skip
     add_appearance(how)
     add_verbose(how)
-    instead = parser.add_argument_group("other output").add_mutually_exclusive_group()
-    instead.add_argument("--json", action="store_true", help="write one JSON object a line")
-    instead.add_argument("--parquet", metavar="FILE_OR_DIR",
-                         help="write a Parquet file with all columns and whole values, and nothing to standard "
-                         "output")  # fmt: skip
+    how.add_argument("--json", action="store_true", help="write one JSON object a line")
+    add_output(how, "FILE", "write to FILE in place of standard output; to a FILE.parquet as a table with all columns "
+               "and whole values", is_needed=False)  # fmt: skip
     add_limits(parser)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from kafkatap.dissector.records import batches
 from kafkatap.kernels import store
@@ -15,6 +15,7 @@ from kafkatap.reports.rendering.record_lines import Rendering, json_lines, text_
 
 from ...complaints import complain, name_of
 from ...engine.selection import selection_of
+from ...output_file import STANDARD_OUTPUT, OutputFile, check_file, naming
 from ...run import Follow, Watch
 from ...selected_messages.selected_records import RecordReader, RecordSelection, can_read_twice
 from ..console import (
@@ -25,6 +26,7 @@ from ..console import (
     no_kafka,
     note_key_log,
     notes,
+    nothing_matches,
     progress,
     readable_captures,
     refuse,
@@ -34,6 +36,8 @@ from ..values import chosen_key_log, read_options
 
 #: Bytes of a key or value on a line for people, unless --max-bytes says otherwise.
 LINE_BYTES = 256
+#: What the name of a file that is a table ends with.
+PARQUET = ".parquet"
 #: Characters of lines that are written at once.
 _WRITTEN = 1 << 16
 
@@ -45,11 +49,16 @@ def run(options: argparse.Namespace) -> int:
         follow = following(options)
         if follow is None:
             options.captures = readable_captures(options.captures, "records", notes(options))
-        target = None if options.parquet is None else parquet_path(options.parquet)
+        target = _checked_output(options)
         with interrupts(SIGNALS_OF_FOLLOW if follow else ()) as stop, progress(options) as drawn:
             reader = _reader(options, lambda done: drawn(done) or bool(stop), follow)
             tables = _first_rows(reader.tables(), options.number)
-            written = _write_lines(tables, options) if target is None else _write_parquet(tables, target, reader)
+            if target is None:
+                written = _write_lines(tables, options, sys.stdout)
+            elif target.suffix == PARQUET:
+                written = _write_parquet(tables, target, reader)
+            else:
+                written = _write_file(tables, target, reader, options)
         return _finish(reader, options, written, target)
     except BrokenPipeError:
         raise
@@ -91,7 +100,7 @@ def _first_rows(tables: Iterable[Any], number: int | None) -> Iterator[Any]:
                 return
 
 
-def _write_lines(tables: Iterable[Any], options: argparse.Namespace) -> int:
+def _write_lines(tables: Iterable[Any], options: argparse.Namespace, output: TextIO) -> int:
     """Write each record as a line; return how many."""
     most = options.max_bytes
     written = 0
@@ -107,35 +116,42 @@ def _write_lines(tables: Iterable[Any], options: argparse.Namespace) -> int:
             size += len(line)
             written += 1
             if size > _WRITTEN:
-                _write(waiting)
+                _write(waiting, output)
                 size = 0
-        _write(waiting)
-        sys.stdout.flush()
+        _write(waiting, output)
+        output.flush()
     return written
 
 
-def _write(lines: list[str]) -> None:
+def _write(lines: list[str], output: TextIO) -> None:
     """Write lines and empty the list."""
-    encoding = sys.stdout.encoding or "utf-8"
+    encoding = output.encoding or "utf-8"
     text = lines[0] if len(lines) == 1 else "\n".join(lines)  # a long line is not copied
     if lines:
         lines.clear()
-        sys.stdout.write(text if text.isascii() else text.encode(encoding, "backslashreplace").decode(encoding))
-        sys.stdout.write("\n")
+        output.write(text if text.isascii() else text.encode(encoding, "backslashreplace").decode(encoding))
+        output.write("\n")
 
 
-def parquet_path(text: str) -> Path:
-    """The file that --parquet names: itself where it ends in .parquet, else records.parquet in that folder, which is
-    made. ValueError where that cannot be."""
-    path = Path(text)
-    if path.suffix == ".parquet" and not path.is_dir():
-        if not path.parent.is_dir():
-            raise ValueError(f"{path.parent} is no directory")
-        return path
-    if path.exists() and not path.is_dir():
-        raise ValueError(f"{text} is no directory, and no .parquet")
-    os.makedirs(path, exist_ok=True)
-    return path / "records.parquet"
+def _checked_output(options: argparse.Namespace) -> Path | None:
+    """The file of --output; None for standard output. ValueError or OSError where it cannot be written."""
+    if options.output in (None, STANDARD_OUTPUT):
+        return None
+    check_file("--output", options.output, options.captures)
+    if options.json and options.output.endswith(PARQUET):
+        raise ValueError("--json writes lines, and a file of this name is a table: leave out --json, or name it .json")
+    return Path(options.output)
+
+
+def _write_file(tables: Iterable[Any], target: Path, reader: RecordReader, options: argparse.Namespace) -> int:
+    """Write lines to a file, which is whole or not there. Return their number."""
+    with naming(str(target)), OutputFile(str(target)) as made:
+        lines = TextIOWrapper(made.file, "utf-8", write_through=True)
+        written = _write_lines(tables, options, lines)
+        lines.detach()
+        if _is_wanted(reader, written):
+            made.publish()
+    return written
 
 
 def _write_parquet(tables: Iterable[Any], target: Path, reader: RecordReader) -> int:
@@ -150,13 +166,15 @@ def _write_parquet(tables: Iterable[Any], target: Path, reader: RecordReader) ->
         for table in tables:
             files.write(target.stem, table)
             written += table.num_rows
-        if not _is_cut_short(reader):
+        if _is_wanted(reader, written):
             files.publish()
     return written
 
 
-def _is_cut_short(reader: RecordReader) -> bool:
-    return reader.run is not None and reader.run.is_cut_short
+def _is_wanted(reader: RecordReader, written: int) -> bool:
+    """Whether a file appears: all was read, and where there is a selection, something matches it."""
+    is_cut_short = reader.run is not None and reader.run.is_cut_short
+    return not is_cut_short and bool(written or not reader.has_selection)
 
 
 def _finish(reader: RecordReader, options: argparse.Namespace, written: int, target: Path | None) -> int:
@@ -169,8 +187,8 @@ def _finish(reader: RecordReader, options: argparse.Namespace, written: int, tar
         complain(f"{name_of(file.path)}: {file.damage}{advice_on(file, 'shown')}")
     if run.files and all(file.fatal for file in run.files):
         return WRONG
-    if target is not None and not run.is_cut_short:
-        complain(f"wrote {written:,} rows to {target}")
+    if target is not None and _is_wanted(reader, written):
+        complain(f"wrote {_count(written, 'record', 'records')} to {target}")
     unread = _unread(tally.batches)
     if tally.wrong_crc:
         complain(f"{_count(tally.wrong_crc, 'batch', 'batches')} with a wrong CRC (marked)")
@@ -178,7 +196,7 @@ def _finish(reader: RecordReader, options: argparse.Namespace, written: int, tar
         complain(f"not all could be read: {unread}")
     if run.interrupted:
         if target is not None and run.is_cut_short:
-            complain("interrupted: no table was written")
+            complain("interrupted: no file was written")
         elif not run.is_caught_up:
             complain("interrupted: these are the records of what was read until then")
         return INTERRUPTED
@@ -189,7 +207,10 @@ def _finish(reader: RecordReader, options: argparse.Namespace, written: int, tar
         complain(no_kafka(context))
     elif not written:
         leaving = selection_of(options).text
-        complain(f"no record matches {leaving}" if leaving else "no records in this input")
+        if not leaving:
+            complain("no records in this input")
+        elif nothing_matches("record", leaving, target is not None) != DONE:
+            return WRONG
     lost = bool(damaged or unread or tally.wrong_crc)
     return DONE if (found or written) and not lost else DAMAGED
 

@@ -8,21 +8,22 @@ from ..shared_options import (
     BREAKDOWNS,
     BY_HELP,
     EXIT_CODES,
-    LEDGER_HELP,
-    TOP_HELP,
     add_appearance,
     add_captures,
     add_follow,
+    add_ledger,
     add_limits,
+    add_number,
     add_reading,
     add_request_log,
+    add_section_options,
     add_sections,
     add_selection,
     add_sort,
     add_verbose,
     add_width,
 )
-from ..values import parse_count, parse_duration, parse_jobs
+from ..values import parse_duration, parse_jobs
 
 DESCRIPTION = "Report latency, throttling, error codes, clients and a timeline of one or more captures."
 EXAMPLES = (
@@ -44,6 +45,8 @@ examples:
 """
     + EXIT_CODES
 )
+#: What -h shows.
+OFTEN = ("--sections", "--by", "--filter", "--from", "--to", "--client", "-n", "--html", "--json", "--jobs")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,10 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("selection")
     what.add_argument("--by", choices=BREAKDOWNS, default="api", help=BY_HELP)
     add_sections(what)
-    add_request_log(what)
     add_selection(what)
     what.add_argument("--interval", type=parse_duration, metavar="DURATION",
-                      help="length of the timeline's intervals, such as 100ms or 5m; the busiest are shown, see --top "
+                      help="length of the timeline's intervals, such as 100ms or 5m; the busiest are shown, see -n "
                       "(default: the timeline fits a screen). With --follow: the time between two reports (default: "
                       "10s)")  # fmt: skip
     add_reading(what)
@@ -64,11 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                       help="share the connections out to N processes; auto: one for each usable core (default: auto "
                       "for more than 4 GiB on more than two cores, else 1)")  # fmt: skip
     how = parser.add_argument_group("output")
-    how.add_argument("--top", type=parse_count, default=12, metavar="N", help=TOP_HELP)
+    add_number(how)
     add_sort(how)
     add_width(how)
     add_appearance(how)
-    add_verbose(how, LEDGER_HELP)
+    add_ledger(how)
+    add_verbose(how)
     also = parser.add_argument_group("other output")
     also.add_argument("--json", action="store_true", help="write the whole report as JSON to standard output")
     also.add_argument("--html", metavar="FILE",
@@ -78,4 +81,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     also.add_argument("--csv", metavar="DIR", help="also write each report as a CSV file to DIR")
     also.add_argument("--plots", metavar="DIR", help="also write plots as SVG and PNG to DIR (needs matplotlib)")
     also.add_argument("--parquet", metavar="DIR", help="also write the tables behind the reports as Parquet to DIR")
+    add_request_log(add_section_options(parser))
     add_limits(parser)

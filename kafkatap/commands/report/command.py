@@ -26,6 +26,7 @@ from ..console import (
     no_kafka,
     note_key_log,
     notes,
+    nothing_matches,
     progress,
     readable_captures,
     refuse,
@@ -234,7 +235,9 @@ def _report(
     if not found:
         complain(no_kafka(context))
     elif not has_requests(report):
-        complain(f"no request matches {selection.text}")
+        has_output = not run.interrupted and any((options.html, options.csv, options.plots, options.parquet))
+        if nothing_matches("request", selection.text, has_output) != DONE:
+            return WRONG
     try:
         write_outputs(options, report, whole)
         if read.tables is not None and not run.is_cut_short:

@@ -101,7 +101,7 @@ class IntervalReports:
         color = options.color == "always" or (options.color == "auto" and not os.environ.get("NO_COLOR"))
         width = options.width or size.columns
         write_text(
-            report, text, top=options.top, utc=options.utc, color=color, width=width, whole_ledger=options.verbose > 0,
+            report, text, top=options.number, utc=options.utc, color=color, width=width, whole_ledger=options.ledger,
             captures=options.captures,
         )  # fmt: skip
         lines = text.getvalue().splitlines()

@@ -58,8 +58,8 @@ def print_report(options: argparse.Namespace, report: Report) -> None:
         else:
             color = None if options.color == "auto" else options.color == "always"
             write_text(
-                report, sys.stdout, top=options.top, utc=options.utc, color=color, width=options.width,
-                whole_ledger=options.verbose > 0, captures=options.captures,
+                report, sys.stdout, top=options.number, utc=options.utc, color=color, width=options.width,
+                whole_ledger=options.ledger, captures=options.captures,
             )  # fmt: skip
         sys.stdout.flush()
     except BrokenPipeError:

@@ -10,8 +10,10 @@ from ..shared_options import (
     add_captures,
     add_follow,
     add_limits,
+    add_number,
     add_reading,
     add_selection,
+    add_verbose,
 )
 from ..values import parse_count
 
@@ -21,7 +23,7 @@ EXAMPLES = (
 examples:
   kafkatap show capture.pcap | less -S
   kafkatap show -f 'api == Produce and error != NONE' capture.pcap
-  kafkatap show -v -n 2 --api Metadata capture.pcap
+  kafkatap show --tree -n 2 --api Metadata capture.pcap
   kafkatap show -f 'latency > 200ms and topic ~ "^orders"' --from +30s ring/*.pcap.zst
   kafkatap show --definitions ~/automq --api AutomqRegisterNode capture.pcap
   kafkatap show --json --client billing capture.pcap | jq .body
@@ -31,6 +33,8 @@ examples:
 """
     + EXIT_CODES
 )
+#: What -h shows.
+OFTEN = ("--filter", "--from", "--to", "--client", "--api", "-n", "--tree", "--hex", "--json", "--follow")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,14 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("selection")
     add_selection(what)
     what.add_argument("--only", choices=("requests", "responses"), help="only requests, or only responses")
-    what.add_argument("-n", "--number", type=parse_count, metavar="N", help="only the first N messages")
+    add_number(what, "messages, the first ones", default=None)
     what.add_argument("--tail", type=parse_count, metavar="N", help="only the last N messages")
     add_reading(what)
     what.add_argument("--stream", action="store_true",
                       help="read once and show each message as it arrives (as for pipes); a topic id has a name only "
                       "after a message with that name")  # fmt: skip
     how = parser.add_argument_group("output")
-    how.add_argument("-v", "--verbose", action="count", default=0,
+    how.add_argument("--tree", action="store_true",
                      help="show whole messages: all fields, with their offsets in the frame")  # fmt: skip
     how.add_argument("-x", "--hex", action="store_true", help="also show the bytes of each message")
     how.add_argument("--json", action="store_true", help="write one JSON object a line, with the body")
@@ -59,4 +63,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                      help="also show passwords, tokens and keys (SASL, SCRAM, delegation tokens, confidential "
                      "settings)")  # fmt: skip
     add_appearance(how)
+    add_verbose(how)
     add_limits(parser)

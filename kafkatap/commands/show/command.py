@@ -34,6 +34,7 @@ from ..console import (
     interrupts,
     no_kafka,
     note_key_log,
+    nothing_matches,
     progress,
     readable_captures,
     refuse,
@@ -46,7 +47,7 @@ _DIRECTIONS = {None: (0, 1), "requests": (0,), "responses": (1,)}
 
 def run(options: argparse.Namespace) -> int:
     """Carry out `kafkatap show`; return its exit code."""
-    store.verbose = options.verbose > 1
+    store.verbose = options.verbose > 0
     try:
         task = _Task(options)
         return task.in_one_pass() if task.must_stream else task.in_two_passes()
@@ -144,7 +145,7 @@ class _Task:
             complain(f"{name_of(file.path)}: {file.damage}{advice_on(file, 'shown')}")
         if run.files and all(file.fatal for file in run.files):
             return WRONG
-        if 0 in (self.options.number, self.options.tail):  # nothing was asked for; one pass has then read nothing
+        if self.options.tail == 0:  # nothing was asked for; one pass has then read nothing
             return DAMAGED if run.damaged else DONE
         context = run.context()
         note_key_log(self.options, run.files, run.engine.key_log, context)
@@ -152,8 +153,8 @@ class _Task:
         if not found and not printed:
             complain(no_kafka(context))
         elif not printed:
-            only = [f"--only {self.options.only}"] if self.options.only else []
-            complain(f"no message matches {' '.join([*filter(None, [self.selection.text]), *only])}")
+            only = f"--only {self.options.only}" if self.options.only else ""
+            nothing_matches("message", " ".join(filter(None, (self.selection.text, only))), has_output=False)
         return DONE if found and not run.damaged else DAMAGED
 
 

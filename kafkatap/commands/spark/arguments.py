@@ -7,16 +7,18 @@ import argparse
 from ..shared_options import (
     BREAKDOWNS,
     BY_HELP,
-    LEDGER_HELP,
-    TOP_HELP,
     add_appearance,
+    add_ledger,
     add_limits,
+    add_number,
+    add_output,
     add_reading,
+    add_section_options,
     add_sections,
     add_selection,
     add_verbose,
 )
-from ..values import parse_count, parse_duration, parse_setting, parse_size, parse_split_size
+from ..values import parse_duration, parse_setting, parse_size, parse_split_size
 
 #: The value of --progress: progress as lines. True and False are those of a terminal.
 LINES = "lines"
@@ -29,11 +31,11 @@ DESCRIPTION = (
 )
 EXAMPLES = """\
 examples:
-  kafkatap spark captures/ --out tables
-  kafkatap spark 'captures/2026-11-*/*.pcap.zst' --out tables --records
-  kafkatap spark 's3://captures/broker-*/**/*.pcapng' --out s3://tables/kafka --master spark://head:7077
-  kafkatap spark captures/ --out tables --json | jq .reports.latency
-  spark-submit --master yarn "$(python -m kafkatap.spark --path)" hdfs:///captures --out hdfs:///tables
+  kafkatap spark captures/ -o tables
+  kafkatap spark 'captures/2026-11-*/*.pcap.zst' -o tables --records
+  kafkatap spark 's3://captures/broker-*/**/*.pcapng' -o s3://tables/kafka --master spark://head:7077
+  kafkatap spark captures/ -o tables --json | jq .reports.latency
+  spark-submit --master yarn "$(python -m kafkatap.spark --path)" hdfs:///captures -o hdfs:///tables
 
 exit codes:
   0    done
@@ -45,6 +47,8 @@ exit codes:
 With codes 2, 130 and 143 nothing is published, unless the job was already committing its tables. The next run over the
 same captures completes them.
 """
+#: What -h shows.
+OFTEN = ("--output", "--master", "--sections", "--by", "--filter", "--records", "--checkpoint", "--follow", "--json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,9 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "also .gz and .zst",
     )  # fmt: skip
     what = parser.add_argument_group("input and tables")
-    what.add_argument("--out", required=True, metavar="DIR",
-                      help="folder of the tables; local or s3://, gs://, abfss://, hdfs://. The rows of these captures "
-                      "from earlier runs are replaced, and all other rows stay")  # fmt: skip
+    add_output(what, "DIR", "folder of the tables; local or s3://, gs://, abfss://, hdfs://. The rows of these "
+               "captures from earlier runs are replaced, and all other rows stay")  # fmt: skip
     what.add_argument("--records", action="store_true",
                       help="also write the records that were produced and fetched, which may be "
                       "confidential")  # fmt: skip
@@ -88,12 +91,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="add a setting of Spark, such as spark.executor.memory=4g; may be repeated")  # fmt: skip
     where.add_argument("--log", metavar="FILE", help="write Spark's own log to FILE (default: nowhere)")
     how = parser.add_argument_group("output")
-    how.add_argument("--top", type=parse_count, default=12, metavar="N", help=TOP_HELP)
+    add_number(how)
     add_appearance(how)
     how.add_argument("--progress", action="store_const", const=LINES,
                      help="write progress as lines to standard error, even if it is not a terminal")  # fmt: skip
-    add_verbose(how, LEDGER_HELP)
+    add_ledger(how)
+    add_verbose(how)
     how.add_argument("--json", action="store_true", help="write the whole report as JSON to standard output")
+    add_section_options(parser)
     add_limits(parser)
 
 
@@ -106,12 +111,12 @@ def _add_arriving(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--finish", action="store_true",
                        help="with --checkpoint: no more captures will come; read all that are there, end open "
                        "connections, and report on all captures")  # fmt: skip
-    group.add_argument("--quiet", type=parse_duration, default=60_000_000_000, metavar="TIME",
+    group.add_argument("--quiet", type=parse_duration, default=60_000_000_000, metavar="DURATION",
                        help="with --checkpoint: the newest capture of a series is complete when it has not changed "
-                       "for TIME (default: 60s)")  # fmt: skip
-    group.add_argument("--lateness", type=parse_duration, default=0, metavar="TIME",
-                       help="with --checkpoint: hold complete captures back for TIME, so that captures that come late "
-                       "are read in order (default: do not hold)")  # fmt: skip
+                       "for DURATION (default: 60s)")  # fmt: skip
+    group.add_argument("--lateness", type=parse_duration, default=0, metavar="DURATION",
+                       help="with --checkpoint: hold complete captures back for DURATION, so that captures that come "
+                       "late are read in order (default: do not hold)")  # fmt: skip
     group.add_argument("--batch-size", type=parse_size, metavar="SIZE",
                        help="with --checkpoint: read at most SIZE of captures at once; a larger one is read alone "
                        "(default: 1g, or as many captures as keep all cores busy)")  # fmt: skip

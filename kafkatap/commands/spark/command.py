@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
         if options.keylog:
             reading = reading._replace(key_log=read_key_logs(options.keylog))
         run = _run_options(options, selection, reading)
-        check_options(absolute(options.out), run, captures, options.replace)
+        check_options(absolute(options.output), run, captures, options.replace)
         result = _run(options, run)
         _write(options, result)
     except Terminated:
@@ -98,8 +98,8 @@ def _check(options: argparse.Namespace) -> list[File]:
         complain(f"{len(found):,} captures")
     if options.path_pattern is not None:
         PathPattern(options.path_pattern).check(absolute(file.path) for file in found)
-    check_folder(options.out, is_private=bool(options.keylog))
-    check_tables(options.out)
+    check_folder(options.output, is_private=bool(options.keylog))
+    check_tables(options.output)
     return [file._replace(path=absolute(file.path)) for file in found]
 
 
@@ -148,7 +148,7 @@ def _job(session: SparkSession, options: argparse.Namespace, run: RunOptions, wa
     if options.checkpoint is not None:
         return _follow(session, options, run)
     return run_job(
-        session, options.captures, options.out, split_size=options.split_size, options=run, strict=options.strict,
+        session, options.captures, options.output, split_size=options.split_size, options=run, strict=options.strict,
         by=options.by, replace_rows=options.replace, path_pattern=options.path_pattern, watch=watch,
     )  # fmt: skip
 
@@ -157,7 +157,7 @@ def _follow(session: SparkSession, options: argparse.Namespace, run: RunOptions)
     from ...spark.stream import STREAM_SPLIT_SIZE, StreamOptions, run_stream
 
     split_size = min(options.split_size or STREAM_SPLIT_SIZE, STREAM_SPLIT_SIZE)
-    out, checkpoint = absolute(options.out), absolute(options.checkpoint)
+    out, checkpoint = absolute(options.output), absolute(options.checkpoint)
     stream = StreamOptions(out, checkpoint, split_size, run, options.strict, options.replace, options.path_pattern)
     captures = [absolute(pattern) for pattern in options.captures]
     return run_stream(
@@ -185,7 +185,7 @@ def _write(options: argparse.Namespace, result: JobResult) -> None:
 
         color = None if options.color == "auto" else options.color == "always"
         write_text(
-            result.report, sys.stdout, top=options.top, utc=options.utc, color=color, whole_ledger=options.verbose > 0
+            result.report, sys.stdout, top=options.number, utc=options.utc, color=color, whole_ledger=options.ledger
         )
     sys.stdout.flush()
 
@@ -193,7 +193,7 @@ def _write(options: argparse.Namespace, result: JobResult) -> None:
 def _conclude(options: argparse.Namespace, result: JobResult, selection: Selection) -> int:
     """Print damage, notes and a summary. Return the exit code."""
     _say(result)
-    for line in summary(result, options.out):
+    for line in summary(result, options.output):
         complain(line)
     found = result.has_kafka or options.checkpoint is not None
     if not found:

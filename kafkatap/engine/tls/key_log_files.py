@@ -50,7 +50,7 @@ def find_key_logs(named: Iterable[str | os.PathLike[str]], is_growing: bool = Fa
     for each in named:
         name = os.fspath(each)
         if is_socket(name) and not is_growing:
-            raise ValueError(f"{name}: a socket is read by live and by --follow; kafkatap keys --out writes a key log")
+            raise ValueError(f"{name}: a socket is read by live and by --follow; kafkatap keys -o writes a key log")
         if name == "-" or (is_pipe(name) and not is_socket(name)):
             raise ValueError(f"{name}: a key log is read more than once, and a pipe cannot be: save it to a file first")
         is_awaited = is_growing and not has_magic(name)

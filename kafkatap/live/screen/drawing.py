@@ -26,6 +26,9 @@ KEYS = (
     (1, "1-5", "view"), (2, "w", "window"), (2, "s", "sort"), (3, "/", "filter"), (2, "⏎", "open"), (4, "l", "last"),
     (3, "p", "hold"), (5, "z", "zero"), (0, "?", "help"), (0, "q", "quit"),
 )  # fmt: skip
+#: What the marks in tables mean, and the height of a screen that says so.
+MARKS = ((0, "(1.02 s)", "waits for data or members"), (1, "▼", "sorted by it"), (1, "-", "none"))
+_WITH_MARKS = 16
 KEYS_INSIDE = (
     (0, "esc", "back"), (3, "tab", "next part"), (2, "⏎", "open"), (4, "l", "last"), (2, "w", "window"),
     (3, "/", "filter"), (3, "p", "hold"), (1, "?", "help"), (0, "q", "quit"),
@@ -112,6 +115,8 @@ def screen_lines(drawing: Drawing, width: int, height: int) -> list[Line]:
     keep = 4 if height >= 14 else 2 if height >= 8 else 1
     head = head[:keep] if keep == 4 else [head[-1]] if keep == 1 else [head[2], head[3]]
     foot = list(_foot(drawing, width)) if height >= 6 else []
+    if height >= _WITH_MARKS and drawing.page.kind not in TEXTS:
+        foot.insert(0, _fields([(rank, [(mark, ""), (f" {what}", DIM)]) for rank, mark, what in MARKS], width))
     body = _body(drawing, width, max(height - len(head) - len(foot), 1))
     return [cropped(line, width) for line in (*head, *body, *foot)][:height]
 

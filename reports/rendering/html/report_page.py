@@ -31,7 +31,7 @@ def render_report(
         facts=heading_facts(report.heading, utc),
         figures=figures,
         warnings=report.warnings,
-        ledger=ledger_line(report.ledger).removesuffix("; -v shows every part"),
+        ledger=ledger_line(report.ledger).removesuffix("; --ledger shows every part"),
         notes=(f"Times are {units.zone(first, utc)}.",) if isinstance(first, int) else (),
         commands=commander.commands,
         utc=utc,
