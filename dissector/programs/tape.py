@@ -37,8 +37,8 @@ def decode_jobs(programs: Programs, jobs: Array, buffers: Sequence[Array], tape:
         room = grown(room)
 
 
-def as_array(data: bytes | memoryview) -> Array:
-    """`data` as an array (uint8) for kernels. They want one that can be written, so `bytes` are copied."""
+def as_array(data: bytes | bytearray | memoryview) -> Array:
+    """`data` as an array (uint8) for kernels. They want one that can be written, so others are copied."""
     can_be_written = isinstance(data, memoryview) and not data.readonly
     return np.frombuffer(data if can_be_written else bytearray(data), np.uint8)
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, islice
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +21,8 @@ from ..records import batches as b
 from ..records.checksums import crc_of
 from . import node as n
 from .node import Node, Run, RunLayout
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ _HEADS = {
     1: _head(*_MESSAGE, ("Timestamp", "int64")),
     0: _head(*_MESSAGE),
 }  # fmt: skip
+_OFFSET_WORDS = ("offset", "offset", "base offset")
 _TYPES = {2: "RecordBatch", 1: "Message v1", 0: "Message v0"}
 _ROOM = 8
 _END, _BODY, _CRC, _MAGIC, _STATUS = ((b.BATCH.names or ()).index(n) for n in ("end", "body", "crc", "magic", "status"))
@@ -114,12 +119,29 @@ def _view_batch(raw: bytes, at: int, end: int, offset: int, number: int, magic: 
     if place < end:
         parts.append(Node("Records", "records", offset + place, end - place, n.HIDDEN, end - place))
     partial = problem == b.RECORD_STATUSES[b.PARTIAL]
-    text = _line(named, flags) + (", partial" if partial else "")
+    text = _line(
+        _OFFSET_WORDS[magic], named.get(names[0]), named.get("RecordCount"), flags, named.get("ProducerId"),
+        named.get("ProducerEpoch"), named.get("BaseSequence"), named.get("Crc"), partial,
+    )  # fmt: skip
     return Node(
         name, _TYPES[magic], offset + at, end - at, n.BATCH, None, tuple(parts), text, "" if partial else problem
     )
 
 
+def batch_texts(batches: Array) -> list[str]:
+    """The texts of the nodes of some batches (`batches.BATCH`) whose heads were read."""
+    columns = ("base_offset", "records", "attributes", "magic", "producer_id", "producer_epoch", "base_sequence", "crc")
+    rows = zip(*(batches[name].tolist() for name in (*columns, "status")), strict=True)
+    return [
+        _line(
+            _OFFSET_WORDS[magic], offset, None if magic < 2 else count, _flags(attributes, magic), producer, epoch,
+            sequence, crc, status == b.PARTIAL,
+        )
+        for offset, count, attributes, magic, producer, epoch, sequence, crc, status in rows
+    ]  # fmt: skip
+
+
+@lru_cache(1_024)
 def _flags(attributes: int, magic: int) -> str:
     """The bits of a batch: "zstd, log append time, transactional, control"."""
     codec = enum_name("CompressionType", attributes & CODEC_BITS).lower() or f"codec {attributes & CODEC_BITS}"
@@ -133,17 +155,31 @@ def _flags(attributes: int, magic: int) -> str:
     return ", ".join(words)
 
 
-def _line(values: dict[str, int], flags: str) -> str:
-    """A batch in one line, by the fields of its head that were captured."""
-
-    def words_of(name: str, words: str) -> list[str]:
-        return [words.format(values[name])] if name in values else []
-
-    count = values.get("RecordCount")
-    words = words_of("BaseOffset", "base offset {}") + words_of("Offset", "offset {}")
-    words += [] if count is None else [f"{count} record" + ("s" if count != 1 else "")]
-    words += [flags] if flags else []
-    if values.get("ProducerId", -1) >= 0:
-        words += words_of("ProducerId", "producer {}") + words_of("ProducerEpoch", "epoch {}")
-        words += words_of("BaseSequence", "sequence {}")
-    return ", ".join((*words, *words_of("Crc", "CRC {:08x}")))
+def _line(
+    word: str,
+    offset: int | None,
+    count: int | None,
+    flags: str,
+    producer: int | None,
+    epoch: int | None,
+    sequence: int | None,
+    crc: int | None,
+    is_partial: bool,
+) -> str:
+    """A batch in one line, by the fields of its head that were captured. `word`: what its offset is."""
+    words = [] if offset is None else [f"{word} {offset}"]
+    if count is not None:
+        words.append(f"{count} record" if count == 1 else f"{count} records")
+    if flags:
+        words.append(flags)
+    if producer is not None and producer >= 0:
+        words.append(f"producer {producer}")
+        if epoch is not None:
+            words.append(f"epoch {epoch}")
+        if sequence is not None:
+            words.append(f"sequence {sequence}")
+    if crc is not None:
+        words.append(f"CRC {crc:08x}")
+    if is_partial:
+        words.append("partial")
+    return ", ".join(words)

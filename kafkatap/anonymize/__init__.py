@@ -8,7 +8,9 @@ sasl_tokens        the tokens of SASL
 exact_compression  compression into a given number of bytes
 plausible          headers of record batches without a right CRC
 record_batches     record batches and message sets
+record_structure   the bytes of records that are no contents
 messages           frames
+message_rows       many frames at once
 stream_map         the new bytes of TCP streams
 captured_streams   the bytes of streams until their frames are known
 proxy_headers      the header of the PROXY protocol

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from kafkatap.dissector.programs.loading import load_programs
+from kafkatap.dissector.programs.tape import as_array
 from kafkatap.dissector.records.record_inspector import RecordCollector
+from kafkatap.kernels import kernel
 from kafkatap.reassembly.link_types import ETHERNET, SLL, SLL2
 
 from ..captures.capture_reader import CaptureReader
@@ -29,8 +31,6 @@ from .names import WORD, Names
 Array = np.ndarray[Any, Any]
 #: Shorter names are not searched: they would be found by chance.
 SHORTEST = 6
-#: Bytes that are searched at once: they make twenty times as much.
-_PIECE = 1 << 16
 _MAC = 6
 #: Strings of these bytes only are not searched: fillers, padding, numbers. Nor are separators, which stay in names.
 _FILLERS = b"x\0 "
@@ -51,38 +51,46 @@ class Originals:
             self._by_start.setdefault(int.from_bytes(string[:SHORTEST], "little"), []).append(string)
         self.longest = max((len(s) for some in self._by_start.values() for s in some), default=0)
         self._starts = np.array(sorted(self._by_start), np.uint64)
-        self._may_start = np.zeros(1 << 16, bool)
-        self._may_start[(self._starts & np.uint64(0xFFFF)).astype(np.int64)] = True
+        self._may_start = np.zeros(1 << 16, np.uint8)
+        self._may_start[(self._starts & np.uint64(0xFFFF)).astype(np.int64)] = 1
 
     def __len__(self) -> int:
         return sum(map(len, self._by_start.values()))
 
     def found_in(self, data: bytes | bytearray | memoryview) -> bytes | None:
         """One of the strings that `data` contains, or None."""
-        if not len(self._starts) or len(data) < SHORTEST:
+        if not len(self._starts):
             return None
-        view = memoryview(data)
-        for at in range(0, len(view) - SHORTEST + 1, _PIECE):
-            found = self._found_from(view, at)
-            if found is not None:
-                return found
-        return None
-
-    def _found_from(self, view: memoryview, first: int) -> bytes | None:
-        """One of the strings that begin in a piece."""
-        raw = np.frombuffer(view[first : first + _PIECE + SHORTEST - 1], np.uint8)
-        pairs = raw[:-1].astype(np.int64) | raw[1:].astype(np.int64) << 8
-        places = np.flatnonzero(self._may_start[pairs[: len(raw) - SHORTEST + 1]])
-        grams = np.zeros(len(places), np.uint64)
-        for k in range(SHORTEST):
-            grams |= raw[places + k].astype(np.uint64) << np.uint64(8 * k)
-        nearest = np.minimum(np.searchsorted(self._starts, grams), len(self._starts) - 1)
-        for place in np.flatnonzero(self._starts[nearest] == grams).tolist():
-            at = first + int(places[place])
-            for string in self._by_start[int(grams[place])]:
+        raw, view = as_array(data), memoryview(data)
+        at = -1
+        while (at := next_start(raw, at + 1, self._starts, self._may_start)) >= 0:
+            for string in self._by_start[int.from_bytes(view[at : at + SHORTEST], "little")]:
                 if view[at : at + len(string)] == string:
                     return string
         return None
+
+
+@kernel(np.uint8, int, np.uint64, np.uint8)
+def next_start(data, at, starts, may_start):  # type: ignore[no-untyped-def]
+    """The first place from `at` on where one of `starts` is: SHORTEST bytes, the lowest first, in ascending order. If
+    there is none, -1. `may_start`: by the first two bytes, whether one begins with them."""
+    last = len(data) - SHORTEST
+    while at <= last:
+        if may_start[np.uintp(data[np.uintp(at)]) | np.uintp(data[np.uintp(at + 1)]) << np.uintp(8)]:
+            wanted = np.uint64(0)
+            for k in range(SHORTEST):
+                wanted |= np.uint64(data[np.uintp(at + k)]) << np.uint64(8 * k)
+            low, high = 0, len(starts)
+            while low < high:
+                middle = (low + high) // 2
+                if starts[middle] < wanted:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low < len(starts) and starts[low] == wanted:
+                return at
+        at += 1
+    return -1
 
 
 def originals_of(names: Names) -> Originals:

@@ -228,3 +228,5 @@ _SPECIAL: dict[str, _Special] = {
     "RequestedMetrics": _metrics,
     "ResourceName": _resource,
 }
+#: Fields, by name or by name behind that of their struct, whose rule depends on the fields before them.
+WITH_SIBLINGS = frozenset(name for name, rule in _SPECIAL.items() if rule in (_config_value, _version, _resource))

@@ -29,10 +29,10 @@ from ..engine.read_options import AS_USUAL, ReadOptions
 from ..run import Run, Watch, never
 from ..selected_messages.envelopes import EnvelopeCollector
 from .captured_streams import CapturedStream
-from .messages import MessageRewriter
+from .messages import CapturedFrame, MessageRewriter
 from .names import Names
 from .proxy_headers import rewritten_proxy_header
-from .stream_map import End, StreamMap
+from .stream_map import End, Stream, StreamMap
 
 if TYPE_CHECKING:
     pass
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 #: Frames from this size on are not copied while they are rewritten.
 _LARGE = 1 << 20
+#: Bytes of frames that are rewritten together.
+_TOGETHER = 1 << 20
 
 
 @dataclass
@@ -165,13 +167,16 @@ class Learner:
         sides = ("request", "response")
         sizes = [rows[f"{side}_bytes"].tolist() for side in sides]
         packets = [rows[f"{side}_packet_first"].tolist() for side in sides]
+        found: list[tuple[Stream, int]] = []
+        captured: list[CapturedFrame] = []
+        total = 0
         for place, row in enumerate(zip(*columns, clients.tolist(), mechanisms.tolist(), strict=True)):
             slot, _, end, limit, source, connection, token, exchange, api_key, version, client, mechanism = row
             side = slot & 1
             size = sizes[side][place] + 4
             start = limit - size
-            captured = frames.buffers[source][start:end]
-            frame = captured.data if end - start >= _LARGE else captured.tobytes()
+            there = frames.buffers[source][start:end]
+            frame = there.data if end - start >= _LARGE else there.tobytes()
             self.counts.frames += 1
             direction = client if not side else 1 - client
             streams = self._open.get(connection)
@@ -183,23 +188,21 @@ class Learner:
             if at < 0:
                 self.counts.unplaced += 1
                 continue
-            self.streams.add(stream.stream, at, self._rewritten(
-                frame, side, token, api_key, version, self._text(mechanism), self._envelopes.inner.get(exchange)
-            ))  # fmt: skip
+            found.append((stream.stream, at))
+            enveloped = self._envelopes.inner.get(exchange) if side else None
+            captured.append(CapturedFrame(frame, side, api_key, version, self._text(mechanism), enveloped, bool(token)))
+            total += len(frame)
+            if total >= _TOGETHER:
+                self._add_rewritten(found, captured)
+                total = 0
+        self._add_rewritten(found, captured)
 
-    def _rewritten(
-        self,
-        frame: bytes | memoryview,
-        side: int,
-        token: int,
-        api_key: int,
-        version: int,
-        mechanism: str | None,
-        enveloped: tuple[int, int] | None,
-    ) -> bytes | bytearray:
-        if token:
-            return self.messages.rewrite_token(frame)
-        return self.messages.rewrite(frame, side, api_key, version, mechanism, enveloped if side else None)
+    def _add_rewritten(self, found: list[tuple[Stream, int]], captured: list[CapturedFrame]) -> None:
+        """Rewrite some frames, add them at their places, and empty both lists."""
+        for (stream, at), new in zip(found, self.messages.rewrite_all(captured), strict=True):
+            self.streams.add(stream, at, new)
+        found.clear()
+        captured.clear()
 
     def _text(self, number: int) -> str | None:
         if number < 0:

@@ -15,16 +15,19 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from kafkatap.dissector.kafka.varints import VARINT_32, varint
 from kafkatap.dissector.layouts.schema import FIXED_WIDTHS, REQUEST
 from kafkatap.dissector.tree import node as n
+from kafkatap.dissector.tree.message_rows import Frames
 from kafkatap.dissector.tree.node import Node, has_problem
 from kafkatap.dissector.tree.view import EarlierFacts, Viewer
 
 from .fields import FILLER, rewritten_string
+from .message_rows import FramesRewriter
 from .names import Names
 from .plausible import PRINTABLE
 from .record_batches import RecordRewriter
@@ -41,6 +44,19 @@ _PIECE = 1 << 20
 _PRINTABLE = bytes(range(0x20, 0x7F))
 
 
+class CapturedFrame(NamedTuple):
+    """A frame, from its size field on, as far as it was captured. The other fields are as for `Viewer.view`.
+    `is_token`: it is a bare SASL token. Only one that is `bytes` is rewritten together with others."""
+
+    frame: bytes | memoryview
+    direction: int
+    api_key: int
+    version: int
+    mechanism: str | None
+    enveloped: tuple[int, int] | None
+    is_token: bool
+
+
 class MessageRewriter:
     """Rewrites the frames of one run. `viewer`: makes their trees; it shows secrets and reads no records."""
 
@@ -49,7 +65,30 @@ class MessageRewriter:
         self.records = RecordRewriter(names)
         self._viewer = viewer or Viewer()
         self._viewer.secrets, self._viewer.numbers, self._viewer.records = True, False, _no_records
+        self._usual = FramesRewriter(names, self.records, self._viewer)
         self.changed_problems = 0  # frames that are not wrong at the place of the original
+
+    def rewrite_all(self, frames: Sequence[CapturedFrame]) -> list[bytes | bytearray]:
+        """Each frame as `rewrite` or `rewrite_token` does."""
+        made = self._usual.rewritten(
+            Frames(
+                [frame.frame if isinstance(frame.frame, bytes) else b"" for frame in frames],
+                [frame.direction != REQUEST for frame in frames],
+                [frame.api_key for frame in frames],
+                [frame.version for frame in frames],
+                [int(frame.is_token) for frame in frames],
+            )
+        )
+        return [
+            found if found is not None else self._rewritten(frame) for found, frame in zip(made, frames, strict=True)
+        ]
+
+    def _rewritten(self, frame: CapturedFrame) -> bytes | bytearray:
+        if frame.is_token:
+            return self.rewrite_token(frame.frame)
+        return self.rewrite(
+            frame.frame, frame.direction, frame.api_key, frame.version, frame.mechanism, frame.enveloped
+        )
 
     def rewrite(
         self,

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from kafkatap.dissector.batch_headers import (
     BATCH_HEADER,
     CODEC_BITS,
@@ -25,7 +27,7 @@ from kafkatap.dissector.batch_headers import (
     batch_header,
 )
 from kafkatap.dissector.facts.fact_rows import SAMPLED
-from kafkatap.dissector.kafka.varints import signed_varint
+from kafkatap.dissector.programs.tape import as_array
 from kafkatap.dissector.records.batches import CONTROL
 from kafkatap.dissector.records.checksums import crc_of
 from kafkatap.dissector.records.codecs import DONE, Bounds, decompress
@@ -33,16 +35,12 @@ from kafkatap.dissector.records.codecs import DONE, Bounds, decompress
 from .exact_compression import recompressed
 from .fields import FILLER
 from .names import Names
-from .plausible import PRINTABLE, is_plausible
+from .plausible import is_plausible
+from .record_structure import FOUND, PLACE, ROOM, mark_structure
 
 _NESTED = 2
 #: Where the CRC is, by magic.
 _CRC_AT = {0: 12, 1: 12, 2: 17}
-_MARKER_TYPES = (b"\0\0", b"\0\1")
-#: The highest type of control records: the voters of KRaft.
-_MOST_MARKER = 6
-#: Times of records of a batch, ms, without a right CRC.
-_LONGEST_DELTA = 1 << 34
 #: Tries to have a batch in the sample: one in SAMPLED succeeds.
 _TRIES = 10 * SAMPLED
 #: Of the longest value of a batch, so many bytes are noted for the audit if they are not all alike.
@@ -160,94 +158,7 @@ def overwritten(
     """The records of a batch of magic 2 (decompressed) with filler in place of keys, values and headers; the place of
     the longest filler, and its length. `is_cut`: the last record may be a part of one. `is_right`: the CRC says that
     these are records; else their numbers have to be plausible."""
-    made = bytearray(FILLER) * len(body)
-    place = room = at = 0
-    while at < len(body):
-        size, start = signed_varint(body, at, len(body))
-        end = start + size
-        if start < 0 or size < 0 or (end > len(body) and not is_cut):
-            break
-        record = _Record(body, at, start, end, is_control)
-        if not record.is_valid or (record.at != end and end <= len(body)):
-            break  # not a record: what looks like its structure may be anything
-        if not is_right and not record.is_plausible():
-            break
-        for first, last in record.structure:
-            made[first:last] = body[first:last]
-        if record.room > room:
-            place, room = record.place, record.room
-        at = end
-    return made, place, room
-
-
-class _Record:
-    """The structure of a record whose size is at body[first:start] and which ends at `declared`, maybe behind the
-    captured bytes: ranges of its bytes. `at`: where its fields end. `place`, `room`: its longest content. `is_valid`:
-    nothing in it is impossible."""
-
-    def __init__(self, body: bytes | memoryview, first: int, start: int, declared: int, is_control: bool) -> None:
-        self.body, self.declared, self.end, self.at = body, declared, min(declared, len(body)), start + 1
-        self.place = self.room = 0
-        self.is_valid = True
-        self.structure = [(first, start)]
-        self.delta_time = self.delta_offset = 0
-        if start >= self.end:
-            self.at = -1
-            return
-        if body[start]:  # no attributes are defined
-            self.at, self.is_valid = -1, False
-            return
-        self.structure.append((start, start + 1))
-        self.delta_time, self.delta_offset = self.number(), self.number()
-        key, key_end = self.content()
-        value, value_end = self.content()
-        if is_control:
-            self.room = 0
-            self.marker(key, key_end, value, value_end)
-        for _ in range(2 * self.number()):
-            if self.at < 0:
-                return
-            self.content()
-
-    def is_plausible(self) -> bool:
-        """Whether its numbers are those of a record, and no text."""
-        kept = bytearray(self.end - self.structure[0][0])
-        first = self.structure[0][0]
-        for start, end in self.structure:
-            kept[start - first : end - first] = self.body[start:end]
-        return abs(self.delta_time) < _LONGEST_DELTA and 0 <= self.delta_offset < 1 << 24 and not PRINTABLE.search(kept)
-
-    def number(self) -> int:
-        """Pass a varint; 0 if there is none."""
-        if self.at < 0:
-            return 0
-        value, following = signed_varint(self.body, self.at, self.end)
-        if following >= 0:
-            self.structure.append((self.at, following))
-        self.at = following
-        return value
-
-    def content(self) -> tuple[int, int]:
-        """Pass a length and so many bytes; return where these are."""
-        size, start = self.number(), self.at
-        if start < 0:
-            return 0, 0
-        if size < -1 or start + size > self.declared:
-            self.at, self.is_valid = -1, False
-            return 0, 0
-        size = max(size, 0)
-        if start + size > self.end:
-            self.at = -1
-            return 0, 0
-        if size > self.room:
-            self.place, self.room = start, size
-        self.at = start + size
-        return start, self.at
-
-    def marker(self, key: int, key_end: int, value: int, value_end: int) -> None:
-        """The key of a control record stays, and so does the value of a transaction's marker."""
-        if key_end - key == 4 and self.body[key : key + 3] == b"\0\0\0" and self.body[key + 3] <= _MOST_MARKER:
-            self.structure.append((key, key_end))
-            is_end = self.body[key + 2 : key_end] in _MARKER_TYPES
-            if is_end and value_end - value == 6 and self.body[value : value + 3] == b"\0\0\0":  # version, epoch
-                self.structure.append((value, value_end))
+    raw, kept, found = as_array(body), np.zeros(len(body), np.uint8), np.zeros(FOUND, np.int64)
+    mark_structure(raw, int(is_control), int(is_cut), int(is_right), kept, found)
+    made = bytearray(np.where(kept, raw, np.uint8(FILLER[0])).data)
+    return made, int(found[PLACE]), int(found[ROOM])

@@ -157,16 +157,16 @@ def _rewrite(
                     description = interface.link_type, interface.snap_length, interface.options
                     file.write(blocks.interface_description(*description))
                 interfaces = len(reader.interfaces)
-                for row in range(reader.position, reader.count):
-                    packet = reader.packets[row]
-                    at, number = int(packet["at"]), int(packet["number"])
-                    data = reader.buffer[at : at + int(packet["captured"])].tobytes()
-                    made = rewriter.rewrite(data, int(packet["link_type"]), number)
+                rows = reader.packets[reader.position : reader.count]
+                columns = ("at", "captured", "link_type", "number", "ts", "original")
+                packets = zip(*(rows[name].tolist() for name in columns), strict=True)
+                for row, (at, captured, link_type, number, ts, original) in enumerate(packets, reader.position):
+                    data = reader.buffer[at : at + captured].tobytes()
+                    made = rewriter.rewrite(data, link_type, number)
                     if made is not None:
                         numbers.append(number)
-                        place = reader.time_of(row, int(packet["ts"]))
-                        options = reader.options_of(row, int(packet["captured"]))
-                        file.write(blocks.packet(*place, made, int(packet["original"]), options))
+                        options = reader.options_of(row, captured)
+                        file.write(blocks.packet(*reader.time_of(row, ts), made, original, options))
                 reader.position = reader.count
         finally:
             reader.close()

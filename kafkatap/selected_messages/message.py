@@ -86,6 +86,10 @@ class Messages(NamedTuple):
         """The rows in `mask` (bool (n,))."""
         return self if mask.all() else self.rows_at(np.flatnonzero(mask))
 
+    def at(self, place: int) -> Message:
+        """One of the messages."""
+        return next(self.rows_at(slice(place, place + 1)).each())
+
     def each(self) -> Iterator[Message]:
         """The messages one by one."""
         columns = (self.heads, self.rows, self.numbers, self.objects)

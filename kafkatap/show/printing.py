@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from typing import TYPE_CHECKING
 
-from ..selected_messages.message import Message, Messages
+from ..selected_messages.message import FRAME, Message, Messages
 from .hexdump import hexdump
 from .lines import LineMaker
 from .message_json import JsonMaker
@@ -18,8 +19,10 @@ from .viewing import Known, MessageViewer
 if TYPE_CHECKING:
     from kafkatap.dissector.layouts.overlay import Definitions
 
-#: Messages that are printed at once: their lines are made together. Whole messages are many lines each.
-LINES_AT_ONCE, WHOLE_AT_ONCE = 2_048, 16
+#: Messages that are printed at once: their lines are made together. Whole messages are many lines each. Those whose
+#: frames have more bytes are printed in parts.
+LINES_AT_ONCE, WHOLE_AT_ONCE, JSON_AT_ONCE = 2_048, 512, 16
+BYTES_AT_ONCE = 1 << 20
 
 
 class Printer:
@@ -66,18 +69,33 @@ class WholePrinter(Printer):
         self._records, self._secrets = options.records, options.show_secrets
 
     def print(self, messages: Messages) -> None:
-        for line, message in zip(self._lines.lines(messages), messages.each(), strict=True):
-            self._output.write_lines([line])
-            self._output.write_lines(self._below(message))
-            self._output.write_lines([""])
+        sizes = list(map(len, messages.objects[:, FRAME].tolist()))
+        for some in map(messages.rows_at, _parts(sizes)):
+            trees: Iterable[str] = self._trees.texts(self._viewer, some) if self._with_tree else repeat("", some.total)
+            lines: list[str] = []
+            for place, (line, tree) in enumerate(zip(self._lines.lines(some), trees, strict=True)):
+                lines += [line, tree] if tree else [line]
+                if self._with_bytes:
+                    lines += self._bytes(some.at(place))
+                lines.append("")
+            self._output.write_lines(lines)
 
-    def _below(self, message: Message) -> list[str]:
-        tree = self._viewer.view(message)
-        lines = self._trees.lines(tree) if self._with_tree else []
-        if self._with_bytes:
-            for line in hexdump(message.frame, tree, self._records, self._secrets):
-                lines.append(self._output.styled([("  ", ""), *line]))
-        return lines
+    def _bytes(self, message: Message) -> Iterator[str]:
+        """The lines of a message's bytes."""
+        for line in hexdump(message.frame, self._viewer.view(message), self._records, self._secrets):
+            yield self._output.styled([("  ", ""), *line])
+
+
+def _parts(sizes: list[int]) -> Iterator[slice]:
+    """Split messages whose frames have these sizes."""
+    first = total = 0
+    for place, size in enumerate(sizes):
+        if total and total + size > BYTES_AT_ONCE:
+            yield slice(first, place)
+            first, total = place, 0
+        total += size
+    if first < len(sizes):
+        yield slice(first, len(sizes))
 
 
 class JsonPrinter(Printer):
@@ -86,7 +104,7 @@ class JsonPrinter(Printer):
     def __init__(self, options: argparse.Namespace, known: Known, viewer: MessageViewer | None) -> None:
         super().__init__(options, known)
         self._json = JsonMaker(known.topics, viewer)
-        self.at_once = LINES_AT_ONCE if viewer is None else WHOLE_AT_ONCE
+        self.at_once = LINES_AT_ONCE if viewer is None else JSON_AT_ONCE
 
     def print(self, messages: Messages) -> None:
         self._output.write_lines(self._json.lines(messages))

@@ -51,6 +51,11 @@ class MessageViewer:
         )
         self._viewer.longest_text = LONGEST_TEXT
 
+    @property
+    def viewer(self) -> Viewer:
+        """What makes the trees."""
+        return self._viewer
+
     def view(self, message: Message) -> Node:
         mechanism = None if message.mechanism is None else message.mechanism.decode("utf-8", "replace")
         direction = int(message.is_response)
