@@ -92,10 +92,10 @@ def largest_first(*numbers: str, then: Sequence[str] = ()) -> Callable[[Row], An
 class ReportTable:
     """One table of a report.
 
-    `notes`: sentences below the table, two at most. `whole`: show all rows, whatever `-n` says. Otherwise show the first
-    rows, or the rows with the largest values in the column `chosen_by`. `shown_from`: a table with fewer rows than this is not shown to people, because the report
-    has the same facts elsewhere. `empty`: the text for a table without rows. `order`: a sentence on the order of rows.
-    `bars`: columns whose values have a bar beside them.
+    `notes`: sentences below the table, two at most. `whole`: show all rows, whatever `-n` says. Otherwise show the
+    first rows, or the rows with the largest values in the column `chosen_by`. `shown_from`: a table with fewer rows
+    than this is not shown to people, because the report has the same facts elsewhere. `empty`: the text for a table
+    without rows. `order`: a sentence on the order of rows. `bars`: columns whose values have a bar beside them.
 
     Tables are not changed once they are made. It is no tuple, so that libraries that take Arrow data take it as a table
     (`__arrow_c_stream__`), and no dataclass, because reports start without that module.

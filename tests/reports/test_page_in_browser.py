@@ -121,6 +121,7 @@ def test_an_open_row_fits_when_the_page_gets_narrower(chromium: Any, page_file: 
             page.locator(f"#table-{name} .more-of").first.click()
         page.set_viewport_size({"width": 400, "height": 900})
         for name in ("slowest", "clients"):
+            page.wait_for_selector(f"[data-table={name}][data-width='400']")
             page.wait_for_function(f"document.querySelector('#table-{name} .inside').clientWidth < 400")
             for part in ("dl", "code", ".copy", "dl div:last-child dd"):
                 box = page.locator(f"#table-{name} .detail {part}").first.bounding_box()

@@ -59,7 +59,7 @@
     const td = make("td", { className: classOf(column, row) });
     if (column.words) {
       td.append(...words(shown));
-      td.classList.add("words");
+      if (td.querySelector(".bar")) td.classList.add("words");
     } else if (column.sentence) td.append(make("span", { textContent: shown }));
     else td.textContent = shown;
     if (!column.right && shown.length > 24) td.title = shown;
@@ -97,6 +97,7 @@
     fit() {
       if (this.all || this.fitted === innerWidth) return;
       this.fitted = innerWidth;
+      this.box.dataset.width = innerWidth;
       this.fitting = this.data.columns.filter((column) => column.rank <= MOST_RANK);
       this.draw();
       const widths = new Map([...this.head.querySelectorAll("th")].map((th, n) => [this.fitting[n], th.offsetWidth]));
