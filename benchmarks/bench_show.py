@@ -49,7 +49,7 @@ def contenders(command: list[str], path: str, folder: str) -> list[Contender]:
         Contender("show, all lines", whole("show")),
         Contender("show --tree, 10,000 messages", whole("show", "--tree", "-n", "10000")),
         Contender("show --json, 10,000 messages", whole("show", "--json", "-n", "10000")),
-        Contender("records to Parquet", whole("records", "--parquet", f"{folder}/records.parquet")),
+        Contender("records to Parquet", whole("records", "-o", f"{folder}/records.parquet")),
     ]
 
 

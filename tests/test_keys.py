@@ -209,7 +209,7 @@ def test_all_commands_have_the_same_keys(samples: Path, tmp_path: Path) -> None:
     assert kafkatap("report", path, "--parquet", tmp_path).code == 0
     exchanges = pq.read_table(tmp_path / "exchanges.parquet")
     keys = set(exchanges["exchange"].to_pylist())
-    assert kafkatap("records", path, "--parquet", tmp_path).code in (0, 1)
+    assert kafkatap("records", path, "-o", tmp_path / "records.parquet").code in (0, 1)
     records = pq.read_table(next(tmp_path.glob("records*.parquet")))
     assert set(records["exchange"].to_pylist()) < keys
     lines = kafkatap("records", path, "--json", "--values", "none").out.splitlines()

@@ -276,9 +276,9 @@ def test_interrupted_records(
     samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     press(monkeypatch, 1)
-    assert main(["records", str(samples / SAMPLE), "--parquet", str(tmp_path / "r.parquet")]) == 130
+    assert main(["records", str(samples / SAMPLE), "-o", str(tmp_path / "r.parquet")]) == 130
     assert os.listdir(tmp_path) == []
-    assert capsys.readouterr().err == "kafkatap: interrupted: no table was written\n"
+    assert capsys.readouterr().err == "kafkatap: interrupted: no file was written\n"
 
 
 def on_pipe(folder: Path, data: bytes, number: int) -> tuple[int, str]:

@@ -68,7 +68,7 @@ def test_what_is_written(capture: Path, capsys: pytest.CaptureFixture[str], tmp_
     for path in files:
         text = text_of(pq.read_table(path)) if path.suffix == ".parquet" else path.read_bytes().decode("latin-1")
         assert found_in(text, ALL) == [], path.name
-    assert told(capsys, "records", "--parquet", tmp_path / "records.parquet", capture) is not None
+    assert told(capsys, "records", "-o", tmp_path / "records.parquet", capture) is not None
     records = text_of(pq.read_table(tmp_path / "records.parquet"))
     assert found_in(records, SECRETS) == []
     assert found_in(records, PAYLOAD) == list(PAYLOAD)

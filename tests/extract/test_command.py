@@ -66,14 +66,14 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_an_existing_file_stays(tmp_path: Path) -> None:
+def test_an_existing_file_is_replaced_when_the_new_one_is_whole(tmp_path: Path) -> None:
     output = tmp_path / "out.pcapng"
     output.write_text("mine")
-    done = run("extract", CAPTURE, *SLOW, "-o", output)
+    done = run("extract", CAPTURE, "--client", "nobody", "-o", output)
     assert (done.code, output.read_text()) == (2, "mine")
-    assert done.err == f"kafkatap: {output}: this file exists; --overwrite replaces it\n"
     assert run("extract", CAPTURE, *SLOW, "-o", output).code == 0
     assert read_capture(output).packets
+    assert os.listdir(tmp_path) == ["out.pcapng"]
 
 
 @pytest.mark.parametrize("name", ["same", "link", "hard link", "in a folder"])
@@ -149,8 +149,6 @@ def test_library(tmp_path: Path) -> None:
     analysis = kafkatap.analyze(CAPTURE, filter="latency > 50ms")
     made = analysis.extract(tmp_path / "out.pcapng")
     assert made.exchanges == analysis.exchanges.num_rows
-    with pytest.raises(ValueError, match="exists"):
-        analysis.extract(tmp_path / "out.pcapng")
     assert analysis.extract(tmp_path / "out.pcapng", connections=True).packets > made.packets
 
 

@@ -145,7 +145,7 @@ def _checked_output(options: argparse.Namespace) -> Path | None:
 
 def _write_file(tables: Iterable[Any], target: Path, reader: RecordReader, options: argparse.Namespace) -> int:
     """Write lines to a file, which is whole or not there. Return their number."""
-    with naming(str(target)), OutputFile(str(target)) as made:
+    with naming(str(target)), OutputFile(str(target), is_private=False) as made:
         lines = TextIOWrapper(made.file, "utf-8", write_through=True)
         written = _write_lines(tables, options, lines)
         lines.detach()
