@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ..engine.tls.key_log import KeyLog
 
 
-#: The most processes of --jobs.
-MOST_JOBS = 1024
+#: The most processes of --jobs: one reader cannot keep more busy.
+MOST_JOBS = 64
 #: The size of a frame is a signed 32-bit number. Larger sizes of --max-frame change nothing.
 LARGEST_FRAME = (1 << 31) - 1
 #: The largest number of --max-connections, --max-waiting and --max-names.
@@ -125,7 +125,7 @@ def parse_jobs(text: str) -> int:
     if text.strip().lower() == "auto":
         from ..usable_cores import usable_cores
 
-        return usable_cores()
+        return min(usable_cores(), MOST_JOBS)
     if not text.strip().isdecimal() or not 1 <= int(text) <= MOST_JOBS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes (1 to {MOST_JOBS}, or auto)")
     return int(text)
