@@ -149,6 +149,50 @@ def test_hidden_columns_and_tooltips(chromium: Any, page_file: Path) -> None:
         assert page.locator("#figure-of-errors-over-time .hit[data-tip*='error codes: ']").count() == 26
 
 
+def test_a_dragged_span_is_in_charts_rows_and_commands(chromium: Any, page_file: Path) -> None:
+    with OpenedPage(chromium, page_file) as opened:
+        page = opened.page
+        commands = opened.texts("#findings code")
+        chart = page.locator("#figure-of-latency-over-time svg")
+        chart.scroll_into_view_if_needed()
+        box = chart.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 0.5 * box["height"])
+        page.mouse.down()
+        page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.5 * box["height"], steps=4)
+        page.mouse.up()
+        said = page.inner_text("#span .say")
+        begin, end = said.partition(":00")[0] and [word.rstrip(":") for word in said.split()[:3:2]]
+        times = [text.split()[0] for text in opened.texts("#table-slowest tbody td.right:nth-child(2)") if ":" in text]
+        assert all(begin[11:] <= f"{time}Z" <= end[11:] for time in times)
+        expect(page.locator("#table-slowest .count")).to_contain_text("of 228")
+        assert page.is_visible("#table-clients .sums")
+        assert not page.is_visible("#table-slowest .sums")
+        assert page.locator("#figure-of-latency-over-time .outside").count() == 2
+        chosen = opened.texts("#findings code")
+        assert len(chosen) == len(commands)
+        for before, after in zip(commands, chosen, strict=True):
+            assert after == before if " --from " in before else f" --from {begin} --to {end} " in after
+        page.locator("#table-clients .more-of").first.click()
+        assert begin in opened.texts("#table-clients .detail code")[0]
+        page.keyboard.press("Escape")
+        assert page.inner_text("#table-slowest .count") == "228 rows"
+        assert opened.texts("#findings code") == commands
+
+
+def test_a_span_can_be_typed(chromium: Any, page_file: Path) -> None:
+    with OpenedPage(chromium, page_file) as opened:
+        page = opened.page
+        page.fill("#span [name=from]", "15")
+        page.press("#span [name=from]", "Enter")
+        page.fill("#span [name=to]", "20")
+        page.press("#span [name=to]", "Tab")
+        assert page.inner_text("#span .say").startswith("2026-11-21T04:44:14.392450Z to 2026-11-21T04:44:19.392450Z")
+        expect(page.locator("#table-timeline .count")).to_have_text("1 of 13 rows")
+        page.click("#span button")
+        expect(page.locator("#table-timeline .count")).to_have_text("13 rows")
+
+
 def test_print(chromium: Any, page_file: Path) -> None:
     with OpenedPage(chromium, page_file, scheme="dark") as opened:
         opened.page.emulate_media(media="print")

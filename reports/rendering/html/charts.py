@@ -43,6 +43,6 @@ def chart_figures(report: Report, utc: bool) -> Sequence[PageFigure]:
         title = plot.head["title"]
         svg = themed_svg(plot, chart.name, title)
         figures.append(PageFigure(
-            chart.name, f"{title}, {plot.head['note']}", svg.element, svg.css, beside=chart.beside
+            chart.name, f"{title}, {plot.head['note']}", svg.element, svg.css, beside=chart.beside, span=svg.span
         ))  # fmt: skip
     return figures

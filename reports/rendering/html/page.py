@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from ... import units
 from ...model import ReportTable
 from ..text_tables import chosen_rows
+from .svg import TimeSpan
 from .table_data import RowCommands, table_data
 
 _FOLDER = Path(__file__).parent
@@ -41,6 +42,7 @@ class PageFigure(NamedTuple):
     """A chart. `svg`: an SVG element that `themed_svg` made, and `css` its styles. `note`: a sentence below it.
 
     `beside`: the name of the table above which it stands; without that table it stands in a section of its own.
+    `span`: its time axis, on which a span of time can be chosen.
     """
 
     name: str
@@ -49,6 +51,7 @@ class PageFigure(NamedTuple):
     css: str = ""
     note: str = ""
     beside: str = ""
+    span: TimeSpan | None = None
 
 
 class PageSection(NamedTuple):
@@ -79,6 +82,7 @@ def render_page(
     commands: RowCommands | None = None,
     utc: bool = False,
     first: int | None = None,
+    last: int | None = None,
     version: str = "",
 ) -> str:
     """A whole HTML page. Texts are unescaped.
@@ -86,7 +90,8 @@ def render_page(
     `tables`: a section each, in this order, without those that `ReportTable.shown_from` hides. `facts`: names and
     texts below the title. `findings`, `warnings`: above the tables. `notes`: sentences at the end of the page.
     `ledger`: a line above the notes. `commands`: the commands of a table's row, if it has any. `utc`: show times in
-    UTC. `first`: the time of the first packet, ns: times of its day need no date. `version`: that of kafkatap.
+    UTC. `first`: the time of the first packet, ns: times of its day need no date. `last`: that of the last
+    packet. With both, a span of time can be chosen on figures with a time axis. `version`: that of kafkatap.
     """
     shown = [_bounded(table) for table in tables if len(table.rows) >= table.shown_from]
     data = [table_data(table, utc, first, commands) for table in shown]
@@ -113,9 +118,17 @@ def render_page(
                 "form-action 'none'",
             )),
             data=_verbatim(script_json(data), "script"),
+            time_axis=_time_axis(figures, first, last),
             version=version,
         )
     )  # fmt: skip
+
+
+def _time_axis(figures: Sequence[PageFigure], first: int | None, last: int | None) -> tuple[float, float] | None:
+    """The times of the first and the last packet, ms, if a span of time can be chosen."""
+    if first is None or last is None or last <= first or not any(figure.span for figure in figures):
+        return None
+    return first / 1e6, last / 1e6
 
 
 def _linked(findings: Sequence[PageFinding], tables: Sequence[ReportTable]) -> list[dict[str, str]]:

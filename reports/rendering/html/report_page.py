@@ -29,7 +29,8 @@ def render_report(
     version: str = "",
 ) -> str:  # fmt: skip
     """The page as HTML. `captures`: their names in commands. `figures`: its charts (`chart_figures`)."""
-    first = report.heading.named_rows()[0]["first"]
+    heading = report.heading.named_rows()[0]
+    first, last = heading["first"], heading["last"]
     commander = RowCommander(report, captures)
     return render_page(
         f"Kafka traffic in {_title(captures)}" if captures else "Kafka traffic",
@@ -43,6 +44,7 @@ def render_report(
         commands=commander.commands,
         utc=utc,
         first=first if isinstance(first, int) else None,
+        last=last if isinstance(last, int) else None,
         version=version,
     )
 

@@ -67,8 +67,38 @@
   }
 
   function command(line) {
-    return make("div", { className: "command" }, make("code", { textContent: line }),
+    const code = make("code", { textContent: within(line) });
+    code.dataset.whole = line;
+    return make("div", { className: "command" }, code,
       make("button", { type: "button", className: "copy", textContent: "Copy" }));
+  }
+
+  /* The chosen span of time, in ms since the epoch; null: all of the capture. */
+  let span = null;
+
+  const MOMENTS = ["time", "start"];
+
+  /* Whether a row with a time lies in the span. A row with an end too lies in it if a part of it does. */
+  function inSpan(data, row) {
+    const at = (name) => {
+      const column = data.columns.find((each) => each.name === name && each.kind === "time");
+      const value = column ? column.values[row] : null;
+      return value === null || value === undefined ? null : column.start + value / 1e6;
+    };
+    const begin = at("time") ?? at("start");
+    if (begin === null) return true;
+    return begin < span[1] && (at("end") ?? begin) >= span[0];
+  }
+
+  function isoTime(ms) {
+    const micros = Math.round(ms * 1000);
+    return new Date(Math.floor(micros / 1000)).toISOString().replace("Z", `${String(micros % 1000).padStart(3, "0")}Z`);
+  }
+
+  /* A command with the span, unless it has one. */
+  function within(line) {
+    if (!span || / --from[ =]/.test(line)) return line;
+    return line.replace(/^kafkatap \S+/, (start) => `${start} --from ${isoTime(span[0])} --to ${isoTime(span[1])}`);
   }
 
   /* Tables */
@@ -85,6 +115,7 @@
       this.filter = "";
       this.fitting = [];
       this.opened = new Set();
+      this.isTimed = this.data.columns.some((column) => column.kind === "time" && MOMENTS.includes(column.name));
       this.build();
       this.fit();
     }
@@ -118,7 +149,8 @@
       this.search.setAttribute("aria-label", "Filter: " + title);
       this.count = make("span", { className: "count" });
       this.count.setAttribute("aria-live", "polite");
-      const tools = make("div", { className: "tools" }, this.search, this.count);
+      this.sums = make("span", { className: "sums", textContent: "sums of the whole capture", hidden: true });
+      const tools = make("div", { className: "tools" }, this.search, this.count, this.sums);
       const button = this.detail_columns = make("button", { type: "button" });
       button.setAttribute("aria-pressed", "false");
       button.onclick = () => {
@@ -156,14 +188,15 @@
 
     /* The rows that match the filter, in order. */
     found() {
-      if (!this.filter) return this.order;
+      const order = span && this.isTimed ? this.order.filter((row) => inSpan(this.data, row)) : this.order;
+      if (!this.filter) return order;
       if (!this.haystack) {
         const columns = this.data.columns;
         this.haystack = [...Array(this.data.rows).keys()].map((row) =>
           columns.map((column) => text(column, row)).join("\n").toLowerCase());
       }
       const wanted = this.filter.split(/\s+/);
-      return this.order.filter((row) => wanted.every((word) => this.haystack[row].includes(word)));
+      return order.filter((row) => wanted.every((word) => this.haystack[row].includes(word)));
     }
 
     sortBy(column) {
@@ -195,7 +228,8 @@
       this.drawn = 0;
       this.extend(this.limit);
       const total = this.data.rows;
-      this.count.textContent = this.filter ? `${grouped.format(this.rows.length)} of ${grouped.format(total)} rows`
+      this.sums.hidden = !span || this.isTimed;
+      this.count.textContent = this.filter || (span && this.isTimed) ? `${grouped.format(this.rows.length)} of ${grouped.format(total)} rows`
         : `${grouped.format(total)} ${total === 1 ? "row" : "rows"}`;
     }
 
@@ -291,8 +325,92 @@
   let resized = 0;
   addEventListener("resize", () => {
     clearTimeout(resized);
-    resized = setTimeout(() => shown.forEach((table) => table.fit()), 150);
+    resized = setTimeout(() => {
+      shown.forEach((table) => table.fit());
+      charts.forEach((chart) => shade(chart, span));
+    }, 150);
   });
+
+  /* A span of time: dragged over a chart, or typed as seconds after the first packet. */
+
+  const charts = [...document.querySelectorAll("figure[data-span]")];
+  const chooser = document.getElementById("span");
+  const [fromInput, toInput] = chooser ? chooser.querySelectorAll("input") : [];
+
+  function choose(chosen) {
+    span = chosen;
+    const [begin, end] = JSON.parse(chooser.dataset.span);
+    fromInput.value = span ? ((span[0] - begin) / 1000).toFixed(3) : "";
+    toInput.value = span ? ((span[1] - begin) / 1000).toFixed(3) : "";
+    fromInput.placeholder = "0";
+    toInput.placeholder = fromInput.max = toInput.max = ((end - begin) / 1000).toFixed(3);
+    chooser.classList.toggle("chosen", Boolean(span));
+    chooser.querySelector(".say").textContent = span ? `${isoTime(span[0])} to ${isoTime(span[1])}: charts, rows with a time, commands` : "";
+    chooser.querySelector("button").hidden = !span;
+    for (const chart of charts) shade(chart, span);
+    for (const code of document.querySelectorAll(".command code")) {
+      code.dataset.whole ??= code.textContent;
+      code.textContent = within(code.dataset.whole);
+    }
+    shown.forEach((table) => table.draw());
+  }
+
+  /* Cover what is outside of a span. */
+  function shade(chart, chosen) {
+    const scroll = chart.querySelector(".scroll"), svg = chart.querySelector("svg");
+    scroll.querySelectorAll(".outside").forEach((each) => each.remove());
+    if (!chosen) return;
+    const [begin, end, left, right] = JSON.parse(chart.dataset.span);
+    const place = (ms) => Math.min(Math.max((ms - begin) / (end - begin), 0), 1) * (right - left) + left;
+    const width = svg.getBoundingClientRect().width;
+    for (const [from, to] of [[left, place(chosen[0])], [place(chosen[1]), right]]) {
+      const cover = make("div", { className: "outside" });
+      cover.style.left = from * width + "px";
+      cover.style.width = Math.max(to - from, 0) * width + "px";
+      scroll.append(cover);
+    }
+  }
+
+  for (const chart of chooser ? charts : []) {
+    const svg = chart.querySelector("svg");
+    const [begin, end, left, right] = JSON.parse(chart.dataset.span);
+    const timeOf = (event) => {
+      const box = svg.getBoundingClientRect();
+      const share = ((event.clientX - box.left) / box.width - left) / (right - left);
+      return begin + Math.min(Math.max(share, 0), 1) * (end - begin);
+    };
+    let from = null;
+    svg.addEventListener("pointerdown", (event) => {
+      if (event.button || event.pointerType === "touch") return;
+      from = [timeOf(event), event.clientX];
+      svg.setPointerCapture(event.pointerId);
+    });
+    svg.addEventListener("pointermove", (event) => {
+      if (from !== null) shade(chart, [from[0], timeOf(event)].sort((a, b) => a - b));
+    });
+    svg.addEventListener("pointerup", (event) => {
+      if (from === null) return;
+      const chosen = [from[0], timeOf(event)].sort((a, b) => a - b);
+      if (Math.abs(event.clientX - from[1]) > 4) choose(chosen);
+      else shade(chart, span);
+      from = null;
+    });
+  }
+  if (chooser) {
+    const [begin, end] = JSON.parse(chooser.dataset.span);
+    chooser.hidden = false;
+    chooser.querySelector("button").onclick = () => choose(null);
+    chooser.onchange = () => {
+      const typed = [fromInput, toInput].map((input, n) => {
+        return input.value === "" ? [begin, end][n] : begin + 1000 * Number(input.value);
+      });
+      if (typed[0] < typed[1]) choose(typed);
+    };
+    choose(null);
+    addEventListener("keydown", (event) => {
+      if (event.key === "Escape" && span) choose(null);
+    });
+  }
 
   /* Copy buttons */
 

@@ -31,11 +31,22 @@ _COLOR = re.compile(r"#[0-9a-f]{6}\b")
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 
 
+class TimeSpan(NamedTuple):
+    """Where a chart has its time axis. `begin`, `end`: the times of its ends, ms since the epoch. `left`, `right`:
+    their places, as shares of the chart's width."""
+
+    begin: float
+    end: float
+    left: float
+    right: float
+
+
 class ThemedSvg(NamedTuple):
-    """`element`: the SVG as text. `css`: the rules of its classes."""
+    """`element`: the SVG as text. `css`: the rules of its classes. `span`: its time axis, if it has one."""
 
     element: str
     css: str
+    span: TimeSpan | None = None
 
 
 def themed_svg(plot: Plot, name: str, title: str) -> ThemedSvg:
@@ -63,7 +74,19 @@ def themed_svg(plot: Plot, name: str, title: str) -> ThemedSvg:
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", _LINK)
     css = "\n".join(f".chart .{name}{{{rule}}}" for name, rule in rules.items())
-    return ThemedSvg(ElementTree.tostring(root, "unicode"), css)
+    return ThemedSvg(ElementTree.tostring(root, "unicode"), css, _time_span(plot))
+
+
+def _time_span(plot: Plot) -> TimeSpan | None:
+    """The time axis of a plot that was drawn."""
+    from matplotlib.dates import DateLocator, num2date
+
+    for axes in plot.figure.axes:
+        if isinstance(axes.xaxis.get_major_locator(), DateLocator):
+            begin, end = (1000 * num2date(number).timestamp() for number in axes.get_xlim())
+            place = axes.get_position()
+            return TimeSpan(begin, end, place.x0, place.x1)
+    return None
 
 
 def _add_tips(root: ElementTree.Element, plot: Plot) -> None:

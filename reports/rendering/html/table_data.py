@@ -2,7 +2,7 @@
 
 Texts are formatted here, as in the text report. So the script has no units of its own. A column of counts has only
 values, and a column of texts has only texts. Times are relative to the earliest one of their column: a double has not
-enough digits for nanoseconds since the epoch.
+enough digits for nanoseconds since the epoch. `start` is that time in ms since the epoch.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ def _column(table: ReportTable, i: int, column: Column, utc: bool, digits: int, 
         made["bad"] = BAD.get(column.name, "red")
     if column.name in _WORDS:
         made["words"] = True
+    if column.kind == "time":
+        made["start"] = _earliest(values) / 1e6
     if column.kind not in _TEXTS:
         made["values"] = _numbers(column, values)
     if column.kind not in ("count", "packet"):
@@ -64,9 +66,13 @@ def _numbers(column: Column, values: Sequence[Value]) -> list[int | float | None
     if column.kind == "flag":
         return [None if value is None else int(value) for value in numbers]
     if column.kind == "time":
-        start = min((value for value in numbers if value is not None), default=0)
+        start = _earliest(numbers)
         return [None if value is None else value - start for value in numbers]
     return numbers
+
+
+def _earliest(values: Sequence[Value]) -> int:
+    return min((value for value in values if isinstance(value, int)), default=0)
 
 
 def plain_title(column: Column) -> str:
