@@ -216,6 +216,11 @@ class Report(Mapping[str, ReportTable]):
             "report with report(sections=[...]); `kafkatap report --sections help` lists them"
         )
 
+    @property
+    def findings(self) -> ReportTable:
+        """The findings that begin the report, with their numbers, times, packets and parties: the table `summary`."""
+        return self.table("summary")
+
     def __getitem__(self, name: str) -> ReportTable:
         return self.table(name)
 

@@ -30,8 +30,7 @@ def comparison_page(
     def commands(table: ReportTable, row: tuple[Value, ...]) -> Sequence[str]:
         if table.name != "findings":
             return ()
-        named = table.named(row)
-        return [with_captures(str(named[f"command_{side}"]), captures[n]) for n, side in enumerate(("before", "after"))]
+        return _commands(table.named(row), captures)
 
     sides = compared.table("sides").named_rows()
     first = sides[0]["first"]
@@ -63,8 +62,14 @@ def _finding(row: Row, changes: list[Row], captures: tuple[Sequence[str], Sequen
     parts = ["; ".join([str(row["finding"]), *own])]
     parts += [str(row[name]) for name in ("time_shares", "evidence") if row[name]]
     kind = str(row["kind"])
-    command = with_captures(str(row["command_after"]), captures[1])
-    return PageFinding(kind, ". ".join(part[0].upper() + part[1:] for part in parts), command, _TONES.get(kind, ""))
+    text = ". ".join(part[0].upper() + part[1:] for part in parts)
+    return PageFinding(kind, text, _commands(row, captures), _TONES.get(kind, ""), "findings")
+
+
+def _commands(row: Row, captures: tuple[Sequence[str], Sequence[str]]) -> tuple[str, ...]:
+    """What prints more of each side."""
+    sides = enumerate(("before", "after"))
+    return tuple(with_captures(str(row[f"command_{side}"]), captures[n]) for n, side in sides)
 
 
 def _name(captures: Sequence[str]) -> str:

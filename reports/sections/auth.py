@@ -52,9 +52,9 @@ from .auth_attempts import (
 from .auth_tls import TLS, count_tls, failed_tls
 
 COLUMNS = (
-    Column("client_ip", "address", "text", "IP address of the client"),
+    Column("client_ip", "client IP", "text", "IP address of the client"),
     Column("client_id", "client", "text", "client_id of the SASL requests"),
-    Column("principal", "user", "text", "user name in the SASL token (PLAIN, SCRAM)"),
+    Column("principal", "principal", "text", "user name in the SASL token (PLAIN, SCRAM)"),
     Column("mechanism", "mechanism", "text", "SASL mechanism of the handshake"),
     Column("attempts", "attempts", "count", "SASL conversations, and connections without one that need it; of failed "
                                             "TLS handshakes, TLS connections of the client"),
@@ -62,7 +62,7 @@ COLUMNS = (
     Column("rounds", "rounds", "count", "tokens of the client in an attempt, at most", 3),
     Column("time_p50_ns", "time\np50", "ns", "from the SaslHandshake request to the last response, median"),
     Column("time_max_ns", "slowest", "ns", "from the SaslHandshake request to the last response, at most", 4),
-    Column("outcome", "last failure", "text", "error code of the last failure, or unanswered, unfinished, no SASL, no "
+    Column("outcome", "outcome", "text", "error code of the last failure, or unanswered, unfinished, no SASL, no "
                                               "TLS, or the alert of a TLS handshake"),
     Column("failed_at", "failed at", "text", "kind of the client's message that the last failure answers", 3),
     Column("message", "message", "text", "error message of the broker for the last failure, or what happened", 1),
@@ -88,9 +88,9 @@ MESSAGE_COLUMNS = (
     Column("clients", "clients", "count", "IP addresses of their clients"),
 )
 SESSION_COLUMNS = (
-    Column("client_ip", "address", "text", "IP address of the client"),
+    Column("client_ip", "client IP", "text", "IP address of the client"),
     Column("client_id", "client", "text", "client_id of the SASL requests"),
-    Column("principal", "user", "text", "user name in the SASL token (PLAIN, SCRAM)"),
+    Column("principal", "principal", "text", "user name in the SASL token (PLAIN, SCRAM)"),
     Column("mechanism", "mechanism", "text", "SASL mechanism of the handshake"),
     Column("lifetime_ms", "session\nlifetime", "ms", "the latest session lifetime that the broker granted"),
     Column("sessions", "sessions", "count", "connections with such a lifetime or with a re-authentication"),

@@ -89,13 +89,13 @@ UNMATCHED = (
     Column("share", "share", "share", "of all requests in the captures, or of all lines"),
 )
 FILES = (
-    Column("path", "file", "text", "path of the log"),
+    Column("path", "path", "text", "path of the log"),
     Column("lines", "lines", "count", "lines in it"),
     Column("requests", "requests", "count", "lines of requests"),
     Column("unreadable", "unread-\nable", "count", "lines of requests that are cut, or of an unknown form"),
     Column("joined", "joined", "count", "lines whose request is in the captures"),
-    Column("first", "from", "time", "earliest time in it, by the broker's clock"),
-    Column("last", "to", "time", "latest time in it, by the broker's clock"),
+    Column("first", "first", "time", "earliest time in it, by the broker's clock"),
+    Column("last", "last", "time", "latest time in it, by the broker's clock"),
     Column("offset_ns", "clock\nahead by", "ns",
            "median of the time of a line - the end of its exchange; with the log's time zone, if it names none"),
     Column("damage", "damage", "text", "why the rest of it could not be read"),

@@ -51,7 +51,7 @@ NAMED_RETRANSMISSIONS = 3
 UNSCALED = 65_535
 
 ADDRESS_COLUMNS = (
-    Column("client_ip", "address", "text", "IP address of the client"),
+    Column("client_ip", "client IP", "text", "IP address of the client"),
     Column("broker", "broker", "text", "address and port of the broker"),
     Column("connections", "conns", "count", "TCP connections"),
     Column("rate", "conns\na second", "text", "connections a second, over the whole capture", 9),

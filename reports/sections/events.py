@@ -30,7 +30,7 @@ COLUMNS = (
     Column("party", "on", "text", "broker, client, host, group, topic or error that it is on", 3),
     Column("time_lost_ns", "time\nlost", "ns", "time that requests waited because of it, summed", 2),
     Column("packet", "packet", "packet", "first packet that shows it", 1),
-    Column("command", "more", "text", "command that shows more", 4),
+    Column("command", "command", "text", "command that shows more", 4),
 )
 
 

@@ -11,10 +11,10 @@ from ..model import Column, Row, Value, in_columns
 
 #: The columns of `finding_rows`.
 COLUMNS = (
-    Column("finding", "id", "text", "what kind of finding it is: stable, for programs", 9),
+    Column("finding", "finding", "text", "what kind of finding it is: stable, for programs", 9),
     Column("severity", "severity", "text", "error, warning or note", 9),
-    Column("label", "finding", "text", "the finding in one or two words"),
-    Column("text", "what was found", "text", "a sentence, made of the numbers"),
+    Column("label", "label", "text", "the finding in one or two words"),
+    Column("text", "text", "text", "a sentence, made of the numbers"),
     Column("time_lost_ns", "time\nlost", "ns", "summed time of exchanges that it cost; 0: none, or unknown", 1),
     Column("begin", "begin", "time", "when it began", 2),
     Column("end", "end", "time", "when it ended; null: it lasts, or took no time", 2),
@@ -24,7 +24,7 @@ COLUMNS = (
     Column("setting", "setting", "text", "the setting to change", 9),
     Column("remedy", "remedy", "text", "what to do", 9),
     Column("cause", "follows from", "text", "the finding that it follows from: its kind", 9),
-    Column("command", "more", "text", "command that shows more"),
+    Column("command", "command", "text", "command that shows more"),
 )
 
 

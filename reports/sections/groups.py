@@ -65,9 +65,9 @@ REBALANCES = (
     Column("group", "group", "text", "group id"),
     Column("number", "generation", "count", "the new generation, or epoch"),
     Column(
-        "trigger", "cause", "text", "join, leave, rejoin, session timeout, poll timeout, subscription, or not captured"
+        "trigger", "trigger", "text", "join, leave, rejoin, session timeout, poll timeout, subscription, or not captured"
     ),
-    Column("who", "client", "text", "client_id of the member that caused it"),
+    Column("who", "who", "text", "client_id of the member that caused it"),
     Column("reason", "reason", "text", "the reason that the client gives"),
     Column("others", "more\ncauses", "count", "other members that joined or left in it", 2),
     Column("duration_ns", "duration", "ns", "from the start to the last assignment"),

@@ -91,14 +91,14 @@ def heading(counts: ReportCounts, context: Context, clients: int, selected: str 
 
 
 FILE_COLUMNS = (
-    Column("path", "file", "text", "path of the capture"),
+    Column("path", "path", "text", "path of the capture"),
     Column("format", "format", "text", "format and compression", 1),
     Column("first_packet", "first\npacket", "packet", "number of its first packet, counted over all files"),
     Column("packets", "packets", "count", "packets in it"),
     Column("bytes", "size", "bytes", "size after decompression", 1),
     Column("link_types", "link types", "texts", "link types of its packets", 2),
-    Column("first", "from", "time", "time of its first packet"),
-    Column("last", "to", "time", "time of its last packet"),
+    Column("first", "first", "time", "time of its first packet"),
+    Column("last", "last", "time", "time of its last packet"),
     Column("drops", "drops", "count", "packets that were dropped during capture; null: the file does not record it", 1),
     Column(
         "duplicates",

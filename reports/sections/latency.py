@@ -81,7 +81,7 @@ _VALUES = (
     Column("throttle_wait_sum_ns", "throttle\nwait sum", "ns", "throttle wait, summed", 1),
     Column("throttle_wait_max_ns", "throttle\nwait max", "ns", "throttle wait, longest", 5),
     *time_shares.COLUMNS,
-    Column("evidence", "time spent", "text", time_shares.EVIDENCE, 1),
+    Column("evidence", "evidence", "text", time_shares.EVIDENCE, 1),
     time_shares.HOL_BEHIND,
     Column("answered", "answered", "count", "requests with a response", 9),
     Column("no_reply_expected", "no reply", "count", "requests that expect no response (acks=0)", 9),

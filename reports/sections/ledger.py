@@ -14,12 +14,12 @@ from ..model import Column, ReportTable, Row, in_columns
 COLUMNS = (
     Column(
         "section",
-        "what",
+        "section",
         "text",
         "packets, payload bytes, requests, responses, or packets in tunnels",
     ),
     Column("part", "part", "text", "the part that counts them; total: all of them", 9),
-    Column("meaning", "counted as", "text", "the part in words"),
+    Column("meaning", "meaning", "text", "the part in words"),
     Column("count", "count", "count", "number of them"),
     Column("share", "share", "share", "share of the section's total"),
 )

@@ -16,7 +16,7 @@ COLUMNS = (
     Column("api_key", "key", "count", "key of the API", 1),
     Column("api_version", "version", "count", "version of the requests"),
     Column("requests", "count", "count", "requests of that version"),
-    Column("status", "why", "text", "newer_version, older_version or unknown_api"),
+    Column("status", "status", "text", "newer_version, older_version or unknown_api"),
     Column("known_from", "known\nfrom", "count", "oldest known version; null: the API is unknown"),
     Column("known_to", "known\nto", "count", "newest known version below a newer one; null: the API is unknown"),
     Column("vendor", "vendor", "text", "vendor who uses this key; null: none is known", 1),

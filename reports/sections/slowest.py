@@ -47,7 +47,7 @@ _PACKETS = (
 COLUMNS = (
     Column("api", "API", "text", "API of the request"),
     *_WHO,
-    Column("start", "time", "time", "time of the request's first byte"),
+    Column("start", "start", "time", "time of the request's first byte"),
     *_SPLIT,
     Column("request_bytes", "request", "bytes", "size of the request", 4),
     Column("response_bytes", "response", "bytes", "size of the response", 4),
@@ -57,9 +57,9 @@ ERROR_COLUMNS = (
     Column("error", "error", "text", "Kafka's name of the error code"),
     Column("code", "code", "count", "number of the error code", 3),
     Column("api", "API", "text", "API of the request"),
-    Column("name", "topic or group", "text", "topic, group, or other name that the code refers to", 1),
+    Column("name", "name", "text", "topic, group, or other name that the code refers to", 1),
     *_WHO,
-    Column("start", "time", "time", "time of the response's first byte"),
+    Column("start", "start", "time", "time of the response's first byte"),
     Column("total_ns", "total", "ns", "total time of the exchange", 1),
     *_PACKETS,
 )

@@ -16,7 +16,7 @@ from ..counting.rollup import group_columns, maybe, roll_up
 from ..model import Column, ReportTable, Row, in_columns
 
 COLUMNS = (
-    Column("start", "time", "time", "start of the interval"),
+    Column("start", "start", "time", "start of the interval"),
     Column("requests", "requests", "count", "requests that began in it"),
     Column("answered", "answered", "count", "requests with a response", 1),
     Column("unanswered", "un-\nanswered", "count", "requests without a response", 1),

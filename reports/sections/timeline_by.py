@@ -36,7 +36,7 @@ _COUNTS = (
 
 #: The columns of both forms: a table has one of `broker` and `client`.
 COLUMNS = (
-    Column("start", "time", "time", "start of the interval"),
+    Column("start", "start", "time", "start of the interval"),
     Column("broker", "broker", "text", "address and port of the broker"),
     Column("client", "client", "text", "client_id of the requests"),
     *_COUNTS,

@@ -31,7 +31,7 @@ from ..tls_software import probable_software
 from .tls_findings import EXPIRES_SOON_NS, expiry_text
 
 _WHERE = (
-    Column("client_ip", "address", "text", "IP address of the client"),
+    Column("client_ip", "client IP", "text", "IP address of the client"),
     Column("broker", "broker", "text", "address and port of the broker"),
 )
 COLUMNS = (

@@ -30,7 +30,7 @@ from .topic_rows import TopicNames
 
 COLUMNS = (
     Column("topic", "topic", "text", "name of the topic, or its id if no message has its name"),
-    Column("role", "", "text", "writes, reads, or replicates (a follower)"),
+    Column("role", "role", "text", "writes, reads, or replicates (a follower)"),
     Column("client_id", "client", "text", "client_id of the requests"),
     Column("address", "address", "text", "IP address of the client"),
     Column("group", "group", "text", "group of the reader"),
@@ -45,7 +45,7 @@ COLUMNS = (
     Column("committed_lag", "lag of\ncommits", "count", "records between the group's latest commits and the end", 1),
     Column("first", "first", "time", "the first request that lists the topic", 4),
     Column("last", "last", "time", "the last request of the reader's session, or that lists the topic", 2),
-    Column("certainty", "how sure", "text", "what the capture does not show", 3),
+    Column("certainty", "certainty", "text", "what the capture does not show", 3),
 )
 _ROLES = {WRITES: "writes", READS: "reads", REPLICATES: "replicates"}
 

@@ -56,7 +56,7 @@ COLUMNS = (
 BATCH_COLUMNS = (
     Column("client_id", "client", "text", "client_id of the producer"),
     Column("topic", "topic", "text", "topic, or its id"),
-    Column("fate", "what became of them", "text", "duplicated (appended again, at another offset), never acknowledged, "
+    Column("fate", "fate", "text", "duplicated (appended again, at another offset), never acknowledged, "
            "refused, acknowledged perhaps twice in the log, deduplicated (the broker knew them), or acknowledged by a "
            "retry"),
     Column("batches", "batches", "count", "record batches"),
@@ -64,7 +64,7 @@ BATCH_COLUMNS = (
     Column("idempotent", "idempotent", "flag", "the producer is idempotent: retries cannot be appended twice", 1),
     Column("copies", "sent", "count", "times that they were sent", 1),
     Column("retry_ns", "retried\nwithin", "ns", "the longest time from the first to the last copy", 2),
-    Column("example", "the first one", "text", "partition, and offsets or error code of the first such batch"),
+    Column("example", "example", "text", "partition, and offsets or error code of the first such batch"),
     Column("first", "first", "time", "when the first such batch was sent"),
 )  # fmt: skip
 

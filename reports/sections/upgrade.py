@@ -44,8 +44,8 @@ from .own_brokers import BROKER_APIS, own_by
 COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests"),
     Column("verdict", "verdict", "text", "breaks, ok, or cannot tell, at the release; broker: the cluster's own"),
-    Column("evidence", "why", "text", "removed versions in use, and whose limit they are"),
-    Column("fix", "what helps", "text", "what helps", 1),
+    Column("evidence", "evidence", "text", "removed versions in use, and whose limit they are"),
+    Column("fix", "fix", "text", "what helps", 1),
     Column("address", "address", "text", "IP address of the client"),
     Column("software", "software", "text", "name and version of the client software (KIP-511)", 1),
     Column("removed", "removed", "versions", "API versions in use that this release does not have any more", 9),

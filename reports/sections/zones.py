@@ -41,7 +41,7 @@ ZONES = (
 )
 READERS = (
     Column("client_id", "client", "text", "client_id of the Fetch requests"),
-    Column("client_ip", "address", "text", "IP address of the client"),
+    Column("client_ip", "client IP", "text", "IP address of the client"),
     Column("client_zone", "zone", "text", "zone of the client"),
     Column("client_rack", "client.rack", "text", "the rack that its Fetch requests name"),
     Column("topic", "topic", "text", "topic"),

@@ -27,7 +27,7 @@ _TEMPLATE = """\
 {% endfor %}
 </tr></thead><tbody>
 {% for row in table.rows %}
-<tr>{% for text, is_right in row %}<td{% if is_right %} class="kt-right"{% endif %}>{{ text }}</td>{% endfor %}</tr>
+<tr>{% for text, is_right in row %}<td{% if is_right %} class="kt-right"{% elif text | length > 40 %} class="kt-long"{% endif %}>{{ text }}</td>{% endfor %}</tr>
 {% endfor %}
 </tbody></table>
 {% if table.left %}
@@ -45,10 +45,10 @@ _TEMPLATE = """\
 .kafkatap-report { font-variant-numeric: tabular-nums; overflow-x: auto; }
 .kafkatap-report table { border-collapse: collapse; border: 0; margin: 0.25em 0; font-size: 0.92em; }
 .kafkatap-report th, .kafkatap-report td { text-align: left; white-space: pre; padding: 0.15em 0.7em; border: 0; \
-background: none; max-width: 24em; overflow: hidden; text-overflow: ellipsis; \
-border-bottom: 1px solid color-mix(in srgb, currentColor 18%, transparent); }
+background: none; vertical-align: top; border-bottom: 1px solid color-mix(in srgb, currentColor 18%, transparent); }
 .kafkatap-report th { font-weight: 600; }
 .kafkatap-report .kt-right { text-align: right; }
+.kafkatap-report .kt-long { white-space: normal; min-width: 24em; max-width: 60em; overflow-wrap: anywhere; }
 .kafkatap-report .kt-soft { opacity: 0.7; margin: 0.1em 0; }
 .kafkatap-report summary { cursor: pointer; font-weight: 600; }
 .kafkatap-report dl { display: grid; grid-template-columns: max-content 1fr; gap: 0 1em; margin: 0.3em 0; }

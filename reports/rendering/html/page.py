@@ -28,12 +28,12 @@ MOST_ROWS = 10_000
 
 
 class PageFinding(NamedTuple):
-    """One line at the top of the page. `tone`: good, bad or empty. `command`: shows more, with a button to copy it.
-    `table`: the name of the table that shows more; without that table on the page there is no link."""
+    """One line at the top of the page. `tone`: good, bad or empty. `commands`: show more, each with a button to
+    copy it. `table`: the name of the table that shows more; without that table on the page there is no link."""
 
     label: str
     text: str
-    command: str = ""
+    commands: tuple[str, ...] = ()
     tone: str = "bad"
     table: str = ""
 
@@ -131,7 +131,7 @@ def _time_axis(figures: Sequence[PageFigure], first: int | None, last: int | Non
     return first / 1e6, last / 1e6
 
 
-def _linked(findings: Sequence[PageFinding], tables: Sequence[ReportTable]) -> list[dict[str, str]]:
+def _linked(findings: Sequence[PageFinding], tables: Sequence[ReportTable]) -> list[dict[str, object]]:
     """Findings with the section of their table, "" if the page has none or it is empty."""
     filled = {table.name for table in tables if table.rows}
     return [{**each._asdict(), "section": f"table-{each.table}" if each.table in filled else ""} for each in findings]

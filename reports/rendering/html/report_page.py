@@ -67,4 +67,4 @@ def _finding(row: Row, heading: ReportTable, captures: Sequence[str], utc: bool)
     style = "good" if row["finding"] == "none" else "bad"
     kind = str(row["finding"])
     table = "clients" if kind.startswith("slow_") else _TABLES.get(kind, "advice" if row["setting"] else "events")
-    return PageFinding(str(row["label"]), finding_text(row, heading, utc), command, style, table)
+    return PageFinding(str(row["label"]), finding_text(row, heading, utc), (command,), style, table)
