@@ -72,7 +72,7 @@ def summary(
     findings = summary_findings(counts, context, tables, selected is not None, found or {}, slow, unanswered)
     findings += [] if unchecked is None or findings[0].id == NO_REQUESTS else [unchecked]
     rows = finding_rows.finding_rows(findings, context, selected)
-    return ReportTable("summary", "Summary", COLUMNS, rows, whole=True)
+    return ReportTable("summary", "Findings", COLUMNS, rows, whole=True)
 
 
 def summary_findings(
