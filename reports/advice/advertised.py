@@ -307,18 +307,15 @@ def _finding(
 ADVERTISED = Signature(
     "advertised_unreachable",
     "a broker advertises an address that clients cannot reach",
-    "A Metadata or FindCoordinator response names an address. The client's connects to it are refused (RST), or not "
-    "answered, or there are none while the client asks for addresses again and again. Or the responses to a client "
-    "have another address of a broker than before, and connects to that one fail, whoever makes them: brokers, too.",
+    "A Metadata or FindCoordinator response names an address. The client's connects to it fail, or it makes none and "
+    "asks for addresses again and again. Or a broker's address changes, and connects to the new one fail.",
     "advertised.listeners",
     "Advertise an address and port that these clients reach (`advertised.listeners` of the broker, for the listener "
     "that they use), or open the firewall between them.",
-    f"{_LEAST_FAILED} connects or more failed, as a single one may be a broker that restarts, and no client of the "
-    f"capture reached that address. Or the client asked {_LEAST_ASKED} times or more, {_PAUSE_NS // units.SECOND} s "
-    "apart at most on average, and did nothing else: clients refresh what works each 5 minutes. A host that is a name "
-    "counts if the client's connects to its port failed, at one address, and nobody reached that port. An address that "
-    f"follows another one of the same broker counts if {_LEAST_FAILED} connects of any hosts failed, or if a client "
-    "that had connected to the old address asks as often, and never connects to the new one.",
+    f"{_LEAST_FAILED} connects or more failed, and no client of the capture reached that address (for a host name: "
+    f"that port). Or the client asked {_LEAST_ASKED} times or more, {_PAUSE_NS // units.SECOND} s apart at most on "
+    f"average, and did nothing else. After a change of address, {_LEAST_FAILED} failed connects of any hosts count, "
+    "too.",
     _findings,
     (_TOLD, _CONNECTS, LEADERS, NODES),
     _read,

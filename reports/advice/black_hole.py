@@ -116,19 +116,14 @@ def _findings(given: SectionInput) -> list[Finding]:
 BLACK_HOLE = Signature(
     "mtu_black_hole",
     "packets of the full size never arrive (MTU or MSS black hole)",
-    "The handshake and small messages pass. Then a segment of the full size (the MSS) is sent again and again by the "
-    "timer, and never acknowledged: the path carries less than the MTU of the hosts, and ICMP messages that say so do "
-    "not come back.",
+    "Small messages pass. A segment of the full size (the MSS) is sent again and again, and never acknowledged.",
     "MTU, TCP MSS clamping, net.ipv4.tcp_mtu_probing",
     "Set the MTU of the hosts or of the tunnel between them to what the path carries, reduce the MSS there "
     "(`iptables -t mangle ... -j TCPMSS --clamp-mss-to-pmtu`), let ICMP type 3 code 4 (IPv6: Packet Too Big) through, "
     "or set `net.ipv4.tcp_mtu_probing=1` on both ends.",
-    f"{_LEAST} retransmissions or more in one direction, all of them of {_FULL:.0%} of the MSS or more: what was lost "
-    "by chance is repaired by its first copies. Their bytes are not acknowledged when the connection ends, and what "
-    f"was acknowledged before is less than {_BEFORE} such segments, so the large ones never passed. No request of the "
-    "connection that was as large was answered before, and there was no pause before: after one, a device on the path "
-    "may have forgotten the connection. It needs the handshake, and a capture on the sender's side of the hole. Time "
-    "lost is that of the connections.",
+    f"{_LEAST} retransmissions or more in one direction, all of {_FULL:.0%} of the MSS or more, are not acknowledged "
+    f"when the connection ends. Less than {_BEFORE} such segments were acknowledged before, and there was no pause. "
+    "It needs the handshake, and a capture on the sender's side. Time lost is that of the connections.",
     _findings,
     (_FORM,),
     read_connections=_read_connections,

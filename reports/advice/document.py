@@ -10,17 +10,13 @@ from .signature import Signature
 
 _HEAD = """# Signatures: what to change
 
-A signature is a pattern on the wire that a setting explains. The section `advice` names those that a capture shows,
-with the time that they cost, their numbers, and the first packet (`kafkatap report --sections advice CAPTURE`). The
-usual report reads most of them too, and shows the costliest in its first lines. Those marked with * read each Produce
-and Fetch. The usual report reads them if the captures have at most {small} MiB in all, as stored. For larger captures,
-pipes, `--follow` and `kafkatap live`, ask for them with `--sections advice`; the last of the first lines says so.
+A signature is a pattern on the wire that a setting explains. `kafkatap report --sections advice CAPTURE` names those
+that a capture shows, with the time that they cost, their numbers, and the first packet. The usual report shows the
+costliest in its first lines. It reads those marked with * only if the captures have at most {small} MiB in all, as
+stored. For larger captures, pipes, `--follow` and `kafkatap live`, use `--sections advice`.
 
-Each is proven by recordings of real brokers and clients in [samples/advice](../samples/advice/README.md): named where
-the setting is wrong, silent where it is right. Where evidence is missing, such as packets of the other end, there is no
-finding.
-
-This page is made from the catalogue (`reports/advice/catalogue.py`).
+Each is proven by recordings in [samples/advice](../samples/advice/README.md). Without evidence there is no finding. The
+page is made from the catalogue (`reports/advice/catalogue.py`).
 
 | signature | what is wrong | setting |
 |---|---|---|
@@ -34,14 +30,12 @@ def _row(signature: Signature) -> str:
 
 
 def _part(signature: Signature) -> str:
-    lines = [("On the wire", signature.wire), ("Setting", signature.setting), ("What to change", signature.remedy),
-             ("Named when", signature.threshold)]  # fmt: skip
-    star = f"Of more than {_SMALL} MiB, read only with `--sections advice`.\n\n" if signature.on_request else ""
+    lines = [("On the wire", signature.wire), ("What to change", signature.remedy), ("Named when", signature.threshold)]
     body = "\n".join(
         fill(f"- **{name}**: {text}", _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
         for name, text in lines
     )
-    return f"\n## {signature.id}\n{signature.title[0].upper()}{signature.title[1:]}.\n\n{star}{body}\n"
+    return f"\n## {signature.id}\n{signature.title[0].upper()}{signature.title[1:]}.\n\n{body}\n"
 
 
 def document() -> str:

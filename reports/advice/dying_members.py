@@ -315,17 +315,14 @@ def _remedy(topic: str, partition: int, offset: int | None) -> str:
 DYING_MEMBERS = Signature(
     "dying_members",
     "members of a group die again and again",
-    "A member joins a group. Then its end closes the connection to the coordinator (FIN or RST), and all others of "
-    "that client, without LeaveGroup, and not because the group expelled it. The group goes on: the same client joins "
-    "as a new member, or the others rebalance without it. If the members that died had the same partition, a record of "
-    "it may kill its readers.",
+    "A member closes all of its connections without LeaveGroup, and was not expelled. The group goes on. If the dead "
+    "had the same partition, a record of it may kill its readers.",
     "how the consumer handles a record that it cannot process",
     "Look at the records from the committed offset of that partition on. Skip the one that cannot be processed, or "
     "write it to a dead letter topic. Without such a partition, find what ends the processes.",
-    f"{_LEAST} deaths in one group, and one client died twice: members that are restarted in turn die once. Or they "
-    f"had a partition in common, and died within {_SOON_NS // units.SECOND} s after its assignment. A partition is in "
-    "common if all dead members had it, or all but one, nobody else had it for as long, and its committed offset "
-    "stays. The time lost is how long partitions of dead members had no member.",
+    f"{_LEAST} deaths in one group, and one client died twice. Or all dead members, but at most one, had the same "
+    f"partition, died within {_SOON_NS // units.SECOND} s after its assignment, and its committed offset stays. Time "
+    "lost is how long partitions of dead members had no member.",
     lambda given: list(_findings(given)),
     (CONNECTIONS, _COMMITTED),
     _read,

@@ -107,13 +107,12 @@ FETCH_WAITS = Signature(
     "fetch_waits",
     "a reader waits for more bytes although records are there",
     "A Fetch with MinBytes above 1 is answered only when its MaxWaitMs is over, with records, but fewer bytes than "
-    "MinBytes. With MinBytes=1 the first of the records would have ended the wait.",
+    "MinBytes.",
     "fetch.min.bytes, fetch.max.wait.ms (librdkafka: fetch.wait.max.ms)",
     "Set `fetch.min.bytes=1`, or `fetch.max.wait.ms` to the delay that the reader may have.",
     f"{_LEAST} Fetches, and at least {_SHARE:.0%} of those with records, end so, and the records wait for "
-    f"{_NOTICED_NS // 1_000_000} ms on average, which a person notices. Where most Fetches reach the bytes, the "
-    "setting does what it is for. With `--sections advice` the delay is measured from the time of the oldest record in "
-    "each response. Without, it is half of the wait, which is what records that come at any time have to wait.",
+    f"{_NOTICED_NS // 1_000_000} ms on average. With `--sections advice` that is measured from the oldest record in "
+    "each response; without, it is half of the wait.",
     _findings,
     (_FORM,),
     _read,

@@ -132,17 +132,14 @@ def _listed(names: Sequence[str]) -> str:
 HELD_REBALANCES = Signature(
     "held_rebalance",
     "a member holds up the rebalance of its group",
-    "Members wait in JoinGroup. One member sends its own last, and is answered at once; or it leaves, or the group "
-    "answers UNKNOWN_MEMBER_ID to it afterwards. Until then its heartbeats are answered REBALANCE_IN_PROGRESS: the "
-    "client lives, but does not poll. If it sends no heartbeats, it does not run, or has ended without LeaveGroup.",
+    "Members wait in JoinGroup until one member joins, leaves, or is removed (UNKNOWN_MEMBER_ID). If it sends "
+    "heartbeats, it lives but does not poll. Otherwise it does not run, or has ended without LeaveGroup.",
     "max.poll.records and max.poll.interval.ms, partition.assignment.strategy or group.protocol; or session.timeout.ms",
     "Bound how long a client works between two polls. With a cooperative assignor, or the new protocol (KIP-848), the "
     "other members read on meanwhile. Close consumers when their process ends.",
-    f"A group waited for a member for {LEAST_NS // units.SECOND} s, and for at least half of the rebalance: a member "
-    "hears of it by its next heartbeat, each 3 s by default, and joins with its next poll. Another member waited in "
-    "JoinGroup as long. New members, and the broker's own delay for an empty group, are not waited for. The time lost "
-    "is what the others waited in JoinGroup since the last of the members in time had joined. Groups of the new "
-    "protocol do not stand still for a member, and are not named.",
+    f"a group waited for a member for {LEAST_NS // units.SECOND} s, and for at least half of the rebalance, and "
+    "another member waited in JoinGroup as long. New members and groups of the new protocol do not count. Time lost "
+    "is what the others waited since the last member in time had joined.",
     _findings,
     (LAST,),
     label="held up",

@@ -39,19 +39,15 @@ def _may_lag(given: SectionInput) -> bool:
 LAGGING_GROUPS = Signature(
     "lagging_group",
     "a group falls behind the end of a partition",
-    "A reader fetches a partition from offsets that fall further and further behind the high watermark, or from the "
-    "same one again and again, or not at all, while its group has it as a member.",
+    "A member of a group fetches a partition from offsets that fall further and further behind the high watermark, "
+    "or from the same one again and again, or not at all.",
     "members of the group, max.poll.records, partitions",
     "Let members work less on each record, or on several at once, or add members up to the number of partitions. If "
     "the position stands still, look for what holds the member: a record that it cannot process, a pause, a lock.",
-    f"the end passed the position {LEAST_NS // 1_000_000_000} s ago, twice auto.commit.interval.ms, and the lag grew "
-    "by as much in the capture: readers that keep up are nearer, and those that catch up come nearer. Both "
-    "are as of the last time that the partition's end was captured. It takes "
-    f"{FETCHES} Fetches or more, and the lag must not have risen or fallen by half as much before or since, as that "
-    "of readers that read now and then. The lag is that of reads: commits may be rare. There is no finding for readers "
-    "that have left the group, for clients that several groups share, and if the group's coordinator was not captured "
-    "to the end. Time lost is how long ago the end passed the position. An open transaction that holds the reader at "
-    "its position is the cause of it.",
+    f"the end passed the position {LEAST_NS // 1_000_000_000} s ago, twice auto.commit.interval.ms, and the lag of "
+    f"reads grew by as much in the capture. It takes {FETCHES} Fetches or more. There is no finding for readers that "
+    "left the group or that several groups share, and if the coordinator was not captured to the end. Time lost is "
+    "how long ago the end passed the position.",
     _findings,
     (POSITIONS, ENDS),
     read,

@@ -68,13 +68,12 @@ def _findings(given: SectionInput) -> list[Finding]:
 NAGLE = Signature(
     "nagle",
     "Nagle's algorithm waits for delayed ACKs",
-    "A message is sent in two segments or more. The first is small, and the next one follows only when its ACK has "
-    "come, 40 ms or more later, although the round trip takes far less and the window is open (`nagle_ns`).",
+    "A message is sent in several segments. The first is small, and the next one follows only after its ACK, 40 ms "
+    "or more later, although the window is open (`nagle_ns`).",
     "socket.nagle.disable (TCP_NODELAY)",
     "Set `socket.nagle.disable=true` (librdkafka) or TCP_NODELAY on the client's sockets, or write each request in one "
     "piece.",
-    f"it takes {_SHARE:.0%} of the client's time, which is what a person notices, in {_LEAST} exchanges at least: a "
-    "host delays a single ACK now and then. The time is that without waits for data and members.",
+    f"it takes {_SHARE:.0%} of the client's time without waits for data and members, in {_LEAST} exchanges at least.",
     _findings,
     (_FORM,),
     _read,

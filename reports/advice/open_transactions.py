@@ -255,14 +255,13 @@ def _finding(given: SectionInput, writer: _Writer | None, holds: list[_Hold]) ->
 OPEN_TRANSACTIONS = Signature(
     "open_transaction",
     "an open transaction holds back readers of committed records",
-    "Fetch responses for isolation.level=read_committed have a last stable offset that stays where it is, behind the "
-    "high watermark. It is the offset of the first record batch of a transaction that has no EndTxn yet.",
+    "Fetch responses for isolation.level=read_committed have a last stable offset that stays behind the high "
+    "watermark: that of the first record batch of a transaction without EndTxn.",
     "transaction.timeout.ms, the commit interval of the producer",
     "Commit or abort sooner: fewer records in a transaction, no waits within it. `transaction.timeout.ms` bounds what "
     "a dead producer costs. `kafka-transactions.sh abort` ends one that hangs.",
-    f"the last stable offset stays for {_LEAST_NS // 1_000_000_000} s: transactions usually end at once, or with a "
-    "commit interval of 100 ms (Kafka Streams), and a person notices a second. The time lost is from the reader's "
-    "first such Fetch until EndTxn is answered. If the producer was not captured, the readers are named alone.",
+    f"the last stable offset stays for {_LEAST_NS // 1_000_000_000} s. Time lost is from the reader's first such "
+    "Fetch until EndTxn is answered. If the producer was not captured, the readers are named alone.",
     _findings,
     (_HELD, _WRITTEN),
     _read,

@@ -265,20 +265,17 @@ _REMEDY_OF_SHORTER = (
 POSITION_RESET = Signature(
     "position_reset",
     "a reader loses its position, and skips records or reads them again",
-    "A Fetch is answered OFFSET_OUT_OF_RANGE. The same client then asks by ListOffsets for the end (-1) or the "
-    "beginning (-2) of that partition, or for a time, and reads on from the answer. If that is after the offset that "
-    "it asked for, the log begins later: retention deleted what it had not read. If it is before, the log ends "
-    "earlier. The lag of the reader falls to nothing by this, and so does an alert on it.",
+    "A Fetch is answered OFFSET_OUT_OF_RANGE. The client then asks by ListOffsets for the end (-1), the beginning "
+    "(-2) or a time, and reads on from the answer. If that is later, retention deleted what it had not read; if "
+    "earlier, the log ends earlier. Its lag falls to nothing.",
     "retention.ms, retention.bytes, auto.offset.reset",
     "Keep `retention.ms` and `retention.bytes` of the topic above the largest lag of its readers, and let nobody lower "
     "them below it. Alert on lag in time, as a share of the retention: the number falls to nothing with this. "
     "`auto.offset.reset=none` stops the reader instead, and `by_duration` reads on nearer. Records that the log still "
     "has can be read again: `kafka-consumer-groups.sh --reset-offsets`. The others have to come from their source.",
-    f"one error, with a ListOffsets of the same client and partition within {_BOUND_NS // units.SECOND} s after it, "
-    "which is request.timeout.ms: clients ask at once, or with their next poll. There is none if the client asks for "
-    "both ends within a second, as programs do that choose by themselves; if its next Fetch is before the answer; if "
-    "both offsets are the same; and for followers of replicas. The number of records is the difference of the offsets. "
-    "It takes Fetch requests, which only `--sections advice` and small input read; others say where the reader went.",
+    f"one error, with a ListOffsets of the same client and partition within {_BOUND_NS // units.SECOND} s after it. A "
+    "client that asks for both ends, and followers, do not count. The number of records is the difference of the "
+    "offsets. Only `--sections advice` and small input show it.",
     _findings,
     (_REFUSED, _LISTED),
     _read,

@@ -243,15 +243,14 @@ def _storm_finding(given: SectionInput, one: _Client) -> Finding:
 CONNECTION_EACH = Signature(
     "connection_each_message",
     "a connection for each message",
-    "A client opens connection after connection to a broker. Each begins with ApiVersions (and TLS and SASL), carries "
-    "a request or two, and is closed. If ids of requests begin anew, a new client was made; if they go on, the "
-    "connection was closed because it was idle.",
+    "A client opens connection after connection to a broker. Each carries a request or two. If ids of requests begin "
+    "anew, a new client was made; if they go on, the connection was closed because it was idle.",
     "client reuse, or connections.max.idle.ms",
     "Make one client, and use it for all messages. If idle connections are closed, raise `connections.max.idle.ms` of "
     "the side that closes them above the pauses between messages.",
     f"{_LEAST} connections to one broker that did not fail to log in, with fewer than {_REUSE} answered requests each "
-    f"besides setup and Metadata: a client opens a few when it starts. It is a note if setup takes less than "
-    f"{_SHARE:.0%} of the client's time. Clients that give up waiting (`request_timeout`) are left out.",
+    f"besides setup and Metadata. It is a note if setup takes less than {_SHARE:.0%} of the client's time. Clients "
+    "with `request_timeout` are left out.",
     _each_message,
     (_CONNECTS, _LOGINS),
     _read,
@@ -260,13 +259,12 @@ CONNECTION_EACH = Signature(
 RECONNECT_STORM = Signature(
     "reconnect_storm",
     "a client connects again and again without use",
-    "Many SYNs a second from one host to one broker. They are refused or not answered, or the connection is closed "
-    "before anything but its setup was sent.",
+    "Many SYNs a second from one host to one broker are refused or not answered, or the connection is closed with "
+    "nothing but its setup.",
     "reconnect.backoff.ms, reconnect.backoff.max.ms",
     "Set `reconnect.backoff.max.ms` to a second or more (Kafka's default is 1 s), list several brokers in "
     "`bootstrap.servers`, and do not restart a client that fails without a pause.",
-    f"{_LEAST_IDLE} connects at {_STORM:.0f} a second or more: with Kafka's defaults a client connects about once a "
-    "second after its first second. Connects that are never answered count for ports that others use for Kafka.",
+    f"{_LEAST_IDLE} connects at {_STORM:.0f} a second or more.",
     _storms,
     (_CONNECTS, _LOGINS),
 )

@@ -156,17 +156,15 @@ def _finding(given: SectionInput, who: tuple[int, ...], refused: Sequence[_Refus
 REFUSED_PRODUCE = Signature(
     "refused_produce",
     "a broker refuses Produce requests with acks=0",
-    "A broker closes connections of a client (FIN or RST) within milliseconds of a Produce request with acks=0. It may "
-    "not answer an error to such a request, so it closes the connection instead. What the client sent behind it is "
-    "lost, too, and it connects again.",
+    "A broker closes connections of a client within milliseconds of a Produce request with acks=0, as it may not "
+    "answer an error. What the client sent behind it is lost, too.",
     "acks, max.message.bytes of the topic",
     "Set `acks=1` or `acks=all`: then the client is told the error. If only large requests are refused, lower "
     "`batch.size` (librdkafka: `message.max.bytes`) or raise `max.message.bytes` of the topic. The broker's log names "
     "the error.",
     f"{_LEAST} connections of a client at least, each closed within {_SOON_NS // 1_000_000} ms of the last byte of "
-    "such a request, while the broker closes no connection of another host within "
-    f"{_ALIKE_NS // units.SECOND} s: else it stops. Time lost is from each closing until the client's next Produce "
-    "request.",
+    f"such a request, while the broker closes no connection of another host within {_ALIKE_NS // units.SECOND} s. "
+    "Time lost is from each closing until the client's next Produce request.",
     _findings,
     (_SENT, _CLOSED),
     read_connections=_read_connections,

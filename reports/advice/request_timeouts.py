@@ -176,15 +176,14 @@ def _finding(given: SectionInput, client: tuple[int, int], same: list[_GivenUp],
 REQUEST_TIMEOUTS = Signature(
     "request_timeout",
     "a request timeout shorter than the broker's time",
-    "A client closes connection after connection while a request waits, each time after the same time, and sends the "
-    "request again. The broker answers later, on the closed connection (the client's host resets it), or answers "
-    "others after more time than the client waits.",
+    "A client closes connection after connection, each time after the same wait, and sends the request again. The "
+    "broker answers later, on the closed connection, or answers others after more time than the client waits.",
     "request.timeout.ms (librdkafka: socket.timeout.ms)",
     "Raise `request.timeout.ms` above what the broker needs, at least above fetch.max.wait.ms; Kafka's default is 30 "
     "s. Each attempt costs the broker the same work again.",
-    f"{_LEAST} connections of one client that it closed after the same time ({_CONSTANT:.0%} apart at most, as clients "
-    "look at timers when they poll), and a response of the broker that took longer. A client that stops does so once. "
-    "Without such a response there is no finding: then the broker hangs, or the network loses packets.",
+    f"{_LEAST} connections of one client that it closed after the same time ({_CONSTANT:.0%} apart at most), and a "
+    "response of the broker that took longer. Without such a response, the broker hangs or the network loses "
+    "packets: no finding.",
     _findings,
     (_WAITS, _CLOSED, _LONGEST),
     _read,

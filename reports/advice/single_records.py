@@ -83,17 +83,14 @@ def _findings(given: SectionInput) -> list[Finding]:
 SINGLE_RECORDS = Signature(
     "single_records",
     "batches of one record",
-    "A producer sends many Produce requests of a few hundred bytes, with one record in each batch. The heads of a "
-    "request, its batch and its packets are then as large as what they carry, and the broker has the work of a whole "
-    "request for each record.",
+    "A producer sends many Produce requests of a few hundred bytes, with one record in each batch.",
     "linger.ms, batch.size",
     f"Set `linger.ms` to 5 to {_LINGER_MS} (and keep `batch.size` at 16,384 or more), so that records are sent "
     "together. If the program waits for each answer, let it send the next record before.",
-    f"the client sends {_RATE} such requests a second or more, which is more than `linger.ms={_LINGER_MS}` lets "
-    f"through, {_LEAST} in all and for {_LASTS_NS // units.SECOND} s at least, of {_SMALL:,} bytes or less on average "
-    "(a sixteenth of the default `batch.size`). With `--sections advice` batches are counted too, and must have "
-    f"{_FEW:.0f} records or fewer on average. It is a warning if its requests wait for each other for {_SHARE:.0%} of "
-    "its time, and a note otherwise.",
+    f"the client sends {_RATE} such requests a second or more, {_LEAST} in all and for {_LASTS_NS // units.SECOND} s "
+    f"at least, of {_SMALL:,} bytes or less on average. With `--sections advice`, batches must also have {_FEW:.0f} "
+    f"records or fewer on average. It is a note if requests wait for each other for less than {_SHARE:.0%} of its "
+    "time.",
     _findings,
     (_FORM,),
     _read,

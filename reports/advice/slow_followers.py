@@ -110,15 +110,14 @@ def _finding(number: int, address: str | None, row: _Follower, produces: int, to
 SLOW_FOLLOWERS = Signature(
     "slow_follower",
     "a follower slows acks=all",
-    "The leader answers Produce requests with acks=all directly after the same follower's Fetch beyond their records. "
-    "The other followers have fetched them before. Meanwhile the leader has no Fetch of that follower: it is the "
-    "follower that is late.",
+    "The leader answers Produce requests with acks=all directly after the same follower's Fetch, behind all other "
+    "followers. Meanwhile it has no Fetch of that follower.",
     "replica.lag.time.max.ms, num.replica.fetchers, min.insync.replicas",
     "Find what keeps that broker (its disk, its GC, its network). While it is slow, `replica.lag.time.max.ms` decides "
     "how long writers wait for it; more `num.replica.fetchers` help if it is the fetching.",
-    f"its own time is {_SHARE:.0%} of the broker time of Produce requests with acks=all, over {_LEAST} requests at "
-    f"least, and the 99th percentile of its waits {_SLOW_NS // 1_000_000} ms: a usual follower fetches again within "
-    "some ms. It needs a capture at the leader's host, with the traffic between brokers.",
+    f"the follower's own time is {_SHARE:.0%} of the broker time of Produce requests with acks=all, over {_LEAST} "
+    f"requests at least, and the 99th percentile of its waits {_SLOW_NS // 1_000_000} ms. It needs a capture at the "
+    "leader's host, with the traffic between brokers.",
     _findings,
     on_request=True,
     label="slow follower",
