@@ -110,15 +110,14 @@ class Command(argparse.ArgumentParser):
             raise error from None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self._refuse_unknown([] if args is None else args[: args.index("--") if "--" in args else None], "--")
+        if args is not None and self._subparsers is None:  # else the words are a command's
+            self._refuse_unknown(args[: args.index("--") if "--" in args else None], "--")
         found, unknown = super().parse_known_args(args, namespace)
         self._refuse_unknown(unknown, "-")
         return found, unknown
 
     def _refuse_unknown(self, words: Iterable[str], dash: str) -> None:
         """End if one of the words is an option that is not there. argparse would say first what is missing."""
-        if self._subparsers is not None:
-            return  # the words are a command's
         for name in (word.partition("=")[0] for word in words if word.startswith(dash)):
             if name not in self._option_string_actions:
                 self.error(f"there is no option {name}{_near(name, self._option_string_actions, 0.75)}")

@@ -216,7 +216,8 @@ def clients(counts: ReportCounts, context: Context) -> ReportTable:
     by_name = sorted(range(len(people)), key=list(map(str, people)).__getitem__)
     lost = np.asarray(sum(times.parts.values()))
     own = _own(people, who, columns, context)
-    is_own = np.isin(np.arange(len(people)), list(own))
+    is_own = np.zeros(len(people), bool)
+    is_own[list(own)] = True
     order = np.array(by_name, np.int64)[np.lexsort((-total[by_name], -lost[by_name], is_own[by_name]))]
     verdicts, evidence = _verdicts(times, rolled, own)
     traffic = [traffic_of.get(key, _NO_TRAFFIC) for key in people]
@@ -339,8 +340,8 @@ def _own(people: Sequence[Who], who: Array, columns: Mapping[str, Array], contex
     apis = defaultdict[int, set[int]](set)
     may_be = is_among(columns["api_key"], sorted(BROKER_APIS)) & (who >= 0)
     named = [n for n, (name, address, *_) in enumerate(people) if has_own_name(name) and address in brokers]
-    possible = np.union1d(who[may_be], np.array(named, np.int64))
-    kept = np.flatnonzero(np.isin(who, possible) & (who >= 0))
+    possible = distinct_values(np.concatenate([who[may_be], np.array(named, np.int64)]))
+    kept = np.flatnonzero(is_among(who, possible))
     for client, api in zip(who[kept].tolist(), columns["api_key"][kept].tolist(), strict=True):
         apis[client].add(api)
     found = {n: own_by(people[n][0], people[n][1], apis[n], False, brokers) for n in possible.tolist()}

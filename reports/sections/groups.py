@@ -65,7 +65,10 @@ REBALANCES = (
     Column("group", "group", "text", "group id"),
     Column("number", "generation", "count", "the new generation, or epoch"),
     Column(
-        "trigger", "trigger", "text", "join, leave, rejoin, session timeout, poll timeout, subscription, or not captured"
+        "trigger",
+        "trigger",
+        "text",
+        "join, leave, rejoin, session timeout, poll timeout, subscription, or not captured",
     ),
     Column("who", "who", "text", "client_id of the member that caused it"),
     Column("reason", "reason", "text", "the reason that the client gives"),

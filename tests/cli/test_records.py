@@ -185,6 +185,11 @@ def test_a_file_has_the_lines_of_standard_output(capture: Path, tmp_path: Path) 
         assert run(capture, *options, "-o", "-").out == printed.out
 
 
+def test_all_is_no_limit(capture: Path) -> None:
+    assert run(capture, "-n", "all").out == run(capture).out
+    assert run(capture, "-n", "0").code == 2
+
+
 def test_no_file_is_written_if_nothing_matches(capture: Path, tmp_path: Path) -> None:
     for name in ("records.txt", "records.parquet"):
         done = run(capture, "--topic", "nowhere", "-o", tmp_path / name)

@@ -66,7 +66,7 @@ def test_options_in_the_dialog_are_options_of_the_command() -> None:
         if "default" in values:
             parse(["extcap", values["call"], values["default"]])
     plain = parse(["extcap"])
-    assert (plain.only, plain.comments, plain.snap_length, plain.ring_size) == ("all", "all", 262_144, 64 << 20)
+    assert (plain.exchanges, plain.comments, plain.snap_length, plain.ring_size) == ("all", "all", 262_144, 64 << 20)
 
 
 def test_names_of_interfaces_cannot_break_a_sentence() -> None:

@@ -79,7 +79,7 @@ def test_without_numba_the_first_report_compiles_nothing_and_takes_no_longer(
     kafkatap = (without_numba, "-m", "kafkatap", "report", samples / "apache-4.3.pcap.zst")
     clean = {"HOME": str(tmp_path), "XDG_CACHE_HOME": "", "KAFKATAP_CACHE": "", "KAFKATAP_KERNELS": ""}
     done = subprocess.run(
-        [*map(str, kafkatap), "-v"], env={**os.environ, **clean, "PYTHONPATH": ""}, cwd=tmp_path,
+        [*map(str, kafkatap), "-v", "--ledger"], env={**os.environ, **clean, "PYTHONPATH": ""}, cwd=tmp_path,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -46,8 +46,8 @@ def line_of(done: Done) -> str:
 
 def test_defaults() -> None:
     args = build_parser().parse_args(["spark", "captures/", "-o", "t"])
-    assert (args.captures, args.out, args.split_size, args.by) == (["captures/"], "t", None, "api")
-    assert (args.records, args.strict, args.json, args.progress, args.top) == (False, False, False, True, 12)
+    assert (args.captures, args.output, args.split_size, args.by) == (["captures/"], "t", None, "api")
+    assert (args.records, args.strict, args.json, args.progress, args.number) == (False, False, False, True, 12)
     assert (args.master, args.archive, args.conf, args.log, args.port, args.definitions) == (None,) * 6
     assert (args.checkpoint, args.follow, args.finish) == (None, False, False)
     assert (args.quiet, args.lateness, args.batch_size) == (60 * 10**9, 0, None)
@@ -74,7 +74,7 @@ def test_all_options() -> None:
         (["a", "-o", "t", "--split-size", "-1"], "'-1' is not a size (such as 64m, 512k, 1g, or 0)"),
         (["a", "-o", "t", "--split-size", "64x"], "'64x' is not a size (such as 64m, 512k, 1g, or 0)"),
         (["a", "-o", "t", "--conf", "spark.a"], "is not a setting"),
-        (["a"], "required: --out"), (["a", "-o", "t", "--by", "x"], "invalid choice"),
+        (["a"], "required: -o/--output"), (["a", "-o", "t", "--by", "x"], "invalid choice"),
     ],
 )  # fmt: skip
 def test_wrong_calls_end_with_2(wrong: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,7 +163,7 @@ def test_no_pyspark(tmp_path: Path) -> None:
         "find = importlib.util.find_spec\n"
         "importlib.util.find_spec = lambda name, *a: None if name == 'pyspark' else find(name, *a)\n"
         "from kafkatap.__main__ import main\n"
-        f"sys.exit(main(['spark', {str(SAMPLE)!r}, '--out', {str(tmp_path / 'out')!r}]))\n"
+        f"sys.exit(main(['spark', {str(SAMPLE)!r}, '-o', {str(tmp_path / 'out')!r}]))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2, done.stderr

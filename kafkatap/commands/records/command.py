@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         target = _checked_output(options)
         with interrupts(SIGNALS_OF_FOLLOW if follow else ()) as stop, progress(options) as drawn:
             reader = _reader(options, lambda done: drawn(done) or bool(stop), follow)
-            tables = _first_rows(reader.tables(), options.number)
+            tables = _first_rows(reader.tables(), options.number or None)
             if target is None:
                 written = _write_lines(tables, options, sys.stdout)
             elif target.suffix == PARQUET:
@@ -90,8 +90,6 @@ def _topic_test(globs: list[str] | None) -> Callable[[str], bool] | None:
 def _first_rows(tables: Iterable[Any], number: int | None) -> Iterator[Any]:
     """Yield at most `number` rows of the tables."""
     left = number
-    if left == 0:
-        return
     for table in tables:
         yield table if left is None else table.slice(0, left)
         if left is not None:
@@ -180,8 +178,7 @@ def _is_wanted(reader: RecordReader, written: int) -> bool:
 def _finish(reader: RecordReader, options: argparse.Namespace, written: int, target: Path | None) -> int:
     """Report damage and counts; return the exit code."""
     run, tally = reader.run, reader.tally
-    if run is None:  # nothing was asked for
-        return DONE
+    assert run is not None
     damaged = run.damaged
     for file in damaged:
         complain(f"{name_of(file.path)}: {file.damage}{advice_on(file, 'shown')}")

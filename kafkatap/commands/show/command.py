@@ -88,7 +88,7 @@ class _Task:
                 nodes=NodeNames(self.reading.definitions),
                 selection=self.selection,
                 directions=self.directions,
-                first=options.number,
+                first=options.number or None,
                 last=options.tail,
                 watch=lambda done: drawn(done) or bool(stop),
             )
@@ -117,10 +117,8 @@ class _Task:
     def chosen(self, parts: Iterable[Messages | None], run: Run) -> Iterator[Messages]:
         """What the options ask for, of messages as they come. With --follow, --tail counts the messages that were there
         at the start."""
-        left, tail = self.options.number, self.options.tail
+        left, tail = self.options.number or None, self.options.tail
         waiting: list[Messages] = []
-        if left == 0:
-            return
         for part in parts:
             if part is not None:
                 passed = part.picked(is_among(part.heads["id"] & 1, self.directions)).rows_at(slice(left))

@@ -15,6 +15,8 @@ from ..text import heading_facts
 from ..text_tables import FOR_PROGRAMS, RIGHT, cell, clock_form, has_values
 from .table_data import plain_title
 
+#: Longer texts are wrapped.
+_LONG = 40
 #: Rows of a table that are shown.
 ROWS = 20
 
@@ -27,7 +29,7 @@ _TEMPLATE = """\
 {% endfor %}
 </tr></thead><tbody>
 {% for row in table.rows %}
-<tr>{% for text, is_right in row %}<td{% if is_right %} class="kt-right"{% elif text | length > 40 %} class="kt-long"{% endif %}>{{ text }}</td>{% endfor %}</tr>
+<tr>{% for text, place in row %}<td{% if place %} class="kt-{{ place }}"{% endif %}>{{ text }}</td>{% endfor %}</tr>
 {% endfor %}
 </tbody></table>
 {% if table.left %}
@@ -105,12 +107,19 @@ def _shown(table: ReportTable, is_open: bool) -> dict[str, Any]:
     return {
         "title": units.safe(table.title),
         "columns": [(plain_title(table.columns[i]), table.columns[i].note, right[i]) for i in chosen],
-        "rows": [[(cell(table.columns[i], row[i], False, digits, date), right[i]) for i in chosen] for row in rows],
+        "rows": [
+            [_placed(cell(table.columns[i], row[i], False, digits, date), right[i]) for i in chosen] for row in rows
+        ],
         "left": len(table.rows) - len(rows),
         "notes": [units.safe(note) for note in table.notes],
         "empty": units.safe(table.empty),
         "is_open": is_open,
     }
+
+
+def _placed(text: str, is_right: bool) -> tuple[str, str]:
+    """A cell's text, and the end of its class: a long text has lines of its own."""
+    return text, "right" if is_right else "long" if len(text) > _LONG else ""
 
 
 def _render(tables: list[dict[str, Any]], facts: list[tuple[str, str]]) -> str:
