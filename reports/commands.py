@@ -55,6 +55,8 @@ def _filtered(selected: str, more: str) -> str:
     if "--filter" not in words:
         return selected
     at = words.index("--filter") + 1
+    if words[at] == more:
+        return selected
     words[at] = f"({words[at]}) and {more if ' or ' not in more else f'({more})'}"
     return " ".join(map(units.shell_word, words))
 

@@ -38,7 +38,9 @@ def first_lines(table: ReportTable, whole: bool = False) -> tuple[list[Row], int
         place.append((seen[row["finding"]] > _OF_A_KIND, seen[row["finding"]] > 1, n))
     last = [n for n, row in enumerate(own) if row["finding"] == NOT_CHECKED]
     others = sorted(each for each in place if each[-1] not in last)
-    chosen = [*(n for is_hidden, _, n in others[: SHOWN - len(last)] if not is_hidden), *last]
+    room = SHOWN - len(last)
+    room += len(others) == room + 1  # no line says that one more is left
+    chosen = [*(n for is_hidden, _, n in others[:room] if not is_hidden), *last]
     return [own[n] for n in sorted(chosen)], len(own) - len(chosen)
 
 

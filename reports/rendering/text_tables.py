@@ -72,7 +72,7 @@ def render_table(
         return
     yield [(table.title, "bold")]
     most = max(top, MOST_WHOLE_ROWS) if table.whole else top
-    rows = chosen_rows(table, most) if top and most < len(table.rows) else table.rows
+    rows = chosen_rows(table, most) if top and most + 1 < len(table.rows) else table.rows
     digits, date = clock_form(table, rows, first, utc)
     columns = [i for i, c in enumerate(table.columns) if c.rank < FOR_PROGRAMS and (not c.rank or has_values(table, i))]
     texts = {i: [cell(table.columns[i], row[i], utc, digits, date) for row in rows] for i in columns}
@@ -101,12 +101,19 @@ def render_table(
         yield [(rest, "dim")]
     packets = [table.columns[i].note for i in shown if table.columns[i].note.startswith("packet: ")]
     notes = (
-        *table.notes,
+        *(note for note in table.notes if _is_on(note, table, shown)),
         "; ".join([*dict.fromkeys(packets)]),
         table.order,
     )
     for note in filter(None, notes):
         yield from wrapped(note, width, "dim")
+
+
+def _is_on(note: str, table: ReportTable, shown: Sequence[int]) -> bool:
+    """Whether the columns that a note explains (`ratio, bad CRC: ...`) are shown; True if it explains none."""
+    titles = {column.title.replace("-\n", "").replace("\n", " "): i for i, column in enumerate(table.columns)}
+    named = [titles.get(title) for title in note.partition(":")[0].split(", ")]
+    return None in named or any(i in shown for i in named)
 
 
 def _with_bars(texts: Sequence[str], values: Sequence[float]) -> list[str]:

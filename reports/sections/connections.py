@@ -82,7 +82,7 @@ SLOW_COLUMNS = (
     Column("hol_wait_sum_ns", "HOL\nwait", "ns", "head-of-line wait, summed", 5),
     Column("throttle_wait_sum_ns", "throttle\nwait", "ns", "throttle wait, summed", 5),
     Column("transfer_sum_ns", "transfer", "ns", "time from first to last byte of requests and responses, summed"),
-    Column("loss_share", "loss", "share", "share of it while lost data was missing"),
+    Column("loss_share", "loss", "share", "share of it, and of waits before it, while lost data was missing"),
     Column("receiver_share", "receiver", "share", "share of it while the receive window was full"),
     Column("sender_share", "sender", "share", "share of it while the sender had room in the window, and did not send"),
     Column("unexplained_share", "unex-\nplained", "share", "share of it of which the windows are not known", 5),
@@ -359,11 +359,13 @@ def _slow_values(v: dict[str, int]) -> dict[str, Value]:
     """The values of SLOW_COLUMNS that are made of numbers only."""
     transfer = v["request_transfer_ns"] + v["response_transfer_ns"]
     parts = {cause: v[f"request_{cause}_ns"] + v[f"response_{cause}_ns"] for cause in _CAUSES}
-    parts["path"] = transfer - sum(parts.values())
+    # Lost data at the begin of a message delays its first byte, which is no part of its transfer.
+    whole = max(transfer, sum(parts.values()))
+    parts["path"] = whole - sum(parts.values())
     values: dict[str, Value] = {
         "exchanges": v["exchanges"], "transfer_sum_ns": transfer,
         **{f"{name}_sum_ns": v[f"{name}_ns"] for name in ("total", "broker", "hol_wait", "throttle_wait", "wait_loss")},
-        **{f"{name}_share": part / transfer if transfer else None for name, part in parts.items()},
+        **{f"{name}_share": part / whole if whole else None for name, part in parts.items()},
         "rtt_ns": v["handshake_rtt_ns"] if v["handshake_rtt_ns"] >= 0 else None,
         **{name: sum(v[f"{end}_{name}"] for end in _ENDS)
            for name in ("retransmissions", "retransmission_timeouts", "zero_window_ns")},

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import ANSWERED, KIND_GROUP, KIND_RESOURCE, NO_TIME, WAITS
+from kafkatap.dissector.dtypes import ANSWERED, KIND_GROUP, KIND_RESOURCE, NO_TIME
 from kafkatap.dissector.time_parts import TIME_PARTS
 from kafkatap.kernels.arrays import distinct_values
 
@@ -195,15 +195,15 @@ def _slow_table(given: SectionInput) -> ReportTable:
         for _, _, exchange in mine
     }
     found = [row for row in _form_rows(given, _SLOW) if row["exchange"] in kept]
-    # APIs that wait for data or for members come last: they would hide the others.
-    found.sort(key=lambda row: (row["api_key"] in WAITS, -row["total_ns"], row["request_first"], row["exchange"]))
+    # Waits for data or for members would hide the others.
+    found.sort(key=lambda row: (row["waiting_ns"] - row["total_ns"], row["request_first"], row["exchange"]))
     rows = in_columns(COLUMNS, (
         {**_of_exchange(given, row), "start": row["request_first"], **{name: row[name] for name in (*_TIMES, *_SIZES)}}
         for row in found
     ))  # fmt: skip
     notes = (
-        f"The {_KEPT} slowest exchanges of each API by total time, without long polls. Fetch, JoinGroup and SyncGroup, "
-        "which wait for data or for other members, come last.",
+        f"The {_KEPT} slowest exchanges of each API, without long polls, in order of total time less the wait for "
+        "data or members.",
     )
     return ReportTable("slowest", "Slowest exchanges", COLUMNS, rows, notes, empty="no answered request")
 

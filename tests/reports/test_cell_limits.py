@@ -66,11 +66,11 @@ def test_usual_texts_are_not_cut() -> None:
 
 
 def test_rows_of_a_table_that_is_shown_whole() -> None:
-    rows: list[tuple[Value, ...]] = [(f"client {n}",) for n in range(MOST_WHOLE_ROWS + 1)]
+    rows: list[tuple[Value, ...]] = [(f"client {n}",) for n in range(MOST_WHOLE_ROWS + 2)]
     few, many = (ReportTable("t", "T", (NAME,), part, whole=True) for part in (rows[:-1], rows))
-    assert len(lines_of(few)) == MOST_WHOLE_ROWS + 3
-    assert lines_of(many)[-1] == f"… and 1 more row (-n {MOST_WHOLE_ROWS + 1} shows all)"
-    assert len(lines_of(many, top=0)) == len(lines_of(many, top=MOST_WHOLE_ROWS + 1)) == MOST_WHOLE_ROWS + 4
+    assert len(lines_of(few)) == MOST_WHOLE_ROWS + 4  # no line says that one more is left: it is shown
+    assert lines_of(many)[-1] == f"… and 2 more rows (-n {MOST_WHOLE_ROWS + 2} shows all)"
+    assert len(lines_of(many, top=0)) == len(lines_of(many, top=MOST_WHOLE_ROWS + 2)) == MOST_WHOLE_ROWS + 5
 
 
 def test_the_page_has_the_same_cells() -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kafkatap import analyze
 from kafkatap.engine.engine import engine_for
 from kafkatap.engine.selection import EVERYTHING
 from kafkatap.reports.batch import Context
@@ -162,3 +163,18 @@ def test_splits_change_nothing(name: str, processes: int, tmp_path: Path) -> Non
     one = read(QUESTIONS / f"{name}.pcap.zst").report
     for table in ("connections", "slow_connections"):
         assert sorted(map(str, report.table(table).rows)) == sorted(map(str, one.table(table).rows))
+
+
+@pytest.mark.parametrize("name", ["account/lossy-broker", "account/lossy-client", "events/hang", "live-4.3"])
+def test_shares_of_a_transfer_add_up(name: str) -> None:
+    """Also where lost data delayed the first byte of messages."""
+    path = QUESTIONS.parent / f"{name}.pcap.zst"
+    if not path.exists():
+        pytest.fail(f"no sample {path}")
+    rows = analyze(path).report(sections=["connections"]).table("slow_connections").named_rows()
+    shares = [[row[f"{part}_share"] for part in ("loss", "receiver", "sender", "unexplained", "path")] for row in rows]
+    known = [row for row in shares if row[0] is not None]
+    assert known
+    for row in known:
+        assert all(0 <= share <= 1 for share in row)
+        assert sum(row) == pytest.approx(1)
