@@ -30,7 +30,10 @@ def test_the_slowest_are_those_of_the_table_of_exchanges(samples: Path, tables: 
         shown[row["api"]].append((row["total_ns"], row["packet"]))
     assert set(shown) == set(times)
     for api, found in shown.items():
-        assert sorted((total for total, _ in found), reverse=True) == sorted((total for total, _ in times[api]), reverse=True)[:_KEPT]
+        assert (
+            sorted((total for total, _ in found), reverse=True)
+            == sorted((total for total, _ in times[api]), reverse=True)[:_KEPT]
+        )
         assert set(found) <= set(times[api])
 
 
