@@ -58,6 +58,11 @@ class Column(NamedTuple):
     note: str
     rank: int = 0
 
+    @property
+    def plain_title(self) -> str:
+        """The title on one line."""
+        return self.title.replace("-\n", "").replace("\n", " ")
+
 
 def in_columns(
     columns: Sequence[Column], rows: Iterable[Row], key: Callable[[Row], Any] | None = None

@@ -60,9 +60,8 @@ examples:
 
 class Command(argparse.ArgumentParser):
     """The parser of one command. Names of options are not abbreviated: scripts would break with the next option that
-    begins alike. What is wrong with a call is one line, with the names that are near; the usage, of a
-    dozen lines, is left to --help.
-
+    begins alike. What is wrong with a call is one line, with the names that are near; --help has the usage, of a dozen
+    lines.
 
     `often`: the options that -h shows; none: as --help.
     """

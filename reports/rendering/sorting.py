@@ -66,8 +66,7 @@ def _sorted(table: ReportTable, name: str) -> ReportTable:
     without = [row for row in table.rows if row[at] in (None, ())]
     numbers = column.kind not in _TEXTS
     rows = sorted(with_value, key=lambda row: _order(row[at]), reverse=numbers)
-    title = column.title.replace("-\n", "").replace("\n", " ")
-    return table.replace(rows=rows + without, chosen_by=None, order=f"Sorted by {title} ({column.name}).")
+    return table.replace(rows=rows + without, chosen_by=None, order=f"Sorted by {column.plain_title} ({column.name}).")
 
 
 def _order(value: Value) -> tuple[float, str]:

@@ -74,7 +74,7 @@ def render_table(
     most = max(top, MOST_WHOLE_ROWS) if table.whole else top
     rows = chosen_rows(table, most) if top and most + 1 < len(table.rows) else table.rows
     digits, date = clock_form(table, rows, first, utc)
-    columns = [i for i, c in enumerate(table.columns) if c.rank < FOR_PROGRAMS and (not c.rank or has_values(table, i))]
+    columns = columns_for_people(table)
     texts = {i: [cell(table.columns[i], row[i], utc, digits, date) for row in rows] for i in columns}
     if width is None or width >= _WITH_BARS:
         for i in (i for i in columns if table.columns[i].name in table.bars):
@@ -94,7 +94,7 @@ def render_table(
     left = len(table.rows) - len(rows)
     if left:
         chosen = next((c for c in table.columns if c.name == table.chosen_by), None)
-        title = "" if chosen is None else chosen.title.replace("-\n", "").replace("\n", " ")
+        title = "" if chosen is None else chosen.plain_title
         many, few = ("many", "fewer") if chosen is not None and chosen.kind == "count" else ("much", "less")
         fewer = "" if chosen is None else f" with as {many} {title} or {few}"
         rest = f"… and {left:,} more {'row' if left == 1 else 'rows'}{fewer} (-n {len(table.rows)} shows all)"
@@ -111,7 +111,7 @@ def render_table(
 
 def _is_on(note: str, table: ReportTable, shown: Sequence[int]) -> bool:
     """Whether the columns that a note explains (`ratio, bad CRC: ...`) are shown; True if it explains none."""
-    titles = {column.title.replace("-\n", "").replace("\n", " "): i for i, column in enumerate(table.columns)}
+    titles = {column.plain_title: i for i, column in enumerate(table.columns)}
     named = [titles.get(title) for title in note.partition(":")[0].split(", ")]
     return None in named or any(i in shown for i in named)
 
@@ -160,6 +160,11 @@ def chosen_rows(table: ReportTable, top: int) -> list[tuple[Value, ...]]:
     at = next(i for i, c in enumerate(table.columns) if c.name == table.chosen_by)
     most = sorted(range(len(table.rows)), key=lambda n: (-as_number(table.rows[n][at]), n))[:top]
     return [table.rows[n] for n in sorted(most)]
+
+
+def columns_for_people(table: ReportTable) -> list[int]:
+    """The places of the columns that are shown where there is room: not those for programs, and none without values."""
+    return [i for i, c in enumerate(table.columns) if c.rank < FOR_PROGRAMS and (not c.rank or has_values(table, i))]
 
 
 def has_values(table: ReportTable, i: int) -> bool:

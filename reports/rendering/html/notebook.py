@@ -12,8 +12,7 @@ from typing import Any
 from ... import units
 from ...model import Report, ReportTable
 from ..text import heading_facts
-from ..text_tables import FOR_PROGRAMS, RIGHT, cell, clock_form, has_values
-from .table_data import plain_title
+from ..text_tables import RIGHT, cell, clock_form, columns_for_people
 
 #: Longer texts are wrapped.
 _LONG = 40
@@ -102,11 +101,11 @@ def captures_html(captures: tuple[str, ...], selected: str | None, tables: str) 
 def _shown(table: ReportTable, is_open: bool) -> dict[str, Any]:
     rows = table.rows[:ROWS]
     digits, date = clock_form(table, rows, None, False)
-    chosen = [i for i, c in enumerate(table.columns) if c.rank < FOR_PROGRAMS and (not c.rank or has_values(table, i))]
+    chosen = columns_for_people(table)
     right = {i: table.columns[i].kind in RIGHT for i in chosen}
     return {
         "title": units.safe(table.title),
-        "columns": [(plain_title(table.columns[i]), table.columns[i].note, right[i]) for i in chosen],
+        "columns": [(table.columns[i].plain_title, table.columns[i].note, right[i]) for i in chosen],
         "rows": [
             [_placed(cell(table.columns[i], row[i], False, digits, date), right[i]) for i in chosen] for row in rows
         ],

@@ -78,16 +78,14 @@
 
   const MOMENTS = ["time", "start"];
 
-  /* Whether a row with a time lies in the span. A row with an end too lies in it if a part of it does. */
-  function inSpan(data, row) {
-    const at = (name) => {
-      const column = data.columns.find((each) => each.name === name && each.kind === "time");
-      const value = column ? column.values[row] : null;
-      return value === null || value === undefined ? null : column.start + value / 1e6;
-    };
-    const begin = at("time") ?? at("start");
-    if (begin === null) return true;
-    return begin < span[1] && (at("end") ?? begin) >= span[0];
+  function timeColumn(data, name) {
+    return data.columns.find((column) => column.kind === "time" && column.name === name);
+  }
+
+  /* The time of a row, in ms since the epoch; null: none. */
+  function timeOfRow(column, row) {
+    const value = column ? column.values[row] : null;
+    return value === null ? null : column.start + value / 1e6;
   }
 
   function isoTime(ms) {
@@ -115,7 +113,9 @@
       this.filter = "";
       this.fitting = [];
       this.opened = new Set();
-      this.isTimed = this.data.columns.some((column) => column.kind === "time" && MOMENTS.includes(column.name));
+      this.begins = MOMENTS.map((name) => timeColumn(this.data, name)).find(Boolean);
+      this.ends = timeColumn(this.data, "end");
+      this.isTimed = Boolean(this.begins);
       this.build();
       this.fit();
     }
@@ -186,9 +186,15 @@
       }, { passive: true });
     }
 
-    /* The rows that match the filter, in order. */
+    /* Whether a row lies in the span; one with an end too, if a part of it does. */
+    isInSpan(row) {
+      const begin = timeOfRow(this.begins, row);
+      return begin === null || (begin < span[1] && (timeOfRow(this.ends, row) ?? begin) >= span[0]);
+    }
+
+    /* The rows that match the filter and the span, in order. */
     found() {
-      const order = span && this.isTimed ? this.order.filter((row) => inSpan(this.data, row)) : this.order;
+      const order = span && this.isTimed ? this.order.filter((row) => this.isInSpan(row)) : this.order;
       if (!this.filter) return order;
       if (!this.haystack) {
         const columns = this.data.columns;

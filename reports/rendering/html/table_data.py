@@ -11,13 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...model import Column, ReportTable, Value
-from ..text_tables import BAD, LONGEST_COMMAND, RIGHT, SENTENCES, cell, clock_form, has_values
+from ..text_tables import BAD, FOR_PROGRAMS, LONGEST_COMMAND, RIGHT, SENTENCES, cell, clock_form, columns_for_people
 
 #: Commands of a row, the most specific first: `kafkatap show ...` or nothing.
 RowCommands = Callable[[ReportTable, tuple[Value, ...]], Sequence[str]]
 _TEXTS = ("text", "texts", "versions", "numbers", "parties", "packets")
-#: The rank of columns that are hidden however wide the page is.
-_HIDDEN = 9
 #: Columns whose words have a colour.
 _WORDS = frozenset(("verdict", "evidence", "fault"))
 
@@ -25,7 +23,8 @@ _WORDS = frozenset(("verdict", "evidence", "fault"))
 def table_data(table: ReportTable, utc: bool, first: int | None, commands: RowCommands | None = None) -> dict[str, Any]:
     """The table for the script. `first`: the time of the capture's first packet. `commands`: those of a row."""
     digits, date = clock_form(table, table.rows, first, utc)
-    columns = [_column(table, i, c, utc, digits, date) for i, c in enumerate(table.columns)]
+    for_people = columns_for_people(table)
+    columns = [_column(table, i, i in for_people, utc, digits, date) for i in range(len(table.columns))]
     made: dict[str, Any] = {"name": table.name, "rows": len(table.rows), "columns": columns}
     if commands is not None and table.rows:
         found = [[each for each in commands(table, row) if len(each) <= LONGEST_COMMAND] for row in table.rows]
@@ -34,14 +33,17 @@ def table_data(table: ReportTable, utc: bool, first: int | None, commands: RowCo
     return made
 
 
-def _column(table: ReportTable, i: int, column: Column, utc: bool, digits: int, date: bool) -> dict[str, Any]:
+def _column(
+    table: ReportTable, i: int, is_for_people: bool, utc: bool, digits: int, date: bool
+) -> dict[str, Any]:  # fmt: skip
+    column = table.columns[i]
     values = [row[i] for row in table.rows]
     made: dict[str, Any] = {
         "name": column.name,
-        "title": plain_title(column),
+        "title": column.plain_title,
         "note": column.note,
         "kind": column.kind,
-        "rank": min(column.rank, _HIDDEN) if not column.rank or has_values(table, i) else _HIDDEN,
+        "rank": column.rank if is_for_people else FOR_PROGRAMS,
     }
     if column.kind in RIGHT or column.kind == "time":
         made["right"] = True
@@ -73,8 +75,3 @@ def _numbers(column: Column, values: Sequence[Value]) -> list[int | float | None
 
 def _earliest(values: Sequence[Value]) -> int:
     return min((value for value in values if isinstance(value, int)), default=0)
-
-
-def plain_title(column: Column) -> str:
-    """The title on one line."""
-    return column.title.replace("-\n", "").replace("\n", " ")
