@@ -1,4 +1,4 @@
-"""`SharedReader`: a capture reader over blocks that processes share. It copies nothing but records that a block cuts."""
+"""`SharedReader`: a capture reader over blocks that processes share. It copies only records that a block cuts."""
 
 from __future__ import annotations
 
