@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from ..findings import Finding
+from ..groups.offsets_over_time import ENDS, POSITIONS, SPAN_NS
 from ..section_parts.section import SectionInput
-from .lag_counts import ENDS, FETCHES, LEAST_NS, POSITIONS, SPAN_NS, read
 from .signature import Signature
+
+#: Twice the default of auto.commit.interval.ms, and 20 times the default of fetch.max.wait.ms: readers that keep up
+#: are nearer, also after a rebalance without dead members.
+LEAST_NS = 10_000_000_000
+#: Of one partition. Fewer do not show whether the reader moves.
+FETCHES = 3
 
 
 def _findings(given: SectionInput) -> list[Finding]:
@@ -49,9 +55,6 @@ LAGGING_GROUPS = Signature(
     "left the group or that several groups share, and if the coordinator was not captured to the end. Time lost is "
     "how long ago the end passed the position.",
     _findings,
-    (POSITIONS, ENDS),
-    read,
-    facts=("fetch", "fetch partition", "fetched partition", "batch", "produced partition"),
     on_request=True,
     label="lagging",
     follows=("dying_members", "expelled_members"),

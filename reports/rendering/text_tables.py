@@ -207,7 +207,7 @@ def cell(column: Column, value: Value, utc: bool, digits: int, date: bool) -> st
     if column.kind == "flag":
         return "yes" if value else "no"
     if column.kind == "number":
-        return f"{value:,.1f}"
+        return f"{round(float(value), 1) + 0.0:,.1f}"  # no "-0.0"
     if column.kind == "share":
         return units.share(float(value))
     number = int(value)
