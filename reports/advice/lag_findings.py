@@ -11,10 +11,9 @@ from ..findings import WARNING, Finding, Party
 from ..groups.group import Group, groups_of, shared_clients
 from ..groups.group_lag import ASSIGNMENT, CLIENT, Client, Latest, PartitionLag
 from ..groups.group_requests import Partition
-from ..groups.lag_in_time import FallBack, fall_back
+from ..groups.lag_in_time import FETCHES, LEAST_NS, FallBack, fall_back
 from ..groups.offsets_over_time import Reads, ends_of, reads_of, reads_on
 from ..section_parts.section import SectionInput
-from .lagging_groups import FETCHES, LEAST_NS
 from .open_transactions import cause_of
 from .signature import Signature
 
@@ -36,7 +35,7 @@ def findings(given: SectionInput, signature: Signature) -> list[Finding]:
     suspects = [
         (group, [lag for lag in group.lag if lag.lag and lag.sure in (ASSIGNMENT, CLIENT) and lag.reader not in shared])
         for group in groups
-        if group.stale_since is None
+        if group.known_until is None
     ]
     wanted = {(lag.topic, lag.partition) for _, lags in suspects for lag in lags}
     if not wanted:

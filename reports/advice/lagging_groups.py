@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from ..findings import Finding
+from ..groups.lag_in_time import FETCHES, LEAST_NS
 from ..groups.offsets_over_time import ENDS, POSITIONS, SPAN_NS
 from ..section_parts.section import SectionInput
 from .signature import Signature
-
-#: Twice the default of auto.commit.interval.ms, and 20 times the default of fetch.max.wait.ms: readers that keep up
-#: are nearer, also after a rebalance without dead members.
-LEAST_NS = 10_000_000_000
-#: Of one partition. Fewer do not show whether the reader moves.
-FETCHES = 3
 
 
 def _findings(given: SectionInput) -> list[Finding]:

@@ -31,7 +31,7 @@ _HEARTBEATS = (12, 68, 76, 88)
 _ID = re.compile(r"-?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$")
 
 _GROWS = "records/s by which the lag of reads grew while it was captured; negative: readers catch up"
-_STALE = "the last answer of its coordinator here; later commits went to one that was not captured: they are not known"
+_KNOWN = "the last answer of its coordinator here; later commits went to one that was not captured: they are not known"
 
 GROUPS = (
     Column("group", "group", "text", "group id"),
@@ -58,7 +58,7 @@ GROUPS = (
     Column("committed_lag", "lag of\ncommits", "count", "ends of the partitions less committed offsets"),
     Column("lag", "lag of\nreads", "count", "ends of the partitions less the offsets that members fetch"),
     Column("lag_growth_per_s", "lag\ngrows/s", "number", _GROWS),
-    Column("stale_since", "stale\nsince", "time", _STALE),
+    Column("known_until", "known\nuntil", "time", _KNOWN),
     Column("clients", "clients", "texts", "client_ids of the members", 2),
     Column("protocol", "protocol", "text", "the assignor that a classic group chose", 4),
     Column("ever_members", "members ever", "count", "different member ids", 4),
@@ -112,7 +112,7 @@ LAG = (
     Column("most", "most in\na partition", "count", "the largest lag of a partition: of commits, or else of reads"),
     Column("most_in", "in", "count", "that partition", 1),
     Column("committed_at", "last commit", "time", "the last commit"),
-    Column("stale_since", "stale\nsince", "time", _STALE),
+    Column("known_until", "known\nuntil", "time", _KNOWN),
     Column("sure", "reads by", "text", _SURE),
     Column("readers", "readers", "texts", "client_ids that read for the group", 1),
     Column("commits", "commits", "count", "commits of partitions", 3),
@@ -143,7 +143,7 @@ ERRORS = (
 
 
 _LAG_NOTE = (
-    "Lag is of the partitions that the group commits or reads, as captured. stale since: then the coordinator moved "
+    "Lag is of the partitions that the group commits or reads, as captured. known until: then the coordinator moved "
     "away, and later commits were not captured."
 )
 _ENDS_NOTE = "Ends of partitions: high watermarks of Fetch, appends of Produce, latest offsets of ListOffsets."
@@ -208,7 +208,7 @@ def _group_row(group: Group, growth: Growth) -> Row:
         "most_errors": error_name(min(errors, key=lambda code: (-errors[code], code))) if errors else None,
         "commits": sum(row.commits for row in rows), "committed_lag": _sum(p.committed_lag for p in group.lag),
         "lag": _sum(p.lag for p in group.lag),
-        "lag_growth_per_s": _grown(growth, group.name, group.lag), "stale_since": group.stale_since,
+        "lag_growth_per_s": _grown(growth, group.name, group.lag), "known_until": group.known_until,
         "clients": tuple(sorted({client for _, client in group.clients if client is not None})),
         "protocol": group.history.protocol if group.history else None,
         "ever_members": sum(1 for name in group.members if name), "heartbeats": sum(row.heartbeats for row in rows),
@@ -269,7 +269,7 @@ def _lag_rows(groups: Sequence[Group], growth: Growth) -> Iterator[Row]:
                 "committed_lag": _sum(p.committed_lag for p in parts), "lag": _sum(p.lag for p in parts),
                 "lag_growth_per_s": _grown(growth, group.name, parts), "most": most,
                 "most_in": None if where is None else -where, "committed_at": longest(p.committed_at for p in parts),
-                "stale_since": group.stale_since, "sure": max((p.sure for p in parts), key=SURE.index),
+                "known_until": group.known_until, "sure": max((p.sure for p in parts), key=SURE.index),
                 "readers": tuple(sorted(reader for reader in readers if reader is not None)),
                 "commits": sum(p.commits for p in parts),
             }  # fmt: skip
