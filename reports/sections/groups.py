@@ -69,7 +69,7 @@ GROUPS = (
 REBALANCES = (
     Column("start", "start", "time", "when its cause was sent"),
     Column("group", "group", "text", "group id"),
-    Column("number", "generation", "count", "the new generation, or epoch"),
+    Column("generation", "generation", "count", "the new generation, or epoch"),
     Column(
         "trigger",
         "trigger",
@@ -227,9 +227,9 @@ def _rebalance_rows(groups: Sequence[Group]) -> Iterator[Row]:
     found = sorted(((r.start, g.name, r) for g in groups for r in g.rebalances), key=lambda item: item[:2])
     for _, name, r in found:
         yield {
-            "start": r.start, "group": name, "number": r.number, "trigger": r.trigger, "who": r.who, "reason": r.reason,
-            "others": r.others, "duration_ns": r.end - r.start, "stop_ns": r.stop, "members": len(r.members),
-            "is_cooperative": r.is_cooperative, "end": r.end,
+            "start": r.start, "group": name, "generation": r.number, "trigger": r.trigger, "who": r.who,
+            "reason": r.reason, "others": r.others, "duration_ns": r.end - r.start, "stop_ns": r.stop,
+            "members": len(r.members), "is_cooperative": r.is_cooperative, "end": r.end,
         }  # fmt: skip
 
 

@@ -85,9 +85,9 @@ def test_a_rebalance_ends_before_the_coordinator_moves() -> None:
     shipping = [row for row in rows("elsewhere-groups")["rebalances"] if row["group"] == "shipping"]
     moves = [at for at, step, what in steps() if step == "move" and what.startswith("groups")]
     computed = epochs()
-    assert {row["number"] for row in shipping} == set(computed)
+    assert {row["generation"] for row in shipping} == set(computed)
     for row in shipping:
-        assert row["end"] / MS < computed[row["number"]] + 2 * NEAR_MS, row
+        assert row["end"] / MS < computed[row["generation"]] + 2 * NEAR_MS, row
         assert not any(row["start"] / MS < at < row["end"] / MS for at in moves), row
 
 
