@@ -101,149 +101,127 @@ def _duration(name: str, doc: str, in_table: bool = True) -> ColumnSpec:
 DURATION_COLUMNS = (
     _duration(
         "broker_ns",  # for a throttled answer of a broker before 2.0 less its throttling
-        "broker time, ns: from the arrival of the request to `response_first`, without `hol_wait_ns` and "
-        "`throttle_wait_ns`",
+        "broker time: from `request_last` to `response_first`, without `hol_wait_ns`, `throttle_wait_ns` and losses",
     ),
     _duration(
         "waiting_ns",
-        "part of `broker_ns`, ns: waiting for data (Fetch, ShareFetch: at most `max_wait_ms`) or for other group "
-        "members (JoinGroup, SyncGroup: at most the `rebalance_timeout_ms` of the JoinGroup, if it is known)",
+        "part of `broker_ns`: waiting for data (Fetch, ShareFetch: at most `max_wait_ms`) or for other group members "
+        "(JoinGroup, SyncGroup: at most the `rebalance_timeout_ms` of the JoinGroup, if known)",
     ),
-    _duration(
-        "hol_wait_ns",
-        "head-of-line wait, ns: the time that the request waited behind an earlier one of its connection",
-    ),
-    _duration(
-        "hol_throttle_wait_ns", "part of `hol_wait_ns` behind requests that a quota delayed, ns"
-    ),
+    _duration("hol_wait_ns", "head-of-line wait, behind an earlier request of the connection"),
+    _duration("hol_throttle_wait_ns", "part of `hol_wait_ns` behind requests that a quota delayed"),
     _duration(
         "hol_poll_wait_ns",
-        "part of `hol_wait_ns` behind requests that waited at the broker for data (Fetch, ShareFetch) or for other "
-        "group members (JoinGroup, SyncGroup), ns",
+        "part of `hol_wait_ns` behind requests that waited for data or members, as in `waiting_ns`",
     ),
     _duration(
         "hol_unknown_wait_ns",
-        "part of `hol_wait_ns` behind requests that were at the broker, or delayed by a quota, ns", in_table=False,
+        "part of `hol_wait_ns` behind requests that were at the broker, or delayed by a quota", in_table=False,
     ),
-    _duration(
-        "throttle_wait_ns", "throttle wait, ns: the time that the request waited on the wire because of a quota"
-    ),
+    _duration("throttle_wait_ns", "throttle wait: the time on the wire because of a quota"),
     # Of the transfers of request and response.
     _duration(
         "loss_ns",
-        "time in which a lost segment of request or response was missing, until it was sent again and acknowledged, ns",
+        "a lost segment of request or response was missing, until it was sent again and acknowledged",
     ),
     _duration(
         "receiver_ns",
-        "part of the transfers of request and response, ns: the receive window was full or closed",
+        "part of the transfers of request and response: the receive window was full or closed",
     ),
-    _duration(
-        "sender_ns", "part of the transfers, ns: the sender had room in the window, and did not send"
-    ),
-    _duration("nagle_ns", "part of `sender_ns`: Nagle's algorithm waited for an acknowledgement, ns"),
-    _duration("path_ns", "part of the transfers, ns: data flowed, or a round trip was awaited"),
-    _duration("unexplained_ns", "time in no other part, ns"),
+    _duration("sender_ns", "part of the transfers: the sender had room in the window, and did not send"),
+    _duration("nagle_ns", "part of `sender_ns`: Nagle's algorithm waited for an acknowledgement"),
+    _duration("path_ns", "part of the transfers: data flowed, or a round trip was awaited"),
+    _duration("unexplained_ns", "time in no other part"),
     _duration(
         "total_ns",
-        "total time, ns: from `request_first` to `response_last`, or until missing bytes before it had come. It is the "
-        "sum of `broker_ns`, `hol_wait_ns`, `throttle_wait_ns`, `loss_ns`, `receiver_ns`, `sender_ns`, `path_ns` and "
+        "total time: from `request_first` to `response_last`, or until missing bytes before it had come. The sum of "
+        "`broker_ns`, `hol_wait_ns`, `throttle_wait_ns`, `loss_ns`, `receiver_ns`, `sender_ns`, `path_ns`, "
         "`unexplained_ns`",
     ),
 )  # fmt: skip
-_PROBLEM = (
-    'path of the field at which decoding of a malformed request stopped, such as "Topics[3].Name"; null otherwise'
+_PROBLEM = 'of malformed ones: path of the field at which decoding stopped, such as "Topics[3].Name"'
+_PROBLEM_AT = "offset in the frame, with the size field at 0, of the error or the first trailing byte"
+_STATUS = (
+    "ok, trailing_bytes, malformed, incomplete, unknown_api, unknown_version, not_decoded, or too_large (larger than "
+    f"`--max-frame`, of which the first 64 KiB are decoded, or with more than {MOST_ROWS:,} fields)"
 )
-_PROBLEM_AT = (
-    "offset of the error in the frame; the size field is at 0. For trailing_bytes, the offset of the first one; null "
-    "otherwise"
-)
-_AS_REQUEST = "the same for the response"
+#: Of columns of several tables, or of both ends: columns of one meaning share a row of the document.
+_ADDRESS, _PORT = "its address", "its port"
+_SOFTWARE = "client software, from an earlier ApiVersions request (KIP-511)"
+TOPIC_DOC = "name of the topic, or its id if the name is unknown"
+RESOURCE_DOC = "name of the group, transactional id or other resource"
+#: Of numbers of packets.
+_FIRST_BYTE, _LAST_BYTE = "packet with the first byte", "packet with the last byte"
+#: Of arrivals.
+_FIRST, _LAST = "arrival of the first byte (of the size field)", "arrival of the last byte"
+_SIZE = "size, without the 4 bytes of the size field"
 
 #: The columns of EXCHANGE, in the order of the table `exchanges`. -1 bytes: there is no such frame.
 EXCHANGE_COLUMNS = (
     _column("number", NUMBER, "i8", "its number in this run", row="exchange", in_table=False),
-    _column("exchange", NUMBER, "i8", "key of this exchange", row="key"),
-    _column("connection", NUMBER, "i8", "key of its connection, in `connections`"),
-    _column("client_ip", ADDRESS, "i4", "the client's address"),
-    _column("client_port", NUMBER, "i4", "the client's port"),
-    _column("broker_ip", ADDRESS, "i4", "the broker's address"),
-    _column("broker_port", NUMBER, "i4", "the broker's port"),
-    _column("client_id", STRING, "i4", "client_id of the request; any bytes are possible", -1),
-    _column(
-        "client_software", STRING, "i4",
-        "name of the client software, from an earlier ApiVersions request (KIP-511)", -1,
-    ),
-    _column("client_software_version", STRING, "i4", "version of the client software", -1),
-    _column(
-        "tls_version", WORD, "i1", "TLS 1.2 or TLS 1.3, if the exchange came over TLS and was decrypted; else null", -1,
-        words=TLS_VERSIONS,
-    ),
+    _column("exchange", NUMBER, "i8", "[key](#keys) of this exchange", row="key"),
+    _column("connection", NUMBER, "i8", "key in `connections`"),
+    _column("client_ip", ADDRESS, "i4", _ADDRESS),
+    _column("client_port", NUMBER, "i4", _PORT),
+    _column("broker_ip", ADDRESS, "i4", _ADDRESS),
+    _column("broker_port", NUMBER, "i4", _PORT),
+    _column("client_id", STRING, "i4", "client_id; any bytes are possible", -1),
+    _column("client_software", STRING, "i4", _SOFTWARE, -1),
+    _column("client_software_version", STRING, "i4", _SOFTWARE, -1),
+    _column("tls_version", WORD, "i1", "TLS 1.2 or TLS 1.3, if it was decrypted", -1, words=TLS_VERSIONS),
     _column("api_key", NUMBER, "i2", "number of the API", known=_has_request, fill=-1),
-    _column("api_name", WORD, "", "name of the API; `API 10001` if it has no name", known=_has_request),
-    _column("api_version", NUMBER, "i2", "version of the API that the request used", known=_has_request, fill=-1),
-    _column("correlation_id", NUMBER, "i4", "the correlation id of request and response"),
-    _column(
-        "request_first", TIME, "i8", "arrival of the request's first byte, which is part of the size field", NO_TIME
-    ),
-    _column("request_last", TIME, "i8", "arrival of its last byte", NO_TIME),
-    _column("response_first", TIME, "i8", "arrival of the response's first byte", NO_TIME),
-    _column("response_last", TIME, "i8", "arrival of its last byte", NO_TIME),
+    _column("api_name", WORD, "", "name of the API; `API 10001` if it has none", known=_has_request),
+    _column("api_version", NUMBER, "i2", "version of the API", known=_has_request, fill=-1),
+    _column("correlation_id", NUMBER, "i4", "correlation id"),
+    _column("request_first", TIME, "i8", _FIRST, NO_TIME),
+    _column("request_last", TIME, "i8", _LAST, NO_TIME),
+    _column("response_first", TIME, "i8", _FIRST, NO_TIME),
+    _column("response_last", TIME, "i8", _LAST, NO_TIME),
     *DURATION_COLUMNS,
-    _column("request_packet_first", NUMBER, "i8", "number of the packet with the request's first byte", 0),
-    _column("request_packet_last", NUMBER, "i8", "number of the packet with its last byte", 0),
-    _column("response_packet_first", NUMBER, "i8", "number of the packet with the response's first byte", 0),
-    _column("response_packet_last", NUMBER, "i8", "number of the packet with its last byte", 0),
-    _column(
-        "request_bytes", BYTES, "i8", "value of the request's size field, which does not count its own 4 bytes", -1
-    ),
-    _column("response_bytes", BYTES, "i8", "value of the response's size field", -1),
+    _column("request_packet_first", NUMBER, "i8", _FIRST_BYTE, 0),
+    _column("request_packet_last", NUMBER, "i8", _LAST_BYTE, 0),
+    _column("response_packet_first", NUMBER, "i8", _FIRST_BYTE, 0),
+    _column("response_packet_last", NUMBER, "i8", _LAST_BYTE, 0),
+    _column("request_bytes", BYTES, "i8", _SIZE, -1),
+    _column("response_bytes", BYTES, "i8", _SIZE, -1),
     _column(
         "outcome", WORD, "u1",
         "answered; no_reply_expected (Produce with acks=0); in_flight (the capture ended, the connection was open, and "
         "the request had waited less than `--late`, 30 s, or than its body lets it wait and `--late`); unanswered; "
-        "response_lost (in a gap, after the capture of that direction ended, or in a direction that was not captured); "
-        "orphan_response (the request is not in the capture, so its columns are null)", words=OUTCOMES,
+        "response_lost (in a gap, or not captured); orphan_response (the request was not captured, so its columns are "
+        "null)", words=OUTCOMES,
     ),
     _column(
         "closed_by", WORD, "i1",
-        "client or broker: the end that closed the connection before the response came, with its FIN or RST; null for "
-        "other outcomes, or if the connection was open when the capture ended", -1, words=CLOSED_BY,
+        "without a response: client or broker, whose FIN or RST closed the connection; null if it was open at the end",
+        -1, words=CLOSED_BY,
     ),
     _column(
         "waited_ns", NS, "i8",
-        "how long a request without a response waited, ns: from its last byte until its connection was closed, or the "
-        "capture ended; null for other outcomes", -1,
+        "without a response: from `request_last` until the connection was closed, or the capture ended", -1,
     ),
-    _column(
-        "long_poll", FLAG, "u1", "true for a Fetch that waited for its whole max_wait_ms; its broker time is that wait"
-    ),
+    _column("long_poll", FLAG, "u1", "a Fetch that waited for its whole max_wait_ms, which is its broker time"),
     _column(
         "throttle_time_ms", MS, "i4",
-        "throttle time in the response, ms; null if its version has no such field, or the field cannot be decoded",
+        "throttle time in the response; null if it has no such field, or the field cannot be decoded",
         NO_INT32,
     ),
     _column(
         "errors", LIST_ERRORS, "",
-        "the non-zero error codes at every level of the response, ascending, with their counts",
+        "the non-zero error codes at every level of the response, ascending",
     ),
-    _column(
-        "request_status", WORD, "u1",
-        "ok, trailing_bytes, malformed, incomplete, unknown_api, unknown_version, not_decoded, or too_large (larger "
-        "than `--max-frame`, of which the first 64 KiB are decoded, or with more than "
-        f"{MOST_ROWS:,} fields)",
-        known=_has_request, words=STATUSES,
-    ),
+    _column("request_status", WORD, "u1", _STATUS, known=_has_request, words=STATUSES),
     _column("request_problem", STRING, "i4", _PROBLEM, -1),
     _column("request_problem_at", NUMBER, "i4", _PROBLEM_AT, NO_INT32),
-    _column("response_status", WORD, "u1", _AS_REQUEST, known=_has_response, words=STATUSES),
-    _column("response_problem", STRING, "i4", _AS_REQUEST, -1),
-    _column("response_problem_at", NUMBER, "i4", _AS_REQUEST, NO_INT32),
-    _column("acks", NUMBER, "i2", "acks of a Produce request", NO_INT16),
-    _column("max_wait_ms", MS, "i4", "max_wait_ms of a Fetch request, ms", NO_INT32),
-    _column("min_bytes", BYTES, "i4", "min_bytes of a Fetch request, bytes", NO_INT32),
+    _column("response_status", WORD, "u1", _STATUS, known=_has_response, words=STATUSES),
+    _column("response_problem", STRING, "i4", _PROBLEM, -1),
+    _column("response_problem_at", NUMBER, "i4", _PROBLEM_AT, NO_INT32),
+    _column("acks", NUMBER, "i2", "of a Produce request", NO_INT16),
+    _column("max_wait_ms", MS, "i4", "of a Fetch request", NO_INT32),
+    _column("min_bytes", BYTES, "i4", "of a Fetch request", NO_INT32),
     _column(
         "topics", LIST_STRING, "",
-        "distinct topics of the exchange: their names, or their ids if the names are unknown",
+        "its distinct topics: names, or ids of unknown names",
     ),
     _column(
         "behind_unread", FLAG, "u1", "it waited behind a response of which the throttle time was not captured",
@@ -260,19 +238,19 @@ KIND_RESPONSE, KIND_TOPIC, KIND_PARTITION, KIND_GROUP, KIND_RESOURCE, KIND_OTHER
 
 #: The columns of RESULT, in the order of the table `results`.
 RESULT_COLUMNS = (
-    _column("exchange", NUMBER, "i8", "key of the exchange, in `exchanges`"),
+    _column("exchange", NUMBER, "i8", "key in `exchanges`"),
     _column(
-        "kind", WORD, "u1", "level of the result: response (all of it), topic, partition, group, resource, other",
+        "kind", WORD, "u1", "response (all of it), topic, partition, group, resource, other",
         words=RESULT_KINDS,
     ),
-    _column("topic", STRING, "i4", "name of the topic, or its id if the name is unknown", -1),
+    _column("topic", STRING, "i4", TOPIC_DOC, -1),
     _column("topic_id", TOPIC_ID, "i4", "id of the topic, in Kafka's 22-character form", -1),
-    _column("partition", NUMBER, "i4", "number of the partition", NO_INT32),
-    _column("name", STRING, "i4", "name of the group, transactional id or other resource", -1),
+    _column("partition", NUMBER, "i4", "partition", NO_INT32),
+    _column("name", STRING, "i4", RESOURCE_DOC, -1),
     _column("error_code", NUMBER, "i2", "0: no error"),
-    _column("offset", NUMBER, "i8", "an offset: base offset (Produce), high watermark (Fetch) and so on", -1),
+    _column("offset", NUMBER, "i8", "base offset (Produce), high watermark (Fetch) and so on", -1),
     _column("bytes", BYTES, "i8", "size of the records", -1),
-    _column("records", NUMBER, "i8", "number of records, if the headers of the batches contain it", -1),
+    _column("records", NUMBER, "i8", "number of records, if the headers of the batches have it", -1),
 )  # fmt: skip
 #: What an exchange answered about one topic-partition, group, resource, or (kind "response") the whole of it.
 #: One row for each place of a response that has an error code, be it zero or not.

@@ -132,30 +132,27 @@ def _of_row(name: str, kind: str, dtype: str, merge: Merge, doc: str) -> ColumnS
     return ColumnSpec(name, kind, dtype, merge, doc, in_table=False)
 
 
-def _of_ends(name: str, kind: str, merge: Merge, client: str, broker: str, dtype: str = "i8") -> tuple[ColumnSpec, ...]:
+def _of_ends(name: str, kind: str, merge: Merge, doc: str, dtype: str = "i8") -> tuple[ColumnSpec, ...]:
     """A column of each end."""
-    return tuple(
-        ColumnSpec(f"{end}_{name}", kind, dtype, merge, doc) for end, doc in zip(ENDS, (client, broker), strict=True)
-    )
+    return tuple(ColumnSpec(f"{end}_{name}", kind, dtype, merge, doc) for end in ENDS)
 
 
 def _options(end: str) -> tuple[ColumnSpec, ...]:
     """The options of an end's SYN."""
-    known, of_end = partial(_has_syn, end), f"in the SYN of the {end}"
-    mss, scale = "maximum segment size", "no such option, as in Wireshark; null: not captured"
+    known = partial(_has_syn, end)
     return (
-        ColumnSpec(f"{end}_mss", NUMBER, "i4", LATEST, f"{mss} {of_end}; null: none, or not captured", 0, known),
+        ColumnSpec(f"{end}_mss", NUMBER, "i4", LATEST, "maximum segment size in its SYN", 0, known),
         ColumnSpec(
-            f"{end}_window_scale", NUMBER, "i1", LATEST, f"window scale {of_end}; -2: {scale}", None, known,
-            SCALE_UNKNOWN,
+            f"{end}_window_scale", NUMBER, "i1", LATEST, "window scale in its SYN; -2: none, as in Wireshark",
+            None, known, SCALE_UNKNOWN,
         ),
         ColumnSpec(
             f"{end}_sack_permitted", FLAG, "u1", LATEST,
-            f"whether the SYN of the {end} permits SACK; null: not captured", None, known,
+            "its SYN permits SACK", None, known,
         ),
         ColumnSpec(
             f"{end}_timestamps", FLAG, "u1", LATEST,
-            f"whether the SYN of the {end} has TCP timestamps; null: not captured", None, known,
+            "its SYN has TCP timestamps", None, known,
         ),
     )  # fmt: skip
 
@@ -168,16 +165,16 @@ def _tls(
     return ColumnSpec(name, kind, dtype, merge, doc, null, _is_tls, words=words, row=row)
 
 
-def _transfers(message: str, receiver: str) -> tuple[ColumnSpec, ...]:
+def _transfers(message: str) -> tuple[ColumnSpec, ...]:
     """Sums over the requests or the responses of a connection, ns: from first to last byte, and parts of that."""
     return tuple(
         ColumnSpec(f"{message}_{name}_ns", NS, "i8", SUM, doc)
         for name, doc in (
-            ("transfer", f"time from the first to the last byte of {message}s, summed"),
-            ("loss", "of it, while lost data was missing"),
-            ("receiver", f"of it, while the receive window of the {receiver} was full or closed"),
-            ("sender", "of it, while the sender had room in the window, and did not send"),
-            ("unexplained", "of it, while the windows were not known; the rest is the path's"),
+            ("transfer", "transfers, summed; what is in no part of it is the path's"),
+            ("loss", "part of it: lost data was missing"),
+            ("receiver", "part of it: the receive window was full or closed"),
+            ("sender", "part of it: the sender had room in the window, and did not send"),
+            ("unexplained", "part of it: the windows were not known"),
         )
     )
 
@@ -185,24 +182,23 @@ def _transfers(message: str, receiver: str) -> tuple[ColumnSpec, ...]:
 def _measured(end: str) -> tuple[ColumnSpec, ...]:
     """What a run that measures TCP has of an end. Round trips to it are those of the data of the other one."""
     own = f"{end}_rtt"
-    trips = f"round trips that were measured from the capture point to the {end}: data to its acknowledgement"
-    of_timer = "those that came 190 ms or more after the data before them: a timer sent them"
-    sent = f"packets of the {end} with payload that it had sent before, whether the first copy was captured or not"
-    in_flight = f"most bytes that the {end} had sent and that were not acknowledged, as captured"
+    trips = "round trips from the capture point to this end: data to its acknowledgement, without retransmissions"
+    of_timer = "those 190 ms or more after the data before them: a timer sent them"
+    sent = "packets with payload that it had sent before, even if the first copy was not captured"
     wait, has_rtt = f"{end}_retransmission_wait", partial(_has_rtt, end)
 
     def column(name: str, kind: str, merge: Merge, doc: str, known: Any = _is_measured) -> ColumnSpec:
         return ColumnSpec(name, kind, "i8", merge, doc, None, known)
 
     return (
-        column(f"{end}_window_max", BYTES, GREATEST, f"largest receive window that the {end} advertised, bytes"),
-        column(f"{end}_in_flight_max", BYTES, GREATEST, in_flight),
-        column(f"{end}_zero_window_ns", NS, SUM, f"time in which the receive window of the {end} was closed"),
-        column(f"{own}_count", NUMBER, SUM, f"{trips}, without retransmissions"),
-        column(f"{own}_sum_ns", NS, SUM, "these round trips, summed; delayed acknowledgements count in them"),
+        column(f"{end}_window_max", BYTES, GREATEST, "largest receive window that it advertised"),
+        column(f"{end}_in_flight_max", BYTES, GREATEST, "most bytes that it had sent and that were not acknowledged"),
+        column(f"{end}_zero_window_ns", NS, SUM, "its receive window was closed"),
+        column(f"{own}_count", NUMBER, SUM, trips),
+        column(f"{own}_sum_ns", NS, SUM, "their sum; delayed acknowledgements count in it"),
         column(f"{own}_min_ns", NS, LEAST, "the shortest", has_rtt),
         column(f"{own}_max_ns", NS, GREATEST, "the longest", has_rtt),
-        column(f"{wait}_sum_ns", NS, SUM, f"time from the last data of the {end} to a retransmission, summed"),
+        column(f"{wait}_sum_ns", NS, SUM, "sum of the times from its last data to a retransmission"),
         column(f"{wait}_max_ns", NS, GREATEST, "the longest of these times"),
         column(f"{end}_retransmissions", NUMBER, SUM, sent),
         column(f"{end}_retransmission_timeouts", NUMBER, SUM, of_timer),
@@ -210,37 +206,38 @@ def _measured(end: str) -> tuple[ColumnSpec, ...]:
 
 
 _TRANSFERS = (
-    *_transfers("request", "broker"),
-    *_transfers("response", "client"),
-    ColumnSpec("wait_loss_ns", NS, "i8", SUM, "time between request and response, while one of them was lost, summed"),
+    *_transfers("request"),
+    *_transfers("response"),
+    ColumnSpec("wait_loss_ns", NS, "i8", SUM, "time between requests and responses, while one of them was lost"),
 )
+_SUMMED = "sum over its answered exchanges"
 #: Other sums over the exchanges of a connection. `broker_ns`: without APIs that wait (`dissector.dtypes.WAITS`).
 _EXCHANGES = (
-    ColumnSpec("exchanges", NUMBER, "i8", SUM, "its exchanges in the columns around this one"),
+    ColumnSpec("exchanges", NUMBER, "i8", SUM, "its exchanges in the columns beside this one"),
     ColumnSpec(
         "unanswered", NUMBER, "i8", SUM,
-        "its requests that expected a response, and have none: in_flight, unanswered, response_lost",
+        "its requests with the outcomes in_flight, unanswered, response_lost",
     ),
-    ColumnSpec("total_ns", NS, "i8", SUM, "total time of its answered exchanges, summed"),
-    ColumnSpec("hol_wait_ns", NS, "i8", SUM, "their head-of-line wait, summed"),
-    ColumnSpec("throttle_wait_ns", NS, "i8", SUM, "their throttle wait, summed"),
-    ColumnSpec("broker_ns", NS, "i8", SUM, "their broker time, summed, without APIs that wait at the broker"),
+    ColumnSpec("total_ns", NS, "i8", SUM, _SUMMED),
+    ColumnSpec("hol_wait_ns", NS, "i8", SUM, _SUMMED),
+    ColumnSpec("throttle_wait_ns", NS, "i8", SUM, _SUMMED),
+    ColumnSpec("broker_ns", NS, "i8", SUM, "the same without Fetch, ShareFetch, JoinGroup, SyncGroup"),
 )  # fmt: skip
 _TLS = (
     _tls(
         "tls_version", NAMED, "u2", FIRST,
-        "TLS 1.2, TLS 1.3, or an older one; null: no TLS, or its handshake was not captured", 0,
+        "TLS 1.2, TLS 1.3, or an older one; null: no TLS, or no handshake was captured", 0,
     ),
     _tls(
         "tls_cipher_suite", NAMED, "u2", FIRST,
-        "name of the cipher suite, as IANA has it, such as TLS_AES_128_GCM_SHA256; 0x00ff for one without a name here",
+        "IANA's name of the cipher suite, or its number, such as 0x00ff",
         0, row="tls_suite",
     ),
-    _tls("tls_server_name", STRING, "i4", FIRST, "name of the server in the ClientHello (SNI)", -1),
-    _tls("tls_alpn", STRING, "i4", FIRST, "protocol that was chosen with ALPN", -1),
+    _tls("tls_server_name", STRING, "i4", FIRST, "server name in the ClientHello (SNI)", -1),
+    _tls("tls_alpn", STRING, "i4", FIRST, "protocol chosen with ALPN", -1),
     _tls(
         "tls_ja4", STRING, "i4", FIRST,
-        "JA4 of the ClientHello: a fingerprint of what the client offers, equal for equal software and settings", -1,
+        "JA4 of the ClientHello: a fingerprint of software and settings", -1,
     ),
     ColumnSpec(
         "tls_session", WORD, "u1", FIRST,
@@ -248,106 +245,82 @@ _TLS = (
         None, _has_session, words=TLS_SESSIONS,
     ),
     _tls(
-        "tls_handshake_ns", NS, "i8", FIRST, "time from the ClientHello to the client's last handshake record, ns", -1,
+        "tls_handshake_ns", NS, "i8", FIRST, "from the ClientHello to the client's last handshake record", -1,
     ),
     _tls(
         "tls_server_certificate", STRING, "i4", FIRST,
-        "first DNS name of the broker's certificate, or its common name. TLS 1.3 encrypts certificates: then it is "
-        "known if the connection was decrypted", -1,
+        "first DNS name of the broker's certificate, or its common name; of TLS 1.3 only if decrypted", -1,
     ),
-    _tls("tls_server_certificate_end", TIME, "i8", FIRST, "when that certificate expires", 0),
+    _tls("tls_server_certificate_end", TIME, "i8", FIRST, "when this certificate expires", 0),
     _tls("tls_client_certificate", STRING, "i4", FIRST, "subject of the client's certificate (RFC 4514)", -1),
-    _tls("tls_client_certificate_end", TIME, "i8", FIRST, "when that certificate expires", 0),
-    _tls(
-        "tls_asks_certificate", FLAG, "u1", GREATEST, "whether the broker requested a certificate of the client",
-    ),
+    _tls("tls_client_certificate_end", TIME, "i8", FIRST, "when this certificate expires", 0),
+    _tls("tls_asks_certificate", FLAG, "u1", GREATEST, "the broker requested a certificate of the client"),
     _tls(
         "tls_alert", NAMED, "i2", FIRST,
-        "description of the first fatal alert that can be read, such as unknown_ca (RFC 8446, 6). Without keys, "
-        "alerts of TLS 1.3 are encrypted: then `probably rejected`, by the lengths of the last records", -1,
+        "the first fatal alert that can be read, such as unknown_ca (RFC 8446, 6). Of TLS 1.3 without keys "
+        "`probably rejected`, by the lengths of the last records", -1,
     ),
-    _tls("tls_alert_by", WORD, "i1", FIRST, "end that sent it: client or broker", -1, ENDS),
+    _tls("tls_alert_by", WORD, "i1", FIRST, "the end that sent it", -1, ENDS),
     _tls(
         "tls_decryption", WORD, "u1", _MOST_TELLING,
-        "decrypted, or why not: no key log, no key (the key log has no secret of this connection), no handshake (it "
-        "was not captured), cut (bytes of its hellos were not captured), unsupported suite, wrong key, failed "
-        "handshake, late key (decrypted from when it came); "
-        "null: no TLS", None, DECRYPTIONS,
+        "decrypted, or why not: no key log, no key (not in the key log), no handshake (not captured), cut (bytes of "
+        "its hellos were not captured), unsupported suite, wrong key, failed handshake, late key (decrypted from when "
+        "it came); null: no TLS", None, DECRYPTIONS,
     ),
     _tls(
         "tls_decrypted_bytes", BYTES, "i8", SUM,
-        "TCP payload of records that were decrypted, with their headers and tags",
+        "TCP payload of decrypted records, with their headers and tags",
     ),
-    _tls("tls_records", NUMBER, "i8", SUM, "records with application data, of both ends"),
+    _tls("tls_records", NUMBER, "i8", SUM, "records with application data"),
     _tls(
         "tls_failed_records", NUMBER, "i8", SUM,
-        "of these, those that could not be decrypted though others could",
+        "those that could not be decrypted though others could",
     ),
-    _tls("tls_lost_records", NUMBER, "i8", SUM, "records of which bytes are missing"),
+    _tls("tls_lost_records", NUMBER, "i8", SUM, "records with missing bytes"),
     _tls(
         "tls_requests", NUMBER, "i8", SUM,
-        "requests that its records show, about, without those of the first turns; 0 for decrypted connections",
+        "estimated requests, without those of the first turns; 0 if decrypted",
     ),
     _tls(
         "tls_estimated", NUMBER, "i8", SUM,
-        "response times that were estimated from its records; 0 for decrypted connections",
+        "estimated response times; 0 if decrypted",
     ),
 )  # fmt: skip
 _MEASURED = tuple(column for end in ENDS for column in _measured(end))
+
+_FIRST_LAST = "time of the first and of the last packet"
 
 COLUMNS = (
     ColumnSpec("connection", NUMBER, "i8", OF_LATEST, "key of this connection"),
     ColumnSpec(
         "client_ip", ADDRESS, "i4", _ORIENTED,
-        "the client's address (behind a proxy, that in its PROXY header), or the address of either end if "
-        "`orientation_known` is false",
+        "the client's address (behind a proxy, that in its PROXY header), or either end's if not `orientation_known`",
     ),
-    ColumnSpec("client_port", NUMBER, "i4", _ORIENTED, "the client's port"),
-    ColumnSpec("broker_ip", ADDRESS, "i4", _ORIENTED, "the broker's address"),
-    ColumnSpec("broker_port", NUMBER, "i4", _ORIENTED, "the broker's port"),
-    ColumnSpec("connection_first", TIME, "i8", LEAST, "time of its first packet", row="first"),
-    ColumnSpec("connection_last", TIME, "i8", GREATEST, "time of its last packet", row="last"),
+    ColumnSpec("client_port", NUMBER, "i4", _ORIENTED, "its port"),
+    ColumnSpec("broker_ip", ADDRESS, "i4", _ORIENTED, "its address"),
+    ColumnSpec("broker_port", NUMBER, "i4", _ORIENTED, "its port"),
+    ColumnSpec("connection_first", TIME, "i8", LEAST, _FIRST_LAST, row="first"),
+    ColumnSpec("connection_last", TIME, "i8", GREATEST, _FIRST_LAST, row="last"),
     ColumnSpec(
         "handshake_rtt_ns", NS, "i8", LATEST,
-        "round trip time of the handshake (from the SYN to the ACK of the SYN-ACK), ns; null if the handshake is not "
-        "in the capture", -1,
+        "round trip of the handshake, from the SYN to the ACK of the SYN-ACK; null if it was not captured", -1,
     ),
     ColumnSpec("packets", NUMBER, "i8", SUM, "packets of both directions"),
     _of_row("first_packet", NUMBER, "i8", LEAST, "its number"),
     _of_row("client_packets", NUMBER, "i8", SUM, "packets of the client"),
     _of_row("broker_packets", NUMBER, "i8", SUM, "packets of the broker"),
-    *_of_ends("bytes", BYTES, SUM, "payload of the client, bytes", "payload of the broker, bytes"),
-    *_of_ends(
-        "retransmitted_bytes", BYTES, SUM,
-        "retransmitted payload of the client, bytes", "retransmitted payload of the broker, bytes",
-    ),
-    *_of_ends(
-        "retransmitted_packets", NUMBER, SUM,
-        "retransmitted packets of the client", "retransmitted packets of the broker",
-    ),
+    *_of_ends("bytes", BYTES, SUM, "TCP payload, without retransmissions"),
+    *_of_ends("retransmitted_bytes", BYTES, SUM, "payload of every retransmission"),
+    *_of_ends("retransmitted_packets", NUMBER, SUM, "retransmitted packets"),
     *_of_ends(
         "spurious_retransmissions", NUMBER, SUM,
-        "retransmissions of the client that the broker did not need, as D-SACK, TCP time stamps or an earlier "
-        "acknowledgement show", "the same of the broker",
+        "those that the other end did not need, as D-SACK, TCP time stamps or an earlier acknowledgement show",
     ),
-    *_of_ends(
-        "out_of_order", NUMBER, SUM, "out-of-order packets of the client", "out-of-order packets of the broker"
-    ),
-    *_of_ends(
-        "gaps", NUMBER, SUM, "gaps in the client's stream: ranges of bytes that are in no packet of the capture",
-        "gaps in the broker's stream", "i4",
-    ),
-    *_of_ends("gap_bytes", BYTES, SUM, "bytes in the client's gaps", "bytes in the broker's gaps"),
-    *_of_ends(
-        "zero_windows", NUMBER, SUM,
-        "number of times that the client closed its receive window, because it did not keep up",
-        "number of times that the broker closed its receive window", "i4",
-    ),
-    *_of_ends(
-        "duplicates", NUMBER, SUM,
-        "packets of the client that were captured twice; no other column counts them",
-        "packets of the broker that were captured twice",
-    ),
+    *_of_ends("out_of_order", NUMBER, SUM, "out-of-order packets"),
+    *_of_ends("gaps", NUMBER, SUM, "gaps in its stream", "i4"),
+    *_of_ends("gap_bytes", BYTES, SUM, "bytes in its gaps"),
+    *_of_ends("zero_windows", NUMBER, SUM, "how often it closed its receive window", "i4"),
+    *_of_ends("duplicates", NUMBER, SUM, "packets that were captured twice; no other column counts them"),
     _of_row(
         "client_lost_bytes", BYTES, "i8", OF_LATEST,
         "its last bytes, if it sent the first of them again and nothing acknowledged it",
@@ -358,39 +331,39 @@ COLUMNS = (
         "bytes of the client that were not acknowledged when the connection ended",
     ),
     _of_row("broker_unacknowledged_bytes", BYTES, "i8", OF_LATEST, "the same of the broker"),
-    ColumnSpec("client_id", STRING, "i4", OF_LATEST, "the last client_id of the connection", -1),
+    ColumnSpec("client_id", STRING, "i4", OF_LATEST, "the last client_id", -1),
     ColumnSpec(
-        "client_software", STRING, "i4", OF_LATEST, "name of the client software (KIP-511)", -1, row="software"
+        "client_software", STRING, "i4", OF_LATEST, "client software (KIP-511)", -1, row="software"
     ),
     ColumnSpec(
-        "client_software_version", STRING, "i4", OF_LATEST, "version of the client software", -1,
+        "client_software_version", STRING, "i4", OF_LATEST, "client software (KIP-511)", -1,
         row="software_version",
     ),
-    ColumnSpec("sasl_mechanism", STRING, "i4", OF_LATEST, "mechanism in its SaslHandshake request", -1),
+    ColumnSpec("sasl_mechanism", STRING, "i4", OF_LATEST, "in its SaslHandshake request", -1),
     ColumnSpec(
         "protocol", WORD, "u1", Merge("latest", _has_protocol),
         "kafka (confirmed by a request body, a response or a second request; also in decrypted TLS), tls (not "
-        "decrypted), foreign (neither), or unknown (too little data)", words=PROTOCOLS,
+        "decrypted), foreign, unknown (too little data)", words=PROTOCOLS,
     ),
-    ColumnSpec("orientation_known", FLAG, "u1", _ORIENTED, "true if kafkatap knows which end is the broker"),
+    ColumnSpec("orientation_known", FLAG, "u1", _ORIENTED, "whether it is known which end is the broker"),
     ColumnSpec(
         "proxy_ip", ADDRESS, "i4", _ORIENTED,
-        "address of the proxy that opened the TCP connection; null if no PROXY header names another client", -1,
+        "the proxy that opened the TCP connection, if a PROXY header names another client", -1,
     ),
-    ColumnSpec("proxy_port", NUMBER, "i4", _ORIENTED, "the proxy's port on this connection", -1),
+    ColumnSpec("proxy_port", NUMBER, "i4", _ORIENTED, "its port", -1),
     ColumnSpec(
         "handshake", WORD, "u1", GREATEST,
-        "complete; unanswered (only the SYN came); unfinished (a SYN-ACK that was not acknowledged); refused (answered "
-        "by a RST or by ICMP); or not captured", words=HANDSHAKES,
+        "complete, unanswered (only the SYN came), unfinished (a SYN-ACK that was not acknowledged), refused (answered "
+        "by a RST or by ICMP), not captured", words=HANDSHAKES,
     ),
     ColumnSpec(
-        "closed_by", WORD, "i1", FIRST, "end that sent the first FIN or RST: client or broker; null if none came", -1,
+        "closed_by", WORD, "i1", FIRST, "the end that sent the first FIN or RST: client or broker", -1,
         words=ENDS,
     ),
-    ColumnSpec("closed_with", WORD, "u1", FIRST, "what it sent: FIN or RST", NOT_CLOSED, words=CLOSERS),
-    ColumnSpec("closed_at", TIME, "i8", FIRST, "when that FIN or RST came; null if none came", -1),
+    ColumnSpec("closed_with", WORD, "u1", FIRST, "FIN or RST", NOT_CLOSED, words=CLOSERS),
+    ColumnSpec("closed_at", TIME, "i8", FIRST, "when it came", -1),
     ColumnSpec(
-        "reset_by", WORD, "i1", LATEST, "end whose RST closed the connection; null if none did", -1, words=ENDS
+        "reset_by", WORD, "i1", LATEST, "the end whose RST closed the connection", -1, words=ENDS
     ),
     *(column for end in ENDS for column in _options(end)),
     *_TLS,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, OUTCOMES, RESULT_KINDS
+from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, OUTCOMES, RESOURCE_DOC, RESULT_KINDS, TOPIC_DOC
 from kafkatap.dissector.kafka.error_codes import error_name
 from kafkatap.dissector.layouts.catalog import api_name
 
@@ -47,78 +47,80 @@ _TYPES = {
 }  # fmt: skip
 #: Keys that reports of a lake do not have: 0.
 _LEFT_OUT = ("client_port",)
-_HOUR = TableColumn("hour", TIME, "begin of the UTC hour in which the requests (or the connections) begin")
+_HOUR = TableColumn("hour", TIME, "begin of the UTC hour in which the requests or connections begin")
+_HISTOGRAM = "histogram in ns: the number of values (`count`) in each bucket, and its largest (`le`)"
+_HISTOGRAMS = {
+    "throttle_time_ms": "the same in ms, of values above zero", "rtt": "histogram of these round trips, as in `rollup`",
+}  # fmt: skip
+_SUM_OF = "sum of this column of `exchanges`"
+_MAX_OF = "largest value in `exchanges`"
 _DOCS = {
     "api_key": "number of the API; null for responses without a request",
     "api_version": "version of the API",
     "client_id": "client_id of the requests",
-    "software": "name of the client software (KIP-511)",
-    "software_version": "version of the client software",
+    "software": "client software (KIP-511)",
+    "software_version": "client software (KIP-511)",
     "client_ip": "the client's address",
     "broker_ip": "the broker's address; null for rows that were added up",
     "broker_port": "the broker's port",
-    "long_poll": "true for Fetches that waited for their whole max_wait_ms",
+    "long_poll": "Fetches that waited for their whole max_wait_ms",
     "error_code": "the error code",
-    "kind": "level of the result, as in `results`",
-    "topic": "name of the topic, or its id if the name is unknown",
+    "kind": "as in `results`",
+    "topic": TOPIC_DOC,
     "topic_id": "id of the topic, if its name is unknown",
-    "name": "name of the group, transactional id or other resource",
-    "protocol": "protocol of the connections, as in `connections`",
+    "name": RESOURCE_DOC,
+    "protocol": "as in `connections`",
     "tls_ja4": "JA4 of clients that do not name their software",
-    **{outcome: f"exchanges with the outcome {outcome}" for outcome in OUTCOMES},
-    "request_bytes": "sum of `request_bytes`",
-    "response_bytes": "sum of `response_bytes`",
-    "throttle_known": "responses that have the field throttle_time_ms",
+    **dict.fromkeys(OUTCOMES, "exchanges with this outcome"),
+    "request_bytes": _SUM_OF,
+    "response_bytes": _SUM_OF,
+    "throttle_known": "responses with the field throttle_time_ms",
     "throttled": "responses with throttle_time_ms above zero",
-    "throttle_time_ms": "sum of `throttle_time_ms`",
-    "throttle_time_ms_max": "largest throttle_time_ms",
-    "broker_ns": "sum of `broker_ns` of answered exchanges",
-    "broker_max": "largest `broker_ns`",
-    "total_ns": "sum of `total_ns` of answered exchanges",
-    "total_max": "largest `total_ns`",
+    "throttle_time_ms": _SUM_OF,
+    "throttle_time_ms_max": _MAX_OF,
+    "broker_ns": _SUM_OF,
+    "broker_max": _MAX_OF,
+    "total_ns": _SUM_OF,
+    "total_max": _MAX_OF,
     "hol_waits": "exchanges with a head-of-line wait",
-    "hol_wait_ns": "sum of `hol_wait_ns`",
-    "hol_wait_max": "largest `hol_wait_ns`",
-    "hol_throttle_wait_ns": "part of `hol_wait_ns` behind requests that a quota delayed",
-    "hol_poll_wait_ns": "part of `hol_wait_ns` behind requests that waited for data or members",
+    "hol_wait_ns": _SUM_OF,
+    "hol_wait_max": _MAX_OF,
+    "hol_throttle_wait_ns": _SUM_OF,
+    "hol_poll_wait_ns": _SUM_OF,
     "hol_unknown_wait_ns": "part of `hol_wait_ns` behind requests whose throttle times were not captured",
     "throttle_waits": "exchanges with a throttle wait",
-    "throttle_wait_ns": "sum of `throttle_wait_ns`",
-    "throttle_wait_max": "largest `throttle_wait_ns`",
-    "waiting_ns": "sum of `waiting_ns`",
-    "loss_ns": "sum of `loss_ns`",
-    "receiver_ns": "sum of `receiver_ns`",
-    "sender_ns": "sum of `sender_ns`",
-    "nagle_ns": "sum of `nagle_ns`",
-    "path_ns": "sum of `path_ns`",
-    "unexplained_ns": "sum of `unexplained_ns`",
+    "throttle_wait_ns": _SUM_OF,
+    "throttle_wait_max": _MAX_OF,
+    "waiting_ns": _SUM_OF,
+    "loss_ns": _SUM_OF,
+    "receiver_ns": _SUM_OF,
+    "sender_ns": _SUM_OF,
+    "nagle_ns": _SUM_OF,
+    "path_ns": _SUM_OF,
+    "unexplained_ns": _SUM_OF,
     "client_ns": "part of `receiver_ns` and `sender_ns` at the client's end",
     "failed_exchanges": "exchanges with at least one error code",
     "failed_ns": "sum of their total time, without waits for data and members",
-    "error_codes": "error codes that are not zero",
-    "unknown_waits": "answered exchanges of which throttle_time_ms or max_wait_ms was not captured",
+    "error_codes": "non-zero error codes",
+    "unknown_waits": "answered exchanges whose throttle_time_ms or max_wait_ms was not captured",
     "unknown_broker_ns": "part of `broker_ns` that may contain throttle waits or long polls",
-    "client_closed": "requests without a response whose client closed the connection",
-    "broker_closed": "requests without a response whose broker closed it",
-    "first": "time of the first of them",
-    "last": "time of the last of them",
+    "client_closed": "requests without a response whose connection this end closed",
+    "broker_closed": "requests without a response whose connection this end closed",
+    "first": "time of the first and of the last",
+    "last": "time of the first and of the last",
     "count": "number of these error codes",
-    "packet": "number of the packet in its run with the last byte of the first such response",
+    "packet": "packet in its run with the last byte of the first such response",
     "connections": "connections",
     "bytes": "TCP payload of both directions, without retransmissions",
-    "retransmitted_bytes": "payload that was sent again",
-    "retransmitted_packets": "packets with payload that was sent before",
-    "spurious_retransmissions": "of them, those that the other end did not need",
+    "retransmitted_bytes": "payload of every retransmission",
+    "retransmitted_packets": "retransmitted packets",
+    "spurious_retransmissions": "those that the other end did not need",
     "client_zero_windows": "how often clients closed their receive window",
     "gap_bytes": "payload that was not captured",
-    "connections_with_gaps": "connections of which payload was not captured",
-    "one_sided": "connections with packets of one direction only",
-    "tls_connections": "connections that use TLS",
+    "connections_with_gaps": "those with gaps",
+    "one_sided": "those with packets of one direction only",
+    "tls_connections": "those that use TLS",
     "rtt_max": "longest round trip of a handshake, ns",
-}  # fmt: skip
-_METRICS = {
-    "broker": "`broker_ns`", "total": "`total_ns`", "hol_wait": "`hol_wait_ns`", "throttle_wait": "`throttle_wait_ns`",
-    "throttle_time_ms": "`throttle_time_ms` above zero", "rtt": "round trips of handshakes, ns",
 }  # fmt: skip
 
 
@@ -179,8 +181,7 @@ def _columns(form: CountForm) -> tuple[TableColumn, ...]:
         if value in _DERIVED:
             found.append(_DERIVED[value].column)
     for metric in form.metrics:
-        doc = f"histogram of {_METRICS[metric]}: the number of values (`count`) in each bucket, and its largest (`le`)"
-        found.append(TableColumn(f"{metric}_histogram", LIST_BUCKETS, doc))
+        found.append(TableColumn(f"{metric}_histogram", LIST_BUCKETS, _HISTOGRAMS.get(metric, _HISTOGRAM)))
     return tuple(found)
 
 

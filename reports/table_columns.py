@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from kafkatap.dissector.dtypes import LIST_STRING
+from kafkatap.dissector.dtypes import LIST_STRING, TOPIC_DOC
 from kafkatap.kernels.column_spec import TIME_TYPE
 
 LIST_BUCKETS = "list<struct<le:int64,count:int64>>"
@@ -41,73 +41,71 @@ class TableColumn:
 
 
 FILES = (
-    TableColumn("path", "string", "path of the capture; `-` is standard input"),
+    TableColumn("path", "string", "path; `-` is standard input"),
     TableColumn("kind", "string", "pcap or pcapng, with its compression"),
-    TableColumn("first_packet", "int64", "number of its first packet, counted over all files"),
-    TableColumn("packets", "int64", "packets in the file"),
+    TableColumn("first_packet", "int64", "number of its first packet"),
+    TableColumn("packets", "int64", "number of its packets"),
     TableColumn("bytes", "int64", "size after decompression"),
     TableColumn("link_types", LIST_STRING, "[link types](layers.md) of its packets"),
-    TableColumn("first", TIME, "time of its earliest packet", True),
-    TableColumn("last", TIME, "time of its latest packet", True),
+    TableColumn("first", TIME, "time of the earliest and of the latest packet", True),
+    TableColumn("last", TIME, "time of the earliest and of the latest packet", True),
     TableColumn(
         "drops", "int64",
-        "packets that were dropped during capture; null if the file does not record them", True,
+        "packets that were dropped during capture, if the file records them", True,
     ),
-    TableColumn("damage", "string", "the part that cannot be read, the reason, and the byte offset", True),
+    TableColumn("damage", "string", "what cannot be read, why, and the byte offset", True),
 )  # fmt: skip
 LEDGER = (
     TableColumn("section", "string", "packets, payload bytes, requests, responses, tunnels or limits"),
     TableColumn(
         "part", "string",
-        "the part (answered, retransmitted and so on); the parts of a section add up to its `total`",
+        "answered, retransmitted and so on; the parts of a section add up to its `total`",
     ),
-    TableColumn("count", "int64", "number of packets, bytes, requests or responses in the part"),
+    TableColumn("count", "int64", "packets, bytes, requests or responses in the part"),
 )  # fmt: skip
 RECORDS = (
-    TableColumn("exchange", "int64", "key of the exchange, in `exchanges`"),
+    TableColumn("exchange", "int64", "key in `exchanges`"),
     TableColumn("direction", "string", "produce or fetch"),
-    TableColumn("message_first", TIME, "arrival of the first byte of the request or response that contains it", True),
-    TableColumn("packet", "int64", "number of the packet with the first byte of that request or response"),
-    TableColumn("client_id", "string", "client_id of the client that sent or received it", True),
-    TableColumn("topic", "string", "name of the topic, or its id if the name is unknown", True),
-    TableColumn("topic_id", "string", "id of the topic, if the message contains the id and not the name", True),
-    TableColumn("partition", "int32", "number of the partition", True),
+    TableColumn("message_first", TIME, "arrival of the first byte of its request or response", True),
+    TableColumn("packet", "int64", "packet with that byte"),
+    TableColumn("client_id", "string", "client_id", True),
+    TableColumn("topic", "string", TOPIC_DOC, True),
+    TableColumn("topic_id", "string", "id of the topic, if the message has no name", True),
+    TableColumn("partition", "int32", "partition", True),
     TableColumn(
         "batch", "int32",
-        "number of its batch within the exchange, from 0; with magic 0 and 1, a batch is a top-level message",
+        "its batch within the exchange, from 0; with magic 0 and 1, a top-level message",
     ),
-    TableColumn("magic", "int8", "version of the record format: 0, 1 or 2", True),
+    TableColumn("magic", "int8", "record format: 0, 1 or 2", True),
     TableColumn("codec", "string", "none, gzip, snappy, lz4, zstd", True),
-    TableColumn("offset", "int64", "offset in the message; for a batch that cannot be decoded, its first offset", True),
+    TableColumn("offset", "int64", "offset in the message; of a batch that cannot be decoded, the first", True),
     TableColumn(
         "offset_is_relative", "bool",
-        "true for produced records: `offset` counts within the batch, and the broker assigns the final offset",
+        "true for produced records: `offset` counts within the batch",
     ),
     TableColumn(
         "timestamp", TIME_MS,
-        "timestamp of the record, or the append time if the topic is configured so; null with magic 0, and for "
-        "values outside the years 1 to 9999", True,
+        "timestamp of the record, or its append time; null with magic 0, and outside the years 1 to 9999", True,
     ),
     TableColumn("timestamp_type", "string", "create or log_append; null with magic 0", True),
-    TableColumn("key", "binary", "key of the record, or null", True),
-    TableColumn("value", "binary", "value of the record, or null (a tombstone)", True),
-    TableColumn("headers", LIST_HEADERS, "headers of the record (magic 2), or `[]`"),
-    TableColumn("is_control", "bool", "true for a control record, which is a marker that Kafka wrote"),
+    TableColumn("key", "binary", "the record's key", True),
+    TableColumn("value", "binary", "the record's value; null: a tombstone", True),
+    TableColumn("headers", LIST_HEADERS, "headers (magic 2)"),
+    TableColumn("is_control", "bool", "a marker that Kafka wrote"),
     TableColumn(
         "control_type", "string",
-        "type of the marker: abort, commit, leader_change, snapshot_header, snapshot_footer, kraft_version, "
-        "kraft_voters, or the type's number", True,
+        "abort, commit, leader_change, snapshot_header, snapshot_footer, kraft_version, kraft_voters, or a number",
+        True,
     ),
-    TableColumn("is_transactional", "bool", "true for a record in a transaction"),
+    TableColumn("is_transactional", "bool", "in a transaction"),
     TableColumn("producer_id", "int64", "id of an idempotent or transactional producer", True),
     TableColumn("producer_epoch", "int16", "epoch of that producer", True),
-    TableColumn("sequence", "int32", "sequence number of the record for that producer and partition", True),
+    TableColumn("sequence", "int32", "sequence number for that producer and partition", True),
     TableColumn("partition_leader_epoch", "int32", "leader epoch of its batch", True),
-    TableColumn("crc_ok", "bool", "true if the CRC of the batch is right; null if the batch is incomplete", True),
+    TableColumn("crc_ok", "bool", "whether the CRC of the batch is right; null if it is incomplete", True),
     TableColumn(
         "status", "string",
-        "ok; not_captured (the capture cut off the batch), malformed, trailing_bytes, corrupt (cannot be "
-        "decompressed to its end), too_large (decompressed size above the limit), unknown_codec, unknown_magic, "
-        "nested (a compressed message inside a compressed one)",
+        "ok, not_captured (the capture cut off the batch), malformed, trailing_bytes, corrupt (cannot be decompressed "
+        "to its end), too_large (decompressed), unknown_codec, unknown_magic, nested (compressed inside compressed)",
     ),
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,15 @@ from kafkatap.request_log import joined_table
 
 ROOT = Path(__file__).resolve().parent.parent
 #: The rows of a table on columns.
-_ROWS = re.compile(r"(?:^\| `\w+` \| .+ \|\n)+", re.MULTILINE)
+_ROWS = re.compile(r"(?:^\| `\w+`(?:, `\w+`)* \| .+ \|\n)+", re.MULTILINE)
 
 
-def row_of_column(column: Declared) -> str:
-    """The row of the document on a column."""
-    return f"| `{column.name}` | {column.type}{'?' * column.nullable} | {column.doc} |"
+def rows_of_columns(columns: Iterable[Declared]) -> str:
+    """The rows of the document on a table. Columns of the same type and meaning share one."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for column in columns:
+        names.setdefault((f"{column.type}{'?' * column.nullable}", column.doc), []).append(f"`{column.name}`")
+    return "".join(f"| {', '.join(found)} | {kind} | {doc} |\n" for (kind, doc), found in names.items())
 
 
 def test_tables_are_documented_as_they_are_declared() -> None:
@@ -40,7 +44,7 @@ def test_tables_are_documented_as_they_are_declared() -> None:
     for name, columns in tables.items():
         assert all(column.doc for column in columns), name
         head, section = re.split(rf"^## {name}$", text, flags=re.MULTILINE)
-        rows = "".join(f"{row_of_column(column)}\n" for column in columns)
+        rows = rows_of_columns(columns)
         text = f"{head}## {name}{re.sub(_ROWS, lambda _, rows=rows: rows, section, count=1)}"
     if os.environ.get("KAFKATAP_UPDATE"):
         path.write_text(text, encoding="utf-8")
