@@ -15,6 +15,7 @@ from ..findings import WARNING, Finding
 from ..section_parts.section import BatchCount, SectionInput
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
+from .stalled_seconds import COUNTED_NS, NONE, STALL_NS, STALLS, Stalled, read, stalled_of_client, stalled_seconds
 from .sums import work_of_clients
 
 #: The largest part of the client's time.
@@ -26,8 +27,8 @@ _SLOW_NS = 20_000_000
 #: Of the time that the broker works for a connection. If slow requests have so much of it, others wait behind these:
 #: the broker stalls, and fewer requests in flight would wait as long.
 _SLOW_SHARE = 0.5
-#: Shorter waits add nothing to such a mean, and are not counted.
-_COUNTED_NS = 1_000_000
+#: Shorter waits are not counted.
+_COUNTED_NS = COUNTED_NS
 
 _FORM = CountForm(
     "advice.behind",
@@ -87,17 +88,18 @@ def count_behind(probe, waited, busy, exchanges, first):  # type: ignore[no-unty
 
 
 def _findings(given: SectionInput) -> list[Finding]:
-    work = work_of_clients(given)
+    work, stalled = work_of_clients(given), given.once(stalled_seconds)
     busy = {row["connection"]: (row["broker_ns"], row["slow_ns"]) for row in given.rows(_BUSY.name)}
     groups: dict[tuple[int, int, int], list[dict[str, int]]] = {}
     for row in given.rows(_FORM.name):
         if row["connection"] != -1:
             groups.setdefault((row["client_id"], row["client_ip"], row["api_key"]), []).append(row)
     made = []
-    for (client, ip, _), rows in groups.items():
+    for (client, ip, api), rows in groups.items():
         whole = work.get((client, ip))
         if whole is not None and not _is_stalled([busy.get(row["connection"], (0, 0)) for row in rows]):
-            finding = _finding(given, rows, whole.time_ns)
+            time = whole.time_ns - stalled_of_client(stalled, client, ip)
+            finding = _finding(given, rows, time, stalled.get((client, ip, api), NONE))
             made += [] if finding is None else [finding]
     return made
 
@@ -107,11 +109,15 @@ def _is_stalled(connections: list[tuple[int, int]]) -> bool:
     return sum(slow for _, slow in connections) >= _SLOW_SHARE * max(sum(broker for broker, _ in connections), 1)
 
 
-def _finding(given: SectionInput, rows: list[dict[str, int]], time_ns: int) -> Finding | None:
-    """The finding on the exchanges of a client and an API that waited behind others."""
+def _finding(given: SectionInput, rows: list[dict[str, int]], time_ns: int, stalled: Stalled) -> Finding | None:
+    """The finding on the exchanges of a client and an API that waited behind others. `time_ns`: of the client, without
+    stalled seconds."""
     context, one = given.context, max(rows, key=lambda row: row["behind_ns"])
-    behind, exchanges = sum(row["behind_ns"] for row in rows), sum(row["exchanges"] for row in rows)
-    own, broker = (sum(row[name] for row in rows) // exchanges for name in ("own_ns", "broker_ns"))
+    every = sum(row["exchanges"] for row in rows)
+    own, broker = (sum(row[name] for row in rows) // every for name in ("own_ns", "broker_ns"))
+    behind, exchanges = sum(row["behind_ns"] for row in rows) - stalled.behind_ns, every - stalled.waited
+    if behind <= 0 or exchanges <= 0:
+        return None
     mean = behind // exchanges
     ahead = mean / max(own, 1)
     # Of a burst of n requests each waits for n / 2 on average. If fewer waited, one slow request was ahead of them all.
@@ -150,9 +156,11 @@ ONE_CONNECTION = Signature(
     f"that wait is {_SHARE:.0%} of the client's time or more, and {units.duration(_SLOW_NS)} or more for each "
     f"request; the broker needs less than that; and {_AHEAD} requests or more are ahead of each. Requests that take "
     f"the broker {units.duration(_SLOW_NS)} or more have less than {_SLOW_SHARE:.0%} of its time there. Waits behind "
-    "throttled or waiting requests do not count.",
+    f"throttled or waiting requests do not count, nor seconds in which one request takes {units.duration(STALL_NS)} or "
+    "more by itself.",
     _findings,
-    (_FORM, _BUSY),
+    (_FORM, _BUSY, STALLS),
+    read=read,
     batch_count=BatchCount((_FORM, _BUSY), count_behind),
     follows=("single_records",),
 )

@@ -11,6 +11,7 @@ from ..section_parts.section import SectionInput
 from ..section_parts.section_counts import Tally
 from .parties import client_option, client_parties, client_words
 from .signature import Signature
+from .stalled_seconds import NONE, STALL_NS, STALLS, stalled_of_client, stalled_seconds
 from .sums import sums_of_clients, work_of_clients
 
 _PRODUCE = 0
@@ -43,7 +44,7 @@ def _read(gathered: Gathered, tally: Tally) -> None:
 
 
 def _findings(given: SectionInput) -> list[Finding]:
-    context, work = given.context, work_of_clients(given)
+    context, work, stalled = given.context, work_of_clients(given), given.once(stalled_seconds)
     batches = {(row["client_id"], row["client_ip"]): row for row in given.rows(_FORM.name)}
     made = []
     for (client, ip), sums in sums_of_clients(given, _PRODUCE, _LEAST).items():
@@ -64,16 +65,17 @@ def _findings(given: SectionInput) -> list[Finding]:
             how += f", {records:.1f} records in a batch"
             numbers |= {"batches": exact["batches"], "records_per_batch": round(records, 2)}
         behind = sums["hol_wait_ns"] - sums["hol_throttle_wait_ns"] - sums["hol_poll_wait_ns"]
-        behind -= sums["hol_unknown_wait_ns"]
+        behind -= sums["hol_unknown_wait_ns"] + stalled.get((client, ip, _PRODUCE), NONE).behind_ns
         whole = work.get((client, ip))
-        is_slow = whole is not None and behind >= _SHARE * whole.time_ns
+        time = 0 if whole is None else whole.time_ns - stalled_of_client(stalled, client, ip)
+        is_slow = whole is not None and 0 < behind and behind >= _SHARE * time
         text = f"{client_words(context, client, ip)}: {rate:,.0f} Produce requests a second, {how}"
         if is_slow:
             text += f"; they wait {units.duration(behind)} for each other"
         made.append(Finding(
             SINGLE_RECORDS.id, WARNING if is_slow else NOTE, SINGLE_RECORDS.label, text,
             behind if is_slow else 0, sums["first"],
-            sums["last"], numbers | {"hol_wait_ns": behind}, (exact["packet"],) if exact else (),
+            sums["last"], numbers | {"hol_wait_ns": max(behind, 0)}, (exact["packet"],) if exact else (),
             client_parties(context, client, ip), SINGLE_RECORDS.setting, SINGLE_RECORDS.remedy,
             (("sections", "topics"), *client_option(context, client)),
         ))  # fmt: skip
@@ -90,9 +92,9 @@ SINGLE_RECORDS = Signature(
     f"the client sends {_RATE} such requests a second or more, {_LEAST} in all and for {_LASTS_NS // units.SECOND} s "
     f"at least, of {_SMALL:,} bytes or less on average. With `--sections advice`, batches must also have {_FEW:.0f} "
     f"records or fewer on average. It is a note if requests wait for each other for less than {_SHARE:.0%} of its "
-    "time.",
+    f"time, without the seconds in which one request takes {STALL_NS // 1_000_000} ms or more by itself.",
     _findings,
-    (_FORM,),
+    (_FORM, STALLS),
     _read,
     exact_facts=("batch",),
 )

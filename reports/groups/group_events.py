@@ -9,6 +9,8 @@ kept.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, INCOMPLETE, NO_TIME
@@ -107,8 +109,7 @@ def read(gathered: Gathered, tally: Tally) -> None:
         _read_refusals(gathered, tally, group)
         for kind, name in _BEATS.items():
             _read_beats(gathered, tally, kind, name)
-        _read_commits(gathered, tally, group)
-    _read_offset_fetches(gathered, tally)
+    _read_commits(gathered, tally)
     _read_positions(gathered, tally)
     _read_ends(gathered, tally)
 
@@ -287,7 +288,24 @@ def _read_beats(gathered: Gathered, tally: Tally, kind: int, name: str) -> None:
         tally.note(_filled(named, gathered, at, group=group[at], subscribed=topics["item"]))
 
 
-def _read_commits(gathered: Gathered, tally: Tally, group: Array) -> None:
+def _read_commits(gathered: Gathered, tally: Tally) -> None:
+    for commits, (keys, times, offsets, _) in committed_of(gathered):
+        tally.add("groups.committed", keys, {"commits": commits, "time": times, "offset": offsets})
+
+
+#: Who and where, times, offsets, and the exchanges' indexes.
+Offsets = tuple[dict[str, Array], Array, Array, Array]
+
+
+def committed_of(gathered: Gathered) -> Iterator[tuple[int, Offsets]]:
+    """Committed offsets of groups: 1 and those that commits wrote, 0 and those that a client read."""
+    group = _of_exchanges(gathered, _WITH_MEMBER, "group")
+    if (group >= 0).any():
+        yield from _written_offsets(gathered, group)
+    yield from _fetched_offsets(gathered)
+
+
+def _written_offsets(gathered: Gathered, group: Array) -> Iterator[tuple[int, Offsets]]:
     failed = gathered.facts("committed partition")
     failed = failed.where(failed["error_code"] != 0)
     refused = {
@@ -301,19 +319,20 @@ def _read_commits(gathered: Gathered, tally: Tally, group: Array) -> None:
         for n in np.flatnonzero(is_among(rows.exchange, suspects)):
             key = rows.exchange[n], rows["topic"][n], rows["topic_id"][n], rows["partition"][n]
             good[n] &= tuple(map(int, key)) not in refused
-        _add_committed(gathered, tally, group, rows, np.flatnonzero(good & (rows["offset"] >= 0)), 1)
+        yield from _offsets(gathered, group, rows, np.flatnonzero(good & (rows["offset"] >= 0)), 1)
 
 
-def _add_committed(gathered: Gathered, tally: Tally, group: Array, rows: FactRows, chosen: Array, commits: int) -> None:
-    """Add some rows. `group`: of each exchange."""
+def _offsets(
+    gathered: Gathered, group: Array, rows: FactRows, chosen: Array, commits: int
+) -> Iterator[tuple[int, Offsets]]:
+    """Some rows as of `committed_of`. `group`: of each exchange."""
     if len(chosen):
         at = rows.exchange[chosen]
         keys = {"group": group[at], **_place(rows, chosen)}
-        values = {"commits": commits, "time": _end_time(gathered.exchanges, at), "offset": rows["offset"][chosen]}
-        tally.add("groups.committed", keys, values)
+        yield commits, (keys, _end_time(gathered.exchanges, at), rows["offset"][chosen], at)
 
 
-def _read_offset_fetches(gathered: Gathered, tally: Tally) -> None:
+def _fetched_offsets(gathered: Gathered) -> Iterator[tuple[int, Offsets]]:
     """Committed offsets that a client reads. A response for several groups does not say which is whose here."""
     group = gathered.top("offset fetch", "group")
     several = gathered.facts("offset fetch group")
@@ -323,7 +342,7 @@ def _read_offset_fetches(gathered: Gathered, tally: Tally) -> None:
     for kind in ("fetched offset", "fetched offset of group"):
         rows = gathered.facts(kind)
         good = (rows["offset"] >= 0) & (rows["error_code"] == 0) & (group[rows.exchange] >= 0)
-        _add_committed(gathered, tally, group, rows, np.flatnonzero(good), 0)
+        yield from _offsets(gathered, group, rows, np.flatnonzero(good), 0)
 
 
 def _read_positions(gathered: Gathered, tally: Tally) -> None:
@@ -332,7 +351,7 @@ def _read_positions(gathered: Gathered, tally: Tally) -> None:
         tally.add("groups.positions", keys, {"fetches": 1, "time": times, "offset": offsets})
 
 
-def positions_of(gathered: Gathered) -> tuple[dict[str, Array], Array, Array, Array]:
+def positions_of(gathered: Gathered) -> Offsets:
     """The offsets that consumers fetch next: who and where, times, offsets, and the exchanges' indexes. A follower of a
     replica is no consumer."""
     rows = gathered.facts("fetch partition")

@@ -8,6 +8,9 @@ lag(t)       end(t) less position(t)
 The reader is behind by the time since end(t) passed its position. Its present fall began where lag(t) was least. A
 reader that catches up has its least lag at the end. One that reads now and then has a fall before, or a rise since,
 that is as large: neither falls back.
+
+Commits come now and then, so their lag rises between two of them. It counts just after each: a group that keeps up has
+hardly any then, however seldom it commits. It also counts at the end if the group has stopped to commit.
 """
 
 from __future__ import annotations
@@ -29,6 +32,9 @@ FETCHES = 3
 _OTHER_WAY = 0.5
 #: Ends further apart are not estimated between: the partition may have stood still.
 _LONGEST_GAP_NS = 4_000_000_000
+#: A group has stopped to commit after so many of its longest intervals. One that is behind by fewer than the second of
+#: these keeps up.
+_SILENT, _SEVERAL = 3, 2
 _SECOND = 1_000_000_000
 #: Shorter captures show no growth: positions and ends are kept for each two seconds.
 _LEAST_SPAN_NS = 5 * _SECOND
@@ -83,25 +89,89 @@ def growth_per_s(lag: PartitionLag, positions: Sequence[Latest], ends: Sequence[
     return float(grown * _SECOND / (course.ends_at[-1] - course.times[0]))
 
 
+def commits_growth_per_s(offsets: Sequence[Latest], written: Sequence[int], ends: Sequence[Latest]) -> float | None:
+    """The same of the lag of commits, from just after the first one to just after the last. Arguments as of
+    `commits_fall_back`."""
+    course = _commits_course(offsets, ends)
+    if course is None or len(written) < FETCHES or course.times[-1] - course.times[0] < _LEAST_SPAN_NS:
+        return None
+    return float((course.lags[-1] - course.lags[0]) * _SECOND / (course.times[-1] - course.times[0]))
+
+
+class CommitsFallBack(NamedTuple):
+    """A group whose commits fall back. `lag`: records at the end of the fall. `is_stopped`: it has not committed for
+    long."""
+
+    fall: FallBack
+    lag: int
+    is_stopped: bool
+
+
+def commits_fall_back(
+    offsets: Sequence[Latest], written: Sequence[int], ends: Sequence[Latest], is_read: bool
+) -> CommitsFallBack | None:
+    """How the commits of a group fall back on a partition, None: they do not, or too little was captured. `offsets`:
+    the committed offset over time. `written`: when the group committed. `is_read`: it has a reader at the end."""
+    if len(written) < FETCHES or len(ends) < 2:
+        return None
+    longest = int(np.diff(np.sort(np.array(written, np.int64))).max())
+    until, committed = max(ends).time, max(offsets).value
+    silent = until - max(written)
+    is_stopped = silent >= max(LEAST_NS, _SILENT * longest)
+    if is_stopped and not is_read:
+        return None
+    course = _commits_course(offsets, ends, at_end=is_stopped)
+    if course is None:
+        return None
+    found = _fall_back(course, int(course.lags[-1]), committed, float(course.times[-1]))
+    least = max(LEAST_NS, _SEVERAL * longest)
+    if found is None or min(found.behind_ns, found.fallen_ns) < least:
+        return None
+    return CommitsFallBack(found, max(max(end.value for end in ends) - committed, 0), is_stopped)
+
+
+def _commits_course(offsets: Sequence[Latest], ends: Sequence[Latest], at_end: bool = False) -> _Course | None:
+    """The lag just after each commit, and at the end."""
+    if len(ends) < 2 or not offsets:
+        return None
+    start = min(ends).time
+    at, size = _columns(ends, start)
+    size = np.maximum.accumulate(size)
+    times, values = _columns(offsets, start)
+    seen = (times >= 0) & (times <= at[-1])
+    times, values = times[seen], values[seen]
+    if not len(times):
+        return None
+    lags = np.interp(times, at, size) - values
+    if at_end:
+        times, lags = np.append(times, at[-1]), np.append(lags, size[-1] - values[-1])
+    return _Course(start, times, np.maximum(lags, 0), at, size)
+
+
 def fall_back(lag: PartitionLag, positions: Sequence[Latest], ends: Sequence[Latest]) -> FallBack | None:
     """How a reader falls back on a partition, None: it does not, or too little was captured. `lag`: at the end.
     `positions`, `ends`: over time, in any order."""
     course = _course(lag, positions, ends) if lag.lag else None
     if course is None or lag.lag is None or lag.position is None:
         return None
+    return _fall_back(course, lag.lag, lag.position, float(course.ends_at[-1]))
+
+
+def _fall_back(course: _Course, lag: int, position: int, until: float) -> FallBack | None:
+    """`lag`: at `until`, where the course ends. `position`: the offset that the end passed."""
     start, times, lags, at, size = course
     least = len(lags) - 1 - int(np.argmin(lags[::-1]))
-    grown, since = lag.lag - lags[least], int(times[least])
+    grown, since = lag - lags[least], int(times[least])
     other_way = max(_largest_rise(lags[: least + 1]), _largest_rise(lags[least:][::-1]))
-    appended = float(size[-1] - np.interp(since, at, size))
-    if since >= at[-1] or grown <= 0 or appended <= 0 or other_way > _OTHER_WAY * grown:
+    appended = float(np.interp(until, at, size) - np.interp(since, at, size))
+    if since >= until or grown <= 0 or appended <= 0 or other_way > _OTHER_WAY * grown:
         return None
-    passed = int(np.searchsorted(size, lag.position, side="right"))
+    passed = int(np.searchsorted(size, position, side="right"))
     when = float(at[0])
     if 0 < passed < len(size):
-        when = float(np.interp(lag.position, size[passed - 1 : passed + 1], at[passed - 1 : passed + 1]))
+        when = float(np.interp(position, size[passed - 1 : passed + 1], at[passed - 1 : passed + 1]))
         when = max(when, float(at[passed]) - _LONGEST_GAP_NS)
-    return FallBack(int(at[-1] - when), passed == 0, start + since, start + int(at[-1]), round(float(grown)), appended)
+    return FallBack(int(until - when), passed == 0, start + since, start + int(until), round(float(grown)), appended)
 
 
 def _course(lag: PartitionLag, positions: Sequence[Latest], ends: Sequence[Latest]) -> _Course | None:

@@ -1,4 +1,4 @@
-"""Positions of readers and ends of partitions over time: how the lag of a group grows, and who falls behind."""
+"""Positions of readers, commits of groups and ends of partitions over time: how the lag of a group grows, and who falls behind."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..section_parts.gathered import Gathered
 from ..section_parts.section import SectionInput
 from ..section_parts.section_counts import Tally
 from .group import Group, groups_of, shared_clients
-from .group_events import appends_of, high_watermarks_of, positions_of
+from .group_events import appends_of, committed_of, high_watermarks_of, positions_of
 from .group_lag import ASSIGNMENT, CLIENT, Client, Latest, partitions_of
 from .group_requests import Partition
-from .lag_in_time import growth_per_s
+from .lag_in_time import commits_growth_per_s, growth_per_s
 
 #: Positions and ends are kept for each two seconds, as the time behind is for people, and ends between are estimated.
 SPAN_NS = 2_000_000_000
@@ -29,16 +29,26 @@ POSITIONS = CountForm(
     {"time": MAX, "offset": LATEST, "packet": LATEST, "fetches": SUM},
     {"client_id": OTHER, "client_ip": -1, **_NO_PLACE},
 )
+COMMITS = CountForm(
+    "groups.commits-over-time",
+    {"group": TEXT, **_PLACE, "span": NUMBER},
+    {"time": MAX, "offset": LATEST, "packet": LATEST, "commits": SUM},
+    {"group": OTHER, **_NO_PLACE},
+)
 ENDS = CountForm("groups.ends-over-time", {**_PLACE, "span": NUMBER}, {"time": MAX, "end": LATEST}, _NO_PLACE)
 
 
 def read(gathered: Gathered, tally: Tally) -> None:
-    """Read the offsets of Fetch and Produce."""
+    """Read the offsets of Fetch, of commits, and of Produce."""
     keys, times, offsets, at = positions_of(gathered)
     if len(times):
         packets = gathered.column("request_packet_first")[at]
         values = {"time": times, "offset": offsets, "packet": packets, "fetches": 1}
         tally.add(POSITIONS.name, keys | {"span": times // SPAN_NS}, values)
+    for commits, (keys, times, offsets, at) in committed_of(gathered):
+        packets = gathered.column("request_packet_first")[at]
+        values = {"time": times, "offset": offsets, "packet": packets, "commits": commits}
+        tally.add(COMMITS.name, keys | {"span": times // SPAN_NS}, values)
     for place, times, ends in (high_watermarks_of(gathered), appends_of(gathered)):
         if len(times):
             tally.add(ENDS.name, place | {"span": times // SPAN_NS}, {"time": times, "end": ends})
@@ -50,6 +60,30 @@ class Reads(NamedTuple):
     positions: list[Latest]
     fetches: int = 0
     last: tuple[int, int] = (0, 0)  # time, packet
+
+
+class Commits(NamedTuple):
+    """The committed offsets of a group on a partition over time, the times at which it wrote some, and the packet of
+    the last one."""
+
+    offsets: list[Latest]
+    written: list[int]
+    last: tuple[int, int] = (0, 0)  # time, packet
+
+
+def commits_of(given: SectionInput) -> dict[str, dict[Partition, Commits]]:
+    """What each group commits. Use `given.once(commits_of)`."""
+    keys, values = given.keys(COMMITS.name), given.values(COMMITS.name)
+    found: dict[str, dict[Partition, Commits]] = defaultdict(dict)
+    for row, partition in partitions_of(keys, given.context):
+        mine = found[given.context.text(int(keys["group"][row])) or ""]
+        time, packet = int(values["time"][row]), int(values["packet"][row])
+        before = mine.get(partition, Commits([], []))
+        before.offsets.append(Latest(time, int(values["offset"][row])))
+        if values["commits"][row] > 0:
+            before.written.append(time)
+        mine[partition] = before._replace(last=max(before.last, (time, packet)))
+    return found
 
 
 def ends_of(given: SectionInput, wanted: Collection[Partition]) -> dict[Partition, list[Latest]]:
@@ -84,22 +118,22 @@ def reads_on(group: Group, place: Partition, reads: Mapping[Client, Mapping[Part
 
 
 def growths(given: SectionInput) -> dict[tuple[str, Partition], float]:
-    """Records/s by which the lag of reads of a group grew on each partition; none where other groups may be the
-    readers, and where too little was captured."""
-    groups = given.once(groups_of)
+    """Records/s by which the lag of a group grew on each partition: of its commits if it commits, or else of reads.
+    None where too little was captured, or other groups may be the readers."""
+    groups, commits, reads = given.once(groups_of), given.once(commits_of), given.once(reads_of)
     shared = shared_clients(groups)
-    read = [
-        (group, lag)
-        for group in groups
-        for lag in group.lag
-        if lag.sure in (ASSIGNMENT, CLIENT) and lag.reader not in shared
-    ]
-    ends, reads = ends_of(given, {(lag.topic, lag.partition) for _, lag in read}), given.once(reads_of)
+    ends = ends_of(given, {(lag.topic, lag.partition) for group in groups for lag in group.lag})
     found = {}
-    for group, lag in read:
-        place = lag.topic, lag.partition
-        positions = [each for one in reads_on(group, place, reads) for each in one.positions]
-        growth = growth_per_s(lag, positions, ends.get(place, ()))
-        if growth is not None:
-            found[group.name, place] = growth
+    for group in groups:
+        for lag in group.lag:
+            place = lag.topic, lag.partition
+            growth = None
+            mine = commits.get(group.name, {}).get(place)
+            if mine is not None:
+                growth = commits_growth_per_s(mine.offsets, mine.written, ends.get(place, ()))
+            if growth is None and lag.sure in (ASSIGNMENT, CLIENT) and lag.reader not in shared:
+                positions = [each for one in reads_on(group, place, reads) for each in one.positions]
+                growth = growth_per_s(lag, positions, ends.get(place, ()))
+            if growth is not None:
+                found[group.name, place] = growth
     return found

@@ -1,4 +1,4 @@
-"""Group requests, positions and ends: read once for the section `groups` and for advice (`reports.groups`)."""
+"""Group requests, positions, commits and ends: read once for the section `groups` and for advice (`reports.groups`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECTION = Section(
     group_events.READ_BY,
     "",
     group_events.FACTS,
-    (*group_events.FORMS, offsets_over_time.POSITIONS, offsets_over_time.ENDS),
+    (*group_events.FORMS, offsets_over_time.POSITIONS, offsets_over_time.COMMITS, offsets_over_time.ENDS),
     {},
     read,
     lambda given: (),

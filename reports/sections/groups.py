@@ -30,7 +30,7 @@ _HEARTBEATS = (12, 68, 76, 88)
 #: What follows the client's name in the member ids of clients, and ids without a name.
 _ID = re.compile(r"-?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$")
 
-_GROWS = "records/s by which the lag of reads grew while it was captured; negative: readers catch up"
+_GROWS = "records/s by which the lag grew while it was captured, of commits, or else of reads; negative: it shrinks"
 _KNOWN = "the last answer of its coordinator here; later commits went to one that was not captured: they are not known"
 
 GROUPS = (
