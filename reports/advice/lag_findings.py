@@ -11,8 +11,8 @@ from ..findings import WARNING, Finding, Party
 from ..groups.group import Group, groups_of, shared_clients
 from ..groups.group_lag import ASSIGNMENT, CLIENT, Client, Latest, PartitionLag
 from ..groups.group_requests import Partition
-from ..groups.lag_in_time import FETCHES, LEAST_NS, FallBack, fall_back
-from ..groups.offsets_over_time import Reads, ends_of, reads_of, reads_on
+from ..groups.lag_in_time import FETCHES, LEAST_NS, FallBack, commits_fall_back, fall_back
+from ..groups.offsets_over_time import Commits, Reads, commits_of, ends_of, reads_of, reads_on
 from ..section_parts.section import SectionInput
 from .open_transactions import cause_of
 from .signature import Signature
@@ -21,34 +21,67 @@ from .signature import Signature
 _WHOLE = 10
 
 
+#: A member has fetched what it did not commit if its reads lack no more than this part of that lag.
+_FETCHED = 0.1
+
+
 class _Late(NamedTuple):
-    """A partition on which a reader falls back."""
+    """A partition on which a reader falls back, or the commits of a group do. `records`: the lag of these.
+    `is_fetched`: the reader has fetched nearly all of it. `is_stopped`: the group has stopped to commit."""
 
     lag: PartitionLag
     fall: FallBack
     packet: int
+    records: int
+    of_commits: bool = False
+    is_fetched: bool = False
+    is_stopped: bool = False
 
 
 def findings(given: SectionInput, signature: Signature) -> list[Finding]:
     groups = given.once(groups_of)
     shared = shared_clients(groups)
     suspects = [
-        (group, [lag for lag in group.lag if lag.lag and lag.sure in (ASSIGNMENT, CLIENT) and lag.reader not in shared])
+        (group, [lag for lag in group.lag if lag.lag or lag.committed_lag])
         for group in groups
         if group.known_until is None
     ]
     wanted = {(lag.topic, lag.partition) for _, lags in suspects for lag in lags}
     if not wanted:
         return []
-    ends, reads = ends_of(given, wanted), given.once(reads_of)
+    ends, reads, commits = ends_of(given, wanted), given.once(reads_of), given.once(commits_of)
     made = []
     for group, lags in suspects:
-        late = [found for lag in lags if (found := _late(group, lag, reads, ends)) is not None]
+        late = []
+        for lag in lags:
+            is_own = lag.sure in (ASSIGNMENT, CLIENT) and lag.reader not in shared
+            found = _late(group, lag, reads, ends) if is_own and lag.lag else None
+            mine = commits.get(group.name, {}).get((lag.topic, lag.partition))
+            if found is None and mine is not None and lag.committed_lag:
+                found = _late_commits(group, lag, mine, reads if is_own else {}, ends)
+            late += [] if found is None else [found]
         causes = defaultdict(list)
         for one in late:
             causes[_cause(given, one.lag)].append(one)
         made += [_finding(signature, group, found)._replace(cause=cause) for cause, found in causes.items()]
     return made
+
+
+def _late_commits(
+    group: Group,
+    lag: PartitionLag,
+    commits: Commits,
+    reads: dict[Client, dict[Partition, Reads]],
+    ends: dict[Partition, list[Latest]],
+) -> _Late | None:
+    """What a group's commits fall back on a partition, if they do."""
+    mine, until = ends.get((lag.topic, lag.partition), []), max(commits.written, default=0)
+    is_read = lag.reader in reads and _reads_on(group, lag.reader, reads[lag.reader], until)
+    found = commits_fall_back(commits.offsets, commits.written, mine, is_read)
+    if found is None:
+        return None
+    is_fetched = is_read and lag.lag is not None and lag.lag <= _FETCHED * found.lag
+    return _Late(lag, found.fall, commits.last[1], found.lag, True, is_fetched, found.is_stopped)
 
 
 def _late(
@@ -64,7 +97,7 @@ def _late(
         return None
     if lag.reader not in reads or not _reads_on(group, lag.reader, reads[lag.reader], fall.until):
         return None
-    return _Late(lag, fall, max(one.last for one in mine)[1])
+    return _Late(lag, fall, max(one.last for one in mine)[1], lag.lag or 0)
 
 
 def _reads_on(group: Group, reader: Client, reads: dict[Partition, Reads], until: int) -> bool:
@@ -83,16 +116,21 @@ def _cause(given: SectionInput, lag: PartitionLag) -> tuple[Any, ...] | None:
 
 
 def _finding(signature: Signature, group: Group, found: list[_Late]) -> Finding:
-    worst = max(found, key=lambda one: (one.fall.behind_ns, one.lag.lag or 0))
-    fall, lag, total = worst.fall, worst.lag.lag or 0, sum(one.lag.lag or 0 for one in found)
-    read = [one for one in group.lag if one.position is not None]
+    worst = max(found, key=lambda one: (one.fall.behind_ns, one.records))
+    fall, lag, total = worst.fall, worst.records, sum(one.records for one in found)
+    read = [one for one in group.lag if one.position is not None or one.committed is not None]
     rate = f"{fall.records_per_s:,.0f}" if fall.records_per_s >= _WHOLE else f"{fall.records_per_s:.2g}"
     least = "at least " if fall.is_at_least else ""
+    place = f"{worst.lag.topic}-{worst.lag.partition}{' by its commits' if worst.of_commits else ''}"
     text = (
         f'group "{group.name}" is {lag:,} records ({least}{units.duration(fall.behind_ns)}) behind on '
-        f"{worst.lag.topic}-{worst.lag.partition} and falls back {rate} records/s; "
+        f"{place} and falls back {rate} records/s; "
         f"{len(found)} of {len(read)} partitions" + (f", {total:,} records" if len(found) > 1 else "")
     )
+    if worst.is_stopped:
+        text += f"; its last commit was {units.duration(fall.until - (worst.lag.committed_at or fall.until))} before"
+    if worst.is_fetched:
+        text += "; its client has fetched nearly all of them: its own work is slow"
     address, client = worst.lag.reader or (None, None)
     parties = (Party("group", group.name), *_parties((("client", client), ("host", address))))
     name = () if set("*?[") & set(group.name) else (("group", group.name),)
@@ -100,7 +138,8 @@ def _finding(signature: Signature, group: Group, found: list[_Late]) -> Finding:
         signature.id, WARNING, signature.label, text, max(one.fall.behind_ns for one in found),
         min(one.fall.since for one in found), None,
         {"lag": lag, "behind_ns": fall.behind_ns, "lag_all": total, "partition": worst.lag.partition,
-         "position": worst.lag.position, "partitions": len(found), "partitions_read": len(read),
+         "position": worst.lag.position, "committed": worst.lag.committed,
+         "is_of_commits": worst.of_commits, "is_fetched": worst.is_fetched, "partitions": len(found), "partitions_read": len(read),
          "falls_back_per_s": round(fall.records_per_s, 2), "appended_per_s": round(fall.appended_per_s, 2)},
         (worst.packet,), (*parties, Party("topic", worst.lag.topic)), signature.setting, signature.remedy,
         (("sections", "groups"), *name),

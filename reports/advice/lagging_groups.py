@@ -1,10 +1,10 @@
-"""Groups that fall behind: a reader whose lag grows, or that does not read at all."""
+"""Groups that fall behind: a reader whose lag grows, or that does not read at all, or commits that fall back."""
 
 from __future__ import annotations
 
 from ..findings import Finding
 from ..groups.lag_in_time import FETCHES, LEAST_NS
-from ..groups.offsets_over_time import ENDS, POSITIONS, SPAN_NS
+from ..groups.offsets_over_time import COMMITS, ENDS, POSITIONS, SPAN_NS
 from ..section_parts.section import SectionInput
 from .signature import Signature
 
@@ -18,20 +18,21 @@ def _findings(given: SectionInput) -> list[Finding]:
 
 
 def _may_lag(given: SectionInput) -> bool:
-    """Whether the end of a partition passed the last position of one of its readers long enough ago. Most captures have
-    no such reader, and need not look at groups."""
+    """Whether the end of a partition passed the last position of one of its readers, or the last commit of a group, long
+    enough ago. Most captures have none, and need not look at groups."""
     passed: dict[tuple[str | None, int], list[tuple[int, int]]] = {}
     for row in given.rows(ENDS.name):
         place = given.context.topic(row["topic"], row["topic_id"]), row["partition"]
         passed.setdefault(place, []).append((row["time"], row["end"]))
-    last: dict[tuple[int, int, tuple[str | None, int]], tuple[int, int]] = {}
-    for row in given.rows(POSITIONS.name):
-        place = given.context.topic(row["topic"], row["topic_id"]), row["partition"]
-        reader = row["client_id"], row["client_ip"], place
-        last[reader] = max(last.get(reader, (0, 0)), (row["time"], row["offset"]))
-    for (_, _, place), (_, position) in last.items():
-        ends = passed.get(place, [])
-        beyond = [time for time, end in ends if end > position]
+    last: dict[tuple[object, ...], tuple[int, int]] = {}
+    for form, who in ((POSITIONS, ("client_id", "client_ip")), (COMMITS, ("group",))):
+        for row in given.rows(form.name):
+            place = given.context.topic(row["topic"], row["topic_id"]), row["partition"]
+            key = place, *(row[name] for name in who)
+            last[key] = max(last.get(key, (0, 0)), (row["time"], row["offset"]))
+    for (place, *_), (_, offset) in last.items():
+        ends = passed.get(place, [])  # type: ignore[call-overload]
+        beyond = [time for time, end in ends if end > offset]
         if beyond and max(time for time, _ in ends) - min(beyond) >= LEAST_NS - SPAN_NS:
             return True
     return False
@@ -41,14 +42,16 @@ LAGGING_GROUPS = Signature(
     "lagging_group",
     "a group falls behind the end of a partition",
     "A member of a group fetches a partition from offsets that fall further and further behind the high watermark, "
-    "or from the same one again and again, or not at all.",
+    "or from the same one again and again, or not at all; or the group commits offsets that fall back so.",
     "members of the group, max.poll.records, partitions",
     "Let members work less on each record, or on several at once, or add members up to the number of partitions. If "
     "the position stands still, look for what holds the member: a record that it cannot process, a pause, a lock.",
     f"the end passed the position {LEAST_NS // 1_000_000_000} s ago, twice auto.commit.interval.ms, and the lag of "
     f"reads grew by as much in the capture. It takes {FETCHES} Fetches or more. There is no finding for readers that "
-    "left the group or that several groups share, and if the coordinator was not captured to the end. Time lost is "
-    "how long ago the end passed the position.",
+    "left the group or that several groups share, and if the coordinator was not captured to the end. The same holds "
+    f"of commits, from {FETCHES} on: just after each, the group must be behind by twice the longest time between two. "
+    "Groups that stop to commit must be silent for three times as long. Time lost is how long ago the end passed the "
+    "position, or the commit.",
     _findings,
     on_request=True,
     label="lagging",

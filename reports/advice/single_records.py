@@ -68,7 +68,7 @@ def _findings(given: SectionInput) -> list[Finding]:
         behind -= sums["hol_unknown_wait_ns"] + stalled.get((client, ip, _PRODUCE), NONE).behind_ns
         whole = work.get((client, ip))
         time = 0 if whole is None else whole.time_ns - stalled_of_client(stalled, client, ip)
-        is_slow = whole is not None and 0 < behind and behind >= _SHARE * time
+        is_slow = whole is not None and behind > 0 and behind >= _SHARE * time
         text = f"{client_words(context, client, ip)}: {rate:,.0f} Produce requests a second, {how}"
         if is_slow:
             text += f"; they wait {units.duration(behind)} for each other"

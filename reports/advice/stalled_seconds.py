@@ -29,9 +29,9 @@ COUNTED_NS = 1_000_000
 #: A stall is not followed for longer: clocks that were set make longer ones.
 _MOST_SECONDS = 3_600
 
-#: Of slow requests. `until`: when the last one was answered that took STALL_NS or more by itself. `behind_ns`: waits for
-#: earlier requests, as far as neither quotas nor waits for data explain them; `waited`: how many have one of `COUNTED_NS`
-#: or more. `time_ns`: all their time.
+#: Of slow requests. `until`: when the last one was answered that took STALL_NS or more by itself. `behind_ns`: waits
+#: for earlier requests, as far as neither quotas nor waits for data explain them; `waited`: how many of COUNTED_NS or
+#: more. `time_ns`: all their time.
 STALLS = CountForm(
     "advice.stalls",
     {"client_id": TEXT, "client_ip": ADDRESS, "api_key": NUMBER, "second": NUMBER},
