@@ -16,11 +16,17 @@ from ..groups.offsets_over_time import Commits, Reads, commits_of, ends_of, read
 from ..section_parts.section import SectionInput
 from .open_transactions import cause_of
 from .signature import Signature
+from .sums import sums_of_clients
 
 #: Rates from here on have no fractions.
 _WHOLE = 10
 
 
+_FETCH = 1
+#: A quota is the reason if its throttle time is this part of the time since the group falls back.
+_MOSTLY = 0.5
+_QUOTA = "consumer_byte_rate, request_percentage"
+_RAISE = "Raise the quota of the client, or let it read less. Members that work less or more members do not help."
 #: A member has fetched what it did not commit if its reads lack no more than this part of that lag.
 _FETCHED = 0.1
 
@@ -50,6 +56,7 @@ def findings(given: SectionInput, signature: Signature) -> list[Finding]:
     if not wanted:
         return []
     ends, reads, commits = ends_of(given, wanted), given.once(reads_of), given.once(commits_of)
+    throttled = given.once(_throttle_times)
     made = []
     for group, lags in suspects:
         late = []
@@ -63,8 +70,17 @@ def findings(given: SectionInput, signature: Signature) -> list[Finding]:
         causes = defaultdict(list)
         for one in late:
             causes[_cause(given, one.lag)].append(one)
-        made += [_finding(signature, group, found)._replace(cause=cause) for cause, found in causes.items()]
+        made += [_finding(signature, group, found, throttled)._replace(cause=cause) for cause, found in causes.items()]
     return made
+
+
+def _throttle_times(given: SectionInput) -> dict[Client, int]:
+    """The summed throttle time of the Fetch responses of each client, ns."""
+    context = given.context
+    return {
+        (context.address(ip), context.text(client)): sums["throttle_time_ms"] * 1_000_000
+        for (client, ip), sums in sums_of_clients(given, _FETCH, 1).items()
+    }
 
 
 def _late_commits(
@@ -115,7 +131,7 @@ def _cause(given: SectionInput, lag: PartitionLag) -> tuple[Any, ...] | None:
     return cause_of(given, lag.reader, (lag.topic, lag.partition, lag.position))
 
 
-def _finding(signature: Signature, group: Group, found: list[_Late]) -> Finding:
+def _finding(signature: Signature, group: Group, found: list[_Late], throttled: dict[Client, int]) -> Finding:
     worst = max(found, key=lambda one: (one.fall.behind_ns, one.records))
     fall, lag, total = worst.fall, worst.records, sum(one.records for one in found)
     read = [one for one in group.lag if one.position is not None or one.committed is not None]
@@ -129,7 +145,11 @@ def _finding(signature: Signature, group: Group, found: list[_Late]) -> Finding:
     )
     if worst.is_stopped:
         text += f"; its last commit was {units.duration(fall.until - (worst.lag.committed_at or fall.until))} before"
-    if worst.is_fetched:
+    waited = 0 if worst.lag.reader is None else throttled.get(worst.lag.reader, 0)
+    is_throttled = waited >= _MOSTLY * (fall.until - fall.since)
+    if is_throttled:
+        text += f"; a quota holds its client back: throttle time {units.duration(waited)}"
+    elif worst.is_fetched:
         text += "; its client has fetched nearly all of them: its own work is slow"
     address, client = worst.lag.reader or (None, None)
     parties = (Party("group", group.name), *_parties((("client", client), ("host", address))))
@@ -139,9 +159,11 @@ def _finding(signature: Signature, group: Group, found: list[_Late]) -> Finding:
         min(one.fall.since for one in found), None,
         {"lag": lag, "behind_ns": fall.behind_ns, "lag_all": total, "partition": worst.lag.partition,
          "position": worst.lag.position, "committed": worst.lag.committed,
-         "is_of_commits": worst.of_commits, "is_fetched": worst.is_fetched, "partitions": len(found), "partitions_read": len(read),
+         "is_of_commits": worst.of_commits, "is_fetched": worst.is_fetched,
+         "partitions": len(found), "partitions_read": len(read),
          "falls_back_per_s": round(fall.records_per_s, 2), "appended_per_s": round(fall.appended_per_s, 2)},
-        (worst.packet,), (*parties, Party("topic", worst.lag.topic)), signature.setting, signature.remedy,
+        (worst.packet,), (*parties, Party("topic", worst.lag.topic)),
+        _QUOTA if is_throttled else signature.setting, _RAISE if is_throttled else signature.remedy,
         (("sections", "groups"), *name),
     )  # fmt: skip
 

@@ -18,8 +18,8 @@ def _findings(given: SectionInput) -> list[Finding]:
 
 
 def _may_lag(given: SectionInput) -> bool:
-    """Whether the end of a partition passed the last position of one of its readers, or the last commit of a group, long
-    enough ago. Most captures have none, and need not look at groups."""
+    """Whether the end of a partition passed the last position of one of its readers, or the last commit of a group,
+    long enough ago. Most captures have none, and need not look at groups."""
     passed: dict[tuple[str | None, int], list[tuple[int, int]]] = {}
     for row in given.rows(ENDS.name):
         place = given.context.topic(row["topic"], row["topic_id"]), row["partition"]

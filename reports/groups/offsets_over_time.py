@@ -1,4 +1,4 @@
-"""Positions of readers, commits of groups and ends of partitions over time: how the lag of a group grows, and who falls behind."""
+"""Positions of readers, commits of groups and ends of partitions over time: how lag grows, and who falls behind."""
 
 from __future__ import annotations
 

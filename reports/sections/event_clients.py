@@ -53,7 +53,9 @@ def _throttled(seen: Seen) -> Iterator[Finding]:
         for run in runs(mine, _QUOTA_NS):
             begin, last = int(mine["first"][run].min()), int(mine["last"][run].max())
             responses, most = int(mine["responses"][run].sum()), int(mine["ms"][run].max())
-            if begin - seen.begin < _BEFORE_NS or most * 1_000_000 < SLOW_NS:
+            if (
+                begin - seen.begin < _BEFORE_NS and _was_here(seen, client_id, client_ip)
+            ) or most * 1_000_000 < SLOW_NS:
                 continue
             text = (
                 f"{_name(seen, client_id, client_ip)} exceeds a quota: {responses:,} throttled "
@@ -68,6 +70,13 @@ def _throttled(seen: Seen) -> Iterator[Finding]:
                 packets=(int(mine["packet"][run].min()),), parties=(_party(seen, client_id, client_ip),),
                 options=(*around(begin, last), filter_), command="show",
             )  # fmt: skip
+
+
+def _was_here(seen: Seen, client_id: int, client_ip: int) -> bool:
+    """Whether a client had connections before the capture began, or none is known."""
+    links = seen.connections
+    mine = (links["client_ip"] == client_ip) & (links["client_id"] == client_id)
+    return bool(links["seen"][mine].any()) or not links["opened"][mine].any()
 
 
 def _storms(seen: Seen) -> Iterator[Finding]:

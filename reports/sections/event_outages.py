@@ -14,23 +14,22 @@ A silence without these is no event: nobody asked. A silence that began before t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.arrays import distinct_values, is_among
+from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array
 from ..findings import ERROR, NOTE, WARNING, Finding, Party
 from ..model import Scalar
-from ..parties import has_own_name
 from ..units import duration
 from .event_answers import SECOND
 from .event_brokers import clients_text
-from .event_counts import THROTTLED
 from .event_effects import Effects, effects_of
 from .event_timeline import Gap, Seen
+from .event_waits import Waited, slow_time, waited
 
 #: A silence of a broker. Brokers of healthy clusters answer each second: fetches come back after 500 ms, and clients
 #: repeat what is not acknowledged within it.
@@ -47,8 +46,8 @@ _MOST = 0.5
 _SEVERAL = 2
 #: A request that began so long before a silence, and was not answered when others were, waits for something else.
 _BEFORE_NS = SECOND // 10
-#: JoinGroup and SyncGroup wait for other members.
-_MEMBER_WAITS = (11, 14)
+#: A hang is known to this part of its length: its last answer came shortly before a request that waited.
+_EXACT = 0.02
 
 
 class Outage(NamedTuple):
@@ -86,10 +85,10 @@ def outages(seen: Seen) -> list[Finding]:
     found: list[Finding] = []
     silent: list[Outage] = []
     for broker in range(len(seen.brokers)):
-        mine = list(_of_broker(seen, broker))
-        silent += mine
-        for outage in mine:
-            found += _findings(seen, outage)
+        silent += _of_broker(seen, broker)
+    for outage in silent:
+        found += _findings(seen, outage, silent)
+    for broker in range(len(seen.brokers)):
         found += _starts(seen, broker)
     found += _announcements(seen, silent)
     return [*found, *_cut_off(seen, silent)]
@@ -189,11 +188,9 @@ def _hang_kind(seen: Seen, broker: int, gap: Gap, unanswered: int) -> str:
     others = seen.answers["broker"] != broker
     until = gap.until(seen.end)
     connections = distinct_values(waits["connection"][mine])
-    if others.any():
-        if not seen.answered_between(others, gap.begin + SILENCE_NS // 2, until):
-            return ""
-    elif gap.end is None or len(connections) < _SEVERAL:
-        return ""  # the only broker: the capture, or one slow request, explains it as well
+    goes_on = others.any() and seen.answered_between(others, gap.begin + SILENCE_NS // 2, until)
+    if not goes_on and (gap.end is None or len(connections) < _SEVERAL):
+        return ""  # the only broker, or all: the capture, or one slow request, explains it as well
     resent = distinct_values(waits["connection"][mine & waits["is_resent"]])
     if len(resent) <= _MOST * len(connections):
         return "hang"
@@ -206,8 +203,8 @@ def _first_wait(seen: Seen, broker: int, gap: Gap) -> int:
     return int(waits["packet"][mine[np.argmin(waits["begin"][mine])]]) if len(mine) else 0
 
 
-def _findings(seen: Seen, outage: Outage) -> Iterator[Finding]:
-    main = _stop(seen, outage) if outage.kind == "stop" else _hang(seen, outage)
+def _findings(seen: Seen, outage: Outage, silent: Sequence[Outage]) -> Iterator[Finding]:
+    main = _stop(seen, outage) if outage.kind == "stop" else _hang(seen, outage, silent)
     yield main
     if main.end is not None:
         label = seen.brokers.label(outage.broker)
@@ -242,39 +239,7 @@ def _stop(seen: Seen, outage: Outage) -> Finding:
         )
     numbers |= {"refused": outage.refused, "unanswered": outage.unanswered, "last_answer": gap.begin}
     return _made(seen, "broker_stopped", WARNING if outage.announced is not None else ERROR, "broker stopped", outage,
-                 parts, numbers, effects, _waited(seen, outage, end))  # fmt: skip
-
-
-class Waited(NamedTuple):
-    """Waits for a broker: their sum, ns, and the longest of each client."""
-
-    lost_ns: int = 0
-    longest: tuple[tuple[str, int], ...] = ()
-
-
-def _waited(seen: Seen, outage: Outage, end: int | None) -> Waited:
-    """The waits of people's requests that began while a broker was away: at other brokers, too, which wait for it
-    (acks=all). Only clients that use the broker count, and none that a quota delays meanwhile; no waits for members
-    (JoinGroup, SyncGroup)."""
-    waits, answers, until = seen.waits, seen.answers, seen.end if end is None else end
-    throttled = seen.columns(THROTTLED.name)
-    is_now = (throttled["last"] >= outage.begin) & (throttled["first"] <= until)
-    people = _clients(seen.of(answers, answers["broker"] == outage.broker)) - _clients(seen.of(throttled, is_now))
-    begin = waits["begin"] + waits["own"]
-    mine = (begin >= outage.begin - _BEFORE_NS) & (begin <= until) & ~is_among(waits["api_key"], _MEMBER_WAITS)
-    lost, longest = 0, dict[str, int]()
-    for row in np.flatnonzero(mine & (waits["end"] > begin)).tolist():
-        name = seen.context.text(int(waits["client_id"][row]))
-        if (int(waits["client_ip"][row]), int(waits["client_id"][row])) in people and not has_own_name(name):
-            time = int(waits["end"][row] - begin[row])
-            lost += time
-            if name is not None:
-                longest[name] = max(longest.get(name, 0), time)
-    return Waited(lost, tuple(sorted(longest.items(), key=lambda one: (-one[1], one[0]))))
-
-
-def _clients(columns: dict[str, Array]) -> set[tuple[int, int]]:
-    return set(zip(columns["client_ip"].tolist(), columns["client_id"].tolist(), strict=True))
+                 parts, numbers, effects, waited(seen, outage.broker, outage.begin, end))  # fmt: skip
 
 
 def _connections(count: int) -> str:
@@ -286,38 +251,50 @@ def _used(waits: dict[str, Array], chosen: Array) -> int:
     return len(np.unique(waits["connection"][chosen]))
 
 
-def _hang(seen: Seen, outage: Outage) -> Finding:
+def _hang(seen: Seen, outage: Outage, silent: Sequence[Outage]) -> Finding:
     broker, gap, waits = outage.broker, outage.gap, seen.waits
     mine = _overlapping(seen, gap, waits["broker"] == broker)
     lost = int((np.minimum(waits["end"], gap.until(seen.end)) - np.maximum(waits["begin"], gap.begin))[mine].sum())
     people = len(
         {(int(ip), int(name)) for ip, name in zip(waits["client_ip"][mine], waits["client_id"][mine], strict=True)}
     )
+    others = {o.broker for o in silent if o.begin < gap.until(seen.end) and o.gap.until(seen.end) > gap.begin}
     is_hang = outage.kind == "hang"
     length = gap.until(seen.end) - gap.begin
     label = seen.brokers.label(broker)
     why = "its kernel acknowledged what came" if is_hang else "packets to it were sent again and not acknowledged"
+    least = _least(seen, outage, mine)
+    how_long = duration(length) if length - least <= _EXACT * length else f"{duration(least)} to {duration(length)}"
     parts = [
-        f"{label} {'hung' if is_hang else 'was not reached'} for {duration(length)}"
+        f"{label} {'hung' if is_hang else 'was not reached'} for {how_long}"
         + ("" if gap.end is not None else ", and has not answered since"),
         f"requests of {clients_text(people)} waited on {_connections(_used(waits, mine))}",
         why,
     ]
     numbers: dict[str, Scalar] = {
-        "silence_ns": length, "waits": int(mine.sum()), "connections": _used(waits, mine), "clients": people,
+        "silence_ns": length, "least_ns": least, "waits": int(mine.sum()), "connections": _used(waits, mine),
+        "clients": people,
         "unanswered": outage.unanswered,
         "is_acknowledged": is_hang,
     }  # fmt: skip
     name = ("broker_hung", "broker hung") if is_hang else ("broker_unreachable", "not reached")
     effects = effects_of(seen, broker, outage.begin, gap.end)
-    waited = _waited(seen, outage, gap.end)
-    waited = waited._replace(lost_ns=max(lost, waited.lost_ns))
-    return _made(seen, name[0], ERROR, name[1], outage, parts, numbers, effects, waited)
+    least_lost = max(lost, slow_time(seen, broker, outage.begin, gap.until(seen.end), others - {broker}))
+    waits_for_it = waited(seen, broker, outage.begin, gap.end)
+    waits_for_it = waits_for_it._replace(lost_ns=max(least_lost, waits_for_it.lost_ns))
+    return _made(seen, name[0], ERROR, name[1], outage, parts, numbers, effects, waits_for_it)
+
+
+def _least(seen: Seen, outage: Outage, mine: Array) -> int:
+    """How long a broker hung at least, ns: since the first of some waits that it would have answered at once."""
+    waits, gap = seen.waits, outage.gap
+    due = np.maximum(waits["begin"] + waits["own"], gap.begin)[mine & waits["is_prompt"]]
+    return gap.until(seen.end) - int(due.min(initial=gap.until(seen.end)))
 
 
 def _made(
     seen: Seen, name: str, severity: str, title: str, outage: Outage, parts: list[str], numbers: dict[str, Scalar],
-    effects: Effects, waited: Waited,
+    effects: Effects, waits: Waited,
 ) -> Finding:  # fmt: skip
     if outage.refused:
         parts.append(f"{_connections(outage.refused)} refused")
@@ -329,10 +306,10 @@ def _made(
         end = _return_of(seen, outage.broker, outage.gap, outage.begin)[0]
         parts += [] if end is None else [f"works again after {duration(end - outage.begin)}"]
     return Finding(
-        name, severity, title, "; ".join(parts), waited.lost_ns, outage.begin, end,
-        numbers | effects.numbers() | {"longest_wait_ns": max((ns for _, ns in waited.longest), default=0)},
+        name, severity, title, "; ".join(parts), waits.lost_ns, outage.begin, end,
+        numbers | effects.numbers() | {"longest_wait_ns": max((ns for _, ns in waits.longest), default=0)},
         (outage.packet,) if outage.packet else (),
-        (seen.brokers.party(outage.broker), *(Party("client", name) for name, _ in waited.longest),
+        (seen.brokers.party(outage.broker), *(Party("client", name) for name, _ in waits.longest),
          *(Party("error", code) for code, _ in effects.errors)),
         options=seen.shown(outage.broker, outage.begin, end), command="show",
     )  # fmt: skip

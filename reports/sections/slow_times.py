@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED
-from kafkatap.kernels.arrays import dict_rows
+from kafkatap.kernels.arrays import dict_rows, is_among
 
 from ..batch import Array
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
@@ -31,6 +31,15 @@ SLOW = CountForm(
     {"last": MAX, "first": MIN, "requests": SUM, "ns": SUM},
     {"client_id": OTHER, "api_key": -1, "second": -1},
 )
+#: The same by client and broker, without MEMBER_WAITS.
+SLOW_AT = CountForm(
+    "events.slow-at",
+    {"client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER, "client_id": TEXT, "second": NUMBER},
+    {"last": MAX, "ns": SUM},
+    {"client_ip": -1, "broker_ip": -1, "broker_port": -1, "client_id": OTHER, "second": -1},
+)
+#: JoinGroup and SyncGroup wait for other members.
+MEMBER_WAITS = (11, 14)
 LOSS = CountForm(
     "events.loss",
     {"client_ip": ADDRESS, "broker_ip": ADDRESS, "second": NUMBER},
@@ -55,6 +64,10 @@ def read_slow(gathered: Gathered, tally: Tally) -> None:
         spent = np.minimum(own[chosen], _MOST_NS)
         values = {"last": gathered.column("response_last")[chosen], "first": begin, "requests": 1, "ns": spent}
         tally.add(SLOW.name, keys | {"second": begin // SECOND}, values)
+        at = np.flatnonzero(~is_among(gathered.column("api_key")[chosen], MEMBER_WAITS))
+        names = [name for name in SLOW_AT.keys if name != "second"]
+        tally.add(SLOW_AT.name, {name: gathered.column(name)[chosen[at]] for name in names}
+                  | {"second": begin[at] // SECOND}, {"last": values["last"][at], "ns": spent[at]})  # fmt: skip
     chosen = chosen[gathered.column("loss_ns")[chosen] > 0]
     if len(chosen):
         begin = gathered.column("request_first")[chosen]
