@@ -24,14 +24,14 @@ def _may_lag(given: SectionInput) -> bool:
     for row in given.rows(ENDS.name):
         place = given.context.topic(row["topic"], row["topic_id"]), row["partition"]
         passed.setdefault(place, []).append((row["time"], row["end"]))
-    last: dict[tuple[object, ...], tuple[int, int]] = {}
+    last: dict[tuple[tuple[str | None, int], tuple[int, ...]], tuple[int, int]] = {}
     for form, who in ((POSITIONS, ("client_id", "client_ip")), (COMMITS, ("group",))):
         for row in given.rows(form.name):
             place = given.context.topic(row["topic"], row["topic_id"]), row["partition"]
-            key = place, *(row[name] for name in who)
+            key = place, tuple(row[name] for name in who)
             last[key] = max(last.get(key, (0, 0)), (row["time"], row["offset"]))
-    for (place, *_), (_, offset) in last.items():
-        ends = passed.get(place, [])  # type: ignore[call-overload]
+    for (place, _), (_, offset) in last.items():
+        ends = passed.get(place, [])
         beyond = [time for time, end in ends if end > offset]
         if beyond and max(time for time, _ in ends) - min(beyond) >= LEAST_NS - SPAN_NS:
             return True

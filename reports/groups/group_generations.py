@@ -68,7 +68,8 @@ class Generations:
             for join in joins:
                 self._note_member(join)
             members = frozenset(e.member for e in joins if e.sent <= heard)
-            cause, others = self._cause(members, current, since, heard, joins)
+            has_emptied = number > 0 and joins[0].number > rounds[number - 1][0].number + 1
+            cause, others = self._cause(members, current, since, heard, joins, has_emptied)
             ends = [
                 e.done
                 for e in _between(self.syncs, heard - 1, until - 1, "done")
@@ -137,7 +138,9 @@ class Generations:
         since: int,
         heard: int,
         joins: Sequence[Event],
+        has_emptied: bool,
     ) -> tuple[Cause, int]:
+        """`has_emptied`: a generation was skipped, which is that of the group without members."""
         left = _between(self.leaves, since, heard, "sent")
         named = {e.member for e in left}
         if before and before <= named:  # nobody heard of the generation without members
@@ -165,6 +168,8 @@ class Generations:
         others = len([c for c in causes if c.trigger in (JOINED, LEFT)])
         if missing and (hidden or (causes[0].trigger == REJOINED and not causes[0].reason)):
             return self._timed_out(missing, since, refused if hidden and refused else causes[0].time), others
+        if missing and has_emptied and all(self._is_dead(name, heard) for name in before):
+            return self._timed_out(missing, since, heard, joins), others
         if hidden and refused is not None:
             return Cause(refused, UNKNOWN, None, None), others
         first = causes[0]
@@ -209,7 +214,13 @@ class Generations:
         member = self._member_of(leave)
         return member.client if member is not None else leave.client
 
-    def _timed_out(self, missing: Sequence[str], since: int, heard: int) -> Cause:
+    def _is_dead(self, name: str, time: int) -> bool:
+        """Whether a member sent nothing for its session timeout, and did not leave: librdkafka forgets its id then."""
+        timeout = self.history.members[name].timeout_ms
+        return timeout > 0 and self.seen[name].last + timeout * 1_000_000 <= time and not self._has_left(name, time)
+
+    def _timed_out(self, missing: Sequence[str], since: int, heard: int, joins: Sequence[Event] = ()) -> Cause:
+        """`joins`: those by which members may come back."""
         member = self.history.members[missing[0]]
         last = self.seen[missing[0]].last
         start = last + member.timeout_ms * 1_000_000
@@ -217,7 +228,8 @@ class Generations:
             gone = self.history.members[name]
             gone.left, gone.left_by = min(max(start, since), heard), TIMED_OUT
             if name not in self.refused:
-                self._add_expulsion(gone, gone.left, TIMED_OUT, None)
+                same = [e for e in joins if (e.client, e.address) == (gone.client, gone.address)]
+                self._add_expulsion(gone, gone.left, TIMED_OUT, same[0] if len(same) == 1 else None)
         names = ", ".join(sorted({self.history.members[name].client or "?" for name in missing}))
         reason = f"no heartbeat for {member.timeout_ms:,} ms" if member.timeout_ms else None
         return Cause(start if since < start <= heard else heard, TIMED_OUT, names, reason)

@@ -15,8 +15,11 @@ from kafkatap.dissector.kafka.error_codes import error_name
 from kafkatap.kernels.arrays import distinct_values
 
 from ..counting.rollup import api_label
-from ..finding_words import NAMED, listed
+from ..finding_words import NAMED, listed, sentence
 from ..findings import NOTE, WARNING, Finding, Party
+from ..groups.group import groups_of
+from ..groups.group_events import READ_BY
+from ..groups.group_rebalances import Rebalance
 from ..units import duration
 from .event_answers import SECOND
 from .event_brokers import clients_text, node_label
@@ -187,6 +190,8 @@ def _rebalances(seen: Seen) -> Iterator[Finding]:
             members = int(np.bincount(at, weights=values["members"][run]).max())
             if members < 2 and len(numbers) < 2:
                 continue  # the only member joined: nobody was interrupted
+            known = [r for r in _history(seen, name) if low <= r.number <= high and r.start <= end and r.heard >= begin]
+            begin = min([begin, *(r.start for r in known)])
             during = "in" if len(numbers) == 1 else "within"
             text = f'group "{name}" rebalanced{times} ({span}) {during} {duration(end - begin)}'
             text += f", {members:,} member{'' if members == 1 else 's'}"
@@ -196,6 +201,7 @@ def _rebalances(seen: Seen) -> Iterator[Finding]:
             is_costly = waited >= _NOTICED_NS
             if is_costly:
                 text += f", which waited for each other for {duration(waited)} in total"
+            text = sentence([text, _causes_text(known)])
             yield Finding(
                 "group_rebalanced", WARNING if is_costly else NOTE, "rebalance", text, waited if is_costly else 0,
                 begin, end,
@@ -203,6 +209,22 @@ def _rebalances(seen: Seen) -> Iterator[Finding]:
                 packets=(int(values["packet"][run].min()),), parties=(Party("group", name),),
                 options=(("sections", "groups"),),
             )  # fmt: skip
+
+
+def _history(seen: Seen, name: str) -> Sequence[Rebalance]:
+    """The rebalances of a group with their causes, if requests of groups were read."""
+    if READ_BY not in {section.name for section in seen.given.sections.sections}:
+        return ()
+    return next((group.rebalances for group in seen.given.once(groups_of) if group.name == name), ())
+
+
+def _causes_text(rebalances: Sequence[Rebalance]) -> str | None:
+    """`leave of poller-a, rejoin of poller-a`; of more causes than a line has, how many of each kind."""
+    found = Counter((f"{r.trigger} of {r.who}" if r.who else r.trigger) for r in rebalances)
+    if len(found) > NAMED:
+        found = Counter(r.trigger for r in rebalances)
+    named = [f"{cause} {count}" if count > 1 else cause for cause, count in found.most_common()]
+    return f"cause{'' if len(named) == 1 else 's'}: {listed(named)}" if named else None
 
 
 def _joined_together(keys: dict[str, Any], values: dict[str, Any], rows: Any) -> Any:

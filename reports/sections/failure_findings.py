@@ -45,6 +45,8 @@ _OF_TRANSACTIONS = frozenset((
 _LASTING_NS = units.SECOND
 #: Clients in one line by name; of more, the one with most.
 _NAMED_CLIENTS = 2
+#: A member that closes commits once more, after it left its group.
+_AT_CLOSE, _CLOSES_NS = "UNKNOWN_MEMBER_ID", units.SECOND
 #: The APIs of a login: what they refuse is a failed login.
 _LOGINS = ("SaslHandshake", "SaslAuthenticate")
 
@@ -125,23 +127,36 @@ def _errors(
     of = _share_words(share, len(clients), apis) if answered > 1 and share >= _NAMED_SHARE else None
     if of and any(codes_of[api] > n for api, n in apis.items()):
         of += ", with this or other errors"
+    is_close = error == _AT_CLOSE and _is_at_close(clients, last, tried, counts, context)
     text = sentence([
         f"{error} {counted(count, 'time')} in {by_api}{where}, {_whom(clients)}",
         lasting(first, last, context) if count > 1 else None,
         of if meaning is None else meaning.text.format(broker=_of_brokers(brokers)),
+        "left its group and closed then" if is_close else None,
     ])  # fmt: skip
     value = _filter_word(error, code)
     only = f" and api == {api_value(str(next(iter(apis))))}" if len(apis) == 1 else ""
     packet = min(int(as_number(row["packet"])) for row in rows)
     # Clients retry by themselves what a retriable code refuses.
     is_note = is_retriable(int(as_number(code))) and lost < NOTICED_NS and meaning is None
-    label = "SASL failed" if is_login else "retried" if is_note else "failing" if meaning is None else meaning.label
+    is_note |= is_close
+    label = (
+        "SASL failed"
+        if is_login
+        else "at close"
+        if is_close
+        else "retried"
+        if is_note
+        else "failing"
+        if meaning is None
+        else meaning.label
+    )
     return Finding(
         "sasl_failed" if is_login else "errors", NOTE if is_note else ERROR, label, text, lost, first, last,
         {
             "error": str(error), "code": int(as_number(code)), "codes": count, "clients": len(clients),
             "answered": answered, "failed_exchanges": failed, "failed_share": share,
-            **{f"{api}_codes": n for api, n in apis.most_common()},
+            "is_at_close": is_close, **{f"{api}_codes": n for api, n in apis.most_common()},
         },
         (packet,) if packet > 0 else (),
         (*(p for c, _ in clients.most_common() for p in client_parties(c)),
@@ -149,6 +164,17 @@ def _errors(
          *(Party("broker", name) for name in sorted(brokers))),
         options=(("filter", f"error == {value}{only}"),), command="show",
     )  # fmt: skip
+
+
+def _is_at_close(clients: Counter[Value], error_at: int, tried: _Tried, counts: ReportCounts, context: Context) -> bool:
+    """Whether one client got one code, left its group, and sent nothing more: it closed."""
+    client = next(iter(clients))
+    name = None if client is None else str(client)
+    if clients.total() > 1 or not tried.get((name, "LeaveGroup"), (0, 0, 0))[0]:
+        return False
+    columns, values = group_columns(counts.groups, tally.GROUP_KEY), value_columns(counts.groups, tally.GROUP_VALUES)
+    mine = [n for n, text in enumerate(columns["client_id"].tolist()) if context.text(text) == name]
+    return int(values["last"][mine].max()) <= error_at + _CLOSES_NS
 
 
 def _of_brokers(brokers: Counter[str]) -> str:

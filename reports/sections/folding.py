@@ -156,8 +156,8 @@ def _with_effects(finding: Finding, found: Sequence[tuple[str, Finding]], contex
     """An error code that explains others, with what followed; a quota with the groups that fall behind."""
     if finding.id == "throttled":
         late = [f for _, f in found if f.cause == finding.key and f.id == "lagging_group"]
-        names = [f'"{f.party("group")}" of client "{f.party("client")}"' for f in late]
-        return finding._replace(text=sentence([finding.text, f"behind: group {listed(names)}" if names else None]))
+        behind = [f'"{f.party("group")}" of client "{f.party("client")}"' for f in late]
+        return finding._replace(text=sentence([finding.text, f"behind: group {listed(behind)}" if behind else None]))
     if finding.id != "errors" or finding.numbers["error"] not in MEANINGS:
         return finding
     effects = [f for _, f in found if f.cause == finding.key and f.id == "errors"]

@@ -127,6 +127,7 @@ def _retried_in_one(found: Sequence[tuple[str, Finding]], context: Context) -> l
     minor = [
         each for each in found
         if each[1].id == "errors" and each[1].severity == NOTE and each[1].cause is None and each[1].key not in causes
+        and not each[1].numbers.get("is_at_close")
     ]  # fmt: skip
     if len(minor) < 2:
         return list(found)
@@ -152,7 +153,7 @@ def _ordered(found: Sequence[tuple[str, Finding]]) -> list[Finding]:
         cost = max([finding.time_lost_ns, *(f.time_lost_ns for f in weighty)])
         explains = section == "events" and bool(weighty) and finding.id != "group_rebalanced"  # that is usual work
         is_last = finding.id == "lost" or (finding.severity == NOTE and not explains)
-        last = 2 if finding.id == "retried" else int(is_last)
+        last = 2 if finding.id == "retried" or _is_of_close(finding) else int(is_last)
         is_cause = (explains and cost > 0) or (section != "" and finding.severity == ERROR)
         is_cause = is_cause or _is_broken(finding) or finding.numbers.get("error") in MEANINGS
         many = as_number(finding.numbers.get("codes"))
@@ -162,6 +163,12 @@ def _ordered(found: Sequence[tuple[str, Finding]]) -> list[Finding]:
     for _, finding in sorted((each for each in found if each[1].cause is None), key=lambda each: place(*each)):
         ordered += [finding, *sorted(effects(finding), key=lambda f: (-f.time_lost_ns, f.text))]
     return ordered
+
+
+def _is_of_close(finding: Finding) -> bool:
+    """Whether a finding is on what clients leave behind when they close: nobody misses it."""
+    is_note = finding.severity == NOTE
+    return is_note and (finding.id == "unanswered" or bool(finding.numbers.get("is_at_close")))
 
 
 def _is_broken(finding: Finding) -> bool:
