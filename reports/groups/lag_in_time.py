@@ -138,8 +138,7 @@ def _commits_course(offsets: Sequence[Latest], ends: Sequence[Latest], at_end: b
     at, size = _columns(ends, start)
     size = np.maximum.accumulate(size)
     times, values = _columns(offsets, start)
-    seen = (times >= 0) & (times <= at[-1])
-    times, values = times[seen], values[seen]
+    times, values = np.minimum(times[times >= 0], at[-1]), values[times >= 0]
     if not len(times):
         return None
     lags = np.interp(times, at, size) - values

@@ -153,7 +153,7 @@ def _ordered(found: Sequence[tuple[str, Finding]]) -> list[Finding]:
         cost = max([finding.time_lost_ns, *(f.time_lost_ns for f in weighty)])
         explains = section == "events" and bool(weighty) and finding.id != "group_rebalanced"  # that is usual work
         is_last = finding.id == "lost" or (finding.severity == NOTE and not explains)
-        last = 2 if finding.id == "retried" or _is_of_close(finding) else int(is_last)
+        last = 2 if finding.id == "retried" or _is_noise(finding) else int(is_last)
         is_cause = (explains and cost > 0) or (section != "" and finding.severity == ERROR)
         is_cause = is_cause or _is_broken(finding) or finding.numbers.get("error") in MEANINGS
         many = as_number(finding.numbers.get("codes"))
@@ -165,10 +165,9 @@ def _ordered(found: Sequence[tuple[str, Finding]]) -> list[Finding]:
     return ordered
 
 
-def _is_of_close(finding: Finding) -> bool:
-    """Whether a finding is on what clients leave behind when they close: nobody misses it."""
-    is_note = finding.severity == NOTE
-    return is_note and (finding.id == "unanswered" or bool(finding.numbers.get("is_at_close")))
+def _is_noise(finding: Finding) -> bool:
+    """Whether a finding is a note on what clients retried, or left behind when they closed: nobody misses it."""
+    return finding.severity == NOTE and finding.id in ("errors", "unanswered")
 
 
 def _is_broken(finding: Finding) -> bool:
