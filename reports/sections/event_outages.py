@@ -192,6 +192,8 @@ def _hang_kind(seen: Seen, broker: int, gap: Gap, unanswered: int) -> str:
     if not goes_on and (gap.end is None or len(connections) < _SEVERAL):
         return ""  # the only broker, or all: the capture, or one slow request, explains it as well
     resent = distinct_values(waits["connection"][mine & waits["is_resent"]])
+    if not goes_on and others.any() and len(resent):
+        return ""  # a path that all brokers share is broken: `_cut_off`
     if len(resent) <= _MOST * len(connections):
         return "hang"
     return "unreachable" if len(distinct_values(waits["client_ip"][mine])) >= _SEVERAL else ""  # one host: `_cut_off`

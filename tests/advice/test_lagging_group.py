@@ -11,7 +11,7 @@ from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.findings import ERROR, WARNING, Finding, Party
 from kafkatap.reports.groups.group import groups_of
 from kafkatap.reports.groups.group_lag import ASSIGNMENT, Latest, PartitionLag
-from kafkatap.reports.groups.lag_in_time import FallBack, fall_back, growth_per_s
+from kafkatap.reports.groups.lag_in_time import CommitsFallBack, FallBack, commits_fall_back, fall_back, growth_per_s
 from kafkatap.reports.sections.advice import findings
 from kafkatap.reports.sections.folding import folded
 from tests.support.section_runs import QUESTIONS, section_input, section_rows
@@ -194,3 +194,36 @@ def test_growth_agrees_with_the_tool() -> None:
     assert falls == pytest.approx(described["fulfilment", 0] / seconds, rel=0.2)
     assert float(str(rows["nightly"]["lag_growth_per_s"])) < 0
     assert rows["archive"]["lag_growth_per_s"] == 0
+
+
+# ------------------------------------------------------------ commits
+
+
+def commits(offsets: np.ndarray, ends: np.ndarray, each: int, until: int = 100, is_read: bool = True) -> object:
+    """What is found of a group that commits each `each` seconds, until a time."""
+    every = curve(offsets)[each : until + 1 : each]
+    return commits_fall_back(every, [time for time, _ in every], curve(ends), is_read)
+
+
+@pytest.mark.parametrize("each", [1, 5, 20, 30])
+def test_commits_of_groups_that_keep_up_do_not_fall_back(each: int) -> None:
+    assert commits(SECONDS * 20, SECONDS * 20, each) is None
+
+
+def test_commits_that_fall_back() -> None:
+    found = commits(SECONDS * 10, SECONDS * 20, 5)
+    assert isinstance(found, CommitsFallBack)
+    assert (found.lag, found.is_stopped) == (1000, False)
+    assert found.fall.behind_ns == 50 * SECOND
+    assert found.fall.records_per_s == pytest.approx(10)
+    # Behind by less than two of its longest intervals.
+    assert commits(SECONDS * 10, SECONDS * 20, 30) is None
+
+
+def test_commits_that_stop() -> None:
+    """After 50 s: no end of commits that come each 20 s, but one of those that come each 5 s."""
+    found = commits(SECONDS * 20, SECONDS * 20, 5, until=50)
+    assert isinstance(found, CommitsFallBack)
+    assert (found.lag, found.is_stopped, found.fall.behind_ns) == (1000, True, 50 * SECOND)
+    assert commits(SECONDS * 20, SECONDS * 20, 20, until=60) is None
+    assert commits(SECONDS * 20, SECONDS * 20, 5, until=50, is_read=False) is None

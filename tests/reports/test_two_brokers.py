@@ -1,5 +1,5 @@
 """Hangs, lag and rebalances beside the clock of the script, the clients' own times and the brokers' logs
-(samples/events, the scenes of two brokers)."""
+(samples/events/two-brokers)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,24 @@ from kafkatap.reports.sections.advice import findings as advice
 from tests.cli.running import kafkatap
 from tests.support.section_runs import section_input, section_rows
 
-from .test_events_section import FOLDER, NEAR_NS, events, logged, near, only, step, truth
+from . import test_events_section
+from .test_events_section import NEAR_NS, near
 
 SECOND = 1_000_000_000
+FOLDER = test_events_section.FOLDER / "two-brokers"
 BROKERS = {"10.91.0.1:9092", "10.91.0.2:9092"}
+
+
+def events(scene: str, name: str) -> list[Finding]:
+    return [one for one in test_events_section.found(FOLDER / f"{scene}.pcap.zst") if one.id == name]
+
+
+def truth(scene: str) -> Any:
+    return test_events_section.truth(f"two-brokers/{scene}")
+
+
+def step(scene: str, name: str) -> int:
+    return test_events_section.step(f"two-brokers/{scene}", name)
 
 
 def of(scene: str, name: str) -> Finding:
@@ -45,7 +59,7 @@ def test_both_brokers_hang() -> None:
 
 
 def test_a_hang_that_nobody_noticed_at_once_has_two_bounds() -> None:
-    hang = only("follower-hung", "broker_hung")
+    hang = events("follower-hung", "broker_hung")[0]
     true = step("follower-hung", "continued") - step("follower-hung", "hung")
     least, most = (int(as_number(hang.numbers[name])) for name in ("least_ns", "silence_ns"))
     assert least - NEAR_NS <= true <= most
@@ -96,7 +110,7 @@ def test_a_frozen_member_is_timed_out() -> None:
     (group,) = given.once(groups_of)
     last = group.rebalances[-1]
     assert (last.trigger, last.who, last.number) == ("session timeout", "f-froze", 3)
-    assert near(last.start, logged("frozen", 2, "has failed, removing it"))
-    assert near(last.end, logged("frozen", 2, "Assignment received"))
+    assert near(last.start, test_events_section.logged("two-brokers/frozen", 2, "has failed, removing it"))
+    assert near(last.end, test_events_section.logged("two-brokers/frozen", 2, "Assignment received"))
     assert last.stop is not None
     assert last.stop >= last.end - last.start
