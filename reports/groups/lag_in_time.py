@@ -95,7 +95,10 @@ def commits_growth_per_s(offsets: Sequence[Latest], written: Sequence[int], ends
     course = _commits_course(offsets, ends)
     if course is None or len(written) < FETCHES or course.times[-1] - course.times[0] < _LEAST_SPAN_NS:
         return None
-    return float((course.lags[-1] - course.lags[0]) * _SECOND / (course.times[-1] - course.times[0]))
+    grown = course.lags[-1] - course.lags[0]
+    if abs(grown) < 1:  # less than a record: ends between two that were captured are estimates
+        return 0.0
+    return float(grown * _SECOND / (course.times[-1] - course.times[0]))
 
 
 class CommitsFallBack(NamedTuple):
@@ -138,7 +141,9 @@ def _commits_course(offsets: Sequence[Latest], ends: Sequence[Latest], at_end: b
     at, size = _columns(ends, start)
     size = np.maximum.accumulate(size)
     times, values = _columns(offsets, start)
-    times, values = np.minimum(times[times >= 0], at[-1]), values[times >= 0]
+    # After the last end that was captured, only commits of all that was there say something.
+    seen = (times >= 0) & ((times <= at[-1]) | (values >= size[-1]))
+    times, values = np.minimum(times[seen], at[-1]), values[seen]
     if not len(times):
         return None
     lags = np.interp(times, at, size) - values
