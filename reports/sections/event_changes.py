@@ -19,7 +19,7 @@ from ..finding_words import NAMED, listed, sentence
 from ..findings import NOTE, WARNING, Finding, Party
 from ..groups.group import groups_of
 from ..groups.group_events import READ_BY
-from ..groups.group_rebalances import Rebalance
+from ..groups.group_rebalances import TIMED_OUT, Rebalance
 from ..units import duration
 from .event_answers import SECOND
 from .event_brokers import clients_text, node_label
@@ -188,9 +188,10 @@ def _rebalances(seen: Seen) -> Iterator[Finding]:
             times = "" if len(numbers) == 1 else f" {len(numbers):,} times"
             span = f"{word} {low}" if low == high else f"{word}s {low} to {high}"
             members = int(np.bincount(at, weights=values["members"][run]).max())
-            if members < 2 and len(numbers) < 2:
-                continue  # the only member joined: nobody was interrupted
             known = [r for r in _history(seen, name) if low <= r.number <= high and r.start <= end and r.heard >= begin]
+            lost = {r.who for r in known if r.trigger == TIMED_OUT and r.who is not None}
+            if members < 2 and len(numbers) < 2 and not lost:
+                continue  # the only member joined: nobody was interrupted
             begin = min([begin, *(r.start for r in known)])
             during = "in" if len(numbers) == 1 else "within"
             text = f'group "{name}" rebalanced{times} ({span}) {during} {duration(end - begin)}'
@@ -203,10 +204,12 @@ def _rebalances(seen: Seen) -> Iterator[Finding]:
                 text += f", which waited for each other for {duration(waited)} in total"
             text = sentence([text, _causes_text(known)])
             yield Finding(
-                "group_rebalanced", WARNING if is_costly else NOTE, "rebalance", text, waited if is_costly else 0,
-                begin, end,
-                {"rebalances": len(numbers), "first_number": low, "last_number": high, "waited_ns": waited},
-                packets=(int(values["packet"][run].min()),), parties=(Party("group", name),),
+                "group_rebalanced", WARNING if is_costly or lost else NOTE, "rebalance", text,
+                waited if is_costly else 0, begin, end,
+                {"rebalances": len(numbers), "first_number": low, "last_number": high, "waited_ns": waited,
+                 "timed_out": len(lost)},
+                packets=(int(values["packet"][run].min()),),
+                parties=(Party("group", name), *(Party("client", each) for each in sorted(lost))),
                 options=(("sections", "groups"),),
             )  # fmt: skip
 

@@ -314,6 +314,10 @@ def _cause_of_errors(finding: Finding, events: Sequence[Finding]) -> Finding | N
     for event in events:
         if event.begin is None or finding.begin is None or finding.begin < event.begin - _BEFORE_NS:
             continue
+        if event.id == "group_rebalanced" and name == "UNKNOWN_MEMBER_ID" and event.numbers.get("timed_out"):
+            clients = {party for party in finding.parties if party.kind == "client"}
+            if clients <= set(event.parties) and finding.begin <= (event.end or event.begin) + _AFTER_NS:
+                return event
         if event.severity != NOTE and event.id not in ("error_burst", "group_rebalanced"):
             if any(party.kind == "error" and party.name == name for party in event.parties):
                 return event

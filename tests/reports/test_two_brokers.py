@@ -114,3 +114,6 @@ def test_a_frozen_member_is_timed_out() -> None:
     assert near(last.end, test_events_section.logged("two-brokers/frozen", 2, "Assignment received"))
     assert last.stop is not None
     assert last.stop >= last.end - last.start
+    rows = {row["finding"]: row for row in summary("frozen")}
+    assert rows["errors"]["cause"] == "group_rebalanced"
+    assert rows["group_rebalanced"]["text"].endswith("cause: session timeout of f-froze")
