@@ -53,9 +53,7 @@ def test_tables_are_documented_as_they_are_declared() -> None:
     for name, columns in tables.items():
         assert all(column.doc for column in columns), name
         head, section = re.split(rf"^## {name}$", text, flags=re.MULTILINE)
-        rows = rows_of_columns(
-            columns, dict(itertools.takewhile(lambda item, name=name: item[0] != name, tables.items()))
-        )
+        rows, earlier[name] = rows_of_columns(columns, earlier), columns
         text = f"{head}## {name}{re.sub(_ROWS, lambda _, rows=rows: rows, section, count=1)}"
     if os.environ.get("KAFKATAP_UPDATE"):
         path.write_text(text, encoding="utf-8")
