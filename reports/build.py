@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .findings import Finding
     from .section_parts.section import SectionInput
     from .section_parts.section_counts import SectionCounts
-    from .sections.slow_times import SlowTimes
+    from .sections.slow_times import LossTimes, SlowTimes
     from .sections.unanswered import Unanswered
 
 
@@ -61,7 +61,9 @@ def build_report(
     people = clients(counts, context)
     usual: dict[str, Callable[[], tuple[ReportTable, ...]]] = {
         "summary": lambda: (
-            summary(counts, context, Tables(detail, people, undecoded), selected, found, unchecked, slow, silent),
+            summary(
+                counts, context, Tables(detail, people, undecoded), selected, found, unchecked, slow, silent, losses
+            ),
         ),
         "latency": lambda: (latency(counts, context, by),),
         "throttle": lambda: (throttle(counts, context),),
@@ -73,13 +75,14 @@ def build_report(
     }
     found: dict[str, Sequence[Finding]] = {}
     slow: SlowTimes | None = None
+    losses: LossTimes | None = None
     silent: Unanswered | None = None
     more: list[ReportTable] = []
     given = None
     if over_facts is not None:
         from .section_parts.section import SectionInput
         from .sections.advice import unchecked_finding
-        from .sections.slow_times import slow_times
+        from .sections.slow_times import loss_times, slow_times
         from .sections.unanswered import unanswered_requests
 
         over_facts.finish()
@@ -87,7 +90,7 @@ def build_report(
         more = section_tables(given, sections, selected is not None)
         found = {s.name: given.once(s.findings) for s in over_facts.sections if s.findings is not None}
         unchecked = unchecked_finding(given)
-        slow = given.once(slow_times) if "events" in found else None
+        slow, losses = (given.once(slow_times), given.once(loss_times)) if "events" in found else (None, None)
         # Which requests arrived shows only with those that came after them: not under a selection.
         silent = unanswered_requests(given) if "events" in found and selected is None else None
     tables = [table for name in (USUAL if sections is None else sections) if name in usual for table in usual[name]()]

@@ -9,24 +9,16 @@ from typing import Any, NamedTuple
 from .. import units
 from ..findings import WARNING, Finding, Party
 from ..groups.group import Group, groups_of, shared_clients
-from ..groups.group_lag import ASSIGNMENT, CLIENT, Client, Latest, PartitionLag, partitions_of
+from ..groups.group_lag import ASSIGNMENT, CLIENT, Client, Latest, PartitionLag
 from ..groups.group_requests import Partition
-from ..groups.lag_in_time import FallBack, fall_back
+from ..groups.lag_in_time import FETCHES, LEAST_NS, FallBack, fall_back
+from ..groups.offsets_over_time import Reads, ends_of, reads_of, reads_on
 from ..section_parts.section import SectionInput
-from .lag_counts import ENDS, FETCHES, LEAST_NS, POSITIONS
 from .open_transactions import cause_of
 from .signature import Signature
 
 #: Rates from here on have no fractions.
 _WHOLE = 10
-
-
-class _Reads(NamedTuple):
-    """What a client reads of a partition: its positions over time, its Fetches, and the packet of the last one."""
-
-    positions: list[Latest]
-    fetches: int = 0
-    last: tuple[int, int] = (0, 0)  # time, packet
 
 
 class _Late(NamedTuple):
@@ -43,12 +35,12 @@ def findings(given: SectionInput, signature: Signature) -> list[Finding]:
     suspects = [
         (group, [lag for lag in group.lag if lag.lag and lag.sure in (ASSIGNMENT, CLIENT) and lag.reader not in shared])
         for group in groups
-        if group.stale_since is None
+        if group.known_until is None
     ]
     wanted = {(lag.topic, lag.partition) for _, lags in suspects for lag in lags}
     if not wanted:
         return []
-    ends, reads = _ends(given, wanted), _reads(given)
+    ends, reads = ends_of(given, wanted), given.once(reads_of)
     made = []
     for group, lags in suspects:
         late = [found for lag in lags if (found := _late(group, lag, reads, ends)) is not None]
@@ -59,37 +51,12 @@ def findings(given: SectionInput, signature: Signature) -> list[Finding]:
     return made
 
 
-def _ends(given: SectionInput, wanted: set[Partition]) -> dict[Partition, list[Latest]]:
-    """The ends of some partitions over time."""
-    keys, values = given.keys(ENDS.name), given.values(ENDS.name)
-    found = defaultdict(list)
-    for row, partition in partitions_of(keys, given.context):
-        if partition in wanted:
-            found[partition].append(Latest(int(values["time"][row]), int(values["end"][row])))
-    return found
-
-
-def _reads(given: SectionInput) -> dict[Client, dict[Partition, _Reads]]:
-    context = given.context
-    keys, values = given.keys(POSITIONS.name), given.values(POSITIONS.name)
-    found: dict[Client, dict[Partition, _Reads]] = defaultdict(dict)
-    for row, partition in partitions_of(keys, context):
-        client = context.address(int(keys["client_ip"][row])), context.text(int(keys["client_id"][row]))
-        time, packet = int(values["time"][row]), int(values["packet"][row])
-        before = found[client].get(partition, _Reads([]))
-        before.positions.append(Latest(time, int(values["offset"][row])))
-        found[client][partition] = _Reads(
-            before.positions, before.fetches + int(values["fetches"][row]), max(before.last, (time, packet))
-        )
-    return found
-
-
 def _late(
-    group: Group, lag: PartitionLag, reads: dict[Client, dict[Partition, _Reads]], ends: dict[Partition, list[Latest]]
+    group: Group, lag: PartitionLag, reads: dict[Client, dict[Partition, Reads]], ends: dict[Partition, list[Latest]]
 ) -> _Late | None:
     """What a group falls back on a partition, if it does, and still has a reader for it."""
     place = (lag.topic, lag.partition)
-    mine = [reads[client][place] for client in group.clients if place in reads.get(client, ())]
+    mine = reads_on(group, place, reads)
     if sum(one.fetches for one in mine) < FETCHES:
         return None
     fall = fall_back(lag, [each for one in mine for each in one.positions], ends.get(place, ()))
@@ -100,7 +67,7 @@ def _late(
     return _Late(lag, fall, max(one.last for one in mine)[1])
 
 
-def _reads_on(group: Group, reader: Client, reads: dict[Partition, _Reads], until: int) -> bool:
+def _reads_on(group: Group, reader: Client, reads: dict[Partition, Reads], until: int) -> bool:
     """Whether a reader is a member at the end; or, of those that choose their partitions, still fetches any. A job that
     has ended lags until the next one."""
     names = [name for name, row in group.members.items() if name and row.client == reader]

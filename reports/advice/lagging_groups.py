@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..findings import Finding
+from ..groups.lag_in_time import FETCHES, LEAST_NS
+from ..groups.offsets_over_time import ENDS, POSITIONS, SPAN_NS
 from ..section_parts.section import SectionInput
-from .lag_counts import ENDS, FETCHES, LEAST_NS, POSITIONS, SPAN_NS, read
 from .signature import Signature
 
 
@@ -48,9 +49,6 @@ LAGGING_GROUPS = Signature(
     f"reads grew by as much, over {FETCHES} Fetches. Not for readers that left the group or that several groups share, "
     "and if the coordinator was not captured to the end. Time lost: since the end passed the position.",
     _findings,
-    (POSITIONS, ENDS),
-    read,
-    facts=("fetch", "fetch partition", "fetched partition", "batch", "produced partition"),
     on_request=True,
     label="lagging",
     follows=("dying_members", "expelled_members"),

@@ -18,12 +18,12 @@ from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import LATEST, MAX
 from ..finding_words import and_more
 from ..findings import ERROR, Finding, Party
+from ..groups.offsets_over_time import POSITIONS
 from ..parties import has_own_name
 from ..section_parts.gathered import FactRows, Gathered
 from ..section_parts.matching import matched
 from ..section_parts.section import SectionInput
 from ..section_parts.section_counts import Tally
-from .lag_counts import POSITIONS
 from .parties import client_option, client_parties, client_words
 from .signature import Signature
 

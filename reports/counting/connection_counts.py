@@ -8,7 +8,7 @@ from ..batch import ConnectionTotals, Context
 from ..connection_columns import decryptions, failed_handshakes
 from ..connection_words import D_NOT_TLS, P_KAFKA, P_TLS
 from .count_forms import CountForm, CountStore, FormCounts, kinds_of
-from .count_table import MAX, SUM, Array, CountTable
+from .count_table import MAX, MIN, SUM, Array, CountTable
 from .histogram import P50, Histograms, percentiles
 
 #: `tls_ja4`: only of connections of Kafka or TLS whose client does not name its software.
@@ -27,6 +27,8 @@ VALUES = {
     "tls_connections": SUM,  # connections that use TLS, decrypted or not
     "rtt_max": MAX,  # ns
 }
+#: When the first and the last one of connections began, ns.
+_SPAN = {"first": MIN, "last": MAX}
 #: Keys of the TLS table. It has two kinds of rows. Those of connections have the last three empty, and the client and
 #: its alert only if the handshake failed. Those of certificates have the decryption D_NOT_TLS.
 TLS_KEY = (
@@ -37,6 +39,7 @@ TLS_VALUES = {
     "connections": SUM,
     "bytes": SUM,  # TCP payload without retransmissions
     "tls_decrypted_bytes": SUM,
+    **_SPAN,
 }
 #: Whether a port speaks TLS, and who used it otherwise. Rows of the first two values have no client.
 PORT_KEY = ("broker_ip", "broker_port", "client_ip")
@@ -45,6 +48,7 @@ PORT_VALUES = {
     "plain": SUM,  # connections on which it answered without
     "refused_tls": SUM,  # connections that began with TLS, and that it closed without an answer
     "refused_plain": SUM,  # connections that began without, and that it closed with a TLS alert at most
+    **_SPAN,  # of both of these
 }
 #: Bytes of a TLS alert.
 _ALERT = 7
@@ -122,6 +126,7 @@ class ConnectionCounts(CountStore):
                 "connections": 1,
                 "bytes": mine["client_bytes"].astype(np.int64) + mine["broker_bytes"],
                 "tls_decrypted_bytes": mine["tls_decrypted_bytes"],
+                **dict.fromkeys(_SPAN, mine["first"]),
             },
         )
         named = mine[mine["tls_server_certificate_end"] != 0]
@@ -146,7 +151,8 @@ class ConnectionCounts(CountStore):
         if len(chosen):
             keys = {name: rows[name][chosen] for name in PORT_KEY}
             keys["client_ip"] = np.where(is_refused[chosen], keys["client_ip"], -1)
-            self["ports"].add_columns(keys, {name: column[chosen] for name, column in values.items()})
+            added = {name: column[chosen] for name, column in (values | dict.fromkeys(_SPAN, rows["first"])).items()}
+            self["ports"].add_columns(keys, added)
 
     def total(self, value: str) -> int:
         """The sum of a value over all connections."""

@@ -57,7 +57,7 @@ class Group:
         return TYPES[max(self.types)] if self.types else None
 
     @property
-    def stale_since(self) -> int | None:
+    def known_until(self) -> int | None:
         """Since when its commits go to a coordinator that was not captured, ns: the broker said that it is none, or
         its members read on without heartbeats for longer than a session may last."""
         if self.moved_at > self.answered_at > 0:

@@ -1,4 +1,5 @@
-"""How far a reader is behind in time, and since when it falls back: from ends and positions over time.
+"""How fast the lag of a reader grows, how far it is behind in time, and since when it falls back: from ends and
+positions over time.
 
 end(t)       the end of the partition, linear between what was captured if that is seconds apart, or else late
 position(t)  the offset that the reader fetches next, which stays until it fetches from another one
@@ -19,11 +20,18 @@ import numpy as np
 from ..batch import Array
 from .group_lag import Latest, PartitionLag
 
+#: Twice the default of auto.commit.interval.ms, and 20 times the default of fetch.max.wait.ms: readers that keep up
+#: are nearer, also after a rebalance without dead members.
+LEAST_NS = 10_000_000_000
+#: Fetches of a partition. Fewer do not show whether the reader moves.
+FETCHES = 3
 #: A change of the lag in the other direction that counts, as a part of the present fall: half of it is no noise.
 _OTHER_WAY = 0.5
 #: Ends further apart are not estimated between: the partition may have stood still.
 _LONGEST_GAP_NS = 4_000_000_000
 _SECOND = 1_000_000_000
+#: Shorter captures show no growth: positions and ends are kept for each two seconds.
+_LEAST_SPAN_NS = 5 * _SECOND
 
 
 class FallBack(NamedTuple):
@@ -54,10 +62,50 @@ class FallBack(NamedTuple):
         return (self.until - self.since) * self.records / self.appended
 
 
+class _Course(NamedTuple):
+    """The lag over time: at `times`, `lags`, the last one at the end; and `ends` at `ends_at`. float64, times in ns
+    since `start`."""
+
+    start: int
+    times: Array
+    lags: Array
+    ends_at: Array
+    ends: Array
+
+
+def growth_per_s(lag: PartitionLag, positions: Sequence[Latest], ends: Sequence[Latest]) -> float | None:
+    """Records/s by which a lag grew from the first position to the last end, negative: the reader catches up. None: too
+    little was captured. Arguments as of `fall_back`."""
+    course = _course(lag, positions, ends)
+    if course is None or course.ends_at[-1] - course.times[0] < _LEAST_SPAN_NS:
+        return None
+    grown = course.lags[-1] - course.lags[0]
+    return float(grown * _SECOND / (course.ends_at[-1] - course.times[0]))
+
+
 def fall_back(lag: PartitionLag, positions: Sequence[Latest], ends: Sequence[Latest]) -> FallBack | None:
     """How a reader falls back on a partition, None: it does not, or too little was captured. `lag`: at the end.
     `positions`, `ends`: over time, in any order."""
-    if not lag.lag or lag.position is None or lag.end is None or len(ends) < 2 or not positions:
+    course = _course(lag, positions, ends) if lag.lag else None
+    if course is None or lag.lag is None or lag.position is None:
+        return None
+    start, times, lags, at, size = course
+    least = len(lags) - 1 - int(np.argmin(lags[::-1]))
+    grown, since = lag.lag - lags[least], int(times[least])
+    other_way = max(_largest_rise(lags[: least + 1]), _largest_rise(lags[least:][::-1]))
+    appended = float(size[-1] - np.interp(since, at, size))
+    if since >= at[-1] or grown <= 0 or appended <= 0 or other_way > _OTHER_WAY * grown:
+        return None
+    passed = int(np.searchsorted(size, lag.position, side="right"))
+    when = float(at[0])
+    if 0 < passed < len(size):
+        when = float(np.interp(lag.position, size[passed - 1 : passed + 1], at[passed - 1 : passed + 1]))
+        when = max(when, float(at[passed]) - _LONGEST_GAP_NS)
+    return FallBack(int(at[-1] - when), passed == 0, start + since, start + int(at[-1]), round(float(grown)), appended)
+
+
+def _course(lag: PartitionLag, positions: Sequence[Latest], ends: Sequence[Latest]) -> _Course | None:
+    if lag.lag is None or lag.end is None or len(ends) < 2 or not positions:
         return None
     start = min(ends).time
     at, size = _columns(ends, start)
@@ -73,18 +121,7 @@ def fall_back(lag: PartitionLag, positions: Sequence[Latest], ends: Sequence[Lat
     times = np.append(np.repeat(moments, 2), at[-1])
     lags = np.append(np.stack([then - np.append(offsets[:1], offsets[:-1]), then - offsets], axis=1), lag.lag)
     lags = np.maximum(lags, 0)  # ends between two that were captured are estimates
-    least = len(lags) - 1 - int(np.argmin(lags[::-1]))
-    grown, since = lag.lag - lags[least], int(times[least])
-    other_way = max(_largest_rise(lags[: least + 1]), _largest_rise(lags[least:][::-1]))
-    appended = float(size[-1] - np.interp(since, at, size))
-    if since >= at[-1] or grown <= 0 or appended <= 0 or other_way > _OTHER_WAY * grown:
-        return None
-    passed = int(np.searchsorted(size, lag.position, side="right"))
-    when = float(at[0])
-    if 0 < passed < len(size):
-        when = float(np.interp(lag.position, size[passed - 1 : passed + 1], at[passed - 1 : passed + 1]))
-        when = max(when, float(at[passed]) - _LONGEST_GAP_NS)
-    return FallBack(int(at[-1] - when), passed == 0, start + since, start + int(at[-1]), round(float(grown)), appended)
+    return _Course(start, times, lags, at, size)
 
 
 def _columns(points: Sequence[Latest], start: int) -> tuple[Array, Array]:

@@ -46,10 +46,14 @@ def rebalances(plot: Plot) -> bool:
         axes.barh(place, took, left=start, height=0.62, color=_CAUSES[cause], gid=gid, zorder=3)
         who = f" of {label(row['who'], 40)}" if row["who"] else ""
         told = [
-            f"{label(row['group'], 60)}, generation {row['number']}",
+            f"{label(row['group'], 60)}, generation {row['generation']}",
             f"{clock(start, plot.utc)}: {label(row['trigger'])}{who}",
             f"took {units.duration(int(as_number(row['duration_ns'])))}"
-            + (f", longest stop {units.duration(int(as_number(row['stop_ns'])))}" if row["stop_ns"] else ""),
+            + (
+                f", a partition without a member for {units.duration(int(as_number(row['stop_ns'])))}"
+                if row["stop_ns"]
+                else ""
+            ),
             *([label(row["reason"], 120)] if row["reason"] else []),
         ]
         plot.tips[gid] = ["\n".join(told)]

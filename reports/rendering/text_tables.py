@@ -49,6 +49,8 @@ FOR_PROGRAMS = 9
 _GAP = "  "
 #: A space at which no line is broken.
 _KEPT = "\xa0"
+#: Texts that are shown whole, or not at all: a part of a command or of an address is of no use.
+_WHOLE = frozenset(("command", "address", "broker", "client", "client_ip"))
 _TEXTS = frozenset(("text", "texts", "versions", "numbers", "parties", "packets"))
 RIGHT = frozenset(("count", "ns", "ms", "bytes", "share", "packet", "number"))
 _VERDICTS = {
@@ -207,7 +209,7 @@ def cell(column: Column, value: Value, utc: bool, digits: int, date: bool) -> st
     if column.kind == "flag":
         return "yes" if value else "no"
     if column.kind == "number":
-        return f"{value:,.1f}"
+        return f"{round(float(value), 1) + 0.0:,.1f}"  # no "-0.0"
     if column.kind == "share":
         return units.share(float(value))
     number = int(value)
@@ -260,7 +262,7 @@ def _fit(
 
 def _least(column: Column, natural: int) -> int:
     """The least width of a column: of a text enough for its title."""
-    if column.kind not in _TEXTS:
+    if column.kind not in _TEXTS or _is_whole(column):
         return natural
     least = LEAST_OF_A_SENTENCE if column.name in SENTENCES else SHORTEST
     return min(natural, max(least, *map(len, column.title.split("\n"))))
@@ -273,7 +275,10 @@ def _width(column: Column, widest: int, longest: int | None = None) -> int:
     return max(widest, *map(len, column.title.split("\n")))
 
 
-def _longest(column: Column) -> int:
+def _longest(column: Column) -> int | None:
+    """Where texts are cut; None: nowhere."""
+    if _is_whole(column):
+        return None
     return SENTENCE if column.name in SENTENCES else LONGEST
 
 
@@ -281,7 +286,12 @@ def _floor(column: Column, natural: int) -> int:
     """The width below which another column is dropped rather than this one cut."""
     if column.name in SENTENCES:
         return min(natural, HALF_A_SENTENCE)
-    return natural if column.kind not in _TEXTS or column.name in _FIRM else min(natural, NARROW)
+    is_kept = column.kind not in _TEXTS or column.name in _FIRM or _is_whole(column)
+    return natural if is_kept else min(natural, NARROW)
+
+
+def _is_whole(column: Column) -> bool:
+    return column.name in _WHOLE and column.kind == "text"
 
 
 def _pad(text: str, width: int, column: Column, last: bool = False) -> str:

@@ -30,7 +30,7 @@ def topic_matrix(plot: Plot) -> bool:
     topics: Counter[Value] = Counter()
     for row in table.named_rows():
         client, topic, role = row["client_id"], row["topic"], str(row["role"])
-        amount, records = int(as_number(row["bytes"])), int(as_number(row["records"]))
+        amount, records = int(as_number(row["batch_bytes"])), int(as_number(row["records"]))
         for n, value in enumerate((amount, records, int(as_number(row["requests"])))):
             cells[client, topic, role][n] += value
         clients[client] += amount

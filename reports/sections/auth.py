@@ -77,7 +77,7 @@ MECHANISM_COLUMNS = (
     Column("handshakes", "handshakes", "count", "SaslHandshake requests that name it"),
     Column("attempts", "attempts", "count", "SASL conversations with it"),
     Column("failed", "failed", "count", "those that failed"),
-    Column("clients", "clients", "count", "IP addresses with such a conversation"),
+    Column("client_addresses", "client\naddresses", "count", "addresses with such a conversation"),
 )
 MESSAGE_COLUMNS = (
     Column("mechanism", "mechanism", "text", "SASL mechanism of the handshake"),
@@ -85,7 +85,7 @@ MESSAGE_COLUMNS = (
     Column("sent_by", "sent by", "text", "client or broker"),
     Column("carried_in", "carried in", "text", "SaslAuthenticate, or a frame of its own (after SaslHandshake 0)"),
     Column("messages", "messages", "count", "how many were sent"),
-    Column("clients", "clients", "count", "IP addresses of their clients"),
+    Column("client_addresses", "client\naddresses", "count", "addresses of their clients"),
 )
 SESSION_COLUMNS = (
     Column("client_ip", "client IP", "text", "IP address of the client"),
@@ -277,7 +277,7 @@ def _mechanisms(given: SectionInput, found: Sequence[Attempt]) -> ReportTable:
         named.append({
             "broker": endpoint(context.address(broker[0]), broker[1]), "mechanism": name, "offered": offered > 0,
             "handshakes": asked, "attempts": len(group), "failed": sum(a.failure is not None for a in group),
-            "clients": len({a.client[0] for a in group}),
+            "client_addresses": len({a.client[0] for a in group}),
         })  # fmt: skip
     rows = in_columns(
         MECHANISM_COLUMNS, named,
@@ -296,7 +296,7 @@ def _messages(found: Sequence[Attempt], context: Context) -> ReportTable:
     order = {key: number for number, key in enumerate(counts)}
     rows = in_columns(MESSAGE_COLUMNS, (
         {"mechanism": mechanism or None, "message": kind, "sent_by": by, "carried_in": carried,
-         "messages": len(ips), "clients": len(set(ips))}
+         "messages": len(ips), "client_addresses": len(set(ips))}
         for (mechanism, kind, by, carried), ips in sorted(counts.items(), key=lambda i: (i[0][0], order[i[0]]))
     ))  # fmt: skip
     notes = ("message: by the form of its token. Nothing else of a token is shown.",)

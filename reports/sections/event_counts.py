@@ -25,7 +25,7 @@ from ..section_parts.gathered import FactRows, Gathered
 from ..section_parts.notable import WAIT_NS
 from ..section_parts.section_counts import Tally
 from .event_answers import ANSWERS, SECOND
-from .slow_times import SLOW, read_slow
+from .slow_times import LOSS, SLOW, read_slow
 
 #: `asked`: the request's last byte; `answered`: the response's first byte (NO_TIME: none). `is_prompt`: 1: a broker
 #: that works would have answered at once (`_PROMPT`). `own_ns`: the time that a Fetch waits for data.
@@ -104,7 +104,7 @@ REBALANCES = CountForm(
     {"last": MAX, "first": MIN, "members": SUM, "packet": MIN, "waited_ns": SUM},
     {"group": OTHER, "is_epoch": -1, "number": -1, "second": -1},
 )
-FORMS = (ANSWERS, CONNECTIONS, LINKS, ERRORS, THROTTLED, LEADERS, NODES, NODE_ADDRESSES, REBALANCES, SLOW)
+FORMS = (ANSWERS, CONNECTIONS, LINKS, ERRORS, THROTTLED, LEADERS, NODES, NODE_ADDRESSES, REBALANCES, SLOW, LOSS)
 #: Packets of one end that were sent again on a connection before it counts as one whose packets did not arrive: TCP
 #: repeats a segment three times within WAIT_NS. Single ones are usual.
 RESENT_PACKETS = 2

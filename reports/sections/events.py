@@ -70,7 +70,16 @@ def tables(given: SectionInput) -> Sequence[ReportTable]:
         }
         for found in given.once(findings) if found.cause is None
     ))  # fmt: skip
-    return (ReportTable("events", "Events", COLUMNS, rows, empty="nothing happened", order="in order of time"),)
+    return (
+        ReportTable(
+            "events",
+            "Events",
+            COLUMNS,
+            rows,
+            empty="no outage, moved leader, rebalance, quota or burst of errors",
+            order="in order of time",
+        ),
+    )
 
 
 SECTION = Section(

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kafkatap.dissector.kafka.error_codes import error_name
 
 from ..groups.group import Group, groups_of
-from ..groups.group_lag import COMMITS, SURE
+from ..groups.group_lag import COMMITS, SURE, PartitionLag
 from ..groups.group_rebalances import longest
+from ..groups.group_requests import Partition
+from ..groups.offsets_over_time import growths
 from ..model import Column, ReportTable, Row, as_number, in_columns, largest_first
 from ..section_parts.section import READ_SELECTED, Section, SectionInput, reads_nothing
 
@@ -22,11 +24,14 @@ _API_NAMES = {
     8: "OffsetCommit", 11: "JoinGroup", 12: "Heartbeat", 13: "LeaveGroup", 14: "SyncGroup", 28: "TxnOffsetCommit",
     68: "ConsumerGroupHeartbeat", 76: "ShareGroupHeartbeat", 88: "StreamsGroupHeartbeat",
 }  # fmt: skip
+#: Records/s by group and partition.
+Growth = Mapping[tuple[str, Partition], float]
 _HEARTBEATS = (12, 68, 76, 88)
 #: What follows the client's name in the member ids of clients, and ids without a name.
 _ID = re.compile(r"-?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$")
 
-_STALE = "the last answer of its coordinator here; later commits went to one that was not captured: they are not known"
+_GROWS = "records/s by which the lag of reads grew while it was captured; negative: readers catch up"
+_KNOWN = "the last answer of its coordinator here; later commits went to one that was not captured: they are not known"
 
 GROUPS = (
     Column("group", "group", "text", "group id"),
@@ -52,7 +57,8 @@ GROUPS = (
     Column("commits", "commits", "count", "OffsetCommit and TxnOffsetCommit requests"),
     Column("committed_lag", "lag of\ncommits", "count", "ends of the partitions less committed offsets"),
     Column("lag", "lag of\nreads", "count", "ends of the partitions less the offsets that members fetch"),
-    Column("stale_since", "stale\nsince", "time", _STALE),
+    Column("lag_growth_per_s", "lag\ngrows/s", "number", _GROWS),
+    Column("known_until", "known\nuntil", "time", _KNOWN),
     Column("clients", "clients", "texts", "client_ids of the members", 2),
     Column("protocol", "protocol", "text", "the assignor that a classic group chose", 4),
     Column("ever_members", "members ever", "count", "different member ids", 4),
@@ -63,7 +69,7 @@ GROUPS = (
 REBALANCES = (
     Column("start", "start", "time", "when its cause was sent"),
     Column("group", "group", "text", "group id"),
-    Column("number", "generation", "count", "the new generation, or epoch"),
+    Column("generation", "generation", "count", "the new generation, or epoch"),
     Column(
         "trigger",
         "trigger",
@@ -102,10 +108,11 @@ LAG = (
     Column("partitions", "parts", "count", "partitions that the group has, committed or reads"),
     Column("committed_lag", "lag of\ncommits", "count", "ends less committed offsets"),
     Column("lag", "lag of\nreads", "count", "ends less the offsets that readers fetch next"),
+    Column("lag_growth_per_s", "lag\ngrows/s", "number", _GROWS),
     Column("most", "most in\na partition", "count", "the largest lag of a partition: of commits, or else of reads"),
     Column("most_in", "in", "count", "that partition", 1),
     Column("committed_at", "last commit", "time", "the last commit"),
-    Column("stale_since", "stale\nsince", "time", _STALE),
+    Column("known_until", "known\nuntil", "time", _KNOWN),
     Column("sure", "reads by", "text", _SURE),
     Column("readers", "readers", "texts", "client_ids that read for the group", 1),
     Column("commits", "commits", "count", "commits of partitions", 3),
@@ -119,6 +126,7 @@ PARTITIONS = (
     Column("high_watermark", "end", "count", "high watermark, or the end of what was produced"),
     Column("committed_lag", "lag of\ncommits", "count", "end less committed offset"),
     Column("lag", "lag of\nreads", "count", "end less position"),
+    Column("lag_growth_per_s", "lag\ngrows/s", "number", _GROWS),
     Column("client_id", "reader", "text", "client_id that reads it"),
     Column("address", "address", "text", "its address", 2),
     Column("sure", "reads by", "text", _SURE),
@@ -135,7 +143,7 @@ ERRORS = (
 
 
 _LAG_NOTE = (
-    "Lag is of the partitions that the group commits or reads, as captured. stale since: then the coordinator moved "
+    "Lag is of the partitions that the group commits or reads, as captured. known until: then the coordinator moved "
     "away, and later commits were not captured."
 )
 _ENDS_NOTE = "Ends of partitions: high watermarks of Fetch, appends of Produce, latest offsets of ListOffsets."
@@ -148,22 +156,24 @@ _ONLY_NOTE = "--group leaves out rows here. Every exchange was read, so the lag 
 def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     """Groups by rebalances and lag, rebalances in order of time, members, lag by topic and partition, errors."""
     wanted = given.options.get("group")
+    growth = given.once(growths)
     groups = sorted(
         (group for group in given.once(groups_of) if wanted is None or group.name in wanted),
         key=lambda g: (-len(g.rebalances), -(_sum(p.committed_lag for p in g.lag) or 0), g.name),
     )
     none = "no commits or assignments"
     notes = (_LAG_NOTE,) if wanted is None else (_LAG_NOTE, _ONLY_NOTE)
+    lag, partitions = _lag_rows(groups, growth), _partition_rows(groups, growth)
+    rows = (_group_row(group, growth) for group in groups)
     return (
-        ReportTable("groups", "Groups", GROUPS, in_columns(GROUPS, map(_group_row, groups)), notes,
-                    empty="no group requests"),
-        ReportTable("group_lag", "Lag by group and topic", LAG, in_columns(LAG, _lag_rows(groups), _by_lag),
-                    (_ENDS_NOTE,), empty=none),
+        ReportTable("groups", "Groups", GROUPS, in_columns(GROUPS, rows), notes, empty="no group requests"),
+        ReportTable("group_lag", "Lag by group and topic", LAG, in_columns(LAG, lag, _by_lag), (_ENDS_NOTE,),
+                    empty=none),
         ReportTable("rebalances", "Rebalances", REBALANCES, in_columns(REBALANCES, _rebalance_rows(groups)),
                     (_STOP_NOTE,), empty="no rebalances", chosen_by="stop_ns"),
         ReportTable("group_members", "Group members", MEMBERS, in_columns(MEMBERS, _member_rows(groups)),
                     empty="no members"),
-        ReportTable("group_partitions", "Lag by partition", PARTITIONS, in_columns(PARTITIONS, _partition_rows(groups)),
+        ReportTable("group_partitions", "Lag by partition", PARTITIONS, in_columns(PARTITIONS, partitions),
                     empty=none),
         ReportTable("group_errors", "Errors of groups", ERRORS,
                     in_columns(ERRORS, _error_rows(groups), largest_first("codes")), empty="no errors"),
@@ -175,7 +185,13 @@ def _sum(values: object) -> int | None:
     return sum(found) if found else None
 
 
-def _group_row(group: Group) -> Row:
+def _grown(growth: Growth, group: str, parts: Iterable[PartitionLag]) -> float | None:
+    """By how much the lag of some partitions grows, in records/s; None: not captured for any."""
+    found = [growth[key] for p in parts if (key := (group, (p.topic, p.partition))) in growth]
+    return round(sum(found), 2) if found else None
+
+
+def _group_row(group: Group, growth: Growth) -> Row:
     causes = Counter(rebalance.trigger for rebalance in group.rebalances)
     errors: Counter[int] = Counter()
     for (_, code), count in group.errors.items():
@@ -191,7 +207,8 @@ def _group_row(group: Group) -> Row:
         "stop_ns": longest(r.stop for r in group.rebalances), "errors": errors.total(),
         "most_errors": error_name(min(errors, key=lambda code: (-errors[code], code))) if errors else None,
         "commits": sum(row.commits for row in rows), "committed_lag": _sum(p.committed_lag for p in group.lag),
-        "lag": _sum(p.lag for p in group.lag), "stale_since": group.stale_since,
+        "lag": _sum(p.lag for p in group.lag),
+        "lag_growth_per_s": _grown(growth, group.name, group.lag), "known_until": group.known_until,
         "clients": tuple(sorted({client for _, client in group.clients if client is not None})),
         "protocol": group.history.protocol if group.history else None,
         "ever_members": sum(1 for name in group.members if name), "heartbeats": sum(row.heartbeats for row in rows),
@@ -210,9 +227,9 @@ def _rebalance_rows(groups: Sequence[Group]) -> Iterator[Row]:
     found = sorted(((r.start, g.name, r) for g in groups for r in g.rebalances), key=lambda item: item[:2])
     for _, name, r in found:
         yield {
-            "start": r.start, "group": name, "number": r.number, "trigger": r.trigger, "who": r.who, "reason": r.reason,
-            "others": r.others, "duration_ns": r.end - r.start, "stop_ns": r.stop, "members": len(r.members),
-            "is_cooperative": r.is_cooperative, "end": r.end,
+            "start": r.start, "group": name, "generation": r.number, "trigger": r.trigger, "who": r.who,
+            "reason": r.reason, "others": r.others, "duration_ns": r.end - r.start, "stop_ns": r.stop,
+            "members": len(r.members), "is_cooperative": r.is_cooperative, "end": r.end,
         }  # fmt: skip
 
 
@@ -240,7 +257,7 @@ def member_prefix(member: str) -> str:
     return named if named and named != member else member[:8]
 
 
-def _lag_rows(groups: Sequence[Group]) -> Iterator[Row]:
+def _lag_rows(groups: Sequence[Group], growth: Growth) -> Iterator[Row]:
     for group in groups:
         for topic in sorted({p.topic for p in group.lag}):
             parts = [p for p in group.lag if p.topic == topic]
@@ -249,9 +266,10 @@ def _lag_rows(groups: Sequence[Group]) -> Iterator[Row]:
             readers = {p.reader[1] for p in parts if p.reader is not None and p.sure != COMMITS}
             yield {
                 "group": group.name, "topic": topic, "partitions": len(parts),
-                "committed_lag": _sum(p.committed_lag for p in parts), "lag": _sum(p.lag for p in parts), "most": most,
+                "committed_lag": _sum(p.committed_lag for p in parts), "lag": _sum(p.lag for p in parts),
+                "lag_growth_per_s": _grown(growth, group.name, parts), "most": most,
                 "most_in": None if where is None else -where, "committed_at": longest(p.committed_at for p in parts),
-                "stale_since": group.stale_since, "sure": max((p.sure for p in parts), key=SURE.index),
+                "known_until": group.known_until, "sure": max((p.sure for p in parts), key=SURE.index),
                 "readers": tuple(sorted(reader for reader in readers if reader is not None)),
                 "commits": sum(p.commits for p in parts),
             }  # fmt: skip
@@ -261,15 +279,16 @@ def _by_lag(row: Row) -> tuple[Any, ...]:
     return -max(as_number(row["committed_lag"]), as_number(row["lag"])), row["group"], row["topic"]
 
 
-def _partition_rows(groups: Sequence[Group]) -> Iterator[Row]:
+def _partition_rows(groups: Sequence[Group], growth: Growth) -> Iterator[Row]:
     parts = [p for group in groups for p in group.lag]
     parts.sort(key=lambda p: (-max(p.committed_lag or 0, p.lag or 0), p.group, p.topic, p.partition))
     for p in parts:
         yield {
             "group": p.group, "topic": p.topic, "partition": p.partition, "committed": p.committed,
             "position": p.position, "high_watermark": p.end, "committed_lag": p.committed_lag, "lag": p.lag,
-            "client_id": p.reader[1] if p.reader else None, "address": p.reader[0] if p.reader else None,
-            "sure": p.sure, "committed_at": p.committed_at, "position_at": p.position_at,
+            "lag_growth_per_s": _grown(growth, p.group, (p,)), "client_id": p.reader[1] if p.reader else None,
+            "address": p.reader[0] if p.reader else None, "sure": p.sure,
+            "committed_at": p.committed_at, "position_at": p.position_at,
         }  # fmt: skip
 
 

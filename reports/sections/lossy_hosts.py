@@ -20,6 +20,7 @@ from ..counting.rollup import group_columns, value_columns
 from ..finding_words import NAMED, counted, listed
 from ..findings import WARNING, Finding, Party
 from ..parties import client_parties
+from .slow_times import LossTimes
 from .time_shares import percent
 
 #: Loss is named if it took this share of the time of a pair's requests, without waits for data and members: below,
@@ -42,8 +43,8 @@ class _Pair(NamedTuple):
         return self.loss_ns >= _SHARE * self.worked_ns and self.loss_ns > 0
 
 
-def lossy_host_findings(counts: ReportCounts, context: Context) -> list[Finding]:
-    """One finding for each host that loses packets with others, or for each pair of hosts."""
+def lossy_host_findings(counts: ReportCounts, context: Context, times: LossTimes | None) -> list[Finding]:
+    """One finding for each host that loses packets with others, or for each pair of hosts. `times`: None: not known."""
     pairs = _pairs(counts, context)
     left = [pair for pair in pairs if pair.is_lossy]
     found = []
@@ -56,7 +57,7 @@ def lossy_host_findings(counts: ReportCounts, context: Context) -> list[Finding]
         mine = [pair for pair in left if worst in (pair.client_ip, pair.broker_ip)]
         left = [pair for pair in left if pair not in mine]
         if sum(pair.loss_ns for pair in mine) >= _LEAST_NS:
-            found.append(_finding(worst, mine, pairs, context))
+            found.append(_finding(worst, mine, pairs, context, times or {}))
     return found
 
 
@@ -85,7 +86,7 @@ def _named(clients: list[str | None]) -> str:
     return f"client{'s' if len(clients) > 1 else ''} " + ", ".join(f'"{client}"' for client in clients)
 
 
-def _finding(host: str, mine: list[_Pair], pairs: list[_Pair], context: Context) -> Finding:
+def _finding(host: str, mine: list[_Pair], pairs: list[_Pair], context: Context, times: LossTimes) -> Finding:
     loss, worked = sum(pair.loss_ns for pair in mine), sum(pair.worked_ns for pair in mine)
     others = sorted({pair.broker_ip if pair.client_ip == host else pair.client_ip for pair in mine})
     rest = [pair for pair in pairs if pair not in mine]
@@ -100,9 +101,11 @@ def _finding(host: str, mine: list[_Pair], pairs: list[_Pair], context: Context)
     )
     if quiet:
         text += f"; {counted(len(quiet), 'other host loses', 'other hosts lose')} less than {percent(_SHARE)} so"
+    known = [times[ends] for pair in mine if (ends := (pair.client_ip, pair.broker_ip)) in times]
     end = "client_ip" if any(pair.client_ip == host for pair in mine) else "broker_ip"
     return Finding(
         "lossy_host", WARNING, "network", text, loss,
+        begin=min((one.begin for one in known), default=None), end=max((one.end for one in known), default=None),
         numbers={
             "loss_ns": loss, "loss_share": share, "time_ns": worked, "hosts": len(others), "clients": len(clients),
             "other_hosts": len(quiet),

@@ -49,7 +49,7 @@ RATES = (
     Column("client_id", "client", "text", "client_id of the requests"),
     Column("broker", "broker", "text", "address and port of the broker"),
     Column("direction", "counts", "text", "produce: bytes of Produce requests; fetch: bytes of Fetch responses"),
-    Column("bytes", "bytes", "bytes", "all bytes that count"),
+    Column("counted_bytes", "counted\nbytes", "bytes", "all bytes that the quota counts"),
     Column("busiest", "busiest\nsecond", "bytes", "bytes of the busiest second", 1),
     Column("rate", "highest\nrate, 1/s", "bytes", "highest rate over the windows, in bytes a second"),
     Column("rate_at", "at", "time", "when that was", 1),
@@ -302,8 +302,8 @@ def _rates(given: SectionInput) -> ReportTable:
             rate = rate_of(part[:, 4:], quota, window)
             values.append({
                 "client_id": context.text(client), "broker": endpoint(context.address(ip), port),
-                "direction": _DIRECTIONS[direction], "bytes": rate.bytes, "busiest": rate.busiest, "rate": rate.rate,
-                "rate_at": rate.at, "quota": quota, "over_from": rate.over[0] if rate.over else None,
+                "direction": _DIRECTIONS[direction], "counted_bytes": rate.bytes, "busiest": rate.busiest,
+                "rate": rate.rate, "rate_at": rate.at, "quota": quota, "over_from": rate.over[0] if rate.over else None,
                 "over_windows": len(rate.over) if quota is not None else None, "throttle_ns": rate.throttle_ns or None,
             })  # fmt: skip
     num, size = window

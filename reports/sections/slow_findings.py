@@ -322,6 +322,7 @@ def _throttled(rows: list[Row], slow: Sequence[list[SlowRequests]], announced: d
     return Finding(
         "throttled", WARNING, "throttled", sentence([text, *others_too(len(rows) - 1)]),
         sum(map(cost, rows)),
+        begin=mine.slow.begin if mine and mine.slow else None, end=mine.slow.end if mine and mine.slow else None,
         numbers=numbers | ({} if mine is None else _numbers(mine)),
         parties=tuple(party for row in [worst, *(r for r in rows if r is not worst)]
                       for party in client_parties(row["client_id"])),

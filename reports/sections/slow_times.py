@@ -1,20 +1,22 @@
 """When requests were slow, and how much time that cost: counts of each second, which the section `events` reads.
 
 A request is slow if it takes `SLOW_NS` or more, without waits for data and members. It counts in the second in which it
-began.
+began. Slow requests that waited for lost segments also count by the hosts at both ends.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED
+from kafkatap.kernels.arrays import dict_rows
 
 from ..batch import Array
-from ..counting.count_forms import NUMBER, OTHER, TEXT, CountForm
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..findings import NOTICED_NS
 from ..section_parts.gathered import Gathered
@@ -28,6 +30,12 @@ SLOW = CountForm(
     {"client_id": TEXT, "api_key": NUMBER, "second": NUMBER},
     {"last": MAX, "first": MIN, "requests": SUM, "ns": SUM},
     {"client_id": OTHER, "api_key": -1, "second": -1},
+)
+LOSS = CountForm(
+    "events.loss",
+    {"client_ip": ADDRESS, "broker_ip": ADDRESS, "second": NUMBER},
+    {"last": MAX, "first": MIN, "requests": SUM, "ns": SUM},
+    {"client_ip": -1, "broker_ip": -1, "second": -1},
 )
 #: The share of the lost time that may pass before a slow time begins, and after it is over: single requests.
 _OUTSIDE = 0.05
@@ -47,6 +55,13 @@ def read_slow(gathered: Gathered, tally: Tally) -> None:
         spent = np.minimum(own[chosen], _MOST_NS)
         values = {"last": gathered.column("response_last")[chosen], "first": begin, "requests": 1, "ns": spent}
         tally.add(SLOW.name, keys | {"second": begin // SECOND}, values)
+    chosen = chosen[gathered.column("loss_ns")[chosen] > 0]
+    if len(chosen):
+        begin = gathered.column("request_first")[chosen]
+        keys = {name: gathered.column(name)[chosen] for name in ("client_ip", "broker_ip")}
+        spent = np.minimum(gathered.column("loss_ns")[chosen], _MOST_NS)
+        values = {"last": gathered.column("response_last")[chosen], "first": begin, "requests": 1, "ns": spent}
+        tally.add(LOSS.name, keys | {"second": begin // SECOND}, values)
 
 
 class SlowTime(NamedTuple):
@@ -66,21 +81,36 @@ class SlowTime(NamedTuple):
 
 NEVER = SlowTime(0, 0, 0, 0, 0)
 SlowTimes = dict[tuple[str | None, int], SlowTime]
+LossTimes = dict[tuple[str | None, str | None], SlowTime]
+_Who = TypeVar("_Who")
 
 
 def slow_times(given: SectionInput) -> SlowTimes | None:
     """By client and API. None if there were too many for the memory, so that earlier ones are not known."""
-    keys, values = given.keys(SLOW.name), given.values(SLOW.name)
+    context = given.context
+    return _times(given, SLOW, lambda row: (context.text(row["client_id"]), row["api_key"]))
+
+
+def loss_times(given: SectionInput) -> LossTimes | None:
+    """When slow requests waited for lost segments, by the addresses of client and broker; None as of `slow_times`."""
+    context = given.context
+    return _times(given, LOSS, lambda row: (context.address(row["client_ip"]), context.address(row["broker_ip"])))
+
+
+def _times(given: SectionInput, form: CountForm, who: Callable[[dict[str, int]], _Who]) -> dict[_Who, SlowTime] | None:
+    """`who`: of a row, whose time it is."""
+    keys, values = given.keys(form.name), given.values(form.name)
     if (keys["second"] < 0).any():
         return None
-    rows: dict[tuple[str | None, int], list[int]] = defaultdict(list)
+    names = [who(row) for row in dict_rows(keys)]
+    rows: dict[_Who, list[int]] = defaultdict(list)
     for row in np.argsort(keys["second"], kind="stable").tolist():
-        rows[given.context.text(int(keys["client_id"][row])), int(keys["api_key"][row])].append(row)
-    return {who: _slow_time({name: column[mine] for name, column in values.items()}) for who, mine in rows.items()}
+        rows[names[row]].append(row)
+    return {each: _slow_time({name: column[mine] for name, column in values.items()}) for each, mine in rows.items()}
 
 
 def _slow_time(rows: dict[str, Array]) -> SlowTime:
-    """`rows`: values of SLOW, in order of time."""
+    """`rows`: values of SLOW or LOSS, in order of time."""
     spent = np.cumsum(rows["ns"])
     total = int(spent[-1])
     begin, end = np.minimum(np.searchsorted(spent, (_OUTSIDE * total, (1 - _OUTSIDE) * total)), len(spent) - 1)

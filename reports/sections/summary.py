@@ -23,7 +23,7 @@ from .folding import folded
 from .loss_findings import lost_finding
 from .lossy_hosts import lossy_host_findings
 from .slow_findings import slow_findings
-from .slow_times import SlowTimes
+from .slow_times import LossTimes, SlowTimes
 from .tls_findings import tls_findings
 from .unanswered import Unanswered
 
@@ -64,12 +64,13 @@ def summary(
     unchecked: Finding | None = None,
     slow: SlowTimes | None = None,
     unanswered: Unanswered | None = None,
+    losses: LossTimes | None = None,
 ) -> ReportTable:
     """A row for each finding, the most important first; those that follow from another one after it. `selected`: the
     selection as the user wrote it. `found`: the findings of sections, by the section's name. `unchecked`: a note on
-    what was not looked for, which comes last. `slow`: when requests were slow; `unanswered`: what is known of requests
-    without a response; None: not known."""
-    findings = summary_findings(counts, context, tables, selected is not None, found or {}, slow, unanswered)
+    what was not looked for, which comes last. `slow`, `losses`: when requests were slow, and waited for lost segments;
+    `unanswered`: what is known of requests without a response; None: not known."""
+    findings = summary_findings(counts, context, tables, selected is not None, found or {}, slow, unanswered, losses)
     findings += [] if unchecked is None or findings[0].id == NO_REQUESTS else [unchecked]
     rows = finding_rows.finding_rows(findings, context, selected)
     return ReportTable("summary", "Findings", COLUMNS, rows, whole=True)
@@ -83,6 +84,7 @@ def summary_findings(
     found: Mapping[str, Sequence[Finding]],
     slow: SlowTimes | None,
     unanswered: Unanswered | None = None,
+    losses: LossTimes | None = None,
 ) -> list[Finding]:
     """The findings in the order of the first lines."""
     requests = int(counts.groups.value_rows()[:, :ORPHAN_RESPONSE].sum())
@@ -92,7 +94,7 @@ def summary_findings(
         lost_finding(counts, context, is_selection),
     )
     own = [
-        *lossy_host_findings(counts, context),
+        *lossy_host_findings(counts, context, losses),
         *slow_findings(counts, context, tables.clients, slow),
         *error_findings(tables.errors, counts, context),
         *tls_findings(context),

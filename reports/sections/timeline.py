@@ -51,7 +51,7 @@ COLUMNS = (
         "broker time, longest (without Fetch, JoinGroup and SyncGroup where there are others)",
         1,
     ),
-    Column("bytes", "bytes", "bytes", "requests and responses", 1),
+    Column("message_bytes", "message\nbytes", "bytes", "sizes of requests and responses, summed", 1),
 )
 
 WITHOUT_WAITS = "without Fetch, JoinGroup and SyncGroup"
@@ -60,7 +60,6 @@ LONG_POLLS = "without long polls"
 #: Values of the timeline that a row shows as they are.
 _COUNTED = (
     "requests", "answered", "unanswered", "response_lost", "failed_exchanges", "error_codes", "throttled",
-    "bytes",
 )  # fmt: skip
 #: Round intervals, seconds.
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400, 604800)
@@ -109,6 +108,7 @@ def timeline(counts: ReportCounts, context: Context, rows: int = 24) -> ReportTa
         p50, p99 = (maybe(broker[at, 0]), maybe(broker[at, 1])) if at >= 0 else (None, None)
         return {
             "start": t * interval, **{name: int(v[name][i]) if i >= 0 else 0 for name in _COUNTED},
+            "message_bytes": int(v["bytes"][i]) if i >= 0 else 0,
             "throttle_wait_sum_ns": int(v["throttle_wait_ns"][i]) if i >= 0 else 0,
             "timed": int(timed[at]) if at >= 0 else 0, "broker_p50_ns": p50, "broker_p99_ns": p99,
             "broker_max_ns": None if p50 is None else int(prompt.values["broker_max"][at]),

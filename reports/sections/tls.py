@@ -50,7 +50,7 @@ COLUMNS = (
            "connections whose broker requested a client certificate", 3),
     Column("decryption", "decryption", "text",
            f"whether they were decrypted, and why not: {', '.join(DECRYPTIONS[1:])}"),
-    Column("bytes", "payload", "bytes", "TCP payload of both ends", 1),
+    Column("payload_bytes", "payload", "bytes", "TCP payload of both ends", 1),
     Column("decrypted_bytes", "decrypted", "bytes", "part of it in records that were decrypted", 2),
     Column("records", "records", "count", "TLS records with application data", 3),
     Column("failed_records", "failed\nrecords", "count", "records that could not be decrypted though others could", 1),
@@ -120,12 +120,12 @@ CONNECTION_COLUMNS = (
 _WHO = {"client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER}
 _NOBODY = {"client_ip": -1, "broker_ip": -1, "broker_port": -1}
 _SUMMED = (
-    "connections", "full", "resumed", "early_data", "failed", "asks_certificate", "bytes", "decrypted_bytes",
+    "connections", "full", "resumed", "early_data", "failed", "asks_certificate", "payload_bytes", "decrypted_bytes",
     "records", "failed_records", "lost_records",
 )  # fmt: skip
 #: Of these, columns of COLUMNS.
 _AS_COUNTED = (
-    "connections", "early_data", "bytes", "decrypted_bytes", "records", "failed_records", "lost_records"
+    "connections", "early_data", "payload_bytes", "decrypted_bytes", "records", "failed_records", "lost_records"
 )  # fmt: skip
 #: `what` of tls.names.
 _SERVER_NAME, _ALPN, _SERVER_CERTIFICATE, _CLIENT_CERTIFICATE, _JA4 = range(5)
@@ -190,7 +190,7 @@ def read_connections(rows: Array, tally: Tally) -> None:
         "early_data": began & (session == TLS_EARLY_DATA),
         "failed": failed,
         "asks_certificate": rows["tls_asks_certificate"] != 0,
-        "bytes": rows["client_bytes"] + rows["broker_bytes"],
+        "payload_bytes": rows["client_bytes"] + rows["broker_bytes"],
         "decrypted_bytes": rows["tls_decrypted_bytes"],
         "records": rows["tls_records"],
         "failed_records": rows["tls_failed_records"],

@@ -48,18 +48,22 @@ def _wrong_ports(context: Context) -> list[Finding]:
     for refused, other, own in (("refused_plain", "tls", "without TLS"), ("refused_tls", "plain", "with TLS")):
         places: Counter[str] = Counter()
         clients: Counter[str] = Counter()
+        times: list[tuple[int, int]] = []
         for row in rows:
             spoken = speaks[row["broker_ip"], row["broker_port"]]
             is_mixed = spoken["tls"] and spoken["plain"]
             if row[refused] and spoken[other] and not is_mixed and row["broker_ip"] >= 0:
                 places[endpoint(context.address(row["broker_ip"]), row["broker_port"])] += row[refused]
                 clients[context.address(row["client_ip"]) or "(unknown)"] += row[refused]
+                times.append((row["first"], row["last"]))
         if places:
-            found.append(_wrong_port(own, "TLS" if other == "tls" else "no TLS", places, clients))
+            found.append(_wrong_port(own, "TLS" if other == "tls" else "no TLS", places, clients, times))
     return found
 
 
-def _wrong_port(own: str, spoken: str, places: Counter[str], clients: Counter[str]) -> Finding:
+def _wrong_port(
+    own: str, spoken: str, places: Counter[str], clients: Counter[str], times: list[tuple[int, int]]
+) -> Finding:
     total = sum(places.values())
     many = f"{total:,} connection{'' if total == 1 else 's'}"
     whose = next(iter(clients)) if len(clients) == 1 else f"{len(clients):,} addresses"
@@ -68,7 +72,8 @@ def _wrong_port(own: str, spoken: str, places: Counter[str], clients: Counter[st
     text = f"{many} of {whose} began {own}, but {place} {speak}: the broker closed {'it' if total == 1 else 'them'}"
     parties = [Party("broker", name) for name, _ in places.most_common()]
     return Finding(
-        "wrong_port", ERROR, "wrong port", text, numbers={"connections": total, "clients": len(clients)},
+        "wrong_port", ERROR, "wrong port", text, begin=min(times)[0], end=max(last for _, last in times),
+        numbers={"connections": total, "clients": len(clients)},
         parties=(*parties, *(Party("host", name) for name, _ in clients.most_common())),
         setting="security.protocol", options=(("sections", "connections"),),
     )  # fmt: skip
@@ -78,10 +83,12 @@ def _failed(rows: list[dict[str, int]], context: Context) -> Finding | None:
     """Failed handshakes: why, and the client that has most of them."""
     reasons: Counter[str] = Counter()
     clients: Counter[str] = Counter()
+    times: list[tuple[int, int]] = []
     for row in rows:
         if row["tls_decryption"] == D_FAILED_HANDSHAKE or (row["tls_decryption"] != D_NOT_TLS and row["tls_alert"] > 0):
             reasons[failure_text(row["tls_alert"], row["tls_alert_by"])] += row["connections"]
             clients[context.address(row["client_ip"]) or "(unknown)"] += row["connections"]
+            times.append((row["first"], row["last"]))
     total = sum(reasons.values())
     if not total:
         return None
@@ -95,7 +102,7 @@ def _failed(rows: list[dict[str, int]], context: Context) -> Finding | None:
     whose = f"all by {client}" if len(clients) == 1 else f"{most:,} by {client}, others by {len(clients) - 1:,} more"
     text = f"{total:,} TLS handshake{'' if total == 1 else 's'} failed: {why}; {whose}"
     return Finding(
-        "tls_failed", ERROR, "TLS failed", text,
+        "tls_failed", ERROR, "TLS failed", text, begin=min(times)[0], end=max(last for _, last in times),
         numbers={"handshakes": total, "clients": len(clients)},
         parties=tuple(Party("host", name) for name, _ in clients.most_common()), options=_SHOWN,
     )  # fmt: skip

@@ -38,7 +38,7 @@ COLUMNS = (
     Column("partitions", "parti-\ntions", "count", "partitions of the topic that the client writes or reads"),
     Column("requests", "requests", "count", "requests that list the topic"),
     Column("idle_requests", "idle", "count", "Fetch requests of sessions with the topic that list no partition", 1),
-    Column("bytes", "bytes", "bytes", "record batches that the client writes or reads"),
+    Column("batch_bytes", "batch\nbytes", "bytes", "record batches that the client writes or reads"),
     Column("records", "records", "count", "records in them", 1),
     Column("lag", "lag", "count", "records between the reader's latest fetch offset and the end, over all partitions"),
     Column("lag_max", "max lag", "count", "largest distance to the high watermark of a partition in one Fetch", 2),
@@ -101,7 +101,7 @@ def _matrix(
 
     def order(row: Row) -> tuple[Any, ...]:
         return (
-            -bytes_of[row["topic"]], str(row["topic"]), roles[str(row["role"])], -as_number(row["bytes"]),
+            -bytes_of[row["topic"]], str(row["topic"]), roles[str(row["role"])], -as_number(row["batch_bytes"]),
             str(row["client_id"]), str(row["address"]),
         )  # fmt: skip
 
@@ -149,7 +149,7 @@ def _matrix_row(
         "address": context.address(client[1]), "group": ", ".join(str(group) for group, _ in groups) or None,
         "evidence": evidence, "partitions": len(reader.partitions) or None if reader is not None else None,
         "requests": t.requests, "idle_requests": reader.idle if reader is not None and reads else None,
-        "bytes": t.bytes, "records": t.records, "lag": sum(lags) if reads and lags else None,
+        "batch_bytes": t.bytes, "records": t.records, "lag": sum(lags) if reads and lags else None,
         "lag_max": lag_max if lag_max >= 0 else None, "committed_lag": sum(committed) if committed else None,
         "first": first if first != 2**63 else None, "last": last or None, "certainty": _certainty(reader),
     }  # fmt: skip

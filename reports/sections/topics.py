@@ -61,7 +61,7 @@ COLUMNS = (
     Column("produces", "Produce", "count", "Produce requests with the topic", 3),
     Column("batches_per_request", "batches a\nrequest", "number", "record batches of the topic in a Produce", 2),
     Column("records_per_batch", "records\na batch", "number", "records in a batch of a Produce"),
-    Column("batch_bytes", "batch\nsize", "bytes", "bytes of a batch of a Produce, mean"),
+    Column("batch_mean_bytes", "batch\nmean", "bytes", "bytes of a batch of a Produce, mean"),
     Column(
         "codecs", "codecs", "text", "compression of produced batches, by bytes; of fetched ones if none is produced"
     ),
@@ -216,7 +216,7 @@ def _row(name: str, t: _Topic) -> Row:
         "out_bytes": t.bytes[READS], "out_records": t.records[READS], "replicated_bytes": t.bytes[REPLICATES],
         "produces": t.requests[WRITES], "batches_per_request": _ratio(batches, t.requests[WRITES]),
         "records_per_batch": _ratio(t.records[WRITES], batches - t.unknown[WRITES]),
-        "batch_bytes": t.bytes[WRITES] // batches if batches else None, "codecs": _codecs(t) or None,
+        "batch_mean_bytes": t.bytes[WRITES] // batches if batches else None, "codecs": _codecs(t) or None,
         "ratio": _ratio(t.decompressed, t.sampled_bytes), "sampled": t.sampled, "damaged": t.damaged,
         "magic": ", ".join(map(str, sorted(set().union(*t.magics.values())))) or None,
         "far_timestamps": t.far_past + t.far_future, "delay_p50_ns": int(median(t.delays)) if t.delays else None,

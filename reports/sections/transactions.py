@@ -37,6 +37,7 @@ COLUMNS = (
     Column("producer_epoch", "epoch", "count", "its last producer epoch", 2),
     Column("state", "state", "text", "at the end of the capture: open, committed, aborted, empty or fenced"),
     Column("open_ns", "open\nfor", "ns", "how long the open transaction is open at the end of the capture"),
+    Column("open_since", "open\nsince", "time", "the first request of the open transaction"),
     Column("longest_ns", "longest", "ns", "the longest time that a transaction was open, from its first request to the "
                                           "response that ended it"),
     Column("timeout_ms", "timeout", "ms", "transaction timeout of the producer", 2),
@@ -44,7 +45,8 @@ COLUMNS = (
     Column("aborted", "aborts", "count", "transactions that the producer aborted"),
     Column("aborted_by_broker", "aborted\nby broker", "count", "transactions that the coordinator aborted: they were "
                                                                "open for longer than the timeout, or fenced"),
-    Column("aborted_elsewhere", "aborted\nby ?", "count", "transactions that were aborted; by whom was not captured"),
+    Column("aborted_elsewhere", "aborted\nelsewhere", "count", "transactions that were aborted; by whom was "
+                                                               "not captured"),
     Column("fenced", "fenced", "count", "requests that failed because another producer has the id"),
     Column("markers", "markers", "count", "markers (control batches) that the coordinator wrote, one for each "
                                           "partition", 1),
@@ -236,7 +238,7 @@ def _row(item: Transactional, context: Context) -> Row:
     return {
         "transactional_id": context.text(item.name), "client_id": context.text(owner.client_id) if owner else None,
         "address": context.address(owner.client_ip) if owner else None, "producer_id": maybe(item.producer_id),
-        "producer_epoch": maybe(item.epoch), "state": item.state, "open_ns": item.open_ns,
+        "producer_epoch": maybe(item.epoch), "state": item.state, "open_ns": item.open_ns, "open_since": item.opened,
         "longest_ns": maybe(item.longest), "timeout_ms": maybe(item.timeout_ms), "committed": item.committed,
         "aborted": item.aborted, "aborted_by_broker": item.aborted_by_broker,
         "aborted_elsewhere": item.aborted_elsewhere, "fenced": item.fenced, "markers": item.markers,

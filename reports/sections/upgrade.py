@@ -320,7 +320,7 @@ def _ranges(versions: list[int]) -> str:
 
 def _fix(verdict: str) -> str:
     if verdict == BREAKS:
-        return f"upgrade to a client of Kafka {_OLDEST_CLIENT} or newer"
+        return f"use a release of the client's library that speaks Kafka {_OLDEST_CLIENT} or newer"
     return f"look up the client's library, or check again at brokers of {_OLDEST_CLIENT} or newer"
 
 

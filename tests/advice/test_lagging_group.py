@@ -11,10 +11,10 @@ from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.findings import ERROR, WARNING, Finding, Party
 from kafkatap.reports.groups.group import groups_of
 from kafkatap.reports.groups.group_lag import ASSIGNMENT, Latest, PartitionLag
-from kafkatap.reports.groups.lag_in_time import FallBack, fall_back
+from kafkatap.reports.groups.lag_in_time import FallBack, fall_back, growth_per_s
 from kafkatap.reports.sections.advice import findings
 from kafkatap.reports.sections.folding import folded
-from tests.support.section_runs import QUESTIONS, section_input
+from tests.support.section_runs import QUESTIONS, section_input, section_rows
 
 from .advice_samples import FOLDER, SECOND, found, of, truth
 
@@ -165,3 +165,32 @@ def test_ends_far_apart_are_not_estimated() -> None:
 )
 def test_readers_that_do_not_fall_back(positions: np.ndarray) -> None:
     assert read(np.minimum(positions, 5000 + SECONDS * 20), 5000 + SECONDS * 20) is None
+
+
+# ------------------------------------------------------------ growth
+
+
+def grown(positions: np.ndarray, ends: np.ndarray) -> float | None:
+    position, end = int(positions[-1]), int(ends[-1])
+    lag = PartitionLag("g", "t", 0, None, None, 0, position, START, end, (None, "c"), ASSIGNMENT)
+    return growth_per_s(lag, curve(positions), curve(ends)[::-1])
+
+
+def test_growth_is_that_of_the_lag() -> None:
+    assert grown(SECONDS * 10, SECONDS * 20) == pytest.approx(10)
+    assert grown(SECONDS * 20, SECONDS * 20) == 0
+    assert grown(SECONDS * 30, 1000 + SECONDS * 20) == pytest.approx(-10)
+    assert grown(SECONDS[:5] * 10, SECONDS[:5] * 20) is None  # 4 s
+    assert grown(SECONDS * 0, SECONDS * 0) == 0
+
+
+def test_growth_agrees_with_the_tool() -> None:
+    """`kafka-consumer-groups --describe` at the end; the positions of `fulfilment` began at the ends."""
+    given = truth("lagging-group")
+    seconds = (given["end_ms"] - given["record_ms"][0]) / 1000
+    described = {(group, partition): lag for group, _, partition, *_, lag in given["described"]}
+    rows = {row["group"]: row for row in section_rows(FOLDER / "lagging-group.pcap.zst", "groups")["groups"]}
+    falls = float(str(rows["fulfilment"]["lag_growth_per_s"]))
+    assert falls == pytest.approx(described["fulfilment", 0] / seconds, rel=0.2)
+    assert float(str(rows["nightly"]["lag_growth_per_s"])) < 0
+    assert rows["archive"]["lag_growth_per_s"] == 0

@@ -29,11 +29,11 @@ def hostile_report() -> Report:
     text = Column("client_id", "client", "text", HOSTILE[0])
     matrix = ReportTable("topic_clients", HOSTILE[5], (
         Column("topic", "topic", "text", "topic"), Column("role", HOSTILE[0], "text", ""), text,
-        *(Column(name, name, "count", "") for name in ("requests", "bytes", "records")),
+        *(Column(name, name, "count", "") for name in ("requests", "batch_bytes", "records")),
     ), [(name, "reads", name, 1, 5, 1) for name in HOSTILE], notes=(HOSTILE[5],))  # fmt: skip
     groups = ReportTable("rebalances", "Rebalances", (
         Column("start", "start", "time", ""), Column("group", "group", "text", ""),
-        Column("number", "generation", "count", ""), Column("trigger", "cause", "text", ""),
+        Column("generation", "generation", "count", ""), Column("trigger", "cause", "text", ""),
         Column("who", "client", "text", ""), Column("reason", "reason", "text", ""),
         Column("duration_ns", "duration", "ns", ""), Column("stop_ns", "stop", "ns", ""),
     ), [(made.START + n * MS, name, 1, name, name, name, MS, MS) for n, name in enumerate(HOSTILE)])  # fmt: skip

@@ -184,7 +184,7 @@ def test_each_mechanism_in_sasl_authenticate(version: int, tmp_path: Path) -> No
     (mechanism,) = found["auth_mechanisms"]
     assert mechanism == {
         "broker": "10.0.0.2:9092", "mechanism": "OAUTHBEARER", "offered": True, "handshakes": 1, "attempts": 1,
-        "failed": 1, "clients": 1,
+        "failed": 1, "client_addresses": 1,
     }  # fmt: skip
 
 

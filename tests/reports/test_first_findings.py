@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,10 @@ def test_hosts_that_lose_packets_are_named_with_the_time_that_it_cost() -> None:
     lost = row["numbers"]["loss_ns"]
     assert row["time_lost_ns"] == lost
     assert lost > 1_000_000_000
+    (dropped,) = (step for step in truth("timeouts")["steps"] if step["step"] == "dropped")
+    since, until = dropped["from_ms"], dropped["to_ms"]
+    # Timers of TCP double: the last segment comes again at most as long after the drop as the drop lasted.
+    assert since <= at_ms(row["begin"]) <= until < at_ms(row["end"]) <= until + (until - since)
     assert all(of(name, "lossy_host") == [] for name in ("events/hang", "events/stop", "apache-4.3"))
 
 
@@ -246,3 +251,24 @@ def test_a_broker_that_hangs_again_and_again_is_one_line() -> None:
     assert {finding.cause for finding in rest} == {one.key}
     two = folded([("events", hung(n)) for n in range(2)], counts, context())
     assert {finding.cause for _, finding in two} == {None}
+
+
+def test_failed_logins_by_tls_have_the_time_of_the_clients() -> None:
+    """The script wrote when each client began and gave up."""
+    clients = truth("auth")["clients"]
+    for finding, first, last in (
+        ("tls_failed", "tls-untrusting-12", "tls-untrusting-13"),
+        ("wrong_port", "no-tls", "no-tls"),
+    ):
+        (row,) = of("questions/auth", finding)
+        assert clients[first][1] <= at_ms(row["begin"]) <= at_ms(row["end"])
+        assert at_ms(row["begin"]) <= clients[first][2]
+        assert at_ms(row["end"]) <= clients[last][2]
+
+
+def truth(name: str) -> Any:
+    return json.loads((SAMPLES / "questions" / f"{name}.truth.json").read_text())
+
+
+def at_ms(time: str) -> float:
+    return datetime.fromisoformat(time[:26] + "+00:00").timestamp() * 1000

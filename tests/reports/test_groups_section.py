@@ -234,11 +234,11 @@ def logged() -> dict[tuple[str, int], Logged]:
 def rebalances() -> Iterator[tuple[Row, Logged]]:
     """The rebalances that were found, and those of the log."""
     for row in tables("rebalances")["rebalances"]:
-        yield row, logged()[row["group"], row["number"]]
+        yield row, logged()[row["group"], row["generation"]]
 
 
 def test_all_rebalances_of_the_log_are_found() -> None:
-    found = {(row["group"], row["number"]) for row in tables("rebalances")["rebalances"]}
+    found = {(row["group"], row["generation"]) for row in tables("rebalances")["rebalances"]}
     assert set(logged()) - found == {("shipping", 7)}  # the last member left
     assert found <= set(logged())
     assert len(found) == 26
@@ -263,7 +263,7 @@ def test_causes_are_those_of_the_log_where_the_capture_begins_later(seconds: int
     begin = first + seconds * 1000
     compared = 0
     for row in tables("rebalances", from_ms=begin)["rebalances"]:
-        log = logged()[row["group"], row["number"]]
+        log = logged()[row["group"], row["generation"]]
         if log.start_ms > begin + 100:
             assert trigger_in_log(row) == log.trigger, row
             compared += 1
@@ -349,7 +349,7 @@ def test_a_static_member_that_comes_back_is_no_rebalance() -> None:
     assert members[0]["left_by"] == "replaced: the same instance joined again"
     assert members[1]["left"] is None
     assert members[1]["partitions"] == 4
-    assert [row["number"] for row in tables("rebalances")["rebalances"] if row["group"] == "payments"] == [1, 2, 3]
+    assert [row["generation"] for row in tables("rebalances")["rebalances"] if row["group"] == "payments"] == [1, 2, 3]
 
 
 def test_heartbeat_errors_are_counted() -> None:
@@ -369,8 +369,8 @@ def test_a_streams_group_has_members_and_epochs() -> None:
     (member,) = (row for row in found["group_members"] if row["group"] == "enrichment")
     assert (member["member"], member["client_id"], member["left_by"]) == ("member-1", "streams-1", "left")
     first, second = (row for row in found["rebalances"] if row["group"] == "enrichment")
-    assert (first["number"], first["trigger"], first["who"]) == (1, "join", "streams-1")
-    assert (second["number"], second["trigger"]) == (3, "not captured")  # its topology was complete
+    assert (first["generation"], first["trigger"], first["who"]) == (1, "join", "streams-1")
+    assert (second["generation"], second["trigger"]) == (3, "not captured")  # its topology was complete
 
 
 # ------------------------------------------------------------ parts

@@ -64,7 +64,7 @@ def test_the_evidence_names_the_limit() -> None:
     assert row["evidence"] == (
         "Produce v2, Fetch v3 (removed in 4.0): the client's limit, the broker offers up to v11, v17"
     )
-    assert row["fix"] == "upgrade to a client of Kafka 2.1 or newer"
+    assert row["fix"] == "use a release of the client's library that speaks Kafka 2.1 or newer"
     assert row["connections"] == row["started"] == 5
 
 
