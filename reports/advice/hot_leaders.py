@@ -137,12 +137,12 @@ def _finding(address: str, leader: int, found: list[tuple[int, int, str, Rows, i
 HOT_LEADERS = Signature(
     "hot_leader",
     "one broker leads nearly all partitions of a topic",
-    "Metadata responses have the same leader for nearly all partitions of a topic, while there are other brokers.",
+    "Metadata responses have one leader for nearly all partitions of a topic, and other brokers.",
     "partition reassignment, auto.leader.rebalance.enable, leader.imbalance.per.broker.percentage",
     "Elect the preferred leaders (`kafka-leader-election.sh --election-type preferred`). If the replicas are all on "
     "one broker, move some (`kafka-reassign-partitions.sh`).",
-    f"it leads {_SHARE:.0%} of at least {_LEAST_PARTITIONS} partitions, and of as many as there are brokers, and its "
-    f"cluster has {_LEAST_BROKERS} brokers or more. The time that it costs is not known.",
+    f"it leads {_SHARE:.0%} of at least {_LEAST_PARTITIONS} partitions, and of as many as there are brokers, of which "
+    f"there are {_LEAST_BROKERS} or more. Time lost: unknown.",
     _findings,
     (LEADERS, NODES),
     _read,
