@@ -16,9 +16,9 @@ _KEY = ("broker_ip", "broker_port", "api_key", "api_version")
 
 
 def never_answered(counts: ReportCounts) -> list[tuple[str, int]]:
-    """The versions to which a broker answers by closing the connection, and goes on answering other requests: it may not
-    know them. `("Produce v2", 28)`, those of most requests first. A request that is in flight, or that its client gave
-    up, shows nothing."""
+    """The versions to which a broker answers by closing the connection, and goes on answering other requests: it may
+    not know them. `("Produce v2", 28)`, those of most requests first. A request that is in flight, or that its client
+    gave up, shows nothing."""
     c = group_columns(counts.groups, tally.GROUP_KEY)
     v = {name: column.tolist() for name, column in value_columns(counts.groups, tally.GROUP_VALUES).items()}
     answered: set[tuple[int, ...]] = set()
