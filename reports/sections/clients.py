@@ -129,7 +129,7 @@ COLUMNS = (
         "retransmitted_packets",
         "retrans-\nmissions",
         "count",
-        "retransmitted packets with payload",
+        "retransmitted packets with payload of which the first copy was captured, too",
         4,
     ),
     Column(
