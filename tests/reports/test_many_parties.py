@@ -94,3 +94,11 @@ def test_a_cluster_of_many_nodes_is_kept_once(tmp_path: Path, capsys: pytest.Cap
         assert tracemalloc.get_traced_memory()[1] < 100_000_000
     finally:
         tracemalloc.stop()
+
+
+def test_brokers_of_one_side_are_compared_in_one_pass(tmp_path: Path) -> None:
+    capture = tmp_path / "brokers.pcap"
+    capture.write_bytes(pcap_bytes(encode(brokers(14_000))))
+    before = time.process_time()
+    assert main(["compare", str(capture), "--split", "+5s", "-n", "1"]) == 0
+    assert time.process_time() - before < 20
