@@ -66,6 +66,8 @@ def find_presence(forms: Forms, hidden: Collection[str] = ()) -> list[Presence]:
             if not any(getattr(key, part) in values for part, values in named.items()):
                 groups.setdefault(Key(**{part: getattr(key, part) for part in parts}), []).append(number)
         on_both = _on_both(leaves, a, b) if what == "version" else None
+        asked = leaves.value("requests") if what == "broker" else (a, b)
+        refused = _refused(forms["connections"]) if what == "broker" else {}
         for key, members in groups.items():
             totals = a[:, members].sum(), b[:, members].sum()
             if (totals[0] > 0) == (totals[1] > 0) or (on_both is not None and (key.client, key.api) not in on_both):
@@ -74,7 +76,9 @@ def find_presence(forms: Forms, hidden: Collection[str] = ()) -> list[Presence]:
             if what == "error code":
                 one = one._replace(key=_common([leaves.keys[n] for n in members]))
             if what == "broker":
-                one = _without_answers(one, leaves, members, forms["connections"])
+                other = 0 if one.appeared else 1  # what clients tried where it does not answer
+                tried = refused.get(key.broker, (0, 0))[other]
+                one = one._replace(asked=int(asked[other][:, members].sum()), refused=tried)
             found.append(one)
         for one in found:
             part = what.lower()
@@ -108,13 +112,14 @@ def _common(keys: list[Key]) -> Key:
     return Key(*(values[0] if len(set(values)) == 1 else None for values in zip(*keys, strict=True)))
 
 
-def _without_answers(one: Presence, leaves: Leaves, members: list[int], connections: Leaves) -> Presence:
-    """A broker with what clients tried on the side where it does not answer."""
-    other = 0 if one.appeared else 1
-    asked = int(leaves.value("requests")[other][:, members].sum())
-    refused = connections.value("refused")[other]
-    own = [n for n, key in enumerate(connections.keys) if key.broker == one.key.broker]
-    return one._replace(asked=asked, refused=int(refused[:, own].sum()))
+def _refused(connections: Leaves) -> dict[str | None, tuple[int, int]]:
+    """The refused connections to each broker, on both sides."""
+    a, b = (side.sum(axis=0).astype(np.int64).tolist() for side in connections.value("refused"))
+    found: dict[str | None, tuple[int, int]] = {}
+    for key, *more in zip(connections.keys, a, b, strict=True):
+        before = found.get(key.broker, (0, 0))
+        found[key.broker] = before[0] + more[0], before[1] + more[1]
+    return found
 
 
 def _on_both(leaves: Leaves, a: Array, b: Array) -> set[tuple[str | None, int | None]]:

@@ -95,16 +95,14 @@ def outages(seen: Seen) -> list[Finding]:
 
 
 def _of_broker(seen: Seen, broker: int) -> Iterator[Outage]:
-    answers, links = seen.answers, seen.connections
-    mine = answers["broker"] == broker
-    own_links = seen.of(links, links["broker"] == broker)
+    own_links = seen.connections_of(broker)
     since = seen.begin
-    for gap in seen.gaps(mine, SILENCE_NS):
+    for gap in seen.gaps(seen.answers_of(broker), SILENCE_NS):
         until = gap.until(seen.end)
         near = (own_links["last"] >= gap.begin - _CLOSING_NS) & (own_links["last"] <= until)
         tries = (own_links["last"] > gap.begin) & (own_links["last"] < until)
         # A listener that never answered is none of this broker, whatever Metadata says (advertised.listeners).
-        refused = int((own_links["refused"] * seen.has_answered(own_links))[tries].sum())
+        refused = int((own_links["refused"] * own_links["has_answered"])[tries].sum())
         unanswered = int(own_links["unanswered"][tries].sum())
         closing = near & (own_links["broker_closed"] > 0) & (own_links["last_close"] >= gap.begin)
         closed = int(own_links["broker_closed"][closing].sum())
@@ -319,13 +317,12 @@ def _made(
 
 def _starts(seen: Seen, broker: int) -> Iterator[Finding]:
     """A broker that refused connections, and answers later, without an earlier answer in the capture."""
-    mine = seen.answers["broker"] == broker
-    if not mine.any():
+    mine = seen.answers_of(broker)
+    if not len(mine):
         return
     first = int(seen.answers["first"][mine].min())
-    links = seen.connections
-    before = (links["broker"] == broker) & (links["last"] < first)
-    refused = int((links["refused"] * seen.has_answered(links))[before].sum())
+    links = seen.connections_of(broker)
+    refused = int((links["refused"] * links["has_answered"])[links["last"] < first].sum())
     if refused:
         label = seen.brokers.label(broker)
         yield Finding(

@@ -7,12 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.arrays import is_among
+from kafkatap.kernels.arrays import distinct_values, groups_of, is_among
 
 from ..batch import Array
 from ..parties import has_own_name
 from .event_answers import SECOND
-from .event_counts import THROTTLED
 from .event_timeline import Seen
 from .slow_times import MEMBER_WAITS, SLOW_AT
 
@@ -32,17 +31,18 @@ def waited(seen: Seen, broker: int, outage_begin: int, end: int | None) -> Waite
     (acks=all). Only clients that use the broker count, and none that a quota delays meanwhile; no waits for members
     (JoinGroup, SyncGroup)."""
     waits, until = seen.waits, seen.end if end is None else end
-    people = _people(seen, broker, outage_begin, until)
     begin = waits["begin"] + waits["own"]
     mine = (begin >= outage_begin - _BEFORE_NS) & (begin <= until) & ~is_among(waits["api_key"], MEMBER_WAITS)
+    rows = np.flatnonzero(mine & (waits["end"] > begin))
+    rows = rows[is_among(_clients(seen.of(waits, rows)), _people(seen, broker, outage_begin, until))]
+    times = waits["end"][rows] - begin[rows]
     lost, longest = 0, dict[str, int]()
-    for row in np.flatnonzero(mine & (waits["end"] > begin)).tolist():
-        name = seen.context.text(int(waits["client_id"][row]))
-        if (int(waits["client_ip"][row]), int(waits["client_id"][row])) in people:
-            time = int(waits["end"][row] - begin[row])
-            lost += time
+    for (client,), of_client in groups_of(waits["client_id"][rows]):
+        name = seen.context.text(client)
+        if not has_own_name(name):
+            lost += int(times[of_client].sum())
             if name is not None:
-                longest[name] = max(longest.get(name, 0), time)
+                longest[name] = int(times[of_client].max())
     return Waited(lost, tuple(sorted(longest.items(), key=lambda one: (-one[1], one[0]))))
 
 
@@ -53,18 +53,21 @@ def slow_time(seen: Seen, broker: int, begin: int, end: int, others: Set[int]) -
     slow = seen.columns(SLOW_AT.name)
     mine = (slow["second"] >= begin // SECOND) & (slow["second"] <= end // SECOND) & (slow["last"] >= begin)
     mine &= ~is_among(slow["broker"], sorted(others))
-    who = zip(slow["client_ip"].tolist(), slow["client_id"].tolist(), strict=True)
-    mine &= np.fromiter((one in people for one in who), bool, len(mine))
-    return int(slow["ns"][mine].sum())
+    mine &= is_among(_clients(slow), people)
+    own = [n for n in distinct_values(slow["client_id"][mine]).tolist() if has_own_name(seen.context.text(n))]
+    return int(slow["ns"][mine & ~is_among(slow["client_id"], own)].sum())
 
 
-def _people(seen: Seen, broker: int, begin: int, end: int) -> set[tuple[int, int]]:
-    """The clients of a broker, besides the cluster's own, that no quota delays in a time."""
-    answers, throttled = seen.answers, seen.columns(THROTTLED.name)
+def _people(seen: Seen, broker: int, begin: int, end: int) -> Array:
+    """The clients of a broker that no quota delays in a time, as of `_clients`."""
+    throttled = seen.throttled
     is_now = (throttled["last"] >= begin) & (throttled["first"] <= end)
-    found = _clients(seen.of(answers, answers["broker"] == broker)) - _clients(seen.of(throttled, is_now))
-    return {one for one in found if not has_own_name(seen.context.text(one[1]))}
+    users = _clients(seen.of(seen.answers, seen.answers_of(broker)))
+    found: Array = users[~is_among(users, _clients(seen.of(throttled, is_now)))]
+    return found
 
 
-def _clients(columns: dict[str, Array]) -> set[tuple[int, int]]:
-    return set(zip(columns["client_ip"].tolist(), columns["client_id"].tolist(), strict=True))
+def _clients(columns: dict[str, Array]) -> Array:
+    """A number for the client of each row, by its address and client_id."""
+    found: Array = (columns["client_ip"].astype(np.int64) << 32) + columns["client_id"]
+    return found
