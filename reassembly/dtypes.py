@@ -167,6 +167,7 @@ RECOVERY = record_dtype(
     ("spurious_packets", "i8"),  # retransmissions of which the other end had the bytes
     ("sent", "i8"),  # the end of the highest byte sent, if that is beyond `next`
     ("recovery", "i8"),  # what was sent at the last retransmission
+    ("recovered_at", "i8"),  # when all of that was acknowledged; 0: not yet
     ("lost_ns", "i8"),  # silences that ended with retransmissions, since the last new data
     ("awaited_ns", "i8"),  # those of them that were spurious
     ("copy_from", "i8"),  # the range of retransmitted bytes that were captured before; empty if `copy_end` is 0

@@ -5,7 +5,8 @@ sender that had filled the window that it knew. When the segment comes that ends
 right before the chunk with its bytes. `opening` is the cause, `length` the duration in ns:
 
 * STALL_LOSS: the segment that ends it was sent before and not acknowledged, or such a retransmission was not
-  acknowledged when the stall began; it ends with the acknowledgement.
+  acknowledged when the stall began. It ends with the acknowledgement of all that was sent before the retransmission;
+  what follows is a stall of its own. While the window is closed, a retransmission is a probe (STALL_RECEIVER).
 * STALL_RECEIVER: the sender had filled the window, or it was closed.
 * STALL_NAGLE: little data was not acknowledged, and as little followed right after its acknowledgement.
 * STALL_SENDER: no acknowledgement set the segment free, and the one before it ended a write (PSH). If more than a
@@ -125,6 +126,12 @@ def note_sent(stream, other, segment, sent):  # type: ignore[no-untyped-def]
     stream.last_wire = segment.wire
     stream.acked_then = stream.acked
     stream.is_pushed = 1 if segment.tcp_flags & PSH else 0
+    _note_limit(stream, other, sent)
+
+
+@inlined
+def _note_limit(stream, other, sent):  # type: ignore[no-untyped-def]
+    """Note whether a direction that has sent data up to offset `sent` has filled the window of the other end."""
     shift = window_shift(other, stream)
     stream.is_limited = 0
     if other.window == 0:
@@ -177,6 +184,23 @@ def _add_stall(t, number, cause, ns, ts):  # type: ignore[no-untyped-def]
     chunk.seq = (stream.base_seq + stream.next) & 0xFFFFFFFF
 
 
+@inlined
+def note_recovered(t, stream, other, ts):  # type: ignore[no-untyped-def]
+    """Note at an acknowledgement of `stream` that all is acknowledged that was sent before its last retransmission.
+
+    Once later data is acknowledged, expect no reports of spurious retransmissions any more: a D-SACK comes at once, or
+    it is lost.
+    """
+    if stream.recovery_row == 0:
+        return
+    more = recovery_of(t, stream)
+    if more.spurious_due != 0 and stream.acked > more.spurious_end:
+        more.spurious_due = 0
+    if more.recovered_at == 0 and 0 < more.recovery <= stream.acked:
+        more.recovered_at = ts
+        _note_limit(stream, other, sent_of(t, stream))
+
+
 @helper
 def _was_limited(t, number, begin, lag):  # type: ignore[no-untyped-def]
     """Whether the sender of direction `number` had filled the window that it knew when a stall began: that of the last
@@ -222,6 +246,21 @@ def _released_cause(t, number, wire):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _end_of_loss(t, number, ts, lag):  # type: ignore[no-untyped-def]
+    """Emit the loss that ended within the stall of direction `number` that ends at `ts`. Return when it ended."""
+    stream = t.directions[number]
+    more = recovery_of(t, stream)
+    begin = np.int64(stream.last_data)
+    end = min(ts, max(begin, more.recovered_at + lag))
+    if ts - end <= RELEASE_NS + lag // 2:
+        end = ts
+    if end > begin:
+        _add_stall(t, number, STALL_LOSS, end - begin, ts)
+    stream.acked_then = more.recovery
+    return end
+
+
+@helper
 def note_stall(t, number, segment):  # type: ignore[no-untyped-def]
     """Emit what kept direction `number` waiting from its last data segment to this one, which brings new data."""
     stream = t.directions[number]
@@ -236,6 +275,10 @@ def note_stall(t, number, segment):  # type: ignore[no-untyped-def]
     if ts - begin <= 0 or (ts - begin <= QUIET_NS and stream.is_limited == 0):
         return
     lag = lag_of(t, number)
+    if stream.acked_then < more.recovery and more.recovered_at != 0:
+        begin = _end_of_loss(t, number, ts, lag)
+        if ts - begin <= QUIET_NS and stream.is_limited == 0:
+            return
     blocked_until = min(ts, max(begin, stream.freed_at + lag))
     if lag >= NEAR_NS and stream.acked < sent_of(t, stream):
         blocked_until = ts  # its sender may know less than was captured
@@ -311,17 +354,6 @@ def _note_spurious(t, stream, count):  # type: ignore[no-untyped-def]
     more.spurious_end = sent_of(t, stream)
 
 
-@inlined
-def forget_reported(t, stream):  # type: ignore[no-untyped-def]
-    """Expect no reports of spurious retransmissions any more once later data of a direction is acknowledged: a D-SACK
-    comes at once, or it is lost."""
-    if stream.recovery_row == 0:
-        return
-    more = recovery_of(t, stream)
-    if more.spurious_due != 0 and stream.acked > more.spurious_end:
-        more.spurious_due = 0
-
-
 @helper
 def _note_repeated(t, buf, number, segment, offset):  # type: ignore[no-untyped-def]
     """Note a segment with bytes before the highest one sent."""
@@ -336,8 +368,12 @@ def _note_repeated(t, buf, number, segment, offset):  # type: ignore[no-untyped-
         return
     silent = segment.ts - stream.last_data
     if stream.last_data != 0 and silent > QUIET_NS:
-        more.lost_ns += silent
+        if t.directions[number ^ 1].window == 0:
+            _add_stall(t, number, STALL_RECEIVER, silent, segment.ts)
+        else:
+            more.lost_ns += silent
     more.recovery = max(more.recovery, max(sent, end))
+    more.recovered_at = 0
     stream.last_data = segment.ts
     stream.acked_then = stream.acked
     if end <= stream.next:

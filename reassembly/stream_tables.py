@@ -110,6 +110,7 @@ def clear_recovery(row):  # type: ignore[no-untyped-def]
     row.spurious_packets = 0
     row.sent = 0
     row.recovery = 0
+    row.recovered_at = 0
     row.lost_ns = 0
     row.awaited_ns = 0
     row.copy_from = 0

@@ -127,6 +127,51 @@ def test_a_closed_window_is_the_receivers() -> None:
     assert parts["receiver"] == pytest.approx(300.1)
 
 
+def _retransmitted(window: int) -> Timeline:
+    """The first 6 bytes of the request are sent again, and acknowledged at once, at 30.1 ms, with this window."""
+    line = Timeline()
+    line.add(10, 0, 0, line.request[:6])
+    line.add(10.1, 0, 6, line.request[6:12])
+    line.add(30, 0, 0, line.request[:6])
+    line.add(30.1, 1, 0, acked=12, window=window)
+    return line
+
+
+def test_a_window_that_closes_as_a_loss_ends_is_the_receivers() -> None:
+    line = _retransmitted(0)
+    line.add(310, 1, 0, acked=12)
+    line.add(310.1, 0, 12, line.request[12:])
+    line.add(320, 1, 0, line.response, acked=len(line.request))
+    parts = line.parts()
+    assert parts["loss"] == pytest.approx(20, abs=0.2)
+    assert parts["receiver"] == pytest.approx(280, abs=0.2)
+
+
+def test_a_program_that_pauses_after_a_loss() -> None:
+    line = _retransmitted(65_535)
+    line.add(310.1, 0, 12, line.request[12:])
+    line.add(320, 1, 0, line.response, acked=len(line.request))
+    parts = line.parts()
+    assert parts["loss"] == pytest.approx(20, abs=0.2)
+    assert parts["sender"] == pytest.approx(280, abs=0.2)
+
+
+def test_a_retransmission_into_a_closed_window_is_a_probe() -> None:
+    line = Timeline()
+    request, end = line.request, len(line.request)
+    line.add(10, 0, 0, request[:6])
+    line.add(10.1, 1, 0, acked=3, window=0)
+    line.add(210, 0, 3, request[3:6])
+    line.add(210.1, 1, 0, acked=3, window=0)
+    line.add(310, 1, 0, acked=3)
+    line.add(310.1, 0, 3, request[3:6])
+    line.add(310.2, 1, 0, acked=6)
+    line.add(310.3, 0, 6, request[6:])
+    line.add(320, 1, 0, line.response, acked=end)
+    parts = line.parts()
+    assert parts["receiver"] >= 200 > 101 > parts["loss"]
+
+
 def test_a_mute_while_the_next_request_arrives_is_throttle_wait() -> None:
     """The broker does not read for 300 ms after the first response (KIP-219), so the window closes."""
     line = Timeline(throttle=300)
