@@ -120,6 +120,7 @@ def _put_stall(t, out, at, number):  # type: ignore[no-untyped-def]
     at = put_int(out, at, stream.freed_at if stream.freed_at > stream.last_data else np.int64(0))
     at = put_int(out, at, following - max(stream.acked_then, np.int64(0)))
     at = put_int(out, at, np.int64(stream.last_wire))
+    at = put_int(out, at, np.int64(stream.last_stamp))
     at = put_int(out, at, np.int64(stream.is_limited))
     at = put_int(out, at, np.int64(stream.is_pushed))
     at = put_int(out, at, more.lost_ns)
@@ -130,6 +131,7 @@ def _put_stall(t, out, at, number):  # type: ignore[no-untyped-def]
     at = put_int(out, at, more.copy_end - following)
     at = put_int(out, at, more.copy_at)
     at = put_int(out, at, more.copy_stamp)
+    at = put_int(out, at, more.copy_since)
     return put_int(out, at, np.int64(more.copies))
 
 

@@ -117,6 +117,9 @@ def clear_recovery(row):  # type: ignore[no-untyped-def]
     row.copy_end = 0
     row.copy_at = 0
     row.copy_stamp = -1
+    row.copy_since = 0
+    row.stuck_ns = 0
+    row.stuck_at = 0
     row.lag = -1
     row.copies = 0
     row.spurious_due = 0

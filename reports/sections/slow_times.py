@@ -55,11 +55,12 @@ def read_slow(gathered: Gathered, tally: Tally) -> None:
         spent = np.minimum(own[chosen], _MOST_NS)
         values = {"last": gathered.column("response_last")[chosen], "first": begin, "requests": 1, "ns": spent}
         tally.add(SLOW.name, keys | {"second": begin // SECOND}, values)
-    chosen = chosen[gathered.column("loss_ns")[chosen] > 0]
+    loss = gathered.column("loss_ns")[chosen] + gathered.column("hol_loss_wait_ns")[chosen]
+    chosen, loss = chosen[loss > 0], loss[loss > 0]
     if len(chosen):
         begin = gathered.column("request_first")[chosen]
         keys = {name: gathered.column(name)[chosen] for name in ("client_ip", "broker_ip")}
-        spent = np.minimum(gathered.column("loss_ns")[chosen], _MOST_NS)
+        spent = np.minimum(loss, _MOST_NS)
         values = {"last": gathered.column("response_last")[chosen], "first": begin, "requests": 1, "ns": spent}
         tally.add(LOSS.name, keys | {"second": begin // SECOND}, values)
 
