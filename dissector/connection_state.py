@@ -112,17 +112,30 @@ def _put_text(t, out, at, number):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _earliest_waiting(t, connection):  # type: ignore[no-untyped-def]
+    """When the first waiting request had come; the time of the last response if none waits. After losses, that need
+    not be the first one of the stream."""
+    earliest = np.int64(connection.previous_response)
+    slot = np.int64(connection.waiting_first)
+    while slot >= 0:
+        earliest = min(earliest, np.int64(t.exchanges[slot].request_last))
+        slot = np.int64(t.links[slot].next)
+    return earliest
+
+
+@helper
 def _put_ahead(t, out, at, connection):  # type: ignore[no-untyped-def]
     """Write what the head-of-line wait of a waiting request will be charged by.
 
     Nothing, if no waiting request came before the last response, or if all of the time ahead was the broker's.
     """
-    first = np.int64(connection.waiting_first)
-    if first < 0 or t.exchanges[first].request_last >= connection.previous_response:
+    earliest = _earliest_waiting(t, connection)
+    if earliest >= connection.previous_response:
         return put_int(out, at, np.int64(0))
     other = connection.ahead_late != 0 or connection.ahead_mute != 0 or connection.ahead_hol_throttle_wait != 0
     other = other or connection.ahead_unread != 0 or connection.ahead_in_doubt != 0
-    other = other or connection.ahead_hol_unknown_wait != 0
+    other = other or connection.ahead_hol_unknown_wait != 0 or connection.ahead_hol_loss_wait != 0
+    other = other or connection.ahead_missing != 0 or earliest < connection.ahead_arrived
     if not other and connection.ahead_hol_poll_wait == 0 and connection.ahead_polls == 0:
         return put_int(out, at, np.int64(0))
     at = put_int(out, at, np.int64(1))
@@ -133,6 +146,9 @@ def _put_ahead(t, out, at, connection):  # type: ignore[no-untyped-def]
     at = put_int(out, at, connection.ahead_hol_throttle_wait)
     at = put_int(out, at, connection.ahead_hol_poll_wait)
     at = put_int(out, at, connection.ahead_hol_unknown_wait)
+    at = put_int(out, at, connection.ahead_hol_loss_wait)
+    at = put_int(out, at, connection.ahead_missing)
+    at = put_int(out, at, connection.ahead_arrived)
     at = put_int(out, at, np.int64(connection.ahead_unread))
     at = put_int(out, at, np.int64(connection.ahead_in_doubt))
     return put_int(out, at, np.int64(connection.ahead_polls))

@@ -118,17 +118,26 @@ DURATION_COLUMNS = (
         "hol_unknown_wait_ns",
         "part of `hol_wait_ns` behind requests that were at the broker, or delayed by a quota", in_table=False,
     ),
+    _duration(
+        "hol_loss_wait_ns",
+        "part of `hol_wait_ns` behind requests and responses that waited for lost segments, as in `loss_ns`",
+    ),
     _duration("throttle_wait_ns", "throttle wait: the time on the wire because of a quota"),
     # Of the transfers of request and response.
     _duration(
         "loss_ns",
-        "a lost segment of request or response was missing, until it was sent again and acknowledged",
+        "a lost segment of request or response, or one that the response waited behind, was missing, until it was "
+        "sent again and acknowledged",
     ),
     _duration(
         "receiver_ns",
         "part of the transfers of request and response: the receive window was full or closed",
     ),
-    _duration("sender_ns", "part of the transfers: the sender had room in the window, and did not send"),
+    _duration(
+        "sender_ns",
+        "part of the transfers: the sender, or its kernel, had room in the window and nothing under way, and did not "
+        "send",
+    ),
     _duration("nagle_ns", "part of `sender_ns`: Nagle's algorithm waited for an acknowledgement"),
     _duration("path_ns", "part of the transfers: data flowed, or a round trip was awaited"),
     _duration("unexplained_ns", "time in no other part"),

@@ -11,14 +11,16 @@ response's own time. The versions that a broker offers or answers show which one
 * A request that is answered well within the mute window was read in it. If that happens twice, and no throttled
   response came early, the broker holds responses back.
 
-A head-of-line wait is charged to the cause that the request ahead had at that time: a quota, data, or the broker. If
+A head-of-line wait is charged to the cause that the request ahead had at that time: a quota, data, loss, or the broker.
+A whole request waits for one ahead that is not whole only if segments of that one were lost. If
 the throttle time of a response was not captured, nobody knows how long the broker muted the connection behind it. Then
 the broker time of the request that waited behind it may be a throttle wait, and so may the wait behind that request.
 
 The transfers of request and response are split by what kept the sender from sending (`stalls` of reassembly, which
 arrive as `framing.silences`): loss, the receiver's window, the sender. While data flows, or a round trip is awaited, it
 is the path's time. Two more parts of the time between both are losses: until the request reached the broker, if it had
-to be sent again, and while the first byte of the response was missing, but bytes behind it came.
+to be sent again, and while the first byte of the response was missing, but bytes behind it came. So is the time in
+which the response waited at the broker until a lost segment of earlier responses was acknowledged.
 
 A muted broker does not read, so the window of a large request closes. What a request waited for the window during a
 mute is throttle wait.
@@ -45,20 +47,23 @@ _UNKNOWN_NS = 1 << 62
 
 
 @helper
-def _charge_hol_wait(x, connection):  # type: ignore[no-untyped-def]
-    """Split the head-of-line wait of an exchange by the causes of the exchange ahead.
+def _charge_hol_wait(x, connection, start):  # type: ignore[no-untyped-def]
+    """Split the head-of-line wait of an exchange, from `start` on, by the causes of the exchange ahead.
 
-    The wait ends with the response ahead, so it covers that exchange's parts from the latest one back. The rest lies in
-    the head-of-line wait of the exchange ahead, and is split like that one.
+    The wait ends with the response ahead, so it covers that exchange's parts from the latest one back. Before its own
+    head-of-line wait, which is split like that one, its request was not whole.
     """
     rest = x.hol_wait_ns
     late = min(rest, connection.ahead_late)
     rest -= late
+    missing = min(rest, connection.ahead_missing)
+    rest -= missing
     broker = min(rest, connection.ahead_broker)
     rest -= broker
     mute = min(rest, connection.ahead_mute)
     rest -= mute
     x.hol_throttle_wait_ns = late + mute
+    x.hol_loss_wait_ns = missing
     if connection.ahead_polls:
         x.hol_poll_wait_ns = broker
     elif connection.ahead_in_doubt:
@@ -68,11 +73,15 @@ def _charge_hol_wait(x, connection):  # type: ignore[no-untyped-def]
         x.hol_throttle_wait_ns += np.int64(part * connection.ahead_hol_throttle_wait)
         x.hol_poll_wait_ns += np.int64(part * connection.ahead_hol_poll_wait)
         x.hol_unknown_wait_ns += np.int64(part * connection.ahead_hol_unknown_wait)
+        x.hol_loss_wait_ns += np.int64(part * connection.ahead_hol_loss_wait)
+        rest -= min(rest, connection.ahead_hol_wait)
+    x.hol_loss_wait_ns += max(np.int64(0), min(rest, connection.ahead_arrived - start))
 
 
 @helper
-def _note_ahead(connection, x, link, late, mute):  # type: ignore[no-untyped-def]
-    """Keep the times of an exchange for the requests behind it. `late`, `mute`: the two parts of its throttle wait."""
+def _note_ahead(connection, x, link, late, mute, missing, arrived):  # type: ignore[no-untyped-def]
+    """Keep the times of an exchange for the requests behind it. `late`, `mute`: the two parts of its throttle wait.
+    `missing`: the loss of its response. `arrived`: when its request was whole at the broker."""
     is_lost = link.request_lost == 1
     is_unread = is_lost or (x.response_status == INCOMPLETE and x.throttle_time_ms == NO_INT32)
     connection.previous_response = x.response_first
@@ -85,6 +94,9 @@ def _note_ahead(connection, x, link, late, mute):  # type: ignore[no-untyped-def
     connection.ahead_hol_throttle_wait = x.hol_throttle_wait_ns
     connection.ahead_hol_poll_wait = x.hol_poll_wait_ns
     connection.ahead_hol_unknown_wait = x.hol_unknown_wait_ns
+    connection.ahead_hol_loss_wait = x.hol_loss_wait_ns
+    connection.ahead_missing = missing
+    connection.ahead_arrived = arrived
     connection.ahead_polls = 1 if x.api_key in WAITS else 0
 
 
@@ -95,7 +107,7 @@ def _set_hol_wait(x, connection, start):  # type: ignore[no-untyped-def]
         x.hol_wait_ns = max(np.int64(0), min(connection.previous_response, x.response_first) - start)
         start += x.hol_wait_ns
         if x.hol_wait_ns > 0:
-            _charge_hol_wait(x, connection)
+            _charge_hol_wait(x, connection, start - x.hol_wait_ns)
             x.behind_unread = connection.ahead_unread
     return start
 
@@ -177,7 +189,7 @@ def _request_whole(x, link):  # type: ignore[no-untyped-def]
 @helper
 def _set_times(x, connection, link):  # type: ignore[no-untyped-def]
     """Set the times between a request's last byte and its response's first one. Return the two parts of the throttle
-    wait: the response held back, the request not read."""
+    wait, the response held back and the request not read, the loss of the response, and when the request was whole."""
     muted = _muted_transfer(x, connection, link.request_receiver_ns)
     whole = _request_whole(x, link)
     arrived = whole
@@ -210,7 +222,7 @@ def _set_times(x, connection, link):  # type: ignore[no-untyped-def]
     connection.wait_loss_sum_ns += arrived - whole + missing
     connection.muted_sum_ns += muted
     x.long_poll = 1 if _is_long_poll(x, broker) else 0
-    return late, mute
+    return late, mute, missing, arrived
 
 
 @helper
@@ -257,12 +269,14 @@ def charge_times(x, connection, link):  # type: ignore[no-untyped-def]
     """Set the times of a finished exchange. Those of a connection come in order. `link`: its LINK."""
     late = np.int64(0)
     mute = np.int64(0)
+    missing = np.int64(0)
+    arrived = np.int64(NO_TIME)
     if x.outcome == ANSWERED:
         if x.request_first != NO_TIME and x.response_last != NO_TIME:
             x.total_ns = max(np.int64(0), max(x.response_last, link.response_whole) - x.request_first)
         if x.request_last != NO_TIME and x.response_first != NO_TIME:
             stalled = x.loss_ns + x.receiver_ns + x.sender_ns + x.unexplained_ns
-            late, mute = _set_times(x, connection, link)
+            late, mute, missing, arrived = _set_times(x, connection, link)
             _set_path(x, link, stalled)
         else:
             _clear_parts(x)
@@ -271,4 +285,4 @@ def charge_times(x, connection, link):  # type: ignore[no-untyped-def]
         _clear_parts(x)
     _add_up(x, connection)
     if x.response_first != NO_TIME:
-        _note_ahead(connection, x, link, late, mute)
+        _note_ahead(connection, x, link, late, mute, missing, arrived)

@@ -109,7 +109,9 @@ def _put_stall(t, out, at, number):  # type: ignore[no-untyped-def]
     at = put_int(out, at, np.int64(stream.mss))
     at = put_int(out, at, np.int64(more.spurious_due))
     at = put_int(out, at, more.spurious_end - following if more.spurious_due != 0 else np.int64(0))
-    at = put_int(out, at, more.recovery - following if more.recovery > stream.acked_then else np.int64(0))
+    is_recovering = more.recovery > stream.acked_then
+    at = put_int(out, at, more.recovery - following if is_recovering else np.int64(0))
+    at = put_int(out, at, more.recovered_at if is_recovering else np.int64(0))
     sent = sent_of(t, stream)
     if stream.last_data == 0 or sent <= stream.acked:
         return put_int(out, at, np.int64(-1))
@@ -118,6 +120,7 @@ def _put_stall(t, out, at, number):  # type: ignore[no-untyped-def]
     at = put_int(out, at, stream.freed_at if stream.freed_at > stream.last_data else np.int64(0))
     at = put_int(out, at, following - max(stream.acked_then, np.int64(0)))
     at = put_int(out, at, np.int64(stream.last_wire))
+    at = put_int(out, at, np.int64(stream.last_stamp))
     at = put_int(out, at, np.int64(stream.is_limited))
     at = put_int(out, at, np.int64(stream.is_pushed))
     at = put_int(out, at, more.lost_ns)
@@ -128,6 +131,7 @@ def _put_stall(t, out, at, number):  # type: ignore[no-untyped-def]
     at = put_int(out, at, more.copy_end - following)
     at = put_int(out, at, more.copy_at)
     at = put_int(out, at, more.copy_stamp)
+    at = put_int(out, at, more.copy_since)
     return put_int(out, at, np.int64(more.copies))
 
 

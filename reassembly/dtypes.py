@@ -130,6 +130,7 @@ DIRECTION = record_dtype(
     ("acked_then", "i8"),  # `acked` at the last data segment
     ("window", "i4"),  # the last one that its sender advertised, not scaled; -1: none
     ("last_wire", "i4"),  # payload of the last data segment
+    ("last_stamp", "u4"),  # its TCP time stamp, if both ends have these
     ("fin", "i8"),  # offset after the last byte, once a FIN was captured; -1
     ("held_since", "i8"),  # when the first held segment came
     ("recent", "i8"),  # its latest row of RECENT_PACKET, counted from 1; 0: none
@@ -167,12 +168,16 @@ RECOVERY = record_dtype(
     ("spurious_packets", "i8"),  # retransmissions of which the other end had the bytes
     ("sent", "i8"),  # the end of the highest byte sent, if that is beyond `next`
     ("recovery", "i8"),  # what was sent at the last retransmission
+    ("recovered_at", "i8"),  # when all of that was acknowledged; 0: not yet
     ("lost_ns", "i8"),  # silences that ended with retransmissions, since the last new data
     ("awaited_ns", "i8"),  # those of them that were spurious
     ("copy_from", "i8"),  # the range of retransmitted bytes that were captured before; empty if `copy_end` is 0
     ("copy_end", "i8"),
     ("copy_at", "i8"),  # the last of these retransmissions
     ("copy_stamp", "i8"),  # the time stamp of the first one; -1: none
+    ("copy_since", "i8"),  # when the data before the first one came, or when some of these bytes were acknowledged
+    ("stuck_ns", "i8"),  # how long such bytes were not acknowledged: the latest time of STUCK_NS or more
+    ("stuck_at", "i8"),  # when it began
     ("spurious_end", "i8"),  # what was sent at the last spurious one
     ("lag", "i8"),  # the round trip from the capture point to its sender, if an earlier run saw the handshake; -1
     ("copies", "i4"),  # how many these are
@@ -186,7 +191,7 @@ DIRECTION_COUNTERS = (
     "packets", "bytes", "retransmitted_packets", "retransmitted_bytes", "out_of_order", "gap_bytes", "cut_bytes",
     "stray_bytes", "duplicate_packets", "duplicate_bytes", "gaps", "zero_windows",
 )  # fmt: skip
-RECOVERY_COUNTERS = ("spurious_packets",)
+RECOVERY_COUNTERS = ("spurious_packets", "stuck_ns", "stuck_at")
 
 #: What a run measures of a direction, if it measures (`measures`): its sender's windows, and how its data was sent.
 #: Offsets are those of its stream, times ns.

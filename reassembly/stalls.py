@@ -5,14 +5,18 @@ sender that had filled the window that it knew. When the segment comes that ends
 right before the chunk with its bytes. `opening` is the cause, `length` the duration in ns:
 
 * STALL_LOSS: the segment that ends it was sent before and not acknowledged, or such a retransmission was not
-  acknowledged when the stall began; it ends with the acknowledgement.
+  acknowledged when the stall began. It ends with the acknowledgement of all that was sent before the retransmission;
+  what follows is a stall of its own. While the window is closed, a retransmission is a probe (STALL_RECEIVER).
 * STALL_RECEIVER: the sender had filled the window, or it was closed.
 * STALL_NAGLE: little data was not acknowledged, and as little followed right after its acknowledgement.
-* STALL_SENDER: no acknowledgement set the segment free, and the one before it ended a write (PSH). If more than a
-  segment was under way, the time until its acknowledgement is the path's.
+* STALL_SENDER: no acknowledgement set the segment free, the one before it ended a write (PSH) and was not full, so that
+  nothing was left to send, and less than a segment was under way: the sender was idle. If more was under way, the time
+  until its acknowledgement is the path's.
 * STALL_PATH: an acknowledgement set it free (the sender waited for a round trip), or the sender had more to send, as
-  the one before it ended no write (a slow link in front of the capture point).
-* STALL_UNKNOWN: an acknowledgement set it free, but the windows are not known, as the SYN was not captured.
+  the one before it ended no write, or by its time stamp it was sent right after that one (a slow link in front of the
+  capture point).
+* STALL_UNKNOWN: an acknowledgement set it free, but the windows are not known, as the SYN was not captured. Or nothing
+  shows that the sender was idle: its program may have paused, or its kernel held data back (congestion window, pacing).
 
 The capture may be made at either end. An acknowledgement that passes the capture point reaches the sender later, and
 what the sender then sends passes the capture point later still: after the round trip between both, which the handshake
@@ -21,8 +25,9 @@ shows (`lag_of`). Only what the sender knew counts.
 Retransmissions behind the capture point bring no new bytes. STALL_RESENT says that the bytes from sequence number `seq`
 on reached their receiver with the copy at `ts`, STALL_RETRACTED that they had done so before. A retransmission is
 spurious if the acknowledgement echoes an earlier time stamp (Eifel, RFC 3522), comes sooner than a round trip, or came
-before it, or if the receiver reports data that it got twice (D-SACK, RFC 2883). STALL_LATE says that bytes behind the
-following ones came `length` ns before them, if that is a stall.
+before it, or if the receiver reports data that it got twice (D-SACK, RFC 2883). STALL_LATE says that the
+following bytes are late by `length` ns, if that is a stall: bytes behind them came before them, or, in a capture at
+their sender, they left as soon as a loss was over.
 """
 
 from __future__ import annotations
@@ -58,12 +63,19 @@ from .stream_tables import FAR, add_chunk, distance, own_recovery, recovery_of
 QUIET_NS = 2_000_000
 #: A segment that is set free by an acknowledgement follows it so soon, ns, and half of the round trip to the sender.
 RELEASE_NS = 1_000_000
+#: One tick of a TCP time stamp, ns, as of today's kernels; those of older ones are longer.
+_TICK_NS = 1_000_000
+#: A segment lay in a queue if its time stamp is later by less than this part of the stall, and a tick.
+_QUEUED_PART = 20
 #: The capture is made at the sender if the round trip to it is shorter than this, ns.
 NEAR_NS = 1_000_000
 #: The MSS of an end that did not announce one, less its timestamps: that of Ethernet.
 _USUAL_MSS = 1_448
 #: The bytes of a time stamp in the TCP header, and the first four of them: two NOPs, the kind and the length.
 _TIME_STAMP, _USUAL_TIME_STAMP = 12, 0x0101080A
+#: An end that acknowledges nothing of what is sent again for so long gets none of it. With few losses, the second or
+#: third copy arrives, after 600 ms.
+STUCK_NS = 1_000_000_000
 #: Kinds of TCP options.
 _END_OF_OPTIONS, _NOP, _SACK_BLOCKS, _TIMESTAMPS = 0, 1, 5, 8
 #: The least length of options with a SACK block.
@@ -123,8 +135,15 @@ def note_sent(stream, other, segment, sent):  # type: ignore[no-untyped-def]
     """Note a segment with data, up to offset `sent`, for the stall that may follow."""
     stream.last_data = segment.ts
     stream.last_wire = segment.wire
+    stream.last_stamp = (segment.timestamps >> 32) & 0xFFFFFFFF
     stream.acked_then = stream.acked
     stream.is_pushed = 1 if segment.tcp_flags & PSH else 0
+    _note_limit(stream, other, sent)
+
+
+@inlined
+def _note_limit(stream, other, sent):  # type: ignore[no-untyped-def]
+    """Note whether a direction that has sent data up to offset `sent` has filled the window of the other end."""
     shift = window_shift(other, stream)
     stream.is_limited = 0
     if other.window == 0:
@@ -177,6 +196,23 @@ def _add_stall(t, number, cause, ns, ts):  # type: ignore[no-untyped-def]
     chunk.seq = (stream.base_seq + stream.next) & 0xFFFFFFFF
 
 
+@inlined
+def note_recovered(t, stream, other, ts):  # type: ignore[no-untyped-def]
+    """Note at an acknowledgement of `stream` that all is acknowledged that was sent before its last retransmission.
+
+    Once later data is acknowledged, expect no reports of spurious retransmissions any more: a D-SACK comes at once, or
+    it is lost.
+    """
+    if stream.recovery_row == 0:
+        return
+    more = recovery_of(t, stream)
+    if more.spurious_due != 0 and stream.acked > more.spurious_end:
+        more.spurious_due = 0
+    if more.recovered_at == 0 and 0 < more.recovery <= stream.acked:
+        more.recovered_at = ts
+        _note_limit(stream, other, sent_of(t, stream))
+
+
 @helper
 def _was_limited(t, number, begin, lag):  # type: ignore[no-untyped-def]
     """Whether the sender of direction `number` had filled the window that it knew when a stall began: that of the last
@@ -221,12 +257,62 @@ def _released_cause(t, number, wire):  # type: ignore[no-untyped-def]
     return np.int64(STALL_PATH if window_shift(other, stream) >= 0 else STALL_UNKNOWN)
 
 
+@inlined
+def _was_queued(stream, other, segment):  # type: ignore[no-untyped-def]
+    """Whether a segment lay in a queue in front of the capture point: its sender sent it soon after the one before."""
+    if stream.timestamps == 0 or other.timestamps == 0 or segment.timestamps == 0:
+        return False
+    ticks = signed32((((segment.timestamps >> 32) & 0xFFFFFFFF) - np.int64(stream.last_stamp)) & 0xFFFFFFFF)
+    return 0 <= ticks * _TICK_NS <= _TICK_NS + (segment.ts - stream.last_data) // _QUEUED_PART
+
+
+@helper
+def _idle_cause(t, number, segment):  # type: ignore[no-untyped-def]
+    """Why direction `number` sent nothing although it was free to: its program, if all shows that it was idle."""
+    stream, other = t.directions[number], t.directions[number ^ 1]
+    if stream.is_pushed == 0 or _was_queued(stream, other, segment):
+        return np.int64(STALL_PATH)
+    mss = mss_of(stream, other)
+    in_flight = sent_of(t, stream) - max(stream.acked, np.int64(0))
+    is_idle = in_flight < mss and np.int64(stream.last_wire) % mss != 0
+    return np.int64(STALL_SENDER if is_idle else STALL_UNKNOWN)
+
+
+@helper
+def _end_of_loss(t, number, ts, lag):  # type: ignore[no-untyped-def]
+    """Emit the loss that ended within the stall of direction `number` that ends at `ts`. Return when it ended, `ts` if
+    its end set the segment free."""
+    stream = t.directions[number]
+    more = recovery_of(t, stream)
+    begin = np.int64(stream.last_data)
+    end = min(ts, max(begin, more.recovered_at + lag))
+    if ts - end <= RELEASE_NS + lag // 2:
+        end = ts
+    if end > begin:
+        _add_stall(t, number, STALL_LOSS, end - begin, ts)
+    stream.acked_then = more.recovery
+    return end
+
+
+@helper
+def _note_held_back(t, number, ts):  # type: ignore[no-untyped-def]
+    """Emit how long a segment of direction `number` at `ts` was held back by a loss, if it left as soon as that was
+    over. That shows at its sender only."""
+    stream = t.directions[number]
+    more = recovery_of(t, stream)
+    waited = more.lost_ns + ts - stream.last_data
+    if ts - more.recovered_at <= RELEASE_NS and waited > QUIET_NS and lag_of(t, number) < NEAR_NS:
+        _add_stall(t, number, STALL_LATE, waited, ts)
+
+
 @helper
 def note_stall(t, number, segment):  # type: ignore[no-untyped-def]
     """Emit what kept direction `number` waiting from its last data segment to this one, which brings new data."""
     stream = t.directions[number]
     more = recovery_of(t, stream)
-    ts, begin = segment.ts, stream.last_data
+    ts, begin = segment.ts, np.int64(stream.last_data)
+    if more.recovered_at >= begin:
+        _note_held_back(t, number, ts)
     if more.lost_ns > 0:
         _add_stall(t, number, STALL_LOSS, more.lost_ns, ts)
         more.lost_ns = 0
@@ -236,11 +322,15 @@ def note_stall(t, number, segment):  # type: ignore[no-untyped-def]
     if ts - begin <= 0 or (ts - begin <= QUIET_NS and stream.is_limited == 0):
         return
     lag = lag_of(t, number)
+    if stream.acked_then < more.recovery and more.recovered_at != 0:
+        begin = _end_of_loss(t, number, ts, lag)
+        if ts - begin <= QUIET_NS and stream.is_limited == 0:
+            return
     blocked_until = min(ts, max(begin, stream.freed_at + lag))
     if lag >= NEAR_NS and stream.acked < sent_of(t, stream):
         blocked_until = ts  # its sender may know less than was captured
     is_released = blocked_until > begin and ts - blocked_until <= RELEASE_NS + lag // 2
-    idle = np.int64(STALL_SENDER if stream.is_pushed != 0 else STALL_PATH)
+    idle = _idle_cause(t, number, segment)
     cause = idle
     if stream.acked_then < more.recovery:
         cause = np.int64(STALL_LOSS)
@@ -289,12 +379,13 @@ def _time_stamp(buf, segment, is_echo):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _note_copy(t, buf, number, segment, offset):  # type: ignore[no-untyped-def]
-    """Note a retransmission of bytes that were captured before and not acknowledged."""
+def _note_copy(t, buf, number, segment, offset, since):  # type: ignore[no-untyped-def]
+    """Note a retransmission of bytes that were captured before and not acknowledged. `since`: the data before it."""
     more = own_recovery(t, t.directions[number])
     if more.copy_end == 0:
         more.copy_from = offset
         more.copy_stamp = _time_stamp(buf, segment, False)
+        more.copy_since = since
         more.copies = 0
     more.copy_from = min(more.copy_from, offset)
     more.copy_end = max(more.copy_end, offset + segment.wire)
@@ -311,17 +402,6 @@ def _note_spurious(t, stream, count):  # type: ignore[no-untyped-def]
     more.spurious_end = sent_of(t, stream)
 
 
-@inlined
-def forget_reported(t, stream):  # type: ignore[no-untyped-def]
-    """Expect no reports of spurious retransmissions any more once later data of a direction is acknowledged: a D-SACK
-    comes at once, or it is lost."""
-    if stream.recovery_row == 0:
-        return
-    more = recovery_of(t, stream)
-    if more.spurious_due != 0 and stream.acked > more.spurious_end:
-        more.spurious_due = 0
-
-
 @helper
 def _note_repeated(t, buf, number, segment, offset):  # type: ignore[no-untyped-def]
     """Note a segment with bytes before the highest one sent."""
@@ -334,14 +414,20 @@ def _note_repeated(t, buf, number, segment, offset):  # type: ignore[no-untyped-
     if stream.acked >= end:
         _note_spurious(t, stream, 1)
         return
-    silent = segment.ts - stream.last_data
+    since = np.int64(stream.last_data)
+    silent = segment.ts - since
     if stream.last_data != 0 and silent > QUIET_NS:
-        more.lost_ns += silent
+        if t.directions[number ^ 1].window == 0:
+            _add_stall(t, number, STALL_RECEIVER, silent, segment.ts)
+        else:
+            more.lost_ns += silent
     more.recovery = max(more.recovery, max(sent, end))
+    more.recovered_at = 0
     stream.last_data = segment.ts
+    stream.last_stamp = (segment.timestamps >> 32) & 0xFFFFFFFF
     stream.acked_then = stream.acked
     if end <= stream.next:
-        _note_copy(t, buf, number, segment, offset)
+        _note_copy(t, buf, number, segment, offset, since)
         return
     if more.lost_ns > 0:
         _add_stall(t, number, STALL_LOSS, more.lost_ns, segment.ts)
@@ -398,6 +484,10 @@ def resolve_copies(t, buf, number, segment):  # type: ignore[no-untyped-def]
     more = recovery_of(t, stream)
     if stream.acked <= more.copy_from:
         return
+    if more.copies > 1 and segment.ts - more.copy_since >= STUCK_NS:
+        more.stuck_ns = segment.ts - more.copy_since
+        more.stuck_at = more.copy_since
+    more.copy_since = segment.ts
     if _is_spurious(t, buf, number, segment):
         _note_spurious(t, stream, more.copies)
         more.awaited_ns += more.lost_ns
@@ -450,4 +540,5 @@ def note_duplicate_report(t, buf, number, segment):  # type: ignore[no-untyped-d
     more.awaited_ns += more.lost_ns
     more.lost_ns = 0
     more.recovery = 0
+    more.recovered_at = 0
     _add_stall(t, number, STALL_RETRACTED, np.int64(0), segment.ts)

@@ -110,12 +110,16 @@ def clear_recovery(row):  # type: ignore[no-untyped-def]
     row.spurious_packets = 0
     row.sent = 0
     row.recovery = 0
+    row.recovered_at = 0
     row.lost_ns = 0
     row.awaited_ns = 0
     row.copy_from = 0
     row.copy_end = 0
     row.copy_at = 0
     row.copy_stamp = -1
+    row.copy_since = 0
+    row.stuck_ns = 0
+    row.stuck_at = 0
     row.lag = -1
     row.copies = 0
     row.spurious_due = 0

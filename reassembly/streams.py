@@ -55,12 +55,12 @@ from .listeners import add_listener
 from .measures import measure_segment
 from .recent_packets import count_duplicate, is_copy, note_packet
 from .stalls import (
-    forget_reported,
     has_copies,
     may_have_sack,
     may_have_stalled,
     note_data,
     note_duplicate_report,
+    note_recovered,
     note_sent,
     note_stall,
     note_waiting,
@@ -138,7 +138,7 @@ def _acknowledge(t, buf, c, number, segment):  # type: ignore[no-untyped-def]
             resolve_copies(t, buf, number ^ 1, segment)
         if other.last_data != 0:
             note_duplicate_report(t, buf, number ^ 1, segment)
-            forget_reported(t, other)
+            note_recovered(t, other, t.directions[number], segment.ts)
 
 
 @inlined
@@ -335,8 +335,8 @@ def assemble_usual(t, buf, segment):  # type: ignore[no-untyped-def]
     note_packet(t, stream, segment)
     _count_segment(t, row, stream, segment)
     _note_acked(other, segment)
-    forget_reported(t, other)
     note_window(stream, other, segment)
+    note_recovered(t, other, stream, segment.ts)
     if segment.wire > 0:
         if may_have_stalled(t, stream, segment.ts):
             note_stall(t, number, segment)

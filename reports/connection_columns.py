@@ -118,8 +118,15 @@ def _has_rtt(end: str, rows: Array) -> Array:
     return _is_measured(rows) & (rows[f"{end}_rtt_count"] > 0)
 
 
+def _was_stuck(rows: Array) -> Array:
+    stuck: Array = rows["broker_stuck_ns"] > 0
+    return stuck
+
+
 #: Of the latest row in which the broker's end is known.
 _ORIENTED = Merge("latest", _is_oriented)
+#: Of the latest row in which nothing acknowledged the broker's packets.
+_STUCK = Merge("latest", _was_stuck)
 #: The most telling decryption.
 _MOST_TELLING = Merge("greatest", order=(
     D_NOT_TLS, D_NO_HANDSHAKE, D_CUT, D_NO_KEY_LOG, D_NO_KEY, D_UNSUPPORTED, D_FAILED_HANDSHAKE, D_WRONG_KEY,
@@ -331,6 +338,11 @@ COLUMNS = (
         "bytes of the client that were not acknowledged when the connection ended",
     ),
     _of_row("broker_unacknowledged_bytes", BYTES, "i8", OF_LATEST, "the same of the broker"),
+    _of_row(
+        "broker_stuck_ns", NS, "i8", _STUCK,
+        "how long nothing acknowledged what the broker sent again: the latest time of 1 s or more",
+    ),
+    _of_row("broker_stuck_at", TIME, "i8", _STUCK, "when that time began"),
     ColumnSpec("client_id", STRING, "i4", OF_LATEST, "the last client_id", -1),
     ColumnSpec(
         "client_software", STRING, "i4", OF_LATEST, "client software (KIP-511)", -1, row="software"

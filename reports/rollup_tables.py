@@ -88,6 +88,7 @@ _DOCS = {
     "hol_throttle_wait_ns": _SUM_OF,
     "hol_poll_wait_ns": _SUM_OF,
     "hol_unknown_wait_ns": "part of `hol_wait_ns` behind requests whose throttle times were not captured",
+    "hol_loss_wait_ns": _SUM_OF,
     "throttle_waits": "exchanges with a throttle wait",
     "throttle_wait_ns": _SUM_OF,
     "throttle_wait_max": _MAX_OF,

@@ -65,9 +65,12 @@ CONNECTION = record_dtype(
     ("ahead_broker", "i8"),
     ("ahead_mute", "i8"),  # its request was not read because of a quota
     ("ahead_hol_wait", "i8"),
-    ("ahead_hol_throttle_wait", "i8"),  # three parts of that
+    ("ahead_hol_throttle_wait", "i8"),  # four parts of that
     ("ahead_hol_poll_wait", "i8"),
     ("ahead_hol_unknown_wait", "i8"),
+    ("ahead_hol_loss_wait", "i8"),
+    ("ahead_missing", "i8"),  # its response was lost, or waited behind a loss
+    ("ahead_arrived", "i8"),  # when its request was whole at the broker; NO_TIME
     ("mute_begin", "i8"),  # when the windows that end then began, one after the other
     # Sums over its exchanges: their number, and the times of answered ones, ns.
     ("exchanges", "i8"),
@@ -162,7 +165,7 @@ SILENCE = record_dtype(
     ("sender_ns", "i8"),
     ("nagle_ns", "i8"),
     ("unknown_ns", "i8"),
-    ("late_ns", "i8"),  # its first byte was missing so long while bytes behind it came
+    ("late_ns", "i8"),  # its first byte was missing so long while bytes behind it came, or waited behind a loss
     # Sums over the frames.
     ("loss_sum_ns", "i8"),
     ("receiver_sum_ns", "i8"),

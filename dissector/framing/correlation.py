@@ -91,6 +91,7 @@ def _clear_exchange(x):  # type: ignore[no-untyped-def]
     x.hol_throttle_wait_ns = 0
     x.hol_poll_wait_ns = 0
     x.hol_unknown_wait_ns = 0
+    x.hol_loss_wait_ns = 0
     x.throttle_wait_ns = 0
     x.waited_ns = -1
     x.loss_ns = 0

@@ -1,6 +1,7 @@
 """Stalls of streams (`stalls` of reassembly) to the frames that they lie in.
 
-A stall lies within a frame if bytes of the frame came before it and after it. One between two frames costs neither.
+A stall lies within a frame if bytes of the frame came before it and after it. One between two frames costs neither,
+except for a late first byte of a response (STALL_LATE).
 The parts of a silence are no longer than the time between the bytes around it.
 """
 
@@ -90,7 +91,7 @@ def charge_silence(t, stream, ts):  # type: ignore[no-untyped-def]
         return
     if stream.passed > 0:
         rest = max(np.int64(0), ts - stream.last)
-        part = min(rest, silence.quiet_loss_ns)
+        part = min(rest, max(silence.quiet_loss_ns, silence.quiet_late_ns))
         silence.loss_ns += part
         rest -= part
         part = min(rest, silence.quiet_receiver_ns)

@@ -78,7 +78,10 @@ LINK = record_dtype(
     # When each was whole: its last byte came, and all before it. NO_TIME if the last byte came last.
     ("request_whole", "i8"),
     ("response_whole", "i8"),
-    ("late_ns", "i8"),  # how long the response's first byte was missing while bytes behind it came
+    (
+        "late_ns",
+        "i8",
+    ),  # how long the response's first byte was missing while bytes behind it came, or waited behind a loss
     ("request_receiver_ns", "i8"),  # how long the broker's window was full while the request was sent
     ("request_end", "u4"),  # sequence number behind the request
     ("waited_until", "i8"),  # without a response: when its connection was closed, or the capture ended, ns; 0: neither

@@ -9,6 +9,7 @@ import numpy as np
 
 from kafkatap.dissector.framing.connections import PROTOCOL_KAFKA, PROTOCOL_TLS
 from kafkatap.kernels.arrays import taken
+from kafkatap.reassembly.stalls import STUCK_NS
 from kafkatap.reports.connection_columns import CONNECTION_ROW, MEASURED_COLUMNS, TLS_COLUMNS, TLS_UNKNOWN
 from kafkatap.reports.connection_words import (
     D_FAILED_HANDSHAKE,
@@ -209,6 +210,7 @@ class EndedConnections:
         is_lost = more["copy_end"] != 0
         rows["client_lost_bytes"] = np.where(is_lost, np.maximum(mine["next"] - more["copy_from"], 0), 0)
         rows["client_lost_at"] = np.where(is_lost, more["copy_at"], 0)
+        _add_stuck(rows, taken(part.ended_recoveries, first + 1 - client))
         _add_ending(rows, part, client)
         return rows
 
@@ -227,6 +229,15 @@ def _add_tls(rows: Array, tls: Array | None, has_keys: bool) -> None:
         rows["tls_decryption"][is_failed | is_rejected] = D_FAILED_HANDSHAKE
         rows["tls_alert"][is_rejected] = tls["hidden_alert"][is_rejected]
         rows["tls_alert_by"][is_rejected] = tls["hidden_alert_by"][is_rejected]
+
+
+def _add_stuck(rows: Array, more: Array) -> None:
+    """Write how long nothing acknowledged what brokers sent again. `more`: RECOVERY, of the brokers. What nothing
+    acknowledged to the end counts to the last packet."""
+    ended = rows["last"] - more["copy_since"]
+    is_stuck = (more["copy_end"] != 0) & (more["copies"] > 1) & (ended >= STUCK_NS)
+    rows["broker_stuck_ns"] = np.where(is_stuck, ended, more["stuck_ns"])
+    rows["broker_stuck_at"] = np.where(is_stuck, more["copy_since"], more["stuck_at"])
 
 
 def _add_ending(rows: Array, part: Assembled, client: Array) -> None:

@@ -52,11 +52,12 @@ _BUSY_COLUMNS = len(_BUSY.values)
 def count_behind(probe, waited, busy, exchanges, first):  # type: ignore[no-untyped-def]
     """Add exchanges that waited behind others, or that are slow, as of `BatchCount`.
 
-    Behind requests that a quota delays or may delay, or that wait for data, other settings matter.
+    Behind requests that a quota delays or may delay, or that wait for data or lost segments, other settings matter.
     """
     for i in range(first, len(exchanges)):
         e = exchanges[i]
         behind = e.hol_wait_ns - e.hol_throttle_wait_ns - e.hol_poll_wait_ns - e.hol_unknown_wait_ns
+        behind -= e.hol_loss_wait_ns
         broker = e.broker_ns - e.waiting_ns
         if e.outcome != ANSWERED or (behind < _COUNTED_NS and broker < _SLOW_NS):
             continue
@@ -156,7 +157,8 @@ ONE_CONNECTION = Signature(
     f"that wait is {_SHARE:.0%} of the client's time, and {units.duration(_SLOW_NS)} for each request; the broker "
     f"needs less than that; and {_AHEAD} requests are ahead of each. Requests that take the broker "
     f"{units.duration(_SLOW_NS)} or more have less than {_SLOW_SHARE:.0%} of its time there. Waits behind throttled or "
-    f"waiting requests do not count, nor seconds in which one request takes {units.duration(STALL_NS)} by itself.",
+    "waiting requests, or lost segments, do not count, nor seconds in which one request takes "
+    f"{units.duration(STALL_NS)} by itself.",
     _findings,
     (_FORM, _BUSY, STALLS),
     read=read,

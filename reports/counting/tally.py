@@ -69,6 +69,7 @@ GROUP_VALUES = {
     "hol_throttle_wait_ns": SUM,  # part of hol_wait_ns behind throttled requests
     "hol_poll_wait_ns": SUM,  # part of hol_wait_ns behind requests that wait for data or for other members
     "hol_unknown_wait_ns": SUM,  # part of hol_wait_ns behind the broker or a quota: throttle times are not captured
+    "hol_loss_wait_ns": SUM,  # part of hol_wait_ns behind requests and responses that waited for lost segments
     "throttle_waits": SUM,  # exchanges with a throttle wait
     "throttle_wait_ns": SUM,
     "throttle_wait_max": MAX,
@@ -94,8 +95,8 @@ GROUP_VALUES = {
     V_ANSWERED, _V_NO_REPLY, _V_IN_FLIGHT, _V_UNANSWERED, _V_LOST, _V_ORPHAN,
     V_REQUEST_BYTES, V_RESPONSE_BYTES, V_THROTTLE_KNOWN, V_THROTTLED, V_THROTTLE_TIME, V_THROTTLE_TIME_MAX,
     V_BROKER, V_BROKER_MAX, V_TOTAL, V_TOTAL_MAX, V_HOL_WAITS, V_HOL_WAIT, V_HOL_WAIT_MAX,
-    V_HOL_THROTTLE_WAIT, V_HOL_POLL_WAIT, V_HOL_UNKNOWN_WAIT, V_THROTTLE_WAITS, V_THROTTLE_WAIT, V_THROTTLE_WAIT_MAX,
-    V_WAITING, V_LOSS, V_RECEIVER, V_SENDER, V_NAGLE, V_PATH, V_UNEXPLAINED, V_CLIENT,
+    V_HOL_THROTTLE_WAIT, V_HOL_POLL_WAIT, V_HOL_UNKNOWN_WAIT, V_HOL_LOSS_WAIT, V_THROTTLE_WAITS, V_THROTTLE_WAIT,
+    V_THROTTLE_WAIT_MAX, V_WAITING, V_LOSS, V_RECEIVER, V_SENDER, V_NAGLE, V_PATH, V_UNEXPLAINED, V_CLIENT,
     V_FAILED, V_FAILED_TIME, V_ERROR_CODES, V_UNKNOWN_WAITS, V_UNKNOWN_BROKER, V_CLIENT_CLOSED, V_BROKER_CLOSED,
     V_FIRST, V_LAST,
 ) = range(len(GROUP_VALUES))  # fmt: skip
@@ -256,6 +257,7 @@ def _tally(e, at, row, table):  # type: ignore[no-untyped-def]
             values[v + V_HOL_THROTTLE_WAIT] += e.hol_throttle_wait_ns
             values[v + V_HOL_POLL_WAIT] += e.hol_poll_wait_ns
             values[v + V_HOL_UNKNOWN_WAIT] += e.hol_unknown_wait_ns
+            values[v + V_HOL_LOSS_WAIT] += e.hol_loss_wait_ns
             _add_bucket(table, row, M_HOL_WAIT, hol_wait)
         wait = e.throttle_wait_ns
         if wait > 0:

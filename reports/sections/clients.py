@@ -296,7 +296,8 @@ class _Times(NamedTuple):
     def hol_in_words(self) -> list[str | None]:
         """What the requests ahead of those of each client waited for."""
         found: list[str | None] = [None] * len(self.is_slow)
-        ahead = (self.parts["HOL"], *(self.beside[name] for name in ("hol_throttle", "hol_waiting", "hol_unknown")))
+        names = ("hol_throttle", "hol_waiting", "hol_unknown", "hol_loss")
+        ahead = (self.parts["HOL"], *(self.beside[name] for name in names))
         for client in np.flatnonzero(np.any(ahead, axis=0)).tolist():
             found[client] = self.spent(client).hol_in_words()
         return found
@@ -410,9 +411,9 @@ def by_verdict(parts: Spent) -> dict[str, int]:
     p = parts.parts
     return {
         "broker": p["broker"] + p["receiver"] + p["sender"] - parts.client,
-        "head-of-line": p["HOL"],
+        "head-of-line": p["HOL"] - parts.hol_loss,
         "throttled": p["throttle"],
-        "network": p["loss"] + p["path"],
+        "network": p["loss"] + p["path"] + parts.hol_loss,
         "client": parts.client,
         UNKNOWN: p["unexplained"],
     }

@@ -320,7 +320,9 @@ def _why_slow(v: dict[str, int]) -> str:
     for message, sender in (("request", "client"), ("response", "broker")):
         idle, whole = v[f"{message}_sender_ns"], v[f"{message}_transfer_ns"]
         if is_slow and whole and idle >= NAMED_SHARE * transfer:
-            found.append(f"the {sender} paused within {message}s: {units.share(idle / whole)} of their transfer")
+            found.append(
+                f"the {sender} or its kernel paused within {message}s: {units.share(idle / whole)} of their transfer"
+            )
     path = transfer - sum(v[f"{message}_{cause}_ns"] for message in limits for cause in _CAUSES)
     if is_slow and path >= (1 - NAMED_SHARE) * transfer:
         limit = "a congestion window that losses cut" if repeated >= NAMED_RETRANSMISSIONS else "congestion window"

@@ -76,6 +76,14 @@ LINKS = CountForm(
     },
     {"connection": 0},
 )
+#: Times in which nothing acknowledged what a broker sent again. `heard`: the first of their ends. `is_open`: to the end
+#: of the connection.
+STUCK = CountForm(
+    "events.stuck",
+    {**_PAIR, "second": NUMBER},
+    {"last": MAX, "first": MIN, "heard": MIN, "connections": SUM, "is_open": MAX},
+    _NO_PAIR,
+)
 ERRORS = CountForm(
     "events.errors",
     {**_PAIR, "client_id": TEXT, "error_code": NUMBER, "api_key": NUMBER, "second": NUMBER},
@@ -108,6 +116,7 @@ FORMS = (
     ANSWERS,
     CONNECTIONS,
     LINKS,
+    STUCK,
     ERRORS,
     THROTTLED,
     LEADERS,
@@ -347,6 +356,15 @@ def read_connections(rows: Array, tally: Tally) -> None:
         "broker_fins": by_broker & (rows["closed_with"][at[closed]] == WITH_FIN),
         "first_close": np.where(by_broker, ends, 2**63 - 1), "last_close": np.where(by_broker, ends, -(2**63)),
     })  # fmt: skip
+    stuck = at[np.flatnonzero(rows["broker_stuck_ns"][at] > 0)]
+    if len(stuck):
+        begin = rows["broker_stuck_at"][stuck]
+        tally.add(STUCK.name, {name: rows[name][stuck] for name in _ENDS} | {"second": begin // SECOND}, {
+            "last": begin + rows["broker_stuck_ns"][stuck], "first": begin, "connections": 1,
+            "heard": begin + rows["broker_stuck_ns"][stuck],
+            "is_open": (begin + rows["broker_stuck_ns"][stuck] >= rows["last"][stuck])
+            & (rows["broker_unacknowledged_bytes"][stuck] > 0) & (rows["closed_with"][stuck] == NOT_CLOSED),
+        })  # fmt: skip
     resent = np.maximum(rows["client_retransmitted_packets"][at], rows["broker_retransmitted_packets"][at])
     is_stuck = (rows["client_unacknowledged_bytes"][at] > 0) | (rows["broker_unacknowledged_bytes"][at] > 0)
     missing = (rows["client_gap_bytes"][at] > 0) | (rows["broker_gap_bytes"][at] > 0)

@@ -7,7 +7,8 @@ stop         it closed most of its connections (FIN or RST), or its host refused
 hang         its connections stay, requests wait that it would answer at once, other brokers answer, and its kernel
              acknowledges: the process does not run (SIGSTOP, a long pause of garbage collection, a disk that blocks)
 unreachable  the same, but packets to or from it are sent again: they do not arrive
-cut off      the same for one client's host, while the broker answers others: the path between two hosts is broken
+cut off      the same for one client's host, while the broker answers others: the path between two hosts is broken;
+             or a host acknowledges nothing that the broker sends (`event_stuck`)
 
 A silence without these is no event: nobody asked. A silence that began before the capture is none either.
 """
@@ -28,6 +29,7 @@ from ..units import duration
 from .event_answers import SECOND
 from .event_brokers import clients_text
 from .event_effects import Effects, effects_of
+from .event_stuck import Span, stuck_hosts
 from .event_timeline import Gap, Seen
 from .event_waits import Waited, slow_time, waited
 
@@ -91,7 +93,10 @@ def outages(seen: Seen) -> list[Finding]:
     for broker in range(len(seen.brokers)):
         found += _starts(seen, broker)
     found += _announcements(seen, silent)
-    return [*found, *_cut_off(seen, silent)]
+    cut = list(_cut_off(seen, silent))
+    spans: list[Span] = [(o.broker, None, o.begin, o.gap.until(seen.end)) for o in silent]
+    spans += [span for span, _ in cut]
+    return [*found, *(finding for _, finding in cut), *stuck_hosts(seen, spans)]
 
 
 def _of_broker(seen: Seen, broker: int) -> Iterator[Outage]:
@@ -350,7 +355,7 @@ def _announcements(seen: Seen, silent: list[Outage]) -> Iterator[Finding]:
             break
 
 
-def _cut_off(seen: Seen, silent: list[Outage]) -> Iterator[Finding]:
+def _cut_off(seen: Seen, silent: list[Outage]) -> Iterator[tuple[Span, Finding]]:
     """Hosts of clients whose packets to a broker, or from it, do not arrive, while others' do."""
     waits, answers = seen.waits, seen.answers
     chosen = waits["is_resent"] & (waits["broker"] >= 0)
@@ -368,7 +373,8 @@ def _cut_off(seen: Seen, silent: list[Outage]) -> Iterator[Finding]:
             elsewhere = (waits["client_ip"] != client_ip) & (waits["broker"] == broker)
             if goes_on or not _overlapping(seen, gap, elsewhere).any():
                 waiting = of_pair & (waits["begin"] < until) & (waits["end"] > gap.begin)
-                yield _cut(seen, client_ip, broker, gap, waiting & chosen, waiting, goes_on)
+                found = _cut(seen, client_ip, broker, gap, waiting & chosen, waiting, goes_on)
+                yield (broker, client_ip, gap.begin, until), found
 
 
 def _joined(gaps: list[Gap]) -> list[Gap]:

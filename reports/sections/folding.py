@@ -238,10 +238,17 @@ def _rebalances(finding: Finding, event: Finding) -> bool:
 
 
 def _cut_off(lossy: Finding, events: Sequence[Finding]) -> Finding | None:
-    """The time in which nothing passed at all, if it cost most of what was lost."""
+    """The time in which nothing passed at all, if it cost most of what was lost, or nothing was lost at other times."""
     host = lossy.party("host")
     cut = [f for f in events if f.id == "hosts_cut_off" and ("host", host) in f.parties]
-    return cut[0] if sum(f.time_lost_ns for f in cut) >= _MOST * lossy.time_lost_ns else None
+    if not cut or sum(f.time_lost_ns for f in cut) >= _MOST * lossy.time_lost_ns:
+        return cut[0] if cut else None
+    is_timed = lossy.begin is not None and lossy.end is not None
+    return next((
+        f for f in cut
+        if is_timed and _is_in_time(lossy, f) and (lossy.begin or 0) >= (f.begin or 0) - _BEFORE_NS
+        and (f.end is None or (lossy.end or 0) <= f.end + _AFTER_NS)
+    ), None)  # fmt: skip
 
 
 def _outage_of(finding: Finding, events: Sequence[Finding]) -> Finding | None:

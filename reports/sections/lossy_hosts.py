@@ -1,7 +1,9 @@
 """Hosts whose packets get lost on the way: between which ends requests wait for segments that are sent again.
 
-The evidence is time (`loss_ns`), not retransmissions: those that the receiver did not need cost nothing. Pairs of hosts
-that lose much are compared with each other. If they have one host in common, it is the one that is named.
+The evidence is time (`loss_ns`, and `hol_loss_wait_ns` behind such requests), not retransmissions: those that the
+receiver did not need cost nothing. It is a share of the time without waits that have other causes: for data, members
+and quotas, also behind requests that have these. Pairs of hosts are compared by the clients that lose much. If they
+have one host in common, it is the one that is named.
 """
 
 from __future__ import annotations
@@ -10,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.arrays import distinct_values
+from kafkatap.kernels.arrays import distinct_values, is_among
 
 from .. import units
-from ..batch import Context
+from ..batch import Array, Context
 from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.rollup import group_columns, value_columns
@@ -23,24 +25,26 @@ from ..parties import client_parties
 from .slow_times import LossTimes
 from .time_shares import percent
 
-#: Loss is named if it took this share of the time of a pair's requests, without waits for data and members: below,
-#: nobody feels it. And this long in all, so that a single timer (200 ms at least) of a short capture is no verdict.
+#: Loss is named if it took this share of the time of a client's requests: below, nobody feels it. And this long in all,
+#: so that a single timer (200 ms at least) of a short capture is no verdict.
 _SHARE, _LEAST_NS = 0.1, units.SECOND
 
 
 class _Pair(NamedTuple):
-    """The requests between a client's host and a broker's. `clients`: the client ids that lost some, as numbers.
-    `worked_ns`: their time without waits."""
+    """The requests between a client's host and a broker's, of clients that lose much. `clients`: their ids as numbers.
+    `behind_ns`: the part of `loss_ns` behind other requests. `worked_ns`: their time without waits that have other
+    causes."""
 
     client_ip: str
     broker_ip: str
     loss_ns: int
+    behind_ns: int
     worked_ns: int
     clients: tuple[int, ...]
 
     @property
     def is_lossy(self) -> bool:
-        return self.loss_ns >= _SHARE * self.worked_ns and self.loss_ns > 0
+        return self.loss_ns > 0
 
 
 def lossy_host_findings(counts: ReportCounts, context: Context, times: LossTimes | None) -> list[Finding]:
@@ -64,20 +68,32 @@ def lossy_host_findings(counts: ReportCounts, context: Context, times: LossTimes
 def _pairs(counts: ReportCounts, context: Context) -> list[_Pair]:
     columns = group_columns(counts.groups, tally.GROUP_KEY)
     values = value_columns(counts.groups, tally.GROUP_VALUES)
-    if not values["loss_ns"].any():
+    losses = values["loss_ns"] + values["hol_loss_wait_ns"]
+    if not losses.any():
         return []
-    worked = values["total_ns"] - values["waiting_ns"] - values["hol_wait_ns"] - values["throttle_wait_ns"]
+    others = ("waiting_ns", "hol_poll_wait_ns", "throttle_wait_ns", "hol_throttle_wait_ns")
+    worked = values["total_ns"] - sum(values[name] for name in others)
     ends = np.stack((columns["client_ip"], columns["broker_ip"]), axis=1)
     distinct, pair_of = np.unique(ends, axis=0, return_inverse=True)
     pairs = []
     for i, (client, broker) in enumerate(distinct.tolist()):
         rows = np.flatnonzero(pair_of.reshape(-1) == i)
-        hit = rows[values["loss_ns"][rows] > 0]
+        hit = _hit(columns["client_id"][rows], losses[rows], worked[rows])
+        rows = rows[is_among(columns["client_id"][rows], hit)]
         pairs.append(_Pair(
-            str(context.address(client)), str(context.address(broker)), int(values["loss_ns"][rows].sum()),
-            int(worked[rows].sum()), tuple(distinct_values(columns["client_id"][hit]).tolist()),
+            str(context.address(client)), str(context.address(broker)), int(losses[rows].sum()),
+            int(values["hol_loss_wait_ns"][rows].sum()), int(worked[rows].sum()), tuple(hit),
         ))  # fmt: skip
     return pairs
+
+
+def _hit(clients: Array, losses: Array, worked: Array) -> list[int]:
+    """The clients, by number, that lost _SHARE of their time or more."""
+    people = distinct_values(clients).tolist()
+    return [
+        client for client in people
+        if (lost := losses[clients == client].sum()) and lost >= _SHARE * worked[clients == client].sum()
+    ]  # fmt: skip
 
 
 def _named(clients: list[str | None]) -> str:
@@ -87,7 +103,7 @@ def _named(clients: list[str | None]) -> str:
 
 
 def _finding(host: str, mine: list[_Pair], pairs: list[_Pair], context: Context, times: LossTimes) -> Finding:
-    loss, worked = sum(pair.loss_ns for pair in mine), sum(pair.worked_ns for pair in mine)
+    loss, behind, worked = (sum(getattr(pair, name) for pair in mine) for name in ("loss_ns", "behind_ns", "worked_ns"))
     others = sorted({pair.broker_ip if pair.client_ip == host else pair.client_ip for pair in mine})
     rest = [pair for pair in pairs if pair not in mine]
     quiet = {end for pair in rest if not pair.is_lossy for end in (pair.client_ip, pair.broker_ip)} - {host, *others}
@@ -97,7 +113,9 @@ def _finding(host: str, mine: list[_Pair], pairs: list[_Pair], context: Context,
     share = loss / worked if worked else 0.0
     text = (
         f"packets between {host} and {listed(others)} get lost: requests of {_named(clients)} waited "
-        f"{units.duration(loss)} for segments that were sent again, {percent(share)} of their time"
+        f"{units.duration(loss - behind)} for segments that were sent again"
+        + (f", and {units.duration(behind)} behind such requests" if behind else "")
+        + f", {percent(share)} of their time without throttle and data waits"
     )
     if quiet:
         text += f"; {counted(len(quiet), 'other host loses', 'other hosts lose')} less than {percent(_SHARE)} so"
@@ -107,8 +125,8 @@ def _finding(host: str, mine: list[_Pair], pairs: list[_Pair], context: Context,
         "lossy_host", WARNING, "network", text, loss,
         begin=min((one.begin for one in known), default=None), end=max((one.end for one in known), default=None),
         numbers={
-            "loss_ns": loss, "loss_share": share, "time_ns": worked, "hosts": len(others), "clients": len(clients),
-            "other_hosts": len(quiet),
+            "loss_ns": loss - behind, "hol_loss_wait_ns": behind, "loss_share": share,
+            "time_ns": worked, "hosts": len(others), "clients": len(clients), "other_hosts": len(quiet),
         },
         parties=(
             Party("host", host), *(Party("host", other) for other in others),

@@ -68,11 +68,12 @@ def read_slow(gathered: Gathered, tally: Tally) -> None:
         names = [name for name in SLOW_AT.keys if name != "second"]
         tally.add(SLOW_AT.name, {name: gathered.column(name)[chosen[at]] for name in names}
                   | {"second": begin[at] // SECOND}, {"last": values["last"][at], "ns": spent[at]})  # fmt: skip
-    chosen = chosen[gathered.column("loss_ns")[chosen] > 0]
+    loss = gathered.column("loss_ns")[chosen] + gathered.column("hol_loss_wait_ns")[chosen]
+    chosen, loss = chosen[loss > 0], loss[loss > 0]
     if len(chosen):
         begin = gathered.column("request_first")[chosen]
         keys = {name: gathered.column(name)[chosen] for name in ("client_ip", "broker_ip")}
-        spent = np.minimum(gathered.column("loss_ns")[chosen], _MOST_NS)
+        spent = np.minimum(loss, _MOST_NS)
         values = {"last": gathered.column("response_last")[chosen], "first": begin, "requests": 1, "ns": spent}
         tally.add(LOSS.name, keys | {"second": begin // SECOND}, values)
 

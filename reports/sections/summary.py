@@ -45,6 +45,8 @@ FINDINGS = (*(name for name in _ORDER if name not in ("advice", "events")), NOT_
 
 #: Findings of the report itself on what is broken, and not slow: they come before what costs time.
 _BROKEN = frozenset(("lossy_host", "wrong_port", "tls_failed"))
+#: A lossy path that cost less than this share of what cost most is one of those that cost time.
+_LOSSY_SHARE = 0.1
 
 
 class Tables(NamedTuple):
@@ -139,6 +141,7 @@ def _ordered(found: Sequence[tuple[str, Finding]]) -> list[Finding]:
     """Events that something follows from, lossy paths, and records that a reader misses. Then what cost the most time,
     and then the usual order. What follows from a finding comes after it, and its time counts for it."""
     follow: dict[object, list[Finding]] = {}
+    most = max((finding.time_lost_ns for _, finding in found), default=0)
     for _, finding in found:
         if finding.cause is not None:
             follow.setdefault(finding.cause, []).append(finding)
@@ -155,7 +158,8 @@ def _ordered(found: Sequence[tuple[str, Finding]]) -> list[Finding]:
         is_last = finding.id == "lost" or (finding.severity == NOTE and not explains)
         last = 2 if finding.id == "retried" or _is_noise(finding) else int(is_last)
         is_cause = (explains and cost > 0) or (section != "" and finding.severity == ERROR)
-        is_cause = is_cause or _is_broken(finding) or finding.numbers.get("error") in MEANINGS
+        is_minor = finding.id == "lossy_host" and cost < _LOSSY_SHARE * most
+        is_cause = is_cause or (_is_broken(finding) and not is_minor) or finding.numbers.get("error") in MEANINGS
         many = as_number(finding.numbers.get("codes"))
         return (last, not is_cause, -cost, order, -many, finding.begin or 0, finding.text)
 

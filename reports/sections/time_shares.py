@@ -39,7 +39,7 @@ _OF_BROKER = ("answered", "unknown_waits", "broker_ns", "waiting_ns", "unknown_b
 #: What `Spent` is made of: the parts, and the columns of its other fields.
 _BESIDE = {
     "client": "client_ns", "nagle": "nagle_ns", "hol_throttle": "hol_throttle_wait_ns",
-    "hol_waiting": "hol_poll_wait_ns", "hol_unknown": "hol_unknown_wait_ns",
+    "hol_waiting": "hol_poll_wait_ns", "hol_unknown": "hol_unknown_wait_ns", "hol_loss": "hol_loss_wait_ns",
 }  # fmt: skip
 _SPENT = (*(part.column for part in TIME_PARTS), *_BESIDE.values())
 
@@ -48,8 +48,8 @@ class Spent(NamedTuple):
     """Summed total time by its parts, ns: by name, in the order of TIME_PARTS.
 
     Parts of parts, which are in no sum: `client` of receiver and sender, at the client's end; `nagle` of sender;
-    `hol_throttle`, `hol_waiting`, `hol_unknown` of HOL: the requests ahead were throttled, waited for data or members,
-    or were throttled or at the broker.
+    `hol_throttle`, `hol_waiting`, `hol_unknown`, `hol_loss` of HOL: the requests ahead were throttled, waited for data
+    or members, were throttled or at the broker, or waited for lost segments.
     """
 
     parts: Mapping[str, int]
@@ -58,6 +58,7 @@ class Spent(NamedTuple):
     hol_throttle: int = 0
     hol_waiting: int = 0
     hol_unknown: int = 0
+    hol_loss: int = 0
 
     @property
     def total(self) -> int:
@@ -84,7 +85,8 @@ class Spent(NamedTuple):
 
     def hol_in_words(self) -> str | None:
         """What the requests ahead waited for: `throttle 60 %, broker 40 %`. None without a head-of-line wait."""
-        ahead = {"throttle": self.hol_throttle, "waiting": self.hol_waiting, UNKNOWN_WAITS["broker"]: self.hol_unknown}
+        ahead = {"throttle": self.hol_throttle, "waiting": self.hol_waiting, "loss": self.hol_loss,
+                 UNKNOWN_WAITS["broker"]: self.hol_unknown}  # fmt: skip
         rest = self.parts["HOL"] - sum(ahead.values())
         return in_words({**ahead, "broker": max(rest, 0)})
 

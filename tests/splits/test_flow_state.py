@@ -97,7 +97,7 @@ def stalled_state() -> SplitEngine:
 
 
 #: Fields of DIRECTION on which later stalls depend while data is not acknowledged.
-STALL_STATE = ("last_data", "freed_at", "acked_then", "last_wire", "is_limited", "is_pushed")
+STALL_STATE = ("last_data", "freed_at", "acked_then", "last_wire", "last_stamp", "is_limited", "is_pushed")
 #: Fields of each table on which later packets do not depend: numbers and places of this engine, counts, facts that
 #: another field has too, and columns of the row of a connection.
 NOT_STATE = {
@@ -109,7 +109,8 @@ NOT_STATE = {
         "tls_version",  # every chunk of decrypted bytes has it
         "mute_end", "client_id", "software", "software_version", "mechanism", "rebalance_ms",  # tested below
         "ahead_late", "ahead_broker", "ahead_mute", "ahead_hol_wait", "ahead_hol_throttle_wait", "ahead_hol_poll_wait",
-        "ahead_hol_unknown_wait", "ahead_polls", "ahead_unread", "ahead_in_doubt",
+        "ahead_hol_unknown_wait", "ahead_hol_loss_wait", "ahead_missing", "ahead_arrived", "ahead_polls",
+        "ahead_unread", "ahead_in_doubt",
         "is_source_new",  # set until the next drain
         "mute_begin",  # tested below
         *d.CONNECTION_SUMS,
@@ -155,7 +156,7 @@ NOT_STATE = {
     },
     "recoveries": {
         "lag",  # follows from the handshake
-        "spurious_packets",
+        *r.RECOVERY_COUNTERS,
     },
     "held": {
         "next", "at",
@@ -289,7 +290,7 @@ def test_a_digest_takes_in_what_a_waiting_request_is_behind(name: str) -> None:
     assert digest(1, 0, ahead_late=1) != digest(1, 1, ahead_late=1)
     assert digest(0, 0, ahead_late=1) == digest(0, 1, ahead_late=1)
     # What was the broker's is charged to the broker, however much it was.
-    assert (digest(1, 0) == digest(1, 1)) == (name in ("ahead_broker", "ahead_hol_wait"))
+    assert (digest(1, 0) == digest(1, 1)) == (name in ("ahead_broker", "ahead_hol_wait", "ahead_arrived"))
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ class Timeline:
             self.request = talk.segments[-1].payload
             talk.respond(asked, ThrottleTimeMs=0 if n else throttle)
             self.response = talk.segments[-1].payload
+        self.ahead = talk.segments[4].payload
         opening = talk.segments[:5]
         self.client, self.broker = opening[0].source, opening[0].destination
         self.next = [opening[3].seq + len(opening[3].payload), opening[4].seq + len(opening[4].payload)]
@@ -127,6 +128,51 @@ def test_a_closed_window_is_the_receivers() -> None:
     assert parts["receiver"] == pytest.approx(300.1)
 
 
+def _retransmitted(window: int) -> Timeline:
+    """The first 6 bytes of the request are sent again, and acknowledged at once, at 30.1 ms, with this window."""
+    line = Timeline()
+    line.add(10, 0, 0, line.request[:6])
+    line.add(10.1, 0, 6, line.request[6:12])
+    line.add(30, 0, 0, line.request[:6])
+    line.add(30.1, 1, 0, acked=12, window=window)
+    return line
+
+
+def test_a_window_that_closes_as_a_loss_ends_is_the_receivers() -> None:
+    line = _retransmitted(0)
+    line.add(310, 1, 0, acked=12)
+    line.add(310.1, 0, 12, line.request[12:])
+    line.add(320, 1, 0, line.response, acked=len(line.request))
+    parts = line.parts()
+    assert parts["loss"] == pytest.approx(20, abs=0.2)
+    assert parts["receiver"] == pytest.approx(280, abs=0.2)
+
+
+def test_a_program_that_pauses_after_a_loss() -> None:
+    line = _retransmitted(65_535)
+    line.add(310.1, 0, 12, line.request[12:])
+    line.add(320, 1, 0, line.response, acked=len(line.request))
+    parts = line.parts()
+    assert parts["loss"] == pytest.approx(20, abs=0.2)
+    assert parts["sender"] == pytest.approx(280, abs=0.2)
+
+
+def test_a_retransmission_into_a_closed_window_is_a_probe() -> None:
+    line = Timeline()
+    request, end = line.request, len(line.request)
+    line.add(10, 0, 0, request[:6])
+    line.add(10.1, 1, 0, acked=3, window=0)
+    line.add(210, 0, 3, request[3:6])
+    line.add(210.1, 1, 0, acked=3, window=0)
+    line.add(310, 1, 0, acked=3)
+    line.add(310.1, 0, 3, request[3:6])
+    line.add(310.2, 1, 0, acked=6)
+    line.add(310.3, 0, 6, request[6:])
+    line.add(320, 1, 0, line.response, acked=end)
+    parts = line.parts()
+    assert parts["receiver"] >= 200 > 101 > parts["loss"]
+
+
 def test_a_mute_while_the_next_request_arrives_is_throttle_wait() -> None:
     """The broker does not read for 300 ms after the first response (KIP-219), so the window closes."""
     line = Timeline(throttle=300)
@@ -164,7 +210,7 @@ def test_a_lost_segment_costs_until_it_is_sent_again() -> None:
     line.add(211, 1, 0, acked=9)
     line.add(211.1, 0, 9, request[9:])
     line.add(215, 1, 0, line.response, acked=end)
-    assert line.parts() == {"loss": 200, "path": 1.1, "broker": pytest.approx(3.9)}
+    assert line.parts() == {"loss": pytest.approx(201.1), "broker": pytest.approx(3.9)}
 
 
 def test_a_request_that_had_to_be_sent_again_is_at_the_broker_from_then_on() -> None:
@@ -224,3 +270,38 @@ def test_a_response_whose_first_segment_was_lost_before_the_capture_point() -> N
     line.add(220, 1, 0, line.response[:6], acked=end)
     parts = line.parts()
     assert (parts["broker"], parts["loss"]) == (10, 200)
+
+
+def _behind_a_lost_response(ms: float) -> Timeline:
+    """The response ahead is lost behind the capture point, and sent again at 220 ms. The second one leaves at `ms`."""
+    line = Timeline()
+    ahead, end = len(line.ahead), len(line.request)
+    line.add(10, 0, 0, line.request, acked=-ahead)
+    line.add(10.1, 1, 0, acked=end)
+    line.add(220, 1, -ahead, line.ahead, acked=end)
+    line.add(220.2, 0, end)
+    line.add(ms, 1, 0, line.response, acked=end)
+    return line
+
+
+def test_a_response_that_leaves_as_a_loss_ends_had_waited_behind_it() -> None:
+    parts = _behind_a_lost_response(220.3).parts()
+    assert parts["loss"] == pytest.approx(210.3)
+    assert parts.get("broker", 0) == pytest.approx(0, abs=0.1)
+
+
+def test_a_response_that_leaves_later_was_at_the_broker() -> None:
+    assert _behind_a_lost_response(260).parts() == {"broker": 250}
+
+
+@pytest.mark.parametrize(("stamp", "cause"), [(1_001, "path"), (1_080, "sender")])
+def test_a_time_stamp_shows_when_a_segment_was_sent(stamp: int, cause: str) -> None:
+    """A slow link in front of the capture point has a queue; a program that pauses has none."""
+    line = Timeline()
+    request, end = line.request, len(line.request)
+    line.options |= {0: stamps(990, 0), 1: stamps(1, 990)}
+    line.add(10, 0, 0, request[:4], options=stamps(1_000, 1))
+    line.add(10.2, 1, 0, acked=4, options=stamps(2, 1_000))
+    line.add(90, 0, 4, request[4:], options=stamps(stamp, 2))
+    line.add(95, 1, 0, line.response, acked=end, options=stamps(9, stamp))
+    assert line.parts() == {cause: 80, "broker": 5}
