@@ -64,7 +64,7 @@ def _findings(given: SectionInput) -> list[Finding]:
             how += f", {records:.1f} records in a batch"
             numbers |= {"batches": exact["batches"], "records_per_batch": round(records, 2)}
         behind = sums["hol_wait_ns"] - sums["hol_throttle_wait_ns"] - sums["hol_poll_wait_ns"]
-        behind -= sums["hol_unknown_wait_ns"]
+        behind -= sums["hol_unknown_wait_ns"] + sums["hol_round_trip_ns"]
         whole = work.get((client, ip))
         is_slow = whole is not None and behind >= _SHARE * whole.time_ns
         text = f"{client_words(context, client, ip)}: {rate:,.0f} Produce requests a second, {how}"
