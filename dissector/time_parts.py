@@ -54,7 +54,7 @@ TIME_PARTS = (
     TimePart(
         "path",
         "path_ns",
-        "the path: round trips, bandwidth, congestion window",
+        "the path: round trips, also from the capture point to the broker, bandwidth, congestion window",
         beside=("round_trip_ns", "hol_round_trip_ns"),
     ),
     TimePart("unexplained", "unexplained_ns", "in no other part"),

@@ -220,7 +220,7 @@ def may_be_far(stream, ts):  # type: ignore[no-untyped-def]
 
 @helper
 def note_acknowledged(t, number, before, segment):  # type: ignore[no-untyped-def]
-    """A segment acknowledges more of direction `number` than `before`: emit it if the broker that sent it may be far."""
+    """A segment acknowledges more of direction `number` than `before`. Emit that if its sender may be far."""
     row, stream = t.connections[number >> 1], t.directions[number]
     if (row.client >= 0 and number & 1 != row.client) or stream.last_data == 0:
         return

@@ -16,8 +16,6 @@ FOLDER = Path(__file__).resolve().parents[1] / "samples" / "account"
 MS = 1_000_000
 #: APIs that wait for data or members: their waits contain the round trip.
 WAITS = {"Fetch", "JoinGroup", "SyncGroup"}
-#: Advice on requests that wait for each other.
-SETTINGS = ("single_records", "one_connection")
 
 
 @cache
@@ -67,9 +65,28 @@ def test_before_the_step_the_broker_is_near() -> None:
 def test_the_network_is_to_blame(name: str) -> None:
     """Not the broker, and no setting of the client: what the clients measured is the forwarder's delay."""
     truth = json.loads((FOLDER / f"{name}.truth.json").read_text())
-    report = read(name, "client").report
+    report = read(name, "client").report()
     clients = {row["client_id"]: row for row in report.table("clients").named_rows()}
     for client, log in truth["client_log"].items():
         assert clients[client]["verdict"] == "network"
         assert clients[client]["total_p50_ns"] / MS == pytest.approx(log["p50_ms"], rel=0.05)
         assert log["p50_ms"] == pytest.approx(truth["forwarder_delay_ms"], rel=0.1)
+    found = [row["finding"] for row in report.table("summary").named_rows()]
+    assert "slow_network" in found
+    assert "slow_broker" not in found
+    if name == "step":  # in the other one, the broker needed 0.9 s for a first Produce, with others behind it
+        assert found[0] == "slow_network"
+
+
+def test_the_broker_end_blames_nobody() -> None:
+    found = [row["finding"] for row in read("step", "broker").report().table("summary").named_rows()]
+    assert not any(name.startswith("slow_") for name in found)
+
+
+def test_captures_of_both_ends_are_not_one_place() -> None:
+    """Read together, a request counts from the client's end, and its response from the broker's."""
+    both = analyze([FOLDER / f"step-{end}.pcap.zst" for end in ("broker", "client")]).report()
+    (found,) = [row for row in both.table("summary").named_rows() if row["finding"] == "mixed_times"]
+    assert dict(found["numbers"])["captures"] == 2
+    for end in ("client", "broker"):
+        assert "mixed_times" not in [row["finding"] for row in read("step", end).report().table("summary").named_rows()]

@@ -15,7 +15,7 @@ client is also slow if its Fetches take 20 ms on average besides these waits. Th
 head-of-line  behind earlier requests of the same connection
 throttled     a quota
 broker        the broker, and receiver and sender at its end
-network       loss and path
+network       loss and path, with the round trip from the capture point to the broker
 client        receiver and sender at the client's end
 unknown       no part explains it, or the throttle times of most exchanges were not captured (snap length, gaps)
 encrypted     its connections were not decrypted, so its requests are unknown
