@@ -54,6 +54,19 @@ def test_without_the_round_trip_broker_times_of_both_ends_agree(name: str) -> No
     assert all(row["round_trip_ns"] == row["hol_round_trip_ns"] == 0 for row in broker.values())
 
 
+def test_without_the_round_trip_broker_times_are_those_of_the_request_log() -> None:
+    """A relay is 15 ms away. Of Produces without loss."""
+    log = {
+        (port, number): total
+        for port, number, total, _ in json.loads((FOLDER / "lossy.truth.json").read_text())["request_log"]
+    }
+    found = {key: row for key, row in rows("lossy", "client").items() if key in log and row["loss_ns"] == 0}
+    assert len(found) >= 8
+    differ = [abs((row["broker_ns"] - row["round_trip_ns"]) / MS - log[key]) for key, row in found.items()]
+    assert median(differ) < 3
+    assert median(abs(row["broker_ns"] / MS - log[key]) for key, row in found.items()) > 25
+
+
 def test_before_the_step_the_broker_is_near() -> None:
     since = json.loads((FOLDER / "step.truth.json").read_text())["steps"][0]
     early = [row for row in rows("step", "client").values() if row["response_last"].timestamp() < since]
