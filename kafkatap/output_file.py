@@ -32,11 +32,16 @@ def check_file(option: str, path: str, inputs: Iterable[str] = ()) -> None:
         raise ValueError(f"{option} needs the name of a file")
     if os.path.isdir(path):
         raise ValueError(f"{option}: {path} is a directory; name a file in it")
+    check_not_read(option, path, inputs, "capture")
+    _check_place(path)
+
+
+def check_not_read(option: str, path: str, inputs: Iterable[str], what: str = "input") -> None:
+    """Check that an option's file is none of the files that are read: ValueError. `what`: a word for these."""
     for name in inputs:
         with suppress(OSError):
             if stat.S_ISREG(os.stat(name).st_mode) and os.path.samefile(path, name):
-                raise ValueError(f"{option} would overwrite the capture {name}; name another file")
-    _check_place(path)
+                raise ValueError(f"{option} would overwrite the {what} {name}; name another file")
 
 
 def check_folder(option: str, path: str, suffixes: Sequence[str]) -> None:

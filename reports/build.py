@@ -15,6 +15,7 @@ from .counting.histogram import middle
 from .counting.rollup import api_label
 from .model import Curve, Curves, Mark, Report, ReportTable
 from .section_parts.registry import USUAL, load_sections
+from .sections.client_failures import failing_clients
 from .sections.clients import clients, with_encrypted
 from .sections.error_codes import error_totals, errors
 from .sections.heading import files, heading
@@ -58,7 +59,6 @@ def build_report(
     counts.finish()
     detail = errors(counts, context)
     undecoded = not_decoded(counts, context)
-    people = clients(counts, context)
     usual: dict[str, Callable[[], tuple[ReportTable, ...]]] = {
         "summary": lambda: (
             summary(
@@ -93,6 +93,7 @@ def build_report(
         slow, losses = (given.once(slow_times), given.once(loss_times)) if "events" in found else (None, None)
         # Which requests arrived shows only with those that came after them: not under a selection.
         silent = unanswered_requests(given) if "events" in found and selected is None else None
+    people = clients(counts, context, failing_clients(detail, counts, context), slow)
     tables = [table for name in (USUAL if sections is None else sections) if name in usual for table in usual[name]()]
     tables += more
     tables = _with_timeline_by(tables, given, by, timeline_rows)

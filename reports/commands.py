@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from . import units
 from .batch import LIVE, Context
+from .model import ReportTable
 
 #: The placeholder for the names of the captures at the end of a command: `with_captures` replaces it.
 CAPTURE = "CAPTURE"
@@ -84,6 +85,18 @@ def with_captures(text: str, captures: Sequence[str]) -> str:
     if not names or len(names) > _LONGEST_NAMES or "-" in captures or not is_showable(names):
         return text
     return text.removesuffix(CAPTURE) + names if text.endswith(f" {CAPTURE}") else text
+
+
+def with_captures_in(table: ReportTable, captures: Sequence[str]) -> ReportTable:
+    """A table whose commands name the captures."""
+    at = next((i for i, column in enumerate(table.columns) if column.name == "command"), None)
+    if at is None or not captures:
+        return table
+    rows = [
+        (*row[:at], None if row[at] is None else with_captures(str(row[at]), captures), *row[at + 1 :])
+        for row in table.rows
+    ]
+    return table.replace(rows=rows)
 
 
 def is_showable(text: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -27,12 +27,20 @@ ROOT = Path(__file__).resolve().parent.parent
 _ROWS = re.compile(r"(?:^\| `\w+`(?:, `\w+`)* \| .+ \|\n)+", re.MULTILINE)
 
 
-def rows_of_columns(columns: Iterable[Declared]) -> str:
-    """The rows of the document on a table. Columns of the same type and meaning share one."""
+def rows_of_columns(columns: Iterable[Declared], earlier: Mapping[str, Iterable[Declared]]) -> str:
+    """The rows of the document on a table. Columns of the same type and meaning share one. So do those that are as in
+    an earlier table: their types are there."""
     names: dict[tuple[str, str], list[str]] = {}
     for column in columns:
-        names.setdefault((f"{column.type}{'?' * column.nullable}", column.doc), []).append(f"`{column.name}`")
+        there = next((table for table, others in earlier.items() if _row(column) in map(_row, others)), "")
+        doc = f"as in `{there}`" if there else column.doc
+        kind = "" if doc.startswith("as in ") else f"{column.type}{'?' * column.nullable}"
+        names.setdefault((kind, doc), []).append(f"`{column.name}`")
     return "".join(f"| {', '.join(found)} | {kind} | {doc} |\n" for (kind, doc), found in names.items())
+
+
+def _row(column: Declared) -> tuple[str, str, bool, str]:
+    return column.name, column.type, column.nullable, column.doc
 
 
 def test_tables_are_documented_as_they_are_declared() -> None:
@@ -41,10 +49,11 @@ def test_tables_are_documented_as_they_are_declared() -> None:
     text = path.read_text(encoding="utf-8")
     tables = {**TABLES, "request_log": joined_table.COLUMNS, **ROLLUP_TABLES}
     assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == ["Keys", *tables]
+    earlier: dict[str, Iterable[Declared]] = {}
     for name, columns in tables.items():
         assert all(column.doc for column in columns), name
         head, section = re.split(rf"^## {name}$", text, flags=re.MULTILINE)
-        rows = rows_of_columns(columns)
+        rows, earlier[name] = rows_of_columns(columns, earlier), columns
         text = f"{head}## {name}{re.sub(_ROWS, lambda _, rows=rows: rows, section, count=1)}"
     if os.environ.get("KAFKATAP_UPDATE"):
         path.write_text(text, encoding="utf-8")

@@ -107,6 +107,18 @@ def chosen_key_log(options: argparse.Namespace, is_growing: bool = False) -> Key
     return key_log
 
 
+def other_inputs(options: argparse.Namespace) -> list[str]:
+    """The files that a command reads beside its captures, of those of these options that it has."""
+    import glob
+
+    zones = getattr(options, "zones", None)
+    names = [getattr(options, "anonymize_key", None), zones and zones.path]
+    for option in ("keylog", "request_log", "definitions"):
+        for pattern in getattr(options, option, None) or ():
+            names += [pattern, *glob.glob(pattern)]
+    return [str(name) for name in names if name]
+
+
 def parse_size(text: str) -> int:
     """`64m`, `512k`, `1.5GiB` in bytes, above 0."""
     from kafkatap.reports.literals import read_size

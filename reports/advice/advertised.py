@@ -307,15 +307,14 @@ def _finding(
 ADVERTISED = Signature(
     "advertised_unreachable",
     "a broker advertises an address that clients cannot reach",
-    "A Metadata or FindCoordinator response names an address. The client's connects to it fail, or it makes none and "
-    "asks for addresses again and again. Or a broker's address changes, and connects to the new one fail.",
+    "The client's connects to an address of a Metadata or FindCoordinator response fail, or it makes none and asks for "
+    "addresses again and again. Or a broker's address changes, and connects to the new one fail.",
     "advertised.listeners",
     "Advertise an address and port that these clients reach (`advertised.listeners` of the broker, for the listener "
     "that they use), or open the firewall between them.",
-    f"{_LEAST_FAILED} connects or more failed, and no client of the capture reached that address (for a host name: "
-    f"that port). Or the client asked {_LEAST_ASKED} times or more, {_PAUSE_NS // units.SECOND} s apart at most on "
-    f"average, and did nothing else. After a change of address, {_LEAST_FAILED} failed connects of any hosts count, "
-    "too.",
+    f"{_LEAST_FAILED} connects failed, and no client of the capture reached that address (for a host name: that port); "
+    f"or the client asked {_LEAST_ASKED} times, {_PAUSE_NS // units.SECOND} s apart at most on average, and did "
+    f"nothing else. After a change of address, {_LEAST_FAILED} failed connects of any hosts count.",
     _findings,
     (_TOLD, _CONNECTS, LEADERS, NODES),
     _read,

@@ -116,14 +116,14 @@ def _findings(given: SectionInput) -> list[Finding]:
 BLACK_HOLE = Signature(
     "mtu_black_hole",
     "packets of the full size never arrive (MTU or MSS black hole)",
-    "Small messages pass. A segment of the full size (the MSS) is sent again and again, and never acknowledged.",
+    "Small messages pass. A segment of the full size (MSS) is sent again and again, and never acknowledged.",
     "MTU, TCP MSS clamping, net.ipv4.tcp_mtu_probing",
     "Set the MTU of the hosts or of the tunnel between them to what the path carries, reduce the MSS there "
     "(`iptables -t mangle ... -j TCPMSS --clamp-mss-to-pmtu`), let ICMP type 3 code 4 (IPv6: Packet Too Big) through, "
     "or set `net.ipv4.tcp_mtu_probing=1` on both ends.",
-    f"{_LEAST} retransmissions or more in one direction, all of {_FULL:.0%} of the MSS or more, are not acknowledged "
-    f"when the connection ends. Less than {_BEFORE} such segments were acknowledged before, and there was no pause. "
-    "It needs the handshake, and a capture on the sender's side. Time lost is that of the connections.",
+    f"{_LEAST} retransmissions in one direction, all of {_FULL:.0%} of the MSS or more, are not acknowledged when the "
+    f"connection ends, less than {_BEFORE} such segments were acknowledged before, and there was no pause. Needs the "
+    "handshake, and a capture on the sender's side. Time lost: that of the connections.",
     _findings,
     (_FORM,),
     read_connections=_read_connections,

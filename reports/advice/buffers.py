@@ -124,15 +124,14 @@ def _finding(given: SectionInput, row: dict[str, int], time_ns: int) -> Finding:
 BUFFERS = Signature(
     "small_buffer",
     "a receive buffer is smaller than bandwidth times delay",
-    "A large message arrives in portions of one receive window. Each waits a round trip for the acknowledgement of "
-    "the one before, though the window is never closed (`receiver_ns`).",
+    "A large message arrives in portions of one receive window, each a round trip after the one before, though the "
+    "window is never closed (`receiver_ns`).",
     "receive.buffer.bytes, socket.receive.buffer.bytes, net.ipv4.tcp_window_scaling",
     "Set the buffer to -1 (the system's, which grows) or to bandwidth times round trip: `receive.buffer.bytes` of "
     "Java's consumers, `socket.receive.buffer.bytes` of librdkafka, and for producers that of the broker. Without "
     "window scaling (`net.ipv4.tcp_window_scaling`, or a firewall that removes it) no buffer counts beyond 64 KiB.",
     f"such waits take {_SHARE:.0%} of the client's time, and {units.duration(_LEAST_NS)}, in transfers of {_ROUNDS} "
-    f"round trips or more of {units.duration(_RTT_NS)} or more. A receiver that closed its window reads too slowly, "
-    "and needs no buffer.",
+    f"round trips or more of {units.duration(_RTT_NS)} or more, and the receiver did not close its window.",
     _findings,
     (_WAITS, _PATHS),
     _read,

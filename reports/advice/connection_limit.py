@@ -172,16 +172,15 @@ def _finding(given: SectionInput, host: _Host) -> Finding:
 CONNECTION_LIMIT = Signature(
     "connection_limit",
     "a host has as many connections as a broker allows",
-    "A broker accepts each new connection of a host, and closes it within milliseconds without an answer. Its open "
-    "connections go on, and other hosts connect.",
+    "A broker accepts each new connection of a host, and closes it within milliseconds. Its open connections go on, "
+    "and other hosts connect.",
     "max.connections.per.ip, max.connections.per.ip.overrides",
     "Close clients that are no longer used, or make one for all work: an application that makes a client for each "
     "piece of work, and does not close it, uses up any limit. If the host needs as many, raise "
     "`max.connections.per.ip`, or for this host `max.connections.per.ip.overrides`.",
-    f"{_LEAST} new connections of a host at least, each closed within {_SOON_NS // 1_000_000} ms of its handshake, "
-    f"with {_FEWEST} connections open or more: at {_MOST:.0%} of the closings as many as the host ever had at once, "
-    f"or 1 of {_SLACK} less. Connections that carry nothing in the capture are not counted, so the limit may be "
-    "higher. No time lost is named.",
+    f"{_LEAST} new connections of a host closed within {_SOON_NS // 1_000_000} ms of their handshake, with {_FEWEST} "
+    f"or more open: at {_MOST:.0%} of the closings as many as the host ever had at once, or 1 of {_SLACK} less. "
+    "Connections that carry nothing in the capture do not count, so the limit may be higher. Time lost: unknown.",
     _findings,
     (CONNECTIONS,),
     read_connections=_read_connections,

@@ -11,12 +11,11 @@ from .signature import Signature
 _HEAD = """# Signatures: what to change
 
 A signature is a pattern on the wire that a setting explains. `kafkatap report --sections advice CAPTURE` names those
-that a capture shows, with the time that they cost, their numbers, and the first packet. The usual report shows the
-costliest in its first lines. It reads those marked with * only if the captures have at most {small} MiB in all, as
-stored. For larger captures, pipes, `--follow` and `kafkatap live`, use `--sections advice`.
+that a capture shows, with the time lost, their numbers, and the first packet. The usual report shows the costliest in
+its first lines. It reads those marked with * only if the captures have at most {small} MiB in all, as stored. For
+larger captures, pipes, `--follow` and `kafkatap live`, use `--sections advice`.
 
-Each is proven by recordings in [samples/advice](../samples/advice/README.md). Without evidence there is no finding. The
-page is made from the catalogue (`reports/advice/catalogue.py`).
+Numbers of *when* are the least. Each is proven by recordings in [samples/advice](../samples/advice/README.md).
 
 | signature | what is wrong | setting |
 |---|---|---|
@@ -30,12 +29,12 @@ def _row(signature: Signature) -> str:
 
 
 def _part(signature: Signature) -> str:
-    lines = [("On the wire", signature.wire), ("What to change", signature.remedy), ("Named when", signature.threshold)]
+    lines = [("Wire", signature.wire), ("Change", signature.remedy), ("When", signature.threshold)]
     body = "\n".join(
         fill(f"- **{name}**: {text}", _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
         for name, text in lines
     )
-    return f"\n## {signature.id}\n{signature.title[0].upper()}{signature.title[1:]}.\n\n{body}\n"
+    return f"\n## {signature.id}\n{body}\n"
 
 
 def document() -> str:

@@ -315,14 +315,14 @@ def _remedy(topic: str, partition: int, offset: int | None) -> str:
 DYING_MEMBERS = Signature(
     "dying_members",
     "members of a group die again and again",
-    "A member closes all of its connections without LeaveGroup, and was not expelled. The group goes on. If the dead "
-    "had the same partition, a record of it may kill its readers.",
+    "A member that was not expelled closes all of its connections without LeaveGroup. If the dead had the same "
+    "partition, a record of it may kill its readers.",
     "how the consumer handles a record that it cannot process",
     "Look at the records from the committed offset of that partition on. Skip the one that cannot be processed, or "
     "write it to a dead letter topic. Without such a partition, find what ends the processes.",
-    f"{_LEAST} deaths in one group, and one client died twice. Or all dead members, but at most one, had the same "
+    f"{_LEAST} deaths in one group, and one client died twice; or all dead members but at most one had the same "
     f"partition, died within {_SOON_NS // units.SECOND} s after its assignment, and its committed offset stays. Time "
-    "lost is how long partitions of dead members had no member.",
+    "lost: how long partitions of dead members had no member.",
     lambda given: list(_findings(given)),
     (CONNECTIONS, _COMMITTED),
     _read,

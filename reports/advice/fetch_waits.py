@@ -111,8 +111,8 @@ FETCH_WAITS = Signature(
     "fetch.min.bytes, fetch.max.wait.ms (librdkafka: fetch.wait.max.ms)",
     "Set `fetch.min.bytes=1`, or `fetch.max.wait.ms` to the delay that the reader may have.",
     f"{_LEAST} Fetches, and at least {_SHARE:.0%} of those with records, end so, and the records wait for "
-    f"{_NOTICED_NS // 1_000_000} ms on average. With `--sections advice` that is measured from the oldest record in "
-    "each response; without, it is half of the wait.",
+    f"{_NOTICED_NS // 1_000_000} ms on average: measured from the oldest record in each response with "
+    "`--sections advice`, else half of the wait.",
     _findings,
     (_FORM,),
     _read,

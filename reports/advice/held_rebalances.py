@@ -132,14 +132,14 @@ def _listed(names: Sequence[str]) -> str:
 HELD_REBALANCES = Signature(
     "held_rebalance",
     "a member holds up the rebalance of its group",
-    "Members wait in JoinGroup until one member joins, leaves, or is removed (UNKNOWN_MEMBER_ID). If it sends "
-    "heartbeats, it lives but does not poll. Otherwise it does not run, or has ended without LeaveGroup.",
+    "Members wait in JoinGroup until one member joins, leaves, or is removed (UNKNOWN_MEMBER_ID). With heartbeats it "
+    "lives but does not poll; without, it does not run, or has ended without LeaveGroup.",
     "max.poll.records and max.poll.interval.ms, partition.assignment.strategy or group.protocol; or session.timeout.ms",
     "Bound how long a client works between two polls. With a cooperative assignor, or the new protocol (KIP-848), the "
     "other members read on meanwhile. Close consumers when their process ends.",
-    f"a group waited for a member for {LEAST_NS // units.SECOND} s, and for at least half of the rebalance, and "
-    "another member waited in JoinGroup as long. New members and groups of the new protocol do not count. Time lost "
-    "is what the others waited since the last member in time had joined.",
+    f"a group waited for a member for {LEAST_NS // units.SECOND} s, and for half of the rebalance, with another member "
+    "in JoinGroup as long. New members and groups of the new protocol do not count. Time lost: what the others waited "
+    "since the last member in time had joined.",
     _findings,
     (LAST,),
     label="held up",

@@ -55,8 +55,8 @@ def _read(gathered: Gathered, tally: Tally) -> None:
 
 
 def _clusters(given: SectionInput) -> dict[tuple[int, int], dict[int, str]]:
-    """The nodes (id, address) of the cluster to which each broker belongs, by its address and port. Brokers that list
-    the same node are of one cluster: a capture may have several, with the same ids."""
+    """The nodes (id, address) of the cluster to which each broker belongs, by its address and port: one dict for each
+    cluster. Brokers that list the same node are of one cluster: a capture may have several, with the same ids."""
     listed: dict[tuple[int, int], set[tuple[int, str]]] = defaultdict(set)
     for row in given.rows(NODES.name):
         if row["node"] >= 0:
@@ -67,7 +67,8 @@ def _clusters(given: SectionInput) -> dict[tuple[int, int], dict[int, str]]:
         same = [cluster for cluster in clusters if cluster[1] & nodes]
         clusters = [cluster for cluster in clusters if not cluster[1] & nodes]
         clusters.append(({end}.union(*(c[0] for c in same)), nodes.union(*(c[1] for c in same))))
-    return {end: dict(sorted(nodes)) for ends, nodes in clusters for end in ends}
+    made = ((ends, dict(sorted(nodes))) for ends, nodes in clusters)
+    return {end: nodes for ends, nodes in made for end in ends}
 
 
 def led_by(given: SectionInput, node: int, address: str) -> dict[str, list[int]]:
@@ -93,16 +94,16 @@ def led_by(given: SectionInput, node: int, address: str) -> dict[str, list[int]]
 def _findings(given: SectionInput) -> list[Finding]:
     """One finding for each leader."""
     clusters = _clusters(given)
-    names = {tuple(sorted(nodes.items())): nodes for nodes in clusters.values()}
-    topics: dict[tuple[tuple[tuple[int, str], ...], str], Rows] = defaultdict(list)
+    by_identity = {id(nodes): nodes for nodes in clusters.values()}
+    topics: dict[tuple[int, str], Rows] = defaultdict(list)
     for row in given.rows(LEADERS.name):
         name = given.context.topic(row["topic"], row["topic_id"])
         nodes = clusters.get((row["broker_ip"], row["broker_port"]))
         if name and not name.startswith("__") and row["partition"] >= 0 and nodes is not None:
-            topics[tuple(sorted(nodes.items())), name].append(row)
+            topics[id(nodes), name].append(row)
     hot: dict[tuple[str, int], list[tuple[int, int, str, Rows, int]]] = defaultdict(list)
     for (cluster, name), rows in topics.items():
-        nodes = names[cluster]
+        nodes = by_identity[cluster]
         leaders = {row["partition"]: row["leader"] for row in sorted(rows, key=lambda row: row["last"])}
         if len(nodes) < _LEAST_BROKERS or len(leaders) < max(_LEAST_PARTITIONS, len(nodes)):
             continue
@@ -136,12 +137,12 @@ def _finding(address: str, leader: int, found: list[tuple[int, int, str, Rows, i
 HOT_LEADERS = Signature(
     "hot_leader",
     "one broker leads nearly all partitions of a topic",
-    "Metadata responses have the same leader for nearly all partitions of a topic, while there are other brokers.",
+    "Metadata responses have one leader for nearly all partitions of a topic, and other brokers.",
     "partition reassignment, auto.leader.rebalance.enable, leader.imbalance.per.broker.percentage",
     "Elect the preferred leaders (`kafka-leader-election.sh --election-type preferred`). If the replicas are all on "
     "one broker, move some (`kafka-reassign-partitions.sh`).",
-    f"it leads {_SHARE:.0%} of at least {_LEAST_PARTITIONS} partitions, and of as many as there are brokers, and its "
-    f"cluster has {_LEAST_BROKERS} brokers or more. The time that it costs is not known.",
+    f"it leads {_SHARE:.0%} of at least {_LEAST_PARTITIONS} partitions, and of as many as there are brokers, of which "
+    f"there are {_LEAST_BROKERS} or more. Time lost: unknown.",
     _findings,
     (LEADERS, NODES),
     _read,

@@ -259,16 +259,16 @@ def _finding(context: Context, path: _Path) -> Finding:
 IDLE_DROPS = Signature(
     "idle_dropped",
     "idle connections are dropped on the path (firewall, NAT, load balancer)",
-    "A connection worked, and paused. Its next message is sent again and again, and nothing comes back, not even a "
-    "RST. Other connections of the same hosts work: a device on the path forgot the idle one.",
+    "After a pause of a connection, its next message is sent again and again, and nothing comes back, not even a RST. "
+    "Other connections of the hosts work: a device on the path forgot the idle one.",
     "connections.max.idle.ms or TCP keepalive",
     "Close idle connections before the device forgets them: `connections.max.idle.ms` of the clients below its idle "
     "timeout. Or keep them alive: `socket.keepalive.enable=true` (librdkafka) with `net.ipv4.tcp_keepalive_time` below "
     "the timeout. Or raise the idle timeout of the device, and let it answer with a RST.",
-    f"{_LEAST} connections of two hosts are stuck so, with {_COPIES} copies or more in {units.duration(_STUCK_NS)} or "
-    f"more, each after a pause of more than {units.duration(PAUSE_NS)}, longer than any that their other connections "
-    "survived. None was stuck without a pause. It needs a capture between the sender and the device. Time lost is "
-    "from the first message until the client connects again, or the last copy.",
+    f"{_LEAST} connections of two hosts are stuck so, with {_COPIES} copies in {units.duration(_STUCK_NS)} or more, "
+    f"each after a pause of more than {units.duration(PAUSE_NS)}, longer than any that their other connections "
+    "survived, and none without a pause. Needs a capture between the sender and the device. Time lost: from the first "
+    "message until the client connects again, or the last copy.",
     _findings,
     (STRETCHES, LATEST_PARTS, _STUCK),
     read_connections=_read_connections,

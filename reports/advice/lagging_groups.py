@@ -40,15 +40,14 @@ def _may_lag(given: SectionInput) -> bool:
 LAGGING_GROUPS = Signature(
     "lagging_group",
     "a group falls behind the end of a partition",
-    "A member of a group fetches a partition from offsets that fall further and further behind the high watermark, "
-    "or from the same one again and again, or not at all.",
+    "A member fetches a partition from offsets that fall further and further behind the high watermark, or from the "
+    "same one again and again, or not at all.",
     "members of the group, max.poll.records, partitions",
     "Let members work less on each record, or on several at once, or add members up to the number of partitions. If "
     "the position stands still, look for what holds the member: a record that it cannot process, a pause, a lock.",
     f"the end passed the position {LEAST_NS // 1_000_000_000} s ago, twice auto.commit.interval.ms, and the lag of "
-    f"reads grew by as much in the capture. It takes {FETCHES} Fetches or more. There is no finding for readers that "
-    "left the group or that several groups share, and if the coordinator was not captured to the end. Time lost is "
-    "how long ago the end passed the position.",
+    f"reads grew by as much, over {FETCHES} Fetches. Not for readers that left the group or that several groups share, "
+    "and if the coordinator was not captured to the end. Time lost: since the end passed the position.",
     _findings,
     on_request=True,
     label="lagging",

@@ -68,12 +68,12 @@ def _findings(given: SectionInput) -> list[Finding]:
 NAGLE = Signature(
     "nagle",
     "Nagle's algorithm waits for delayed ACKs",
-    "A message is sent in several segments. The first is small, and the next one follows only after its ACK, 40 ms "
-    "or more later, although the window is open (`nagle_ns`).",
+    "A message is sent in several segments. The first is small, and the next follows only after its ACK, 40 ms or more "
+    "later, although the window is open (`nagle_ns`).",
     "socket.nagle.disable (TCP_NODELAY)",
     "Set `socket.nagle.disable=true` (librdkafka) or TCP_NODELAY on the client's sockets, or write each request in one "
     "piece.",
-    f"it takes {_SHARE:.0%} of the client's time without waits for data and members, in {_LEAST} exchanges at least.",
+    f"it takes {_SHARE:.0%} of the client's time without waits for data and members, in {_LEAST} exchanges.",
     _findings,
     (_FORM,),
     _read,

@@ -144,15 +144,15 @@ def _finding(given: SectionInput, rows: list[dict[str, int]], time_ns: int) -> F
 ONE_CONNECTION = Signature(
     "one_connection",
     "one connection is asked for more than it carries",
-    "Many requests are in flight on one connection. Each waits for all that are ahead (head-of-line wait).",
+    "Many requests are in flight on one connection, and each waits for all ahead (head-of-line wait).",
     "max.in.flight.requests.per.connection, batch.size, linger.ms",
     "Send fewer and larger requests (`batch.size`, `linger.ms`), or use more connections: more producers, more "
     "consumers, or more fetchers. Fewer requests in flight (`max.in.flight.requests.per.connection`) move the wait "
     "into the client.",
-    f"that wait is {_SHARE:.0%} of the client's time or more, and {units.duration(_SLOW_NS)} or more for each "
-    f"request; the broker needs less than that; and {_AHEAD} requests or more are ahead of each. Requests that take "
-    f"the broker {units.duration(_SLOW_NS)} or more have less than {_SLOW_SHARE:.0%} of its time there. Waits behind "
-    "throttled or waiting requests do not count.",
+    f"that wait is {_SHARE:.0%} of the client's time, and {units.duration(_SLOW_NS)} for each request; the broker "
+    f"needs less than that; and {_AHEAD} requests are ahead of each. Requests that take the broker "
+    f"{units.duration(_SLOW_NS)} or more have less than {_SLOW_SHARE:.0%} of its time there. Waits behind throttled or "
+    "waiting requests do not count.",
     _findings,
     (_FORM, _BUSY),
     batch_count=BatchCount((_FORM, _BUSY), count_behind),

@@ -260,8 +260,8 @@ OPEN_TRANSACTIONS = Signature(
     "transaction.timeout.ms, the commit interval of the producer",
     "Commit or abort sooner: fewer records in a transaction, no waits within it. `transaction.timeout.ms` bounds what "
     "a dead producer costs. `kafka-transactions.sh abort` ends one that hangs.",
-    f"the last stable offset stays for {_LEAST_NS // 1_000_000_000} s. Time lost is from the reader's first such "
-    "Fetch until EndTxn is answered. If the producer was not captured, the readers are named alone.",
+    f"the last stable offset stays for {_LEAST_NS // 1_000_000_000} s. If the producer was not captured, the readers "
+    "are named alone. Time lost: from the reader's first such Fetch until EndTxn is answered.",
     _findings,
     (_HELD, _WRITTEN),
     _read,

@@ -265,17 +265,17 @@ _REMEDY_OF_SHORTER = (
 POSITION_RESET = Signature(
     "position_reset",
     "a reader loses its position, and skips records or reads them again",
-    "A Fetch is answered OFFSET_OUT_OF_RANGE. The client then asks by ListOffsets for the end (-1), the beginning "
-    "(-2) or a time, and reads on from the answer. If that is later, retention deleted what it had not read; if "
-    "earlier, the log ends earlier. Its lag falls to nothing.",
+    "After OFFSET_OUT_OF_RANGE to a Fetch, the client asks by ListOffsets for the end (-1), the beginning (-2) or a "
+    "time, and reads on there: later, if retention deleted what it had not read; earlier, if the log ends earlier. Its "
+    "lag falls to nothing.",
     "retention.ms, retention.bytes, auto.offset.reset",
     "Keep `retention.ms` and `retention.bytes` of the topic above the largest lag of its readers, and let nobody lower "
     "them below it. Alert on lag in time, as a share of the retention: the number falls to nothing with this. "
     "`auto.offset.reset=none` stops the reader instead, and `by_duration` reads on nearer. Records that the log still "
     "has can be read again: `kafka-consumer-groups.sh --reset-offsets`. The others have to come from their source.",
     f"one error, with a ListOffsets of the same client and partition within {_BOUND_NS // units.SECOND} s after it. A "
-    "client that asks for both ends, and followers, do not count. The number of records is the difference of the "
-    "offsets. Only `--sections advice` and small input show it.",
+    "client that asks for both ends, and followers, do not count. Only `--sections advice` and small input show the "
+    "number of records, the difference of the offsets.",
     _findings,
     (_REFUSED, _LISTED),
     _read,

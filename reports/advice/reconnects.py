@@ -243,14 +243,14 @@ def _storm_finding(given: SectionInput, one: _Client) -> Finding:
 CONNECTION_EACH = Signature(
     "connection_each_message",
     "a connection for each message",
-    "A client opens connection after connection to a broker. Each carries a request or two. If ids of requests begin "
-    "anew, a new client was made; if they go on, the connection was closed because it was idle.",
+    "A client opens connection after connection, each for a request or two. If ids of requests begin anew, a new "
+    "client was made; if they go on, the connection was closed because it was idle.",
     "client reuse, or connections.max.idle.ms",
     "Make one client, and use it for all messages. If idle connections are closed, raise `connections.max.idle.ms` of "
     "the side that closes them above the pauses between messages.",
     f"{_LEAST} connections to one broker that did not fail to log in, with fewer than {_REUSE} answered requests each "
-    f"besides setup and Metadata. It is a note if setup takes less than {_SHARE:.0%} of the client's time. Clients "
-    "with `request_timeout` are left out.",
+    f"besides setup and Metadata. A note if setup takes less than {_SHARE:.0%} of the client's time. Not for clients "
+    "with `request_timeout`.",
     _each_message,
     (_CONNECTS, _LOGINS),
     _read,
@@ -259,8 +259,8 @@ CONNECTION_EACH = Signature(
 RECONNECT_STORM = Signature(
     "reconnect_storm",
     "a client connects again and again without use",
-    "Many SYNs a second from one host to one broker are refused or not answered, or the connection is closed with "
-    "nothing but its setup.",
+    "Many SYNs from one host to one broker are refused or not answered, or the connection carries nothing but its "
+    "setup.",
     "reconnect.backoff.ms, reconnect.backoff.max.ms",
     "Set `reconnect.backoff.max.ms` to a second or more (Kafka's default is 1 s), list several brokers in "
     "`bootstrap.servers`, and do not restart a client that fails without a pause.",

@@ -157,14 +157,14 @@ REFUSED_PRODUCE = Signature(
     "refused_produce",
     "a broker refuses Produce requests with acks=0",
     "A broker closes connections of a client within milliseconds of a Produce request with acks=0, as it may not "
-    "answer an error. What the client sent behind it is lost, too.",
+    "answer an error. What the client sent behind it is lost.",
     "acks, max.message.bytes of the topic",
     "Set `acks=1` or `acks=all`: then the client is told the error. If only large requests are refused, lower "
     "`batch.size` (librdkafka: `message.max.bytes`) or raise `max.message.bytes` of the topic. The broker's log names "
     "the error.",
-    f"{_LEAST} connections of a client at least, each closed within {_SOON_NS // 1_000_000} ms of the last byte of "
-    f"such a request, while the broker closes no connection of another host within {_ALIKE_NS // units.SECOND} s. "
-    "Time lost is from each closing until the client's next Produce request.",
+    f"{_LEAST} connections of a client closed within {_SOON_NS // 1_000_000} ms of the last byte of such a request, "
+    f"and none of another host within {_ALIKE_NS // units.SECOND} s. Time lost: until the client's next Produce "
+    "request.",
     _findings,
     (_SENT, _CLOSED),
     read_connections=_read_connections,

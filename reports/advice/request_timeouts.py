@@ -181,9 +181,8 @@ REQUEST_TIMEOUTS = Signature(
     "request.timeout.ms (librdkafka: socket.timeout.ms)",
     "Raise `request.timeout.ms` above what the broker needs, at least above fetch.max.wait.ms; Kafka's default is 30 "
     "s. Each attempt costs the broker the same work again.",
-    f"{_LEAST} connections of one client that it closed after the same time ({_CONSTANT:.0%} apart at most), and a "
-    "response of the broker that took longer. Without such a response, the broker hangs or the network loses "
-    "packets: no finding.",
+    f"a client closed {_LEAST} connections after the same time ({_CONSTANT:.0%} apart at most), and a response of the "
+    "broker took longer. Otherwise the broker hangs or the network loses packets.",
     _findings,
     (_WAITS, _CLOSED, _LONGEST),
     _read,

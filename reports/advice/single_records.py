@@ -83,14 +83,13 @@ def _findings(given: SectionInput) -> list[Finding]:
 SINGLE_RECORDS = Signature(
     "single_records",
     "batches of one record",
-    "A producer sends many Produce requests of a few hundred bytes, with one record in each batch.",
+    "Many Produce requests of a few hundred bytes, with one record in each batch.",
     "linger.ms, batch.size",
     f"Set `linger.ms` to 5 to {_LINGER_MS} (and keep `batch.size` at 16,384 or more), so that records are sent "
     "together. If the program waits for each answer, let it send the next record before.",
-    f"the client sends {_RATE} such requests a second or more, {_LEAST} in all and for {_LASTS_NS // units.SECOND} s "
-    f"at least, of {_SMALL:,} bytes or less on average. With `--sections advice`, batches must also have {_FEW:.0f} "
-    f"records or fewer on average. It is a note if requests wait for each other for less than {_SHARE:.0%} of its "
-    "time.",
+    f"the client sends {_RATE} such requests a second, {_LEAST} in all and for {_LASTS_NS // units.SECOND} s, of "
+    f"{_SMALL:,} bytes or less on average; with `--sections advice`, of {_FEW:.0f} records or fewer in a batch. A note "
+    f"if requests wait for each other for less than {_SHARE:.0%} of its time.",
     _findings,
     (_FORM,),
     _read,

@@ -116,8 +116,8 @@ SLOW_FOLLOWERS = Signature(
     "Find what keeps that broker (its disk, its GC, its network). While it is slow, `replica.lag.time.max.ms` decides "
     "how long writers wait for it; more `num.replica.fetchers` help if it is the fetching.",
     f"the follower's own time is {_SHARE:.0%} of the broker time of Produce requests with acks=all, over {_LEAST} "
-    f"requests at least, and the 99th percentile of its waits {_SLOW_NS // 1_000_000} ms. It needs a capture at the "
-    "leader's host, with the traffic between brokers.",
+    f"requests, and the 99th percentile of its waits {_SLOW_NS // 1_000_000} ms. Needs a capture at the leader's host, "
+    "with the traffic between brokers.",
     _findings,
     on_request=True,
     label="slow follower",

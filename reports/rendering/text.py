@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
 from .. import units
-from ..commands import with_captures
+from ..commands import with_captures, with_captures_in
 from ..model import Report, ReportTable, as_number
 from .first_lines import finding_text, first_lines
 from .text_tables import LONGEST_COMMAND, PLAIN_WIDTH, Line, Span, cell_text, render_table, wrapped
@@ -34,7 +34,7 @@ def render_text(
     """The lines of a report, without line ends.
 
     `top`: the number of rows of a table, 0 for all. `width`: as in `render_table`. `whole_ledger`: the ledger
-    as a table instead of one line. `captures`: their names in the commands of the summary.
+    as a table instead of one line. `captures`: their names in commands.
     """
     tables = [table for table in report.tables if table.name != "summary"]
     for table in report.tables:
@@ -46,7 +46,8 @@ def render_text(
     for table in tables:
         if len(table.rows) >= table.shown_from:
             yield []
-            yield from render_table(table, width, top, utc, first if isinstance(first, int) else None)
+            named = with_captures_in(table, captures)
+            yield from render_table(named, width, top, utc, first if isinstance(first, int) else None)
     yield []
     for warning in report.warnings:
         yield from wrapped(f"! {units.safe(warning)}", width, "yellow", "  ")

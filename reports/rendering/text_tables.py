@@ -49,13 +49,15 @@ FOR_PROGRAMS = 9
 _GAP = "  "
 #: A space at which no line is broken.
 _KEPT = "\xa0"
-#: Texts that are shown whole, or not at all: a part of a command or of an address is of no use.
-_WHOLE = frozenset(("command", "address", "broker", "client", "client_ip"))
+#: Texts that are shown whole, or not at all: a part of a command or of an address is of no use. By name, their longest:
+#: an IPv6 address in brackets with a port; a hostile name is longer.
+_ADDRESS = 54
+_WHOLE = {"command": LONGEST_COMMAND, **dict.fromkeys(("address", "broker", "client", "client_ip"), _ADDRESS)}
 _TEXTS = frozenset(("text", "texts", "versions", "numbers", "parties", "packets"))
 RIGHT = frozenset(("count", "ns", "ms", "bytes", "share", "packet", "number"))
 _VERDICTS = {
     "network": "magenta", "broker": "red", "client": "yellow", "head-of-line": "yellow", "throttled": "cyan",
-    "ok": "green",
+    "ok": "green", "failing": "red",
 }  # fmt: skip
 #: Columns whose values above zero are a problem.
 BAD = {
@@ -275,10 +277,10 @@ def _width(column: Column, widest: int, longest: int | None = None) -> int:
     return max(widest, *map(len, column.title.split("\n")))
 
 
-def _longest(column: Column) -> int | None:
-    """Where texts are cut; None: nowhere."""
+def _longest(column: Column) -> int:
+    """Where texts are cut."""
     if _is_whole(column):
-        return None
+        return _WHOLE[column.name]
     return SENTENCE if column.name in SENTENCES else LONGEST
 
 

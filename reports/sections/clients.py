@@ -9,14 +9,16 @@ Connections that were not decrypted have rows by address and probable software, 
 
 `verdict` is where most of the time of a slow client went. "Slow" means that the 99th percentile of total time is at
 least 20 ms, without Fetch, which waits for data, and without JoinGroup and SyncGroup, which wait for other members. A
-client is also slow if its Fetches take 20 ms on average besides these waits. The parts of the time are those of
-`time_shares`, without waits for data and members:
+client is also slow if its Fetches take 20 ms on average besides these waits. And its slow requests must have cost time
+that a person notices, as in the first lines (`slow_times`). The parts of the time are those of `time_shares`, without
+waits for data and members:
 
 head-of-line  behind earlier requests of the same connection
 throttled     a quota
 broker        the broker, and receiver and sender at its end
 network       loss and path, with the round trip from the capture point to the broker
 client        receiver and sender at the client's end
+failing       most of its requests fail, or the same grave error comes again and again (`client_failures`)
 unknown       no part explains it, or the throttle times of most exchanges were not captured (snap length, gaps)
 encrypted     its connections were not decrypted, so its requests are unknown
 ok            the client is not slow
@@ -60,6 +62,7 @@ from ..section_parts.notable import SLOW_NS
 from ..tls_software import probable_software
 from . import time_shares
 from .own_brokers import BROKER_APIS, own_by
+from .slow_times import SlowTimes, noticed_clients, noticed_ns
 from .time_shares import Spent, has_unknown_waits
 
 COLUMNS = (
@@ -68,14 +71,16 @@ COLUMNS = (
         "verdict",
         "verdict",
         "text",
-        "where most of the time went: network, broker, client, throttled, head-of-line, unknown; ok: not slow; "
+        "failing: most requests fail; or where most of the time went: network, broker, client, throttled, "
+        "head-of-line, unknown; ok: not slow; "
         "encrypted: its connections were not decrypted",
     ),
     Column(
         "evidence",
         "evidence",
         "text",
-        f"{time_shares.EVIDENCE}, if the client is slow; or what shows that it is one of the cluster's own",
+        f"what fails; or {time_shares.EVIDENCE}, if the client is slow; or what shows that it is one of the "
+        "cluster's own",
     ),
     Column("address", "address", "text", "IP address of the client", 1),
     Column(
@@ -124,7 +129,7 @@ COLUMNS = (
         "retransmitted_packets",
         "retrans-\nmissions",
         "count",
-        "retransmitted packets with payload",
+        "retransmitted packets with payload of which the first copy was captured, too",
         4,
     ),
     Column(
@@ -157,6 +162,8 @@ _SUMMED_WAITS = ("throttle_wait", "hol_throttle_wait", "hol_poll_wait")
 UNKNOWN = "unknown"
 #: The verdict on a client that is not slow.
 FINE = "ok"
+#: The verdict on a client whose requests fail.
+FAILING = "failing"
 ENCRYPTED = "encrypted"
 
 Software = tuple[str | None, str | None]
@@ -197,9 +204,11 @@ class _Traffic:
 _NO_TRAFFIC = _Traffic()
 
 
-def clients(counts: ReportCounts, context: Context) -> ReportTable:
+def clients(
+    counts: ReportCounts, context: Context, failing: Mapping[Value, str], slow: SlowTimes | None = None
+) -> ReportTable:
     """Rows in descending order of lost time, the total time without waits for data and members; the cluster's own
-    clients come last."""
+    clients come last. `failing`: what fails, by client_id. `slow`: when requests were slow; None: not known."""
     columns = group_columns(counts.groups, tally.GROUP_KEY)
     numbers = [columns[n].tolist() for n in ("client_id", "client_ip", "software", "software_version")]
     names = texts_of(numbers, context)
@@ -219,7 +228,15 @@ def clients(counts: ReportCounts, context: Context) -> ReportTable:
     is_own = np.zeros(len(people), bool)
     is_own[list(own)] = True
     order = np.array(by_name, np.int64)[np.lexsort((-total[by_name], -lost[by_name], is_own[by_name]))]
+    noticed = None if slow is None else noticed_clients(slow, context)
+    # Slow requests take no more than all the time.
+    times.is_slow[:] &= lost >= noticed_ns(context)
+    for n, key in enumerate(people):
+        times.is_slow[n] &= noticed is None or key[0] in noticed
     verdicts, evidence = _verdicts(times, rolled, own)
+    for n, key in enumerate(people):
+        if key[0] in failing and n not in own:
+            verdicts[n], evidence[n] = FAILING, failing[key[0]]
     traffic = [traffic_of.get(key, _NO_TRAFFIC) for key in people]
     nobody = _NO_TRAFFIC.values()
     of_tcp = [nobody if one is _NO_TRAFFIC else one.values() for one in traffic]
@@ -246,7 +263,9 @@ def clients(counts: ReportCounts, context: Context) -> ReportTable:
         "is_own": is_own.tolist(),
     }  # fmt: skip
     rows: list[tuple[Value, ...]] = in_rows(COLUMNS, values)
-    notes = ["verdict: where most of the time went, without waits for data and members; ok: total p99 is below 20 ms."]
+    notes = [
+        "verdict: where most of the time went, without waits for data and members; ok: nobody notices that it is slow."
+    ]
     if UNKNOWN in verdicts:
         notes.append("unknown: responses are cut before their throttle time, or no part explains the time.")
     elif own:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kafkatap.dissector.kafka.error_codes import error_name
-from kafkatap.kernels.arrays import distinct_values
+from kafkatap.kernels.arrays import distinct_values, groups_of
 
 from ..counting.rollup import api_label
 from ..finding_words import NAMED, listed
@@ -115,8 +115,8 @@ def _topics(seen: Seen) -> Iterator[Finding]:
     context = seen.context
     for kind, name, word in ((CREATED, "topic_created", "created"), (DELETED, "topic_deleted", "deleted")):
         events = seen.events[seen.events["kind"] == kind]
-        for client in distinct_values(events["client_id"]).tolist():
-            mine = events[events["client_id"] == client]
+        for (client,), of_client in groups_of(events["client_id"].astype(np.int64)):
+            mine = events[of_client]
             for run in _together(mine["time"]):
                 rows = mine[run]
                 topics = list(dict.fromkeys(
@@ -170,8 +170,10 @@ def _rebalances(seen: Seen) -> Iterator[Finding]:
     """New generations (JoinGroup) and epochs (KIP-848) of groups, those within _TOGETHER_NS in one event."""
     keys, values = seen.given.keys(REBALANCES.name), seen.given.values(REBALANCES.name)
     is_known = (keys["number"] > 0) & (values["members"] > 0)
-    for group in distinct_values(keys["group"][is_known]).tolist():
-        rows = np.flatnonzero((keys["group"] == group) & is_known)
+    for (group,), of_group in groups_of(keys["group"]):
+        rows = of_group[is_known[of_group]]
+        if not len(rows):
+            continue
         rows = _joined_together(keys, values, rows[np.argsort(values["first"][rows], kind="stable")])
         grown = _growing(keys, values, rows)
         ends = np.maximum.accumulate(values["last"][rows])
@@ -191,7 +193,7 @@ def _rebalances(seen: Seen) -> Iterator[Finding]:
             text = f'group "{name}" rebalanced{times} ({span}) {during} {duration(end - begin)}'
             text += f", {members:,} member{'' if members == 1 else 's'}"
             costly = [number for number in numbers.tolist() if number not in grown]
-            mine = (keys["group"] == group) & (keys["is_epoch"] == 0) & np.isin(keys["number"], costly)
+            mine = of_group[(keys["is_epoch"][of_group] == 0) & np.isin(keys["number"][of_group], costly)]
             waited = int(values["waited_ns"][mine].sum()) if len(costly) >= _MANY_REBALANCES else 0
             is_costly = waited >= _NOTICED_NS
             if is_costly:

@@ -15,7 +15,6 @@ from ..section_parts.notable import SLOW_NS
 from ..units import duration
 from .connections import STORM_RATE
 from .event_answers import SECOND
-from .event_counts import THROTTLED
 from .event_timeline import Seen, around, runs
 
 #: Throttled responses that are farther apart are two events: Kafka's quotas are of the last 11 s (quota.window.num
@@ -46,10 +45,9 @@ def _party(seen: Seen, client_id: int, client_ip: int) -> Party:
 
 def _throttled(seen: Seen) -> Iterator[Finding]:
     """Clients whose responses begin to be throttled."""
-    columns = seen.columns(THROTTLED.name)
-    clients = distinct_values(np.stack((columns["client_ip"], columns["client_id"]), axis=1), axis=0)
-    for client_ip, client_id in clients.tolist():
-        mine = seen.of(columns, (columns["client_ip"] == client_ip) & (columns["client_id"] == client_id))
+    columns = seen.throttled
+    for (client_ip, client_id), of_client in groups_of(columns["client_ip"], columns["client_id"]):
+        mine = seen.of(columns, of_client)
         for run in runs(mine, _QUOTA_NS):
             begin, last = int(mine["first"][run].min()), int(mine["last"][run].max())
             responses, most = int(mine["responses"][run].sum()), int(mine["ms"][run].max())

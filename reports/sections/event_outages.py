@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.arrays import distinct_values, is_among
+from kafkatap.kernels.arrays import distinct_values, groups_of, is_among
 
 from ..batch import Array
 from ..findings import ERROR, NOTE, WARNING, Finding, Party
@@ -28,7 +28,6 @@ from ..parties import has_own_name
 from ..units import duration
 from .event_answers import SECOND
 from .event_brokers import clients_text
-from .event_counts import THROTTLED
 from .event_effects import Effects, effects_of
 from .event_timeline import Gap, Seen
 
@@ -96,16 +95,14 @@ def outages(seen: Seen) -> list[Finding]:
 
 
 def _of_broker(seen: Seen, broker: int) -> Iterator[Outage]:
-    answers, links = seen.answers, seen.connections
-    mine = answers["broker"] == broker
-    own_links = seen.of(links, links["broker"] == broker)
+    own_links = seen.connections_of(broker)
     since = seen.begin
-    for gap in seen.gaps(mine, SILENCE_NS):
+    for gap in seen.gaps(seen.answers_of(broker), SILENCE_NS):
         until = gap.until(seen.end)
         near = (own_links["last"] >= gap.begin - _CLOSING_NS) & (own_links["last"] <= until)
         tries = (own_links["last"] > gap.begin) & (own_links["last"] < until)
         # A listener that never answered is none of this broker, whatever Metadata says (advertised.listeners).
-        refused = int((own_links["refused"] * seen.has_answered(own_links))[tries].sum())
+        refused = int((own_links["refused"] * own_links["has_answered"])[tries].sum())
         unanswered = int(own_links["unanswered"][tries].sum())
         closing = near & (own_links["broker_closed"] > 0) & (own_links["last_close"] >= gap.begin)
         closed = int(own_links["broker_closed"][closing].sum())
@@ -256,25 +253,29 @@ def _waited(seen: Seen, outage: Outage, end: int | None) -> Waited:
     """The waits of people's requests that began while a broker was away: at other brokers, too, which wait for it
     (acks=all). Only clients that use the broker count, and none that a quota delays meanwhile; no waits for members
     (JoinGroup, SyncGroup)."""
-    waits, answers, until = seen.waits, seen.answers, seen.end if end is None else end
-    throttled = seen.columns(THROTTLED.name)
+    waits, throttled, until = seen.waits, seen.throttled, seen.end if end is None else end
     is_now = (throttled["last"] >= outage.begin) & (throttled["first"] <= until)
-    people = _clients(seen.of(answers, answers["broker"] == outage.broker)) - _clients(seen.of(throttled, is_now))
+    users = _clients(seen.of(seen.answers, seen.answers_of(outage.broker)))
+    people = users[~is_among(users, _clients(seen.of(throttled, is_now)))]
     begin = waits["begin"] + waits["own"]
     mine = (begin >= outage.begin - _BEFORE_NS) & (begin <= until) & ~is_among(waits["api_key"], _MEMBER_WAITS)
+    rows = np.flatnonzero(mine & (waits["end"] > begin))
+    rows = rows[is_among(_clients(seen.of(waits, rows)), people)]
+    times = waits["end"][rows] - begin[rows]
     lost, longest = 0, dict[str, int]()
-    for row in np.flatnonzero(mine & (waits["end"] > begin)).tolist():
-        name = seen.context.text(int(waits["client_id"][row]))
-        if (int(waits["client_ip"][row]), int(waits["client_id"][row])) in people and not has_own_name(name):
-            time = int(waits["end"][row] - begin[row])
-            lost += time
+    for (client,), of_client in groups_of(waits["client_id"][rows]):
+        name = seen.context.text(client)
+        if not has_own_name(name):
+            lost += int(times[of_client].sum())
             if name is not None:
-                longest[name] = max(longest.get(name, 0), time)
+                longest[name] = int(times[of_client].max())
     return Waited(lost, tuple(sorted(longest.items(), key=lambda one: (-one[1], one[0]))))
 
 
-def _clients(columns: dict[str, Array]) -> set[tuple[int, int]]:
-    return set(zip(columns["client_ip"].tolist(), columns["client_id"].tolist(), strict=True))
+def _clients(columns: dict[str, Array]) -> Array:
+    """A number for the client of each row, by its address and client_id."""
+    found: Array = (columns["client_ip"].astype(np.int64) << 32) + columns["client_id"]
+    return found
 
 
 def _connections(count: int) -> str:
@@ -340,13 +341,12 @@ def _made(
 
 def _starts(seen: Seen, broker: int) -> Iterator[Finding]:
     """A broker that refused connections, and answers later, without an earlier answer in the capture."""
-    mine = seen.answers["broker"] == broker
-    if not mine.any():
+    mine = seen.answers_of(broker)
+    if not len(mine):
         return
     first = int(seen.answers["first"][mine].min())
-    links = seen.connections
-    before = (links["broker"] == broker) & (links["last"] < first)
-    refused = int((links["refused"] * seen.has_answered(links))[before].sum())
+    links = seen.connections_of(broker)
+    refused = int((links["refused"] * links["has_answered"])[links["last"] < first].sum())
     if refused:
         label = seen.brokers.label(broker)
         yield Finding(

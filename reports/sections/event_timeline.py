@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, NO_TIME
-from kafkatap.kernels.arrays import distinct_values, is_among
+from kafkatap.kernels.arrays import distinct_values, groups_of, is_among
 
 from .. import units
 from ..batch import Array
@@ -28,6 +28,7 @@ from .event_counts import (
     LINKS,
     NODES,
     RESENT_PACKETS,
+    THROTTLED,
     WAIT,
 )
 
@@ -38,6 +39,7 @@ AROUND_NS = SECOND
 _NOT_COORDINATOR = 16
 #: A client that is answered NOT_COORDINATOR looks for the coordinator again within this (retry.backoff.max.ms is 1 s).
 _ASKED_AGAIN_NS = 2 * SECOND
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 def around(begin: int, end: int | None) -> Options:
@@ -87,6 +89,7 @@ class Seen:
         self.answers = self.columns(ANSWERS.name)
         self.connections = self.columns(CONNECTIONS.name)
         self.errors = self.columns(ERRORS.name)
+        self.throttled = self.columns(THROTTLED.name)
 
     def columns(self, form: str) -> dict[str, Array]:
         """The columns of a form with the brokers, in order of time, without rows that were added up."""
@@ -183,19 +186,29 @@ class Seen:
         closed = np.where(is_known & (values["is_closed"][at] > 0), values["last"][at], 0)
         return closed, np.where(is_known & (values["is_stuck"][at] > 0), values["resent"][at], 0)
 
-    def has_answered(self, columns: dict[str, Array]) -> Array:
-        """Whether the address and port of each row answered requests in the capture."""
-        found: Array = is_among(codes_of(columns["broker_ip"], columns["broker_port"]), self._answered)
-        return found
+    def connections_of(self, broker: int) -> dict[str, Array]:
+        """The connections of a broker, with has_answered: whether their end answered requests in the capture."""
+        columns, rows = self._connections
+        return self.of(columns, rows.get(broker, _NO_ROWS))
 
     @cached_property
-    def _answered(self) -> Array:
-        """The codes of the ends that answered requests."""
-        found: Array = distinct_values(codes_of(self.answers["broker_ip"], self.answers["broker_port"]))
-        return found
+    def _connections(self) -> tuple[dict[str, Array], dict[int, Array]]:
+        answers, connections = self.answers, self.connections
+        answered = distinct_values(codes_of(answers["broker_ip"], answers["broker_port"]))
+        found = is_among(codes_of(connections["broker_ip"], connections["broker_port"]), answered)
+        return {**connections, "has_answered": found}, _by_broker(connections)
 
-    def of(self, columns: dict[str, Array], mask: Array) -> dict[str, Array]:
-        return {name: values[mask] for name, values in columns.items()}
+    def answers_of(self, broker: int) -> Array:
+        """The rows of a broker's answers."""
+        return self._answers.get(broker, _NO_ROWS)
+
+    @cached_property
+    def _answers(self) -> dict[int, Array]:
+        return _by_broker(self.answers)
+
+    def of(self, columns: dict[str, Array], chosen: Array) -> dict[str, Array]:
+        """Some rows of columns. `chosen`: their places, or a mask."""
+        return {name: values[chosen] for name, values in columns.items()}
 
     def answered_between(self, mask: Array, begin: int, end: int) -> bool:
         """Whether some of the answers in `mask` came within a time."""
@@ -229,6 +242,10 @@ class Seen:
         if client_ip is not None:
             conditions.append(f'client_ip == "{self.context.address(client_ip)}"')
         return (*options, *((("filter", " and ".join(conditions)),) if conditions else ()))
+
+
+def _by_broker(columns: dict[str, Array]) -> dict[int, Array]:
+    return {broker: rows for (broker,), rows in groups_of(columns["broker"])}
 
 
 def _behind(rows: Array, is_answered: Array) -> Array:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from ..findings import ERROR, NOTE, NOTICED_NS, WARNING, Finding, Party
 from ..model import ReportTable, Row, Value, as_number
 from ..parties import client_parties, client_text
 from .error_meanings import MEANINGS
+from .never_answered import never_answered
 from .time_shares import percent
 from .unanswered import Unanswered
 
@@ -54,12 +56,12 @@ def error_findings(table: ReportTable, counts: ReportCounts, context: Context) -
     by_code: dict[tuple[Value, Value, bool], list[Row]] = defaultdict(list)
     codes_of: Counter[Value] = Counter()
     for row in table.named_rows():
-        if (row["error"], row["api"]) not in _USUAL_ERRORS:
+        if not is_usual(row["error"], row["api"]):
             by_code[row["error"], row["code"], row["api"] in _LOGINS].append(row)
             codes_of[row["api"]] += int(as_number(row["count"]))
     if not by_code:
         return []
-    tried = _exchanges_by_client(counts, context)
+    tried = exchanges_by_client(counts, context)
     made = [_errors(*key, rows, tried, codes_of, counts, context) for key, rows in by_code.items()]
     return sorted(made, key=lambda f: (-as_number(f.numbers["codes"]), f.text))
 
@@ -77,22 +79,40 @@ def _brokers_of(code: int, counts: ReportCounts, context: Context) -> Counter[st
     return found
 
 
-#: By client and API: requests, failed ones, and the time of these.
-_Tried = dict[tuple[str | None, str], tuple[int, int, int]]
+class Tried(NamedTuple):
+    """Requests of a client and API: answered ones, failed ones of these with their time, and those without a response,
+    of which the client gave up some."""
+
+    answered: int = 0
+    failed: int = 0
+    failed_ns: int = 0
+    unanswered: int = 0
+    given_up: int = 0
+
+    def plus(self, other: Sequence[int]) -> Tried:
+        return Tried(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-def _exchanges_by_client(counts: ReportCounts, context: Context) -> _Tried:
+_TRIED = ("answered", "failed_exchanges", "failed_ns", "unanswered", "client_closed")
+
+
+def exchanges_by_client(counts: ReportCounts, context: Context) -> dict[tuple[str | None, str], Tried]:
+    """By client_id and API."""
     columns = group_columns(counts.groups, tally.GROUP_KEY)
     values = value_columns(counts.groups, tally.GROUP_VALUES)
-    found: _Tried = {}
+    found: dict[tuple[str | None, str], Tried] = {}
     for client, key, *numbers in zip(
-        columns["client_id"].tolist(), columns["api_key"].tolist(),
-        *(values[name].tolist() for name in ("answered", "failed_exchanges", "failed_ns")), strict=True,
+        columns["client_id"].tolist(), columns["api_key"].tolist(), *(values[name].tolist() for name in _TRIED),
+        strict=True,
     ):  # fmt: skip
         who = (context.text(client), api_label(key))
-        a, b, c = found.get(who, (0, 0, 0))
-        found[who] = (a + numbers[0], b + numbers[1], c + numbers[2])
+        found[who] = found.get(who, Tried()).plus(numbers)
     return found
+
+
+def is_usual(error: Value, api: Value) -> bool:
+    """Whether an error code is part of a usual start."""
+    return (error, api) in _USUAL_ERRORS
 
 
 def _errors(
@@ -100,7 +120,7 @@ def _errors(
     code: Value,
     is_login: bool,
     rows: list[Row],
-    tried: _Tried,
+    tried: Mapping[tuple[str | None, str], Tried],
     codes_of: Counter[Value],
     counts: ReportCounts,
     context: Context,
@@ -109,11 +129,11 @@ def _errors(
     clients, apis = (_counts_by(rows, column) for column in ("client_id", "api"))
     count = sum(clients.values())
     pairs = list({(row["client_id"], row["api"]) for row in rows})
-    sums = [tried.get((None if client is None else str(client), str(api)), (0, 0, 0)) for client, api in pairs]
-    answered, failed, _ = (sum(each[i] for each in sums) for i in range(3))
+    sums = [tried.get((None if client is None else str(client), str(api)), Tried()) for client, api in pairs]
+    answered, failed = sum(each.answered for each in sums), sum(each.failed for each in sums)
     time: Counter[Value] = Counter()
     for (_, api), each in zip(pairs, sums, strict=True):
-        time[api] += each[2]
+        time[api] += each.failed_ns
     lost = sum(time[api] * n // max(codes_of[api], 1) for api, n in apis.items())
     share = failed / answered if answered else 0.0
     first, last = min(int(as_number(row["first"])) for row in rows), max(int(as_number(row["last"])) for row in rows)
@@ -268,10 +288,12 @@ def unanswered_finding(counts: ReportCounts, context: Context, known: Unanswered
     closed, refused = (
         int(np.minimum(values[f"{end}_closed"], values["unanswered"]).sum()) for end in ("client", "broker")
     )
+    unknown = [version for version, _ in never_answered(counts)]
     ends = [_closed(end, n, total) for end, n in (("broker", refused), ("client", closed))]
     text = sentence([
         f"{counted(total, 'request has', 'requests have')} no response: {by_api}", whose,
         _acknowledged_words(total, known), ", ".join(filter(None, ends)),
+        f"the broker may not know {listed(unknown)}" if unknown else None,
     ])  # fmt: skip
     return Finding(
         "unanswered", NOTE if closed == total else ERROR if 2 * refused >= total else WARNING, "unanswered", text,

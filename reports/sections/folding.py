@@ -19,6 +19,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 
@@ -30,7 +31,7 @@ from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.rollup import group_columns
 from ..finding_words import listed, sentence
-from ..findings import NOTE, Finding
+from ..findings import NOTE, Finding, Party
 from ..model import as_number
 from .error_meanings import MEANINGS
 from .failure_findings import lasting
@@ -73,6 +74,8 @@ _ON_CONNECTIONS = frozenset(("connection_each_message", "reconnect_storm"))
 _LINES = {"quota_began": {"throttled"}, "connection_storm": _ON_CONNECTIONS | {"connection_limit"}}
 #: By client or host, a finding and its place among all.
 ByClient = Mapping[tuple[str, str], tuple[int, Finding]]
+#: Findings by a party.
+ByParty = Mapping[Party, Sequence[Finding]]
 
 
 def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: Context) -> list[tuple[str, Finding]]:
@@ -84,6 +87,7 @@ def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: 
     advice = [f for section, f in found if section == "advice" and f.cause is None and f.id not in _NO_CAUSES]
     lost_at = _unanswered_by_broker(counts, context)
     lines = {event: _by_client(all_of_them, ids) for event, ids in _LINES.items()}
+    on_parties = _by_party(all_of_them, {"mtu_black_hole", *_ON_MEMBERS})
     made = []
     for section, finding in found:
         if finding.cause is not None:
@@ -101,7 +105,7 @@ def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: 
         elif finding.id == "unanswered":
             cause = _of_lost_connections(finding, advice) or _cause_of_unanswered(events, lost_at)
         elif section == "events":
-            cause = _better_line(finding, all_of_them, lines)
+            cause = _better_line(finding, all_of_them, lines, on_parties)
         elif finding.id == "lossy_host":
             cause = _cut_off(finding, events)
         elif finding.id == "lagging_group":
@@ -193,8 +197,20 @@ def _by_client(found: Sequence[Finding], ids: Collection[str]) -> ByClient:
     return made
 
 
-def _better_line(event: Finding, found: Sequence[Finding], lines: Mapping[str, ByClient]) -> Finding | None:
-    """The line that says more of the same. `lines`: those on the clients of an event."""
+def _by_party(found: Sequence[Finding], ids: Collection[str]) -> ByParty:
+    """These findings by each of their parties, in order."""
+    made: dict[Party, list[Finding]] = defaultdict(list)
+    for finding in found:
+        for party in dict.fromkeys(finding.parties) if finding.id in ids else ():
+            made[party].append(finding)
+    return made
+
+
+def _better_line(
+    event: Finding, found: Sequence[Finding], lines: Mapping[str, ByClient], on_parties: ByParty
+) -> Finding | None:
+    """The line that says more of the same. `lines`: those on the clients of an event. `on_parties`: those on its host
+    or group."""
     if event.id in lines:
         on_clients = [lines[event.id][client] for client in _clients(event) if client in lines[event.id]]
         return min(on_clients, key=itemgetter(0))[1] if on_clients else None
@@ -202,10 +218,11 @@ def _better_line(event: Finding, found: Sequence[Finding], lines: Mapping[str, B
         name = event.party("error")
         return next((f for f in found if f.id in ("errors", "sasl_failed") and f.numbers["error"] == name), None)
     if event.id == "hosts_cut_off":  # packets of the full size only
-        host = event.party("host")
-        return next((f for f in found if f.id == "mtu_black_hole" and ("host", host) in f.parties), None)
+        on_host = on_parties.get(Party("host", event.party("host") or ""), ())
+        return next((f for f in on_host if f.id == "mtu_black_hole"), None)
     if event.id == "group_rebalanced":
-        return next((f for f in found if f.id in _ON_MEMBERS and _rebalances(f, event)), None)
+        on_group = on_parties.get(Party("group", event.party("group") or ""), ())
+        return next((f for f in on_group if f.id in _ON_MEMBERS and _rebalances(f, event)), None)
     return None
 
 

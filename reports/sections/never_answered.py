@@ -15,9 +15,10 @@ _EXPECTED = 7
 _KEY = ("broker_ip", "broker_port", "api_key", "api_version")
 
 
-def never_answered_warnings(counts: ReportCounts) -> tuple[str, ...]:
-    """A sentence on versions to which a broker answers by closing the connection, and goes on answering other requests:
-    it may not know them. A request that is in flight, or that its client gave up, shows nothing."""
+def never_answered(counts: ReportCounts) -> list[tuple[str, int]]:
+    """The versions to which a broker answers by closing the connection, and goes on answering other requests: it may
+    not know them. `("Produce v2", 28)`, those of most requests first. A request that is in flight, or that its client
+    gave up, shows nothing."""
     c = group_columns(counts.groups, tally.GROUP_KEY)
     v = {name: column.tolist() for name, column in value_columns(counts.groups, tally.GROUP_VALUES).items()}
     answered: set[tuple[int, ...]] = set()
@@ -36,10 +37,15 @@ def never_answered_warnings(counts: ReportCounts) -> tuple[str, ...]:
     for key, n in closed.items():
         if key not in answered and latest[key[:2]] > last[key]:
             found[key[2:]] += n
-    if not found:
-        return ()
     ordered = sorted(found.items(), key=lambda entry: (-entry[1], entry[0]))
-    names = [f"{api_label(api)} v{version} ({n:,} request{'' if n == 1 else 's'})" for (api, version), n in ordered]
+    return [(f"{api_label(api)} v{version}", n) for (api, version), n in ordered]
+
+
+def never_answered_warnings(counts: ReportCounts) -> tuple[str, ...]:
+    """A sentence on these versions."""
+    names = [f"{version} ({n:,} request{'' if n == 1 else 's'})" for version, n in never_answered(counts)]
+    if not names:
+        return ()
     if len(names) > NAMED:
         names[NAMED:] = [f"{len(names) - NAMED} more"]
     text = f"{', '.join(names[:-1])} and {names[-1]} were" if len(names) > 1 else f"{names[0]} was"

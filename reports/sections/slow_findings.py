@@ -25,14 +25,14 @@ from ..counting.counts import ReportCounts
 from ..counting.histogram import P99
 from ..counting.rollup import Rolled, api_label, group_columns, roll_up, value_columns
 from ..finding_words import api_value, counted, others_too, sentence
-from ..findings import NOTE, NOTICED_NS, WARNING, Finding, Party
+from ..findings import NOTE, WARNING, Finding, Party
 from ..model import ReportTable, Row, Value, as_number
 from ..parties import client_option, client_parties, client_text
 from ..section_parts.notable import SLOW_NS
 from .clients import by_verdict, verdict
 from .failure_findings import lasting
 from .own_brokers import own_by
-from .slow_times import NEVER, NOTICED_SHARE, SlowTime, SlowTimes
+from .slow_times import NEVER, SlowTime, SlowTimes, noticed_ns
 from .time_shares import Spent, has_unknown_waits, percent, spent
 
 #: A broker is named if so much of the time of slow requests passed at it: it is the rule, not chance.
@@ -165,8 +165,7 @@ def slow_findings(
 
 def _is_material(requests: Sequence[SlowRequests], context: Context) -> bool:
     """Whether the slow requests of a client cost time that a person notices, in a short capture too."""
-    noticed = min(NOTICED_NS, NOTICED_SHARE * ((context.last or 0) - (context.first or 0)))
-    return any(one.slow is None for one in requests) or sum(one.lost for one in requests) >= noticed
+    return any(one.slow is None for one in requests) or sum(one.lost for one in requests) >= noticed_ns(context)
 
 
 def _slow(name: str, group: Sequence[list[SlowRequests]], context: Context) -> Finding:

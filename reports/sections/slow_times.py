@@ -6,7 +6,7 @@ began. Slow requests that waited for lost segments also count by the hosts at bo
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -15,7 +15,7 @@ import numpy as np
 from kafkatap.dissector.dtypes import ANSWERED
 from kafkatap.kernels.arrays import dict_rows
 
-from ..batch import Array
+from ..batch import Array, Context
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..findings import NOTICED_NS
@@ -89,6 +89,19 @@ def slow_times(given: SectionInput) -> SlowTimes | None:
     """By client and API. None if there were too many for the memory, so that earlier ones are not known."""
     context = given.context
     return _times(given, SLOW, lambda row: (context.text(row["client_id"]), row["api_key"]))
+
+
+def noticed_ns(context: Context) -> float:
+    """From how much lost time on a person notices a client, in a short capture too, ns."""
+    return min(NOTICED_NS, NOTICED_SHARE * ((context.last or 0) - (context.first or 0)))
+
+
+def noticed_clients(times: SlowTimes, context: Context) -> set[str | None]:
+    """The client_ids whose slow requests a person notices."""
+    lost: Counter[str | None] = Counter()
+    for (client, _), one in times.items():
+        lost[client] += one.ns
+    return {client for client, ns in lost.items() if ns >= noticed_ns(context)}
 
 
 def loss_times(given: SectionInput) -> LossTimes | None:

@@ -17,6 +17,7 @@ from kafkatap import analyze
 from kafkatap.engine.engine import engine_for
 from kafkatap.engine.selection import Selection
 from kafkatap.reports.expressions.names import ALIASES, NAMES
+from kafkatap.reports.tables import TABLES
 from kafkatap.run import Run
 
 from .running import ROOT, kafkatap
@@ -124,10 +125,13 @@ def test_help_needs_no_capture() -> None:
     assert all(name in done.out for name in NAMES)
 
 
-def test_the_document_names_all_names() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+?) \| (.*?) ?\|$", DOCUMENT, re.MULTILINE)
-    assert {(name, kind) for name, kind, _, _ in rows} == {(n.name, n.kind) for n in NAMES.values()}
-    assert len(rows) == len(NAMES)
+def test_the_document_names_what_is_no_column_of_that_name() -> None:
+    found = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (\w+) \| (.+?) \| (.*?) ?\|$", DOCUMENT, re.MULTILINE)
+    rows = [(name, *row) for names, *row in found for name in re.findall(r"`(\w+)`", names)]
+    assert {(name, kind) for name, kind, _, _ in rows} <= {(n.name, n.kind) for n in NAMES.values()}
+    columns = {column.name for table in ("exchanges", "results") for column in TABLES[table]}
+    others = set(NAMES) - {name for name, *_ in rows}
+    assert others <= columns - set(ALIASES.values())
     for name, _, text, also in rows:
         assert text.startswith(NAMES[name].help)
         assert set(re.findall(r"`(\w+)`", also)) == {alias for alias, of in ALIASES.items() if of == name}

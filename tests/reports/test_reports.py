@@ -121,13 +121,15 @@ def test_verdicts() -> None:
     """The largest share of the time, and never a count of packets."""
 
     def verdict(wire: Any, *exchanges: Any) -> Any:
-        return column(build_report(counted(list(exchanges)), context(connections=wire)).table("clients"), "verdict")[0]
+        made = build_report(counted(list(exchanges)), context(connections=wire, last=START + 400 * MS))
+        return column(made.table("clients"), "verdict")[0]
 
     metadata = {"api_key": 3}
     quick, slow = exchange(0, **metadata), exchange(0, broker=90 * MS, total_ns=100 * MS, **metadata)
     again = connection(client_retransmitted_bytes=100, client_retransmitted_packets=5, client_zero_windows=2)
     assert verdict(connection(), quick) == verdict(again, quick) == "ok"
     assert verdict(connection(), slow) == verdict(again, slow) == "broker"
+    assert column(build_report(counted([slow]), context()).table("clients"), "verdict") == ["ok"]  # 5 % of 2 s
     behind = {**metadata, "broker": MS, "hol_wait_ns": 80 * MS, "total_ns": 81 * MS}
     assert verdict(connection(), exchange(0, **behind)) == "head-of-line"
     assert verdict(connection(), exchange(0, **behind, hol_throttle_wait_ns=70 * MS)) == "head-of-line"
@@ -156,7 +158,7 @@ def test_unknown_throttle_times_are_not_blamed_on_the_broker() -> None:
     cut = {**slow, "response_status": r.INCOMPLETE, "throttle_time_ms": r.NO_INT32}
 
     def made_of(*exchanges: Any) -> Report:
-        return build_report(counted(list(exchanges)), context(connections=again))
+        return build_report(counted(list(exchanges)), context(connections=again, last=START + 400 * MS))
 
     unknown = made_of(exchange(0, **cut), exchange(1, **cut), exchange(2, **slow))
     clients = unknown.table("clients")
@@ -183,7 +185,8 @@ def test_a_verdict_has_its_evidence() -> None:
     names = [f"{part.name.lower()}_share" for part in TIME_PARTS]
 
     def evidence(wire: Any, *exchanges: Any) -> list[Any]:
-        table = build_report(counted(list(exchanges)), context(connections=wire)).table("clients")
+        made = build_report(counted(list(exchanges)), context(connections=wire, last=START + 400 * MS))
+        table = made.table("clients")
         shares = [column(table, name)[0] for name in names]
         return [{n: share for n, share in zip(names, shares, strict=True) if share}, column(table, "verdict")[0],
                 column(table, "evidence")[0]]  # fmt: skip

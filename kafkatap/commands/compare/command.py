@@ -12,7 +12,7 @@ from kafkatap.kernels import store
 from ...complaints import complain, name_of, reason_of
 from ...engine.engine import engine_for
 from ...engine.selection import Selection, selection_of
-from ...output_file import check_file, write_whole
+from ...output_file import check_file, check_not_read, write_whole
 from ...run import Run, Watch
 from ..console import (
     advice_on,
@@ -28,7 +28,7 @@ from ..console import (
 )
 from ..exit_codes import BREAKS, DAMAGED, DONE, INTERRUPTED, WRONG
 from ..kept_options import kept_options
-from ..values import chosen_key_log, read_options
+from ..values import chosen_key_log, other_inputs, read_options
 
 if TYPE_CHECKING:
     from kafkatap.reports.comparison.comparison import Compared
@@ -49,6 +49,7 @@ def run(options: argparse.Namespace) -> int:
         reading = reading._replace(key_log=chosen_key_log(options))
         if options.html is not None:
             check_file("--html", options.html, [capture for side in sides for capture in side])
+            check_not_read("--html", options.html, other_inputs(options))
     except (ValueError, OSError) as error:
         return refuse(error)
     if not gc.isenabled():

@@ -19,7 +19,7 @@ from ...complaints import complain, name_of
 from ...engine.read_options import ReadOptions
 from ...engine.selection import Selection, selection_of
 from ...extract import Summary, extract
-from ...output_file import STANDARD_OUTPUT
+from ...output_file import STANDARD_OUTPUT, check_not_read
 from ...run import Watch
 from ..console import (
     advice_on,
@@ -32,7 +32,7 @@ from ..console import (
     refuse,
 )
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
-from ..values import chosen_key_log, read_options
+from ..values import chosen_key_log, other_inputs, read_options
 
 #: Captures that the comment of the file names.
 MOST_CAPTURES = 20
@@ -49,6 +49,7 @@ def run(options: argparse.Namespace) -> int:
         if any(map(is_pipe, options.captures)):
             raise ValueError("extract reads captures twice, and a pipe can be read only once: save it to a file first")
         options.captures = readable_captures(options.captures, "extract")
+        check_not_read("--output", options.output, other_inputs(options))
         reading = reading._replace(key_log=chosen_key_log(options))
         with interrupts(SIGNALS) as stop, progress(options) as drawn:
             made = _write(options, selection, reading, lambda done: drawn(done) or bool(stop))

@@ -15,7 +15,7 @@ from kafkatap.reports.rendering.record_lines import Rendering, json_lines, text_
 
 from ...complaints import complain, name_of
 from ...engine.selection import selection_of
-from ...output_file import STANDARD_OUTPUT, OutputFile, check_file, naming
+from ...output_file import STANDARD_OUTPUT, OutputFile, check_file, check_not_read, naming
 from ...run import Follow, Watch
 from ...selected_messages.selected_records import RecordReader, RecordSelection, can_read_twice
 from ..console import (
@@ -32,7 +32,7 @@ from ..console import (
     refuse,
 )
 from ..exit_codes import DAMAGED, DONE, INTERRUPTED, WRONG
-from ..values import chosen_key_log, read_options
+from ..values import chosen_key_log, other_inputs, read_options
 
 #: Bytes of a key or value on a line for people, unless --max-bytes says otherwise.
 LINE_BYTES = 256
@@ -136,6 +136,7 @@ def _checked_output(options: argparse.Namespace) -> Path | None:
     if options.output in (None, STANDARD_OUTPUT):
         return None
     check_file("--output", options.output, options.captures)
+    check_not_read("--output", options.output, other_inputs(options))
     if options.json and options.output.endswith(PARQUET):
         raise ValueError("--json writes lines, and a file of this name is a table: leave out --json, or name it .json")
     return Path(options.output)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from ...installation import install_command
-from ...output_file import check_file, check_folder
-from ..values import check_section_options
+from ...output_file import check_file, check_folder, check_not_read
+from ..values import check_section_options, other_inputs
 
 
 def check_outputs(options: argparse.Namespace) -> None:
@@ -23,6 +23,7 @@ def check_outputs(options: argparse.Namespace) -> None:
             raise ValueError(f"--{name} needs matplotlib ({install_command('plots')})")
     if options.html is not None:
         check_file("--html", options.html, options.captures)
+        check_not_read("--html", options.html, other_inputs(options))
     for name, suffixes in (("csv", (".csv",)), ("plots", (".svg", ".png")), ("parquet", (".parquet",))):
         folder = getattr(options, name)
         if folder is not None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from ... import units
-from ...commands import with_captures
+from ...commands import with_captures, with_captures_in
 from ...model import Report, ReportTable, Row
 from ...sections.row_commands import RowCommander
 from ..first_lines import finding_text, first_lines
@@ -34,7 +34,7 @@ def render_report(
     commander = RowCommander(report, captures)
     return render_page(
         f"Kafka traffic in {_title(captures)}" if captures else "Kafka traffic",
-        [*(table for table in report.tables if table.name != "summary"), report.ledger],
+        [*(with_captures_in(t, captures) for t in report.tables if t.name != "summary"), report.ledger],
         findings=_findings(report, captures, utc),
         facts=heading_facts(report.heading, utc),
         figures=figures,

@@ -1,0 +1,96 @@
+"""Reports over captures with very many clients, groups or brokers take time and memory in proportion to them."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kafkatap.__main__ import main
+from tests.support.captures import pcap_bytes
+from tests.support.tcp import Segment, encode, merge
+from tests.wire.kafkatalk import HEARTBEAT, JOIN_GROUP, METADATA, KafkaTalk
+
+SECOND = 1_000_000_000
+
+
+def one_talk() -> KafkaTalk:
+    talk = KafkaTalk(mss=60_000, acks=False)
+    talk.tcp.open()
+    talk.exchange(METADATA, 1, 0)
+    talk.tcp.wait(2 * SECOND)
+    return talk
+
+
+def throttled_clients(count: int) -> list[Segment]:
+    """Each client is throttled once."""
+    talk = one_talk()
+    for n in range(count):
+        talk.respond(talk.request(HEARTBEAT, 1, n, client_id=f"client-{n}"), ThrottleTimeMs=2000)
+    return talk.tcp.segments
+
+
+def rebalanced_groups(count: int) -> list[Segment]:
+    """Each group has two generations of two members."""
+    talk = one_talk()
+    for n in range(count):
+        for generation in (1, 2):
+            asked = talk.request(JOIN_GROUP, 2, n, GroupId=f"group-{n}", ProtocolType="consumer")
+            talk.respond(asked, GenerationId=generation, Leader="a", Members=[{"MemberId": "a"}, {"MemberId": "b"}])
+    return talk.tcp.segments
+
+
+def brokers(count: int, is_hung: bool = False) -> list[Segment]:
+    """Each broker answers a client. `is_hung`: and answers it again after a silence."""
+    talks = []
+    for n in range(count):
+        address = f"11.0.{n >> 8}.{n & 255}"
+        talk = KafkaTalk(client=("10.0.0.1", 1024 + n), broker=(address, 9092), acks=False)
+        talk.tcp.wait(n * 1_000_000)
+        talk.tcp.open()
+        talk.exchange(METADATA, 1, 0)
+        if is_hung:
+            talk.tcp.wait(SECOND)
+            asked = talk.request(METADATA, 1, 1)
+            talk.tcp.wait(9 * SECOND)
+            talk.respond(asked)
+        talks.append(talk.tcp.segments)
+    return merge(*talks)
+
+
+def hung_brokers(count: int) -> list[Segment]:
+    return brokers(count, is_hung=True)
+
+
+@pytest.mark.parametrize(
+    ("made", "count"),
+    [(throttled_clients, 60_000), (rebalanced_groups, 16_000), (brokers, 8_000), (hung_brokers, 2_000)],
+)
+def test_time_does_not_grow_with_the_square(made: Callable[[int], list[Segment]], count: int, tmp_path: Path) -> None:
+    spent = []
+    for some in (count // 8, count):
+        capture = tmp_path / f"{some}.pcap"
+        capture.write_bytes(pcap_bytes(encode(made(some))))
+        before = time.process_time()
+        assert main(["report", str(capture), "--sections", "events,advice", "-n", "1"]) == 0
+        spent.append(time.process_time() - before)
+    assert spent[1] < 3 + 10 * spent[0], spent
+
+
+def test_a_cluster_of_many_nodes_is_kept_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    talk = one_talk()
+    for n in range(3000):
+        listed = [{"NodeId": n, "Host": f"host-{n}", "Port": 9092}]
+        topic = {"Name": f"topic-{n % 600}", "Partitions": [{"PartitionIndex": 0, "LeaderId": n}]}
+        talk.respond(talk.request(METADATA, 1, n), Brokers=listed, Topics=[topic])
+    capture = tmp_path / "metadata.pcap"
+    capture.write_bytes(pcap_bytes(encode(talk.tcp.segments)))
+    tracemalloc.start()
+    try:
+        assert main(["report", str(capture), "--sections", "advice"]) == 0
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()
