@@ -233,6 +233,7 @@ def _put_request(t, out, at, slot, losses):  # type: ignore[no-untyped-def]
     at = put_int(out, at, link.request_whole)
     at = put_int(out, at, link.request_receiver_ns)
     at = put_int(out, at, np.int64(link.request_end))
+    at = put_int(out, at, link.round_trip_ns)
     at = put_int(out, at, np.int64(link.wait_ms))
     at = put_int(out, at, np.int64(link.no_reply))
     at = put_int(out, at, np.int64(link.token))

@@ -108,6 +108,11 @@ DURATION_COLUMNS = (
         "part of `broker_ns`: waiting for data (Fetch, ShareFetch: at most `max_wait_ms`) or for other group members "
         "(JoinGroup, SyncGroup: at most the `rebalance_timeout_ms` of the JoinGroup, if known)",
     ),
+    _duration(
+        "round_trip_ns",
+        "part of `broker_ns`, without `waiting_ns`: the round trip from the capture point to the broker, if it is "
+        "known to be 1 ms or more",
+    ),
     _duration("hol_wait_ns", "head-of-line wait, behind an earlier request of the connection"),
     _duration("hol_throttle_wait_ns", "part of `hol_wait_ns` behind requests that a quota delayed"),
     _duration(
@@ -122,6 +127,7 @@ DURATION_COLUMNS = (
         "hol_loss_wait_ns",
         "part of `hol_wait_ns` behind requests and responses that waited for lost segments, as in `loss_ns`",
     ),
+    _duration("hol_round_trip_ns", "part of `hol_wait_ns`: the rest of that round trip"),
     _duration("throttle_wait_ns", "throttle wait: the time on the wire because of a quota"),
     # Of the transfers of request and response.
     _duration(

@@ -22,6 +22,9 @@ is the path's time. Two more parts of the time between both are losses: until th
 to be sent again, and while the first byte of the response was missing, but bytes behind it came. So is the time in
 which the response waited at the broker until a lost segment of earlier responses was acknowledged.
 
+A capture from another place than the broker's host adds the round trip between both to each request. It is a part of
+the head-of-line wait and of the broker time, and has columns of its own (`framing.silences`).
+
 A muted broker does not read, so the window of a large request closes. What a request waited for the window during a
 mute is throttle wait.
 """
@@ -187,6 +190,18 @@ def _request_whole(x, link):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _set_round_trip(x, round_trip, mute):  # type: ignore[no-untyped-def]
+    """Set the parts of head-of-line wait and broker time that were the round trip to the broker. It began with them."""
+    if round_trip <= 0:
+        return
+    behind = x.hol_wait_ns - x.hol_throttle_wait_ns - x.hol_poll_wait_ns - x.hol_unknown_wait_ns
+    behind -= x.hol_loss_wait_ns
+    x.hol_round_trip_ns = max(np.int64(0), min(behind, np.int64(round_trip)))
+    rest = round_trip - x.hol_wait_ns - mute
+    x.round_trip_ns = max(np.int64(0), min(x.broker_ns - x.waiting_ns, np.int64(rest)))
+
+
+@helper
 def _set_times(x, connection, link):  # type: ignore[no-untyped-def]
     """Set the times between a request's last byte and its response's first one. Return the two parts of the throttle
     wait, the response held back and the request not read, the loss of the response, and when the request was whole."""
@@ -217,6 +232,7 @@ def _set_times(x, connection, link):  # type: ignore[no-untyped-def]
             broker -= late
     x.broker_ns = broker
     x.waiting_ns = _waiting(x, link, broker)
+    _set_round_trip(x, link.round_trip_ns - (arrived - whole), mute)
     x.receiver_ns -= muted
     x.throttle_wait_ns = mute + late + muted
     connection.wait_loss_sum_ns += arrived - whole + missing

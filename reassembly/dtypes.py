@@ -291,8 +291,8 @@ CHUNK_DATA, CHUNK_GAP, CHUNK_START, CHUNK_END, CHUNK_STALL = range(5)
 #: `opening` of a STALL (`stalls`).
 (
     STALL_LOSS, STALL_RECEIVER, STALL_SENDER, STALL_NAGLE, STALL_PATH, STALL_UNKNOWN, STALL_LATE, STALL_RESENT,
-    STALL_RETRACTED,
-) = range(9)  # fmt: skip
+    STALL_RETRACTED, STALL_ACKED,
+) = range(10)  # fmt: skip
 FROM_BLOCK, FROM_HELD, QUOTED = 0, 1, 2
 #: How the client of a connection is known: not at all; by its SYN or SYN-ACK, so the streams' first bytes follow; by a
 #: hint, because the other end is known to listen. OPENING_RESUMED is set by a run that continues an earlier one.

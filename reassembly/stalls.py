@@ -25,9 +25,14 @@ shows (`lag_of`). Only what the sender knew counts.
 Retransmissions behind the capture point bring no new bytes. STALL_RESENT says that the bytes from sequence number `seq`
 on reached their receiver with the copy at `ts`, STALL_RETRACTED that they had done so before. A retransmission is
 spurious if the acknowledgement echoes an earlier time stamp (Eifel, RFC 3522), comes sooner than a round trip, or came
-before it, or if the receiver reports data that it got twice (D-SACK, RFC 2883). STALL_LATE says that the
-following bytes are late by `length` ns, if that is a stall: bytes behind them came before them, or, in a capture at
-their sender, they left as soon as a loss was over.
+before it, or if the receiver reports data that it got twice (D-SACK, RFC 2883). STALL_LATE says that the following
+bytes are late by `length` ns, if that is a stall: bytes behind them came before them, or, in a capture at their sender,
+they left as soon as a loss was over.
+
+Broker time contains the round trip from the capture point to the broker. STALL_ACKED says that the broker acknowledged
+`stamp` bytes of requests, which end at `seq`, and how long the round trip to it was during the handshake (`length`;
+0: it is near, or not known). It comes only if that is long, or if the acknowledgement may be later than a near
+broker's.
 """
 
 from __future__ import annotations
@@ -43,6 +48,7 @@ from .dtypes import (
     NOT_SCALED,
     PSH,
     RST,
+    STALL_ACKED,
     STALL_LATE,
     STALL_LOSS,
     STALL_NAGLE,
@@ -69,6 +75,8 @@ _TICK_NS = 1_000_000
 _QUEUED_PART = 20
 #: The capture is made at the sender if the round trip to it is shorter than this, ns.
 NEAR_NS = 1_000_000
+#: A broker in the network of the capture point acknowledges sooner: delayed acknowledgements wait for 40 ms, ns.
+ACK_DELAY_NS = 50_000_000
 #: The MSS of an end that did not announce one, less its timestamps: that of Ethernet.
 _USUAL_MSS = 1_448
 #: The bytes of a time stamp in the TCP header, and the first four of them: two NOPs, the kind and the length.
@@ -238,6 +246,32 @@ def _was_limited(t, number, begin, lag):  # type: ignore[no-untyped-def]
             return is_filled(room, window, mss_of(stream, acking))
         at = row.previous
     return False
+
+
+@inlined
+def may_be_far(stream, ts):  # type: ignore[no-untyped-def]
+    """Whether `note_acknowledged` may have something to say of data of a direction that is acknowledged at a time."""
+    return ts - stream.last_data > NEAR_NS or stream.next - stream.acked_then > stream.last_wire
+
+
+@helper
+def note_acknowledged(t, number, before, segment):  # type: ignore[no-untyped-def]
+    """A segment acknowledges more of direction `number` than `before`. Emit that if its sender may be far."""
+    row, stream = t.connections[number >> 1], t.directions[number]
+    if (row.client >= 0 and number & 1 != row.client) or stream.last_data == 0:
+        return
+    away = lag_of(t, number ^ 1)
+    is_late = segment.ts - stream.last_data > ACK_DELAY_NS
+    answers_earlier = segment.wire > 0 and stream.next - stream.acked_then > stream.last_wire
+    if away < NEAR_NS:
+        if not is_late and not answers_earlier:
+            return
+        away = np.int64(0)
+    chunk = add_chunk(t, CHUNK_STALL, number, segment.ts, np.int64(0))
+    chunk.opening = STALL_ACKED
+    chunk.length = away
+    chunk.seq = (stream.base_seq + stream.acked) & 0xFFFFFFFF
+    chunk.stamp = stream.acked - max(before, np.int64(0))
 
 
 @inlined

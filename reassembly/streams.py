@@ -56,8 +56,10 @@ from .measures import measure_segment
 from .recent_packets import count_duplicate, is_copy, note_packet
 from .stalls import (
     has_copies,
+    may_be_far,
     may_have_sack,
     may_have_stalled,
+    note_acknowledged,
     note_data,
     note_duplicate_report,
     note_recovered,
@@ -133,7 +135,7 @@ def _acknowledge(t, buf, c, number, segment):  # type: ignore[no-untyped-def]
     if segment.tcp_flags & SYN == 0:
         note_window(t.directions[number], other, segment)
     if other.started:
-        _note_acked(other, segment)
+        _note_acked(t, number ^ 1, segment)
         if has_copies(t, other):
             resolve_copies(t, buf, number ^ 1, segment)
         if other.last_data != 0:
@@ -148,12 +150,16 @@ def _acknowledges_more(other, segment):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _note_acked(other, segment):  # type: ignore[no-untyped-def]
-    """Note how far a segment acknowledges the other direction."""
+def _note_acked(t, number, segment):  # type: ignore[no-untyped-def]
+    """Note how far a segment acknowledges direction `number`, the other one."""
+    other = t.directions[number]
     acked = other.next + distance(other, segment.ack)
     if acked > other.acked and acked - other.next < FAR:
+        before = np.int64(other.acked)
         other.acked = acked
         other.freed_at = segment.ts
+        if may_be_far(other, segment.ts):
+            note_acknowledged(t, number, before, segment)
 
 
 @inlined
@@ -334,7 +340,7 @@ def assemble_usual(t, buf, segment):  # type: ignore[no-untyped-def]
         return False  # it may be a duplicate
     note_packet(t, stream, segment)
     _count_segment(t, row, stream, segment)
-    _note_acked(other, segment)
+    _note_acked(t, number ^ 1, segment)
     note_window(stream, other, segment)
     note_recovered(t, other, stream, segment.ts)
     if segment.wire > 0:

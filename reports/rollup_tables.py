@@ -93,6 +93,8 @@ _DOCS = {
     "throttle_wait_ns": _SUM_OF,
     "throttle_wait_max": _MAX_OF,
     "waiting_ns": _SUM_OF,
+    "round_trip_ns": _SUM_OF,
+    "hol_round_trip_ns": _SUM_OF,
     "loss_ns": _SUM_OF,
     "receiver_ns": _SUM_OF,
     "sender_ns": _SUM_OF,

@@ -87,11 +87,13 @@ def _clear_exchange(x):  # type: ignore[no-untyped-def]
     x.response_bytes = -1
     x.broker_ns = 0
     x.waiting_ns = 0
+    x.round_trip_ns = 0
     x.hol_wait_ns = 0
     x.hol_throttle_wait_ns = 0
     x.hol_poll_wait_ns = 0
     x.hol_unknown_wait_ns = 0
     x.hol_loss_wait_ns = 0
+    x.hol_round_trip_ns = 0
     x.throttle_wait_ns = 0
     x.waited_ns = -1
     x.loss_ns = 0
@@ -169,6 +171,7 @@ def _new_exchange(t, c, frame, is_response, correlation_id):  # type: ignore[no-
     link.late_ns = 0
     link.request_receiver_ns = 0
     link.request_end = 0
+    link.round_trip_ns = -1
     link.provisional = 0
     link.passed = 0
     link.losses = t.streams[2 * c + 1 - np.int64(connection.client)].losses if connection.client >= 0 else 0

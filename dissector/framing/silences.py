@@ -15,6 +15,7 @@ from kafkatap.kernels.readers import signed32
 from ..dtypes import NO_TIME
 from .connections import forget_silence
 from .tables import (
+    STALL_ACKED,
     STALL_LATE,
     STALL_LOSS,
     STALL_NAGLE,
@@ -24,6 +25,11 @@ from .tables import (
     STALL_SENDER,
     STALL_UNKNOWN,
 )
+
+#: A broker's host delays acknowledgements for 40 ms; timers are late, ns.
+ACK_DELAY_NS = 50_000_000
+#: A request that was not acknowledged for so long is sent again, ns: Linux waits for 200 ms at least.
+RETRANSMISSION_NS = 200_000_000
 
 
 @inlined
@@ -57,6 +63,33 @@ def _note_reached(t, c, chunk):  # type: ignore[no-untyped-def]
         slot = np.int64(link.next)
 
 
+@inlined
+def _round_trip(acked_ns, away):  # type: ignore[no-untyped-def]
+    """The round trip to a broker that acknowledged a request after so long. `away`: that of the handshake.
+
+    It is no longer than that. A broker's host delays an acknowledgement for `ACK_DELAY_NS`, or for a round trip. If it
+    is even later, the path is longer now than during the handshake: then all of that time was the path's. If nothing
+    was sent again by then, even later ones were not captured.
+    """
+    if away < min(acked_ns - ACK_DELAY_NS, acked_ns // 2) and acked_ns < RETRANSMISSION_NS:
+        return np.int64(acked_ns)
+    return min(np.int64(acked_ns), np.int64(away))
+
+
+@helper
+def _note_acked(t, c, chunk):  # type: ignore[no-untyped-def]
+    """Note the round trip to the broker for the requests that it acknowledges, and that of the handshake for others."""
+    slot = np.int64(t.connections[c].waiting_first)
+    while slot >= 0:
+        x, link = t.exchanges[slot], t.links[slot]
+        behind = (np.int64(chunk.seq) - np.int64(link.request_end)) & 0xFFFFFFFF
+        if behind < chunk.stamp:
+            link.round_trip_ns = _round_trip(max(np.int64(0), chunk.ts - x.request_last), np.int64(chunk.length))
+        elif link.round_trip_ns < 0:
+            link.round_trip_ns = chunk.length
+        slot = np.int64(link.next)
+
+
 @helper
 def note_stall(t, c, chunk):  # type: ignore[no-untyped-def]
     """Note a STALL chunk."""
@@ -65,6 +98,10 @@ def note_stall(t, c, chunk):  # type: ignore[no-untyped-def]
     if cause == STALL_RESENT or cause == STALL_RETRACTED:
         if d == np.int64(t.connections[c].client):
             _note_reached(t, c, chunk)
+        return
+    if cause == STALL_ACKED:
+        if d == np.int64(t.connections[c].client):
+            _note_acked(t, c, chunk)
         return
     silence = own_silence(t, t.streams[2 * c + d])
     silence.quiet_ns += ns

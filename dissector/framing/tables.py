@@ -43,10 +43,12 @@ CHUNK = record_dtype(
 CHUNK_DATA, CHUNK_GAP, CHUNK_START, CHUNK_END, CHUNK_STALL = range(5)
 #: `opening` of a STALL: why a direction was silent for `length` ns before its next DATA. LATE: bytes behind those came
 #: so long before. RESENT: the bytes from `seq` on reached the other end at `ts` only; RETRACTED: they did so before.
+#: ACKED: the other end acknowledged the `stamp` bytes before `seq`; during the handshake the round trip to it was
+#: `length`, 0: short, or not known.
 (
     STALL_LOSS, STALL_RECEIVER, STALL_SENDER, STALL_NAGLE, STALL_PATH, STALL_UNKNOWN, STALL_LATE, STALL_RESENT,
-    STALL_RETRACTED,
-) = range(9)  # fmt: skip
+    STALL_RETRACTED, STALL_ACKED,
+) = range(10)  # fmt: skip
 #: How a connection begins: in its middle; with a SYN from the client, whose `direction` is noted; in its middle, and
 #: `direction` is the client's by a hint; in its middle, and its row holds what is known of it (`Dissector.resume`).
 OPENING_UNKNOWN, OPENING_SYN, OPENING_HINT, OPENING_RESUMED = range(4)
@@ -84,6 +86,7 @@ LINK = record_dtype(
     ),  # how long the response's first byte was missing while bytes behind it came, or waited behind a loss
     ("request_receiver_ns", "i8"),  # how long the broker's window was full while the request was sent
     ("request_end", "u4"),  # sequence number behind the request
+    ("round_trip_ns", "i8"),  # from the capture point to the broker while it waited; -1: not known
     ("waited_until", "i8"),  # without a response: when its connection was closed, or the capture ended, ns; 0: neither
     ("connection", "i4"),
     ("next", "i4"),

@@ -53,12 +53,13 @@ def count_behind(probe, waited, busy, exchanges, first):  # type: ignore[no-unty
     """Add exchanges that waited behind others, or that are slow, as of `BatchCount`.
 
     Behind requests that a quota delays or may delay, or that wait for data or lost segments, other settings matter.
+    None shortens the round trip to the broker.
     """
     for i in range(first, len(exchanges)):
         e = exchanges[i]
         behind = e.hol_wait_ns - e.hol_throttle_wait_ns - e.hol_poll_wait_ns - e.hol_unknown_wait_ns
-        behind -= e.hol_loss_wait_ns
-        broker = e.broker_ns - e.waiting_ns
+        behind -= e.hol_loss_wait_ns + e.hol_round_trip_ns
+        broker = e.broker_ns - e.waiting_ns - e.round_trip_ns
         if e.outcome != ANSWERED or (behind < _COUNTED_NS and broker < _SLOW_NS):
             continue
         if not has_room(waited, _BEHIND_COLUMNS, 1) or not has_room(busy, _BUSY_COLUMNS, 1):
@@ -78,7 +79,7 @@ def count_behind(probe, waited, busy, exchanges, first):  # type: ignore[no-unty
         v = claim_row(waited.keys, _BEHIND_WIDTH, waited.slots, waited.used, probe, 0) * _BEHIND_COLUMNS
         values = waited.values
         values[v] += behind
-        values[v + 1] += e.total_ns - e.hol_wait_ns - e.throttle_wait_ns
+        values[v + 1] += e.total_ns - e.hol_wait_ns - e.throttle_wait_ns - e.round_trip_ns
         values[v + 2] += broker
         values[v + 3] += 1
         values[v + 4] = max(values[v + 4], behind)

@@ -65,7 +65,7 @@ def _findings(given: SectionInput) -> list[Finding]:
             how += f", {records:.1f} records in a batch"
             numbers |= {"batches": exact["batches"], "records_per_batch": round(records, 2)}
         behind = sums["hol_wait_ns"] - sums["hol_throttle_wait_ns"] - sums["hol_poll_wait_ns"]
-        behind -= sums["hol_unknown_wait_ns"] + sums["hol_loss_wait_ns"]
+        behind -= sums["hol_unknown_wait_ns"] + sums["hol_loss_wait_ns"] + sums["hol_round_trip_ns"]
         behind -= stalled.get((client, ip, _PRODUCE), NONE).behind_ns
         whole = work.get((client, ip))
         time = 0 if whole is None else whole.time_ns - stalled_of_client(stalled, client, ip)

@@ -74,6 +74,8 @@ GROUP_VALUES = {
     "throttle_wait_ns": SUM,
     "throttle_wait_max": MAX,
     "waiting_ns": SUM,  # part of broker_ns: for data or for other members
+    "round_trip_ns": SUM,  # another part of it: from the capture point to the broker and back
+    "hol_round_trip_ns": SUM,  # part of hol_wait_ns: the same
     "loss_ns": SUM,
     "receiver_ns": SUM,
     "sender_ns": SUM,
@@ -96,7 +98,8 @@ GROUP_VALUES = {
     V_REQUEST_BYTES, V_RESPONSE_BYTES, V_THROTTLE_KNOWN, V_THROTTLED, V_THROTTLE_TIME, V_THROTTLE_TIME_MAX,
     V_BROKER, V_BROKER_MAX, V_TOTAL, V_TOTAL_MAX, V_HOL_WAITS, V_HOL_WAIT, V_HOL_WAIT_MAX,
     V_HOL_THROTTLE_WAIT, V_HOL_POLL_WAIT, V_HOL_UNKNOWN_WAIT, V_HOL_LOSS_WAIT, V_THROTTLE_WAITS, V_THROTTLE_WAIT,
-    V_THROTTLE_WAIT_MAX, V_WAITING, V_LOSS, V_RECEIVER, V_SENDER, V_NAGLE, V_PATH, V_UNEXPLAINED, V_CLIENT,
+    V_THROTTLE_WAIT_MAX, V_WAITING, V_ROUND_TRIP, V_HOL_ROUND_TRIP, V_LOSS, V_RECEIVER, V_SENDER, V_NAGLE, V_PATH,
+    V_UNEXPLAINED, V_CLIENT,
     V_FAILED, V_FAILED_TIME, V_ERROR_CODES, V_UNKNOWN_WAITS, V_UNKNOWN_BROKER, V_CLIENT_CLOSED, V_BROKER_CLOSED,
     V_FIRST, V_LAST,
 ) = range(len(GROUP_VALUES))  # fmt: skip
@@ -266,6 +269,8 @@ def _tally(e, at, row, table):  # type: ignore[no-untyped-def]
             values[v + V_THROTTLE_WAIT_MAX] = max(values[v + V_THROTTLE_WAIT_MAX], wait)
             _add_bucket(table, row, M_THROTTLE_WAIT, wait)
         values[v + V_WAITING] += e.waiting_ns
+        values[v + V_ROUND_TRIP] += e.round_trip_ns
+        values[v + V_HOL_ROUND_TRIP] += e.hol_round_trip_ns
         if total > broker + hol_wait + wait:
             _tally_transfers(e, v, values)
 

@@ -16,7 +16,7 @@ waits for data and members:
 head-of-line  behind earlier requests of the same connection
 throttled     a quota
 broker        the broker, and receiver and sender at its end
-network       loss and path
+network       loss and path, with the round trip from the capture point to the broker
 client        receiver and sender at the client's end
 failing       most of its requests fail, or the same grave error comes again and again (`client_failures`)
 unknown       no part explains it, or the throttle times of most exchanges were not captured (snap length, gaps)

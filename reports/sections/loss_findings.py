@@ -1,15 +1,15 @@
-"""What the capture lacks: damage, drops, gaps, cut packets, and what was given up."""
+"""What the capture lacks: damage, drops, gaps, cut packets, and what was given up; captures that mix two places."""
 
 from __future__ import annotations
 
 from .. import units
-from ..batch import Context
+from ..batch import Context, FileInfo
 from ..counting import tally
 from ..counting.connection_counts import connection_totals
 from ..counting.counts import ReportCounts
 from ..encryption import NAMED_SHARE
 from ..finding_words import counted
-from ..findings import ERROR, WARNING, Finding
+from ..findings import ERROR, NOTE, WARNING, Finding
 from ..model import Scalar
 from .tls_findings import MUCH
 
@@ -36,6 +36,28 @@ _LOSSES = (
 _UNPLACED_SHARE = 0.01
 _UNPLACED = (("skipped", "not parsed"), ("out_of_window", "outside the TCP window"))
 _RESPONSE_LOST, _ORPHAN = ("requests", "response_lost"), ("responses", "orphan")
+#: Captures of two places overlap by more than this, and have so many packets of each other.
+_OVERLAP_NS, _SHARED = 1_000_000, 0.1
+
+
+def _overlap_ns(one: FileInfo, other: FileInfo) -> int:
+    return min(one.last or 0, other.last or 0) - max(one.first or 0, other.first or 0)
+
+
+def mixed_times_finding(context: Context) -> Finding | None:
+    """Captures that overlap in time and have packets of each other: times lie between two places."""
+    files = [f for f in context.files if f.first is not None and f.last is not None]
+    overlapping = [f for f in files if any(f is not other and _overlap_ns(f, other) > _OVERLAP_NS for other in files)]
+    packets = sum(f.packets for f in overlapping)
+    shared = sum(f.duplicates for f in overlapping)
+    if not shared or shared < _SHARED * packets:
+        return None
+    text = (
+        f"{units.share(shared / packets)} of the packets are in two captures: times mix both places, and the network "
+        "between them counts as the broker's, or not at all; read each capture alone"
+    )
+    numbers = {"duplicates": shared, "packets": packets, "captures": len(overlapping)}
+    return Finding("mixed_times", NOTE, "captures", text, numbers=numbers, command="")
 
 
 def lost_finding(counts: ReportCounts, context: Context, is_selection: bool) -> Finding | None:

@@ -181,6 +181,8 @@ def _slow(name: str, group: Sequence[list[SlowRequests]], context: Context) -> F
     at_one = name == "broker" and len(brokers) > 1 and time >= _MOSTLY * sum(brokers.values())
     ahead = first.parts.hol_in_words() if name == "head-of-line" else None
     behind = f"the requests ahead: {ahead}" if ahead else None
+    if name == "network" and 2 * first.parts.round_trip > first.parts.total:
+        behind = "mostly round trips to the broker"
     text = f"{client_text(first.client)}: {_times(first)}"
     parts = [text, _while(first.slow, context), first.parts.in_words(is_known=first.is_known), behind]
     parts += [f"{percent(time / sum(brokers.values()))} of the time at broker {at}"] if at_one else []
@@ -193,6 +195,7 @@ def _slow(name: str, group: Sequence[list[SlowRequests]], context: Context) -> F
         begin=first.slow.begin if first.slow else None, end=first.slow.end if first.slow else None,
         numbers={
             "verdict": name, "api": label, "clients": len(group), **_numbers(first),
+            **({"round_trip_ns": first.parts.round_trip} if first.parts.round_trip else {}),
             **{f"{part.lower()}_share": share for part, share in shares if share},
         },
         parties=(

@@ -33,7 +33,9 @@ _SPLIT = (
     Column("total_ns", "total", "ns", "total time: from the request's first byte to the response's last byte"),
     Column("broker_ns", "broker", "ns", "broker time, with its wait for data or members"),
     Column("waiting_ns", "waiting", "ns", f"of the broker time: {_MEANING['waiting']}", 3),
+    Column("round_trip_ns", "round\ntrip", "ns", "of the broker time: the round trip to the broker", 3),
     Column("hol_wait_ns", "HOL\nwait", "ns", _MEANING["HOL"]),
+    Column("hol_round_trip_ns", "HOL\nround trip", "ns", "of the HOL wait: the round trip to the broker", 4),
     Column("throttle_wait_ns", "throttle\nwait", "ns", _MEANING["throttle"]),
     *(
         Column(f"{name}_ns", name, "ns", _MEANING[name], 1 if name != "unexplained" else 2)

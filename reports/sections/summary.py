@@ -20,7 +20,7 @@ from . import finding_rows
 from .error_meanings import MEANINGS
 from .failure_findings import error_findings, not_decoded_finding, retried_together, unanswered_finding
 from .folding import folded
-from .loss_findings import lost_finding
+from .loss_findings import lost_finding, mixed_times_finding
 from .lossy_hosts import lossy_host_findings
 from .slow_findings import slow_findings
 from .slow_times import LossTimes, SlowTimes
@@ -38,7 +38,7 @@ NO_REQUESTS, NOT_CHECKED = "no_requests", "not_checked"
 _ORDER = (
     "slow_broker", "slow_network", "slow_client", "slow_head_of_line", "slow_unknown", "advice", "throttled",
     "sasl_failed", "wrong_port", "tls_failed", "errors", "retried", "unanswered", "certificate", "not_decoded",
-    "encrypted", "slow_between_brokers", "events", "lost",
+    "encrypted", "slow_between_brokers", "mixed_times", "events", "lost",
 )  # fmt: skip
 FINDINGS = (*(name for name in _ORDER if name not in ("advice", "events")), NOT_CHECKED)
 
@@ -102,6 +102,8 @@ def summary_findings(
         *tls_findings(context),
         *(finding for finding in single if finding is not None),
     ]
+    mixed = mixed_times_finding(context) if any(finding.id.startswith("slow_") for finding in own) else None
+    own += [] if mixed is None else [mixed]
     of_sections = [(name, finding) for name, findings in found.items() for finding in findings]
     own = [_since(finding, found.get("events", ())) for finding in own]
     all_of_them = folded([*of_sections, *(("", finding) for finding in own)], counts, context)

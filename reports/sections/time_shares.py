@@ -40,8 +40,9 @@ _OF_BROKER = ("answered", "unknown_waits", "broker_ns", "waiting_ns", "unknown_b
 _BESIDE = {
     "client": "client_ns", "nagle": "nagle_ns", "hol_throttle": "hol_throttle_wait_ns",
     "hol_waiting": "hol_poll_wait_ns", "hol_unknown": "hol_unknown_wait_ns", "hol_loss": "hol_loss_wait_ns",
+    "broker_trip": "round_trip_ns", "hol_trip": "hol_round_trip_ns",
 }  # fmt: skip
-_SPENT = (*(part.column for part in TIME_PARTS), *_BESIDE.values())
+_SPENT = (*(name for part in TIME_PARTS for name in part.columns), *_BESIDE.values())
 
 
 class Spent(NamedTuple):
@@ -49,7 +50,8 @@ class Spent(NamedTuple):
 
     Parts of parts, which are in no sum: `client` of receiver and sender, at the client's end; `nagle` of sender;
     `hol_throttle`, `hol_waiting`, `hol_unknown`, `hol_loss` of HOL: the requests ahead were throttled, waited for data
-    or members, were throttled or at the broker, or waited for lost segments.
+    or members, were throttled or at the broker, or waited for lost segments; `broker_trip`, `hol_trip` of path: the
+    round trip from the capture point to the broker, during broker time and head-of-line wait.
     """
 
     parts: Mapping[str, int]
@@ -59,6 +61,13 @@ class Spent(NamedTuple):
     hol_waiting: int = 0
     hol_unknown: int = 0
     hol_loss: int = 0
+    broker_trip: int = 0
+    hol_trip: int = 0
+
+    @property
+    def round_trip(self) -> int:
+        """The round trips from the capture point to the broker."""
+        return self.broker_trip + self.hol_trip
 
     @property
     def total(self) -> int:
