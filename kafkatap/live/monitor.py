@@ -251,7 +251,6 @@ class Monitor:
                 for sink in self.sinks:
                     sink.add_event(finding)
         self._publish_slice(now)
-        self.windows.add(self._slice)
         self.health.skip(missed)
         for _ in range(missed):
             nothing = self._counts()
@@ -275,12 +274,15 @@ class Monitor:
                 sink.add_waiting(batch, self.engine)
 
     def _publish_slice(self, now: int) -> None:
-        """Pass the counts since the last call to the sinks."""
-        self._slice.seal()
+        """Pass the counts since the last call to the windows and to the sinks. A sink may fail: what comes after goes
+        to new counts."""
+        counts, self._slice = self._slice, self._counts()
+        counts.seal()
+        self.windows.add(counts)
         health = self.health.end_second(self.engine, now)
         for sink in self.sinks:
             sink.add_health(health)
-            sink.end_second(now, self._slice, self.engine)
+            sink.end_second(now, counts, self.engine)
 
     def _update_status(self, now: int) -> None:
         """Set the status, and let the governor judge the second."""
@@ -403,8 +405,6 @@ class Monitor:
             self._add(self.engine.finish())
             self._keep_connections()
             self._publish_slice(self._clock())
-            self.windows.add(self._slice)
-            self._slice = self._counts()
             with farewell():
                 for sink in self.sinks:
                     sink.close(self.engine)

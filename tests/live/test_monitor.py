@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from kafkatap.dissector.dtypes import ORPHAN_RESPONSE
 from kafkatap.engine.engine import Engine
 from kafkatap.engine.read_options import ReadOptions
 from kafkatap.engine.tls.key_log import KeyLog
@@ -20,6 +22,7 @@ from kafkatap.live.capture import capabilities
 from kafkatap.live.governor import CALM, FULL, HEADERS, LEAN, LONGEST_CALM, PAUSED, Governor
 from kafkatap.live.memory_limits import MemoryLimits, fold_small_rows
 from kafkatap.live.monitor import Monitor
+from kafkatap.live.sink import Sink
 from kafkatap.live.thread_priority import Priority
 from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
@@ -74,6 +77,29 @@ def test_forgetting_names_changes_no_number(path: Path) -> None:
     wanted, _ = reported(path, "topic")
     for name in WANTED:
         assert made.table(name).rows == wanted.table(name).rows
+
+
+class _Gone(Sink):
+    """The reader of its lines is gone from the second line on."""
+
+    def __init__(self) -> None:
+        self._lines = 0
+
+    def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
+        self._lines += 1
+        if self._lines == 2:
+            raise BrokenPipeError
+
+
+def test_a_sink_that_fails_ends_it() -> None:
+    """What connections still had is counted, too: the report is whole."""
+    source = FileSource("samples/events/hang.pcap.zst", SECOND // 10)
+    monitor = Monitor(source, Engine(all_results=True), clock=source.clock, governor=Governor(None))
+    monitor.sinks.append(_Gone())
+    with closing(source), pytest.raises(BrokenPipeError):
+        monitor.run(lambda: source.over)
+    counted = monitor.windows.start.groups.value_rows()[:, :ORPHAN_RESPONSE].sum()
+    assert counted == monitor.context().ledger["requests"]["total"] > 0
 
 
 @pytest.mark.parametrize("path", SAMPLES[:1], ids=lambda p: p.name)
