@@ -11,8 +11,8 @@ from .model import ReportTable
 
 #: The placeholder for the names of the captures at the end of a command: `with_captures` replaces it.
 CAPTURE = "CAPTURE"
-_READ = frozenset(("report", "show", "records", "extract", "compare", "doctor", "upgrade-check", "live"))
-_REPORTS = frozenset(("report", "live"))
+_READ = frozenset(("report", "show", "records", "extract", "compare", "doctor", "upgrade-check"))
+_REPORTS = frozenset(("report",))
 #: The options of a run that change what it finds, beside those of its selection, and the commands that have them.
 KEPT = {
     "utc": _READ, "port": _READ, "definitions": _READ, "keylog": _READ, "max-frame": _READ, "max-held": _READ,
@@ -31,23 +31,24 @@ _LONGEST_NAMES = 100
 def command(
     context: Context, selected: str | None, options: tuple[tuple[str, str | None], ...], name: str = "report"
 ) -> str:
-    """`kafkatap report --by client --api Produce CAPTURE`.
+    """`kafkatap report --by client --api Produce CAPTURE`; "" of a live capture.
 
     `selected`: the selection of the report, which the command keeps, as it does `context.options`. `options`: names of
     options and values, "" for an option without one. An option without a value that a shell can show (None), or one
     that the selection has already, is left out; of two filters both must hold.
     """
-    live = any(f.kind == LIVE for f in context.files)
+    if any(f.kind == LIVE for f in context.files):
+        return ""  # what was captured live cannot be read again
     more = next((value for option, value in options if option == "filter"), None)
     if selected and more:
         selected = _filtered(selected, more)
-    parts = ["kafkatap", "live" if live else name, *([selected] if selected else [])]
+    parts = ["kafkatap", name, *([selected] if selected else [])]
     for option, value in options:
         if value is not None and f"--{option} " not in f"{selected} ":
             parts.append(_written(option, value))
     sections = ",".join(value or "" for option, value in options if option == "sections").split(",")
-    parts += kept_words(context.options, "live" if live else name, sections)
-    return " ".join(parts if live else (*parts, CAPTURE))
+    parts += kept_words(context.options, name, sections)
+    return " ".join((*parts, CAPTURE))
 
 
 def _filtered(selected: str, more: str) -> str:

@@ -17,7 +17,16 @@ from kafkatap.dissector.facts.fact_rows import NO_NUMBER
 from kafkatap.kernels.arrays import distinct_values, is_among
 
 from ..batch import Array
-from ..connection_words import H_COMPLETE, H_NOT_CAPTURED, H_REFUSED, H_UNANSWERED, NOT_CLOSED, P_FOREIGN, WITH_FIN
+from ..connection_words import (
+    ENDS,
+    H_COMPLETE,
+    H_NOT_CAPTURED,
+    H_REFUSED,
+    H_UNANSWERED,
+    NOT_CLOSED,
+    P_FOREIGN,
+    WITH_FIN,
+)
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..section_parts.event_rows import EventKind, EventView, events_of, events_of_facts
@@ -365,7 +374,9 @@ def read_connections(rows: Array, tally: Tally) -> None:
             "is_open": (begin + rows["broker_stuck_ns"][stuck] >= rows["last"][stuck])
             & (rows["broker_unacknowledged_bytes"][stuck] > 0) & (rows["closed_with"][stuck] == NOT_CLOSED),
         })  # fmt: skip
-    resent = np.maximum(rows["client_retransmitted_packets"][at], rows["broker_retransmitted_packets"][at])
+    # Copies of what had arrived show that the path works.
+    needed = [rows[f"{end}_retransmitted_packets"][at] - rows[f"{end}_spurious_retransmissions"][at] for end in ENDS]
+    resent = np.maximum(*needed)
     is_stuck = (rows["client_unacknowledged_bytes"][at] > 0) | (rows["broker_unacknowledged_bytes"][at] > 0)
     missing = (rows["client_gap_bytes"][at] > 0) | (rows["broker_gap_bytes"][at] > 0)
     # Waits without an answer are judged by the end of their connection. Of all others, these two say all.

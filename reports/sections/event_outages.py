@@ -192,8 +192,12 @@ def _hang_kind(seen: Seen, broker: int, gap: Gap, unanswered: int) -> str:
     until = gap.until(seen.end)
     connections = distinct_values(waits["connection"][mine])
     goes_on = others.any() and seen.answered_between(others, gap.begin + SILENCE_NS // 2, until)
-    if not goes_on and (gap.end is None or len(connections) < _SEVERAL):
-        return ""  # the only broker, or all: the capture, or one slow request, explains it as well
+    if not goes_on and len(connections) < _SEVERAL:
+        return ""  # the only broker, or all: one slow request explains it as well
+    if not goes_on and gap.end is None:
+        # The capture may have ended, unless the kernel of the broker's host acknowledges all that clients send.
+        waiting = distinct_values(waits["connection"][_overlapping(seen, gap, waits["broker"] == broker)])
+        return "hang" if seen.acknowledged_after(waiting, gap.begin + SILENCE_NS) >= _SEVERAL else ""
     resent = distinct_values(waits["connection"][mine & waits["is_resent"]])
     if not goes_on and others.any() and len(resent):
         return ""  # a path that all brokers share is broken: `_cut_off`

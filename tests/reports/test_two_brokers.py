@@ -48,6 +48,14 @@ def summary(scene: str) -> list[dict[str, Any]]:
     return found
 
 
+def test_the_only_broker_still_hangs_at_the_end() -> None:
+    """Its kernel acknowledges what clients send, and that it got copies of it (D-SACK): nobody is cut off."""
+    (hang,) = events("still-hung", "broker_hung")
+    assert near(hang.begin, step("still-hung", "hung"))
+    assert hang.end is None
+    assert events("still-hung", "hosts_cut_off") == []
+
+
 def test_both_brokers_hang() -> None:
     hangs = events("both-hung", "broker_hung")
     assert {hang.party("broker") for hang in hangs} == BROKERS
