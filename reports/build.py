@@ -93,7 +93,7 @@ def build_report(
         slow, losses = (given.once(slow_times), given.once(loss_times)) if "events" in found else (None, None)
         # Which requests arrived shows only with those that came after them: not under a selection.
         silent = unanswered_requests(given) if "events" in found and selected is None else None
-    people = clients(counts, context, failing_clients(detail, counts, context), slow)
+    people = clients(counts, context, failing_clients(detail, counts, context))
     tables = [table for name in (USUAL if sections is None else sections) if name in usual for table in usual[name]()]
     tables += more
     tables = _with_timeline_by(tables, given, by, timeline_rows)

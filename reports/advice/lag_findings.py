@@ -11,8 +11,9 @@ from ..findings import WARNING, Finding, Party
 from ..groups.group import Group, groups_of, shared_clients
 from ..groups.group_lag import ASSIGNMENT, CLIENT, Client, Latest, PartitionLag
 from ..groups.group_requests import Partition
-from ..groups.lag_in_time import FETCHES, LEAST_NS, FallBack, commits_fall_back, fall_back
-from ..groups.offsets_over_time import Commits, Reads, commits_of, ends_of, reads_of, reads_on
+from ..groups.lag_growth import Commits, Reads, commits_of, ends_of, reads_of, reads_on
+from ..groups.lag_in_time import FallBack, commits_fall_back, fall_back
+from ..groups.offsets_over_time import FETCHES, LEAST_NS
 from ..section_parts.section import SectionInput
 from .open_transactions import cause_of
 from .signature import Signature

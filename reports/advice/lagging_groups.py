@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ..findings import Finding
-from ..groups.lag_in_time import FETCHES, LEAST_NS
-from ..groups.offsets_over_time import COMMITS, ENDS, POSITIONS, SPAN_NS
+from ..groups.offsets_over_time import COMMITS, ENDS, FETCHES, LEAST_NS, POSITIONS, SPAN_NS
 from ..section_parts.section import SectionInput
 from .signature import Signature
 

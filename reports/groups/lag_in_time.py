@@ -22,12 +22,8 @@ import numpy as np
 
 from ..batch import Array
 from .group_lag import Latest, PartitionLag
+from .offsets_over_time import FETCHES, LEAST_NS
 
-#: Twice the default of auto.commit.interval.ms, and 20 times the default of fetch.max.wait.ms: readers that keep up
-#: are nearer, also after a rebalance without dead members.
-LEAST_NS = 10_000_000_000
-#: Fetches of a partition. Fewer do not show whether the reader moves.
-FETCHES = 3
 #: A change of the lag in the other direction that counts, as a part of the present fall: half of it is no noise.
 _OTHER_WAY = 0.5
 #: Ends further apart are not estimated between: the partition may have stood still.

@@ -44,8 +44,6 @@ OVER_FACTS: dict[str, tuple[str, ...]] = {
 _FIRST_LINES = "first-lines"
 _OF_FIRST_LINES = tuple(name for name in ("events", "advice") if name in OVER_FACTS)
 FIRST = (_FIRST_LINES,)
-#: The sections that findings are part of: the verdicts of clients agree with them.
-_OF_FINDINGS = {"summary", "clients"}
 #: What it counts besides for small input: signatures over facts of Produce and Fetch (`Signature.on_request`).
 _ON_REQUEST = "first-lines-on-request"
 #: Bytes of captures, as stored, up to which input is small. Facts of Produce and Fetch take up to 60 % more CPU time:
@@ -101,7 +99,7 @@ def counted_sections(names: Iterable[str] | None, input_bytes: int | None = None
     if names is None:
         return first
     wanted = tuple(names)
-    return tuple(dict.fromkeys((*wanted, *first))) if _OF_FINDINGS & {*wanted} else wanted
+    return tuple(dict.fromkeys((*wanted, *first))) if "summary" in wanted else wanted
 
 
 class Needs(NamedTuple):

@@ -9,9 +9,8 @@ Connections that were not decrypted have rows by address and probable software, 
 
 `verdict` is where most of the time of a slow client went. "Slow" means that the 99th percentile of total time is at
 least 20 ms, without Fetch, which waits for data, and without JoinGroup and SyncGroup, which wait for other members. A
-client is also slow if its Fetches take 20 ms on average besides these waits. And its slow requests must have cost time
-that a person notices, as in the first lines (`slow_times`). The parts of the time are those of `time_shares`, without
-waits for data and members:
+client is also slow if its Fetches take 20 ms on average besides these waits. And its requests must have cost time that
+a person notices (`slow_times`). The parts of the time are those of `time_shares`, without waits for data and members:
 
 head-of-line  behind earlier requests of the same connection
 throttled     a quota
@@ -62,7 +61,7 @@ from ..section_parts.notable import SLOW_NS
 from ..tls_software import probable_software
 from . import time_shares
 from .own_brokers import BROKER_APIS, own_by
-from .slow_times import SlowTimes, noticed_clients, noticed_ns
+from .slow_times import noticed_ns
 from .time_shares import Spent, has_unknown_waits
 
 COLUMNS = (
@@ -204,11 +203,9 @@ class _Traffic:
 _NO_TRAFFIC = _Traffic()
 
 
-def clients(
-    counts: ReportCounts, context: Context, failing: Mapping[Value, str], slow: SlowTimes | None = None
-) -> ReportTable:
+def clients(counts: ReportCounts, context: Context, failing: Mapping[Value, str]) -> ReportTable:
     """Rows in descending order of lost time, the total time without waits for data and members; the cluster's own
-    clients come last. `failing`: what fails, by client_id. `slow`: when requests were slow; None: not known."""
+    clients come last. `failing`: what fails, by client_id."""
     columns = group_columns(counts.groups, tally.GROUP_KEY)
     numbers = [columns[n].tolist() for n in ("client_id", "client_ip", "software", "software_version")]
     names = texts_of(numbers, context)
@@ -228,11 +225,7 @@ def clients(
     is_own = np.zeros(len(people), bool)
     is_own[list(own)] = True
     order = np.array(by_name, np.int64)[np.lexsort((-total[by_name], -lost[by_name], is_own[by_name]))]
-    noticed = None if slow is None else noticed_clients(slow, context)
-    # Slow requests take no more than all the time.
     times.is_slow[:] &= lost >= noticed_ns(context)
-    for n, key in enumerate(people):
-        times.is_slow[n] &= noticed is None or key[0] in noticed
     verdicts, evidence = _verdicts(times, rolled, own)
     for n, key in enumerate(people):
         if key[0] in failing and n not in own:

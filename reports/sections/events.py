@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..batch import Context
 from ..commands import command
 from ..findings import NOTE, Finding
 from ..model import Column, ReportTable, in_columns
@@ -39,23 +40,26 @@ def findings(given: SectionInput) -> list[Finding]:
     if given.context.first is None:
         return []
     seen = Seen(given)
-    stops = outages(seen)
+    losses = list(note_losses(seen))
+    stops = [known for stop in outages(seen) if (known := _with_holes(stop, losses, given.context)) is not None]
     clients = [
         found._replace(cause=cause_of(seen, found, stops)) if found.numbers.get("refused") else found
         for found in client_events(seen)
     ]
-    losses = list(note_losses(seen))
-    found = [*(_with_holes(stop, losses) for stop in stops), *changes(seen, stops), *clients, *losses]
+    found = [*stops, *changes(seen, stops), *clients, *losses]
     return sorted(found, key=lambda f: (f.begin or 0, f.id, str(f.parties)))
 
 
-def _with_holes(outage: Finding, losses: Sequence[Finding]) -> Finding:
-    """An outage that says how much of its time was not captured: it may have ended then."""
+def _with_holes(outage: Finding, losses: Sequence[Finding], context: Context) -> Finding | None:
+    """An outage that says how much of its time was not captured: it may have ended then. None if that is most of it:
+    nobody knows whether it was one."""
     begin, holes = outage.begin or 0, [f for f in losses if f.id == "capture_hole"]
-    until = max((f.end or 0 for f in holes), default=0) if outage.end is None else outage.end
+    until = (context.last or 0) if outage.end is None else outage.end
     missing = sum(max(min(f.end or 0, until) - max(f.begin or 0, begin), 0) for f in holes)
     if outage.severity == NOTE or not missing:
         return outage
+    if 2 * missing > until - begin:
+        return None
     return outage._replace(text=f"{outage.text}; {duration(missing)} of that time was not captured")
 
 

@@ -16,7 +16,7 @@ from ..groups.group import Group, groups_of
 from ..groups.group_lag import COMMITS, SURE, PartitionLag
 from ..groups.group_rebalances import longest
 from ..groups.group_requests import Partition
-from ..groups.offsets_over_time import growths
+from ..groups.lag_growth import growths
 from ..model import Column, ReportTable, Row, as_number, in_columns, largest_first
 from ..section_parts.section import READ_SELECTED, Section, SectionInput, reads_nothing
 

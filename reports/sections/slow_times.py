@@ -6,7 +6,7 @@ began. Slow requests that waited for lost segments also count by the hosts at bo
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -108,14 +108,6 @@ def slow_times(given: SectionInput) -> SlowTimes | None:
 def noticed_ns(context: Context) -> float:
     """From how much lost time on a person notices a client, in a short capture too, ns."""
     return min(NOTICED_NS, NOTICED_SHARE * ((context.last or 0) - (context.first or 0)))
-
-
-def noticed_clients(times: SlowTimes, context: Context) -> set[str | None]:
-    """The client_ids whose slow requests a person notices."""
-    lost: Counter[str | None] = Counter()
-    for (client, _), one in times.items():
-        lost[client] += one.ns
-    return {client for client, ns in lost.items() if ns >= noticed_ns(context)}
 
 
 def loss_times(given: SectionInput) -> LossTimes | None:

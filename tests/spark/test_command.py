@@ -239,7 +239,12 @@ def test_the_reports_lie_beside_the_tables(tables: Path) -> None:
     of_one = json.loads(kafkatap("report", "--json", "--utc", SAMPLE).out)  # so are the commands of a job's report
     assert json.loads((tables / "report.json").read_text())["reports"] == of_one["reports"]
     wanted = kafkatap("report", "--utc", "-n", "all", "--ledger", SAMPLE).out
-    assert (tables / "report.txt").read_text() == wanted.replace(f" {SAMPLE}", " CAPTURE")
+    assert plain((tables / "report.txt").read_text()) == plain(wanted.replace(f" {SAMPLE}", " CAPTURE"))
+
+
+def plain(text: str) -> str:
+    """Without the width of columns: a job names no captures in its commands."""
+    return re.sub("[ ─]+", " ", text)
 
 
 def test_again_it_gives_the_same(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
