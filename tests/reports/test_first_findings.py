@@ -273,3 +273,15 @@ def truth(name: str) -> Any:
 
 def at_ms(time: str) -> float:
     return datetime.fromisoformat(time[:26] + "+00:00").timestamp() * 1000
+
+
+def test_captures_days_apart_have_no_outage_between_them() -> None:
+    """Nobody knows what brokers did meanwhile."""
+    outages = {"broker_hung", "broker_stopped", "broker_unreachable", "hosts_cut_off"}
+    paths = [SAMPLES / "apache-4.3.pcap.zst", SAMPLES / "events" / "two-brokers" / "both-hung.pcap.zst"]
+    found = json.loads(kafkatap("report", "--json", *paths).out)["reports"]["summary"]
+    assert any(row["finding"] == "broker_hung" for row in found)  # those of the second one
+    for row in found:
+        if row["finding"] in outages:
+            assert row["end"] is not None
+            assert at_ms(row["end"]) - at_ms(row["begin"]) < 3_600_000
