@@ -249,7 +249,7 @@ def _auth(given: SectionInput, found: Sequence[Attempt]) -> ReportTable:
         })  # fmt: skip
     values.sort(key=lambda row: as_number(row["first"]))
     notes = (
-        "user: of the tokens of PLAIN and SCRAM. Passwords and other parts of a token are never shown.",
+        "principal: of the tokens of PLAIN and SCRAM. Passwords and other parts of a token are never shown.",
         "TLS alerts: of connections with TLS whose handshake failed, as far as they can be read.",
     )
     has_tls = any(row["outcome"] is not None and str(row["outcome"]).startswith("TLS") for row in values)

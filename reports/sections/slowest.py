@@ -44,7 +44,7 @@ _SPLIT = (
 )
 _PACKETS = (
     Column("packet", "packet", "packet", "packet: of the request's first byte"),
-    Column("response_packet", "response\npacket", "packet", "packet: of the response's last byte", 1),
+    Column("response_packet", "response\npacket", "packet", "response packet: of the response's last byte", 1),
 )
 COLUMNS = (
     Column("api", "API", "text", "API of the request"),
