@@ -51,6 +51,11 @@ class Rebalance:
     is_cooperative: bool = False
     stop: int | None = None
 
+    @property
+    def has_timed_out(self) -> bool:
+        """Whether the session of its member timed out."""
+        return self.trigger == TIMED_OUT
+
 
 @dataclass(slots=True)
 class Member:

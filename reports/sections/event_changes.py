@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,15 +17,15 @@ from kafkatap.kernels.arrays import distinct_values, groups_of
 from ..counting.rollup import api_label
 from ..finding_words import NAMED, listed, sentence
 from ..findings import NOTE, WARNING, Finding, Party
-from ..groups.group import groups_of as all_groups
-from ..groups.group_events import READ_BY
-from ..groups.group_rebalances import TIMED_OUT, Rebalance
 from ..units import duration
 from .event_answers import SECOND
 from .event_brokers import clients_text, node_label
 from .event_counts import CREATED, DELETED, REBALANCES
 from .event_effects import AFTER_NS, CODES
 from .event_timeline import Seen, around, runs
+
+if TYPE_CHECKING:
+    from ..groups.group_rebalances import Rebalance
 
 #: Changes of the same kind within this are one event. Clients ask for metadata again within seconds of a change.
 _TOGETHER_NS = 10 * SECOND
@@ -191,7 +191,7 @@ def _rebalances(seen: Seen) -> Iterator[Finding]:
             span = f"{word} {low}" if low == high else f"{word}s {low} to {high}"
             members = int(np.bincount(at, weights=values["members"][run]).max())
             known = [r for r in _history(seen, name) if low <= r.number <= high and r.start <= end and r.heard >= begin]
-            lost = {r.who for r in known if r.trigger == TIMED_OUT and r.who is not None}
+            lost = {r.who for r in known if r.has_timed_out and r.who is not None}
             if members < 2 and len(numbers) < 2 and not lost:
                 continue  # the only member joined: nobody was interrupted
             begin = min([begin, *(r.start for r in known)])
@@ -218,6 +218,10 @@ def _rebalances(seen: Seen) -> Iterator[Finding]:
 
 def _history(seen: Seen, name: str) -> Sequence[Rebalance]:
     """The rebalances of a group with their causes, if requests of groups were read."""
+    # Most captures have no rebalance, and need not load what knows groups.
+    from ..groups.group import groups_of as all_groups
+    from ..groups.group_events import READ_BY
+
     if READ_BY not in {section.name for section in seen.given.sections.sections}:
         return ()
     return next((group.rebalances for group in seen.given.once(all_groups) if group.name == name), ())

@@ -34,9 +34,7 @@ def test_every_option_of_report_is_kept_or_changes_only_the_output() -> None:
     assert options_of("report") - SELECTION - OUTPUT == set(KEPT)
 
 
-@pytest.mark.parametrize(
-    "command", ["report", "show", "records", "extract", "compare", "doctor", "upgrade-check", "live"]
-)
+@pytest.mark.parametrize("command", ["report", "show", "records", "extract", "compare", "doctor", "upgrade-check"])
 def test_each_command_gets_the_options_that_it_has(command: str) -> None:
     of_its_own = {"release"} if command == "upgrade-check" else set()  # it has no sections, so no command keeps it
     assert {name for name in KEPT if command in KEPT[name]} == (options_of(command) & set(KEPT)) - of_its_own
