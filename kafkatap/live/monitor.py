@@ -382,7 +382,6 @@ class Monitor:
         self._publish_slice(self._clock())  # sinks do not restart
         self.windows.reset()
         self.health.reset()
-        self._slice = self._counts()
         if self.sections is not None:
             self.sections = self._section_counts(self.sections.wanted)
         self._ended.clear()

@@ -23,6 +23,7 @@ import numpy as np
 from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array
+from ..finding_words import counted
 from ..findings import ERROR, NOTE, WARNING, Finding, Party
 from ..model import Scalar
 from ..units import duration
@@ -31,7 +32,7 @@ from .event_brokers import clients_text
 from .event_effects import Effects, effects_of
 from .event_stuck import Span, stuck_hosts
 from .event_timeline import Gap, Seen
-from .event_waits import Waited, slow_time, waited
+from .event_waits import BEFORE_NS, Waited, slow_time, waited
 
 #: A silence of a broker. Brokers of healthy clusters answer each second: fetches come back after 500 ms, and clients
 #: repeat what is not acknowledged within it.
@@ -46,8 +47,6 @@ _MOST = 0.5
 #: Connections that say more than one does: a single one may have been idle for too long, or sent a request that a
 #: broker refuses by closing it.
 _SEVERAL = 2
-#: A request that began so long before a silence, and was not answered when others were, waits for something else.
-_BEFORE_NS = SECOND // 10
 #: A hang is known to this part of its length: its last answer came shortly before a request that waited.
 _EXACT = 0.02
 
@@ -177,7 +176,7 @@ def _overlapping(seen: Seen, gap: Gap, more: Array, behind: Array | int = 0) -> 
     earlier requests, where these do not count."""
     waits = seen.waits
     begin = np.maximum(waits["begin"] + waits["own"] + behind, gap.begin)
-    mine: Array = more & (waits["begin"] + waits["own"] >= gap.begin - _BEFORE_NS)
+    mine: Array = more & (waits["begin"] + waits["own"] >= gap.begin - BEFORE_NS)
     mine &= np.minimum(waits["end"], gap.until(seen.end)) - begin >= SILENCE_NS
     return mine
 
@@ -239,7 +238,9 @@ def _stop(seen: Seen, outage: Outage) -> Finding:
     numbers: dict[str, Scalar] = {"announced": outage.announced is not None}
     if outage.closed and outage.closed_at is not None:
         late = outage.closed_at - outage.begin
-        parts.append(f"closed {_connections(outage.closed)}" + (f" {duration(late)} later" if late > 0 else ""))
+        parts.append(
+            f"closed {counted(outage.closed, 'connection')}" + (f" {duration(late)} later" if late > 0 else "")
+        )
         numbers |= {"closed": outage.closed, "closed_after_ns": late}
     if outage.is_reset:
         parts.append(
@@ -249,10 +250,6 @@ def _stop(seen: Seen, outage: Outage) -> Finding:
     numbers |= {"refused": outage.refused, "unanswered": outage.unanswered, "last_answer": gap.begin}
     return _made(seen, "broker_stopped", WARNING if outage.announced is not None else ERROR, "broker stopped", outage,
                  parts, numbers, effects, waited(seen, outage.broker, outage.begin, end))  # fmt: skip
-
-
-def _connections(count: int) -> str:
-    return f"{count:,} connection{'' if count == 1 else 's'}"
 
 
 def _used(waits: dict[str, Array], chosen: Array) -> int:
@@ -277,7 +274,7 @@ def _hang(seen: Seen, outage: Outage, silent: Sequence[Outage]) -> Finding:
     parts = [
         f"{label} {'hung' if is_hang else 'was not reached'} for {how_long}"
         + ("" if gap.end is not None else ", and has not answered since"),
-        f"requests of {clients_text(people)} waited on {_connections(_used(waits, mine))}",
+        f"requests of {clients_text(people)} waited on {counted(_used(waits, mine), 'connection')}",
         why,
     ]
     numbers: dict[str, Scalar] = {
@@ -306,9 +303,9 @@ def _made(
     effects: Effects, waits: Waited,
 ) -> Finding:  # fmt: skip
     if outage.refused:
-        parts.append(f"{_connections(outage.refused)} refused")
+        parts.append(f"{counted(outage.refused, 'connection')} refused")
     if outage.unanswered:
-        parts.append(f"{_connections(outage.unanswered)} not answered")
+        parts.append(f"{counted(outage.unanswered, 'connection')} not answered")
     parts += effects.words()
     end = outage.gap.end
     if outage.kind == "stop":
@@ -335,7 +332,8 @@ def _starts(seen: Seen, broker: int) -> Iterator[Finding]:
     if refused:
         label = seen.brokers.label(broker)
         yield Finding(
-            "broker_returned", NOTE, "returned", f"{label} answers; it had refused {_connections(refused)} before",
+            "broker_returned", NOTE, "returned",
+            f"{label} answers; it had refused {counted(refused, 'connection')} before",
             begin=first, numbers={"refused": refused}, packets=(_packet_of_answer(seen, broker, first),),
             parties=(seen.brokers.party(broker),), options=seen.shown(broker, first, None), command="show",
         )  # fmt: skip
@@ -408,11 +406,11 @@ def _cut(
     parts = [
         f"no answer of {seen.brokers.label(broker)} reached {host} for {duration(until - begin)}"
         + ("" if gap.end is not None else ", and has not answered since"),
-        f"requests waited on {_connections(_used(waits, waiting))}, and their packets were sent again",
+        f"requests waited on {counted(_used(waits, waiting), 'connection')}, and their packets were sent again",
         *(["the broker answered other hosts meanwhile"] if goes_on else []),
     ]
     if unanswered:
-        parts.append(f"{_connections(unanswered)} not answered")
+        parts.append(f"{counted(unanswered, 'connection')} not answered")
     first = np.flatnonzero(caught)[np.argmin(waits["begin"][caught])]
     return Finding(
         "hosts_cut_off", ERROR, "cut off", "; ".join(parts), lost, begin, gap.end,

@@ -13,6 +13,7 @@ import numpy as np
 
 from kafkatap.kernels.arrays import distinct_values
 
+from ..finding_words import counted
 from ..findings import ERROR, Finding, Party
 from ..units import duration
 from .event_answers import SECOND
@@ -50,7 +51,7 @@ def _finding(seen: Seen, client_ip: int, broker: int, begin: int, end: int | Non
     text = (
         f"{host} acknowledged nothing that {label} sent for {duration(length)}"
         + ("" if end is not None else ", until the end")
-        + f"; packets on {connections:,} connection{'' if connections == 1 else 's'} were sent again; no request of it "
+        + f"; packets on {counted(connections, 'connection')} were sent again; no request of it "
         "was answered meanwhile"
     )
     return Finding(

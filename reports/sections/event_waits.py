@@ -16,7 +16,7 @@ from .event_timeline import Seen
 from .slow_times import MEMBER_WAITS, SLOW_AT
 
 #: A request that began so long before a silence, and was not answered when others were, waits for something else.
-_BEFORE_NS = SECOND // 10
+BEFORE_NS = SECOND // 10
 
 
 class Waited(NamedTuple):
@@ -32,7 +32,7 @@ def waited(seen: Seen, broker: int, outage_begin: int, end: int | None) -> Waite
     (JoinGroup, SyncGroup)."""
     waits, until = seen.waits, seen.end if end is None else end
     begin = waits["begin"] + waits["own"]
-    mine = (begin >= outage_begin - _BEFORE_NS) & (begin <= until) & ~is_among(waits["api_key"], MEMBER_WAITS)
+    mine = (begin >= outage_begin - BEFORE_NS) & (begin <= until) & ~is_among(waits["api_key"], MEMBER_WAITS)
     rows = np.flatnonzero(mine & (waits["end"] > begin))
     rows = rows[is_among(_clients(seen.of(waits, rows)), _people(seen, broker, outage_begin, until))]
     times = waits["end"][rows] - begin[rows]

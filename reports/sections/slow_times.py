@@ -58,24 +58,23 @@ def read_slow(gathered: Gathered, tally: Tally) -> None:
     """Count the slow requests."""
     own = gathered.column("total_ns") - gathered.column("waiting_ns") - gathered.column("hol_poll_wait_ns")
     chosen = np.flatnonzero((gathered.column("outcome") == ANSWERED) & (own >= SLOW_NS))
-    if len(chosen):
-        begin = gathered.column("request_first")[chosen]
-        keys = {"client_id": gathered.column("client_id")[chosen], "api_key": gathered.column("api_key")[chosen]}
-        spent = np.minimum(own[chosen], _MOST_NS)
-        values = {"last": gathered.column("response_last")[chosen], "first": begin, "requests": 1, "ns": spent}
-        tally.add(SLOW.name, keys | {"second": begin // SECOND}, values)
-        at = np.flatnonzero(~is_among(gathered.column("api_key")[chosen], MEMBER_WAITS))
-        names = [name for name in SLOW_AT.keys if name != "second"]
-        tally.add(SLOW_AT.name, {name: gathered.column(name)[chosen[at]] for name in names}
-                  | {"second": begin[at] // SECOND}, {"last": values["last"][at], "ns": spent[at]})  # fmt: skip
-    loss = gathered.column("loss_ns")[chosen] + gathered.column("hol_loss_wait_ns")[chosen]
-    chosen, loss = chosen[loss > 0], loss[loss > 0]
-    if len(chosen):
-        begin = gathered.column("request_first")[chosen]
-        keys = {name: gathered.column(name)[chosen] for name in ("client_ip", "broker_ip")}
-        spent = np.minimum(loss, _MOST_NS)
-        values = {"last": gathered.column("response_last")[chosen], "first": begin, "requests": 1, "ns": spent}
-        tally.add(LOSS.name, keys | {"second": begin // SECOND}, values)
+    loss = gathered.column("loss_ns") + gathered.column("hol_loss_wait_ns")
+    _count(gathered, tally, SLOW, chosen, own)
+    _count(gathered, tally, SLOW_AT, chosen[~is_among(gathered.column("api_key")[chosen], MEMBER_WAITS)], own)
+    _count(gathered, tally, LOSS, chosen[loss[chosen] > 0], loss)
+
+
+def _count(gathered: Gathered, tally: Tally, form: CountForm, chosen: Array, ns: Array) -> None:
+    """Add some exchanges to a form, with their time in `ns`, which is of all."""
+    if not len(chosen):
+        return
+    begin = gathered.column("request_first")[chosen]
+    keys = {name: gathered.column(name)[chosen] for name in form.keys if name != "second"}
+    values = {
+        "last": gathered.column("response_last")[chosen], "first": begin, "requests": 1,
+        "ns": np.minimum(ns[chosen], _MOST_NS),
+    }  # fmt: skip
+    tally.add(form.name, keys | {"second": begin // SECOND}, {name: values[name] for name in form.values})
 
 
 class SlowTime(NamedTuple):

@@ -39,7 +39,6 @@ from ...live.process_memory import keep_flat
 from ...live.thread_priority import Priority, allow_return, can_return
 from ..console import discard_output, no_kafka, refuse
 from ..exit_codes import DONE, WRONG
-from ..kept_options import kept_options
 from ..values import check_section_options, chosen_key_log, read_options, section_options
 
 if TYPE_CHECKING:
@@ -287,7 +286,7 @@ def _outputs(
 
 def _report(options: argparse.Namespace, monitor: Monitor) -> int:
     """Print the report since the start. Its reader may be gone, as after a dropped session."""
-    context = monitor.context()._replace(options=kept_options(options))
+    context = monitor.context()
     result = build_report(
         monitor.windows.start, context, by=options.by, selected=selection_of(options).text, sections=options.sections,
         over_facts=monitor.sections, options=section_options(options),
