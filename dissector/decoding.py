@@ -189,7 +189,7 @@ class BodyDecoder:
         jobs = (self._failed if state.in_details else t.jobs)[int(state.first) : int(state.end)]
         room = min(2 * rows, MOST_TAPE)
         if rows > len(self._topic_names):
-            self._topic_names = zeros(room, TOPIC_NAME)
+            self._topic_names = grown(self._topic_names, room)  # holds those of the first look
         if rows + 2 > len(self._contexts):
             self._contexts = zeros(room + 2, CONTEXT)
         most = len(block) + len(held) + int(t.state[0].pool_top)

@@ -82,6 +82,22 @@ def test_topics_are_dropped_where_detail_is_shed() -> None:
     assert all(batch.topics is None for batch in engine.batches)
 
 
+@pytest.mark.parametrize("failed", [150, 400, 900, 1_500, 4_000])
+def test_names_stay_when_responses_with_errors_are_read_once_more(failed: int) -> None:
+    """The second look at responses with error codes needs more room than the first, in which the names were found."""
+    talk = KafkaTalk()
+    talk.tcp.open()
+    topic_id = bytes(range(16))
+    talk.exchange(METADATA, 12, 1, Topics=[{"TopicId": topic_id, "Name": "orders"}])
+    talk.exchange(METADATA, 4, 2, Topics=named(0, failed, ErrorCode=3))
+    talk.tcp.close()
+    engine = Batches(all_results=False)
+    seen = decode_packets(encode(talk.segments), engine=engine)
+    assert len([row for row in seen.results if row["error_code"] == 3]) == failed
+    names = {engine.strings[number]: engine.strings[name] for number, name in engine.dissector.topic_names.items()}
+    assert names[topic_id] == b"orders"
+
+
 @pytest.mark.parametrize("by_topic", [False, True])
 def test_counts_grow_in_the_middle_of_a_batch(by_topic: bool) -> None:
     engine = Batches()
