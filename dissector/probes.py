@@ -33,13 +33,13 @@ _REMEMBERED = 1 << 16
 class Probe:
     """One comparison on the fields at `places`. A message fulfils it if any value of them does that is not null.
 
-    `numbers` compares values (int64, n; of float64 the bits) of a type -> bool (n,). `text` compares the bytes of a
-    string or uuid. If both are None, any value fulfils the comparison.
+    `numbers` compares values (int64, n; of float64 the bits) of a type -> bool (n,). `texts` compares the bytes of
+    strings or uuids -> bool (n,). If both are None, any value fulfils the comparison.
     """
 
     places: frozenset[Place]
     numbers: Callable[[Array, str], Array] | None = None
-    text: Callable[[bytes, str], bool] | None = None
+    texts: Callable[[Sequence[bytes], str], Array] | None = None
 
     @property
     def api_keys(self) -> frozenset[int]:
@@ -96,25 +96,19 @@ class Probes:
     ) -> Array:  # fmt: skip
         """Which of the rows `at` of one field fulfil a probe: bool (len(at),)."""
         length = rows["length"][at]
-        if info.kind in (K_ELEMENT, K_STRUCT) or (probe.numbers is None and probe.text is None):
+        if info.kind in (K_ELEMENT, K_STRUCT) or (probe.numbers is None and probe.texts is None):
             present: Array = length >= 0
             return present
         if probe.numbers is not None:
             judged: Array = probe.numbers(rows["value"][at], info.type)
             return judged
-        assert probe.text is not None
-        known, text, kind = self._texts[number], probe.text, info.type
+        assert probe.texts is not None
+        known, kind = self._texts[number], info.type
         views = [memoryview(buffer) for buffer in buffers]  # type: ignore[arg-type]
-        found = np.zeros(len(at), bool)
-        starts, lengths, sources = rows["value"][at].tolist(), length.tolist(), source[at].tolist()
-        for i, (start, size, where) in enumerate(zip(starts, lengths, sources, strict=True)):
-            if size < 0:
-                continue
-            value = (bytes(views[where][start : start + size]), kind)
-            verdict = known.get(value)
-            if verdict is None:
-                if len(known) >= _REMEMBERED:
-                    known.clear()
-                verdict = known[value] = text(*value)
-            found[i] = verdict
-        return found
+        places = zip(rows["value"][at].tolist(), length.tolist(), source[at].tolist(), strict=True)
+        values = [None if size < 0 else bytes(views[of][start : start + size]) for start, size, of in places]
+        if len(known) >= _REMEMBERED:
+            known.clear()
+        new = [value for value in dict.fromkeys(values) if value is not None and (value, kind) not in known]
+        known |= zip(((value, kind) for value in new), probe.texts(new, kind).tolist(), strict=True)
+        return np.array([value is not None and known[value, kind] for value in values], bool)

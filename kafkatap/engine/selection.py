@@ -404,7 +404,7 @@ def _nodes(
         found.append(("api", Numbers("==", tuple(sorted(api_keys(apis))))))
     for name, globs in (("client", clients), ("topic", topics)):
         if globs:
-            found.append((name, MatchedTexts(pattern=glob_pattern(f"--{name}", globs))))
+            found.append((name, MatchedTexts(names=glob_pattern(f"--{name}", globs))))
     nodes: list[Node] = [ColumnAtom(NAMES[name], test) for name, test in found]
     return [*nodes, _broker_node(brokers)] if brokers else nodes
 

@@ -7,7 +7,7 @@ enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -208,7 +208,7 @@ def _possible(node: Node, keys: Array) -> tuple[Array, Array]:
     if node.name.name != "api":
         return open_, open_
     if isinstance(node.test, MatchedTexts):
-        verdict = np.array([node.test.holds(api_name(key)) for key in keys.tolist()], bool)
+        verdict = node.test.on([api_name(key) for key in keys.tolist()])
     elif isinstance(node.test, Numbers):
         verdict = node.test.on(Values(keys, keys))
     else:
@@ -233,7 +233,8 @@ def _probe(atom: FieldAtom) -> Probe:
     if isinstance(test, Present):
         return Probe(atom.places)
 
-    def text(value: bytes, kind: str) -> bool:
-        return test.holds(uuid_text(value) or "" if kind == "uuid" else value.decode("utf-8", "replace"))
+    def texts(values: Sequence[bytes], kind: str) -> Array:
+        is_id = kind == "uuid"
+        return test.on([uuid_text(value) or "" if is_id else value.decode("utf-8", "replace") for value in values])
 
-    return Probe(atom.places, text=text)
+    return Probe(atom.places, texts=texts)

@@ -16,9 +16,12 @@ from ..literals import DURATIONS, SIZES, Moment, exact, read_moment, read_number
 from .expression_error import ExpressionError, suggestion
 from .names import Name
 from .tree import Literal
+from .verdicts import matching
 
 #: The maximum length of a regular expression.
 LONGEST_PATTERN = 1_000
+#: Escapes of regular expressions, with those that RE2 writes otherwise.
+_PYTHON_ONLY = r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|.)"
 _WANTED = {
     "number": "a number", "size": "a size such as 1000 or 64KiB", "duration": "a duration such as 50ms",
     "time": "a time such as 15:10:39 or 2026-11-21 15:10:39",
@@ -67,8 +70,9 @@ def text_of(literal: Literal, name: Name, text: str) -> str:
     return literal.text
 
 
-def pattern_of(literal: Literal, text: str) -> re.Pattern[str]:
-    """A value as a regular expression, unchanged from between its quotes."""
+def pattern_of(literal: Literal, text: str) -> str:
+    """A value as a regular expression of RE2, from between its quotes. Its matching takes linear time, so it has no
+    backreferences and no lookaround."""
     if literal.kind not in ("string", "word", "number", "address"):
         raise ExpressionError("~ compares with a regular expression in quotes", text, literal.at, literal.end)
     if len(literal.source) > LONGEST_PATTERN:
@@ -78,11 +82,29 @@ def pattern_of(literal: Literal, text: str) -> re.Pattern[str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about syntax that a later Python may change
-            return re.compile(literal.source)
+            re.compile(literal.source)  # names the place of a mistake
     except (re.error, RecursionError, OverflowError) as error:
         place = (getattr(error, "pos", None) or 0) + literal.at + (literal.kind == "string")
         reason = getattr(error, "msg", None) or "it is too deeply nested"
         raise ExpressionError(f"this regular expression is wrong: {reason}", text, place) from None
+    if (short := re.search(r"\{,\d+\}", literal.source)) is not None:  # RE2 reads it as a text
+        raise ExpressionError(f"write {{0{short[0][1:]} for {short[0]}", text, literal.at, literal.end)
+    pattern = re.sub(_PYTHON_ONLY, _of_re2, literal.source, flags=re.DOTALL)
+    try:
+        matching(pattern, ("",))
+    except ValueError as error:
+        reason = str(error).removeprefix("Invalid regular expression: ")
+        raise ExpressionError(
+            f"this regular expression is not one of RE2, which has no backreferences and no lookaround: {reason}",
+            text, literal.at, literal.end,
+        ) from None  # fmt: skip
+    return pattern
+
+
+def _of_re2(found: re.Match[str]) -> str:
+    """A notation of Python in that of RE2; anything else is unchanged."""
+    code = found[1] or found[2]
+    return rf"\x{{{code}}}" if code else r"\z" if found[0] == r"\Z" else found[0]
 
 
 def glob_pattern(option: str, globs: Sequence[str]) -> re.Pattern[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,20 +70,25 @@ def equal_to(number: int) -> Callable[[Any, str], Any]:
     return lambda values, kind: values == number
 
 
+def of_each(test: Callable[[bytes, str], bool]) -> Callable[[Sequence[bytes], str], Any]:
+    return lambda values, kind: np.array([test(value, kind) for value in values], bool)
+
+
 PROBES: list[tuple[Probe, Callable[[Any], bool]]] = [
     (Probe(frozenset({(FETCH, 0, "MaxWaitMs")}), numbers=equal_to(500)), lambda v: v == 500),
     (Probe(frozenset({(FETCH, 1, "Responses.Partitions.HighWatermark")}), numbers=lambda v, k: v > 100),
      lambda v: v > 100),
     (Probe(frozenset({(PRODUCE, 0, "TopicData.PartitionData.Index")}), numbers=equal_to(1)), lambda v: v == 1),
     (Probe(frozenset({(PRODUCE, 0, "TopicData.Name"), (METADATA, 1, "Topics.Name")}),
-           text=lambda raw, kind: b"e" in raw), lambda v: "e" in v),
-    (Probe(frozenset({(METADATA, 1, "Topics.TopicId")}), text=lambda raw, kind: kind == "uuid" and raw[0] > 99),
+           texts=of_each(lambda raw, kind: b"e" in raw)), lambda v: "e" in v),
+    (Probe(frozenset({(METADATA, 1, "Topics.TopicId")}),
+           texts=of_each(lambda raw, kind: kind == "uuid" and raw[0] > 99)),
      lambda v: v[0] > 99),
     (Probe(frozenset({(METADATA, 1, "Topics.IsInternal")}), numbers=equal_to(1)), lambda v: v is True),
     (Probe(frozenset({(METADATA, 1, "Topics")})), lambda v: True),
     (Probe(frozenset({(METADATA, 1, "Topics.Partitions.ReplicaNodes")}), numbers=equal_to(1)), lambda v: v == 1),
     (Probe(frozenset({(PRODUCE, 0, "TransactionalId")})), lambda v: True),
-    (Probe(frozenset({(SASL_HANDSHAKE, 0, "Mechanism")}), text=lambda raw, kind: raw == b"PLAIN"),
+    (Probe(frozenset({(SASL_HANDSHAKE, 0, "Mechanism")}), texts=of_each(lambda raw, kind: raw == b"PLAIN")),
      lambda v: v == "PLAIN"),
     (Probe(frozenset({(API_VERSIONS, 1, "ApiKeys.ApiKey")}), numbers=equal_to(1)), lambda v: v == 1),
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from base64 import urlsafe_b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from kafkatap.engine.engine import engine_for
 from kafkatap.engine.selection import EVERYTHING, Selection
 from kafkatap.reports.batch import Batch
 from kafkatap.reports.expressions import Condition, ExpressionError, parse_expression
+from kafkatap.reports.expressions.meaning import atoms_of
 from kafkatap.reports.expressions.names import ALIASES, NAMES, help_text
 from kafkatap.reports.expressions.values import LONGEST_PATTERN
 from kafkatap.reports.expressions.verdicts import MatchedTexts
@@ -198,6 +200,9 @@ def test_topics_that_requests_ask_for_count() -> None:
         ("latency ~ 'a'", "~", "is for texts, latency is a duration"),
         ("topic ~ 'a('", "(", "missing )"),
         ("topic ~ 'x[z-a]'", "z-a", "bad character range"),
+        (r"topic ~ '(a)\1'", r"'(a)\1'", "no backreferences and no lookaround"),
+        ("topic ~ 'a(?!b)'", "'a(?!b)'", "no backreferences and no lookaround"),
+        ("topic ~ 'a{,3}'", "'a{,3}'", "write {0,3} for {,3}"),
         ("latency > null", "null", "== or != only"),
         ("request.MaxWaitM > 5", "MaxWaitM", "did you mean MaxWaitMs"),
         ("request.Partition.ErrorCod == 5", "Partition.ErrorCod", "no request has a field"),
@@ -366,13 +371,13 @@ def kept(run: Any, text: str) -> set[int]:
 def test_a_pattern_is_matched_once_for_each_distinct_name(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of columns and of decoded fields, in all batches of a run."""
     seen: list[tuple[MatchedTexts, str]] = []
-    holds_as_usual = MatchedTexts.holds
+    as_usual = MatchedTexts.on
 
-    def counted(test: MatchedTexts, text: str) -> bool:
-        seen.append((test, text))
-        return holds_as_usual(test, text)
+    def counted(test: MatchedTexts, texts: Sequence[str]) -> Any:
+        seen.extend((test, text) for text in texts)
+        return as_usual(test, texts)
 
-    monkeypatch.setattr(MatchedTexts, "holds", counted)
+    monkeypatch.setattr(MatchedTexts, "on", counted)
     selection = Selection.of(filter="client ~ 'e' or topic ~ 'a' or request.GroupId ~ 'g'", clients=["*"])
     engine = engine_for(selection, all_results=True)
     run = Run([str(samples / "apache-2.8.pcap.zst")], engine, block_size=20_000)
@@ -398,6 +403,37 @@ def test_a_pattern_has_a_limit() -> None:
         Selection.of(**{name: [longest]}).condition()
         with pytest.raises(ValueError, match=f"--{name[:-1]}: this pattern is longer than 1,000 characters"):
             Selection.of(**{name: ["app", f"{longest}x"]})
+
+
+@pytest.mark.parametrize("name", ["client", "request.TransactionalId"])
+def test_no_pattern_takes_more_than_linear_time(name: str) -> None:
+    """A pattern that backtracks would try 2^5000 ways."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    text = "x" * 5_000
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(60)
+    try:
+        atom = next(iter(atoms_of(parse_expression(f"{name} ~ '(x|x)*y'").root)))
+        assert isinstance(atom.test, MatchedTexts)
+        assert atom.test.on([text, f"{text}y", ""]).tolist() == [False, True, False]
+    finally:
+        signal.alarm(0)
+
+
+def test_notations_of_python_in_a_pattern() -> None:
+    for pattern, text in (
+        (r"a\Z", "a"),
+        (r"^\u00e9\.", "é."),
+        (r"\\u00e9", r"\u00e9"),
+        ("(?P<n>b)$", "ab"),
+        ("(?i)É", "é"),
+    ):
+        atom = next(iter(atoms_of(parse_expression(f"client ~ '{pattern}'").root)))
+        assert isinstance(atom.test, MatchedTexts)
+        assert atom.test.on([text, "x"]).tolist() == [True, False]
 
 
 def _comparison(dice: Iterator[int], rows: list[dict[str, Any]]) -> tuple[str, Callable[[Any], bool]]:
