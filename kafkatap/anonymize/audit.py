@@ -1,13 +1,15 @@
 """Searches an anonymized capture for what was replaced.
 
-`Originals` are names, addresses, texts and samples of records of the original, of six or more bytes. Words that stay by
-rule (`fields`) are no originals, even if somebody named a topic so. They are searched in each packet, in the streams'
-new bytes without the cuts between packets, and in the records as they decompress.
+`Originals` are names, addresses, texts and samples of records of the original, of six or more bytes. They are searched
+in each packet, in the streams' new bytes without the cuts between packets, and in the records as they decompress.
+
+A text is no original if the copy has it by rule: words that stay (`fields`), what stayed in this capture, and parts of
+pseudonyms. To find it means nothing, even if somebody named a topic so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from ipaddress import ip_address
 from typing import Any
 
@@ -59,15 +61,16 @@ class Originals:
 
     def found_in(self, data: bytes | bytearray | memoryview) -> bytes | None:
         """One of the strings that `data` contains, or None."""
-        if not len(self._starts):
-            return None
+        return next(self.all_in(data), None)
+
+    def all_in(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
+        """Yield the strings that `data` contains, some more than once."""
         raw, view = as_array(data), memoryview(data)
         at = -1
-        while (at := next_start(raw, at + 1, self._starts, self._may_start)) >= 0:
+        while len(self._starts) and (at := next_start(raw, at + 1, self._starts, self._may_start)) >= 0:
             for string in self._by_start[int.from_bytes(view[at : at + SHORTEST], "little")]:
                 if view[at : at + len(string)] == string:
-                    return string
-        return None
+                    yield string
 
 
 @kernel(np.uint8, int, np.uint64, np.uint8)
@@ -108,8 +111,9 @@ def originals_of(names: Names) -> Originals:
             if any(old[:8]):
                 strings.add(old)
             strings.add(str(ip_address(old)).encode())
-    strings -= texts | set(names.all_names.values())
-    found = Originals(strings | names.forgotten | {mac for mac in macs if _is_distinctive(mac)})
+    strings |= names.forgotten | {mac for mac in macs if _is_distinctive(mac)}
+    copied = b"\0".join((*texts, *pseudonyms, *names.all_names.values(), *names.kept))
+    found = Originals(strings.difference(Originals(strings).all_in(copied)))
     found.macs = frozenset(macs - set(names.addresses.known.values()))
     return found
 

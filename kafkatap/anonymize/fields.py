@@ -145,7 +145,7 @@ _BROKERS = (4, 8)
 
 @cache
 def config_names() -> frozenset[bytes]:
-    """The names of Kafka's own configurations."""
+    """The names of Kafka's own configurations, of brokers from 0.8 on."""
     return frozenset((Path(__file__).parent / "config_names.txt").read_bytes().split())
 
 
@@ -160,6 +160,11 @@ def kept_words() -> frozenset[bytes]:
 def rewritten_string(names: Names, field: str, value: bytes, siblings: Mapping[str, object]) -> bytes:
     """What a string becomes, in as many bytes. `field`: its name behind that of its struct or array ("Configs.Value").
     `siblings`: the values of the fields before it in its struct."""
+    made = _rewritten(names, field, value, siblings)
+    return names.keep(value) if made == value else made
+
+
+def _rewritten(names: Names, field: str, value: bytes, siblings: Mapping[str, object]) -> bytes:
     name = field.rpartition(".")[2]
     if not value:
         return value

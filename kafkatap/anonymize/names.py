@@ -57,6 +57,8 @@ class Names:
         self._uuids: dict[bytes, bytes] = {}
         #: Strings of the original that became filler, for the audit.
         self.forgotten: set[bytes] = set()
+        #: Strings of the original that stayed by a rule: the audit does not search them.
+        self.kept: set[bytes] = set()
 
     def name(self, name: bytes) -> bytes:
         """The pseudonym of a name, of the same length."""
@@ -87,6 +89,12 @@ class Names:
         """Note that a string became filler."""
         if len(original) >= _SHORTEST and len(self.forgotten) < _MOST_FORGOTTEN:
             self.forgotten.add(original[:_LONGEST])
+
+    def keep(self, original: bytes) -> bytes:
+        """Note that a string stays; return it."""
+        if len(self.kept) < _KEPT:
+            self.kept.add(original)
+        return original
 
     @property
     def all_names(self) -> dict[bytes, bytes]:

@@ -39,7 +39,7 @@ def _attribute(names: Names, part: bytes) -> bytes:
         plain = value.replace(b"=2C", b",").replace(b"=3D", b"=")
         return key + names.name(plain).replace(b"=", b"=3D").replace(b",", b"=2C")
     if key == b"i=" and value.isdigit() and len(value) < 8:
-        return part
+        return names.keep(part)
     return key + forgotten(names, value)
 
 

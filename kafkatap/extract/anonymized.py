@@ -28,7 +28,7 @@ from .extraction import Summary, extract
 from .plain_segments import write_plain
 from .source_blocks import SourceReader
 
-#: Random keys that are tried: with one of them a pseudonym may be an original by chance.
+#: Random keys that are tried: with one of them new bytes may have an original by chance.
 _KEYS = 3
 #: The comment of the whole file, by which it can be told from one with originals.
 MARK = "anonymized by kafkatap: names, addresses and contents are replaced"
@@ -178,8 +178,8 @@ def _rewrite(
         left = left or find_original(new.path, originals, read, watch)
         if left is not None:
             raise OriginalLeftError(
-                f"a string of the original with {len(left)} bytes is still in the anonymized packets; nothing is "
-                "written. Use another key, or report this"
+                f"a string of the original with {len(left)} bytes is still in the anonymized packets, so nothing is "
+                "written. This is a defect of kafkatap: please report it"
             )
         records = rewriter.learner.messages.records
         done = Anonymized(

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from kafkatap.anonymize.audit import find_original, originals_of
+from kafkatap.anonymize.fields import rewritten_string
 from kafkatap.anonymize.names import Names
+from kafkatap.anonymize.sasl_tokens import rewritten_token
 from kafkatap.captures.capture_reader import CaptureReader
 from kafkatap.extract.anonymized import extract_anonymized
 from tests.support.captures import Packet, pcap_bytes
@@ -82,7 +84,30 @@ def test_what_stays_in_names_by_rule_is_not_searched() -> None:
     assert originals.found_in(b"of User:alice-1") == b"User:alice-1"
 
 
-@pytest.mark.parametrize("name", ["principal", "separators"])
+def test_short_names_within_longer_pseudonyms_are_not_searched() -> None:
+    """The pseudonyms of words of fourteen digits contain some of ten thousand names of six digits."""
+    names = Names(b"a key of 16 bytes")
+    for number in range(10_000):
+        names.text(f"{37 * number:06}")
+    for number in range(1_000):
+        names.text(f"batch-2024{number:010}")
+    originals = originals_of(names)
+    assert len(originals) > 9_000
+    assert originals.found_in(b"\n".join(names.all_names.values())) is None
+
+
+def test_a_secret_that_is_a_kept_value_is_not_searched() -> None:
+    """The password is the size of a segment. It became filler, and the size stays."""
+    names, rule = Names(b"a key of 16 bytes"), {"Name": "segment.bytes"}
+    assert rewritten_token(names, b"\0alice-1\x00134217728") == b"\0%s\0xxxxxxxxx" % names.name(b"alice-1")
+    assert rewritten_string(names, "Configs.Value", b"134217728", {"Name": "acme.bytes"}) != b"134217728"
+    assert originals_of(names).found_in(b"134217728") == b"134217728"
+    assert rewritten_string(names, "Configs.Value", b"134217728", rule) == b"134217728"
+    assert originals_of(names).found_in(b"134217728") is None
+    assert originals_of(names).found_in(b"alice-1") == b"alice-1"
+
+
+@pytest.mark.parametrize("name", ["principal", "separators", "config-name", "versions", "two-messages"])
 def test_recordings_that_need_not_be_refused(corpus: Path, tmp_path: Path, name: str) -> None:
     capture = corpus / "captures" / "repro" / f"anon-refused-{name}.pcap"
     made, done = extract_anonymized([str(capture)], str(tmp_path / "out.pcapng"))

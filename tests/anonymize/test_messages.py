@@ -194,3 +194,14 @@ def test_of_classes_and_metrics_only_those_of_kafka_stay(field: str, value: byte
     assert (new == value) == stays
     assert b"Acme" not in new
     assert b"acme" not in new
+
+
+@pytest.mark.parametrize("name", [
+    "replica.lag.max.messages", "host.name", "quota.producer.default", "log.message.timestamp.difference.max.ms",
+    "zookeeper.session.timeout.ms", "inter.broker.protocol.version", "follower.replication.throttled.rate",
+    "group.coordinator.new.enable", "share.delivery.count.limit",
+])  # fmt: skip
+def test_configurations_of_all_releases_are_known(name: str) -> None:
+    assert rewritten_string(NAMES, "Configs.Name", name.encode(), {}) == name.encode()
+    assert rewritten_string(NAMES, "Configs.Value", b"120000", {"Name": name}) == b"120000"
+    assert rewritten_string(NAMES, "Configs.Value", b"120000", {"Name": "acme." + name}) != b"120000"
