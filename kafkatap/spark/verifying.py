@@ -206,16 +206,18 @@ _LONG_GAP = 31 * 24
 def _gaps(files: Sequence[FileInfo], counts: Mapping[int, Mapping[str, int]]) -> Iterator[LakeFinding]:
     """The hours without a packet, between others, of the captures of each broker. `counts`: exchanges by capture and
     broker. A capture is that of the broker with the most."""
-    hours: dict[str, list[Array]] = defaultdict(list)
+    hours: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for info in files:
         if info.first is not None and info.last is not None and counts.get(info.capture):
             of_capture = counts[info.capture]
             broker = max(sorted(of_capture), key=lambda name: of_capture[name])
-            hours[broker].append(np.arange(info.first // HOUR, info.last // HOUR + 1))
-    for broker, some in sorted(hours.items()):
-        seen = np.unique(np.concatenate(some))
-        for at in np.flatnonzero(np.diff(seen) > 1).tolist():
-            begin, end = int(seen[at]) + 1, int(seen[at + 1])
+            hours[broker].append((info.first // HOUR, info.last // HOUR))
+    for broker, spans in sorted(hours.items()):
+        reached = min(spans)[1]
+        for end, last in sorted(spans):
+            begin, reached = reached + 1, max(reached, last)
+            if end <= begin:
+                continue
             span = f"{iso(begin * HOUR)[:16]} to {iso(end * HOUR)[:16]} UTC"
             text = f"no packet from {span} in the captures of broker {broker}"
             if end - begin > _LONG_GAP:

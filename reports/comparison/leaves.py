@@ -20,7 +20,7 @@ from ..counting.count_table import distinct_rows
 from ..findings import Finding
 from ..tls_software import ja4_pattern
 from .names import OTHERS, masked
-from .side_counts import SideCounts
+from .side_counts import MOST_BLOCKS, SideCounts
 
 #: Leaves that are compared at most; beyond that those with the fewest exchanges are left out.
 MOST_LEAVES = 20_000
@@ -184,22 +184,22 @@ def _topic(context: Context, topic: int, topic_id: int) -> str | None:
 
 
 def blocks_of(side: Side, form: str) -> tuple[int, int]:
-    """The first block of a side, and their number."""
+    """The first block of a side, and their number: at most 3 * MOST_BLOCKS, however long nothing was counted. The first
+    and the last one have all time of the side before and after."""
     if form == "traffic":
-        from .side_counts import MOST_BLOCKS
-
         return 0, MOST_BLOCKS
-    length = side.counts.length
-    first, last = side.first, side.last
-    if side.counts.first is not None and side.counts.last is not None:
-        first, last = min(first, side.counts.first), max(last, side.counts.last)
-    return first // length, last // length - first // length + 1
+    length, counts = side.counts.length, side.counts
+    first, last = (
+        (side.first, side.first) if counts.first is None or counts.last is None else (counts.first, counts.last)
+    )
+    begin = max(min(first, side.first) // length, first // length - MOST_BLOCKS)
+    return begin, min(max(last, side.last) // length, last // length + MOST_BLOCKS) - begin + 1
 
 
 def _seconds(side: Side, first: int, blocks: int) -> Array:
     """How much of each block was captured."""
     length = side.counts.length
-    starts = (first + np.arange(blocks)) * length
-    covered = np.minimum(starts + length, side.last) - np.maximum(starts, side.first)
-    seconds: Array = np.maximum(covered, 0) / 1e9
+    edges = np.clip((first + np.arange(blocks + 1)) * length, side.first, side.last)
+    edges[0], edges[-1] = side.first, side.last
+    seconds: Array = np.diff(edges) / 1e9
     return seconds

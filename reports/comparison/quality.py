@@ -27,6 +27,8 @@ _FEW, _MANY = 0.002, 0.05
 _ONE_DIRECTION = 0.5
 #: Less of the payload is encrypted, and not decrypted, on the other side.
 _ENCRYPTED = 0.05
+#: Requests within less of a side that is longer than this say nothing of rates.
+_BUSY, _LONG_NS = 0.05, 3_600 * units.SECOND
 #: Exchanges without which coarse times cannot be seen.
 _FEWEST = 20
 
@@ -121,6 +123,11 @@ def _cut(quality: Quality, side: Side) -> Quality:
         quality = quality.and_(
             f"{units.share(unread)} of its packets are cut and not known as Kafka", ("rate",), OF_EXCHANGES
         )
+    if counts.first is not None and counts.last is not None:
+        busy, whole = counts.last - counts.first, side.last - side.first
+        if busy < _BUSY * whole and whole > _LONG_NS:
+            within = f"its requests are within {units.duration(busy)} of {units.duration(whole)}"
+            quality = quality.and_(f"{within}, which a packet with a wrong time may cause", ("rate",))
     ledger = side.context.ledger.get("requests", {})
     headless = ledger.get("header_not_captured", 0)
     if headless > _FEW * max(sum(n for part, n in ledger.items() if part != "total"), 1):
