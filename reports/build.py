@@ -17,7 +17,7 @@ from .model import Curve, Curves, Mark, Report, ReportTable
 from .section_parts.registry import USUAL, load_sections
 from .sections.client_failures import failing_clients
 from .sections.clients import clients, with_encrypted
-from .sections.error_codes import error_totals, errors
+from .sections.error_codes import error_meanings, error_totals, errors
 from .sections.heading import files, heading
 from .sections.latency import check_by, latency, roll_latency
 from .sections.ledger import ledger, loss_warnings, unknown_wait_warnings
@@ -67,7 +67,7 @@ def build_report(
         ),
         "latency": lambda: (latency(counts, context, by),),
         "throttle": lambda: (throttle(counts, context),),
-        "errors": lambda: (error_totals(detail), detail),
+        "errors": lambda: (error_totals(detail), detail, *(() if sections is None else (error_meanings(detail),))),
         "clients": lambda: (people if selected is not None else with_encrypted(people, context),),
         "timeline": lambda: (timeline(counts, context, timeline_rows),),
         "not-decoded": lambda: (undecoded,),

@@ -101,7 +101,7 @@ def enum_in_layout(layout: str, path: str) -> str | None:
 def names_of(enum: str) -> Mapping[int, str]:
     """The names of an enum by number."""
     if enum == "ErrorCode":
-        return {code: name for code, (name, _) in error_codes().items()}
+        return {code: each.name for code, each in error_codes().items()}
     return api_names() if enum == "ApiKey" else enums()[enum]
 
 

@@ -34,7 +34,8 @@ def _known() -> dict[tuple[int, int], tuple[str, str]]:
 
 
 def release_of(name: str) -> str:
-    """The release of `RELEASES` that a name means: "4.3.1" and "4.3" are 4.3. KeyError if there is none.
+    """The release of `RELEASES` that a name means: "4.3.1" and "4.3" are 4.3, "0.9" is 0.9.0. KeyError with those that
+    it may mean, if these are none or several.
 
     Releases that only correct errors support the same versions.
     """
@@ -43,7 +44,10 @@ def release_of(name: str) -> str:
     shorter, _, last = name.rpartition(".")
     if shorter in RELEASES and last.isdecimal():
         return shorter
-    raise KeyError(name)
+    longer = [release for release in RELEASES if release.startswith(f"{name}.")]
+    if len(longer) == 1:
+        return longer[0]
+    raise KeyError(*longer)
 
 
 def known_since(api_key: int, version: int) -> str | None:

@@ -1,7 +1,8 @@
 """The built-in layouts: the files of messages/, one for each API (`001_Fetch.kmsg`), and the names of APIs.
 
 Names of APIs come from the names of the files, so that a report that only names APIs parses no file. Other names are
-those of definitions (`overlay`) and of vendors (`vendors`). An API without a name is called `API 10001`.
+those of definitions (`overlay`) and of vendors (`vendors`). An API without a name is called `API 10001`. Names of
+earlier releases and documents are in old_names.tsv: they are read, and never written.
 
 The whole process learns the names of definitions, since a key means the same API in every Kafka. Layouts are passed as
 objects instead, since two folders may differ in them.
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 MESSAGES_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "messages")
 _SUFFIX = ".kmsg"
+_OLD_NAMES = os.path.join(os.path.dirname(__file__), "old_names.tsv")
+#: What documents write behind names of APIs: OffsetRequest.
+_DIRECTIONS = ("request", "response")
 #: An api_key is an int16 on the wire.
 LARGEST_KEY = 32_767
 
@@ -50,8 +54,20 @@ def api_names() -> dict[int, str]:
 
 
 @cache
+def old_api_names() -> dict[int, dict[str, str]]:
+    """The earlier names of APIs by key, each with the release that replaced it, the oldest first."""
+    found: dict[int, dict[str, str]] = {}
+    with open(_OLD_NAMES, encoding="ascii") as file:
+        for line in file.read().splitlines()[1:]:
+            key, name, replaced_in = line.split("\t")
+            found.setdefault(int(key), {})[name] = replaced_in
+    return found
+
+
+@cache
 def _keys_by_name() -> dict[str, int]:
-    return {_plain(name): key for key, name in api_names().items()}
+    old = {_plain(name): key for key, names in old_api_names().items() for name in names}
+    return old | {_plain(name): key for key, name in api_names().items()}
 
 
 def learn_names(names: Mapping[int, str]) -> None:
@@ -77,11 +93,14 @@ def api_name(api_key: int) -> str:
 
 
 def key_of(name: str) -> int | None:
-    """The key of an API by its name, in any case and with any _ and -, or by `API 10001` or `10001`."""
+    """The key of an API by its name of today or of an earlier release, in any case and with any _ and -, also with
+    `Request` or `Response` behind it; or by `API 10001` or `10001`."""
     digits = name.lower().removeprefix("api").strip()
     if digits.isascii() and digits.isdigit():
         return int(digits) if len(digits) <= 5 and int(digits) <= LARGEST_KEY else None
-    return _keys_by_name().get(_plain(name))
+    plain, known = _plain(name), _keys_by_name()
+    shorter = (plain.removesuffix(direction) for direction in _DIRECTIONS if plain.endswith(direction))
+    return next((known[each] for each in (plain, *shorter) if each in known), None)
 
 
 def _numbered(api_key: int) -> str:

@@ -30,6 +30,7 @@ COMMANDS = {
     "lake": "check, prune and compact the tables that spark wrote; exit code 3 if something is wrong",
     "extcap": "be a capture interface of Wireshark",
     "apis": "list the APIs, versions and releases of Kafka's protocol",
+    "errors": "list Kafka's error codes: what they mean, and which APIs of a capture had them",
     "completion": "print the completion script for a shell",
 }
 
@@ -50,6 +51,7 @@ examples:
   kafkatap extract x.pcap -f 'latency > 1s' -o slow.pcapng   packets of slow exchanges, for Wireshark
   kafkatap upgrade-check capture.pcap   clients that break at Kafka 4.0
   kafkatap apis                         the APIs and versions of Kafka, and the releases that support them
+  kafkatap errors 6                     what an error code means
   kafkatap report --help                all options of the report
   kafkatap completion bash              completion script for a shell
 

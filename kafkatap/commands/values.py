@@ -244,9 +244,9 @@ def parse_release(text: str) -> str:
 
     try:
         return release_of(text)
-    except KeyError:
-        known = ", ".join(RELEASES)
-        raise argparse.ArgumentTypeError(f"unknown Kafka release {text!r}; known are {known}") from None
+    except KeyError as error:
+        known = f"it may be {' or '.join(error.args)}" if error.args else f"known are {', '.join(RELEASES)}"
+        raise argparse.ArgumentTypeError(f"unknown Kafka release {text!r}; {known}") from None
 
 
 def parse_rate(text: str) -> int:

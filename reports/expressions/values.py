@@ -5,11 +5,10 @@ from __future__ import annotations
 import fnmatch
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from functools import cache
 
-from kafkatap.dissector.kafka.error_codes import error_codes
+from kafkatap.dissector.kafka.error_codes import code_of, error_codes
 from kafkatap.dissector.layouts.catalog import api_names, key_of
 
 from ..literals import DURATIONS, SIZES, Moment, exact, read_moment, read_number
@@ -22,6 +21,12 @@ from .verdicts import matching
 LONGEST_PATTERN = 1_000
 #: Escapes of regular expressions, with those that RE2 writes otherwise.
 _PYTHON_ONLY = r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|.)"
+#: By kind: the number of a name, and the names that may be meant.
+_NUMBER_OF = {"api": key_of, "error": code_of}
+_NAMES_OF: Mapping[str, Callable[[], Iterable[str]]] = {
+    "api": lambda: api_names().values(),
+    "error": lambda: [each.name for each in error_codes().values()],
+}
 _WANTED = {
     "number": "a number", "size": "a size such as 1000 or 64KiB", "duration": "a duration such as 50ms",
     "time": "a time such as 15:10:39 or 2026-11-21 15:10:39",
@@ -44,12 +49,11 @@ def number_of(literal: Literal, name: Name, text: str, utc: bool = False) -> int
         return _number(literal, name, text)
     if literal.kind not in ("word", "string"):
         raise _wrong(literal, name, text)
-    known = _words(name)
-    if not known:
+    if kind not in _NUMBER_OF and not (known := _words(name)):
         raise _wrong(literal, name, text)
-    found = key_of(literal.text) if kind == "api" else known.get(_plain(literal.text))
+    found = _NUMBER_OF[kind](literal.text) if kind in _NUMBER_OF else known.get(_plain(literal.text))
     if found is None:
-        words = {"api": api_names().values(), "error": (n for n, _ in error_codes().values())}.get(kind, name.words)
+        words = _NAMES_OF[kind]() if kind in _NAMES_OF else name.words
         what = {"api": "no API is called", "error": "no error is called"}.get(kind, f"{name.name} is never")
         of = f" (it is one of {', '.join(name.words)})" if name.words else ""
         raise ExpressionError(
@@ -159,17 +163,8 @@ def _plain(word: str) -> str:
     return word.replace("_", "").replace("-", "").lower()
 
 
-@cache
-def _error_codes() -> Mapping[str, int]:
-    return {_plain(name): code for code, (name, _) in error_codes().items()}
-
-
 def _words(name: Name) -> Mapping[str, int]:
     """Numbers by the words that stand for them, without case, _ and -."""
-    if name.kind == "api":
-        return {known: key for key, known in api_names().items()}
-    if name.kind == "error":
-        return _error_codes()
     if name.kind == "flag":
         return {"true": 1, "false": 0}
     return {_plain(word): number for word, number in name.words.items()}

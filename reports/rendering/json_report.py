@@ -24,6 +24,7 @@ REPORTS: dict[str, tuple[Column, ...]] = {
     "throttle": throttle.COLUMNS,
     "error_totals": errors.TOTAL_COLUMNS,
     "errors": errors.COLUMNS,
+    "error_meanings": errors.MEANING_COLUMNS,
     "clients": clients.COLUMNS,
     "timeline": timeline.COLUMNS,
     "timeline_by": timeline_by.COLUMNS,

@@ -24,13 +24,13 @@ PLAIN_WIDTH = 120
 LONGEST, NARROW, SOFTEST, SHORTEST = 40, 20, 13, 9
 #: Columns whose texts are cut last.
 _FIRM = frozenset((
-    "error", "api", "verdict", "section", "meaning", "address", "client_ip", "broker", "client", "connection", "group",
+    "error", "api", "verdict", "section", "address", "client_ip", "broker", "client", "connection", "group",
     "topic", "transactional_id",
 ))  # fmt: skip
 #: Columns with sentences. They are wrapped onto several lines, not cut: at most SENTENCE wide, and no less than
 #: HALF_A_SENTENCE before other columns are dropped.
 SENTENCES = frozenset(
-    ("finding", "fix", "what", "message", "evidence", "example", "reason", "text", "setting", "remedy")
+    ("finding", "fix", "what", "message", "evidence", "example", "reason", "text", "setting", "remedy", "meaning")
 )
 SENTENCE, HALF_A_SENTENCE, LEAST_OF_A_SENTENCE = 60, 32, 20
 #: Characters of a cell, and of one with a sentence, whatever the width. Names of topics have 249 at most. A longer list

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kafkatap.dissector.dtypes import KIND_GROUP, KIND_RESOURCE, RESULT_KINDS
-from kafkatap.dissector.kafka.error_codes import error_name, is_retriable
+from kafkatap.dissector.kafka.error_codes import error_codes, error_name, is_retriable
 
 from ..batch import Context
 from ..counting.counts import ReportCounts
@@ -37,6 +39,34 @@ TOTAL_COLUMNS = (
     Column("last", "last", "time", "arrival of the last response with it", 1),
     Column("packet", "packet", "packet", "packet: of the last byte of the first response with it"),
 )
+MEANING_COLUMNS = (
+    Column("error", "error", "text", "Kafka's name of the error code"),
+    Column("code", "code", "count", "number of the error code"),
+    Column("old_names", "old names", "texts", "its names in earlier releases and documents", 9),
+    Column("since", "since", "text", "first release with it", 9),
+    Column("retriable", "retry", "flag", "true: a client may retry the request"),
+    Column("retriable_changed", "retry\nsince", "text", "release in which `retriable` became what it is", 9),
+    Column("meaning", "meaning", "text", "what the code means"),
+)
+
+
+def error_meanings(detail: ReportTable) -> ReportTable:
+    """What the error codes of `errors` mean."""
+    return meanings({int(as_number(row["code"])) for row in detail.named_rows()})
+
+
+def meanings(codes: Iterable[int]) -> ReportTable:
+    """What these error codes mean, in ascending order. Codes outside Kafka's table are left out."""
+    known = error_codes()
+    rows = in_columns(MEANING_COLUMNS, (
+        {
+            "error": each.name, "code": code, "old_names": each.old_names or None, "since": each.since,
+            "retriable": each.is_retriable, "retriable_changed": each.retriable_changed or None,
+            "meaning": each.meaning,
+        }
+        for code, each in ((code, known[code]) for code in sorted(set(codes) & known.keys()))
+    ))  # fmt: skip
+    return ReportTable("error_meanings", "Meaning of error codes", MEANING_COLUMNS, rows, whole=True, empty="none")
 
 
 def error_totals(detail: ReportTable) -> ReportTable:

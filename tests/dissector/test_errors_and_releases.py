@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import csv
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from kafkatap.dissector.kafka.error_codes import error_codes, error_name, is_retriable
+from kafkatap.dissector.kafka.error_codes import code_of, error_codes, error_name, is_retriable
 from kafkatap.dissector.kafka.releases import RELEASES, known_since, oldest_release_for, release_of, removed_in, speaks
-from kafkatap.dissector.layouts.catalog import load_messages
+from kafkatap.dissector.layouts.catalog import key_of, load_messages
 from kafkatap.dissector.layouts.schema import REQUEST
 
 #: Spoken by the brokers of old releases, but not by their client classes.
@@ -36,7 +37,58 @@ def test_retriable() -> None:
 def test_errors_are_those_of_kafka(corpus: Path) -> None:
     with (corpus / "kafka-facts" / "4.4.0" / "errors.tsv").open(encoding="utf-8") as file:
         theirs = {int(r["code"]): (r["name"], r["retriable"] == "true") for r in csv.DictReader(file, delimiter="\t")}
-    assert error_codes() == theirs
+    assert {code: (each.name, each.is_retriable) for code, each in error_codes().items()} == theirs
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("NOT_LEADER_OR_FOLLOWER", 6), ("NOT_LEADER_FOR_PARTITION", 6), ("not-leader-for-partition", 6),
+        ("NotLeaderForPartitionException", 6), ("GROUP_COORDINATOR_NOT_AVAILABLE", 15), ("InvalidMessageSize", 4),
+        ("INVALID_TOPIC_EXCEPTION", 17), ("InvalidTopicCode", 17), ("OffsetsLoadInProgressCode", 14), ("UNKNOWN", -1),
+        ("none", 0), ("exception", None), ("", None), ("NOT_LEADER", None),
+    ],
+)  # fmt: skip
+def test_names_of_earlier_releases_are_known(name: str, code: int | None) -> None:
+    assert code_of(name) == code
+
+
+def test_what_is_retriable_has_changed() -> None:
+    changed = {code: each.retriable_changed for code, each in error_codes().items() if each.retriable_changed}
+    assert changed == {1: "0.9.0", 9: "2.6", 46: "1.0", 51: "3.3"}
+    assert all(each.meaning[-1] != "." and "{" not in each.meaning for each in error_codes().values())
+
+
+@pytest.mark.parametrize(
+    ("document", "row", "least"),
+    [
+        ("001", r"^([A-Z][A-Za-z]+)\t(-?\d+)\t", 31),
+        ("003", r"^([A-Z_]+) \| (-?\d+) \| (?:True|False)", 57),
+        ("004", r"<td>([A-Z_]+)</td><td>(-?\d+)</td><td>(?:True|False)", 34),
+    ],
+)
+def test_names_of_errors_in_documents_are_known(corpus: Path, document: str, row: str, least: int) -> None:
+    (path,) = (corpus / "seeds").glob(f"{document}_*.txt")
+    named = re.findall(row, path.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(named) >= least
+    assert [(name, code) for name, code in named if code_of(name) != int(code)] == []
+
+
+@pytest.mark.parametrize(
+    ("document", "row", "least"),
+    [("001", r"^([A-Z]\w+Request)\t(\d+)$", 13), ("004", r"<td>([A-Z][A-Za-z]+[a-z])</td><td>(\d+)</td>", 17)],
+)
+def test_names_of_apis_in_documents_are_known(corpus: Path, document: str, row: str, least: int) -> None:
+    (path,) = (corpus / "seeds").glob(f"{document}_*.txt")
+    named = re.findall(row, path.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(named) >= least
+    assert [(name, key) for name, key in named if key_of(name) != int(key)] == []
+
+
+def test_names_of_apis_of_earlier_releases_are_known() -> None:
+    old = ["Offsets", "ListOffset", "offset-request", "ConsumerMetadata", "GROUP_COORDINATOR", "AlterIsr"]
+    assert [key_of(name) for name in old] == [2, 2, 2, 10, 10, 56]
+    assert [key_of(name) for name in ("FetchResponse", "ElectPreferredLeaders", "Request", "")] == [1, 43, None, None]
 
 
 def test_the_oldest_release_is_that_of_the_newest_version() -> None:
@@ -93,9 +145,13 @@ def test_names_of_releases() -> None:
     assert [release_of(name) for name in ("4.3", "4.3.0", "4.3.1", "0.8.2.2", "0.10.0.1", "1.0.2")] == [
         "4.3", "4.3", "4.3", "0.8.2", "0.10.0", "1.0",
     ]  # fmt: skip
-    for name in ("", "4", "4.", "4.3.", "4.3.x", "5.0.1", "0.8", "4.3.1.1"):
+    for name in ("", "4", "4.", "4.3.", "4.3.x", "5.0.1", "4.3.1.1"):
         with pytest.raises(KeyError):
             release_of(name)
+    assert [release_of(name) for name in ("0.8", "0.9", "0.11")] == ["0.8.2", "0.9.0", "0.11.0"]
+    with pytest.raises(KeyError) as raised:
+        release_of("0.10")
+    assert raised.value.args == ("0.10.0", "0.10.1", "0.10.2")
 
 
 def test_names_are_known_without_numpy_or_the_layouts() -> None:

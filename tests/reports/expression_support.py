@@ -9,7 +9,7 @@ from typing import Any
 from kafkatap.dissector.kafka.error_codes import error_codes
 
 MS = 1_000_000
-ERROR_CODES = {name: code for code, (name, _) in error_codes().items()}
+ERROR_CODES = {name: code for code, (name, *_) in error_codes().items()}
 
 
 def plain_rows(analysis: Any) -> list[dict[str, Any]]:

@@ -1,0 +1,1 @@
+"""`kafkatap errors`: its options in `arguments`, its run in `command`."""
