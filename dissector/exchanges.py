@@ -24,6 +24,7 @@ from .programs.roles import (
     NAMING_RESPONSES,
     R_ACKS,
     R_API_KEY,
+    R_COORDINATOR_KEY,
     R_ERROR_CODE,
     R_GROUP_ID,
     R_MAX_VERSION,
@@ -131,7 +132,7 @@ def _collect_request(b, job):  # type: ignore[no-untyped-def]
             link.wait_ms = max(row.value, 0)
         elif role == R_MIN_BYTES:
             x.min_bytes = row.value
-        elif role == R_GROUP_ID or role == R_TRANSACTIONAL_ID:
+        elif role == R_GROUP_ID or role == R_TRANSACTIONAL_ID or role == R_COORDINATOR_KEY:
             if row.length >= 0 and link.name < 0:
                 link.name = intern_row(b, job, row)
         elif role == R_SOFTWARE_NAME:

@@ -167,7 +167,8 @@ def _read_contexts(b, r, job):  # type: ignore[no-untyped-def]
             context.partition = row.value
             context.kind = KIND_PARTITION
         elif role == R_BASE_OFFSET or role == R_HIGH_WATERMARK or role == R_OFFSET_OTHER:
-            context.offset = row.value
+            if context.offset < 0:  # of ListOffsets 0 the first of several
+                context.offset = row.value
         elif role == R_RECORDS:
             context.records_at = row.value
             context.records_length = row.length

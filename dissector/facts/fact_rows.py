@@ -263,7 +263,9 @@ def _set_number(t, value, context, place):  # type: ignore[no-untyped-def]
     elif place == TO_ERROR:
         t.facts[fact].error_code = value
     else:
-        t.words[fact * _WORDS + _FIRST_NUMBER + place - TO_NUMBER] = value
+        word = fact * _WORDS + _FIRST_NUMBER + place - TO_NUMBER
+        if t.words[word] == NO_NUMBER:  # of an array, the first number
+            t.words[word] = value
 
 
 @helper

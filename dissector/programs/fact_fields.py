@@ -21,6 +21,8 @@ from .fact_kinds import (
     TO_TEXT,
     TO_TOPIC,
     TO_TOPIC_ID,
+    FieldPath,
+    paths,
 )
 from .fields import K_COUNT, K_ELEMENT, K_VALUE, FieldInfo
 from .roles import R_PARTITION, R_RECORDS, R_TOPIC_ID, R_TOPIC_NAME
@@ -37,18 +39,15 @@ def _declared() -> tuple[dict[tuple[int, int, str], int], frozenset[tuple[int, i
     around: set[tuple[int, int, str]] = set()
     for kind_number, kind in enumerate(KINDS[:BATCH]):
         message = kind.api_key, kind.direction
-        if kind.element:
-            numbers[*message, kind.element] = TO_ROW + kind_number
-        before = kind.element + "." if kind.element else ""
-        for first, fields in ((TO_NUMBER, kind.numbers), (TO_TEXT, kind.texts)):
-            for place, path in enumerate(fields.values()):
-                numbers[*message, before + path] = first + place
-        if kind.error:
-            numbers[*message, before + kind.error] = TO_ERROR
-        if kind.length:
-            numbers[*message, before + kind.length + "#"] = TO_COUNT
-        parts = kind.element.split(".") if kind.element else []
-        around.update((*message, ".".join(parts[: n + 1])) for n in range(len(parts)))
+        places: list[tuple[FieldPath, int]] = [(path, TO_NUMBER + n) for n, path in enumerate(kind.numbers.values())]
+        places += [(path, TO_TEXT + n) for n, path in enumerate(kind.texts.values())]
+        places += [(kind.error, TO_ERROR)] if kind.error else []
+        places += [(kind.length + "#", TO_COUNT)] if kind.length else []
+        numbers |= {(*message, field): place for path, place in places for field in kind.fields(path)}
+        for element in filter(None, paths(kind.element)):
+            numbers[*message, element] = TO_ROW + kind_number
+            parts = element.split(".")
+            around.update((*message, ".".join(parts[: n + 1])) for n in range(len(parts)))
     return numbers, frozenset(around)
 
 

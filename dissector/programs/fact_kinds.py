@@ -4,6 +4,9 @@ A kind is one array of a message, or its top. Each element of the array makes on
 the columns of the row by fields of the element. A row also has the topic, topic id, partition and error code of its
 element, and the topic and partition of the elements around it.
 
+A path may be a tuple: the paths of the same thing in different versions. Of an array of plain numbers, a column has the
+first one.
+
 A kind of `items` is an array of plain numbers or strings: each item makes a row, with the item in the column `item`.
 
 A kind's number is its place in KINDS. Numbers are valid within one version of kafkatap only.
@@ -26,6 +29,14 @@ TO_NOWHERE, TO_NUMBER, TO_TEXT = 0, 1, 1 + NUMBERS
 TO_TOPIC, TO_TOPIC_ID, TO_PARTITION, TO_ERROR, TO_RECORDS, TO_COUNT, TO_ROW = 16, 17, 18, 19, 20, 21, 32
 
 
+#: The path of a field or array, or its paths in different versions.
+FieldPath = str | tuple[str, ...]
+
+
+def paths(path: FieldPath) -> tuple[str, ...]:
+    return (path,) if isinstance(path, str) else path
+
+
 class FactKind(NamedTuple):
     """`element`: the path of the array, "" for the top of the message. `numbers`, `texts`: by column, a path from the
     element. `error`: the path of the error code, "" for none. `items`: the array has plain values ("number", "text").
@@ -35,12 +46,17 @@ class FactKind(NamedTuple):
     name: str
     api_key: int
     direction: int
-    element: str = ""
-    numbers: Mapping[str, str] = {}
+    element: FieldPath = ""
+    numbers: Mapping[str, FieldPath] = {}
     texts: Mapping[str, str] = {}
     error: str = ""
     items: str = ""
     length: str = ""
+
+    def fields(self, path: FieldPath) -> tuple[str, ...]:
+        """The paths, from the top of the message, of a path from the element."""
+        elements = paths(self.element)
+        return tuple(f"{element}.{field}" if element else field for element in elements for field in paths(path))
 
     @property
     def columns(self) -> dict[str, str]:
@@ -58,6 +74,8 @@ _SESSION = {"session_id": "SessionId", "session_epoch": "SessionEpoch"}
 _PRODUCER = {"producer_id": "ProducerId", "producer_epoch": "ProducerEpoch"}
 _MEMBER = {"group": "GroupId", "member": "MemberId"}
 _COMMITS = {"offset": "CommittedOffset"}
+_LEADER = {"leader": "Leader", "leader_epoch": "LeaderEpoch"}
+_PARTITION_STATES = ("TopicStates.PartitionStates", "UngroupedPartitionStates")
 _HEARTBEAT = {"member_epoch": "MemberEpoch"}
 _HEARTBEAT_ANSWER = {**_HEARTBEAT, "interval_ms": "HeartbeatIntervalMs"}
 
@@ -87,8 +105,8 @@ KINDS = (
              {"high_watermark": "HighWatermark", "stable_offset": "LastStableOffset", "log_start": "LogStartOffset",
               "preferred_replica": "PreferredReadReplica"}, error="ErrorCode"),
     FactKind("list offsets partition", 2, REQUEST, "Topics.Partitions", {"timestamp": "Timestamp"}),
-    FactKind("listed partition", 2, RESPONSE, "Topics.Partitions", {"offset": "Offset", "timestamp": "Timestamp"},
-             error="ErrorCode"),
+    FactKind("listed partition", 2, RESPONSE, "Topics.Partitions",
+             {"offset": ("Offset", "OldStyleOffsets"), "timestamp": "Timestamp"}, error="ErrorCode"),
     FactKind("metadata", 3, REQUEST, length="Topics"),
     FactKind("metadata topic", 3, REQUEST, "Topics"),
     FactKind("metadata broker", 3, RESPONSE, "Brokers", {"node": "NodeId", "port": "Port"},
@@ -97,11 +115,10 @@ KINDS = (
              {"leader": "LeaderId", "leader_epoch": "LeaderEpoch"}, error="ErrorCode"),
     FactKind("in-sync replica", 3, RESPONSE, "Topics.Partitions.IsrNodes", items="number"),
     FactKind("replica", 3, RESPONSE, "Topics.Partitions.ReplicaNodes", items="number"),
-    FactKind("leader state", 4, REQUEST, "TopicStates.PartitionStates",
-             {"leader": "Leader", "leader_epoch": "LeaderEpoch"}),
-    FactKind("updated partition", 6, REQUEST, "TopicStates.PartitionStates",
-             {"leader": "Leader", "leader_epoch": "LeaderEpoch"}),
-    FactKind("live broker", 6, REQUEST, "LiveBrokers", {"node": "Id"}),
+    FactKind("leader state", 4, REQUEST, _PARTITION_STATES, _LEADER),
+    FactKind("live leader", 4, REQUEST, "LiveLeaders", {"node": "BrokerId", "port": "Port"}, {"host": "HostName"}),
+    FactKind("updated partition", 6, REQUEST, _PARTITION_STATES, _LEADER),
+    FactKind("live broker", 6, REQUEST, "LiveBrokers", {"node": "Id", "port": "V0Port"}, {"host": "V0Host"}),
     FactKind("live broker endpoint", 6, REQUEST, "LiveBrokers.Endpoints", {"port": "Port"}, {"host": "Host"}),
     FactKind("controlled shutdown", 7, REQUEST, numbers={"node": "BrokerId"}),
     FactKind("controlled shutdown answer", 7, RESPONSE, error="ErrorCode"),
@@ -111,6 +128,7 @@ KINDS = (
     FactKind("committed partition", 8, RESPONSE, "Topics.Partitions", error="ErrorCode"),
     FactKind("offset fetch", 9, REQUEST, texts={"group": "GroupId"}),
     FactKind("offset fetch group", 9, REQUEST, "Groups", {"member_epoch": "MemberEpoch"}, _MEMBER),
+    FactKind("fetched offsets", 9, RESPONSE, error="ErrorCode"),
     FactKind("fetched offset", 9, RESPONSE, "Topics.Partitions", _COMMITS, error="ErrorCode"),
     FactKind("fetched offset group", 9, RESPONSE, "Groups", texts={"group": "GroupId"}, error="ErrorCode"),
     FactKind("fetched offset of group", 9, RESPONSE, "Groups.Topics.Partitions", _COMMITS, error="ErrorCode"),

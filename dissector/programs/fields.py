@@ -15,6 +15,7 @@ from .roles import (
     R_ACKS,
     R_API_KEY,
     R_BASE_OFFSET,
+    R_COORDINATOR_KEY,
     R_ENTITY_NAME,
     R_ERROR_CODE,
     R_ERROR_MESSAGE,
@@ -40,7 +41,7 @@ from .roles import (
 KINDS = ("value", "element", "count", "struct", "tag")
 K_VALUE, K_ELEMENT, K_COUNT, K_STRUCT, K_TAG = range(5)
 
-PRODUCE, FETCH, JOIN_GROUP, SASL_HANDSHAKE, API_VERSIONS, SHARE_FETCH = 0, 1, 11, 17, 18, 78
+PRODUCE, FETCH, FIND_COORDINATOR, JOIN_GROUP, SASL_HANDSHAKE, API_VERSIONS, SHARE_FETCH = 0, 1, 10, 11, 17, 18, 78
 #: Last name of the id of unknown tags. The header's tag section has an id of its own.
 TAGS = "unknown tags"
 HEADER_TAGS = "header tags"
@@ -58,6 +59,10 @@ _AT = {
     (PRODUCE, REQUEST, "Acks"): R_ACKS,
     (PRODUCE, RESPONSE, "Responses.PartitionResponses.BaseOffset"): R_BASE_OFFSET,
     **{(key, REQUEST, path): R_WAIT_MS for key, path in WAITS_OF_BODIES.items()},
+    (2, RESPONSE, "Topics.Partitions.OldStyleOffsets"): R_OFFSET_OTHER,
+    (JOIN_GROUP, REQUEST, "SessionTimeoutMs"): R_WAIT_MS,  # of version 0; in others RebalanceTimeoutMs comes after it
+    (FIND_COORDINATOR, REQUEST, "Key"): R_COORDINATOR_KEY,
+    (FIND_COORDINATOR, REQUEST, "CoordinatorKeys"): R_COORDINATOR_KEY,
     (FETCH, REQUEST, "MaxWaitMs"): R_MAX_WAIT_MS,
     (FETCH, REQUEST, "MinBytes"): R_MIN_BYTES,
     (SHARE_FETCH, REQUEST, "MaxWaitMs"): R_MAX_WAIT_MS,

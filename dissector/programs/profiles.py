@@ -15,6 +15,7 @@ from .roles import (
     R_ACKS,
     R_API_KEY,
     R_BASE_OFFSET,
+    R_COORDINATOR_KEY,
     R_ENTITY_NAME,
     R_ERROR_CODE,
     R_GROUP_ID,
@@ -78,7 +79,7 @@ def _in_summary(field: FieldInfo, version: int) -> bool:
     if field.direction == REQUEST:
         # Results are made of a response when it turns out to hold errors: what its request named is needed then.
         top = field.element < 0 and field.type == "string"
-        return top and field.role in (R_GROUP_ID, R_TRANSACTIONAL_ID) and field.api_key != PRODUCE
+        return top and field.role in (R_GROUP_ID, R_TRANSACTIONAL_ID, R_COORDINATOR_KEY) and field.api_key != PRODUCE
     return False
 
 

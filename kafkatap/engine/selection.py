@@ -426,11 +426,10 @@ def _group_nodes(groups: Sequence[str], messages: Messages | None) -> list[Node]
     """A node that holds for the messages that name one of some groups."""
     if not groups:
         return []
-    from kafkatap.reports.expressions.field_paths import fields_with_role
-    from kafkatap.reports.expressions.meaning import FieldAtom
+    from kafkatap.reports.expressions.meaning import Either, named_in
     from kafkatap.reports.expressions.verdicts import MatchedTexts
 
-    return [FieldAtom(fields_with_role("group_id", messages).places(), MatchedTexts(frozenset(groups)))]
+    return [Either(tuple(named_in("group_id", MatchedTexts(frozenset(groups)), messages)))]
 
 
 def _all_of(nodes: list[Node], text: str, messages: Messages | None) -> Expression | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED
+from kafkatap.dissector.facts.fact_rows import NO_NUMBER
 from kafkatap.kernels.arrays import distinct_values, is_among
 
 from ..batch import Array, rows_of
@@ -102,6 +103,8 @@ def _note_joins(gathered: Gathered, tally: Tally) -> None:
                     "error_code": gathered.top(answer, "error_code", 0)[mine.exchange],
                 }
             timeout_ms = mine["rebalance_timeout_ms"]
+            if fact == "join group":  # in version 0 the session timeout is both
+                timeout_ms = np.where(timeout_ms == NO_NUMBER, mine["session_timeout_ms"], timeout_ms)
             _noted(
                 gathered, tally, mine, kind, group=mine["group"], member=member, rebalance_timeout_ms=timeout_ms, **more
             )

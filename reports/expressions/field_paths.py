@@ -83,6 +83,14 @@ def fields_with_role(role: str, messages: Messages | None) -> Fields:
     return Fields(tuple(i for i in _table(messages) if i.role == number and i.kind not in (K_COUNT, K_TAG)))
 
 
+def coordinator_keys(messages: Messages | None) -> tuple[frozenset[Place], frozenset[Place]]:
+    """The places of the keys that FindCoordinator looks for, and of their type."""
+    keys = fields_with_role("coordinator_key", messages).places()
+    apis = {key for key, _, _ in keys}
+    types = (i for i in _table(messages) if i.api_key in apis and i.direction == 0 and i.path == "KeyType")
+    return keys, Fields(tuple(types)).places()
+
+
 def find_fields(comparison: Comparison, text: str, messages: Messages | None) -> Fields:
     """The fields of a comparison's path, without those that may contain a secret.
 

@@ -14,7 +14,7 @@ from kafkatap.dissector.probes import Place
 from ..literals import Moment
 from . import tree
 from .expression_error import ExpressionError, suggestion
-from .field_paths import NUMBERS, TEXTS, Fields, Messages, fields_with_role, find_fields, is_path
+from .field_paths import NUMBERS, TEXTS, Fields, Messages, coordinator_keys, fields_with_role, find_fields, is_path
 from .grammar import parse
 from .names import ALIASES, FIELD, NAMES, Name, find_name
 from .values import number_of, pattern_of, text_of
@@ -108,6 +108,18 @@ def _resolved(node: Node, first: int) -> Node:
     return node
 
 
+def named_in(role: str, test: Test, messages: Messages | None) -> list[Node]:
+    """The atoms of a test of the names of a role. One true atom is enough. What FindCoordinator looks for is a group,
+    unless its KeyType is another one."""
+    keys, key_type = coordinator_keys(messages)
+    kinds: dict[str, Node] = {
+        "group_id": Not(FieldAtom(key_type, Numbers(">", (0,)))),
+        "transactional_id": FieldAtom(key_type, Numbers("==", (1,))),
+    }
+    named = FieldAtom(fields_with_role(role, messages).places(), test)
+    return [named, Every((FieldAtom(keys, test), kinds[role]))] if role in kinds and keys else [named]
+
+
 class _Resolver:
     """Resolves the names of one text."""
 
@@ -148,7 +160,7 @@ class _Resolver:
             return [ColumnAtom(name, self.test(item, name, op, values))]
         if name is not None:
             assert name.role is not None
-            return [FieldAtom(fields_with_role(name.role, self.messages).places(), self.test(item, name, op, values))]
+            return named_in(name.role, self.test(item, name, op, values), self.messages)
         if not is_path(item.name):
             raise self._unknown(item)
         return self._fields(item, find_fields(item, self.text, self.messages), op, values)

@@ -59,7 +59,8 @@ _ERRORS = (
 )  # fmt: skip
 FACTS = (
     *_WITH_MEMBER, *_ERRORS, "leaving member", "commit partition", "transaction commit partition", "offset fetch",
-    "offset fetch group", "fetched offset", "fetched offset of group", "consumer subscription", "share subscription",
+    "offset fetch group", "fetched offsets", "fetched offset", "fetched offset group", "fetched offset of group",
+    "find coordinator", "coordinator", "coordinator of key", "consumer subscription", "share subscription",
     "consumer assigned partition", "share assigned partition", "fetch", "fetch partition", "fetched partition",
     "produced partition", "batch", "list offsets partition", "listed partition",
 )  # fmt: skip
@@ -109,6 +110,7 @@ def read(gathered: Gathered, tally: Tally) -> None:
         _read_refusals(gathered, tally, group)
         for kind, name in _BEATS.items():
             _read_beats(gathered, tally, kind, name)
+    _read_other_errors(gathered, tally)
     _read_commits(gathered, tally)
     _read_positions(gathered, tally)
     _read_ends(gathered, tally)
@@ -191,6 +193,25 @@ def _read_members(gathered: Gathered, tally: Tally, group: Array) -> None:
     if len(failed):
         keys = {"group": group[failed], "api_key": gathered.exchanges["api_key"][failed], "error_code": codes}
         tally.add("groups.errors", keys, {"codes": 1})
+
+
+def _read_other_errors(gathered: Gathered, tally: Tally) -> None:
+    """Count the error codes of FindCoordinator and OffsetFetch, which name a group and no member."""
+    is_group = gathered.top("find coordinator", "key_type") <= 0  # version 0 looks for groups, and has no type
+    searched = np.where(is_group, gathered.top("find coordinator", "key"), -1)
+    fetched = gathered.top("offset fetch", "group")
+    found, outer = [], gathered.facts("fetched offset group")
+    for kind, group in (("coordinator", searched), ("fetched offsets", fetched), ("fetched offset", fetched)):
+        rows = gathered.facts(kind)
+        found.append((rows, group[rows.exchange]))
+    rows, inner = gathered.facts("coordinator of key"), gathered.facts("fetched offset of group")
+    found.append((rows, np.where(is_group[rows.exchange], rows["key"], -1)))
+    found += [(outer, outer["group"]), (inner, outer["group"][outer.around(inner)])]
+    for rows, group in found:
+        rows, group = rows.where(chosen := (rows["error_code"] != 0) & (group >= 0)), group[chosen]
+        if len(rows):
+            keys = {"group": group, "api_key": gathered.column("api_key")[rows.exchange]}
+            tally.add("groups.errors", keys | {"error_code": rows["error_code"]}, {"codes": 1})
 
 
 def _filled(events: Array, gathered: Gathered, exchanges: Array, **texts: Array) -> Array:

@@ -15,13 +15,14 @@ from kafkatap.dissector.kafka.error_codes import error_name
 from kafkatap.kernels.arrays import distinct_values, groups_of
 
 from ..counting.rollup import api_label
-from ..finding_words import NAMED, listed, sentence
+from ..finding_words import NAMED, counted, listed, sentence
 from ..findings import NOTE, WARNING, Finding, Party
 from ..units import duration
 from .event_answers import SECOND
 from .event_brokers import clients_text, node_label
 from .event_counts import CREATED, DELETED, REBALANCES
 from .event_effects import AFTER_NS, CODES
+from .event_leaders import leader_moves
 from .event_timeline import Seen, around, runs
 
 if TYPE_CHECKING:
@@ -69,22 +70,22 @@ def cause_of(seen: Seen, made: Finding, causes: Sequence[Finding]) -> tuple[Any,
 
 
 def _leaders(seen: Seen) -> Iterator[Finding]:
-    moves = seen.leader_moves
-    order = np.argsort(moves["time"], kind="stable")
-    for run in _together(moves["time"][order]):
-        rows = order[run]
-        begin = int(moves["time"][rows].min())
-        places = {(int(moves["topic"][r]), int(moves["topic_id"][r]), int(moves["partition"][r])) for r in rows}
-        old = Counter(moves["old"][rows].tolist()).most_common()[0][0]
-        new = [f"{count:,} to broker {node}" for node, count in Counter(moves["new"][rows].tolist()).most_common()]
-        many = f"{len(places):,} partition{'' if len(places) == 1 else 's'}"
-        text = f"leaders of {many} moved, most from {node_label(seen.brokers, old)}: {listed(new)}"
+    moves = seen.given.once(leader_moves)
+    for run in _together(np.array([move.time for move in moves], np.int64)):
+        mine = [moves[row] for row in run]
+        count = len({move[:2] for move in mine})
+        old = Counter(move.old for move in mine).most_common()[0][0]
+        new = Counter(new for *_, new in {(*move[:2], move.new) for move in mine})
+        listing = [f"{n:,} to broker {node}" for node, n in sorted(new.items(), key=lambda each: (-each[1], each[0]))]
+        text = f"leaders of {counted(count, 'partition')} moved, most from {node_label(seen.brokers, old)}"
         broker = seen.brokers.of_node(old)
+        apis = ",".join(api_label(key) for key in sorted({move.api_key for move in mine}))
+        begin, end = mine[0].time, mine[-1].time
         yield Finding(
-            "leaders_moved", NOTE, "leaders moved", text, begin=begin, end=int(moves["time"][rows].max()),
-            numbers={"partitions": len(places)}, packets=(int(moves["packet"][rows[0]]),),
+            "leaders_moved", NOTE, "leaders moved", f"{text}: {listed(listing)}", begin=begin, end=end,
+            numbers={"partitions": count}, packets=(mine[0].packet,),
             parties=(Party("broker", str(old)) if broker is None else seen.brokers.party(broker),),
-            options=(*around(begin, None), ("api", "Metadata")), command="show",
+            options=(*around(min(move.asked for move in mine), end), ("api", apis)), command="show",
         )  # fmt: skip
 
 

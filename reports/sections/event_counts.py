@@ -34,6 +34,8 @@ from ..section_parts.gathered import FactRows, Gathered
 from ..section_parts.notable import WAIT_NS
 from ..section_parts.section_counts import Tally
 from .event_answers import ANSWERS, SECOND
+from .event_leaders import FACTS as LEADER_FACTS
+from .event_leaders import LEADERS, read_leaders
 from .slow_times import LOSS, SLOW, SLOW_AT, read_slow
 
 #: `asked`: the request's last byte; `answered`: the response's first byte (NO_TIME: none). `is_prompt`: 1: a broker
@@ -52,7 +54,7 @@ COORDINATOR = EventKind(6, EventView(node="v0", key="s0"))
 _PROMPT = (0, *FETCHES, 2, 3, 10, 12, 17, 18, 23, 36, 60)
 _PRODUCE = 0
 FACTS = (
-    "metadata broker", "metadata partition", "leader state", "updated partition", "live broker",
+    *LEADER_FACTS, "metadata broker", "live broker", "live leader",
     "live broker endpoint", "controlled shutdown", "find coordinator", "coordinator", "coordinator of key",
     "created topic", "deleted topic", "broker registration", "broker listener", "broker heartbeat",
     "join group", "joined group", "sync group", "consumer heartbeat", "consumer heartbeat answer",
@@ -105,12 +107,6 @@ THROTTLED = CountForm(
     {"last": MAX, "responses": SUM, "ms": MAX, "first": MIN, "packet": MIN},
     {**_NO_PAIR, "client_id": OTHER},
 )
-LEADERS = CountForm(
-    "events.leaders",
-    {"topic": TEXT, "topic_id": TEXT, "partition": NUMBER, "epoch": NUMBER, "leader": NUMBER},
-    {"last": MAX, "first": MIN, "packet": MIN},
-    {"topic": OTHER, "topic_id": -1, "partition": -1, "epoch": -1, "leader": -1},
-)
 NODES = CountForm("events.nodes", {"node": NUMBER, "host": TEXT, "port": NUMBER}, {"last": MAX, "first": MIN},
                   {"node": -1, "host": OTHER, "port": -1})  # fmt: skip
 NODE_ADDRESSES = CountForm("events.node_addresses", {"node": NUMBER, "address": ADDRESS}, {"last": MAX, "first": MIN},
@@ -147,7 +143,7 @@ def read(gathered: Gathered, tally: Tally) -> None:
     _read_waits(gathered, tally)
     _read_errors(gathered, tally)
     _read_brokers(gathered, tally)
-    _read_leaders(gathered, tally)
+    read_leaders(gathered, tally)
     _read_topics(gathered, tally)
     _read_rebalances(gathered, tally)
     read_slow(gathered, tally)
@@ -227,7 +223,7 @@ def _add_nodes(gathered: Gathered, tally: Tally, at: Array, node: Array, host: A
 
 def _read_brokers(gathered: Gathered, tally: Tally) -> None:
     """Read where nodes listen, and what brokers say to their controller."""
-    for kind in ("metadata broker", "coordinator", "coordinator of key"):
+    for kind in ("metadata broker", "coordinator", "coordinator of key", "live broker", "live leader"):
         rows = gathered.facts(kind)
         if len(rows):
             _add_nodes(gathered, tally, rows.exchange, rows["node"], rows["host"], rows["port"])
@@ -278,19 +274,6 @@ def _read_coordinators(gathered: Gathered, tally: Tally) -> None:
         events = events_of(gathered, keyed.exchange, COORDINATOR)
         events["node"], events["key"] = keyed["node"], keyed["key"]
         tally.note(events)
-
-
-def _read_leaders(gathered: Gathered, tally: Tally) -> None:
-    for kind in ("metadata partition", "leader state", "updated partition"):
-        rows = gathered.facts(kind)
-        if not len(rows):
-            continue
-        rows = rows.where((rows["leader_epoch"] >= 0) & (rows["leader"] != NO_NUMBER))
-        times = _ends_of(gathered, rows.exchange)
-        packets = gathered.column("response_packet_last")[rows.exchange]
-        keys = {name: rows[name] for name in ("topic", "topic_id", "partition", "leader")}
-        tally.add(LEADERS.name, keys | {"epoch": rows["leader_epoch"]}, {"last": times, "first": times,
-                                                                         "packet": packets})  # fmt: skip
 
 
 def _read_topics(gathered: Gathered, tally: Tally) -> None:

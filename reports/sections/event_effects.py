@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from kafkatap.dissector.kafka.error_codes import error_name
 from kafkatap.kernels.arrays import distinct_values, is_among
 
@@ -14,6 +12,7 @@ from ..finding_words import and_more
 from ..model import Scalar
 from .event_answers import SECOND
 from .event_brokers import clients_text
+from .event_leaders import leader_moves
 from .event_timeline import Seen
 
 #: Error codes that follow from a broker that is gone or comes back: its leaders, coordinators, replicas and members.
@@ -80,10 +79,6 @@ def effects_of(seen: Seen, broker: int, begin: int, end: int | None) -> Effects:
     )
     people = set(zip(errors["client_ip"][mine].tolist(), errors["client_id"][mine].tolist(), strict=True))
     node = seen.brokers.nodes[broker]
-    moves = seen.leader_moves
-    is_mine = (moves["old"] == node) & (moves["time"] >= first) & (moves["time"] <= last)
-    moved = {
-        tuple(int(moves[name][row]) for name in ("topic", "topic_id", "partition")) for row in np.flatnonzero(is_mine)
-    }
+    moved = {m[:2] for m in seen.given.once(leader_moves) if m.old == node and first <= m.time <= last}
     keys = {key for time, _, key, old, _ in seen.coordinator_moves if old == node and first <= time <= last}
     return Effects(tuple(totals), len(people), len(moved), len(keys))

@@ -24,7 +24,6 @@ from .event_counts import (
     COORDINATOR,
     ERRORS,
     HEARTBEAT,
-    LEADERS,
     LINKS,
     NODES,
     RESENT_PACKETS,
@@ -120,25 +119,6 @@ class Seen:
             "begin": rows["asked"], "end": end, "own": rows["own_ns"], "behind": _behind(rows, is_answered),
             "is_prompt": rows["is_prompt"] == 1, "is_answered": is_answered,
             "is_resent": is_resent,
-        }  # fmt: skip
-
-    @cached_property
-    def leader_moves(self) -> dict[str, Array]:
-        """Partitions that have another leader in a later epoch: topic, topic_id, partition, old, new, time (ns,
-        when the new one was first seen), packet."""
-        keys, values = self.given.keys(LEADERS.name), self.given.values(LEADERS.name)
-        rows = np.flatnonzero((keys["epoch"] >= 0) & (keys["leader"] >= 0))
-        place = ("topic", "topic_id", "partition")
-        order = rows[np.lexsort([keys[name][rows] for name in ("epoch", *reversed(place))])]
-        is_same = np.ones(max(len(order) - 1, 0), bool)
-        for name in place:
-            is_same &= keys[name][order][1:] == keys[name][order][:-1]
-        before, after = order[:-1], order[1:]
-        is_move = is_same & (keys["leader"][before] != keys["leader"][after])
-        before, after = before[is_move], after[is_move]
-        return {
-            **{name: keys[name][after] for name in place}, "old": keys["leader"][before], "new": keys["leader"][after],
-            "time": values["first"][after], "packet": values["packet"][after],
         }  # fmt: skip
 
     @cached_property

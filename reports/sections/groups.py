@@ -12,6 +12,7 @@ from typing import Any
 
 from kafkatap.dissector.kafka.error_codes import error_name
 
+from ..counting.rollup import api_label
 from ..groups.group import Group, groups_of
 from ..groups.group_lag import COMMITS, SURE, PartitionLag
 from ..groups.group_rebalances import longest
@@ -20,10 +21,6 @@ from ..groups.lag_growth import growths
 from ..model import Column, ReportTable, Row, as_number, in_columns, largest_first
 from ..section_parts.section import READ_SELECTED, Section, SectionInput, reads_nothing
 
-_API_NAMES = {
-    8: "OffsetCommit", 11: "JoinGroup", 12: "Heartbeat", 13: "LeaveGroup", 14: "SyncGroup", 28: "TxnOffsetCommit",
-    68: "ConsumerGroupHeartbeat", 76: "ShareGroupHeartbeat", 88: "StreamsGroupHeartbeat",
-}  # fmt: skip
 #: Records/s by group and partition.
 Growth = Mapping[tuple[str, Partition], float]
 _HEARTBEATS = (12, 68, 76, 88)
@@ -297,7 +294,7 @@ def _error_rows(groups: Sequence[Group]) -> Iterator[Row]:
         for (api, code), count in group.errors.items():
             yield {
                 "group": group.name, "error": error_name(code), "code": code,
-                "api": _API_NAMES.get(api, str(api)), "codes": count,
+                "api": api_label(api), "codes": count,
             }  # fmt: skip
 
 

@@ -23,7 +23,9 @@ from kafkatap.dissector.programs.fact_kinds import (
     PRINCIPAL,
     TEXTS,
     FactKind,
+    FieldPath,
     columns_of,
+    paths,
 )
 from kafkatap.dissector.programs.fields import FieldTable, number_fields
 from kafkatap.dissector.programs.roles import R_PARTITION, R_TOPIC_ID, R_TOPIC_NAME
@@ -74,6 +76,7 @@ def elements(
 ) -> Iterator[tuple[Any, Place]]:
     """The elements of a kind in a message, with their places. Plain items have the place of what is around them."""
     message = kind.api_key, kind.direction
+    assert isinstance(kind.element, str)
     if path == kind.element:
         yield whole, (_placed(fields, message, path, whole, around) if path else NOWHERE)
         return
@@ -96,10 +99,20 @@ def elements(
             return
 
 
-def value_at(element: Any, path: str) -> Any:
-    for name in path.split("."):
-        element = element.get(name) if isinstance(element, dict) else None
-    return element
+def elements_of(fields: FieldTable, kind: FactKind, whole: dict[str, Any]) -> Iterator[tuple[Any, Place]]:
+    for path in paths(kind.element):
+        yield from elements(fields, kind._replace(element=path), whole)
+
+
+def value_at(element: Any, path: FieldPath) -> Any:
+    """The value at a path, or the first one of several; of an array its first item."""
+    for each in paths(path):
+        value = element
+        for name in each.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
+        if value is not None:
+            return value[0] if isinstance(value, list) and isinstance(path, tuple) else value
+    return None
 
 
 def as_row(kind: FactKind, element: Any, place: Place) -> Row:
@@ -162,7 +175,7 @@ def test_facts_are_what_the_whole_messages_have(name: str) -> None:
         for number, kind in enumerate(KINDS[:BATCH]):
             if (kind.api_key, kind.direction) != (api_key, direction):
                 continue
-            wanted = [as_row(kind, element, place) for element, place in elements(fields, kind, whole)]
+            wanted = [as_row(kind, element, place) for element, place in elements_of(fields, kind, whole)]
             assert found.get((exchange, number), []) == wanted, (exchange, kind)
             compared += len(wanted)
     assert compared > 300
@@ -171,10 +184,10 @@ def test_facts_are_what_the_whole_messages_have(name: str) -> None:
 def test_each_kind_names_fields_that_exist() -> None:
     fields = table()
     for number, kind in enumerate(KINDS[:BATCH]):
-        before = f"{kind.element}." if kind.element else ""
-        paths = [*kind.numbers.values(), *kind.texts.values(), *([kind.error] if kind.error else [])]
-        paths += [f"{kind.length}#"] if kind.length else []
-        for path in [before + path for path in paths] + ([kind.element] if kind.element else []):
+        named: list[FieldPath] = [*kind.numbers.values(), *kind.texts.values(), *([kind.error] if kind.error else [])]
+        named += [f"{kind.length}#"] if kind.length else []
+        own = [path for path in paths(kind.element) if path]
+        for path in [path for each in named for path in kind.fields(each)] + own:
             assert (kind.api_key, kind.direction, path) in fields.find, (kind.name, path)
         assert len(kind.numbers) <= NUMBERS
         assert len(kind.texts) <= TEXTS
@@ -227,9 +240,8 @@ def test_no_fact_has_a_secret() -> None:
     from kafkatap.dissector.layouts.secrets import may_be_secret
 
     for kind in KINDS[:BATCH]:
-        before = f"{kind.element}." if kind.element else ""
-        for path in (*kind.numbers.values(), *kind.texts.values()):
-            assert not may_be_secret(kind.api_key, kind.direction, before + path), (kind.name, path)
+        for path in (each for named in (*kind.numbers.values(), *kind.texts.values()) for each in kind.fields(named)):
+            assert not may_be_secret(kind.api_key, kind.direction, path), (kind.name, path)
     assert KINDS[PRINCIPAL].api_key < 0
 
 
