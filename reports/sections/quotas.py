@@ -214,6 +214,8 @@ def _muting_brokers(events: Array) -> set[tuple[int, int]]:
 def _obedience(events: Array, context: Context) -> ReportTable:
     clients: dict[str | None, _Client] = {}
     events = _DELAYED.view.of(events)
+    throttled = events[events["throttle_time_ms"] > 0]
+    brokers = set(zip(throttled["broker_ip"].tolist(), throttled["broker_port"].tolist(), strict=True))
     muting = _muting_brokers(events)
     for rows in _connections(events):
         broker = int(rows["broker_ip"][0]), int(rows["broker_port"][0])
@@ -235,10 +237,15 @@ def _obedience(events: Array, context: Context) -> ReportTable:
     def order(row: Row) -> tuple[Any, ...]:
         return -as_number(row["early_bytes"]), -as_number(row["throttle_time_sum_ms"]), str(row["client_id"])
 
-    notes = (
-        "After a throttled response a client should not send for the throttle time. The gap is known where the next "
-        "request was throttled too, or waited.",
-    )
+    notes = []
+    if muting:
+        notes.append(
+            "After a throttled response a client should not send for the throttle time. The gap is known where the "
+            "next request was throttled too, or waited."
+        )
+    if brokers - muting:
+        who = "Some of these brokers" if muting else "These brokers"
+        notes.append(f"{who} hold throttled responses back, as before Kafka 2.0: a client need not wait after them.")
     return ReportTable(
         "throttle_obedience", "Throttle compliance (KIP-219)", OBEDIENCE, in_columns(OBEDIENCE, found, order), notes,
         empty="no response was throttled",

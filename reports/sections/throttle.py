@@ -2,7 +2,7 @@
 
 Since Kafka 2.0 (KIP-219) a broker sends a throttled response at once, and then delays the next request of the
 connection. The throttle wait counts with the request that waited. So a row can have a throttle wait and no throttled
-response.
+response. Older brokers hold the throttled response back: it waits itself.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def throttle(counts: ReportCounts, context: Context) -> ReportTable:
 
     notes = (
         "Throttle time: throttle_time_ms in the responses.",
-        "Throttle wait: the time that the next requests of the connection, of any API, waited because of it.",
+        "Throttle wait: of the next requests of the connection, of any API; before Kafka 2.0, of the throttled one.",
     )
     return ReportTable(
         "throttle", "Throttling by client and API", COLUMNS, in_columns(COLUMNS, named_rows()), notes,

@@ -15,7 +15,7 @@ import pytest
 from kafkatap import analyze
 from kafkatap.reports.sections.quotas import rate_of
 from kafkatap.reports.units import SECOND
-from tests.support.section_runs import section_rows
+from tests.support.section_runs import section_rows, section_tables
 
 FOLDER = Path(__file__).resolve().parents[2] / "samples" / "questions"
 CAPTURE = FOLDER / "throttle.pcap.zst"
@@ -118,3 +118,12 @@ def test_an_old_broker_holds_responses_back() -> None:
     tables = section_rows(FOLDER.parent / "apache-0.10.2.pcap.zst", "throttle")
     found = tables["throttle_obedience"]
     assert {(row["verdict"], row["early"]) for row in found} == {("broker holds responses back", 0)}
+
+
+@pytest.mark.parametrize(("name", "holds_back"), [("apache-0.10.2", True), ("questions/throttle", False)])
+def test_the_note_is_on_the_brokers_of_the_capture(name: str, holds_back: bool) -> None:
+    """Before Kafka 2.0 the response itself waits, so that nobody has to wait after it (KIP-219)."""
+    table = section_tables([FOLDER.parent / f"{name}.pcap.zst"], "throttle")["throttle_obedience"]
+    (note,) = table.notes
+    assert note.startswith("These brokers hold throttled responses back") == holds_back
+    assert ("should not send" in note) != holds_back
