@@ -6,7 +6,7 @@ a response to anybody, the latest offset of ListOffsets, or the end of an answer
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,6 +38,17 @@ COLUMNS = (
     Column("partitions", "parti-\ntions", "count", "partitions of the topic that the client writes or reads"),
     Column("requests", "requests", "count", "requests that list the topic"),
     Column("idle_requests", "idle", "count", "Fetch requests of sessions with the topic that list no partition", 1),
+    Column(
+        "acks", "acks", "text", "what the writer waits for: 0: nothing, 1: the leader, all: all in-sync replicas", 1
+    ),
+    Column(
+        "too_few_replicas",
+        "too few\nreplicas",
+        "count",
+        "partitions of its requests that were answered "
+        "NOT_ENOUGH_REPLICAS (_AFTER_APPEND): fewer in-sync replicas than min.insync.replicas",
+        1,
+    ),
     Column("batch_bytes", "batch\nbytes", "bytes", "record batches that the client writes or reads"),
     Column("records", "records", "count", "records in them", 1),
     Column("lag", "lag", "count", "records between the reader's latest fetch offset and the end, over all partitions"),
@@ -52,7 +63,8 @@ _ROLES = {WRITES: "writes", READS: "reads", REPLICATES: "replicates"}
 
 class _Traffic:
     def __init__(self) -> None:
-        self.requests = self.bytes = self.records = 0
+        self.requests = self.bytes = self.records = self.too_few_replicas = 0
+        self.acks = Counter[int]()
         self.first, self.last = 2**63, 0
 
 
@@ -76,6 +88,8 @@ def _matrix(
     for row in given.rows(REQUESTS.name):
         t = traffic[row["role"], (row["client_id"], row["client_ip"]), names[row]]
         t.requests += row["requests"]
+        t.acks[row["acks"]] += row["requests"]
+        t.too_few_replicas += row["too_few_replicas"]
         t.first, t.last = min(t.first, row["first"]), max(t.last, row["last"])
     for row in given.rows(BATCHES.name):
         t = traffic[row["role"], (row["client_id"], row["client_ip"]), names[row]]
@@ -149,10 +163,17 @@ def _matrix_row(
         "address": context.address(client[1]), "group": ", ".join(str(group) for group, _ in groups) or None,
         "evidence": evidence, "partitions": len(reader.partitions) or None if reader is not None else None,
         "requests": t.requests, "idle_requests": reader.idle if reader is not None and reads else None,
+        "acks": None if reads else _acks(t.acks), "too_few_replicas": None if reads else t.too_few_replicas,
         "batch_bytes": t.bytes, "records": t.records, "lag": sum(lags) if reads and lags else None,
         "lag_max": lag_max if lag_max >= 0 else None, "committed_lag": sum(committed) if committed else None,
         "first": first if first != 2**63 else None, "last": last or None, "certainty": _certainty(reader),
     }  # fmt: skip
+
+
+def _acks(requests: Counter[int]) -> str:
+    """`all`; with the requests of each if there are several: `all 1,200, 0 3`."""
+    counts = [("all" if acks == -1 else str(acks), n) for acks, n in sorted(requests.items()) if n]
+    return ", ".join(name if len(counts) == 1 else f"{name} {n:,}" for name, n in counts)
 
 
 def _owners(readers: Readers, groups: GroupsOf) -> dict[OfGroup, tuple[int, Client]]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import NO_TIME
+from kafkatap.dissector.dtypes import NO_INT16, NO_TIME
+from kafkatap.kernels.arrays import is_among
 
 from ..batch import Array
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
@@ -29,17 +30,19 @@ FAR_MS = 3_600_000
 #: The timestamp of ListOffsets that asks for the end.
 _LATEST = -1
 _SHARE_FETCH = 78
+_TOO_FEW_REPLICAS = (19, 20)
 
 _TOPIC = {"topic": TEXT, "topic_id": TEXT}
 _WHO = {"role": NUMBER, "client_id": TEXT, "client_ip": ADDRESS, **_TOPIC}
 _OTHERS = {"client_id": OTHER, "client_ip": -1, "topic": OTHER, "topic_id": -1}
 
-#: `api_version`: of Produce and Fetch, -1 for ShareFetch.
+#: `api_version`: of Produce and Fetch, -1 for ShareFetch. `acks`: of Produce. `too_few_replicas`: its partitions that
+#: were answered NOT_ENOUGH_REPLICAS or NOT_ENOUGH_REPLICAS_AFTER_APPEND.
 REQUESTS = CountForm(
     "topics.requests",
-    {**_WHO, "api_version": NUMBER},
-    {"requests": SUM, "partitions": SUM, "first": MIN, "last": MAX},
-    {**_OTHERS, "api_version": -1},
+    {**_WHO, "api_version": NUMBER, "acks": NUMBER},
+    {"requests": SUM, "partitions": SUM, "too_few_replicas": SUM, "first": MIN, "last": MAX},
+    {**_OTHERS, "api_version": -1, "acks": NO_INT16},
 )
 #: `codec`: the lowest three bits of a batch's attributes. `unknown`: batches without a number of records.
 #: `acknowledged`, `refused`: records of Produce requests whose partition was answered without and with an error code.
@@ -105,6 +108,8 @@ def read(gathered: Gathered, tally: Tally) -> None:
     roles = roles_of(gathered)
     for name in ("produce partition", "fetch partition", "share fetch partition"):
         _requests(gathered, tally, gathered.facts(name), roles)
+    answers = gathered.facts("produced partition")
+    _too_few_replicas(gathered, tally, answers.where(is_among(answers["error_code"], _TOO_FEW_REPLICAS)), roles)
     for name in ("batch", "fetched batch"):
         _batches(gathered, tally, gathered.facts(name), roles)
     samples = gathered.facts("batch sample")
@@ -127,12 +132,21 @@ def _requests(gathered: Gathered, tally: Tally, facts: FactRows, roles: Array) -
     is_first[1:] = (np.diff(facts.exchange) != 0) | (np.diff(topic) != 0)
     starts = np.flatnonzero(is_first)
     rows = facts.where(starts)
-    times = gathered.column("request_first")[rows.exchange]
-    is_share = gathered.column("api_key")[rows.exchange] == _SHARE_FETCH
-    versions = np.where(is_share, -1, gathered.column("api_version")[rows.exchange])
-    keys = keys_of(gathered, rows, roles) | {"api_version": versions}
+    times, keys = gathered.column("request_first")[rows.exchange], _request_keys(gathered, rows, roles)
     counts = np.diff(np.append(starts, len(facts)))
     tally.add(REQUESTS.name, keys, {"requests": 1, "partitions": counts, "first": times, "last": times})
+
+
+def _request_keys(gathered: Gathered, facts: FactRows, roles: Array) -> dict[str, Array]:
+    is_share = gathered.column("api_key")[facts.exchange] == _SHARE_FETCH
+    versions = np.where(is_share, -1, gathered.column("api_version")[facts.exchange])
+    return keys_of(gathered, facts, roles) | {"api_version": versions, "acks": gathered.column("acks")[facts.exchange]}
+
+
+def _too_few_replicas(gathered: Gathered, tally: Tally, answers: FactRows, roles: Array) -> None:
+    if len(answers):
+        times, keys = gathered.column("request_first")[answers.exchange], _request_keys(gathered, answers, roles)
+        tally.add(REQUESTS.name, keys, {"too_few_replicas": 1, "first": times, "last": times})
 
 
 def _batches(gathered: Gathered, tally: Tally, facts: FactRows, roles: Array) -> None:

@@ -17,7 +17,11 @@ from kafkatap.reports.literals import Moment
 from kafkatap.reports.sections.topic_counts import WRITES
 from kafkatap.reports.sections.topic_readers import topics_in
 from kafkatap.reports.sections.topics import _Topic, findings
-from tests.support.section_runs import rows, section_input, section_tables
+from tests.support.captures import pcap_bytes
+from tests.support.records import Record, batch
+from tests.support.section_runs import rows, section_input, section_rows, section_tables
+from tests.support.tcp import encode
+from tests.wire.kafkatalk import PRODUCE, KafkaTalk
 
 Rows = list[dict[str, Any]]
 
@@ -223,3 +227,28 @@ def test_refused_and_resent_records_are_apart_from_appended_ones(samples: Path, 
         assert set(resent) == {"orders", "audit", "payments", "shipments"}
     else:  # the second record of the fenced producer
         assert (resent, refused) == ({}, {"refunds": 1})
+
+
+@pytest.mark.parametrize("version", [0, 3, 9, 13])
+def test_what_writers_wait_for(version: int, tmp_path: Path) -> None:
+    """acks by client and topic, and answers that min.insync.replicas explains: 19 and 20."""
+    talk, topic_id = KafkaTalk(), bytes(range(16))
+    talk.tcp.open()
+    for number, (acks, error) in enumerate(((-1, 0), (-1, 19), (-1, 20), (-1, 3), (1, 0), (0, 0), (1, 0))):
+        data = [{"Index": n, "Records": batch([Record(b"k", b"v")])} for n in range(2)]
+        topics = [{"Name": "orders", "TopicId": topic_id, "PartitionData": data}]
+        asked = talk.request(PRODUCE, version, number, Acks=acks, TopicData=topics)
+        if acks:
+            answers = [{"Index": n, "ErrorCode": error} for n in range(2)]
+            talk.respond(asked, Responses=[{"Name": "orders", "TopicId": topic_id, "PartitionResponses": answers}])
+    path = tmp_path / "x.pcap"
+    path.write_bytes(pcap_bytes(encode(talk.segments)))
+    (row,) = section_rows(path, "topics")["topic_clients"]
+    assert (row["role"], row["requests"], row["acks"], row["too_few_replicas"]) == ("writes", 7, "all 4, 0 1, 1 2", 4)
+
+
+def test_acks_of_real_clients(groups: tuple[Rows, Rows]) -> None:
+    writers = [row for row in groups[1] if row["role"] == "writes"]
+    assert {row["acks"] for row in writers} == {"all"}
+    assert not any(row["too_few_replicas"] for row in writers)
+    assert {row["acks"] for row in groups[1] if row["role"] != "writes"} == {None}
