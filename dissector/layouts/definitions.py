@@ -1,8 +1,8 @@
 """Kafka's own message definitions (JSON with // comments) read into the model of `schema`.
 
-With them a user can decode a newer Kafka than the built-in layouts, and the APIs of vendors. Defaults, documentation
-and options for code generation are ignored. A message without valid versions, of an API that Kafka removed, has no
-layout. Definitions may come from anywhere: their numbers, names and sizes have bounds.
+With them a user can decode a newer Kafka than the built-in layouts, and the APIs of vendors. Options for code
+generation are ignored. A message without valid versions, of an API that Kafka removed, has no layout. Definitions may
+come from anywhere: their numbers, names and sizes have bounds.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from .catalog import LARGEST_KEY
 from .definition_files import DefinitionError
 from .notation import clip, parse_range
 from .schema import (
+    ENTITY_TYPES,
     FIXED_WIDTHS,
     NO_VERSIONS,
     OPEN,
@@ -25,6 +26,7 @@ from .schema import (
     VARIABLE_TYPES,
     Field,
     MessageLayout,
+    Rules,
     Struct,
     Versions,
 )
@@ -38,12 +40,7 @@ _LARGEST_TAG = 2**31 - 1
 #: missing: a second attempt from the next character would take quadratic time.
 _STRING_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\])*(?:"|\\?\Z))|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 _DIRECTIONS = {"request": (REQUEST, "Request"), "response": (RESPONSE, "Response")}
-_ENTITY_ROLES = {
-    "topicName": "topic_name",
-    "groupId": "group_id",
-    "transactionalId": "transactional_id",
-    "brokerId": "broker_id",
-}
+_ENTITY_ROLES = {entity: role for role, entity in ENTITY_TYPES.items()}
 #: Roles of fields without an entity type, by name and type.
 _NAMED_ROLES = {
     ("Index", "int32"): "partition",
@@ -189,7 +186,8 @@ class _Loader:
         if tagged and not 0 <= tag <= _LARGEST_TAG:
             raise ValueError(f"{name}: {tag} is no tag")
         flexible = definition.get("flexibleVersions") != "none"
-        return Field(name, type_name, versions, is_array, struct, nullable, tag, clip(tagged, versions), role, flexible)
+        return Field(name, type_name, versions, is_array, struct, nullable, tag, clip(tagged, versions), role, flexible,
+                     _rules(definition))  # fmt: skip
 
     def struct(self, name: str, definition: dict[str, Any]) -> Struct:
         if name in self.open:
@@ -201,6 +199,16 @@ class _Loader:
         fields = self.fields(own)
         self.open.pop()
         return Struct(name, fields)
+
+
+def _rules(definition: Mapping[str, Any]) -> Rules:
+    default, entity, about = (definition.get(name) for name in ("default", "entityType", "about"))
+    if default is not None:
+        default = str(default).lower() if isinstance(default, bool) else str(default) or '""'
+    return Rules(
+        default, definition.get("ignorable") is True, definition.get("mapKey") is True,
+        None if entity is None else _name(entity), None if about is None else str(about),
+    )  # fmt: skip
 
 
 def role_of(name: str, type_name: str, is_array: bool, entity_type: str | None, direction: int) -> str | None:

@@ -21,7 +21,8 @@ One file holds one API, both directions (messages/001_Fetch.kmsg):
 - `?` after a type: the field may be null in all versions; `?7+`: only in versions 7 and later.
 - Versions: `3+` (to the message's last), `3-5` or `3`. A range with an end must lie within the message's versions.
 - Marks: `tag N` (the field lies in the tag section), `tag N 3+` (only in these versions), `@role` (`schema.ROLES`),
-  `flexible=none` (its length stays an int16 or int32 in flexible versions).
+  `flexible=none` (its length stays an int16 or int32 in flexible versions), and those of `schema.Rules`: `=VALUE` (its
+  default), `ignorable`, `key`, `entity` (the entity type of its role) or `entity=TYPE`.
 - `struct Name`, indented as a field is, holds the fields of a struct used in several places of one direction; a field
   of that type has no fields below it.
 - `data Name versions flexible versions` instead of `api` and direction: a layout that lies in a byte field of messages.
@@ -34,9 +35,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from .schema import (
+    ENTITY_TYPES,
     FIXED_WIDTHS,
+    NO_RULES,
     NO_VERSIONS,
     OPEN,
     REQUEST,
@@ -45,12 +49,15 @@ from .schema import (
     VARIABLE_TYPES,
     Field,
     MessageLayout,
+    Rules,
     Struct,
     Versions,
 )
 
 _INDENT = 2
 _DIRECTIONS = {"request": REQUEST, "response": RESPONSE, "data": RESPONSE}
+#: Marks of one word, and their names in `Rules`.
+_FLAGS = {"ignorable": "is_ignorable", "key": "is_map_key"}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*\Z")
 _RANGE = re.compile(r"(\d+)(?:(\+)|-(\d+))?\Z")
 _TYPE = re.compile(r"(\[\])?([A-Za-z][A-Za-z0-9]*)(?:(\?)(\S+)?)?\Z")
@@ -218,7 +225,7 @@ class _Direction:
         nullable = NO_VERSIONS
         if question:
             nullable = clip(self._within(null_range), versions) if null_range else versions
-        tag, tagged, role, flexible = self._marks(marks, versions)
+        tag, tagged, role, flexible, rules = self._marks(marks, versions)
         has_fields = position + 1 < self.end and self.lines[position + 1].depth > line.depth
         struct = None
         if type_name[0].isupper():
@@ -228,10 +235,11 @@ class _Direction:
         elif has_fields:
             raise ValueError(f"{name} is no struct: nothing can be indented below it")
         kind = "struct" if struct else type_name
-        return Field(name, kind, versions, bool(array), struct, nullable, tag, tagged, role, flexible)
+        return Field(name, kind, versions, bool(array), struct, nullable, tag, tagged, role, flexible, rules)
 
-    def _marks(self, marks: list[str], versions: Versions) -> tuple[int, Versions, str | None, bool]:
+    def _marks(self, marks: list[str], versions: Versions) -> tuple[int, Versions, str | None, bool, Rules]:
         tag, tagged, role, flexible = -1, NO_VERSIONS, None, True
+        rules: dict[str, Any] = {}
         words = iter(marks)
         word = next(words, None)
         while word is not None:
@@ -246,10 +254,18 @@ class _Direction:
                 role = word[1:]
             elif word == "flexible=none":
                 flexible = False
+            elif word[0] == "=":
+                rules["default"] = word[1:]
+            elif word in _FLAGS:
+                rules[_FLAGS[word]] = True
+            elif word == "entity" and role in ENTITY_TYPES:
+                rules["entity_type"] = ENTITY_TYPES[role]
+            elif word.startswith("entity="):
+                rules["entity_type"] = word.removeprefix("entity=")
             else:
-                raise ValueError(f"{word} is no mark (tag N, @role, flexible=none)")
+                raise ValueError(f"{word} is no mark (tag N, @role, flexible=none, =DEFAULT, ignorable, key, entity)")
             word = following
-        return tag, tagged, role, flexible
+        return tag, tagged, role, flexible, Rules(**rules) if rules else NO_RULES
 
     def _within(self, text: str) -> Versions:
         versions = parse_range(text)

@@ -7,9 +7,13 @@ with the versions in which it exists. This module reads no files, bytes or text.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 REQUEST, RESPONSE = 0, 1
+#: Kafka's entity types by the role of the fields that they mark.
+ENTITY_TYPES = {
+    "topic_name": "topicName", "group_id": "groupId", "transactional_id": "transactionalId", "broker_id": "brokerId",
+}  # fmt: skip
 
 #: Fixed-size types and their widths in bytes.
 FIXED_WIDTHS = {
@@ -65,6 +69,23 @@ OPEN = 32767
 
 
 @dataclass(frozen=True, slots=True)
+class Rules:
+    """What a definition says of a field besides its bytes. `default`: its value where a version lacks it, as written
+    (`null`, `-1`, `""`); None: 0, empty or false. `is_ignorable`: a sender may leave a value out where the version has
+    no place for it. `is_map_key`: elements of the array are found by it. `entity_type`: what it names (`topicName`).
+    `about`: only of the user's own definitions."""
+
+    default: str | None = None
+    is_ignorable: bool = False
+    is_map_key: bool = False
+    entity_type: str | None = None
+    about: str | None = None
+
+
+NO_RULES = Rules()
+
+
+@dataclass(frozen=True, slots=True)
 class Field:
     """One field: `type` is a name of FIXED_WIDTHS or VARIABLE_TYPES, or "struct" (then `struct` is set).
 
@@ -83,6 +104,7 @@ class Field:
     tagged: Versions = NO_VERSIONS
     role: str | None = None
     flexible: bool = True
+    rules: Rules = field(default=NO_RULES, compare=False)  # none of the bytes
 
 
 @dataclass(frozen=True, slots=True)

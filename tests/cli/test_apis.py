@@ -203,3 +203,53 @@ def paths(value: dict[str, Any], prefix: str = "") -> list[str]:
 
 def test_ranges() -> None:
     assert [ranges(v) for v in ([], [3], [0, 1, 2, 5, 7, 8])] == ["", "3", "0-2, 5, 7-8"]
+
+
+def field_of(api: Any, direction: str, path: str) -> Any:
+    (found,) = [f for f in api["fields"] if (f["direction"], f["path"]) == (direction, path)]
+    return {name: value for name, value in found.items() if name not in ("direction", "path")}
+
+
+def test_what_a_definition_says_of_a_field() -> None:
+    api = one("Fetch")
+    assert field_of(api, "request", "RackId") == {
+        "type": "string", "versions": "11-18", "nullable_versions": None, "flexible_versions": "12-18", "tag": None,
+        "tagged_versions": None, "default": '""', "ignorable": True, "map_key": False, "entity_type": None,
+        "about": None,
+    }  # fmt: skip
+    leader = field_of(api, "response", "Responses.Partitions.CurrentLeader.LeaderId")
+    assert (leader["default"], leader["entity_type"], leader["versions"]) == ("-1", "brokerId", "12-18")
+    cluster = field_of(api, "request", "ClusterId")
+    assert (cluster["nullable_versions"], cluster["tag"], cluster["tagged_versions"]) == ("12-18", 0, "12-18")
+    assert field_of(one("Metadata"), "response", "Brokers.NodeId")["map_key"]
+    lines = kafkatap("apis", "fetch", COLUMNS="200").out.splitlines()
+    (row,) = [line.split() for line in lines if " ForgottenTopicsData.Topic " in line]
+    assert row[:5] == ["request", "ForgottenTopicsData.Topic", "string", "7-12", "-"]
+    assert "topicName" in row
+
+
+def test_only_fields_of_a_release() -> None:
+    paths = [f["path"] for f in one("Fetch", "--release", "2.0")["fields"]]
+    assert "SessionId" in paths
+    assert not {"RackId", "ClusterId", "Topics.TopicId"} & set(paths)
+
+
+def test_definitions_of_the_user_have_their_about(tmp_path: Path) -> None:
+    fields = [
+        {"name": "Codes", "type": "[]int16", "versions": "0+", "nullableVersions": "1+", "default": "null",
+         "ignorable": True, "about": "The \x1b[31mcodes."},
+        {"name": "Ids", "type": "[]string", "versions": "0+", "entityType": "groupId", "flexibleVersions": "none"},
+    ]  # fmt: skip
+    definition = {
+        "apiKey": 9_999, "type": "request", "name": "OddRequest", "validVersions": "0-2", "flexibleVersions": "1+",
+        "fields": fields,
+    }  # fmt: skip
+    (tmp_path / "OddRequest.json").write_text(json.dumps(definition))
+    api = one("9999", "--definitions", str(tmp_path))
+    codes, ids = field_of(api, "request", "Codes"), field_of(api, "request", "Ids")
+    assert (codes["default"], codes["ignorable"], codes["nullable_versions"]) == ("null", True, "1-2")
+    assert (codes["about"], codes["flexible_versions"]) == ("The \x1b[31mcodes.", "1-2")
+    assert (ids["entity_type"], ids["flexible_versions"], ids["about"]) == ("groupId", None, None)
+    shown = kafkatap("apis", "9999", "--definitions", str(tmp_path), COLUMNS="200").out
+    assert "\x1b" not in shown
+    assert "[31mcodes." in shown

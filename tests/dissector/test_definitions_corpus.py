@@ -5,6 +5,7 @@ The set of 3.9 was taken before its release; some of its versions were not stabl
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from kafkatap.dissector.layouts.catalog import load_messages
 from kafkatap.dissector.layouts.overlay import read_definitions
-from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout, Struct
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout, Rules, Struct
 
 #: Oldest first, with the number of (key, version) pairs in each.
 SETS = {"3.9-trunk": 327, "4.3.0": 302, "4.4.0": 309}
@@ -75,6 +76,26 @@ def test_every_version_has_the_layout_that_kafka_defines(definitions: Any, name:
         if name == NEWEST:
             assert (mine.name, mine.body.name) == (theirs.name, theirs.body.name)
     assert compared == 2 * SETS[name]
+
+
+def rules_of(struct: Struct, prefix: str = "") -> dict[str, Rules]:
+    """What is said of each field besides its bytes, by path, without sentences."""
+    found = {}
+    for field in struct.fields:
+        found[prefix + field.name] = replace(field.rules, about=None)
+        if field.struct is not None:
+            found |= rules_of(field.struct, f"{prefix}{field.name}.")
+    return found
+
+
+def test_fields_have_the_rules_of_their_newest_definition(definitions: Any) -> None:
+    """Default, ignorable, mapKey and entityType."""
+    for key, message in load_messages().items():
+        theirs: dict[str, Rules] = {}
+        for name in SETS:
+            theirs |= rules_of(definitions[name][key].body) if key in definitions[name] else {}
+        ours = rules_of(message.body)
+        assert ours == {path: theirs[path] for path in ours}, (message.name, key)
 
 
 def test_the_notation_has_no_version_that_kafka_has_not(definitions: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from kafkatap.dissector.layouts.schema import REQUEST, MessageLayout, Struct, Versions
+from kafkatap.dissector.layouts.schema import ENTITY_TYPES, REQUEST, Field, MessageLayout, Struct, Versions
 
 _INDENT = 2
 
@@ -59,6 +59,19 @@ def _range(versions: Versions, message: MessageLayout) -> str:
     return str(versions.low) if versions.low == versions.high else f"{versions.low}-{versions.high}"
 
 
+def _rules(field: Field) -> Iterator[str]:
+    rules = field.rules
+    if rules.default is not None:
+        yield f"={rules.default}"
+    if rules.is_ignorable:
+        yield "ignorable"
+    if rules.is_map_key:
+        yield "key"
+    if rules.entity_type is not None:
+        is_of_role = ENTITY_TYPES.get(field.role or "") == rules.entity_type
+        yield "entity" if is_of_role else f"entity={rules.entity_type}"
+
+
 def _render_fields(struct: Struct, message: MessageLayout, shared: set[Struct], depth: int) -> Iterator[str]:
     for field in struct.fields:
         type_name = field.struct.name if field.struct else field.type
@@ -73,6 +86,7 @@ def _render_fields(struct: Struct, message: MessageLayout, shared: set[Struct], 
             words.append(f"@{field.role}")
         if not field.flexible:
             words.append("flexible=none")
+        words += _rules(field)
         yield " " * (_INDENT * depth) + " ".join(words)
         if field.struct is not None and field.struct not in shared:
             yield from _render_fields(field.struct, message, shared, depth + 1)

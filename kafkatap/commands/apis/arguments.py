@@ -9,7 +9,7 @@ from ..values import parse_release
 
 DESCRIPTION = (
     "List Kafka's APIs, their versions and the releases that support them. With NAME, list what each version of them "
-    "changed."
+    "changed, and all fields with what their definition says."
 )
 EXAMPLES = """\
 examples:

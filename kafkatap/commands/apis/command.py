@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from kafkatap.dissector.kafka.releases import RELEASES, known_since, release_of, removed_in, speaks
 from kafkatap.dissector.layouts.catalog import api_name, built_in_names, load_api, load_messages
 from kafkatap.dissector.layouts.history import Changes, changes_in
-from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout
+from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout, Struct, Versions
 from kafkatap.dissector.layouts.vendors import vendor_of, vendor_ranges
-from kafkatap.reports.model import Column, ReportTable, Value
+from kafkatap.reports.model import Column, ReportTable, Value, in_columns
 from kafkatap.reports.rendering.text import PLAIN_WIDTH, Line, render_table, write_lines
 
 from ...engine.selection import api_keys
@@ -52,12 +52,33 @@ class ApiVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class FieldFacts:
+    """A field of a request or response, in the versions that lay it out alike, and what its definition says of it
+    (`schema.Rules`). Versions are ranges (`0-3, 5`), None: in none."""
+
+    direction: str
+    path: str
+    type: str
+    versions: str | None
+    nullable_versions: str | None
+    flexible_versions: str | None
+    tag: int | None
+    tagged_versions: str | None
+    default: str | None
+    ignorable: bool
+    map_key: bool
+    entity_type: str | None
+    about: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Api:
-    """One API with its known versions, ascending."""
+    """One API with its known versions, ascending, and its fields in the order of the wire."""
 
     key: int
     name: str
     versions: tuple[ApiVersion, ...]
+    fields: tuple[FieldFacts, ...]
 
     @property
     def flexible_from(self) -> int | None:
@@ -102,15 +123,37 @@ def _api(
     sides = [message for message in (request, response) if message is not None]
     versions = sorted({v for message in sides for v in message.versions})
     built_in = load_api(key) if key in built_in_names() else ()
+    chosen = [v for v in versions if release is None or speaks(release, key, v)]
+    fields = (facts for message in sides for facts in _fields(message, message.body, set(chosen), ""))
     return Api(key, api_name(key), tuple(
         ApiVersion(
             v, known_since(key, v), removed_in(key, v), None if definitions is None else definitions.defining(key, v),
             any(v in message.versions for message in built_in), any(v in message.flexible for message in sides),
             _changes(request, v), _changes(response, v),
         )
-        for v in versions
-        if release is None or speaks(release, key, v)
-    ))  # fmt: skip
+        for v in chosen
+    ), tuple(fields))  # fmt: skip
+
+
+def _fields(message: MessageLayout, struct: Struct, around: set[int], prefix: str) -> Iterator[FieldFacts]:
+    """The fields of a struct that exists in some versions, and those inside of them."""
+    for item in struct.fields:
+        path, versions = prefix + item.name, around & set(item.versions)
+        if not versions:
+            continue
+
+        def in_(some: Versions, versions: set[int] = versions) -> str | None:
+            return ranges(sorted(versions & set(some))) or None
+
+        name, rules = item.struct.name if item.struct else item.type, item.rules
+        yield FieldFacts(
+            "response" if message.direction else "request", path, f"{'[]' if item.is_array else ''}{name}",
+            in_(item.versions), in_(item.nullable), in_(message.flexible) if item.flexible else None,
+            item.tag if item.tag >= 0 else None, in_(item.tagged), rules.default, rules.is_ignorable,
+            rules.is_map_key, rules.entity_type, rules.about,
+        )  # fmt: skip
+        if item.struct:
+            yield from _fields(message, item.struct, versions, f"{path}.")
 
 
 def _changes(message: MessageLayout | None, version: int) -> Changes | None:
@@ -230,6 +273,32 @@ def render_versions(found: Sequence[Api], release: str | None, width: int | None
             yield _version_line(v, v.version == first)
             for side, changes in (("request ", v.request), ("response", v.response)):
                 yield from _change_lines(side, changes, width)
+        yield from render_table(_field_table(api), width, 0, True)
+
+
+FIELDS = (
+    Column("direction", "message", "text", "request or response"),
+    Column("path", "field", "text", "names from the message's body down"),
+    Column("type", "type", "text", "its type; [] before an array"),
+    Column("versions", "versions", "text", "versions that have it"),
+    Column("nullable_versions", "null in", "text", "versions in which it can be null", 1),
+    Column("tag", "tag", "packet", "its number in the tag section", 3),
+    Column("tagged_versions", "tagged in", "text", "versions in which it lies in the tag section", 4),
+    Column("default", "default", "text", "its value where it is absent; empty: 0, empty or false", 1),
+    Column("ignorable", "ignorable", "flag", "a sender may leave it out where a version has no place for it", 2),
+    Column("map_key", "key", "flag", "elements of the array are found by it", 2),
+    Column("entity_type", "entity", "text", "what it names", 2),
+    Column("flexible_versions", "flexible in", "text", "versions in which its length is compact (KIP-482)", 4),
+    Column("about", "about", "text", "what the file of --definitions says of it", 3),
+)
+
+
+def _field_table(api: Api) -> ReportTable:
+    """All fields, with what their definition says."""
+    rows = in_columns(FIELDS, (asdict(f) | {"ignorable": f.ignorable or None, "map_key": f.map_key or None}
+                               for f in api.fields))  # fmt: skip
+    notes = ("default: empty for 0, an empty value, or false.",)
+    return ReportTable("fields", f"Fields of {api.name}", FIELDS, rows, notes, whole=True)
 
 
 def _version_line(v: ApiVersion, first_flexible: bool) -> Line:
@@ -321,6 +390,7 @@ def api_object(api: Api) -> dict[str, Any]:
             }
             for v in api.versions
         ],
+        "fields": [asdict(facts) for facts in api.fields],
     }  # fmt: skip
 
 
@@ -364,6 +434,7 @@ def schema() -> dict[str, Any]:
         newest_version=("integer?", "newest version in any release"),
         newest_since=("string?", "release that added it"),
         versions=(_list(version), "ascending"),
+        fields=(_list(_facts_schema()), "all fields of the request and the response, in the order of the wire"),
     )
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -375,6 +446,24 @@ def schema() -> dict[str, Any]:
             apis=(_list(api), "ascending by key"),
         ),
     }
+
+
+def _facts_schema() -> dict[str, Any]:
+    return _object(
+        direction=({"enum": ["request", "response"]}, "the message that has the field"),
+        path=("string", "names from the message's body down, joined by dots"),
+        type=("string", "type of the field; [] before an array"),
+        versions=("string", "versions that have it: ranges such as 0-3, 5"),
+        nullable_versions=("string?", "versions in which it can be null; null: none"),
+        flexible_versions=("string?", "versions in which its length, or that of its strings, is compact; null: none"),
+        tag=("integer?", "number in the tag section; null: it is never tagged"),
+        tagged_versions=("string?", "versions in which it lies in the tag section; null: none"),
+        default=("string?", "value where it is absent, as its definition writes it; null: 0, empty or false"),
+        ignorable=("boolean", "a sender may leave it out where a version has no place for it"),
+        map_key=("boolean", "elements of the array are found by it"),
+        entity_type=("string?", "what it names, such as topicName"),
+        about=("string?", "what the file of --definitions says of it; null: it is built in, or the file says nothing"),
+    )
 
 
 def _object(**properties: tuple[str | dict[str, Any], str]) -> dict[str, Any]:
