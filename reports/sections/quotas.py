@@ -237,7 +237,7 @@ def _obedience(events: Array, context: Context) -> ReportTable:
     def order(row: Row) -> tuple[Any, ...]:
         return -as_number(row["early_bytes"]), -as_number(row["throttle_time_sum_ms"]), str(row["client_id"])
 
-    notes = []
+    notes: list[str] = []
     if muting:
         notes.append(
             "After a throttled response a client should not send for the throttle time. The gap is known where the "
@@ -247,7 +247,7 @@ def _obedience(events: Array, context: Context) -> ReportTable:
         who = "Some of these brokers" if muting else "These brokers"
         notes.append(f"{who} hold throttled responses back, as before Kafka 2.0: a client need not wait after them.")
     return ReportTable(
-        "throttle_obedience", "Throttle compliance (KIP-219)", OBEDIENCE, in_columns(OBEDIENCE, found, order), notes,
+        "throttle_obedience", "Throttle compliance (KIP-219)", OBEDIENCE, in_columns(OBEDIENCE, found, order), tuple(notes),
         empty="no response was throttled",
     )  # fmt: skip
 
