@@ -247,8 +247,8 @@ def _obedience(events: Array, context: Context) -> ReportTable:
         who = "Some of these brokers" if muting else "These brokers"
         notes.append(f"{who} hold throttled responses back, as before Kafka 2.0: a client need not wait after them.")
     return ReportTable(
-        "throttle_obedience", "Throttle compliance (KIP-219)", OBEDIENCE, in_columns(OBEDIENCE, found, order), tuple(notes),
-        empty="no response was throttled",
+        "throttle_obedience", "Throttle compliance (KIP-219)", OBEDIENCE, in_columns(OBEDIENCE, found, order),
+        tuple(notes), empty="no response was throttled",
     )  # fmt: skip
 
 
