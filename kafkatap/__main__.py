@@ -27,6 +27,8 @@ def command() -> NoReturn:
     try:
         sys.stdout.flush()
         sys.stderr.flush()
+    except BrokenPipeError:
+        pass  # as in `main`
     except OSError:
         code = code or 1
     os._exit(code)
@@ -45,12 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from .commands.command_parser import build_parser, parse, part_of
     from .commands.exit_codes import DONE, INTERRUPTED, WRONG
 
-    options = parse(sys.argv[1:] if arguments is None else arguments)
-    if options.command is None:
-        build_parser().print_help()
-        sys.stdout.flush()
-        return WRONG
     try:
+        try:
+            options = parse(sys.argv[1:] if arguments is None else arguments)
+        finally:
+            sys.stdout.flush()  # of a help or a list, which ends the process
+        if options.command is None:
+            build_parser().print_help()
+            sys.stdout.flush()
+            return WRONG
         exit_code: int = part_of(options.command, "command").run(options)
         return exit_code
     except KeyboardInterrupt:

@@ -56,6 +56,7 @@ def numbered_table(chunk: Chunk) -> Any:
     attributes, magic = batch["attributes"], batch["magic"]
     has_magic = magic >= 0
     control = (attributes & b.CONTROL) != 0
+    crc_state = np.minimum(batch["crc_state"], x["crc_state"])  # a wrong one counts, then a right one
     columns = {
         "exchange": masked(part["exchange"], "int64"),
         "direction": words(DIRECTIONS, part["fetch"]),
@@ -77,12 +78,18 @@ def numbered_table(chunk: Chunk) -> Any:
         "headers": _headers(chunk),
         "is_control": masked(control, "bool"),
         "control_type": _control_types(x["control"], control),
+        "is_aborted": masked(batch["is_aborted"] == 1, "bool", batch["is_aborted"] < 0),
+        "is_before_fetch_offset": masked(
+            x["offset"] < part["fetch_offset"],
+            "bool",
+            (part["fetch_offset"] == b.UNKNOWN_NUMBER) | (x["offset"] == b.UNKNOWN_NUMBER),
+        ),
         "is_transactional": masked((attributes & b.TRANSACTIONAL) != 0, "bool"),
         "producer_id": masked(batch["producer_id"], "int64", batch["producer_id"] < 0),
         "producer_epoch": masked(batch["producer_epoch"], "int16", batch["producer_epoch"] < 0),
         "sequence": masked(x["sequence"], "int32", x["sequence"] < 0),
         "partition_leader_epoch": masked(batch["leader_epoch"], "int32", batch["leader_epoch"] < 0),
-        "crc_ok": masked(batch["crc_state"] == b.CRC_RIGHT, "bool", batch["crc_state"] == b.CRC_UNCHECKED),
+        "crc_ok": masked(crc_state == b.CRC_RIGHT, "bool", crc_state == b.CRC_UNCHECKED),
         "status": words(b.RECORD_STATUSES, x["status"]),
     }
     schema = arrow_schema(RECORDS)

@@ -78,7 +78,9 @@ RECORDS = (
     ),
     TableColumn("magic", "int8", "record format: 0, 1 or 2", True),
     TableColumn("codec", "string", "none, gzip, snappy, lz4, zstd", True),
-    TableColumn("offset", "int64", "offset in the message; of a batch that cannot be decoded, the first", True),
+    TableColumn(
+        "offset", "int64", "offset in the message; of a batch that cannot be decoded, the first, if it is known", True
+    ),
     TableColumn(
         "offset_is_relative", "bool",
         "true for produced records: `offset` counts within the batch",
@@ -97,15 +99,28 @@ RECORDS = (
         "abort, commit, leader_change, snapshot_header, snapshot_footer, kraft_version, kraft_voters, or a number",
         True,
     ),
+    TableColumn(
+        "is_aborted", "bool",
+        "in a transaction that was aborted; null if the response has no list of these (READ_UNCOMMITTED)", True,
+    ),
+    TableColumn(
+        "is_before_fetch_offset", "bool",
+        "below the offset that the request fetches from, so consumers drop it; null if the request has none, as in "
+        "fetch sessions", True,
+    ),
     TableColumn("is_transactional", "bool", "in a transaction"),
     TableColumn("producer_id", "int64", "id of an idempotent or transactional producer", True),
     TableColumn("producer_epoch", "int16", "epoch of that producer", True),
     TableColumn("sequence", "int32", "sequence number for that producer and partition", True),
     TableColumn("partition_leader_epoch", "int32", "leader epoch of its batch", True),
-    TableColumn("crc_ok", "bool", "whether the CRC of the batch is right; null if it is incomplete", True),
+    TableColumn(
+        "crc_ok", "bool",
+        "whether the CRCs of the batch, and of a message within it, are right; null if it is incomplete", True,
+    ),
     TableColumn(
         "status", "string",
         "ok, not_captured (the capture cut off the batch), malformed, trailing_bytes, corrupt (cannot be decompressed "
-        "to its end), too_large (decompressed), unknown_codec, unknown_magic, nested (compressed inside compressed)",
+        "to its end), too_large (decompressed), unknown_codec, unknown_magic, nested (a compressed message inside "
+        "of others that is damaged or too deep)",
     ),
 )  # fmt: skip

@@ -12,14 +12,19 @@ from .fact_kinds import TO_NOWHERE
 from .fields import FETCH, JOIN_GROUP, K_COUNT, K_VALUE, PRODUCE, SHARE_FETCH, FieldInfo
 from .program import Programs
 from .roles import (
+    R_ABORTED,
+    R_ABORTED_FIRST,
+    R_ABORTED_PRODUCER,
     R_ACKS,
     R_API_KEY,
     R_BASE_OFFSET,
     R_COORDINATOR_KEY,
     R_ENTITY_NAME,
     R_ERROR_CODE,
+    R_FETCH_OFFSET,
     R_GROUP_ID,
     R_HIGH_WATERMARK,
+    R_ISOLATION_LEVEL,
     R_MAX_VERSION,
     R_MAX_WAIT_MS,
     R_MEMBER_ID,
@@ -68,6 +73,7 @@ _PLACES = frozenset(
 _WAITS = frozenset((PRODUCE, FETCH, SHARE_FETCH, JOIN_GROUP))
 #: Kafka's messages with the records of topics: (api_key, direction).
 CARRY_RECORDS = frozenset(((PRODUCE, REQUEST), (FETCH, RESPONSE), (SHARE_FETCH, RESPONSE)))
+FETCH_REQUEST = FETCH, REQUEST
 
 
 def _in_summary(field: FieldInfo, version: int) -> bool:
@@ -109,7 +115,24 @@ def _in_nodes(field: FieldInfo, version: int) -> bool:
     return field.direction == RESPONSE and field.path in _NODES.get(field.api_key, ())
 
 
+_DROPPED = {
+    (FETCH, REQUEST, "IsolationLevel"): R_ISOLATION_LEVEL,
+    (FETCH, REQUEST, "Topics.Partitions.FetchOffset"): R_FETCH_OFFSET,
+    (FETCH, RESPONSE, "Responses.Partitions.AbortedTransactions#"): R_ABORTED,
+    (FETCH, RESPONSE, "Responses.Partitions.AbortedTransactions.ProducerId"): R_ABORTED_PRODUCER,
+    (FETCH, RESPONSE, "Responses.Partitions.AbortedTransactions.FirstOffset"): R_ABORTED_FIRST,
+}
+
+
+def _role_of_records(field: FieldInfo) -> int:
+    return _DROPPED.get((field.api_key, field.direction, field.path), field.role)
+
+
 def _in_records(field: FieldInfo, version: int) -> bool:
+    if _role_of_records(field) != field.role:
+        return True
+    if (field.api_key, field.direction) == FETCH_REQUEST:
+        return field.path.startswith("Topics.") and field.role in (R_TOPIC_NAME, R_TOPIC_ID, R_PARTITION)
     is_own = field.api_key in built_in_names() and (field.api_key, field.direction) not in CARRY_RECORDS
     if is_own or field.kind != K_VALUE:
         return False
@@ -142,8 +165,8 @@ HEAD = Profile("head", _in_head, head=True)
 EVERYTHING = Profile("everything", lambda field, version: True)
 #: No rows: only the status of a body.
 NOTHING = Profile("nothing", lambda field, version: False)
-#: The places of records, in the messages that carry them.
-RECORDS = Profile("records", _in_records)
+#: The places of records, in the messages that carry them, and what says which of them consumers drop.
+RECORDS = Profile("records", _in_records, role=_role_of_records)
 #: The values that facts are made of (`fact_kinds`).
 FACTS = Profile("facts", lambda f, version: f.kind in (K_VALUE, K_COUNT) and place_of(f) != TO_NOWHERE, role=place_of)
 _ALL = (SUMMARY, RESULTS, HEAD, LINE, NODES, EVERYTHING, NOTHING, RECORDS, FACTS)

@@ -16,6 +16,11 @@ ROLE_NAMES = (
     R_OFFSET_OTHER, R_MEMBER_ID, R_ERROR_MESSAGE, R_WAIT_MS, R_COORDINATOR_KEY,
 ) = range(len(ROLE_NAMES))  # fmt: skip
 
+#: Roles in the RECORDS profile alone: what says which records of a Fetch response a consumer drops.
+R_FETCH_OFFSET, R_ISOLATION_LEVEL, R_ABORTED, R_ABORTED_PRODUCER, R_ABORTED_FIRST = range(
+    len(ROLE_NAMES), len(ROLE_NAMES) + 5
+)
+
 _REQUEST, _RESPONSE = 0, 1
 #: Messages with topic ids beside their names, by (api_key, direction): the first such version, and the path of the
 #: topics. Metadata, CreateTopics, DeleteTopics, DescribeTopicPartitions; of controllers LeaderAndIsr, UpdateMetadata.

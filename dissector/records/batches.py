@@ -27,7 +27,7 @@ from ..batch_headers import (
 )
 
 #: Statuses of batches and records. PARTIAL: the broker cut it at the response's size, as usual. NESTED: a compressed
-#: message within a compressed one.
+#: message within compressed ones that stays as it is (`nested_sets`).
 RECORD_STATUSES = (
     "ok", "partial", "not_captured", "malformed", "trailing_bytes", "corrupt", "too_large", "unknown_codec",
     "unknown_magic", "nested",
@@ -43,6 +43,8 @@ CRC_WRONG, CRC_RIGHT, CRC_UNCHECKED = range(3)
 
 #: Bits of a batch's attributes, beside CODEC_BITS.
 LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 8, 16, 32
+#: Type of a control record.
+ABORT = 0
 
 #: One `records` field: its bytes in the arena, and whose it is.
 PART = record_dtype(
@@ -54,8 +56,18 @@ PART = record_dtype(
     ("topic", "i4"),  # number in the collector's topics, -1
     ("partition", "i4"),
     ("client_id", "i4"),  # number of the string, -1
+    ("fetch_offset", "i8"),  # where the request reads from; UNKNOWN_NUMBER
+    ("aborted_at", "i4"),  # rows of ABORTED ...
+    ("aborted_end", "i4"),  # ... or -1: it is not known which transactions were aborted
     ("fetch", "u1"),  # 1: of a response, which may end in a partial batch
     ("cut", "u1"),  # 1: the capture ends before the field does
+)
+
+#: An aborted transaction of a response. The rows of a PART are in order of `producer` and `first`.
+ABORTED = record_dtype(
+    ("producer", "i8"),
+    ("first", "i8"),  # its first offset
+    ("has_ended", "u1"),  # whether its abort marker was seen
 )
 
 BATCH = record_dtype(
@@ -76,6 +88,7 @@ BATCH = record_dtype(
     ("attributes", "i2"),
     ("producer_epoch", "i2"),
     ("magic", "i1"),  # -1: unknown
+    ("is_aborted", "i1"),  # -1: unknown
     ("codec", "u1"),
     ("status", "u1"),
     ("crc_state", "u1"),
@@ -85,6 +98,8 @@ BATCH = record_dtype(
 RECORD = record_dtype(
     ("offset", "i8"),  # UNKNOWN_NUMBER
     ("timestamp", "i8"),  # ms; UNKNOWN_NUMBER
+    ("at", "i8"),  # a message of magic 0 or 1; 0 if it has no place of its own
+    ("end", "i8"),
     ("key_at", "i8"),
     ("value_at", "i8"),
     ("key_length", "i4"),
@@ -94,7 +109,10 @@ RECORD = record_dtype(
     ("sequence", "i4"),  # -1
     ("control", "i2"),  # type of a control record, -1
     ("status", "u1"),
+    ("crc_state", "u1"),  # of a message within a compressed one; else CRC_UNCHECKED, as the batch has it
 )
+
+NO_ABORTED = np.zeros(0, ABORTED)
 
 HEADER = record_dtype(("key_at", "i8"), ("value_at", "i8"), ("key_length", "i4"), ("value_length", "i4"))
 
@@ -104,6 +122,75 @@ WALK_STATE = 4
 #: ... and of `read_records`. NEXT: where the next record of the batch starts, -1: the batch has not begun.
 NEXT, INDEX, BASE, RECORDS, HEADERS = range(5)
 READ_STATE = 5
+
+
+@helper
+def wrapping_sum(a, b):  # type: ignore[no-untyped-def]
+    """a + b in 64 bits, as Java adds; in halves, so that nothing overflows."""
+    low = (a & 0xFFFFFFFF) + (b & 0xFFFFFFFF)
+    high = ((a >> 32) + (b >> 32) + (low >> 32)) & 0xFFFFFFFF
+    return signed32(high) * 4294967296 + (low & 0xFFFFFFFF)
+
+
+@helper
+def varint(buf, at, end, longest):  # type: ignore[no-untyped-def]
+    """A zigzag varint of at most `longest` bytes (5: 32 bits, 10: 64): its value, and the position behind it or -1."""
+    raw = np.int64(0)
+    for k in range(longest):
+        if at + k >= end:
+            return np.int64(0), np.int64(-1)
+        byte = np.int64(buf[np.uintp(at + k)])
+        raw |= (byte & 127) << (7 * k)
+        if byte < 128:
+            if (longest == 5 and raw > 0xFFFFFFFF) or (k == 9 and byte > 1):
+                break
+            return ((raw >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(raw & 1), at + k + 1
+    return np.int64(0), np.int64(-1)
+
+
+@helper
+def control_type(buf, at, length):  # type: ignore[no-untyped-def]
+    """What a control record's key (version, type) says; -1 where it says nothing."""
+    return signed16(be16(buf, at + 2)) if length >= 4 else np.int64(-1)
+
+
+@helper
+def _first_control_type(buf, at, end):  # type: ignore[no-untyped-def]
+    """The type of the control record at `at`, as far as its key is there; -1 where it is not."""
+    length = np.int64(0)
+    for k in range(4):  # its size and attributes, the deltas of its time and offset, the length of its key
+        if at >= 0:
+            length, at = varint(buf, at + (k == 1), end, 10)
+    return control_type(buf, at, length) if at >= 0 and length <= end - at else np.int64(-1)
+
+
+@helper
+def _last_aborted(aborted, at, end, producer, offset):  # type: ignore[no-untyped-def]
+    """The row of aborted[at:end] with the last transaction of a producer that began up to an offset; -1."""
+    first = at
+    while first < end:
+        middle = (first + end) // 2
+        row = aborted[middle]
+        if row.producer < producer or (row.producer == producer and row.first <= offset):
+            first = middle + 1
+        else:
+            end = middle
+    return first - 1 if first > at and aborted[first - 1].producer == producer else np.int64(-1)
+
+
+@helper
+def _judge_transaction(buf, part, aborted, batch):  # type: ignore[no-untyped-def]
+    """Set whether the batch's transaction was aborted, as consumers do: from the transaction's first offset to the
+    producer's abort marker."""
+    if part.aborted_end < 0:
+        batch.is_aborted = -1
+    elif batch.attributes & TRANSACTIONAL != 0:
+        last = wrapping_sum(np.int64(batch.base_offset), signed32(be32(buf, batch.at + 23)))
+        row = _last_aborted(aborted, np.int64(part.aborted_at), np.int64(part.aborted_end), batch.producer_id, last)
+        if row >= 0 and batch.attributes & CONTROL == 0:
+            batch.is_aborted = 1 - aborted[row].has_ended
+        elif row >= 0 and _first_control_type(buf, np.int64(batch.body), np.int64(batch.end)) == ABORT:
+            aborted[row].has_ended = 1
 
 
 @helper
@@ -124,6 +211,7 @@ def _clear_batch(batch, part_number, part, at):  # type: ignore[no-untyped-def]
     batch.attributes = 0
     batch.producer_epoch = -1
     batch.magic = -1
+    batch.is_aborted = 0
     batch.codec = 0
     batch.status = OK
     batch.crc_state = CRC_UNCHECKED
@@ -190,6 +278,7 @@ def _read_batch(buf, at, end, part, batch):  # type: ignore[no-untyped-def]
     batch.end = min(header.following, end)
     if header.state == NO_BATCH:
         batch.status = MALFORMED
+        batch.base_offset = UNKNOWN_NUMBER
     elif header.state == OTHER_MAGIC:
         batch.status = UNKNOWN_MAGIC
     elif header.state == THERE and header.following <= end:
@@ -208,8 +297,8 @@ def _read_batch(buf, at, end, part, batch):  # type: ignore[no-untyped-def]
     return np.int64(batch.end)
 
 
-@kernel(np.uint8, PART, int, BATCH, np.int64)
-def walk_batches(arena, parts, count, batches, state):  # type: ignore[no-untyped-def]
+@kernel(np.uint8, PART, int, ABORTED, BATCH, np.int64)
+def walk_batches(arena, parts, count, aborted, batches, state):  # type: ignore[no-untyped-def]
     """Give a BATCH row for each batch of parts[:count], in order, from where `state` says on; return their number.
 
     Not all are walked while state[PART_NUMBER] < count: call it again. Begin with zeros, state[POSITION] and
@@ -232,6 +321,7 @@ def walk_batches(arena, parts, count, batches, state):  # type: ignore[no-untype
             batch = batches[made]
             _clear_batch(batch, state[PART_NUMBER], part, at)
             at = _read_batch(arena, at, end, part, batch)
+            _judge_transaction(arena, part, aborted, batch)
             batch.number = state[NUMBER]
             state[NUMBER] += 1
             made += 1

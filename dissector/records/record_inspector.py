@@ -17,13 +17,15 @@ from kafkatap.kernels.arrays import taken
 from ..dtypes import NO_INT32
 from ..inspection import Frames
 from ..programs.machine import TAPE
-from ..programs.profiles import with_records
+from ..programs.profiles import FETCH_REQUEST, with_records
 from ..programs.program import Programs
-from ..programs.roles import R_PARTITION, R_RECORDS, R_TOPIC_ID, R_TOPIC_NAME
+from ..programs.roles import R_FETCH_OFFSET, R_PARTITION, R_RECORDS, R_TOPIC_ID, R_TOPIC_NAME
 from ..programs.tape import decode_jobs
 from . import batches as b
-from .checksums import check_crcs
+from .checksums import check_crcs, check_messages
 from .codecs import CORRUPT, DONE, NONE, TOO_LARGE, UNKNOWN, Bounds, decompress
+from .fetched import FetchRequests, aborted_transactions
+from .nested_sets import flattened
 from .record_reader import read_records
 
 Array = np.ndarray[Any, Any]
@@ -59,11 +61,12 @@ class Chunk:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts. `batches` by status (`batches.RECORD_STATUSES`)."""
+    """Counts. `batches` by status (`batches.RECORD_STATUSES`). `wrong_messages`: within compressed messages."""
 
     batches: Array
     records: int = 0
     wrong_crc: int = 0
+    wrong_messages: int = 0
 
 
 class RecordCollector:
@@ -80,7 +83,7 @@ class RecordCollector:
         self.topics: list[Topic] = []
         self.tally = Tally(np.zeros(len(b.RECORD_STATUSES), np.int64))
         self._programs = programs
-        self._carrying = [key * 2 + direction for key, direction in with_records(programs)]
+        self._carrying = [key * 2 + direction for key, direction in {*with_records(programs), FETCH_REQUEST}]
         self._choose = choose
         self._topic_wanted = topic_wanted
         self._bounds = bounds or Bounds()
@@ -90,6 +93,8 @@ class RecordCollector:
         self._arena: Array = np.empty(1 << 20, np.uint8)
         self._used = 0
         self._parts: list[Array] = []
+        self._requests = FetchRequests()
+        self._aborted: Array = b.NO_ABORTED
         self._batches = np.zeros(BATCHES, b.BATCH)
         self._records = np.zeros(RECORDS, b.RECORD)
         self._headers = np.zeros(HEADERS, b.HEADER)
@@ -109,50 +114,67 @@ class RecordCollector:
         tape = decode_jobs(self._programs, mine, frames.buffers, self._tape)
         if len(tape) > len(self._tape):
             self._tape = np.zeros(2 * len(tape), TAPE)
-        fields, owners, topics, partitions = self._fields(tape, mine, frames.buffers)
-        if not len(fields):
-            return
+        roles = self._programs.roles[tape["field"]]
+        topics, partitions = self._names(tape, roles, mine, frames.buffers)
+        # A partition, as Fetch has them, lies in its topic.
+        places = topics[tape["parent"]].astype(np.int64) << 32 | partitions[:-1].view(np.uint32)
+        exchanges = rows["key"][jobs["frame"][chosen] >> 1]
+        self._requests.add(tape, roles, places, exchanges)
+        fields, numbers = self._fields(tape, roles, topics)
+        owners, beside = tape["frame"][fields], tape["parent"][fields]
         slots = jobs["frame"][chosen[owners]] >> 1
         fetch = (jobs["frame"][chosen[owners]] & 1) == 1
-        ends = np.minimum(fields["value"] + fields["length"], mine["end"][owners])
+        at, length = tape["value"][fields], tape["length"][fields]
+        ends = np.minimum(at + length, mine["end"][owners])
         parts = np.zeros(len(fields), b.PART)
-        parts["exchange"] = rows["key"][slots]
+        parts["exchange"] = exchanges[owners]
         parts["message_first"] = np.where(fetch, rows["response_first"][slots], rows["request_first"][slots])
         parts["packet"] = np.where(fetch, rows["response_packet_first"][slots], rows["request_packet_first"][slots])
         parts["client_id"] = rows["client_id"][slots]
         parts["fetch"] = fetch
-        parts["cut"] = ends < fields["value"] + fields["length"]
-        parts["topic"], parts["partition"] = topics, partitions
-        self.take(parts, fields["value"], ends - fields["value"], mine["source"][owners], frames.buffers)
+        parts["cut"] = ends < at + length
+        parts["topic"], parts["partition"] = numbers, partitions[beside]
+        aborted, first, end = aborted_transactions(tape, roles, beside)
+        parts["aborted_at"] = len(self._aborted) + first
+        parts["aborted_end"] = np.where(end < 0, -1, len(self._aborted) + end)
+        self._requests.fill(parts, places[beside], exchanges[(jobs["frame"][chosen] & 1) == 1])
+        if len(fields):
+            self._aborted = np.concatenate((self._aborted, aborted))
+            self.take(parts, at, ends - at, mine["source"][owners], frames.buffers)
 
-    def _fields(self, tape: Array, jobs: Array, buffers: tuple[Array, ...]) -> tuple[Array, Array, Array, Array]:
-        """The rows of records fields, and their jobs, numbers of topics, and partitions."""
-        roles = self._programs.roles[tape["field"]]
-        rows = np.flatnonzero((roles == R_RECORDS) & (tape["length"] > 0))
+    def _names(self, tape: Array, roles: Array, jobs: Array, buffers: tuple[Array, ...]) -> tuple[Array, Array]:
+        """The numbers of the topics and the partitions that are named in an element, by its row (int32, -1 none)."""
         partitions = np.full(len(tape) + 1, NO_INT32, np.int32)
         where = np.flatnonzero((roles == R_PARTITION) & (tape["parent"] >= 0))
         partitions[tape["parent"][where]] = tape["value"][where]
         topics = np.full(len(tape) + 1, -1, np.int32)
         where = np.flatnonzero((roles == R_TOPIC_NAME) | (roles == R_TOPIC_ID))
-        places = tape["parent"][where]
+        elements = tape["parent"][where]
         # As in Kafka, the topic of records is named around their partition; otherwise beside them, or nowhere.
-        beside = tape["parent"][rows]
+        beside = tape["parent"][((roles == R_RECORDS) & (tape["length"] > 0)) | (roles == R_FETCH_OFFSET)]
         around = np.where(beside >= 0, tape["parent"][beside], -1)
-        kept = (places >= 0) & np.isin(places, np.concatenate((beside, around)))
+        kept = (elements >= 0) & np.isin(elements, np.concatenate((beside, around)))
         named = where[kept]
-        for place, is_id, at, length, job in zip(
-            places[kept].tolist(), (roles[named] == R_TOPIC_ID).tolist(), tape["value"][named].tolist(),
+        for element, is_id, at, length, job in zip(
+            elements[kept].tolist(), (roles[named] == R_TOPIC_ID).tolist(), tape["value"][named].tolist(),
             tape["length"][named].tolist(), tape["frame"][named].tolist(), strict=True,
         ):  # fmt: skip
             text = buffers[jobs["source"][job]][at : at + max(length, 0)].tobytes()
-            topics[place] = self._number_of((None, text) if is_id else (text, None))
+            topics[element] = self._number_of((None, text) if is_id else (text, None))
+        return topics, partitions
+
+    def _fields(self, tape: Array, roles: Array, topics: Array) -> tuple[Array, Array]:
+        """The rows of the records fields of wanted topics, and the numbers of their topics."""
+        rows = np.flatnonzero((roles == R_RECORDS) & (tape["length"] > 0))
+        beside = tape["parent"][rows]
+        around = np.where(beside >= 0, tape["parent"][beside], -1)
         numbers = np.where(topics[around] >= 0, topics[around], topics[beside])
         if (numbers < 0).any():
             numbers[numbers < 0] = self._number_of((None, None))
         if self._topic_wanted is not None:
             passing = np.array([*self._passing, True])[numbers]
             rows, numbers = rows[passing], numbers[passing]
-        return taken(tape, rows), tape["frame"][rows], numbers, partitions[tape["parent"][rows]]
+        return rows, numbers
 
     def _number_of(self, topic: Topic) -> int:
         number = self._numbers.get(topic)
@@ -167,6 +189,7 @@ class RecordCollector:
         self.topics = []
         self._numbers.clear()
         self._passing.clear()
+        self._requests.clear()
 
     def take(self, parts: Array, at: Array, length: Array, sources: Array, buffers: tuple[Array, ...]) -> None:
         """Copy fields into the arena, and keep their PART rows with their places there. `at` (int64) are the places of
@@ -196,10 +219,11 @@ class RecordCollector:
         state[[b.POSITION, b.LAST_EXCHANGE]] = -1
         field_bytes = self._used
         while state[b.PART_NUMBER] < len(parts):
-            made = b.walk_batches(self._arena, parts, len(parts), self._batches, state)
+            made = b.walk_batches(self._arena, parts, len(parts), self._aborted, self._batches, state)
             yield from self._unpack(parts, self._batches[:made])
             self._used = field_bytes
         self._used = 0
+        self._aborted = b.NO_ABORTED
 
     def _unpack(self, parts: Array, batches: Array) -> Iterator[Chunk]:
         """Check and decompress the batches, and read their records; large ones in several steps."""
@@ -226,7 +250,10 @@ class RecordCollector:
         columns = (batches[name][packed].tolist() for name in ("codec", "magic", "body", "body_end"))
         for codec, magic, at, end in zip(*columns, strict=True):
             unpacked = decompress(codec, magic, arena[at:end], self._bounds)
-            problem, size = unpacked.problem, len(unpacked.data)
+            problem, data = unpacked.problem, unpacked.data
+            if magic < 2 and problem == DONE:
+                data = flattened(data, self._bounds, self._bounds.of(end - at))
+            size = len(data)
             statuses.append(_STATUS[problem])
             ends.append(self._used + size)
             # Without its end the offsets of a message set of magic 1 are unknown, and one of magic 0 is useless.
@@ -236,7 +263,7 @@ class RecordCollector:
                 arena.release()
                 self._room(size)
                 arena = self._arena.data
-            arena[self._used : self._used + size] = unpacked.data
+            arena[self._used : self._used + size] = data
             self._used += size
             if self._used >= full:
                 break
@@ -252,6 +279,7 @@ class RecordCollector:
             first = read_records(self._arena, batches, first, stop, self._records, self._headers, state)
             made = int(state[b.RECORDS])
             if made:
+                self.tally.wrong_messages += check_messages(self._arena.data, batches, self._records[:made])
                 self.tally.records += int(np.count_nonzero(self._records["status"][:made] == b.OK))
                 records, headers = self._records[:made], self._headers[: int(state[b.HEADERS])]
                 yield from _split(Chunk(self._arena, parts, batches, records, headers, self.topics))

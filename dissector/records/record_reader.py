@@ -12,13 +12,14 @@ import numpy as np
 
 from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
-from kafkatap.kernels.readers import be16, be64, signed16, signed32
+from kafkatap.kernels.readers import be64
 
 from ..batch_headers import CODEC_BITS, OTHER_MAGIC, THERE, batch_header, next_header
 from .batches import (
     BASE,
     BATCH,
     CONTROL,
+    CRC_UNCHECKED,
     HEADER,
     HEADERS,
     INDEX,
@@ -31,36 +32,16 @@ from .batches import (
     RECORD,
     RECORDS,
     TRAILING_BYTES,
+    UNKNOWN_MAGIC,
     UNKNOWN_NUMBER,
+    control_type,
     key_and_value,
+    varint,
+    wrapping_sum,
 )
 
 #: Results of `_read_record` instead of a position.
 _BAD, _FULL = -1, -2
-
-
-@helper
-def wrapping_sum(a, b):  # type: ignore[no-untyped-def]
-    """a + b in 64 bits, as Java adds; in halves, so that nothing overflows."""
-    low = (a & 0xFFFFFFFF) + (b & 0xFFFFFFFF)
-    high = ((a >> 32) + (b >> 32) + (low >> 32)) & 0xFFFFFFFF
-    return signed32(high) * 4294967296 + (low & 0xFFFFFFFF)
-
-
-@helper
-def varint(buf, at, end, longest):  # type: ignore[no-untyped-def]
-    """A zigzag varint of at most `longest` bytes (5: 32 bits, 10: 64): its value, and the position behind it or -1."""
-    raw = np.int64(0)
-    for k in range(longest):
-        if at + k >= end:
-            return np.int64(0), np.int64(_BAD)
-        byte = np.int64(buf[np.uintp(at + k)])
-        raw |= (byte & 127) << (7 * k)
-        if byte < 128:
-            if (longest == 5 and raw > 0xFFFFFFFF) or (k == 9 and byte > 1):
-                break
-            return ((raw >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(raw & 1), at + k + 1
-    return np.int64(0), np.int64(_BAD)
 
 
 @helper
@@ -70,12 +51,6 @@ def _read_piece(buf, at, end, null):  # type: ignore[no-untyped-def]
     if at < 0 or length < -1 or length > end - at or (length < 0 and not null):
         return np.int64(-1), np.int64(_BAD)
     return length, at
-
-
-@helper
-def _control_type(buf, at, length):  # type: ignore[no-untyped-def]
-    """What a control record's key (version, type) says; -1 where it says nothing."""
-    return signed16(be16(buf, at + 2)) if length >= 4 else np.int64(-1)
 
 
 @helper
@@ -104,7 +79,7 @@ def _read_record(buf, at, limit, batch, record, headers, used):  # type: ignore[
     record.key_length = length
     record.control = -1
     if batch.attributes & CONTROL != 0:
-        record.control = _control_type(buf, at, length)
+        record.control = control_type(buf, at, length)
     length, at = _read_piece(buf, at + max(length, np.int64(0)), end, True)
     if at < 0:
         return np.int64(_BAD)
@@ -133,8 +108,19 @@ def _read_record(buf, at, limit, batch, record, headers, used):  # type: ignore[
 
 
 @helper
+def _start(record, batch_number, status):  # type: ignore[no-untyped-def]
+    """Fill in what the records of magic 2 have in common with marks and messages."""
+    record.batch = batch_number
+    record.status = status
+    record.at = 0
+    record.end = 0
+    record.crc_state = CRC_UNCHECKED
+
+
+@helper
 def _mark(record, batch_number, batch, status):  # type: ignore[no-untyped-def]
     """Make a row that only says what is wrong with a batch from here on."""
+    _start(record, batch_number, status)
     record.offset = batch.base_offset
     record.timestamp = UNKNOWN_NUMBER
     record.key_at = 0
@@ -142,10 +128,8 @@ def _mark(record, batch_number, batch, status):  # type: ignore[no-untyped-def]
     record.key_length = -1
     record.value_length = -1
     record.headers = 0
-    record.batch = batch_number
     record.sequence = -1
     record.control = -1
-    record.status = status
 
 
 @helper
@@ -153,8 +137,10 @@ def _read_message(buf, header, batch, record):  # type: ignore[no-untyped-def]
     """Read the message of magic 0 or 1 behind a header into its row, with its status."""
     at, end, magic = header.at, header.following, header.magic
     if magic < 0 or magic > 1:
-        record.status = MALFORMED
+        record.status = MALFORMED if magic == 2 else UNKNOWN_MAGIC
         return
+    record.at = at
+    record.end = end
     if buf[np.uintp(at + 17)] & CODEC_BITS != 0:
         record.status = NESTED
         return
@@ -175,19 +161,53 @@ def _read_message(buf, header, batch, record):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _offset_base(buf, at, end, batch):  # type: ignore[no-untyped-def]
+def _offset_base(buf, at, end, magic, offset):  # type: ignore[no-untyped-def]
     """What to add to the offsets inside of a compressed message: with magic 1 they are relative, and the wrapper has
-    that of its last one. A producer may leave the wrapper's at 0, and then they count from there."""
-    if batch.magic != 1:
+    that of its last one (`offset`). A producer may leave the wrapper's at 0, and then they count from there."""
+    if magic != 1:
         return np.int64(0)
     last = np.int64(0)
     header = next_header(buf, at, end, end)
     while header.state == THERE:
         last = be64(buf, header.at)
         header = next_header(buf, header.following, end, end)
-    if last < 0 or batch.base_offset < last:
+    if last < 0 or offset < last:
         return np.int64(0)
-    return batch.base_offset - last
+    return offset - last
+
+
+@kernel(np.uint8, np.int64)
+def nested_messages(messages, found):  # type: ignore[no-untyped-def]
+    """Find the compressed messages of a message set: (at, end, value_at, value_end) of each, one behind the other in
+    `found`; return their number. Those that have no value or no room there are left out."""
+    end = np.int64(len(messages))
+    count = 0
+    header = next_header(messages, np.int64(0), end, end)
+    while header.state == THERE and 4 * count + 4 <= len(found):
+        if header.magic < 2 and messages[np.uintp(header.at + 17)] & CODEC_BITS != 0:
+            _, _, value_at, value = key_and_value(messages, header.at, header.magic, header.following)
+            if value >= 0:
+                found[4 * count] = header.at
+                found[4 * count + 1] = header.following
+                found[4 * count + 2] = value_at
+                found[4 * count + 3] = value_at + value
+                count += 1
+        header = next_header(messages, header.following, end, end)
+    return count
+
+
+@kernel(np.uint8, int, int)
+def move_offsets(messages, magic, offset):  # type: ignore[no-untyped-def]
+    """Write the offsets of a message set as its wrapper's (`magic`, `offset`) make them. CRCs do not cover them."""
+    end = np.int64(len(messages))
+    base = _offset_base(messages, np.int64(0), end, magic, offset)
+    header = next_header(messages, np.int64(0), end, end)
+    while header.state == THERE:
+        moved = wrapping_sum(be64(messages, header.at), base)
+        for k in range(8):
+            messages[np.uintp(header.at + k)] = moved >> (56 - 8 * k) & 255
+        header = next_header(messages, header.following, end, end)
+    return 0
 
 
 @helper
@@ -197,7 +217,7 @@ def _read_set(buf, batches, b, records, state):  # type: ignore[no-untyped-def]
     at = state[NEXT]
     end = np.int64(batch.body_end)
     if state[INDEX] == 0 and batch.codec != 0:
-        state[BASE] = _offset_base(buf, at, end, batch)
+        state[BASE] = _offset_base(buf, at, end, np.int64(batch.magic), np.int64(batch.base_offset))
     while at < end:
         if state[RECORDS] == len(records):
             state[NEXT] = at
@@ -207,12 +227,16 @@ def _read_set(buf, batches, b, records, state):  # type: ignore[no-untyped-def]
         state[INDEX] += 1
         _mark(record, b, batch, OK)
         header = batch_header(buf, at, end, end)
-        if header.state != THERE and header.state != OTHER_MAGIC:
+        if header.state == THERE or header.state == OTHER_MAGIC:
+            record.offset = wrapping_sum(be64(buf, at), state[BASE])
+            _read_message(buf, header, batch, record)
+            at = header.following
+        else:  # the rest of the set is lost
+            record.offset = UNKNOWN_NUMBER
             record.status = MALFORMED
-            return True
-        record.offset = wrapping_sum(be64(buf, at), state[BASE])
-        _read_message(buf, header, batch, record)
-        at = header.following
+            at = end
+        if batch.status == OK:
+            batch.status = record.status
     return True
 
 
@@ -235,8 +259,7 @@ def _read_batch_records(buf, batches, b, records, headers, state):  # type: igno
         if following < 0:
             status = np.int64(MALFORMED)
             break
-        record.batch = b
-        record.status = OK
+        _start(record, b, OK)
         state[HEADERS] += record.headers
         state[RECORDS] += 1
         state[INDEX] += 1

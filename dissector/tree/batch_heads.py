@@ -49,9 +49,9 @@ def _head(*fields: tuple[str, str]) -> _Head:
     )  # fmt: skip
 
 
-_MESSAGE = (
-    ("Offset", "int64"), ("MessageSize", "int32"), ("Crc", "uint32"), ("Magic", "int8"), ("Attributes", "int8"),
-)  # fmt: skip
+#: Behind the offset of a message.
+MESSAGE_FIELDS = (("MessageSize", "int32"), ("Crc", "uint32"), ("Magic", "int8"), ("Attributes", "int8"))
+_MESSAGE = (("Offset", "int64"), *MESSAGE_FIELDS)
 _HEADS = {
     2: _head(
         ("BaseOffset", "int64"), ("BatchLength", "int32"), ("PartitionLeaderEpoch", "int32"), ("Magic", "int8"),
@@ -83,7 +83,7 @@ def view_batches(raw: bytes, offset: int, cut: bool, partial: bool = True) -> li
     nodes: list[Node] = []
     at = 0
     while int(state[b.PART_NUMBER]) < 1:
-        made = b.walk_batches(arena, parts, 1, found, state)
+        made = b.walk_batches(arena, parts, 1, b.NO_ABORTED, found, state)
         for row in found[:made].tolist():
             end, magic = min(row[_END], len(raw)), row[_MAGIC]
             problem = ""
@@ -106,7 +106,7 @@ def _view_batch(raw: bytes, at: int, end: int, offset: int, number: int, magic: 
     values = head.form.unpack(there.ljust(head.form.size, b"\0"))[:count]
     names = head.layout.names
     named = dict(zip(names, values, strict=False))
-    flags = _flags(named["Attributes"], magic) if "Attributes" in named else ""
+    flags = batch_flags(named["Attributes"], magic) if "Attributes" in named else ""
     texts = [""] * count
     for place in head.times:
         if place < count:
@@ -134,7 +134,7 @@ def batch_texts(batches: Array) -> list[str]:
     rows = zip(*(batches[name].tolist() for name in (*columns, "status")), strict=True)
     return [
         _line(
-            _OFFSET_WORDS[magic], offset, None if magic < 2 else count, _flags(attributes, magic), producer, epoch,
+            _OFFSET_WORDS[magic], offset, None if magic < 2 else count, batch_flags(attributes, magic), producer, epoch,
             sequence, crc, status == b.PARTIAL,
         )
         for offset, count, attributes, magic, producer, epoch, sequence, crc, status in rows
@@ -142,7 +142,7 @@ def batch_texts(batches: Array) -> list[str]:
 
 
 @lru_cache(1_024)
-def _flags(attributes: int, magic: int) -> str:
+def batch_flags(attributes: int, magic: int) -> str:
     """The bits of a batch: "zstd, log append time, transactional, control"."""
     codec = enum_name("CompressionType", attributes & CODEC_BITS).lower() or f"codec {attributes & CODEC_BITS}"
     words = [codec if codec != "none" else "not compressed"]

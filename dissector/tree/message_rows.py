@@ -262,4 +262,4 @@ def _walked(data: Array, parts: Array) -> Iterable[Array]:
     state[b.POSITION] = state[b.LAST_EXCHANGE] = -1
     while int(state[b.PART_NUMBER]) < len(parts):
         room = np.zeros(2 * len(parts) + 16, b.BATCH)
-        yield room[: b.walk_batches(data, parts, len(parts), room, state)]
+        yield room[: b.walk_batches(data, parts, len(parts), b.NO_ABORTED, room, state)]

@@ -6,6 +6,7 @@ the frame: their offset is the start of the batch's records, and their length is
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +18,7 @@ from ..programs.program import Programs
 from ..records import batches as b
 from ..records.record_inspector import Chunk, RecordCollector
 from . import node as n
-from .batch_heads import view_batches
+from .batch_heads import MESSAGE_FIELDS, batch_flags, view_batches
 from .nested import CONTROL_KEY, CONTROL_VALUES, decode_nested
 from .node import Node
 
@@ -45,13 +46,17 @@ class RecordViewer:
         for chunk in self._collector.chunks():
             for batch, row, headers in _rows(chunk):
                 number = batch["number"]
-                if row["status"] == b.OK:
-                    found = records.setdefault(number, [])
-                    place = _RecordBytes(chunk.arena, offset if batch["codec"] == 0 else None, heads[number])
-                    span = _span(place, batch, found[-1].end if found else None)
-                    found.append(_record(place, len(found), batch, row, headers, span))
-                else:
-                    problems[number] = b.RECORD_STATUSES[row["status"]].replace("_", " ")
+                problem = "" if row["status"] == b.OK else b.RECORD_STATUSES[row["status"]].replace("_", " ")
+                is_read = row["status"] in (b.OK, b.TRAILING_BYTES) and row["value_at"]
+                if not is_read and not (row["end"] and batch["codec"]):
+                    problems[number] = problem
+                    continue
+                found = records.setdefault(number, [])
+                place = _RecordBytes(chunk.arena, offset if batch["codec"] == 0 else None, heads[number])
+                span = _span(place, batch, found[-1].end if found else None)
+                node = _record(place, len(found), batch, row, headers, span)
+                is_wrong = row["crc_state"] == b.CRC_WRONG
+                found.append(replace(node, problem=problem or ("wrong CRC" if is_wrong else "")))
         return [_filled(head, records.get(i, []), problems.get(i, "")) for i, head in enumerate(heads)]
 
 
@@ -118,7 +123,7 @@ def _record(
         key = _control(key, CONTROL_KEY, row["control"])
         value = _control(value, CONTROL_VALUES.get(row["control"], ""), row["control"])
     start, end = span
-    numbers = []
+    numbers = _message_head(place, row["at"], start) if place.offset is None and row["end"] else []
     for name, type_name, value_of_it in (
         ("Offset", "int64", row["offset"]),
         ("Timestamp", "int64", row["timestamp"]),
@@ -127,10 +132,20 @@ def _record(
         if value_of_it != b.UNKNOWN_NUMBER and not (name == "Sequence" and value_of_it < 0):
             text = time_text(value_of_it) if name == "Timestamp" else ""
             numbers.append(Node(name, type_name, start, 0, n.VALUE, value_of_it, (), text))
-    contents = [key, value]
+    contents = [key, value] if row["value_at"] else []
     if len(headers):
         contents.append(_headers(place, headers))
     return Node(f"[{number}]", "Record", start, end - start, n.STRUCT, None, (*numbers, *contents))
+
+
+def _message_head(place: _RecordBytes, at: int, start: int) -> list[Node]:
+    """The fields of a message in a compressed one that no head shows, but for its offset, which may be relative."""
+    values = struct.unpack(">iIbb", place.arena[at + 8 : at + 18].tobytes())
+    texts = ("", "", "", batch_flags(values[3], values[2]))
+    return [
+        Node(name, type_name, start, 0, n.VALUE, value, (), text)
+        for (name, type_name), value, text in zip(MESSAGE_FIELDS, values, texts, strict=True)
+    ]
 
 
 def _headers(place: _RecordBytes, headers: Array) -> Node:

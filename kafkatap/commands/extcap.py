@@ -100,6 +100,8 @@ def run(options: argparse.Namespace) -> int:
         if options.capture:
             return _capture(options, name)
         return _print_interface(options, name)
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError) as error:
         from .console import refuse
 

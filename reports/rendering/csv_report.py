@@ -47,7 +47,11 @@ def cell(column: Column, value: Value) -> str:
     if column.kind == "flag":
         return "true" if value else "false"
     if isinstance(value, str | tuple):
-        text = value if isinstance(value, str) else units.joined(value)
-        harmless = units.safe(text)
-        return "'" + harmless if text.lstrip(" ")[:1] in _FORMULA and text.strip(" ") not in ("", "-") else harmless
+        return text_cell(value if isinstance(value, str) else units.joined(value))
     return f"{value:.6f}" if isinstance(value, float) else str(value)
+
+
+def text_cell(text: str) -> str:
+    """A text as that of a CSV cell, which acts neither in a spreadsheet nor on a terminal."""
+    harmless = units.safe(text)
+    return "'" + harmless if text.lstrip(" ")[:1] in _FORMULA and text.strip(" ") not in ("", "-") else harmless

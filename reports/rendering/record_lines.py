@@ -1,4 +1,4 @@
-"""Records as lines of text or of JSON.
+"""Records as lines of text, JSON or CSV.
 
 Keys and values can be any bytes. `Rendering` chooses their form. "auto" chooses JSON if the bytes parse as an object or
 array, text if they are UTF-8 without control characters, and otherwise hexadecimal (base64 in JSON). The output names
@@ -8,6 +8,8 @@ the form of each value.
 from __future__ import annotations
 
 import base64
+import csv
+import io
 import itertools
 import json
 import math
@@ -15,7 +17,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..table_columns import RECORDS
 from ..units import clock, iso, safe
+from .csv_report import text_cell
 
 #: Forms of keys and values.
 FORMS = ("auto", "utf8", "json", "hex", "base64", "none")
@@ -186,6 +190,42 @@ def _iso(ns: int | None) -> str:
     return "null" if ns is None else f'"{iso(ns)}"'
 
 
+# ---------------------------------------------------------------- CSV
+
+
+def csv_header() -> str:
+    """The names of the columns: those of the table, with the form of keys and values behind these."""
+    return ",".join(f"{column.name},{column.name}_form" if column.name in _DATA else column.name for column in RECORDS)
+
+
+def csv_lines(table: Any, rendering: Rendering) -> Iterator[str]:
+    """Each record as a line of CSV (RFC 4180) without its end. Keys, values and headers are as in `json_lines`; what is
+    JSON there is JSON text. A null has an empty form."""
+    line = io.StringIO()
+    writer = csv.writer(line, lineterminator="")
+    for row in map(json.loads, json_lines(table, rendering)):
+        cells: list[Any] = []
+        for name, value in row.items():
+            if name in _DATA:
+                data = value or {"form": "", "data": None}
+                cells += (_csv_cell(data["data"]), data["form"])
+            else:
+                cells.append(_csv_cell(value))
+        writer.writerow(cells)
+        yield line.getvalue()
+        line.seek(0)
+        line.truncate()
+
+
+_DATA = ("key", "value")
+
+
+def _csv_cell(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return text_cell(value or "")
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")) if value != [] else ""
+
+
 # ---------------------------------------------------------------- text
 
 
@@ -193,12 +233,24 @@ def text_lines(table: Any, rendering: Rendering, utc: bool) -> Iterator[str]:
     """Each record as a line of text, with texts from the wire escaped."""
     forms = _text_forms(utc) | {"key": lambda key: "" if key is None else f"key={_shown(key, rendering)}  "}
     texts = [_texts(table[name], form) for name, form in forms.items()]
-    plain = [table[name].to_pylist() for name in ("value", "is_control", "control_type", "crc_ok", "status", "batch")]
-    for packet, when, direction, client, topic, partition, relative, offset, time, key, headers, *content in zip(
+    names = (
+        "value",
+        "is_control",
+        "control_type",
+        "crc_ok",
+        "is_aborted",
+        "is_before_fetch_offset",
+        "status",
+        "batch",
+        "magic",
+    )
+    plain = [table[name].to_pylist() for name in names]
+    for packet, when, direction, client, topic, partition, relative, offset, time, key, headers, *content, magic in zip(
         *texts, _headers(table["headers"]), *plain, strict=True
     ):
         where = f"{relative}{offset}" if offset else "?"
-        contents = _contents(rendering, key, headers, *content)
+        is_message = bool(offset) and magic in (0, 1)
+        contents = _contents(rendering, is_message, key, headers, *content)
         yield f"{packet}  {when}  {direction}  {client}  {topic}-{partition}@{where}{time}  {contents}"
 
 
@@ -218,12 +270,18 @@ def _text_forms(utc: bool) -> dict[str, Callable[[Any], str]]:
 
 
 def _contents(
-    rendering: Rendering, key: str, headers: list[tuple[str, bytes | None]], value: bytes | None, is_control: bool,
-    control_type: str | None, crc_ok: bool | None, status: str, batch: int,
+    rendering: Rendering, is_message: bool, key: str, headers: list[tuple[str, bytes | None]], value: bytes | None,
+    is_control: bool, control_type: str | None, crc_ok: bool | None, is_aborted: bool | None,
+    is_before_fetch_offset: bool | None, status: str, batch: int,
 ) -> str:  # fmt: skip
-    """What comes behind the place and time of a record. `key`: its text with two spaces behind it, "" for none."""
+    """What comes behind the place and time of a record. `key`: its text with two spaces behind it, "" for none.
+    `is_message`: what is wrong with it leaves others of its batch readable."""
     before = "wrong CRC  " if crc_ok is False else ""
+    before += "aborted  " if is_aborted else ""
+    before += "before the fetch offset  " if is_before_fetch_offset else ""
     if status not in ("ok", "trailing_bytes") or (status == "trailing_bytes" and value is None):
+        if is_message:
+            return f"{before}this message of batch {batch} cannot be decoded: {status}"
         return f"{before}batch {batch} cannot be decoded from here on: {status}"
     if is_control:
         before += f"control={control_type or '?'}"

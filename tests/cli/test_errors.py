@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from tests.support.captures import pcap_bytes
 from tests.support.tcp import TcpConversation, encode
 
 from .conftest import DAMAGED_AFTER
-from .running import Done, kafkatap
+from .running import KAFKATAP, ROOT, Done, environment, kafkatap, without_compiling
 
 
 def line_of(done: Done) -> str:
@@ -205,3 +207,17 @@ def test_warnings_are_about_what_is_selected(samples: Path) -> None:
     assert "1 request has no response in this capture." in one
     others = [text for text in whole if "no response" not in text]
     assert nobody == [f"Whole capture: {text}" for text in others]
+
+
+def test_the_reader_of_a_help_or_list_may_go_away() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    calls = ("--help", "--version", "report -h", "report --help", "report --sections help", "report --filter help",
+             "apis", "completion bash", "extcap --extcap-interfaces")  # fmt: skip
+    for call in calls:
+        done = subprocess.run(
+            [*KAFKATAP, *call.split()], stdout=writing, stderr=subprocess.PIPE, cwd=ROOT, env=environment(),
+            timeout=60, check=False,
+        )  # fmt: skip
+        assert (call, done.returncode, without_compiling(done.stderr.decode())) == (call, 0, "")
+    os.close(writing)

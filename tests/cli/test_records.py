@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import csv
 import json
+import struct
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -18,7 +20,10 @@ from kafkatap import analyze
 from kafkatap.reports.table_columns import RECORDS
 from kafkatap.reports.tables import TABLES, arrow_schema
 from tests.support import record_talk
-from tests.support.records import CODECS
+from tests.support.captures import pcap_bytes
+from tests.support.records import CODECS, CONTROL, GZIP, TRANSACTIONAL, Record, batch, compressed, message, message_set
+from tests.support.tcp import encode
+from tests.wire.kafkatalk import FETCH, KafkaTalk
 
 from .running import KAFKATAP, ROOT, Done, environment, kafkatap
 
@@ -185,6 +190,29 @@ def test_a_file_has_the_lines_of_standard_output(capture: Path, tmp_path: Path) 
         assert run(capture, *options, "-o", "-").out == printed.out
 
 
+def test_a_file_is_what_its_name_says(capture: Path, tmp_path: Path) -> None:
+    for name in ("records.json", "records.jsonl"):
+        assert run(capture, "-o", tmp_path / name).code == 1
+        assert (tmp_path / name).read_text() == run(capture, "--json").out
+    assert run(capture, "-o", tmp_path / "records.csv").code == 1
+    with (tmp_path / "records.csv").open(newline="", encoding="utf-8") as file:
+        found = list(csv.DictReader(file))
+    told = rows(capture)
+    assert len(found) == len(told) == 113
+    for row, wanted in zip(found, told, strict=True):
+        assert row["offset"] == str("" if wanted["offset"] is None else wanted["offset"])
+        assert (row["topic"], row["status"]) == (wanted["topic"], wanted["status"])
+        assert row["is_control"] == str(wanted["is_control"]).lower()
+        assert row["value_form"] == (wanted["value"] or {"form": ""})["form"]
+        if row["value_form"] == "json":
+            assert json.loads(row["value"]) == wanted["value"]["data"]
+    for name in ("records.tsv", "records.csv.gz", "records.xlsx"):
+        done = run(capture, "-o", tmp_path / name)
+        assert (done.code, (tmp_path / name).exists()) == (2, False)
+        assert f"records are not written as .{name.rpartition('.')[2]}" in done.err
+    assert run(capture, "--json", "-o", tmp_path / "x.csv").code == 2
+
+
 def test_all_is_no_limit(capture: Path) -> None:
     assert run(capture, "-n", "all").out == run(capture).out
     assert run(capture, "-n", "0").code == 2
@@ -245,6 +273,72 @@ def test_a_reader_that_goes_away(samples: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+def test_damage_within_message_sets_is_reported(tmp_path: Path) -> None:
+    """One message cannot be decoded, one has a wrong CRC, and one set ends in the middle of a message."""
+    record = Record(b"k", b"v")
+    bad = bytearray(message(record, 1, offset=1))
+    bad[26:30] = b"\0\0\1\0"
+    inner = bytes(bad) + message(record, 1, offset=2, crc=5)
+    cut = message(record, 1) + message(record, 1, offset=1)[:-3]
+    talk = KafkaTalk(client_id="reader")
+    talk.tcp.open()
+    for number, content in enumerate((inner, cut)):
+        field = message_set((), 1, GZIP, payload=compressed(content, GZIP), wrapper_offset=12)
+        record_talk.fetch(talk, number, 2, field, topic="old")
+    talk.tcp.close()
+    (tmp_path / "old.pcap").write_bytes(pcap_bytes(encode(talk.segments)))
+    done = run(tmp_path / "old.pcap")
+    assert [line.partition("old-0")[2] for line in done.out.splitlines()] == [
+        "@11  time=1970-01-01 00:00:00.000  wrong CRC  this message of batch 0 cannot be decoded: malformed",
+        '@12  time=1970-01-01 00:00:00.000  wrong CRC  key="k"  value="v"',
+        '@12  time=1970-01-01 00:00:00.000  key="k"  value="v"',
+        "@?  batch 0 cannot be decoded from here on: malformed",
+    ]
+    assert done.err == (
+        "kafkatap: 2 records of compressed sets with a wrong CRC (marked)\n"
+        "kafkatap: not all could be read: 2 batches malformed\n"
+    )
+    assert done.code == 1
+
+
+def test_records_that_consumers_drop_are_marked(tmp_path: Path) -> None:
+    """Producer 7 aborts twice, the second marker comes later, and commits between; a consumer fetches within a batch.
+    No list of aborted transactions, READ_UNCOMMITTED, and a partition of a fetch session say nothing."""
+
+    def sent(offset: int, producer: int, count: int = 1) -> bytes:
+        return batch([Record(b"k")] * count, offset=offset, producer=(producer, 0, 0), attributes=TRANSACTIONAL)
+
+    def marker(offset: int, producer: int, kind: int) -> bytes:
+        key = struct.pack(">hh", 0, kind)
+        return batch([Record(key)], offset=offset, producer=(producer, 0, -1), attributes=TRANSACTIONAL | CONTROL)
+
+    field = sent(3, 7, 3) + sent(6, 8) + marker(7, 7, 0) + sent(8, 7) + marker(9, 7, 1) + sent(10, 7)
+    field += batch([Record(b"k")], offset=11)
+    aborted = [{"ProducerId": 7, "FirstOffset": first} for first in (10, 3)]
+    talk = KafkaTalk(client_id="reader")
+    talk.tcp.open()
+    for number, (level, found, fetched) in enumerate([(1, aborted, [5]), (1, None, [5]), (0, [], [5]), (1, [], [])]):
+        places = [{"Partition": 0, "FetchOffset": offset} for offset in fetched]
+        asked = talk.request(FETCH, 11, number, IsolationLevel=level, Topics=[{"Topic": "t", "Partitions": places}])
+        answer = {"PartitionIndex": 0, "Records": field, "AbortedTransactions": found}
+        talk.respond(asked, Responses=[{"Topic": "t", "Partitions": [answer]}])
+    talk.tcp.close()
+    (tmp_path / "dropped.pcap").write_bytes(pcap_bytes(encode(talk.segments)))
+    found = analyze(tmp_path / "dropped.pcap").records
+    names = ("offset", "is_aborted", "is_before_fetch_offset")
+    assert [tuple(row[name] for name in names) for row in rows(tmp_path / "dropped.pcap")] == list(
+        zip(*(found[name].to_pylist() for name in names), strict=True)
+    )
+    offsets = [3, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert found["offset"].to_pylist() == offsets * 4
+    is_aborted = [offset in (3, 4, 5, 10) for offset in offsets]
+    assert found["is_aborted"].to_pylist() == [*is_aborted, *[None] * 18, *[False] * 9]
+    assert found["is_before_fetch_offset"].to_pylist() == [*[offset < 5 for offset in offsets] * 3, *[None] * 9]
+    lines = run(tmp_path / "dropped.pcap").out.splitlines()
+    assert "  aborted  before the fetch offset  key=" in lines[0]
+    assert [line.count("aborted") for line in lines[:9]] == [int(is_it) for is_it in is_aborted]
 
 
 def test_packets_cut_short_give_what_is_there(capture: Path, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def _rows(chunk: Any) -> list[Row]:
                 "codec": int(batch["codec"]),
                 "attributes": int(batch["attributes"]),
                 "producer": (int(batch["producer_id"]), int(batch["producer_epoch"]), int(record["sequence"])),
-                "crc": int(batch["crc_state"]),
+                "crc": int(min(batch["crc_state"], record["crc_state"])),
                 "offset": int(record["offset"]),
                 "timestamp": int(record["timestamp"]),
                 "key": _piece(chunk.arena, record["key_at"], record["key_length"]),

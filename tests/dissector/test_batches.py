@@ -10,6 +10,7 @@ import os
 import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -222,10 +223,74 @@ def test_a_payload_that_cannot_be_decompressed(codec: int) -> None:
         assert statuses(read(message_set(SOME, 1, codec, payload=half) + batch(SOME))) == ["corrupt", *["ok"] * 4]
 
 
-def test_a_compressed_message_within_a_compressed_message() -> None:
-    inner = message(SOME[0], 1) + message_set(SOME, 1, made.GZIP) + message(SOME[0], 1)
-    rows = read(message_set(SOME, 1, made.GZIP, payload=made.compressed(inner, made.GZIP)))
-    assert statuses(rows) == ["ok", "nested", "ok"]
+def wrapped(inner: bytes, magic: int, codec: int, offset: int) -> bytes:
+    return message_set((), magic, codec, payload=made.compressed(inner, codec, magic), wrapper_offset=offset)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_message_sets_within_message_sets(magic: int) -> None:
+    """Their records have the offsets and the order of one set; with magic 1 each wrapper's offset is relative."""
+    base = 0 if magic else 500
+    deep = message_set(SOME[1:3], magic, made.SNAPPY, offset=base, wrapper_offset=base + 2)
+    if magic == 0:
+        deep = message_set(SOME[1:3], magic, made.SNAPPY, offset=501)
+    deeper = wrapped(message(SOME[0], magic, offset=base) + deep, magic, made.GZIP, base + 2)
+    inner = deeper + message(SOME[3], magic, offset=base + 3)
+    field = wrapped(inner, magic, made.LZ4, 503)
+    rows, collector = collect([field + batch(SOME)])
+    assert statuses(rows) == ["ok"] * 8
+    assert [row["value"] for row in rows[:4]] == [record.value for record in SOME]
+    assert [row["offset"] for row in rows[:4]] == [500, 501, 502, 503]
+    assert {row["crc"] for row in rows} == {b.CRC_RIGHT}
+    assert (collector.tally.wrong_messages, collector.tally.records) == (0, 8)
+
+
+def test_wrappers_that_stay_are_marked_and_counted() -> None:
+    """Too deep, a codec that nobody has, a payload that cannot be decompressed, a wrong CRC, more than is allowed."""
+    deep = message(SOME[0], 1)
+    for _ in range(10):
+        deep = wrapped(deep, 1, made.GZIP, 0)
+    damaged = bytearray(wrapped(message(SOME[0], 1), 1, made.GZIP, 0))
+    damaged[12] ^= 1
+    for wrong in (deep, message(SOME[0], 1, attributes=7), message(SOME[0], 1, attributes=made.GZIP), bytes(damaged)):
+        rows, collector = collect([wrapped(message(SOME[0], 1) + wrong + message(SOME[0], 1), 1, made.GZIP, 0)])
+        assert statuses(rows) == ["ok", "nested", "ok"]
+        assert collector.tally.batches[b.NESTED] == 1
+        assert [row["crc"] == b.CRC_WRONG for row in rows] == [False, wrong == bytes(damaged), False]
+    bounds = Bounds(absolute=1 << 20, ratio=1_000, floor=100_000)
+    bomb = wrapped(message(Record(b"k", bytes(90_000)), 1), 1, made.GZIP, 0)
+    rows = read(wrapped(bomb * 3, 1, made.GZIP, 0), bounds=bounds)
+    assert statuses(rows) == ["ok", "nested", "nested"]
+
+
+def test_many_wrappers_cost_no_more_than_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    import kafkatap.dissector.records.nested_sets as nested
+
+    monkeypatch.setattr(nested, "WRAPPERS", 3)
+    one = wrapped(message(SOME[0], 0) * 2, 0, made.GZIP, 0)
+    assert statuses(read(wrapped(one * 5, 0, made.GZIP, 0))) == [*["ok"] * 6, "nested", "nested"]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [made.NONE, made.GZIP])
+def test_damage_of_one_message_is_counted(magic: int, codec: int) -> None:
+    at = 26 if magic else 18
+    wrong = bytearray(message(SOME[0], magic, offset=1))
+    wrong[at : at + 4] = struct.pack(">i", 50)
+    wrong[12:16] = zlib.crc32(wrong[16:]).to_bytes(4)
+    plain = message(SOME[0], magic) + wrong + message(SOME[0], magic, offset=2)
+    field = plain if codec == made.NONE else wrapped(plain, magic, codec, 2)
+    rows, collector = collect([field])
+    assert statuses(rows) == ["ok", "malformed", "ok"]
+    assert [row["offset"] for row in rows] == [0, 1, 2]
+    assert collector.tally.batches[b.MALFORMED] == 1
+
+
+def test_a_wrong_crc_within_a_compressed_message() -> None:
+    inner = message(SOME[0], 1) + message(SOME[1], 1, offset=1, crc=5) + message(SOME[2], 1, offset=2)
+    rows, collector = collect([wrapped(inner, 1, made.GZIP, 2)])
+    assert [row["crc"] for row in rows] == [b.CRC_RIGHT, b.CRC_WRONG, b.CRC_RIGHT]
+    assert (statuses(rows), collector.tally.wrong_messages, collector.tally.wrong_crc) == (["ok"] * 3, 1, 0)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from kafkatap.selected_messages.message_collector import MessageCollector
 from kafkatap.selected_messages.message_index import index_messages
 from kafkatap.selected_messages.messages import read_messages
 from tests.dissector.view_support import find
+from tests.support import records as made
 from tests.support.records import GZIP, NONE, Record, batch, message_set
 
 Told = tuple[int | None, bytes | None, bytes | None, int]
@@ -80,6 +81,17 @@ def test_whatever_the_bytes_are(raw: bytes, magic: int) -> None:
     for node in viewer(hostile, 100):
         assert node.offset >= 100
         assert node.end <= 100 + len(hostile)
+
+
+def test_messages_of_compressed_sets_show_their_heads_and_what_is_wrong_with_them() -> None:
+    first, wrong, bad = (made.message(Record(key), 1, crc=crc) for key, crc in ((b"a", None), (b"b", 7), (b"c", None)))
+    inner = first + wrong + bad[:26] + b"\0\0\0\x50" + bad[30:]
+    (head,) = RecordViewer(load_programs("records"))(message_set((), 1, GZIP, payload=made.compressed(inner, GZIP)), 0)
+    shown = head.children[-1].children
+    assert [record.problem for record in shown] == ["", "wrong CRC", "malformed"]
+    named = [{child.name: child.value for child in record.children} for record in shown]
+    assert [(n["MessageSize"], n["Magic"], n["Attributes"]) for n in named] == [(len(first) - 12, 1, 0)] * 3
+    assert (named[1]["Crc"], named[0]["Key"], "Key" in named[2]) == (7, "a", False)
 
 
 KEYS_AND_VALUES = [(b"k", b"v" * 200), (None, b"v"), (b"k", None), (None, None), (b"", b"")]

@@ -54,6 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_appearance(how)
     add_verbose(how)
     how.add_argument("--json", action="store_true", help="write one JSON object a line")
-    add_output(how, "FILE", "write to FILE in place of standard output; to a FILE.parquet as a table with all columns "
-               "and whole values", is_needed=False)  # fmt: skip
+    add_output(how, "FILE", "write to FILE in place of standard output; as a table with all columns and whole values "
+               "to a FILE.parquet or FILE.csv, as JSON to a FILE.json or FILE.jsonl", is_needed=False)  # fmt: skip
     add_limits(parser)

@@ -1,4 +1,4 @@
-"""`kafkatap records`: list the records that producers sent and consumers fetched, as lines, JSON or Parquet."""
+"""`kafkatap records`: list the records that producers sent and consumers fetched, as lines, JSON, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from kafkatap.dissector.records import batches
 from kafkatap.kernels import store
-from kafkatap.reports.rendering.record_lines import Rendering, json_lines, text_lines
+from kafkatap.reports.rendering.record_lines import Rendering, csv_header, csv_lines, json_lines, text_lines
 
 from ...complaints import complain, name_of
 from ...engine.selection import selection_of
@@ -36,8 +36,11 @@ from ..values import chosen_key_log, other_inputs, read_options
 
 #: Bytes of a key or value on a line for people, unless --max-bytes says otherwise.
 LINE_BYTES = 256
-#: What the name of a file that is a table ends with.
-PARQUET = ".parquet"
+#: What the name of a file ends with, and what is then written; otherwise text or, with --json, JSON.
+PARQUET, CSV, JSON = "parquet", "csv", "json"
+_FORMATS = {".parquet": PARQUET, ".csv": CSV, ".json": JSON, ".jsonl": JSON, ".ndjson": JSON}
+#: Names that promise what is not written.
+_REFUSED = (".tsv", ".gz", ".zst", ".xz", ".bz2", ".zip", ".xlsx", ".html", ".arrow", ".feather", ".avro", ".orc")
 #: Characters of lines that are written at once.
 _WRITTEN = 1 << 16
 
@@ -54,8 +57,8 @@ def run(options: argparse.Namespace) -> int:
             reader = _reader(options, lambda done: drawn(done) or bool(stop), follow)
             tables = _first_rows(reader.tables(), options.number or None)
             if target is None:
-                written = _write_lines(tables, options, sys.stdout)
-            elif target.suffix == PARQUET:
+                written = _write_lines(tables, options, sys.stdout, JSON if options.json else "")
+            elif _format_of(target) == PARQUET:
                 written = _write_parquet(tables, target, reader)
             else:
                 written = _write_file(tables, target, reader, options)
@@ -98,13 +101,17 @@ def _first_rows(tables: Iterable[Any], number: int | None) -> Iterator[Any]:
                 return
 
 
-def _write_lines(tables: Iterable[Any], options: argparse.Namespace, output: TextIO) -> int:
-    """Write each record as a line; return how many."""
+def _write_lines(tables: Iterable[Any], options: argparse.Namespace, output: TextIO, form: str = "") -> int:
+    """Write each record as a line; return how many. `form`: "json", "csv" or, by default, text."""
     most = options.max_bytes
     written = 0
+    if form == CSV:
+        output.write(csv_header() + "\n")
     for table in tables:
-        if options.json:
+        if form == JSON:
             lines = json_lines(table, Rendering(options.values, most))
+        elif form == CSV:
+            lines = csv_lines(table, Rendering(options.values, most))
         else:
             lines = text_lines(table, Rendering(options.values, LINE_BYTES if most is None else most), options.utc)
         waiting: list[str] = []
@@ -137,16 +144,24 @@ def _checked_output(options: argparse.Namespace) -> Path | None:
         return None
     check_file("--output", options.output, options.captures)
     check_not_read("--output", options.output, other_inputs(options))
-    if options.json and options.output.endswith(PARQUET):
+    target = Path(options.output)
+    suffix = target.suffix.lower()
+    if suffix in _REFUSED:
+        raise ValueError(f"--output: records are not written as {suffix}; name it .csv, .jsonl, .parquet or .txt")
+    if options.json and _format_of(target) in (PARQUET, CSV):
         raise ValueError("--json writes lines, and a file of this name is a table: leave out --json, or name it .json")
-    return Path(options.output)
+    return target
+
+
+def _format_of(target: Path) -> str:
+    return _FORMATS.get(target.suffix.lower(), "")
 
 
 def _write_file(tables: Iterable[Any], target: Path, reader: RecordReader, options: argparse.Namespace) -> int:
     """Write lines to a file, which is whole or not there. Return their number."""
     with naming(str(target)), OutputFile(str(target), is_private=False) as made:
         lines = TextIOWrapper(made.file, "utf-8", write_through=True)
-        written = _write_lines(tables, options, lines)
+        written = _write_lines(tables, options, lines, JSON if options.json else _format_of(target))
         lines.detach()
         if _is_wanted(reader, written):
             made.publish()
@@ -190,6 +205,8 @@ def _finish(reader: RecordReader, options: argparse.Namespace, written: int, tar
     unread = _unread(tally.batches)
     if tally.wrong_crc:
         complain(f"{_count(tally.wrong_crc, 'batch', 'batches')} with a wrong CRC (marked)")
+    if tally.wrong_messages:
+        complain(f"{_count(tally.wrong_messages, 'record', 'records')} of compressed sets with a wrong CRC (marked)")
     if unread:
         complain(f"not all could be read: {unread}")
     if run.interrupted:
@@ -209,7 +226,7 @@ def _finish(reader: RecordReader, options: argparse.Namespace, written: int, tar
             complain("no records in this input")
         elif nothing_matches("record", leaving, target is not None) != DONE:
             return WRONG
-    lost = bool(damaged or unread or tally.wrong_crc)
+    lost = bool(damaged or unread or tally.wrong_crc or tally.wrong_messages)
     return DONE if (found or written) and not lost else DAMAGED
 
 
