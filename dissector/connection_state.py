@@ -169,6 +169,7 @@ def _put_stream(t, out, at, stream):  # type: ignore[no-untyped-def]
     at = put_int(out, at, stream.packet_first if stream.passed else np.int64(0))
     at = put_int(out, at, np.int64(stream.seq_first) if stream.passed else np.int64(0))
     at = put_int(out, at, stream.last if stream.passed else np.int64(0))
+    at = put_int(out, at, stream.packet_last if stream.passed else np.int64(0))
     for_frame = np.int64(1 if stream.passed else 0)
     silence = silence_of(t, stream)
     at = put_int(out, at, for_frame * silence.quiet_ns)

@@ -166,10 +166,11 @@ _SOFTWARE = "client software, from an earlier ApiVersions request (KIP-511)"
 TOPIC_DOC = "name of the topic, or its id if the name is unknown"
 RESOURCE_DOC = "name of the group, transactional id or other resource"
 #: Of numbers of packets.
-_FIRST_BYTE, _LAST_BYTE = "packet with the first byte", "packet with the last byte"
+_FIRST_BYTE, _LAST_BYTE = "packet with the first byte", "packet with the last byte (that came)"
 #: Of arrivals.
-_FIRST, _LAST = "arrival of the first byte (of the size field)", "arrival of the last byte"
+_FIRST, _LAST = "arrival of the first byte (of the size field)", "arrival of the last byte (that came)"
 _SIZE = "size, without the 4 bytes of the size field"
+_CUT = "part of it that had not come when the connection was closed, or the capture ended"
 
 #: The columns of EXCHANGE, in the order of the table `exchanges`. -1 bytes: there is no such frame.
 EXCHANGE_COLUMNS = (
@@ -199,6 +200,8 @@ EXCHANGE_COLUMNS = (
     _column("response_packet_last", NUMBER, "i8", _LAST_BYTE, 0),
     _column("request_bytes", BYTES, "i8", _SIZE, -1),
     _column("response_bytes", BYTES, "i8", _SIZE, -1),
+    _column("request_cut_bytes", BYTES, "i8", _CUT, known=_has_request),
+    _column("response_cut_bytes", BYTES, "i8", _CUT, known=_has_response),
     _column(
         "outcome", WORD, "u1",
         "answered; no_reply_expected (Produce with acks=0); in_flight (the capture ended, the connection was open, and "

@@ -53,6 +53,7 @@ _HISTOGRAMS = {
     "throttle_time_ms": "the same in ms, of values above zero", "rtt": "histogram of these round trips, as in `rollup`",
 }  # fmt: skip
 _SUM_OF = "sum of this column of `exchanges`"
+_SUM_OF_BYTES = "sum of this column of `exchanges`, without the bytes that were cut off"
 _MAX_OF = "largest value in `exchanges`"
 _DOCS = {
     "api_key": "number of the API; null for responses without a request",
@@ -72,8 +73,8 @@ _DOCS = {
     "protocol": "as in `connections`",
     "tls_ja4": "JA4 of clients that do not name their software",
     **dict.fromkeys(OUTCOMES, "exchanges with this outcome"),
-    "request_bytes": _SUM_OF,
-    "response_bytes": _SUM_OF,
+    "request_bytes": _SUM_OF_BYTES,
+    "response_bytes": _SUM_OF_BYTES,
     "throttle_known": "responses with the field throttle_time_ms",
     "throttled": "responses with throttle_time_ms above zero",
     "throttle_time_ms": _SUM_OF,

@@ -35,8 +35,9 @@ from .connections import (
 from .cursor import left, seq_behind
 from .detection import detect_protocol, note_source, set_not_kafka
 from .evidence import ACCEPT, WAIT
-from .frames import ChunkPart, drop_contradicted_frame, read_frames
-from .lone_request import accept_lone_request
+from .frames import ChunkPart, drop_contradicted_frame, is_request_stream, read_frames
+from .headers import REQUEST_FIXED, RESPONSE_HEADER
+from .lone_request import accept_lone_request, is_lone_start
 from .resync import find_frame, judge_answer
 from .silences import charge_silence, note_stall
 from .tables import (
@@ -87,6 +88,7 @@ def _chunk_part(block, held, chunk):  # type: ignore[no-untyped-def]
         block if chunk.source == SOURCE_BLOCK else held, at, at + np.int64(chunk.captured), np.int64(chunk.length),
         np.int64(NO_TIME) if is_gap else np.int64(chunk.ts), np.int64(chunk.packet),
         (chunk.stamp << 32) | np.int64(chunk.seq), np.int64(chunk.source), np.int64(1), np.int64(1 if is_gap else 0),
+        np.int64(0),
     )  # fmt: skip
 
 
@@ -97,7 +99,7 @@ def _segment_part(t, segment, base):  # type: ignore[no-untyped-def]
     return ChunkPart(
         t.pool, at, at + np.int64(segment.captured), np.int64(segment.length), np.int64(segment.ts),
         np.int64(segment.packet), np.int64(segment.seq), np.int64(SOURCE_POOL), np.int64(segment.starts_chunk),
-        np.int64(0),
+        np.int64(0), np.int64(0),
     )  # fmt: skip
 
 
@@ -105,7 +107,17 @@ def _segment_part(t, segment, base):  # type: ignore[no-untyped-def]
 def _no_bytes(t):  # type: ignore[no-untyped-def]
     """A part without bytes."""
     zero = np.int64(0)
-    return ChunkPart(t.pool, zero, zero, zero, np.int64(NO_TIME), zero, zero, zero, zero, zero)
+    return ChunkPart(t.pool, zero, zero, zero, np.int64(NO_TIME), zero, zero, zero, zero, zero, zero)
+
+
+@helper
+def _missing_part(t, stream):  # type: ignore[no-untyped-def]
+    """The bytes of the current frame that never came, as a part that ends when the last ones came."""
+    zero = np.int64(0)
+    rest = stream.frame_size - stream.passed
+    return ChunkPart(
+        t.pool, zero, zero, rest, stream.last, stream.packet_last, zero, np.int64(SOURCE_POOL), zero, np.int64(1), rest
+    )
 
 
 @inlined
@@ -129,6 +141,7 @@ def _read_part(t, c, d, stream, part):  # type: ignore[no-untyped-def]
         if stream.silence_row != 0 and part.source != SOURCE_POOL:
             charge_silence(t, stream, part.ts)
         stream.last = max(stream.last, part.ts) if stream.passed > 0 else part.ts
+        stream.packet_last = part.packet
     if stream.mode == STREAM_IN_SYNC:
         if stream.doubt != DOUBT_NONE and stream.passed > 0 and part.starts_chunk and part.is_gap == 0:
             drop_contradicted_frame(t, c, d, stream, part)
@@ -253,17 +266,23 @@ def _start_connection(t, c, chunk):  # type: ignore[no-untyped-def]
 
 @helper
 def _finish_stream(t, c, d, is_closed):  # type: ignore[no-untyped-def]
-    """End a stream: its last bytes are no whole frame. `is_closed`: a FIN or RST cut them off, and not the capture."""
+    """End a stream: its last bytes are no whole frame. `is_closed`: a FIN or RST cut them off, and not the capture.
+
+    A frame with a header is read without the bytes that never came."""
     stream = t.streams[2 * c + d]
     if stream.mode != STREAM_IN_SYNC:
         skip_buffer(t, stream)
     elif stream.passed > 0:
-        t.counts[0].unfinished += 1
-        if not is_closed and t.connections[c].client >= 0 and d != np.int64(t.connections[c].client):
+        is_request = is_request_stream(t, c, d)
+        if not is_closed and not is_request and t.connections[c].client >= 0:
             stream.losses += 1  # the response had begun when its capture ended
-        stream.skipped_bytes += stream.seen
-        defer_buffer(t, stream)
-        forget_frame(t, stream)
+        has_header = stream.frame_size > 0 and stream.used >= (REQUEST_FIXED if is_request else RESPONSE_HEADER)
+        if has_header and (t.connections[c].requests > 0 or stream.doubt == DOUBT_NONE or is_lone_start(t, c, d)):
+            _read_any_part(t, c, d, stream, _missing_part(t, stream))
+        else:
+            stream.skipped_bytes += stream.seen
+            defer_buffer(t, stream)
+            forget_frame(t, stream)
 
 
 @helper
@@ -309,6 +328,7 @@ def _end_connection(t, c, chunk):  # type: ignore[no-untyped-def]
     d = _first_direction(connection)
     if connection.protocol == PROTOCOL_KAFKA and t.streams[2 * c + d].mode == STREAM_AT_START:
         _read_stream(t, c, d, nothing, True)
+    _finish_stream(t, c, d, is_closed)
     client = np.int64(connection.client)
     if client >= 0 and chunk.opening >> (1 - client) & 1:
         t.streams[2 * c + 1 - client].losses += 1
@@ -317,8 +337,7 @@ def _end_connection(t, c, chunk):  # type: ignore[no-untyped-def]
         note_end(t, c, chunk.length, np.int64(CLOSED_BY_CLIENT if by == client else CLOSED_BY_BROKER))
     elif chunk.at != 0:
         note_end(t, c, chunk.at, np.int64(-1))
-    for d in range(2):
-        _finish_stream(t, c, np.int64(d), is_closed)
+    _finish_stream(t, c, 1 - d, is_closed)
     give_up(t, c, np.int64(-1))
     if connection.protocol == PROTOCOL_KAFKA and connection.requests == 0:
         connection.protocol = PROTOCOL_UNKNOWN  # a frame was in doubt, and it never ended

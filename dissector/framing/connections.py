@@ -131,7 +131,8 @@ STREAM = record_dtype(
     ("first", "i8"),  # time and packet of its first byte
     ("packet_first", "i8"),
     ("seq_first", "i8"),  # of its first byte, as of `frames.ChunkPart`
-    ("last", "i8"),  # time of the last bytes
+    ("last", "i8"),  # time and packet of the last bytes
+    ("packet_last", "i8"),
     ("retry", "i8"),  # the used bytes at which a candidate that waits for more is worth another look
     ("losses", "i8"),  # gaps and losses of sync so far
     ("transfer_sum_ns", "i8"),  # from first to last byte of its frames, summed
@@ -269,6 +270,7 @@ def clear_stream(t, stream, mode):  # type: ignore[no-untyped-def]
     stream.used = 0
     stream.first = NO_TIME
     stream.packet_first = 0
+    stream.packet_last = 0
     stream.seq_first = 0
     stream.retry = 0
     stream.losses = 0

@@ -57,6 +57,7 @@ from .waiting import (
     add_waiting,
     find_waiting,
     finish_exchange,
+    finish_without_answer,
     give_up,
     next_token,
     remove_first,
@@ -66,7 +67,7 @@ from .waiting import (
 #: How many waiting requests with one correlation_id the body of a response is compared with.
 MOST_DECODED = 8
 
-#: A whole frame: a cursor at its size field, whose end is that of the captured bytes. `limit` is the end that the size
+#: A frame: a cursor at its size field, whose end is that of the captured bytes. `limit` is the end that the size
 #: field declares; `source` says which array `buf` is; times and packets are those of its first and last byte.
 #: `seq` is that of its first byte, as of `frames.ChunkPart`.
 Frame = namedtuple("Frame", "buf at end limit source first last packet_first packet_last seq")
@@ -85,6 +86,8 @@ def _clear_exchange(x):  # type: ignore[no-untyped-def]
     x.response_packet_last = 0
     x.request_bytes = -1
     x.response_bytes = -1
+    x.request_cut_bytes = 0
+    x.response_cut_bytes = 0
     x.broker_ns = 0
     x.waiting_ns = 0
     x.round_trip_ns = 0
@@ -257,8 +260,8 @@ def _read_client_id(t, connection, x, frame):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def read_request(t, c, frame):  # type: ignore[no-untyped-def]
-    """Read the header of a request frame, and have it wait for its response."""
+def read_request(t, c, frame, cut):  # type: ignore[no-untyped-def]
+    """Read the header of a request frame, and have it wait for its response. `cut`: as of `frames.ChunkPart`."""
     connection = t.connections[c]
     counts = t.counts[0]
     counts.requests += 1
@@ -271,6 +274,7 @@ def read_request(t, c, frame):  # type: ignore[no-untyped-def]
     add_waiting(t, connection, slot)
     x = t.exchanges[slot]
     _note_request(x, frame)
+    x.request_cut_bytes = cut
     requests = t.streams[2 * c + np.int64(connection.client)]
     _note_stalls(t, x, requests)
     if requests.last > frame.last:
@@ -303,7 +307,7 @@ def read_request(t, c, frame):  # type: ignore[no-untyped-def]
     if key == PRODUCE and program >= 0:
         acks = acks_of(Cursor(frame.buf, body, frame.end), version)
         x.acks = acks
-        if acks == 0:
+        if acks == 0 and cut == 0:
             t.links[slot].no_reply = 1
     # The requests of a producer with acks=0 would wait for ever.
     while connection.waiting_count > NO_REPLY_LIMIT and t.links[connection.waiting_first].no_reply:
@@ -359,8 +363,9 @@ def _try_head(t, c, connection, x, frame):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def read_response(t, c, frame):  # type: ignore[no-untyped-def]
-    """Match a response frame with the request that it answers, and finish their exchange."""
+def read_response(t, c, frame, cut):  # type: ignore[no-untyped-def]
+    """Match a response frame with the request that it answers, and finish their exchange. `cut`: as of
+    `frames.ChunkPart`; the request is not answered then."""
     connection = t.connections[c]
     counts = t.counts[0]
     counts.responses += 1
@@ -388,9 +393,14 @@ def read_response(t, c, frame):  # type: ignore[no-untyped-def]
             remove_passing(t, c, slot)
         if t.links[slot].passed:
             counts.out_of_order_responses += 1
-    finish_exchange(t, slot)
     x = t.exchanges[slot]
+    x.outcome = ANSWERED
+    if cut > 0 and not is_orphan:
+        finish_without_answer(t, c, slot)
+    else:
+        finish_exchange(t, slot)
     _note_response(x, frame)
+    x.response_cut_bytes = cut
     responses = t.streams[2 * c + 1 - np.int64(connection.client)]
     _note_stalls(t, x, responses)
     if responses.last > frame.last:
@@ -398,7 +408,6 @@ def read_response(t, c, frame):  # type: ignore[no-untyped-def]
     t.links[slot].late_ns = silence_of(t, responses).late_ns
     if is_token:
         counts.response_tokens += 1
-        x.outcome = ANSWERED
         stream = t.streams[2 * c + 1 - np.int64(connection.client)]
         stream.token_bytes += stream.seen
         _add_job(t, frame, frame.at + 4, np.int64(-1), slot * 2 + 1)
@@ -410,9 +419,11 @@ def read_response(t, c, frame):  # type: ignore[no-untyped-def]
         x.outcome = ORPHAN_RESPONSE
         _add_job(t, frame, frame.at + RESPONSE_HEADER, np.int64(-1), slot * 2 + 1)
         return
-    counts.answered += 1
-    x.outcome = ANSWERED
-    if connection.head_tries > 0 and frame.last >= t.state[0].heads_from:
+    if cut > 0:
+        counts.cut_responses += 1
+    else:
+        counts.answered += 1
+    if connection.head_tries > 0 and cut == 0 and frame.last >= t.state[0].heads_from:
         _try_head(t, c, connection, x, frame)
     body = skip(frame, RESPONSE_HEADER)
     program = response_program(t.program_index, np.int64(x.api_key), np.int64(x.api_version), body)

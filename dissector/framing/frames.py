@@ -49,8 +49,9 @@ SYNC_LOST = -1
 
 #: Bytes that a stream reads at once: a chunk, or the part of one that was searched. A cursor over its captured bytes;
 #: `length` is that on the wire, `seq` the sequence number of its first byte, below the `stamp` of its chunk (32 bits
-#: each). `starts_chunk`: its first byte is the chunk's. `is_gap`: no packet carried it.
-ChunkPart = namedtuple("ChunkPart", "buf at end length ts packet seq source starts_chunk is_gap")
+#: each). `starts_chunk`: its first byte is the chunk's. `is_gap`: no packet carried it. `cut`: its length if no packet
+#: will: the connection, or the capture, ended before.
+ChunkPart = namedtuple("ChunkPart", "buf at end length ts packet seq source starts_chunk is_gap cut")
 
 
 @helper
@@ -148,12 +149,12 @@ def drop_contradicted_frame(t, c, d, stream, part):  # type: ignore[no-untyped-d
 
 
 @inlined
-def _finish_frame(t, c, d, stream, frame):  # type: ignore[no-untyped-def]
-    """Read the header of a whole frame. The next byte of the stream starts another one."""
+def _finish_frame(t, c, d, stream, frame, cut):  # type: ignore[no-untyped-def]
+    """Read the header of a frame, without its last `cut` bytes. The next byte of the stream starts another one."""
     if is_request_stream(t, c, d):
-        read_request(t, c, frame)
+        read_request(t, c, frame, cut)
     else:
-        read_response(t, c, frame)
+        read_response(t, c, frame, cut)
     if stream.doubt != DOUBT_NONE:
         stream.doubt = DOUBT_NEXT
 
@@ -291,7 +292,7 @@ def read_frames(t, c, d, stream, part):  # type: ignore[no-untyped-def]
                 break
             stream.frame_bytes += stream.seen
             add_up_frame(t, stream, part.ts)
-            _finish_frame(t, c, d, stream, frame)
+            _finish_frame(t, c, d, stream, frame, part.cut)
             defer_buffer(t, stream)
             forget_frame(t, stream)
         taken += moved

@@ -12,9 +12,9 @@ import numpy as np
 
 from kafkatap.kernels.decorator import helper
 
-from ..dtypes import OK
+from ..dtypes import INCOMPLETE, OK
 from .connections import PROTOCOL_KAFKA, PROTOCOL_UNKNOWN, STREAM_AT_START, STREAM_RESYNC
-from .cursor import i2, left
+from .cursor import Cursor, i2, left
 from .evidence import ACCEPT, body_status, request_header
 from .headers import (
     PRODUCE,
@@ -27,7 +27,7 @@ from .headers import (
     is_named,
 )
 from .program_index import REQUEST, program_of
-from .resync import search_buffer
+from .resync import ENOUGH, search_buffer
 
 #: Versions beyond the latest known one that a newer release may have. Each adds one or two.
 NEWER_VERSIONS = 4
@@ -67,6 +67,20 @@ def _is_lone_request(t, c, stream, other):  # type: ignore[no-untyped-def]
     if header.program >= 0:
         return body_status(t, frame, header, True, True) == OK
     return _is_newer_version(t, key, api_version(frame))
+
+
+@helper
+def is_lone_start(t, c, d):  # type: ignore[no-untyped-def]
+    """Whether all bytes of a connection are the start of one request, which its end cuts: it names its client, and
+    ENOUGH bytes of its body decode."""
+    stream, other = t.streams[2 * c + d], t.streams[2 * c + 1 - d]
+    if other.used > 0 or other.skipped_bytes > 0 or other.losses > 0 or stream.skipped_bytes > 0 or stream.losses > 0:
+        return False
+    frame = Cursor(t.pool, stream.buffer, stream.buffer + stream.used)
+    header = request_header(t, frame)
+    if header.verdict != ACCEPT or header.program < 0 or not is_named(t, t.connections[c], frame):
+        return False
+    return frame.end - header.body >= ENOUGH and body_status(t, frame, header, True, True) == INCOMPLETE
 
 
 @helper

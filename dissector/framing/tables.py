@@ -140,8 +140,8 @@ FRAME_COUNTS = record_dtype(
     ("response_lost", "i8"),
     ("orphan_responses", "i8"),
     ("out_of_order_responses", "i8"),  # of the answered ones
+    ("cut_responses", "i8"),  # whose request has no other
     ("resyncs", "i8"),
-    ("unfinished", "i8"),
 )
 
 #: What is full when a kernel stops before all chunks are read.

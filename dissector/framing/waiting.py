@@ -84,7 +84,7 @@ def outcome_without_answer(link, connection, streams, c):  # type: ignore[no-unt
 
 
 @helper
-def _finish_without_answer(t, c, slot):  # type: ignore[no-untyped-def]
+def finish_without_answer(t, c, slot):  # type: ignore[no-untyped-def]
     """Finish a request that is no longer among the waiting ones, without an answer."""
     counts = t.counts[0]
     link = t.links[slot]
@@ -143,7 +143,7 @@ def give_up(t, c, until):  # type: ignore[no-untyped-def]
     connection = t.connections[c]
     while np.int64(connection.waiting_first) != until:
         slot = remove_first(t, connection)
-        _finish_without_answer(t, c, slot)
+        finish_without_answer(t, c, slot)
 
 
 @helper
@@ -177,6 +177,6 @@ def remove_passing(t, c, answered):  # type: ignore[no-untyped-def]
             kept += 1
         else:
             _remove_after(t, connection, before, slot)
-            _finish_without_answer(t, c, slot)
+            finish_without_answer(t, c, slot)
         slot = following
     _remove_after(t, connection, before, answered)

@@ -80,8 +80,8 @@ class StreamFacts:
 
 
 class ExchangeFacts:
-    """What the exchanges show. `incomplete`: requests or responses of which bytes are missing. `spans`: see Spans.
-    `clients`: the number of client ids by client address."""
+    """What the exchanges show. `incomplete`: requests or responses of which bytes were not captured.
+    `spans`: see Spans. `clients`: the number of client ids by client address."""
 
     def __init__(self) -> None:
         self.count = self.incomplete = 0
@@ -94,8 +94,8 @@ class ExchangeFacts:
         rows = batch.exchanges
         self.count += len(rows)
         self.outcomes += np.bincount(rows["outcome"], minlength=len(OUTCOMES))
-        missing = (rows["request_status"] == INCOMPLETE) | (rows["response_status"] == INCOMPLETE)
-        self.incomplete += int(missing.sum())
+        lacks = [(rows[f"{m}_status"] == INCOMPLETE) & (rows[f"{m}_cut_bytes"] == 0) for m in ("request", "response")]
+        self.incomplete += int((lacks[0] | lacks[1]).sum())
         whole = (rows["request_packet_first"] > 0) & (rows["response_packet_last"] > 0)
         self._spans.append(Spans(rows["request_packet_first"][whole], rows["response_packet_last"][whole]))
         pairs = np.unique(np.stack([rows["client_ip"], rows["client_id"]], axis=1), axis=0).tolist()

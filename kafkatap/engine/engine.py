@@ -575,6 +575,7 @@ class Engine:
         responses = {
             "matched": int(frames.answered - frames.out_of_order_responses),
             "out_of_order": int(frames.out_of_order_responses),
+            "cut": int(frames.cut_responses),
             "orphan": int(frames.orphan_responses),
             "sasl_tokens": int(frames.response_tokens),
             "header_not_captured": int(frames.responses_headerless),

@@ -128,7 +128,7 @@ def count_stretches(probe, parts, latest, exchanges, first):  # type: ignore[no-
             is_answered = 1 if e.outcome == ANSWERED else 0
             _add_message(e, e.request_first, asked if is_apart else end, 1, is_answered, 0, probe, parts, latest)
         if is_apart:
-            size = np.int64(e.response_bytes) + 4
+            size = np.int64(e.response_bytes) + 4 - e.response_cut_bytes
             _add_message(e, e.response_first, e.response_last, 0, 1, size, probe, parts, latest)
     return len(exchanges)
 

@@ -121,7 +121,10 @@ class SideCounts:
         self._add_topics(who, rows, _with_requested(rows, results, owner, batch.topics), values)
 
     def _note_quality(self, rows: Array, at: Array) -> None:
-        is_cut, was_cut = (rows[f"{what}_status"] == INCOMPLETE for what in ("request", "response"))
+        is_cut, was_cut = (
+            (rows[f"{what}_status"] == INCOMPLETE) & (rows[f"{what}_cut_bytes"] == 0)
+            for what in ("request", "response")
+        )
         self.requests += len(rows)
         self.cut_requests += int(is_cut.sum())
         self.unthrottled += int((was_cut & (rows["throttle_time_ms"] < 0)).sum())
@@ -298,7 +301,8 @@ def _values(rows: Array, results: Array, owner: Array, carried: Array) -> dict[s
     outcome, api = rows["outcome"], rows["api_key"]
     answered = outcome == ANSWERED
     throttle = rows["throttle_time_ms"]
-    size = np.where(api == PRODUCE, rows["request_bytes"], np.where(is_among(api, FETCHES), rows["response_bytes"], 0))
+    sent, received = (rows[f"{side}_bytes"] - rows[f"{side}_cut_bytes"] for side in ("request", "response"))
+    size = np.where(api == PRODUCE, sent, np.where(is_among(api, FETCHES), received, 0))
     failed = np.bincount(owner, weights=results["error_code"] != 0, minlength=len(rows)) > 0
     records = np.bincount(owner[carried], weights=results["records"][carried], minlength=len(rows))
     return {

@@ -223,9 +223,9 @@ def _tally(e, at, row, table):  # type: ignore[no-untyped-def]
     elif e.closed_by == CLOSED_BY_BROKER:
         values[v + V_BROKER_CLOSED] += 1
     if e.request_bytes > 0:
-        values[v + V_REQUEST_BYTES] += e.request_bytes
+        values[v + V_REQUEST_BYTES] += e.request_bytes - e.request_cut_bytes
     if e.response_bytes > 0:
-        values[v + V_RESPONSE_BYTES] += e.response_bytes
+        values[v + V_RESPONSE_BYTES] += e.response_bytes - e.response_cut_bytes
     if at < values[v + V_FIRST]:
         values[v + V_FIRST] = at
     if at > values[v + V_LAST]:
@@ -316,9 +316,9 @@ def _add_to_interval(t, e, row):  # type: ignore[no-untyped-def]
     if e.outcome != ORPHAN_RESPONSE:
         values[v + T_REQUESTS] += 1
     if e.request_bytes > 0:
-        values[v + T_BYTES] += e.request_bytes
+        values[v + T_BYTES] += e.request_bytes - e.request_cut_bytes
     if e.response_bytes > 0:
-        values[v + T_BYTES] += e.response_bytes
+        values[v + T_BYTES] += e.response_bytes - e.response_cut_bytes
     if e.throttle_time_ms > 0:
         values[v + T_THROTTLED] += 1
     if e.outcome == 0:

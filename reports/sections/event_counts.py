@@ -171,7 +171,7 @@ def _read_waits(gathered: Gathered, tally: Tally) -> None:
         events["is_prompt"], events["own_ns"] = is_prompt, own_ms.astype(np.int64) * 1_000_000
         events["behind_ns"] = np.where(mine["outcome"] == ANSWERED, mine["hol_wait_ns"], 0)
         events["loss_ns"] = mine["loss_ns"]
-        events["request_bytes"] = mine["request_bytes"].astype(np.int64) + 4
+        events["request_bytes"] = mine["request_bytes"].astype(np.int64) + 4 - mine["request_cut_bytes"]
         tally.note(events)
 
 

@@ -63,6 +63,7 @@ WORDS = {
     "responses": {
         "matched": "matched with a request",
         "out_of_order": "matched with a request, after the response to a later one",
+        "cut": "cut off by the end of the connection or of the capture",
         "orphan": "request not in the capture",
         "sasl_tokens": "SASL tokens without a Kafka header",
         "header_not_captured": "header not captured",
@@ -115,6 +116,7 @@ _SENTENCES = {
         "{n} response{s} came after the response to a later request of the same connection: the broker answered out of "
         "order."
     ),
+    ("responses", "cut"): "{n} response{s} {are} cut off by the end of {their} connection or of the capture.",
     ("responses", "orphan"): "{n} response{s} {have} no request in this capture.",
     ("responses", "header_not_captured"): (
         "{n} response{s} {have} no header in this capture; only size and time are known."

@@ -142,7 +142,8 @@ def _events(gathered: Gathered, chosen: Array) -> Array:
     events["until"] = np.where(rows["outcome"] == ANSWERED, rows["response_last"], until)
     events["crc"] = -1
     events["max_wait_ms"] = rows["max_wait_ms"]
-    events["loss_or_bytes"] = np.where(rows["outcome"] == ANSWERED, rows["loss_ns"], rows["request_bytes"] + 4)
+    came = rows["request_bytes"] + 4 - rows["request_cut_bytes"]
+    events["loss_or_bytes"] = np.where(rows["outcome"] == ANSWERED, rows["loss_ns"], came)
     events["fault"] = _largest(rows)
     batches = first_batches(gathered)
     at = np.searchsorted(batches.exchange, chosen)

@@ -101,8 +101,10 @@ def _add_bytes(gathered: Gathered, tally: Tally) -> None:
     traffic = np.full(len(exchanges), _OTHER, np.int64)
     traffic[api == 0] = _PRODUCE
     traffic[api == 1] = np.where(replica[api == 1] >= 0, _REPLICATION, _FETCH)
-    to_broker = np.where(exchanges["request_first"] != NO_TIME, exchanges["request_bytes"] + 4, 0)
-    to_client = np.where(exchanges["response_first"] != NO_TIME, exchanges["response_bytes"] + 4, 0)
+    to_broker, to_client = (
+        np.where(exchanges[f"{m}_first"] != NO_TIME, exchanges[f"{m}_bytes"] + 4 - exchanges[f"{m}_cut_bytes"], 0)
+        for m in ("request", "response")
+    )
     ends = {name: gathered.column(name) for name in ("client_id", "client_ip", "broker_ip", "broker_port")}
     ends |= {"traffic": traffic, "rack": rack}
     for kind, sizes in (("batch", to_broker), ("fetched batch", to_client)):

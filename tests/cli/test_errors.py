@@ -74,7 +74,7 @@ def test_one_damaged_file_does_not_cost_the_others(captures: Path) -> None:
     done = kafkatap("report", "--json", "text.txt", "whole.pcap", cwd=captures)
     assert done.code == 1
     assert "text.txt: not a pcap" in line_of(done)
-    assert json.loads(done.out)["capture"]["requests"] == 1513
+    assert json.loads(done.out)["capture"]["requests"] == 1514
 
 
 def test_no_kafka(captures: Path, tmp_path: Path) -> None:

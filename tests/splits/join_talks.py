@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.tcp import ACK, SYN, Segment, TcpConversation, frame, merge, shake, split_small
+from tests.support.tcp import ACK, FIN, RST, SYN, Segment, TcpConversation, frame, merge, shake, split_small
 from tests.wire.kafkatalk import (
     API_VERSIONS,
     BROKER,
@@ -23,6 +23,7 @@ from tests.wire.kafkatalk import (
     KafkaTalk,
     SentRequest,
     add_exchanges,
+    request,
     response,
 )
 
@@ -373,6 +374,26 @@ def held_back() -> list[Segment]:
     return talk.segments
 
 
+def cut_messages() -> list[Segment]:
+    """Requests and responses of several segments that a RST, or the end of the capture, cuts."""
+    talks = []
+    for n, flag in enumerate((RST, FIN, 0)):
+        for by in range(2):
+            talk = KafkaTalk(client=("10.0.0.1", 41_000 + 2 * n + by), mss=100)
+            talk.tcp.open()
+            add_exchanges(talk, 4)
+            if by:
+                talk.request(FETCH, 11, 9, MaxWaitMs=500)
+                data = response(FETCH, 11, 9, Responses=[{"Topic": f"t-{k}"} for k in range(90)])
+            else:
+                data = request(METADATA, 4, 9, Topics=[{"Name": f"t-{k}"} for k in range(200)])
+            talk.tcp.send(by, data[:-50])
+            if flag:
+                talk.tcp._add(1, flag | ACK)
+            talks.append(talk.segments)
+    return merge(*talks)
+
+
 #: By name: traffic that fits any number of splits.
 TALKS: dict[str, Callable[[], list[Segment]]] = {
     "pipelined": pipelined,
@@ -384,6 +405,7 @@ TALKS: dict[str, Callable[[], list[Segment]]] = {
     "foreign": foreign,
     "foreign without a SYN": lambda: foreign(opened=False)[2:],
     "behind a proxy": proxied,
+    "cut messages": cut_messages,
     "old SASL": old_sasl,
     "new SASL": new_sasl,
     "throttled, broker mutes": lambda: throttled(6, True),

@@ -135,6 +135,7 @@ NOT_STATE = {
         "request_problem",  # tested below
         "tls_version",  # that of its connection
         "closed_by", "waited_ns",  # not known before the connection is closed
+        "request_cut_bytes", "response_cut_bytes",
         # not known before there is an answer
         "response_first", "response_last", "response_packet_first", "response_packet_last", "response_bytes",
         *DURATIONS,

@@ -89,9 +89,14 @@ WITHOUT_RESPONSE = ["in_flight", "response_lost"]
 
 
 def exchanges_frame(table: pa.Table) -> Frame:
-    """The `exchanges` table of an analysis in the form of `read_truth`, without orphan responses."""
+    """The `exchanges` table of an analysis in the form of `read_truth`: without orphan responses, and without messages
+    that are cut off, which the parsers of the truth do not see."""
     table = table.filter(pc.not_equal(table["outcome"], "orphan_response"))
     columns: dict[str, Any] = {}
+    is_cut = np.zeros(len(table), bool)
+    if "request_cut_bytes" in table.column_names:
+        table = table.filter(pc.equal(table["request_cut_bytes"], 0))
+        is_cut = _ints(table["response_cut_bytes"], 0) > 0
     for name in ("client_ip", "broker_ip", "client_id", "outcome"):
         columns[name] = _texts(table[name])
     for name in ("client_port", "broker_port", "api_key", "api_version", "correlation_id", "throttle_time_ms"):
@@ -102,6 +107,9 @@ def exchanges_frame(table: pa.Table) -> Frame:
         nanoseconds = _ints(table[name].cast(pa.timestamp("ns", "UTC")).cast(pa.int64()), NO_TIME)
         columns[name] = np.where(nanoseconds == NO_TIME, NO_TIME, nanoseconds // 1000)
     columns["errors"] = _error_texts(table["errors"])
+    for name, missing in (("response_bytes", -1), ("throttle_time_ms", NONE), ("response_first", NO_TIME),
+                          ("response_last", NO_TIME), ("errors", "")):  # fmt: skip
+        columns[name] = np.where(is_cut, missing, columns[name])
     if "request_packet_first" in table.column_names:
         columns["request_packet_first"] = _ints(table["request_packet_first"], 0)
     return _frame(columns)
