@@ -42,7 +42,10 @@ class FramesRewriter:
         counts = np.where(made.firsts < 0, 0, made.lasts - made.firsts)
         places = np.repeat(ends - sizes, counts) + made.nodes["offset"]
         rows = list(zip(made.firsts.tolist(), (ends - sizes).tolist(), ends.tolist(), strict=True))
-        hidden = [(start, end if first < 0 else start + 4) for first, start, end in rows]
+        headers = np.where(frames.are_responses, 8, 12).tolist()
+        hidden = [
+            (start, end if first < 0 else start + size) for (first, start, end), size in zip(rows, headers, strict=True)
+        ]
         new = self._written(made.nodes, places, made.data, hidden)
         return [None if first < 0 else bytes(new[start:end]) for first, start, end in rows]
 
@@ -55,8 +58,8 @@ class FramesRewriter:
         return number
 
     def _written(self, nodes: Array, places: Array, old: bytes, hidden: list[tuple[int, int]]) -> bytearray:
-        """The new bytes of all frames. `places`: where the bytes of each node begin, `hidden`: ranges of sizes, and of
-        frames without nodes, which are left as they are."""
+        """The new bytes of all frames. `places`: where the bytes of each node begin, `hidden`: ranges of headers, from
+        sizes to correlation ids, and of frames without nodes, which are left as they are."""
         new, numbers = bytearray(old), bytearray(old)  # `numbers`: without strings and records, and their sizes
         for start, end in hidden:
             numbers[start:end] = bytes(end - start)

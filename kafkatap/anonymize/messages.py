@@ -5,6 +5,7 @@ copied by its type: numbers and booleans, lengths, counts and tags as they are; 
 as pseudonyms; records by `record_batches`. Bytes that have no node of their own never leave the original.
 
 Bytes may decode and still not be what their layout says. So no run of six or more printable bytes is copied as numbers.
+The numbers of headers stay all the same if their message has a layout: requests and responses are paired by them.
 
 A frame of which something is wrong or missing is decoded again. It is filled so that it is wrong at the same place, if
 one of the fillers has that effect. In such frames also lengths and counts are no text.
@@ -107,14 +108,14 @@ class MessageRewriter:
         tree: Node | None = self._viewer.view(frame, direction, api_key, version, earlier)
         assert tree is not None
         if not _is_incomplete(tree):
-            writer = _Writer(self, frame, FILLER)
+            writer = _Writer(self, frame, FILLER, keeps_header=True)
             return writer.without_misread(FILLER, writer.written(tree), only_numbers=True)
         wanted = _problems(tree)
         first: bytes | bytearray = b""
-        is_flexible = self._is_flexible(frame, direction, api_key, version)
+        is_flexible, is_known = self._is_flexible(frame, direction, api_key, version)
         for prefixed in (True, False):
             for filler in _FILLERS:
-                writer = _Writer(self, frame, filler, prefixed, is_flexible)
+                writer = _Writer(self, frame, filler, prefixed, is_flexible, is_known)
                 tree = tree or self._viewer.view(frame, direction, api_key, version, earlier)
                 made = writer.without_misread(filler, writer.written(tree))
                 if isinstance(frame, memoryview):  # not two large trees at a time
@@ -126,11 +127,14 @@ class MessageRewriter:
         self.changed_problems += 1
         return first
 
-    def _is_flexible(self, frame: bytes | memoryview, direction: int, api_key: int, version: int) -> bool:
+    def _is_flexible(self, frame: bytes | memoryview, direction: int, api_key: int, version: int) -> tuple[bool, bool]:
+        """Whether a message is flexible, and whether it has a layout."""
         if direction == REQUEST:
             api_key, version = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (4, 6))
         message = self._viewer.message(api_key, direction)
-        return message is not None and version in message.flexible
+        if message is None:
+            return False, False
+        return version in message.flexible, version in message.versions
 
     def rewrite_token(self, frame: bytes | memoryview) -> bytes:
         """A frame that is a bare SASL token."""
@@ -184,7 +188,7 @@ class _Ranges:
 
 class _Writer:
     """Writes one frame anew. `keeps_lengths`: keep the length of the string or bytes at which the capture ends.
-    `is_flexible`: such lengths are varints (KIP-482)."""
+    `is_flexible`: such lengths are varints (KIP-482). `keeps_header`: the numbers of headers are no text."""
 
     def __init__(
         self,
@@ -193,11 +197,13 @@ class _Writer:
         filler: bytes,
         keeps_lengths: bool = False,
         is_flexible: bool = False,
+        keeps_header: bool = False,
     ) -> None:
         self.names, self.records, self.old = owner.names, owner.records, frame
         self.new = bytearray(filler) * len(frame)
         self._keeps_lengths, self._is_flexible = keeps_lengths, is_flexible
-        #: Ranges of strings and records, which are rewritten by rules of their own, and of numbers.
+        self._keeps_header = keeps_header
+        #: Ranges of strings, records and headers, which have rules of their own, and of numbers.
         self._strings, self._numbers = _Ranges(), _Ranges()
 
     def written(self, tree: Node) -> bytearray:
@@ -256,12 +262,13 @@ class _Writer:
         inner = parent if node.name.startswith("[") else node.name
         is_array = node.kind == n.ARRAY
         is_tagged = node.kind == n.TAGS
+        numbers = self._strings if self._keeps_header and node.name == "Header" else self._numbers
         first = at  # what follows from there on to `at` is to be copied
         for child in node.children:
             value, start = child.value, child.offset
             if child.kind == n.VALUE and not isinstance(value, (str, bytes)) and start >= at:
                 at = start + child.length
-                self._numbers.add(start, at)
+                numbers.add(start, at)
             else:
                 self.copy(first, max(at, start))
                 self.node(child, inner, siblings, is_tagged)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import kafkatap
 from kafkatap.anonymize.audit import find_original, originals_of
 from kafkatap.anonymize.fields import rewritten_string
 from kafkatap.anonymize.names import Names
@@ -113,3 +114,11 @@ def test_recordings_that_need_not_be_refused(corpus: Path, tmp_path: Path, name:
     made, done = extract_anonymized([str(capture)], str(tmp_path / "out.pcapng"))
     assert done is not None
     assert made.packets > 0
+
+
+def test_a_correlation_id_stays_beside_printable_numbers(corpus: Path, tmp_path: Path) -> None:
+    """Correlation id 100, throttle time and error code are a run of six printable bytes."""
+    capture, output = corpus / "captures" / "repro" / "anon-correlation-id.pcap", tmp_path / "out.pcapng"
+    extract_anonymized([str(capture)], str(output))
+    (row,) = kafkatap.analyze(output).exchanges.to_pylist()
+    assert (row["correlation_id"], row["outcome"], row["response_bytes"]) == (100, "answered", 10)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkatap.anonymize.fields import kept_words, rewritten_string
-from kafkatap.anonymize.messages import MessageRewriter
+from kafkatap.anonymize.messages import CapturedFrame, MessageRewriter
 from kafkatap.anonymize.names import Names
 from kafkatap.anonymize.sasl_tokens import rewritten_token
 from kafkatap.dissector.layouts.catalog import load_messages
@@ -205,3 +205,19 @@ def test_configurations_of_all_releases_are_known(name: str) -> None:
     assert rewritten_string(NAMES, "Configs.Name", name.encode(), {}) == name.encode()
     assert rewritten_string(NAMES, "Configs.Value", b"120000", {"Name": name}) == b"120000"
     assert rewritten_string(NAMES, "Configs.Value", b"120000", {"Name": "acme." + name}) != b"120000"
+
+
+@pytest.mark.parametrize("case", [(13, RESPONSE, 2), (58, RESPONSE, 0), (12, REQUEST, 0), (3, REQUEST, 12)])
+@pytest.mark.parametrize("cut", [0, 3])
+def test_the_numbers_of_a_header_stay(case: tuple[int, int, int], cut: int) -> None:
+    """A correlation id that is a text, in messages that are whole and cut."""
+    api_key, direction, version = case
+    content, _ = generate_message(load_messages()[api_key, direction], version, 4)
+    frame, _ = _frame(api_key, direction, version, content)
+    at = 4 if direction == RESPONSE else 8
+    frame = frame[:at] + b"duck" + b"zz" * (direction == RESPONSE) + frame[at + 4 + 2 * (direction == RESPONSE) :]
+    frame = frame[: len(frame) - cut]
+    rewriter = MessageRewriter(NAMES)
+    frames = [CapturedFrame(frame, direction, api_key, version, None, None, False)]
+    for new in (*rewriter.rewrite_all(frames), rewriter.rewrite(frame, direction, api_key, version)):
+        assert bytes(new[: at + 4]) == frame[: at + 4]
