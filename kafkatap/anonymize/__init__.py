@@ -10,6 +10,7 @@ plausible          headers of record batches without a right CRC
 record_batches     record batches and message sets
 record_structure   the bytes of records that are no contents
 messages           frames
+blanking           frames without their secrets, and all else as it is
 message_rows       many frames at once
 stream_map         the new bytes of TCP streams
 captured_streams   the bytes of streams until their frames are known

@@ -111,7 +111,8 @@ _METRIC_WORDS = frozenset(
 #: Fields whose value is a configuration's name, by their struct or array.
 _CONFIG_NAMES = frozenset({"Configs.Name", "Synonyms.Name", "ConfigurationKeys", "TopicConfigs.Key"})
 _CONFIG_VALUES = frozenset({"Configs.Value", "Synonyms.Value", "TopicConfigs.Value"})
-_CONFIG_VALUE = re.compile(
+#: Values of configurations that say nothing: plain numbers, and words of Kafka.
+PLAIN_VALUE = re.compile(
     rb"-?[0-9]{1,19}|[0-9]{1,3}\.[0-9]{1,6}|true|false|delete|compact|compact,delete|delete,compact|"
     rb"producer|uncompressed|none|gzip|snappy|lz4|zstd|CreateTime|LogAppendTime|all|requested|required|"
     rb"classic|consumer|share|streams|earliest|latest|INFO|broker|controller|broker,controller|"
@@ -152,7 +153,7 @@ def config_names() -> frozenset[bytes]:
 @cache
 def kept_words() -> frozenset[bytes]:
     """All strings that stay by rule."""
-    values = _CONFIG_VALUE.pattern.split(b"|")
+    values = PLAIN_VALUE.pattern.split(b"|")
     texts = (_PUBLIC_TEXTS, _REASONS, _EXCEPTIONS, {_REJOIN, _FAILED})
     return frozenset().union(*_FIELDS.values(), config_names(), PUBLIC_NAMES, KEPT_PRINCIPALS, values, *texts)
 
@@ -191,9 +192,9 @@ def _config_name(names: Names, value: bytes, siblings: Mapping[str, object]) -> 
 def _config_value(names: Names, value: bytes, siblings: Mapping[str, object]) -> bytes | None:
     name = siblings.get("Name", siblings.get("Key"))
     if not isinstance(name, str) or is_secret_name(name):
-        return FILLER * len(value) if _CONFIG_VALUE.fullmatch(value) else forgotten(names, value)
+        return FILLER * len(value) if PLAIN_VALUE.fullmatch(value) else forgotten(names, value)
     known = name.encode("utf-8", "surrogateescape") in config_names()
-    return value if known and _CONFIG_VALUE.fullmatch(value) else None
+    return value if known and PLAIN_VALUE.fullmatch(value) else None
 
 
 def _version(names: Names, value: bytes, siblings: Mapping[str, object]) -> bytes | None:

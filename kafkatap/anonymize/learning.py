@@ -2,7 +2,8 @@
 
 The engine reads the capture. Before it dissects a part, the part's chunks are kept. An inspector then sees each frame,
 finds its place in the stream, and adds the rewritten frame to the map. Of TLS only the headers of records are added,
-and at the start of a stream a header of the PROXY protocol. All other bytes stay unknown, and become filler.
+and at the start of a stream a header of the PROXY protocol. All other bytes stay unknown, and become filler. If only
+secrets are blanked, TLS stays as it is.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ..engine.engine import Engine
 from ..engine.read_options import AS_USUAL, ReadOptions
 from ..run import Run, Watch, never
 from ..selected_messages.envelopes import EnvelopeCollector
+from .blanking import SecretBlanker
 from .captured_streams import CapturedStream
 from .messages import CapturedFrame, MessageRewriter
 from .names import Names
@@ -63,17 +65,21 @@ class _Engine(Engine):
 
 
 class Learner:
-    """Learns the streams of one capture."""
+    """Learns the streams of one capture. `names` None: only secrets are blanked."""
 
-    def __init__(self, names: Names, read: ReadOptions = AS_USUAL) -> None:
+    def __init__(self, names: Names | None, read: ReadOptions = AS_USUAL) -> None:
         definitions = read.definitions
-        viewer = Viewer(
-            load_programs("everything", definitions),
-            None if definitions is None else definitions.messages,
-            max_frame=read.max_frame or MAX_FRAME,
-        )
-        self.names = names
-        self.messages = MessageRewriter(names, viewer)
+
+        def viewer() -> Viewer:
+            return Viewer(
+                load_programs("everything", definitions),
+                None if definitions is None else definitions.messages,
+                max_frame=read.max_frame or MAX_FRAME,
+            )
+
+        self.messages = SecretBlanker(viewer) if names is None else MessageRewriter(names, viewer())
+        self.names = self.messages.names
+        self._keeps_tls = names is None
         self.streams = StreamMap()
         self.counts = Counts()
         self._read = read
@@ -118,6 +124,8 @@ class Learner:
                 is_known = protocol in (PROTOCOL_TLS, PROTOCOL_FOREIGN)
                 if protocol == PROTOCOL_KAFKA:
                     stream.is_kafka = True
+                elif protocol == PROTOCOL_TLS and self._keeps_tls:
+                    self.streams.add(stream.stream, stream.end, data)
                 else:
                     self._add_envelope(stream, data)
                 stream.append(data, length, packet, not is_known)
@@ -139,13 +147,16 @@ class Learner:
             at = len(header)
             stream.cursor = at
         if stream.tls_next >= first + at:
+            if self._keeps_tls:
+                self.streams.add(stream.stream, first + at, data[at : stream.tls_next - first])
             at = stream.tls_next - first
         while at + RECORD_HEADER <= len(data):
             length = int(record_length(data, at))
             if not length:
                 stream.tls_next = -1
                 return
-            self.streams.add(stream.stream, first + at, data[at : at + RECORD_HEADER])
+            kept = length if self._keeps_tls else RECORD_HEADER
+            self.streams.add(stream.stream, first + at, data[at : at + kept])
             at += length
         stream.tls_next = first + at if at >= len(data) else -1
 

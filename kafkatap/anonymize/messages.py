@@ -35,7 +35,7 @@ from .record_batches import RecordRewriter
 from .sasl_tokens import rewritten_token
 
 #: Fillers of a frame that does not decode to its end: one of them may be wrong at the place of the original.
-_FILLERS = (FILLER, b"\0", b"\xff", b"\x7f", b"\x80", b"\1")
+FILLERS = (FILLER, b"\0", b"\xff", b"\x7f", b"\x80", b"\1")
 _LEAVES = (n.RAW, n.MISSING, n.HIDDEN)
 _TOKENS = ("AuthBytes", "Token")
 #: Bytes of the lengths of fields that are not flexible.
@@ -68,6 +68,10 @@ class MessageRewriter:
         self._viewer.secrets, self._viewer.numbers, self._viewer.records = True, False, _no_records
         self._usual = FramesRewriter(names, self.records, self._viewer)
         self.changed_problems = 0  # frames that are not wrong at the place of the original
+
+    def string(self, names: Names, field: str, value: bytes, siblings: Mapping[str, object]) -> bytes:
+        """What a string becomes (`rewritten_string`)."""
+        return rewritten_string(names, field, value, siblings)
 
     def rewrite_all(self, frames: Sequence[CapturedFrame]) -> list[bytes | bytearray]:
         """Each frame as `rewrite` or `rewrite_token` does."""
@@ -114,7 +118,7 @@ class MessageRewriter:
         first: bytes | bytearray = b""
         is_flexible, is_known = self._is_flexible(frame, direction, api_key, version)
         for prefixed in (True, False):
-            for filler in _FILLERS:
+            for filler in FILLERS:
                 writer = _Writer(self, frame, filler, prefixed, is_flexible, is_known)
                 tree = tree or self._viewer.view(frame, direction, api_key, version, earlier)
                 made = writer.without_misread(filler, writer.written(tree))
@@ -199,7 +203,7 @@ class _Writer:
         is_flexible: bool = False,
         keeps_header: bool = False,
     ) -> None:
-        self.names, self.records, self.old = owner.names, owner.records, frame
+        self.names, self.records, self.string, self.old = owner.names, owner.records, owner.string, frame
         self.new = bytearray(filler) * len(frame)
         self._keeps_lengths, self._is_flexible = keeps_lengths, is_flexible
         self._keeps_header = keeps_header
@@ -282,6 +286,8 @@ class _Writer:
                 self.copy(at, end)
                 if is_array and not node.children and isinstance(node.value, int):  # numbers have no nodes
                     self._numbers.add(end - node.value * FIXED_WIDTHS.get(node.type[2:], 0), end)
+        if node.kind == n.NESTED and bytes(self.old[at:end]) == b"\0":  # its empty tag section
+            self.copy(at, end)
         if len(self.new) != len(self.old):
             raise AssertionError("a rewritten frame has another size")
 
@@ -307,7 +313,7 @@ class _Writer:
         if isinstance(value, str):
             field = f"{parent}.{node.name}" if not node.name.startswith("[") else parent
             old = value.encode("utf-8", "surrogateescape")
-            self.put(node, rewritten_string(self.names, field, old, siblings))
+            self.put(node, self.string(self.names, field, old, siblings))
             self._strings.add(node.end - len(old), node.end)
         elif isinstance(value, bytes):
             made = self.bytes_value(node, parent, value)

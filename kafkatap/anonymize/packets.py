@@ -138,3 +138,18 @@ class PacketRewriter:
             head += source + target
         new = self.rewrite(head + payload, link.RAW, number)
         return FILLER * len(payload) if new is None else new[len(head) :]
+
+
+class PayloadRewriter(PacketRewriter):
+    """Rewrites only packets whose payload changes, or was cut: their checksum would reveal what it was made of."""
+
+    def rewrite(self, packet: bytes, link_type: int, number: int) -> bytes | None:
+        made = super().rewrite(packet, link_type, number)
+        if made is None:
+            return None
+        last = self.trail(packet, link_type)[-1]
+        at, is_cut = last.at, False
+        if last.what == TCP_SEGMENT:
+            at = last.at + (packet[last.at + 12] >> 4) * 4 if last.at + 12 < len(packet) else last.end
+            is_cut = last.end < last.wire
+        return made if is_cut or made[at : last.end] != packet[at : last.end] else packet

@@ -9,21 +9,22 @@ from ..engine.read_options import AS_USUAL, ReadOptions
 from ..run import Watch, never
 from .learning import Learner
 from .names import Names
-from .packets import PacketRewriter
+from .packets import PacketRewriter, PayloadRewriter
 
 
 class CaptureRewriter:
-    """Rewrites the packets of the capture at `path` with the pseudonyms of a key.
+    """Rewrites the packets of the capture at `path` with the pseudonyms of a key; None: it only blanks secrets.
 
     `engine_options`: arguments of `Engine`, as for a report on the capture. Use it as a context manager: it has a
     temporary file with new bytes.
     """
 
-    def __init__(self, path: str, key: bytes, read: ReadOptions = AS_USUAL, watch: Watch = never) -> None:
-        self.names = Names(key)
-        self.learner = Learner(self.names, read)
+    def __init__(self, path: str, key: bytes | None, read: ReadOptions = AS_USUAL, watch: Watch = never) -> None:
+        self.learner = Learner(None if key is None else Names(key), read)
+        self.names = self.learner.names
         self.learner.read(path, watch)
-        self._packets = PacketRewriter(self.names.addresses, self.learner.streams)
+        packets = PayloadRewriter if key is None else PacketRewriter
+        self._packets = packets(self.names.addresses, self.learner.streams)
         self.left_out = 0
         self._packets.scan = partial(self._collect_fragments, path)
 

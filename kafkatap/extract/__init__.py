@@ -11,9 +11,9 @@
     host_names      names of addresses
     row_check       are the rows of the extracted capture those of the original?
     plain_segments  the packets of decrypted connections without their TLS
-    anonymized      the whole run with --anonymize
+    anonymized      the whole run with --anonymize, and with --no-secrets
 
-`extraction` copies packets and changes none. It knows nothing of `anonymize`, which rewrites an extracted capture.
+`extraction` copies packets and changes none; `anonymize` rewrites an extracted capture.
 """
 
 from .extraction import Summary, extract

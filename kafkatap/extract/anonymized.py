@@ -1,4 +1,5 @@
-"""`extract_anonymized`: an extract whose names, addresses and contents are replaced.
+"""`extract_anonymized`: an extract whose names, addresses and contents are replaced. `extract_without_secrets`: one
+whose secrets are blanked.
 
 Three steps: the packets are extracted as they are, without any text, to a file without a name. (If some are encrypted
 and can be decrypted, plain segments replace them, and the same exchanges are extracted once more.) Its packets are
@@ -26,6 +27,7 @@ from ..run import Watch, never
 from .exchange_index import SameExchanges
 from .extraction import Summary, extract
 from .plain_segments import write_plain
+from .row_check import compare_rows
 from .source_blocks import SourceReader
 
 #: Random keys that are tried: with one of them new bytes may have an original by chance.
@@ -40,7 +42,8 @@ class Anonymized:
 
     `left_out`: packets that do not lead to TCP. `unplaced`: frames that became filler as their place was not found.
     `unfitted`: record batches that do not decompress any more. `changed_problems`: damaged messages whose damage is at
-    another place. `searched`: how many originals were searched for.
+    another place. `searched`: how many originals were searched for. `is_left`: one of them is still there, where only
+    secrets were blanked.
     """
 
     left_out: int
@@ -49,6 +52,7 @@ class Anonymized:
     unfitted: int
     changed_problems: int
     searched: int
+    is_left: bool = False
 
 
 class OriginalLeftError(ValueError):
@@ -109,6 +113,59 @@ def extract_anonymized(
     return replace(made, packets=last.packets, bytes=last.bytes, is_interrupted=last.is_interrupted), done
 
 
+def extract_without_secrets(
+    captures: Sequence[str],
+    output: str,
+    selection: Selection = EVERYTHING,
+    *,
+    connections: bool = False,
+    comments: bool = True,
+    command: str = "",
+    read: ReadOptions = AS_USUAL,
+    watch: Watch = never,
+) -> tuple[Summary, Anonymized | None]:
+    """Extract the packets of selected exchanges, with filler in place of secrets.
+
+    Texts of the captures are not copied. Arguments and errors as for `extract`; OriginalLeftError if a message still
+    has a secret.
+    """
+    check_output(output, captures)
+    folder = folder_of(output)
+    with UnnamedFile(folder) as new:
+        with UnnamedFile(folder) as plain:
+            made = extract(
+                captures, plain, selection, connections=connections, comments=False, names=False, read=read,
+                watch=watch,
+            )  # fmt: skip
+            if made.is_interrupted or not made.packets:
+                return made, None
+            assert made.index is not None
+            done_before = sum(file.bytes for file in made.files)
+            read = read._replace(key_log=made.index.run.engine.key_log)
+            try:
+                done, numbers = _rewrite(
+                    plain.path, new, None, read._replace(key_log=None), lambda _: watch(done_before)
+                )
+                difference = compare_rows(made.index, new.path, read, lambda _: watch(done_before))
+                _go_on(watch)
+            except Interrupted:
+                return replace(made, is_interrupted=True), None
+        if difference.secrets:
+            raise OriginalLeftError(
+                "messages with secrets are still in the copy, so nothing is written. This is a defect of kafkatap: "
+                "please report it"
+            )
+        commented = np.searchsorted(numbers, made.selected_packets) + 1
+        last = extract(
+            [new.path], output, comments=comments, names=comments, commented=commented, command=command, read=read,
+            watch=lambda _: watch(done_before),
+        )  # fmt: skip
+    return replace(
+        made, packets=last.packets, bytes=last.bytes, different=difference.exchanges, secret_messages={},
+        is_interrupted=last.is_interrupted,
+    ), done  # fmt: skip
+
+
 def _decrypt(
     plain: UnnamedFile, folder: str | None, made: Summary, selection: Selection, connections: bool, read: ReadOptions,
     watch: Watch,
@@ -136,9 +193,10 @@ def _decrypt(
 
 
 def _rewrite(
-    plain: str, new: UnnamedFile, key: bytes, read: ReadOptions, watch: Watch
+    plain: str, new: UnnamedFile, key: bytes | None, read: ReadOptions, watch: Watch
 ) -> tuple[Anonymized, np.ndarray[Any, Any]]:
-    """Write the packets of one file to another, anonymized; return the numbers of those that were not left out.
+    """Write the packets of one file to another, anonymized; return the numbers of those that were not left out. `key`
+    None: without secrets.
 
     Interrupted if `watch` ends it.
     """
@@ -176,7 +234,7 @@ def _rewrite(
         new_bytes = rewriter.learner.streams.new_bytes(originals.longest)
         left = next(filter(None, map(originals.found_in, new_bytes)), None)
         left = left or find_original(new.path, originals, read, watch)
-        if left is not None:
+        if left is not None and key is not None:
             raise OriginalLeftError(
                 f"a string of the original with {len(left)} bytes is still in the anonymized packets, so nothing is "
                 "written. This is a defect of kafkatap: please report it"
@@ -185,6 +243,7 @@ def _rewrite(
         done = Anonymized(
             rewriter.left_out, rewriter.learner.counts.unplaced, records.batches, records.unfitted,
             rewriter.learner.messages.changed_problems, len(originals),
+            left is not None,
         )  # fmt: skip
         _go_on(watch)
     return done, np.array(numbers, np.int64)

@@ -7,7 +7,7 @@ where a topic has lost its name, the exchanges that name it. So the rows are equ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,6 +45,7 @@ class Summary:
     `exchanges`: how many are selected. `copied`: exchanges that were copied for them or with them. `packets`, `bytes`:
     of the extracted capture. `whole`: keys of connections that were copied whole because a row would differ.
     `different`: selected exchanges whose rows still differ. `secrets`: connections whose TLS secrets were written.
+    `secret_messages`: messages with secrets that can be read in the copy, by API.
     `selected_packets`: numbers, in the extracted capture, of the packets with the first byte of a selected request
     (int64). `files`: reports on the captures.
     """
@@ -57,6 +58,7 @@ class Summary:
     whole: list[int] = field(default_factory=list)
     different: int = 0
     secrets: int = 0
+    secret_messages: Mapping[str, int] = field(default_factory=dict)
     is_interrupted: bool = False
     selected_packets: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     files: Sequence[FileReport] = ()
@@ -114,7 +116,7 @@ def extract(
             writer.write(_packets(index, plan, comments, progress))
             file.file.flush()
             difference = compare_rows(index, file.path, read, progress.go_on)
-            made.different = difference.exchanges
+            made.different, made.secret_messages = difference.exchanges, difference.secrets
             more = difference.connections[plan.how[difference.connections] != COPY_WHOLE]
             naming = np.setdiff1d(difference.naming, index.places["number"][plan.chosen])
             if not len(more) and not len(naming):

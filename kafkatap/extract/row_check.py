@@ -6,6 +6,7 @@ columns, except for packet numbers, and for what is in flight at the end. Its to
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -15,6 +16,7 @@ import numpy as np
 from kafkatap.dissector.dtypes import EXCHANGE, EXCHANGE_STRINGS, IN_FLIGHT, UNANSWERED
 from kafkatap.reports.batch import Names
 
+from ..anonymize.blanking import SecretCounter
 from ..engine.engine import Engine
 from ..engine.read_options import ReadOptions
 from ..run import Run, Watch, never
@@ -27,16 +29,19 @@ _PACKETS = ("request_packet_first", "request_packet_last", "response_packet_firs
 @dataclass
 class Difference:
     """What an extracted capture lacks. `connections`: numbers of connections with exchanges whose rows differ.
-    `exchanges`: how many these are. `naming`: numbers of exchanges that name topics."""
+    `exchanges`: how many these are. `naming`: numbers of exchanges that name topics. `secrets`: messages with secrets
+    that can be read, by API."""
 
     connections: Array
     exchanges: int
     naming: Array
+    secrets: Counter[str]
 
 
 def compare_rows(index: ExchangeIndex, path: str, read: ReadOptions, watch: Watch = never) -> Difference:
     """Read an extracted capture, and compare its rows with the selected ones of the original."""
-    engine = Engine(read, all_results=True)
+    counter = SecretCounter(lambda number: read.key_log is not None and number in engine.tls.tracked, read.definitions)
+    engine = Engine(read, all_results=True, inspectors=[counter])
     keys = np.sort(index.rows["key"])
     found: list[Array] = [np.zeros(0, EXCHANGE)]
     topic_ids: set[int] = set()
@@ -54,7 +59,7 @@ def compare_rows(index: ExchangeIndex, path: str, read: ReadOptions, watch: Watc
     there = np.flatnonzero(at < len(rows))
     is_equal[there] = rows[at[there]] == expected[there]
     differ = np.isin(index.connections["key"], index.rows["connection"][~is_equal])
-    return Difference(np.flatnonzero(differ), int((~is_equal).sum()), _naming(index, engine, topic_ids))
+    return Difference(np.flatnonzero(differ), int((~is_equal).sum()), _naming(index, engine, topic_ids), counter.found)
 
 
 def _are_in(values: Array, ordered: Array) -> Array:

@@ -221,3 +221,13 @@ def test_the_numbers_of_a_header_stay(case: tuple[int, int, int], cut: int) -> N
     frames = [CapturedFrame(frame, direction, api_key, version, None, None, False)]
     for new in (*rewriter.rewrite_all(frames), rewriter.rewrite(frame, direction, api_key, version)):
         assert bytes(new[: at + 4]) == frame[: at + 4]
+
+
+def test_the_principal_of_an_envelope_is_readable() -> None:
+    """It ends with an empty tag section, which stays."""
+    principal = b"\0\0\x05User\x06alice\0\0"
+    inner = struct.pack(">hhih", 38, 1, 5, -1) + struct.pack(">iq", 0, -1)
+    content = b"\0%c%s%c%s\x05\x7f\0\0\1\0" % (len(inner) + 1, inner, len(principal) + 1, principal)
+    frame, _ = _frame(58, REQUEST, 0, content)
+    new = bytes(REWRITER.rewrite(frame, REQUEST))
+    assert b"\0\0\x05User\x06" + NAMES.name(b"alice") + b"\0\0" in new

@@ -24,6 +24,7 @@ examples:
   kafkatap extract capture.pcap -f 'latency > 500ms' -o slow.pcapng
   kafkatap extract ring/*.pcap.zst --client billing --from 15:10 --to 15:12 -o billing.pcapng
   kafkatap extract capture.pcap -f 'error' --connections -o failed.pcapng
+  kafkatap extract capture.pcap -f 'error' --no-secrets -o for-a-colleague.pcapng
   kafkatap extract capture.pcap -f 'error' --anonymize -o for-the-vendor.pcapng
   kafkatap extract tls.pcap --keylog keys.log -f 'error' --with-secrets -o failed.pcapng
   kafkatap extract tls.pcap --keylog keys.log -f 'error' --anonymize -o for-the-vendor.pcapng
@@ -41,6 +42,7 @@ OFTEN = (
     "--client",
     "--connections",
     "--anonymize",
+    "--no-secrets",
     "--with-secrets",
     "--keylog",
 )
@@ -59,6 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--no-comments", dest="comments", action="store_false",
                      help="write no packet comments and no names of addresses, and copy no comments, interface names "
                      "and capture filters")  # fmt: skip
+    how.add_argument("--no-secrets", dest="blank_secrets", action="store_true",
+                     help="write filler in place of passwords, tokens, proofs, salts and sensitive values of "
+                     "configurations, and copy no texts of CAPTURE; names and records stay")  # fmt: skip
     how.add_argument("--anonymize", action="store_true",
                      help="replace names, addresses, tokens and the contents of records; keep sizes and "
                      "times; decrypted connections are without TLS")  # fmt: skip

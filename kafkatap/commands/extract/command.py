@@ -64,6 +64,8 @@ def _write(options: argparse.Namespace, selection: Selection, reading: ReadOptio
     """Extract as the options say."""
     if options.anonymize or options.anonymize_key:
         return _write_anonymized(options, selection, reading, watch)
+    if options.blank_secrets:
+        return _write_without_secrets(options, selection, reading, watch)
     return extract(
         options.captures, options.output, selection, connections=options.connections, comments=options.comments,
         names=options.comments, command=_command(options, selection) if options.comments else "",
@@ -98,6 +100,23 @@ def _write_anonymized(options: argparse.Namespace, selection: Selection, reading
                 complain(f"anonymized: {_count(number, 'packet' if what.startswith('left') else 'message')} {what}")
         if done.unfitted:
             complain(f"anonymized: {done.unfitted:,} of {done.batches:,} record batches do not decompress any more")
+    return made
+
+
+def _write_without_secrets(
+    options: argparse.Namespace, selection: Selection, reading: ReadOptions, watch: Watch
+) -> Summary:
+    """Extract with filler in place of secrets."""
+    from ...extract.anonymized import extract_without_secrets
+
+    if options.secrets:
+        raise ValueError("--no-secrets and --with-secrets exclude each other")
+    made, done = extract_without_secrets(
+        options.captures, options.output, selection, connections=options.connections, comments=options.comments,
+        command=_command(options, selection) if options.comments else "", read=reading, watch=watch,
+    )  # fmt: skip
+    if done is not None and done.is_left:
+        complain("the text of a secret is also a name or in a record of the copy; --anonymize replaces these")
     return made
 
 
@@ -144,7 +163,10 @@ def _about_secrets(options: argparse.Namespace, made: Summary) -> Iterator[str]:
         yield f"with the TLS secrets of {_count(made.secrets, 'connection')}: keep {options.output} as safe as a key"
     elif options.secrets:
         yield "no copied connection was decrypted, so there are no TLS secrets to write"
-    elif any(file.secrets for file in made.files) and not options.anonymize:
+    elif made.secret_messages and not options.anonymize:
+        parts = ", ".join(f"{count:,} {name}" for name, count in sorted(made.secret_messages.items()))
+        yield f"{_where(options.output)} holds passwords, proofs or tokens ({parts}); --no-secrets blanks them"
+    if any(file.secrets for file in made.files) and not (options.secrets or options.anonymize):
         yield "the TLS secrets in the captures are not copied; --with-secrets copies those of the copied connections"
 
 
@@ -162,8 +184,7 @@ def _whole_connections(made: Summary) -> Iterator[str]:
 
 def summary_line(output: str, made: Summary, is_anonymized: bool = False) -> str:
     """One line on what was extracted."""
-    where = "standard output" if output == STANDARD_OUTPUT else output
-    text = f"{where}: {'anonymized: ' if is_anonymized else ''}{_count(made.packets, 'packet')}, "
+    text = f"{_where(output)}: {'anonymized: ' if is_anonymized else ''}{_count(made.packets, 'packet')}, "
     text += f"{units.size(made.bytes)}: "
     text += f"{_count(made.exchanges, 'selected exchange')} of {_count(made.connections, 'connection')}"
     if made.copied > made.exchanges:
@@ -173,6 +194,10 @@ def summary_line(output: str, made: Summary, is_anonymized: bool = False) -> str
     if made.different:
         text += f"; {_count(made.different, 'row')} differ from those of the original"
     return text
+
+
+def _where(output: str) -> str:
+    return "standard output" if output == STANDARD_OUTPUT else output
 
 
 def other_protocols(made: Summary) -> str:
