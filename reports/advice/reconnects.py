@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from ..counting import tally
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..counting.rollup import group_columns, value_columns
+from ..finding_words import listed
 from ..findings import NOTE, SEVERITIES, WARNING, Finding, Party
 from ..section_parts.gathered import Gathered
 from ..section_parts.notable import API_VERSIONS, AUTHENTICATE
@@ -135,7 +136,7 @@ def _clients(given: SectionInput) -> list[_Client]:
 def _each_message(given: SectionInput) -> list[Finding]:
     """One finding for each setting: on the client that spends most, with the others."""
     gave_up = clients_that_give_up(given)
-    alike: dict[str, list[Finding]] = defaultdict(list)
+    clients: dict[tuple[int, ...], list[_Client]] = defaultdict(list)
     for one in given.once(_clients):
         is_found = (
             one.who[:2] not in gave_up
@@ -144,8 +145,11 @@ def _each_message(given: SectionInput) -> list[Finding]:
             and one.connects["kafka"] / 2 <= one.uses["uses"] < _REUSE * one.connects["kafka"]
         )
         if is_found:
-            finding = _each_finding(given, one)
-            alike[finding.setting].append(finding)
+            clients[one.who[:2]].append(one)
+    alike: dict[str, list[Finding]] = defaultdict(list)
+    for mine in clients.values():
+        finding = _each_finding(given, mine)
+        alike[finding.setting].append(finding)
     return [_together(findings) for findings in alike.values()]
 
 
@@ -163,8 +167,18 @@ def _together(findings: list[Finding]) -> Finding:
     )  # fmt: skip
 
 
-def _each_finding(given: SectionInput, one: _Client) -> Finding:
-    context, (client, ip, broker_ip, port) = given.context, one.who
+def _sum(rows: Sequence[dict[str, int]]) -> dict[str, int]:
+    """The sum of rows of _CONNECTS, or of what was sent."""
+    merged = {"first": min, "last": max, "packet": min}
+    return {name: merged.get(name, sum)([row[name] for row in rows]) for name in rows[0]}
+
+
+def _each_finding(given: SectionInput, mine: Sequence[_Client]) -> Finding:
+    """The finding on a client, at each broker to which it makes too many connections."""
+    context, (client, ip, *_) = given.context, mine[0].who
+    one = _Client(mine[0].who, _sum([each.connects for each in mine]), _sum([each.uses for each in mine]))
+    most = sorted(mine, key=lambda each: -each.connects["kafka"])
+    brokers = [broker_party(context, *each.who[2:]) for each in most]
     count, setup = one.connects["kafka"], one.connects["handshake_ns"] + one.uses["setup_ns"]
     lost = setup * (count - 1) // count
     share = setup / max(one.uses["total_ns"] + one.connects["handshake_ns"], 1)
@@ -179,8 +193,9 @@ def _each_finding(given: SectionInput, one: _Client) -> Finding:
         setting = "connections.max.idle.ms"
         remedy = f"Raise `connections.max.idle.ms` of {by} above the pauses between messages."
     text = (
-        f"{client_words(context, client, ip)}: {count:,} connections for {one.uses['uses']:,} requests besides their "
-        f"setup: {why}. Setup takes {units.share(share)} of its time, {units.duration(setup // count)} each"
+        f"{client_words(context, client, ip)} opened {count:,} connections to {listed([b.name for b in brokers])} for "
+        f"{one.uses['uses']:,} requests besides their setup: {why}. Setup takes {units.share(share)} of its time, "
+        f"{units.duration(setup // count)} each"
     )
     return Finding(
         CONNECTION_EACH.id, WARNING if share >= _SHARE else NOTE, CONNECTION_EACH.label, text,
@@ -189,7 +204,7 @@ def _each_finding(given: SectionInput, one: _Client) -> Finding:
         {"connections": count, "requests": one.uses["uses"], "setup_ns": setup, "setup_share": share,
          "new_clients": one.uses["starts"], "closed_by_client": one.connects["by_client"],
          "closed_by_broker": one.connects["by_broker"]},
-        (one.connects["packet"],), (*client_parties(context, client, ip), broker_party(context, broker_ip, port)),
+        (one.connects["packet"],), (*client_parties(context, client, ip), *brokers),
         setting, remedy,
         (("sections", "connections"), *client_option(context, client)),
     )  # fmt: skip

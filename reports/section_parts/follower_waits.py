@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import NO_TIME
+from kafkatap.dissector.dtypes import ANSWERED, NO_TIME
 from kafkatap.dissector.facts.fact_rows import NO_NUMBER
 from kafkatap.kernels.arrays import distinct_values, taken
 
@@ -28,9 +28,11 @@ from .section_counts import Tally
 
 _FETCHED = EventView(offset="v0", follower="v1", answered_at="v2")
 #: Kinds of events. WRITTEN, by partition: the offset after its last record, and when the broker had the request. _FETCH
-#: and, by partition, _POSITION: the offset, the broker id, and when it was answered.
-KINDS = WRITTEN, _FETCH, _POSITION = (
-    EventKind(1, EventView(end_offset="v0", begin="v1")), EventKind(2, _FETCHED), EventKind(3, _FETCHED)
+#: and, by partition, _POSITION: the offset, the broker id, and when it was answered. NOT_WRITTEN, by partition: an
+#: answer with an error, or without an offset.
+KINDS = WRITTEN, _FETCH, _POSITION, NOT_WRITTEN = (
+    EventKind(1, EventView(end_offset="v0", begin="v1")), EventKind(2, _FETCHED), EventKind(3, _FETCHED),
+    EventKind(4, EventView(error_code="v0", begin="v1")),
 )  # fmt: skip
 #: The section that reads them.
 READ_BY = "follower-reading"
@@ -56,17 +58,21 @@ def read(gathered: Gathered, tally: Tally) -> None:
 def _note_written(gathered: Gathered, tally: Tally) -> None:
     rows = gathered.facts("produced partition")
     exchanges = gathered.exchanges
-    answered = exchanges["response_first"] != NO_TIME
-    chosen = (exchanges["acks"] == _ALL) & answered
-    rows = rows.where(chosen[rows.exchange] & (rows["error_code"] == 0) & (rows["base_offset"] >= 0))
-    if not len(rows):
-        return
-    events = events_of_facts(gathered, rows, WRITTEN)
-    mine = gathered.rows(rows.exchange)
-    events["time"] = mine["response_first"]
-    events["end_offset"] = rows["base_offset"] + _records_of(gathered, rows)
-    events["begin"] = mine["response_first"] - mine["broker_ns"]
-    tally.note(events)
+    chosen = (exchanges["acks"] == _ALL) & (exchanges["outcome"] == ANSWERED)
+    rows = rows.where(chosen[rows.exchange])
+    is_written = (rows["error_code"] == 0) & (rows["base_offset"] >= 0)
+    for kind, some in ((WRITTEN, rows.where(is_written)), (NOT_WRITTEN, rows.where(~is_written))):
+        if not len(some):
+            continue
+        events = events_of_facts(gathered, some, kind)
+        mine = gathered.rows(some.exchange)
+        events["time"] = mine["response_first"]
+        events["begin"] = mine["response_first"] - mine["broker_ns"]
+        if kind is WRITTEN:
+            events["end_offset"] = some["base_offset"] + _records_of(gathered, some)
+        else:
+            events["error_code"] = some["error_code"]
+        tally.note(events)
 
 
 def _records_of(gathered: Gathered, rows: FactRows) -> Array:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+from kafkatap.dissector.kafka.error_codes import error_name
 
 from ..batch import Array
 from ..counting.percentiles import percentile
 from ..model import Column, ReportTable, Row, as_number, in_columns
 from ..section_parts.follower_waits import (
     NOT_CHARGED,
+    NOT_WRITTEN,
     READ_BY,
     WRITTEN,
     Waits,
@@ -41,11 +45,17 @@ WRITERS = (
     Column("client_id", "client", "text", "client_id of the Produce requests"),
     Column("topic", "topic", "text", "topic, by name if Metadata names it"),
     Column("produces", "produces", "count", "answered Produce requests with acks=all"),
+    Column("failed", "failed", "count", "of these, requests that were answered with an error"),
     Column("broker_p50_ns", "broker\np50", "ns", "broker time, median", 1),
     Column("broker_p99_ns", "broker\np99", "ns", "broker time, 99th percentile"),
     Column("broker_max_ns", "broker\nmax", "ns", "broker time, longest"),
-    Column("followers_share", "followers", "share", "part of the broker time that was spent waiting for followers"),
-    Column("finding", "finding", "text", "which follower most of that time waited for"),
+    Column(
+        "followers_share",
+        "followers",
+        "share",
+        "part of the broker time of the others: waiting for followers",
+    ),
+    Column("finding", "finding", "text", "what took most of the time: a follower, the leader, or failed requests"),
 )
 
 
@@ -112,39 +122,62 @@ def _follower_table(found: list[tuple[str | None, Waits]], addresses: dict[int, 
 
 def _writer_table(given: SectionInput) -> ReportTable:
     """Requests by client and topic. A request waits for the last of its partitions."""
-    written, context = WRITTEN.among(given.events(READ_BY)), given.context
+    events, context = given.events(READ_BY), given.context
     charged = given.once(charged_requests)
     rows: dict[tuple[str | None, str | None], dict[int, int]] = {}
+    failed: dict[tuple[str | None, str | None], dict[int, int]] = {}  # error codes
     columns = ("client_id", "topic", "topic_id", "exchange", "time", "begin")
-    for client_id, name, topic_id, key, end, begin in zip(*(written[c].tolist() for c in columns), strict=True):
-        rows.setdefault((context.text(client_id), context.topic(name, topic_id)), {})[key] = end - begin
+    for kind in (WRITTEN, NOT_WRITTEN):
+        answers = kind.among(events)
+        codes = answers["error_code"].tolist() if kind is NOT_WRITTEN else [0] * len(answers)
+        for client_id, name, topic_id, key, end, begin, code in zip(
+            *(answers[c].tolist() for c in columns), codes, strict=True
+        ):
+            who = context.text(client_id), context.topic(name, topic_id)
+            rows.setdefault(who, {})[key] = end - begin
+            if code:
+                failed.setdefault(who, {})[key] = code
     values: list[Row] = []
-    for (client, topic), times in rows.items():
-        broker = np.array(list(times.values()), np.int64)
+    for who, every in rows.items():
+        client, topic = who
+        codes_of = failed.get(who, {})
+        times = {key: time for key, time in every.items() if key not in codes_of}
+        broker = np.array(list(every.values()), np.int64)
         waits_by: dict[int, int] = {}
         for exchange in times:
             wait, follower, _ = charged.get(exchange, NOT_CHARGED)
             waits_by[follower] = waits_by.get(follower, 0) + wait
         is_known = any(exchange in charged for exchange in times)
-        total, waited = int(broker.sum()), sum(waits_by.values())
+        total, waited = sum(times.values()), sum(waits_by.values())
+        lost = int(broker.sum()) - total
         values.append({
-            "client_id": client, "topic": topic, "produces": len(broker), "broker_p50_ns": percentile(broker, 50),
+            "client_id": client, "topic": topic, "produces": len(broker), "failed": len(codes_of),
+            "broker_p50_ns": percentile(broker, 50),
             "broker_p99_ns": percentile(broker, 99), "broker_max_ns": int(broker.max()),
             "followers_share": waited / total if is_known and total else None,
-            "finding": _finding(waits_by, total, is_known),
+            "finding": _failure(codes_of, lost, total) if lost > total else _slowest(waits_by, total, is_known),
         })  # fmt: skip
 
     def order(row: Row) -> tuple[Any, ...]:
         return -as_number(row["broker_max_ns"]), str(row["client_id"]), str(row["topic"])
 
-    notes = ("The rest of the broker time is the leader's: its queue, its log, its threads.",)
+    notes = (
+        "The rest of the broker time is the leader's: its queue, its log, its threads.",
+        "Answers with an error count in the times. Requests without an answer do not: the section timeouts has them.",
+    )
     return ReportTable(
         "replication_writers", "Writers with acks=all", WRITERS, in_columns(WRITERS, values, order), notes,
         empty="no Produce with acks=all",
     )  # fmt: skip
 
 
-def _finding(waits_by: dict[int, int], total: int, is_known: bool) -> str:
+def _failure(codes: dict[int, int], lost: int, total: int) -> str:
+    """`failed (REQUEST_TIMED_OUT): 99 % of the time`"""
+    (code, _), *_ = Counter(codes.values()).most_common(1)
+    return f"failed ({error_name(code)}): {share(lost / (lost + total))} of the time"
+
+
+def _slowest(waits_by: dict[int, int], total: int, is_known: bool) -> str:
     if not is_known:
         return "no follower was captured"
     waited = sum(waits_by.values())

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kafkatap import analyze
+from tests.support.captures import pcap_bytes
+from tests.support.tcp import START_NS, encode, merge
+from tests.wire.kafkatalk import API_VERSIONS, PRODUCE, KafkaTalk
 
 from .advice_samples import FOLDER, SECOND, found, lines, of, truth
 
@@ -136,6 +141,28 @@ def test_connections_are_counted_as_the_clients_made_them() -> None:
     assert idler.numbers["connections"] == sum(row["client_id"] == "idler" for row in connections)
     (storm,) = of("reconnects", "reconnect_storm")
     assert storm.numbers["refused"] == sum(row["handshake"] == "refused" for row in connections)
+
+
+def test_connections_to_all_brokers_are_those_of_the_client(tmp_path: Path) -> None:
+    """11 to one broker and 10 to another are 21, as in the table of clients; 9 to a third are too few to count."""
+    talks = []
+    for n, broker in enumerate([1] * 11 + [2] * 10 + [3] * 9):
+        talk = KafkaTalk(
+            ("10.0.0.9", 50_000 + n), (f"10.0.0.{broker}", 9_092), "job", time_ns=START_NS + n * SECOND, isn=(n, n)
+        )
+        talk.tcp.open()
+        talk.exchange(API_VERSIONS, 0, 1)
+        talk.exchange(PRODUCE, 7, 2)
+        talk.tcp.close()
+        talks.append(talk.segments)
+    path = tmp_path / "brokers.pcap"
+    for count in (21, 30):
+        path.write_bytes(pcap_bytes(encode(merge(*talks[:count])), nanoseconds=True))
+        report = analyze(path).report(sections=("clients", "advice"))
+        (text,) = [row["text"] for row in report.table("advice").named_rows()]
+        assert "opened 21 connections to 10.0.0.1:9092, 10.0.0.2:9092 for 21 requests" in text
+        (client,) = report.table("clients").named_rows()
+        assert client["connections"] == count
 
 
 def test_leaders_are_those_that_the_script_assigned() -> None:

@@ -19,7 +19,11 @@ from kafkatap import analyze
 from kafkatap.reports.batch import Array, Context
 from kafkatap.reports.section_parts.event_rows import EVENT
 from kafkatap.reports.section_parts.follower_waits import READ_BY, Waits, waits_of
+from tests.support.captures import pcap_bytes
+from tests.support.records import Record, batch
 from tests.support.section_runs import section_input, section_rows
+from tests.support.tcp import encode
+from tests.wire.kafkatalk import MS, PRODUCE, KafkaTalk
 
 FOLDER = Path(__file__).resolve().parents[2] / "samples" / "questions"
 #: Kinds of events of the section.
@@ -53,6 +57,26 @@ def joined(truth: dict[str, Any]) -> list[dict[str, Any]]:
                 "begin": end - row["broker_ns"] / 1e9, "end": end,
             })  # fmt: skip
     return found
+
+
+def test_answers_with_an_error_count_in_the_times_of_writers(tmp_path: Path) -> None:
+    """Ten requests take 200 ms, and two more fail after 30 s: these are what takes the time."""
+    talk = KafkaTalk(("10.0.0.9", 50_000), client_id="orders-service", step_ns=0)
+    talk.tcp.open()
+    for n in range(12):
+        data = [{"Name": "orders", "PartitionData": [{"Index": 0, "Records": batch([Record(None, b"v")])}]}]
+        asked = talk.request(PRODUCE, 7, n, Acks=-1, TimeoutMs=30_000, TopicData=data)
+        failed = n in (4, 8)
+        talk.tcp.wait(30_000 * MS if failed else 200 * MS)
+        answer = {"Index": 0, "ErrorCode": 7 if failed else 0, "BaseOffset": -1 if failed else n}
+        talk.respond(asked, Responses=[{"Name": "orders", "PartitionResponses": [answer]}])
+        talk.tcp.wait(MS)
+    path = tmp_path / "timed-out.pcap"
+    path.write_bytes(pcap_bytes(encode(talk.segments), nanoseconds=True))
+    (row,) = analyze(path).report(sections=("replication",)).table("replication_writers").named_rows()
+    assert (row["client_id"], row["topic"], row["produces"], row["failed"]) == ("orders-service", "orders", 12, 2)
+    assert (row["broker_p50_ns"], row["broker_max_ns"]) == (200 * MS, 30_000 * MS)
+    assert row["finding"] == "failed (REQUEST_TIMED_OUT): 96.8 % of the time"
 
 
 def test_every_request_with_acks_all_has_a_wait(truth: dict[str, Any], joined: list[dict[str, Any]]) -> None:
@@ -112,9 +136,6 @@ def test_a_capture_without_followers() -> None:
     tables = section_rows(FOLDER / "upgrade-4.3.pcap.zst", "replication")
     assert tables["replication"] == []
     assert {row["finding"] for row in tables["replication_writers"]} == {"no follower was captured"}
-
-
-MS = 1_000_000
 
 
 def written(begin: int, end: int, offset: int) -> Array:
