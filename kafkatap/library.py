@@ -255,19 +255,20 @@ class Analysis:
         if log_join is not None and sections is None:
             counted = ("broker-times", *counted)
         if counted:
-            over_facts = run.engine.section_counts(counted)
+            over_facts = run.engine.section_counts(counted, learning=selection.learning)
             run.engine.on_connections(over_facts.add_connections)
             if log_join is not None:
                 run.engine.on_connections(log_join.also(over_facts.add_connections))
-        for batch in selection.apply(run.batches(), run.engine):
+        for batch in selection.apply(run.batches(), run.engine, over_facts):
             counts.add(batch)
             if over_facts is not None:
                 over_facts.add(batch)
             if log_join is not None:
                 log_join.add(batch)
         self._check(run)
+        context = run.context()
         return build_report(
-            counts, run.context(), by=by, selected=selection.text, sections=sections, over_facts=over_facts,
+            counts, context, by=by, selected=selection.shown(context.first), sections=sections, over_facts=over_facts,
             options=options, curves=curves,
         )  # fmt: skip
 

@@ -15,6 +15,7 @@ from .counting.histogram import middle
 from .counting.rollup import api_label
 from .model import Curve, Curves, Mark, Report, ReportTable
 from .section_parts.registry import USUAL, load_sections
+from .section_parts.selected import Clients
 from .sections.client_failures import failing_clients
 from .sections.clients import clients, with_encrypted
 from .sections.error_codes import error_meanings, error_totals, errors
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from .findings import Finding
     from .section_parts.section import SectionInput
     from .section_parts.section_counts import SectionCounts
+    from .section_parts.selected import Selected
     from .sections.slow_times import LossTimes, SlowTimes
     from .sections.unanswered import Unanswered
 
@@ -42,7 +44,7 @@ def build_report(
     by: str = "api",
     timeline_rows: int = 24,
     curves: bool = False,
-    selected: str | None = None,
+    selected: Selected | None = None,
     sections: Sequence[str] | None = None,
     over_facts: SectionCounts | None = None,
     options: Mapping[str, Any] | None = None,
@@ -51,19 +53,21 @@ def build_report(
     """The report of a run's counts.
 
     `by`: api, client, broker, connection, version or topic. `curves`: also make the curves that plots need.
-    `selected`: the selection's options as the user wrote them; None: everything is selected. `sections`: names of
+    `selected`: what exchanges are selected; None: everything is. `sections`: names of
     `questions.registry`; None: the usual ones. `over_facts`: the counts of those among them that are over facts, and
     `options`: what the user set for these. `unchecked`: without `over_facts`, the finding on what was not looked for.
     """
     check_by(by)
+    text = None if selected is None else selected.text
     counts.finish()
     detail = errors(counts, context)
+    who = None if selected is None else Clients.of(counts, context)
+    if selected is not None and who is not None:
+        detail = selected.shown(detail, who)
     undecoded = not_decoded(counts, context)
     usual: dict[str, Callable[[], tuple[ReportTable, ...]]] = {
         "summary": lambda: (
-            summary(
-                counts, context, Tables(detail, people, undecoded), selected, found, unchecked, slow, silent, losses
-            ),
+            summary(counts, context, Tables(detail, people, undecoded), text, found, unchecked, slow, silent, losses),
         ),
         "latency": lambda: (latency(counts, context, by),),
         "throttle": lambda: (throttle(counts, context),),
@@ -86,7 +90,7 @@ def build_report(
         from .sections.unanswered import unanswered_requests
 
         over_facts.finish()
-        given = SectionInput(over_facts, counts, context, options or {})
+        given = SectionInput(over_facts, counts, context, options or {}, selected)
         more = section_tables(given, sections, selected is not None)
         found = {s.name: given.once(s.findings) for s in over_facts.sections if s.findings is not None}
         unchecked = unchecked_finding(given)
@@ -97,8 +101,10 @@ def build_report(
     tables = [table for name in (USUAL if sections is None else sections) if name in usual for table in usual[name]()]
     tables += more
     tables = _with_timeline_by(tables, given, by, timeline_rows)
+    if selected is not None and who is not None:
+        tables = [selected.shown(table, who) for table in tables]
     return Report(
-        heading=heading(counts, context, len(people.rows), selected),
+        heading=heading(counts, context, len(people.rows), text),
         tables=tuple(tables),
         ledger=ledger(context),
         warnings=(

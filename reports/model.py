@@ -50,6 +50,7 @@ class Column(NamedTuple):
     """`name` is for programs. `title` is for people and may contain a line break. `note` explains the column.
 
     `rank`: columns of rank 0 are always shown. On a narrow terminal, high ranks go first. Rank 9 is for programs only.
+    `apis`: keys of APIs without whose exchanges the value is not known.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Column(NamedTuple):
     kind: str
     note: str
     rank: int = 0
+    apis: tuple[int, ...] = ()
 
     @property
     def plain_title(self) -> str:

@@ -14,7 +14,7 @@ A kind's number is its place in KINDS. Numbers are valid within one version of k
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 #: Directions of messages, as in `layouts.schema`, which costs more to import.
@@ -255,3 +255,8 @@ SPECIAL_COLUMNS = {
 def columns_of(number: int) -> Mapping[str, str]:
     """The FACT column of each column of a kind."""
     return SPECIAL_COLUMNS.get(number) or KINDS[number].columns
+
+
+def rare_apis(kinds: Iterable[int]) -> frozenset[int]:
+    """The keys of the APIs that have these kinds, without Produce and Fetch: they are most of the traffic."""
+    return frozenset(KINDS[kind].api_key for kind in kinds) - {-1, 0, 1}

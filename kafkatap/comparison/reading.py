@@ -65,7 +65,10 @@ def read_sides(run: Run, selection: Selection, split: Moment | None = None, utc:
             own.add_connections(rows, start, end, not has_one_direction(rows))
         own.fold(context.text)
     events = () if sections is None else _events(sections, context)
-    return [_side(own, context, events, *span) for own, span in zip(counts, spans, strict=True)]
+    shown = selection.shown(context.first)
+    return [
+        _side(own, context, events, *span)._replace(selected=shown) for own, span in zip(counts, spans, strict=True)
+    ]
 
 
 def _side(counts: SideCounts, context: Context, events: Iterable[Finding], start: int, end: int) -> Side:

@@ -22,6 +22,7 @@ from kafkatap.dissector.dtypes import LATE_NS, MAX_FRAME, RESULT
 from kafkatap.dissector.framing.connections import PROTOCOL_TLS
 from kafkatap.dissector.inspection import Inspector
 from kafkatap.dissector.programs import loading
+from kafkatap.dissector.programs.fact_kinds import rare_apis
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.programs.program import Programs
 from kafkatap.kernels.arrays import taken
@@ -121,7 +122,7 @@ class Engine:
     engine reads no more than these need. `tables`: keep a row of each connection and the topics of requests; otherwise
     connections are only counted. `problems`: find the field at which a message is malformed. `measures`: also measure
     windows and round trips of connections, which takes longer. `facts`: the kinds of facts to collect, by number
-    (`dissector.programs.fact_kinds`).
+    (`dissector.programs.fact_kinds`). Those of rare APIs are collected from APIs beside `apis`, too.
     """
 
     def __init__(
@@ -149,6 +150,8 @@ class Engine:
         if read.limits is not None:
             self.assembler.bound(read.limits.bounds())
         programs, details = programs_for("summary", definitions), programs_for("results", definitions)
+        if apis is not None and facts:
+            apis |= rare_apis(facts)
         head = None if apis is None else programs_for("head", definitions)
         load_whole = partial(programs_for, "everything", definitions) if problems else None
         self.dissector = Dissector(
@@ -355,13 +358,15 @@ class Engine:
 
         return tls_rows(self.tls, connections, self.dissector.strings.number_of)
 
-    def section_counts(self, wanted: Sequence[str], names: int | None = None) -> SectionCounts:
+    def section_counts(
+        self, wanted: Sequence[str], names: int | None = None, learning: Sequence[frozenset[str]] = ()
+    ) -> SectionCounts:
         """New counts of sections over facts (names of `reports.questions.registry`), for batches of this engine.
-        `names`: the most rows of a form (None: the limit of names)."""
+        `names`: the most rows of a form (None: the limit of names). `learning`: as of `Selection.learning`."""
         from kafkatap.reports.section_parts.section_counts import SectionCounts
 
         strings = self.dissector.strings
-        return SectionCounts(wanted, names or self.limits.names, lambda: strings.other)
+        return SectionCounts(wanted, names or self.limits.names, lambda: strings.other, learning)
 
     def limit(self, counts: ReportCounts) -> None:
         """Add up the small rows of counts if there are more rows than the limit of names."""

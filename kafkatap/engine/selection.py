@@ -23,6 +23,8 @@ import numpy as np
 from kafkatap.kernels.arrays import is_among
 from kafkatap.reports.addresses import broker_spellings, canonical_broker
 from kafkatap.reports.batch import Batch, Names
+from kafkatap.reports.section_parts.registry import LEARN_FROM_ALL, LEARN_FROM_MATCHING
+from kafkatap.reports.section_parts.selected import Selected
 from kafkatap.reports.units import shell_word
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from kafkatap.reports.expressions.meaning import Node
     from kafkatap.reports.literals import Moment
     from kafkatap.reports.packet_places import PacketPlaces
+    from kafkatap.reports.section_parts.section_counts import SectionCounts
 
     Messages = Mapping[tuple[int, int], MessageLayout]
 
@@ -219,9 +222,31 @@ class Selection(NamedTuple):
         inspectors = () if condition.probes is None else (condition.probes,)
         return EngineOptions(condition.needs_results, inspectors, condition.api_keys, condition.needs_problems)
 
-    def apply(self, batches: Iterable[Batch], names: RunNames) -> Iterator[Batch]:
-        """The selected exchanges of a run's batches, with all their rows; see `Selector.apply`."""
-        return Selector(self, names).apply(batches) if self else iter(batches)
+    def apply(
+        self, batches: Iterable[Batch], names: RunNames, sections: SectionCounts | None = None
+    ) -> Iterator[Batch]:
+        """The selected exchanges of a run's batches, with all their rows; see `Selector.apply`. `sections`: learn what
+        `learning` says."""
+        learners = () if sections is None else sections.learned
+        return Selector(self, names).apply(batches, learners) if self else iter(batches)
+
+    @property
+    def learning(self) -> tuple[frozenset[str], ...]:
+        """The sections whose findings are made of more than the selected exchanges: those that learn from all, and
+        those that learn from all that match the expression, at any time."""
+        if not self:
+            return ()
+        if self.expression is None and not self.is_local:
+            return (LEARN_FROM_ALL | LEARN_FROM_MATCHING,)
+        return (LEARN_FROM_ALL,) if self.window is None else (LEARN_FROM_ALL, LEARN_FROM_MATCHING)
+
+    def shown(self, first: int | None) -> Selected | None:
+        """What a report shows of a capture whose first packet came at `first`; None: everything."""
+        if not self:
+            return None
+        here = self.at(first or 0)
+        span = None if here.window is None else here.window.span(0)
+        return Selected.of(self.text or "", span, here.expression)
 
 
 EVERYTHING = Selection()
@@ -246,22 +271,31 @@ class Selector:
 
     def select(self, batch: Batch) -> Array:
         """Which exchanges are selected, by the names that are known now: bool (n,)."""
+        return self._in_window(batch, self._matching(batch))
+
+    def _matching(self, batch: Batch) -> Array:
+        """Which exchanges match the expression, at any time: bool (n,)."""
         self._prepare()
         if self._condition is None:
-            mask: Array = np.ones(len(batch.exchanges), bool)
-        else:
-            mask = self._condition.select(batch, self._names)
-        if self._span is not None:
-            begin = _began(batch.exchanges)
-            mask = mask & (begin >= self._span[0]) & (begin < self._span[1])
-        return mask
+            return np.ones(len(batch.exchanges), bool)
+        return self._condition.select(batch, self._names)
 
-    def pick(self, batch: Batch) -> Batch | None:
+    def _in_window(self, batch: Batch, mask: Array) -> Array:
+        if self._span is None:
+            return mask
+        begin = _began(batch.exchanges)
+        found: Array = mask & (begin >= self._span[0]) & (begin < self._span[1])
+        return found
+
+    def pick(self, batch: Batch, learners: Sequence[SectionCounts] = ()) -> Batch | None:
         """The selected exchanges of a batch, by the names that are known now; None where there are none. Estimates are
-        selected by the time window only."""
+        selected by the time window only. `learners`: get the exchanges that match, at any time."""
         if not self.selection:
             return batch
-        mask = self.select(batch)
+        matching = self._matching(batch)
+        for learner in learners:
+            learner.add(batch.picked(matching))
+        mask = self._in_window(batch, matching)
         estimates = self._estimates(batch)
         if not mask.any() and estimates is None and batch.tokens is None:
             return None
@@ -275,8 +309,9 @@ class Selector:
         found: Array = batch.estimates[(at >= self._span[0]) & (at < self._span[1])]
         return found if len(found) else None
 
-    def apply(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """The selected exchanges of all batches, with all their rows.
+    def apply(self, batches: Iterable[Batch], learners: Sequence[SectionCounts] = ()) -> Iterator[Batch]:
+        """The selected exchanges of all batches, with all their rows. `learners`: the first one gets all exchanges,
+        others get those that match the expression.
 
         Where topics are compared by name, an exchange on a topic of which only the id is known waits until the end.
         """
@@ -285,16 +320,18 @@ class Selector:
         held: list[Batch] = []
         for batch in batches:
             self._prepare()
+            for learner in learners[:1]:
+                learner.add(batch)
             if self._condition is not None and self._condition.names_topics:
                 waits = _is_on_unnamed(batch, [unnamed_topics(rows, self._names) for rows in _topic_rows(batch)])
                 if waits.any():
                     held.append(batch.picked(waits)._replace(estimates=None, tokens=None))
                     batch = batch.picked(~waits)
-            picked = self.pick(batch)
+            picked = self.pick(batch, learners[1:])
             if picked is not None:
                 yield picked
         for batch in held:
-            picked = self.pick(batch)
+            picked = self.pick(batch, learners[1:])
             if picked is not None:
                 yield picked
 

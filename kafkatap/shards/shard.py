@@ -122,7 +122,7 @@ class _Shard:
         return bool(self._reads_files and self._stopped[0])  # else all end behind the same block
 
     def _batches(self) -> Iterator[Batch]:
-        for batch in self._options.selection.apply(self._run.batches(), self._engine):
+        for batch in self._options.selection.apply(self._run.batches(), self._engine, self._counted.sections):
             self._counted.add(batch)
             yield batch
 

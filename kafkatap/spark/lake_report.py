@@ -84,7 +84,13 @@ def lake_report(
         known_versions=load_programs("summary").known_versions, options=options,
     )  # fmt: skip
     report = build_report(
-        total, context, by=by, selected=query.selection.text, sections=sections, curves=curves, unchecked=_UNCHECKED
+        total,
+        context,
+        by=by,
+        selected=query.selection.shown(context.first),
+        sections=sections,
+        curves=curves,
+        unchecked=_UNCHECKED,
     )
     notes = _notes(out, total, left_out, query)
     return report.replace(warnings=(*notes, *report.warnings))

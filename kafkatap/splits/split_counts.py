@@ -95,33 +95,35 @@ class CountsOfSplit:
         self._report = ReportCounts(
             by_topic=options.by_topic, interval=interval, by_connection=options.by_connection, fine=options.fine
         )
-        self._sections = engine.section_counts(options.sections) if options.sections else None
+        self.sections = (
+            engine.section_counts(options.sections, learning=options.selection.learning) if options.sections else None
+        )
 
     def add(self, batch: Batch) -> None:
         """Add a batch of selected exchanges."""
         self._report.add(batch)
         self._engine.limit(self._report)
-        if self._sections is not None:
-            self._sections.add(batch)
+        if self.sections is not None:
+            self.sections.add(batch)
 
     def add_connections(self, rows: Array) -> None:
         """Add connections that ended (CONNECTION_ROW) to the sections, for `finish_alone`."""
-        if self._sections is not None:
-            self._sections.add_connections(rows)
+        if self.sections is not None:
+            self.sections.add_connections(rows)
 
     def finish_alone(self) -> SplitCounts:
         """The counts of an engine whose connections no other one has. `add_connections` has got them."""
         rows = np.zeros(0, CONNECTION_ROW)
-        return SplitCounts.of(self._report, self._engine.connection_counts, self._sections, rows, self._engine)
+        return SplitCounts.of(self._report, self._engine.connection_counts, self.sections, rows, self._engine)
 
     def finish(self, are_shared: Callable[[Array], Array]) -> SplitCounts:
         """The counts. `are_shared`: whether other splits have connections with these keys."""
         rows, connections = self._engine.connections, ConnectionCounts()
         is_shared = are_shared(rows["connection"])
         connections.add(rows[~is_shared])
-        if self._sections is not None:
-            self._sections.add_connections(rows[~is_shared])
-        return SplitCounts.of(self._report, connections, self._sections, rows[is_shared], self._engine)
+        if self.sections is not None:
+            self.sections.add_connections(rows[~is_shared])
+        return SplitCounts.of(self._report, connections, self.sections, rows[is_shared], self._engine)
 
 
 class TotalCounts:
@@ -133,7 +135,10 @@ class TotalCounts:
         self.names = NameTable()
         self._limit = (options.read.limits or Limits()).names
         #: The counts of sections over facts, if wanted.
-        self.sections = SectionCounts(options.sections, self._limit, self._other) if options.sections else None
+        self.sections = (
+            SectionCounts(options.sections, self._limit, self._other, options.selection.learning)
+            if options.sections else None
+        )  # fmt: skip
         self._shared: list[Array] = []
 
     def _other(self) -> int:

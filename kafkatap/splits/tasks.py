@@ -181,7 +181,8 @@ class _Split:
 
     def _batches(self) -> Iterator[Batch]:
         """The batches with the selected exchanges, counted if wanted. The engine knows all topic names of the plan."""
-        for batch in self._options.selection.apply(self._run.batches(self._reader), self._run.engine):
+        sections = None if self._counted is None else self._counted.sections
+        for batch in self._options.selection.apply(self._run.batches(self._reader), self._run.engine, sections):
             if self._counted is not None:
                 self._counted.add(batch)
             yield batch

@@ -269,8 +269,9 @@ def context_of(
 def report_of(total: TotalCounts, context: Context, options: RunOptions, by: str = "api") -> Report:
     """The report of all counts. `context`: as of `context_of`; `by`: as of `build_report`."""
     return build_report(
-        total.report, report_context(total, context, options), by=by, selected=options.selection.text,
-        sections=options.wanted, over_facts=total.sections, options=options.section_options,
+        total.report, report_context(total, context, options), by=by,
+        selected=options.selection.shown(context.first), sections=options.wanted, over_facts=total.sections,
+        options=options.section_options,
     )  # fmt: skip
 
 

@@ -238,7 +238,7 @@ def _finding_row(
 ) -> Row:
     event = story.event
     if event is not None:
-        key = Key(broker=event.party("broker"))
+        key = Key(broker=wording.address_of(event))
     else:
         key = story.presence.key if story.presence is not None else story.changes[0].cell.key
     where, time_shares = wording.verdict(story) if quality.allows("broker") else (None, None)

@@ -18,6 +18,7 @@ from ..batch import Array, Context, endpoint
 from ..counting.count_forms import OTHER, FormCounts
 from ..counting.count_table import distinct_rows
 from ..findings import Finding
+from ..section_parts.selected import Selected
 from ..tls_software import ja4_pattern
 from .names import OTHERS, masked
 from .side_counts import MOST_BLOCKS, SideCounts
@@ -28,13 +29,14 @@ MOST_LEAVES = 20_000
 
 class Side(NamedTuple):
     """One side: its counts, what their numbers mean, and from when to when it was captured, ns. `events`: what happened
-    to brokers."""
+    to brokers. `selected`: what its exchanges were selected by; None: all of them."""
 
     counts: SideCounts
     context: Context
     first: int
     last: int
     events: tuple[Finding, ...] = ()
+    selected: Selected | None = None
 
     @property
     def seconds(self) -> float:
@@ -84,6 +86,7 @@ class Leaves:
         self.keys = list(numbers)
         if len(self.keys) > MOST_LEAVES:
             self._keep_largest(weight)
+        self._keep(np.flatnonzero([self._is_selected(key) for key in self.keys]))
         self.seconds = tuple(_seconds(side, *at) for side, at in zip(sides, self._names, strict=True))
 
     def __len__(self) -> int:
@@ -91,10 +94,21 @@ class Leaves:
 
     def _keep_largest(self, weight: list[Array]) -> None:
         total = sum(np.pad(w, (0, len(self.keys) - len(w))) for w in weight)
-        kept = np.sort(np.argsort(-np.asarray(total), kind="stable")[:MOST_LEAVES])
+        self._keep(np.sort(np.argsort(-np.asarray(total), kind="stable")[:MOST_LEAVES]))
+
+    def _is_selected(self, key: Key) -> bool:
+        """Whether a leaf is on no topic, or on one that a side has selected: its exchanges may be on others, too."""
+        if key.topic is None:
+            return True
+        return any(side.selected is None or side.selected.may_have({"topic": (key.topic,)}) for side in self.sides)
+
+    def _keep(self, kept: Array) -> None:
+        """Keep some leaves, by their numbers, ascending."""
+        if len(kept) == len(self.keys):
+            return
         number = np.full(len(self.keys), -1, np.int64)
         number[kept] = np.arange(len(kept))
-        self._leaf = [number[leaf] for leaf in self._leaf]
+        self._leaf = [np.where(leaf >= 0, number[leaf], -1) for leaf in self._leaf]
         self.keys = [self.keys[i] for i in kept.tolist()]
 
     def value(self, name: str) -> tuple[Array, Array]:

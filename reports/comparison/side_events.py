@@ -1,4 +1,4 @@
-"""Events of brokers that only one side has, as stories: a broker that stopped, hung, or was not reached.
+"""Events of brokers that only one side has, as stories: a broker that stopped, hung, or was not reached; moved leaders.
 
 Such an event is plain evidence, so no test is made of it. What followed from it is folded under it: its errors, its
 broker's refused connections and missing responses, and slower requests if most of the time that they lost passed within
@@ -13,18 +13,18 @@ import numpy as np
 
 from kafkatap.dissector.kafka.error_codes import error_name
 
-from ..findings import Finding
+from ..findings import NOTE, Finding
 from .judging import TIMES, Change, Judged
 from .leaves import Side
 from .measures import WAITING
 from .presence import Presence
 from .quality import Quality
-from .stories import BETTER, WORSE, Story, in_order
+from .stories import BETTER, DIFFERENT, WORSE, Story, in_order
 
 #: Sections whose findings are the events.
 EVENT_SECTIONS = ("events",)
-#: The events of a broker, or of a path to it, that make others wait.
-_KINDS = frozenset(("broker_stopped", "broker_hung", "broker_unreachable", "hosts_cut_off"))
+#: The events of a broker, or of a path to it, that make others wait; and leaders that moved, which explain errors.
+_KINDS = frozenset(("broker_stopped", "broker_hung", "broker_unreachable", "hosts_cut_off", "leaders_moved"))
 #: A share that says what holds for all: most.
 _MOST = 0.5
 
@@ -58,7 +58,7 @@ def with_events(
     for n, side in enumerate(sides):
         for event in side.events:
             if _name(event) not in names[1 - n]:
-                kind = WORSE if n else BETTER
+                kind = DIFFERENT if event.severity == NOTE else WORSE if n else BETTER
                 follows = [story for story in left if story.kind == kind and _follows(story, event, judged, n)]
                 left = [story for story in left if story not in follows]
                 changes = tuple(change for story in follows for change in story.changes[:1])

@@ -314,7 +314,13 @@ def _more_of_event(event: Finding, side: Side, selected: str | None) -> str:
     """The command of an event on its side; the events of the other one."""
     if event in side.events:
         return command(side.context, None, event.options, event.command)
-    return command(side.context, selected, (("sections", "events"), ("broker", event.party("broker"))))
+    return command(side.context, selected, (("sections", "events"), ("broker", address_of(event))))
+
+
+def address_of(event: Finding) -> str | None:
+    """The broker of an event, if its address is known."""
+    name = event.party("broker")
+    return name if name is not None and ":" in name else None
 
 
 def _sections(story: Story) -> str:

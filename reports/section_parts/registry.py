@@ -46,6 +46,10 @@ _OF_FIRST_LINES = tuple(name for name in ("events", "advice") if name in OVER_FA
 FIRST = (_FIRST_LINES,)
 #: What it counts besides for small input: signatures over facts of Produce and Fetch (`Signature.on_request`).
 _ON_REQUEST = "first-lines-on-request"
+#: Sections that make findings, with those that read for them: under a selection they learn from more than the selected
+#: exchanges. States of brokers and groups are from everything that is read; advice on clients is from what matches.
+LEARN_FROM_ALL = frozenset(("events", "group-reading"))
+LEARN_FROM_MATCHING = frozenset(("advice", "advice-on-request", "group-reading", "follower-reading"))
 #: Bytes of captures, as stored, up to which input is small. Facts of Produce and Fetch take up to 60 % more CPU time:
 #: 0.6 s for so many bytes of packets, which people do not wait for, but minutes for captures of many GB.
 SMALL_INPUT = 64 << 20

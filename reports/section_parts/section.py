@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..counting.count_table import CountTable
     from ..counting.counts import ReportCounts
     from .section_counts import SectionCounts, Tally
+    from .selected import Selected
 
 _Made = TypeVar("_Made")
 
@@ -110,15 +111,19 @@ class SectionInput:
     """What a section's tables are made of. `options`: by name, what the user set for sections (`--quota`).
 
     `sections`: the counts of all wanted sections. A section may read those of another one only if it is wanted too.
+    `selected`: what the report shows; None: everything.
     """
 
-    __slots__ = ("_events", "_made", "context", "counts", "options", "sections")
+    __slots__ = ("_events", "_learned", "_made", "context", "counts", "options", "sections", "selected")
 
     def __init__(
-        self, sections: SectionCounts, counts: ReportCounts, context: Context, options: Mapping[str, Any]
-    ) -> None:
+        self, sections: SectionCounts, counts: ReportCounts, context: Context, options: Mapping[str, Any],
+        selected: Selected | None = None,
+    ) -> None:  # fmt: skip
         self.sections, self.counts, self.context, self.options = sections, counts, context, options
+        self.selected = selected
         sections.put_in_order(context)
+        self._learned: dict[int, SectionInput] = {}
         self._made: dict[Callable[[SectionInput], Any], Any] = {}
         self._events: dict[str, Array] = {}
 
@@ -128,6 +133,15 @@ class SectionInput:
             self._made[make] = make(self)
         found: _Made = self._made[make]
         return found
+
+    def learned_by(self, section: str) -> SectionInput:
+        """What the findings of a section are made of, which may be more than the report shows."""
+        found = self.sections.learned_by(section)
+        if found is None:
+            return self
+        if id(found) not in self._learned:
+            self._learned[id(found)] = SectionInput(found, found.report, self.context, self.options)
+        return self._learned[id(found)]
 
     def keys(self, form: str) -> dict[str, Array]:
         """The key columns of a form: int64 (rows,) each."""

@@ -2,6 +2,9 @@
 
 `add` takes batches, and counts them when there are enough. `merge` adds those of another run. Memory is bounded: of
 counts by `names` rows for each form, of events by EVENTS rows for each section, of which the latest are kept.
+
+Under a selection `add` takes the selected exchanges. Sections that make findings need more: what a broker, a leader or
+a group was before a time window. They have counts of their own for that (`learned`).
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.kernels.arrays import joined
+from kafkatap.kernels.arrays import distinct_values, joined
 
 from ..batch import Array, Batch, Names
 from ..counting.count_forms import (
@@ -23,11 +26,12 @@ from ..counting.count_forms import (
     numbers_by_kind,
     numbers_in,
 )
+from ..counting.counts import ReportCounts
 from .event_rows import EVENT, EVENT_ADDRESSES, EVENT_TEXTS, in_order
 from .gathered import Gathered
 from .notable import NotableExchanges
 from .registry import load_sections
-from .section import BatchCounter
+from .section import BatchCounter, Section
 
 #: Exchanges, and facts, that are gathered before they are counted: few enough that they stay in the caches.
 _EXCHANGES, _FACTS = 1 << 13, 1 << 18
@@ -85,11 +89,17 @@ class Tally:
 
 class SectionCounts:
     """`wanted`: names of `registry`. `names`: the most rows of a form. `other`: returns the number of the text
-    "(other)"."""
+    "(other)". `learning`: names of the sections that learn from all exchanges, and of those that do from the exchanges
+    that match, at any time; () without a selection. `only`: the names of its sections; None: all that are wanted."""
 
-    def __init__(self, wanted: Sequence[str], names: int, other: Callable[[], int]) -> None:
-        self.wanted = tuple(wanted)
-        self.sections = load_sections(wanted)
+    def __init__(
+        self, wanted: Sequence[str], names: int, other: Callable[[], int], learning: Sequence[frozenset[str]] = (),
+        only: frozenset[str] | None = None,
+    ) -> None:  # fmt: skip
+        self.wanted, self._only = tuple(wanted), only
+        self.sections = self._load()
+        #: The counts of the sections that learn, in the order of `learning`.
+        self.learned = tuple(LearnedCounts(wanted, names, other, each) for each in learning)
         self._store = CountStore(FormCounts(form) for section in self.sections for form in section.forms)
         self.dropped: dict[str, int] = {}  # events beyond EVENTS, by section
         self._names, self._other = names, other
@@ -99,6 +109,14 @@ class SectionCounts:
         self._gathered = [0, 0]
         self._counters = [BatchCounter(each) for section in self.sections for each in section.batch_counts]
         self._notable = NotableExchanges() if all(section.reads_notable for section in self.sections) else None
+
+    def _load(self) -> tuple[Section, ...]:
+        found = load_sections(self.wanted)
+        return found if self._only is None else tuple(section for section in found if section.name in self._only)
+
+    def learned_by(self, section: str) -> LearnedCounts | None:
+        """The counts from which a section makes its findings; None: these."""
+        return next((one for one in self.learned if section in (s.name for s in one.sections)), None)
 
     @property
     def forms(self) -> Mapping[str, FormCounts]:
@@ -123,6 +141,8 @@ class SectionCounts:
 
     def finish(self) -> None:
         """Count the batches so far."""
+        for one in self.learned:
+            one.finish()
         if not self._batches:
             return
         gathered = Gathered(self._batches)
@@ -133,6 +153,8 @@ class SectionCounts:
 
     def add_connections(self, rows: Array) -> None:
         """Add connections that ended (CONNECTION_ROW), each once."""
+        for one in self.learned:
+            one.add_connections(rows)
         for section in self.sections:
             if section.read_connections is not None and len(rows):
                 section.read_connections(rows, Tally(self, section.name))
@@ -167,6 +189,8 @@ class SectionCounts:
 
     def put_in_order(self, names: Names) -> None:
         """Put the rows of counts in order of their keys: the same for every way to read, whatever came first."""
+        for one in self.learned:
+            one.put_in_order(names)
         texts, addresses = self.names_used()
         ranks = {
             TEXT: _ranks(texts, lambda n: names.strings[n] or b""),
@@ -184,6 +208,8 @@ class SectionCounts:
         """Add other counts and events of the same sections. `numbers`: the number here of each number there; None: the
         same."""
         other.finish()
+        for mine, theirs in zip(self.learned, other.learned, strict=True):
+            mine.merge(theirs, numbers)
         self._store.merge(other._store, numbers)
         for section, parts in other._events.items():
             for part in parts:
@@ -195,6 +221,8 @@ class SectionCounts:
     def renumber(self, strings: Array, addresses: Array) -> None:
         """Change the numbers of strings and addresses: int64, the new number of each old one."""
         self.finish()
+        for one in self.learned:
+            one.renumber(strings, addresses)
         numbers = numbers_by_kind(strings, addresses)
         self._store.renumber(numbers)
         for parts in self._events.values():
@@ -208,7 +236,16 @@ class SectionCounts:
         for part in (part for parts in self._events.values() for part in parts if len(part)):
             for names, kind in ((EVENT_TEXTS, TEXT), (EVENT_ADDRESSES, ADDRESS)):
                 found[kind].extend(part[name] for name in names)
-        return numbers_in(found[TEXT]), numbers_in(found[ADDRESS])
+        own = numbers_in(found[TEXT]), numbers_in(found[ADDRESS])
+        return self.united(own, *(one.names_used() for one in self.learned))
+
+    @staticmethod
+    def united(*parts: tuple[Array, Array]) -> tuple[Array, Array]:
+        """All numbers of some results of `names_used`."""
+        if len(parts) == 1:
+            return parts[0]
+        texts, addresses = (distinct_values(np.concatenate(each)) for each in zip(*parts, strict=True))
+        return texts, addresses
 
     def __getstate__(self) -> dict[str, Any]:
         """For other processes, which can merge these counts, but not add to them."""
@@ -218,6 +255,33 @@ class SectionCounts:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.sections = load_sections(self.wanted)
+        self.sections = self._load()
         self._noted = {section: sum(map(len, parts)) for section, parts in self._events.items()}
         self._other = _no_other
+
+
+class LearnedCounts(SectionCounts):
+    """What sections learn from more exchanges than a report shows, to make their findings. `report`: counts of the same
+    exchanges. `only`: the names of the sections."""
+
+    def __init__(self, wanted: Sequence[str], names: int, other: Callable[[], int], only: frozenset[str]) -> None:
+        super().__init__(wanted, names, other, only=only)
+        self.report = ReportCounts()
+
+    def add(self, batch: Batch) -> None:
+        super().add(batch)
+        self.report.add(batch)
+        self.report.limit(self._names, self._other)
+
+    def merge(self, other: SectionCounts, numbers: Numbers | None = None) -> None:
+        assert isinstance(other, LearnedCounts)
+        super().merge(other, numbers)
+        self.report.merge(other.report, numbers)
+        self.report.limit(self._names, self._other)
+
+    def renumber(self, strings: Array, addresses: Array) -> None:
+        super().renumber(strings, addresses)
+        self.report.renumber(strings, addresses)
+
+    def names_used(self) -> tuple[Array, Array]:
+        return self.united(super().names_used(), self.report.names_used())

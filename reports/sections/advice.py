@@ -15,9 +15,10 @@ from ..batch import Array
 from ..findings import NOTE, SEVERITIES, Finding
 from ..model import ReportTable
 from ..section_parts.gathered import Gathered
-from ..section_parts.section import READ_SELECTED, Section, SectionInput
+from ..section_parts.section import Section, SectionInput
 from ..section_parts.section_counts import Tally
 from . import finding_rows
+from .selected_findings import selected_findings
 from .summary import NOT_CHECKED
 
 #: As of every list of findings. Here the setting and what to change are for people.
@@ -25,8 +26,16 @@ _RANKS = {"finding": 0, "label": 9, "time_lost_ns": 0, "begin": 4, "end": 5, "se
 COLUMNS = tuple(column._replace(rank=_RANKS.get(column.name, column.rank)) for column in finding_rows.COLUMNS)
 
 
+_UNDER_SELECTION = "Advice is learned from all exchanges that match, at any time. This is in the selected time."
+
+
 def findings(given: SectionInput) -> list[Finding]:
-    """What the signatures find that were read: the one that cost the most time first, then the gravest."""
+    """What the signatures find that were read and selected: the one that cost the most time first, then the gravest."""
+    return selected_findings(given, given.learned_by("advice").once(all_advice))
+
+
+def all_advice(given: SectionInput) -> list[Finding]:
+    """What the signatures find at any time, as of `findings`."""
     found = [
         (signature, finding)
         for signature in CATALOGUE
@@ -90,7 +99,7 @@ def _section(
         tables if is_main else lambda given: (),
         read_connections,
         measures=any(signature.measures for signature in signatures),
-        under_selection=READ_SELECTED if is_main else "",
+        under_selection=_UNDER_SELECTION if is_main else "",
         findings=findings if is_main else None,
         made_of=made_of,
         reads_notable=True,

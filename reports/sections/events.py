@@ -13,7 +13,7 @@ from ..batch import Context
 from ..commands import command
 from ..findings import NOTE, Finding
 from ..model import Column, ReportTable, in_columns
-from ..section_parts.section import READ_SELECTED, BatchCount, Section, SectionInput
+from ..section_parts.section import BatchCount, Section, SectionInput
 from ..units import duration
 from .event_answers import ANSWERS, count_answers
 from .event_changes import cause_of, changes
@@ -21,6 +21,7 @@ from .event_clients import client_events, note_losses
 from .event_counts import FACTS, FORMS, read, read_connections
 from .event_outages import outages
 from .event_timeline import Seen
+from .selected_findings import selected_findings
 
 COLUMNS = (
     Column("time", "time", "time", "when it began"),
@@ -36,7 +37,12 @@ COLUMNS = (
 
 
 def findings(given: SectionInput) -> list[Finding]:
-    """All events in order of time, those that follow from another one too (`Finding.cause`)."""
+    """The events that a report shows in order of time, those that follow from another one too (`Finding.cause`)."""
+    return selected_findings(given, given.learned_by("events").once(all_events))
+
+
+def all_events(given: SectionInput) -> list[Finding]:
+    """All events of what was read, as of `findings`."""
     if given.context.first is None:
         return []
     seen = Seen(given)
@@ -95,7 +101,8 @@ SECTION = Section(
     read,
     tables,
     read_connections,
-    under_selection=READ_SELECTED,
+    under_selection="Events are learned from all that was read. These are in the selected time, on parties of the "
+    "selected exchanges.",
     findings=findings,
     reads_notable=True,
     batch_counts=(BatchCount((ANSWERS,), count_answers),),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Any
 
 from ..batch import Context
 from ..commands import command
@@ -28,9 +29,12 @@ COLUMNS = (
 )
 
 
-def finding_rows(findings: Iterable[Finding], context: Context, selected: str | None) -> list[tuple[Value, ...]]:
-    """Findings as rows of COLUMNS. `selected`: the selection of the report as the user wrote it."""
-    return in_columns(COLUMNS, (_row(finding, context, selected) for finding in findings))
+def finding_rows(
+    findings: Iterable[Finding], context: Context, selected: str | None, whole: Collection[tuple[Any, ...]] = ()
+) -> list[tuple[Value, ...]]:
+    """Findings as rows of COLUMNS. `selected`: the selection of the report as the user wrote it. `whole`: the keys of
+    those whose evidence may be outside of it."""
+    return in_columns(COLUMNS, (_row(f, context, None if f.key in whole else selected) for f in findings))
 
 
 def _row(finding: Finding, context: Context, selected: str | None) -> Row:

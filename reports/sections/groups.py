@@ -30,11 +30,13 @@ _ID = re.compile(r"-?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}
 _GROWS = "records/s by which the lag grew while it was captured, of commits, or else of reads; negative: it shrinks"
 _KNOWN = "the last answer of its coordinator here; later commits went to one that was not captured: they are not known"
 
+#: APIs without which a column is not known: of classic groups, which most are.
+_COMMITS, _JOINS, _BEATS = (8,), (11,), (12,)
 GROUPS = (
     Column("group", "group", "text", "group id"),
     Column("type", "type", "text", "classic, consumer (KIP-848), share or streams"),
-    Column("members", "members", "count", "members at the end"),
-    Column("rebalances", "rebalances", "count", "new generations or epochs"),
+    Column("members", "members", "count", "members at the end", apis=_JOINS),
+    Column("rebalances", "rebalances", "count", "new generations or epochs", apis=_JOINS),
     Column("cause", "most frequent cause", "text", "what caused most of the rebalances"),
     Column(
         "longest_cause", "cause of the longest", "text", "what caused the rebalance with the longest time unassigned", 1
@@ -51,15 +53,15 @@ GROUPS = (
         1,
     ),
     Column("most_errors", "most frequent error", "text", "the most frequent error code", 2),
-    Column("commits", "commits", "count", "OffsetCommit and TxnOffsetCommit requests"),
+    Column("commits", "commits", "count", "OffsetCommit and TxnOffsetCommit requests", apis=_COMMITS),
     Column("committed_lag", "lag of\ncommits", "count", "ends of the partitions less committed offsets"),
     Column("lag", "lag of\nreads", "count", "ends of the partitions less the offsets that members fetch"),
     Column("lag_growth_per_s", "lag\ngrows/s", "number", _GROWS),
     Column("known_until", "known\nuntil", "time", _KNOWN),
     Column("clients", "clients", "texts", "client_ids of the members", 2),
     Column("protocol", "protocol", "text", "the assignor that a classic group chose", 4),
-    Column("ever_members", "members ever", "count", "different member ids", 4),
-    Column("heartbeats", "heartbeats", "count", "heartbeat requests", 4),
+    Column("ever_members", "members ever", "count", "different member ids", 4, apis=_JOINS),
+    Column("heartbeats", "heartbeats", "count", "heartbeat requests", 4, apis=_BEATS),
     Column("first", "first", "time", "the group's first request", 3),
     Column("last", "last", "time", "the group's last request", 3),
 )
@@ -92,8 +94,8 @@ MEMBERS = (
     Column("joined", "joined", "time", "its first JoinGroup or heartbeat to join"),
     Column("left", "left", "time", "when it left, or its session timed out"),
     Column("left_by", "left by", "text", "how it left, with the reason that it gives"),
-    Column("heartbeats", "heartbeats", "count", "heartbeat requests", 2),
-    Column("commits", "commits", "count", "OffsetCommit and TxnOffsetCommit requests", 1),
+    Column("heartbeats", "heartbeats", "count", "heartbeat requests", 2, apis=_BEATS),
+    Column("commits", "commits", "count", "OffsetCommit and TxnOffsetCommit requests", 1, apis=_COMMITS),
     Column("failed", "failed", "count", "requests with an error code besides MEMBER_ID_REQUIRED", 2),
     Column("last", "last", "time", "its last request", 2),
     Column("member", "member id", "text", "member id", 9),
@@ -112,7 +114,7 @@ LAG = (
     Column("known_until", "known\nuntil", "time", _KNOWN),
     Column("sure", "reads by", "text", _SURE),
     Column("readers", "readers", "texts", "client_ids that read for the group", 1),
-    Column("commits", "commits", "count", "commits of partitions", 3),
+    Column("commits", "commits", "count", "commits of partitions", 3, apis=_COMMITS),
 )
 PARTITIONS = (
     Column("group", "group", "text", "group id"),
@@ -158,6 +160,9 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
         (group for group in given.once(groups_of) if wanted is None or group.name in wanted),
         key=lambda g: (-len(g.rebalances), -(_sum(p.committed_lag for p in g.lag) or 0), g.name),
     )
+    if given.selected is not None:
+        for group in groups:
+            group.lag = [p for p in group.lag if given.selected.may_have({"topic": (p.topic,), "group": (p.group,)})]
     none = "no commits or assignments"
     notes = (_LAG_NOTE,) if wanted is None else (_LAG_NOTE, _ONLY_NOTE)
     lag, partitions = _lag_rows(groups, growth), _partition_rows(groups, growth)

@@ -74,7 +74,8 @@ def summary(
     `unanswered`: what is known of requests without a response; None: not known."""
     findings = summary_findings(counts, context, tables, selected is not None, found or {}, slow, unanswered, losses)
     findings += [] if unchecked is None or findings[0].id == NO_REQUESTS else [unchecked]
-    rows = finding_rows.finding_rows(findings, context, selected)
+    events = {finding.key for finding in (found or {}).get("events", ())}
+    rows = finding_rows.finding_rows(findings, context, selected, events)
     return ReportTable("summary", "Findings", COLUMNS, rows, whole=True)
 
 

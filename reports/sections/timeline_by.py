@@ -51,13 +51,14 @@ def columns(by: str) -> tuple[Column, ...]:
 def timeline_by(given: SectionInput, by: str, rows: int = 24) -> ReportTable:
     """A row for each interval and broker (or client) with something in it, in order of time."""
     interval = max(display_interval(given.counts, rows), SECOND)
+    span = None if given.selected is None else given.selected.span
     found: defaultdict[tuple[int, str], dict[str, int]] = defaultdict(lambda: dict.fromkeys(_SUMS, 0))
     for column, (form, value) in _SUMS.items():
         keys, values = given.keys(form), given.values(form)[value]
         name = _names(given, by, keys)
         for row in (values > 0).nonzero()[0].tolist():
             second = int(keys["second"][row])
-            if second >= 0:
+            if second >= 0 and (span is None or span[0] // SECOND <= second < span[1] / SECOND):
                 found[second * SECOND // interval * interval, name(row)][column] += int(values[row])
     ordered = sorted(found.items(), key=itemgetter(0))
     made = in_columns(columns(by), ({"start": start, by: name, **sums} for (start, name), sums in ordered))

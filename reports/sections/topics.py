@@ -35,14 +35,23 @@ from .topic_counts import (
 )  # fmt: skip
 from .topic_rows import TopicNames
 
+#: APIs without which a column is not known.
+_PRODUCES, _FETCHES = (0,), (1,)
 COLUMNS = (
     Column("topic", "topic", "text", "name of the topic, or its id if no message has its name"),
     Column("partitions", "parti-\ntions", "count", "partitions in requests and responses"),
-    Column("producers", "pro-\nducers", "count", "clients (client_id and address) that send Produce"),
-    Column("consumers", "con-\nsumers", "count", "clients that send Fetch or ShareFetch, without followers"),
-    Column("in_bytes", "bytes\nin", "bytes", "record batches in Produce requests"),
+    Column("producers", "pro-\nducers", "count", "clients (client_id and address) that send Produce", apis=_PRODUCES),
     Column(
-        "in_records", "records\nin", "count", "records in Produce requests (* in a note: some are not countable)", 1
+        "consumers", "con-\nsumers", "count", "clients that send Fetch or ShareFetch, without followers", apis=_FETCHES
+    ),
+    Column("in_bytes", "bytes\nin", "bytes", "record batches in Produce requests", apis=_PRODUCES),
+    Column(
+        "in_records",
+        "records\nin",
+        "count",
+        "records in Produce requests (* in a note: some are not countable)",
+        1,
+        apis=_PRODUCES,
     ),
     Column(
         "appended_records",
@@ -50,15 +59,23 @@ COLUMNS = (
         "count",
         "of them, records that were acknowledged; those of a retry that the broker knew count once",
         2,
+        apis=_PRODUCES,
     ),
     Column(
-        "refused_records", "refused", "count", "of them, records in batches that were answered with an error code", 1
+        "refused_records",
+        "refused",
+        "count",
+        "of them, records in batches that were answered with an error code",
+        1,
+        apis=_PRODUCES,
     ),
-    Column("resent_records", "resent", "count", "of them, records in batches that had been sent before", 1),
-    Column("out_bytes", "bytes\nout", "bytes", "record batches in responses to consumers", 1),
-    Column("out_records", "records\nout", "count", "records in responses to consumers", 2),
-    Column("replicated_bytes", "replicated", "bytes", "record batches in responses to followers", 4),
-    Column("produces", "Produce", "count", "Produce requests with the topic", 3),
+    Column(
+        "resent_records", "resent", "count", "of them, records in batches that had been sent before", 1, apis=_PRODUCES
+    ),
+    Column("out_bytes", "bytes\nout", "bytes", "record batches in responses to consumers", 1, apis=_FETCHES),
+    Column("out_records", "records\nout", "count", "records in responses to consumers", 2, apis=_FETCHES),
+    Column("replicated_bytes", "replicated", "bytes", "record batches in responses to followers", 4, apis=_FETCHES),
+    Column("produces", "Produce", "count", "Produce requests with the topic", 3, apis=_PRODUCES),
     Column("batches_per_request", "batches a\nrequest", "number", "record batches of the topic in a Produce", 2),
     Column("records_per_batch", "records\na batch", "number", "records in a batch of a Produce"),
     Column("batch_mean_bytes", "batch\nmean", "bytes", "bytes of a batch of a Produce, mean"),
@@ -66,14 +83,35 @@ COLUMNS = (
         "codecs", "codecs", "text", "compression of produced batches, by bytes; of fetched ones if none is produced"
     ),
     Column("ratio", "ratio", "number", "decompressed bytes to bytes, of the sampled batches", 1),
-    Column("sampled", "sam-\npled", "count", "produced batches that were decompressed and checked (1 of 64)", 3),
-    Column("damaged", "bad\nCRC", "count", "sampled batches with a wrong checksum", 2),
+    Column(
+        "sampled",
+        "sam-\npled",
+        "count",
+        "produced batches that were decompressed and checked (1 of 64)",
+        3,
+        apis=_PRODUCES,
+    ),
+    Column("damaged", "bad\nCRC", "count", "sampled batches with a wrong checksum", 2, apis=_PRODUCES),
     Column("magic", "magic", "text", "versions of the batch format", 3),
-    Column("far_timestamps", "far\ntimes", "count", "produced batches with a timestamp an hour or more off", 3),
+    Column(
+        "far_timestamps",
+        "far\ntimes",
+        "count",
+        "produced batches with a timestamp an hour or more off",
+        3,
+        apis=_PRODUCES,
+    ),
     Column(
         "delay_p50_ns", "delay\np50", "ns", "from a Produce request to the first response with its records, median", 1
     ),
-    Column("delays", "delays", "count", "batches of which the delay is measured (at most 1 of 16)", 9),
+    Column(
+        "delays",
+        "delays",
+        "count",
+        "batches of which the delay is measured (at most 1 of 16)",
+        9,
+        apis=(*_PRODUCES, *_FETCHES),
+    ),
     Column("finding", "finding", "text", "what is unusual"),
 )
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -41,8 +41,8 @@ COLUMNS = (
     Column("longest_ns", "longest", "ns", "the longest time that a transaction was open, from its first request to the "
                                           "response that ended it"),
     Column("timeout_ms", "timeout", "ms", "transaction timeout of the producer", 2),
-    Column("committed", "commits", "count", "transactions that the producer committed"),
-    Column("aborted", "aborts", "count", "transactions that the producer aborted"),
+    Column("committed", "commits", "count", "transactions that the producer committed", apis=(26,)),
+    Column("aborted", "aborts", "count", "transactions that the producer aborted", apis=(26,)),
     Column("aborted_by_broker", "aborted\nby broker", "count", "transactions that the coordinator aborted: they were "
                                                                "open for longer than the timeout, or fenced"),
     Column("aborted_elsewhere", "aborted\nelsewhere", "count", "transactions that were aborted; by whom was "

@@ -37,7 +37,13 @@ ZONES = (
     Column("to_client_bytes", "to client", "bytes", "bytes that the broker sent"),
     Column("crosses", "crosses", "flag", "the zones are known and differ"),
     Column("bytes_share", "share", "share", "share of all bytes"),
-    Column("local_bytes", "a nearer\nreplica has", "bytes", "fetched bytes of partitions with a replica in the zone"),
+    Column(
+        "local_bytes",
+        "a nearer\nreplica has",
+        "bytes",
+        "fetched bytes of partitions with a replica in the zone",
+        apis=(1,),
+    ),
 )
 READERS = (
     Column("client_id", "client", "text", "client_id of the Fetch requests"),
@@ -45,7 +51,7 @@ READERS = (
     Column("client_zone", "zone", "text", "zone of the client"),
     Column("client_rack", "client.rack", "text", "the rack that its Fetch requests name"),
     Column("topic", "topic", "text", "topic"),
-    Column("cross_bytes", "cross-zone\nbytes", "bytes", "bytes of records that it fetched from other zones"),
+    Column("cross_bytes", "cross-zone\nbytes", "bytes", "bytes of records that it fetched from other zones", apis=(1,)),
     Column("local_bytes", "a nearer\nreplica has", "bytes", "of these, of partitions with a replica in its zone"),
     Column("redirects", "redirects", "count", "responses that named a preferred read replica"),
     Column("finding", "finding", "text", "how the traffic could stay in the zone"),

@@ -56,6 +56,14 @@ def test_an_event_of_both_sides_is_no_difference() -> None:
     assert not any(row["event"] for row in compare(str(HANG), str(HANG)).as_json()["findings"])
 
 
+def test_leaders_that_moved_are_mentioned() -> None:
+    """No request waits for it; it explains the errors of its side."""
+    found = compare(str(SAMPLES.parent / "apache-4.3.pcap.zst"), split="2026-11-21 04:44:17 UTC")
+    (row,) = (row for row in found.as_json()["findings"] if row["event"])
+    assert (row["kind"], row["event"], row["broker"]) == ("different", "leaders_moved", None)
+    assert "leaders of 7 partitions moved, most from broker 3" in str(found)
+
+
 def test_quiet_sides_have_no_event() -> None:
     assert not any(row["event"] for row in compare(str(QUIET), split="+6s").as_json()["findings"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kafkatap.reports.build import build_report
 from kafkatap.reports.model import Column, Report, ReportTable
+from kafkatap.reports.section_parts.selected import Selected
 
 from . import rows as made
 from .rows import MS
@@ -25,7 +26,7 @@ def hostile_report() -> Report:
     results = [made.result(n, 6, topic=n % len(names)) for n in range(len(exchanges))]
     counts = made.counted(exchanges, results)
     context = made.context(strings=names)
-    report = build_report(counts, context, by="client", curves=True, selected=f"--client {HOSTILE[0]}")
+    report = build_report(counts, context, by="client", curves=True, selected=Selected(f"--client {HOSTILE[0]}"))
     text = Column("client_id", "client", "text", HOSTILE[0])
     matrix = ReportTable("topic_clients", HOSTILE[5], (
         Column("topic", "topic", "text", "topic"), Column("role", HOSTILE[0], "text", ""), text,

@@ -14,6 +14,7 @@ from kafkatap.reports.counting.counts import SECOND
 from kafkatap.reports.model import Report
 from kafkatap.reports.rendering import plots
 from kafkatap.reports.rendering.plots import write_plots
+from kafkatap.reports.section_parts.selected import Selected
 
 from . import rows as made
 from .rows import MS
@@ -57,7 +58,7 @@ def test_plots_of_an_earlier_run_do_not_stay(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_plots_name_their_captures_filter_and_count(name: str, count: str) -> None:
-    whole = build_report(small(), made.context(), curves=True, selected="--client 'b\x1b*'")
+    whole = build_report(small(), made.context(), curves=True, selected=Selected("--client 'b\x1b*'"))
     assert drawn(name, whole).get_title(loc="left") == rf"a.pcap; only --client 'b\x1b*'; {count}"
     files = [FileInfo(f"/x/{n}.pcap", "pcap", 1, 1, 1) for n in range(4)]
     assert "0.pcap and 3 more files; " in drawn(name, report(files=files)).get_title(loc="left")

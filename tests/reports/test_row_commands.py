@@ -11,6 +11,7 @@ from kafkatap import analyze
 from kafkatap.reports.build import build_report
 from kafkatap.reports.model import Report, ReportTable
 from kafkatap.reports.section_parts.registry import section_names
+from kafkatap.reports.section_parts.selected import Selected
 from kafkatap.reports.sections.row_commands import RowCommander
 
 from . import rows as made
@@ -99,7 +100,7 @@ def test_hostile_names_have_no_command() -> None:
 
 def test_the_selection_of_the_report_stays() -> None:
     selected = "--from +1s --filter 'api == Fetch or error'"
-    whole = build_report(small(), made.context(), selected=selected)
+    whole = build_report(small(), made.context(), selected=Selected(selected))
     command = commands(whole, whole.table("clients"))[0]
     assert command.startswith("kafkatap show --from +1s --filter ")
     assert expression(command) == '(api == Fetch or error) and client_id == billing and client_ip == "10.0.0.1"'

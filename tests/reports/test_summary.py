@@ -16,6 +16,7 @@ from kafkatap.reports.batch import LIVE, FileInfo
 from kafkatap.reports.build import build_report
 from kafkatap.reports.commands import command, with_captures
 from kafkatap.reports.rendering.text import write_text
+from kafkatap.reports.section_parts.selected import Selected
 
 from . import rows as made
 from .rows import MS, connection, context, counted, exchange, result
@@ -25,7 +26,9 @@ LEDGER = {"packets": {"tcp": 40, "total": 40}, "payload bytes": {"kafka_frames":
 PRODUCE = {"api_key": 0, "api_version": 9}
 
 
-def found(*exchanges: Any, results: Any = (), selected: str | None = None, **parts: Any) -> dict[str, dict[str, Any]]:
+def found(
+    *exchanges: Any, results: Any = (), selected: Selected | None = None, **parts: Any
+) -> dict[str, dict[str, Any]]:
     """The rows of the summary by finding."""
     whole = build_report(counted(list(exchanges), list(results)), context(ledger=LEDGER, **parts), selected=selected)
     table = whole.table("summary")
@@ -113,7 +116,7 @@ def test_losses_are_one_line() -> None:
 def test_losses_of_a_selection_are_those_of_its_responses() -> None:
     lost = {"requests": {"response_lost": 9, "total": 20}, "packets": {"bad_header": 2, "total": 40}}
     counts = counted([exchange(0), exchange(1, outcome=r.RESPONSE_LOST)])
-    whole = build_report(counts, context(ledger=lost), selected="--client billing")
+    whole = build_report(counts, context(ledger=lost), selected=Selected("--client billing"))
     table = whole.table("summary")
     row = dict(zip((c.name for c in table.columns), table.rows[-1], strict=True))
     assert row["text"] == "1 response missing; in the whole capture: 2 packets with invalid headers"

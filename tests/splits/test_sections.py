@@ -28,21 +28,23 @@ SAMPLES = ("apache-4.3", "apache-2.8", "apache-0.10.2", "live-4.4")
 WANTED = tuple(OVER_FACTS)
 
 
-def as_json(counts: ReportCounts, context: Context, sections: SectionCounts) -> str:
+def as_json(counts: ReportCounts, context: Context, sections: SectionCounts, selection: Selection = EVERYTHING) -> str:
     text = io.StringIO()
-    write_json(build_report(counts, context, sections=WANTED, over_facts=sections), text, "0")
+    selected = selection.shown(context.first)
+    write_json(build_report(counts, context, sections=WANTED, over_facts=sections, selected=selected), text, "0")
     return text.getvalue()
 
 
 def one_process(path: Path, selection: Selection = EVERYTHING) -> str:
     engine = engine_for(selection, tables=False, **needs_of(WANTED)._asdict())
     run, counts = Run([str(path)], engine), ReportCounts()
-    sections = SectionCounts(WANTED, engine.limits.names, lambda: engine.dissector.strings.other)
+    sections = SectionCounts(WANTED, engine.limits.names, lambda: engine.dissector.strings.other,
+                             selection.learning)  # fmt: skip
     engine.on_connections(sections.add_connections)
-    for batch in selection.apply(run.batches(), engine):
+    for batch in selection.apply(run.batches(), engine, sections):
         counts.add(batch)
         sections.add(batch)
-    return as_json(counts, run.context(), sections)
+    return as_json(counts, run.context(), sections, selection)
 
 
 def several(path: Path, processes: int, selection: Selection = EVERYTHING) -> str:
@@ -50,7 +52,7 @@ def several(path: Path, processes: int, selection: Selection = EVERYTHING) -> st
     size = -(-os.path.getsize(path) // processes)
     found = count_with_jobs([str(path)], processes, reading, split_size=size)
     assert found.sections is not None
-    return as_json(found.counts, found.context, found.sections)
+    return as_json(found.counts, found.context, found.sections, selection)
 
 
 def same(one: str, other: str) -> None:

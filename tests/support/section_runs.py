@@ -31,16 +31,18 @@ def section_input(
     paths = [captures] if isinstance(captures, Path) else captures
     names = [sections] if isinstance(sections, str) else sections
     engine = engine_for(selection, all_results=True, tables=False, **needs_of(names)._asdict())
-    made = SectionCounts(names, most or engine.limits.names, lambda: engine.dissector.strings.other)
+    made = SectionCounts(names, most or engine.limits.names, lambda: engine.dissector.strings.other,
+                         selection.learning)  # fmt: skip
     engine.on_connections(made.add_connections)
     run = Run([str(path) for path in paths], engine)
     run.start()
     counts = ReportCounts()
-    for batch in selection.apply(run.batches(), engine):
+    for batch in selection.apply(run.batches(), engine, made):
         counts.add(batch)
         made.add(batch)
     made.finish()
-    return SectionInput(made, counts, run.context(), options or {})
+    context = run.context()
+    return SectionInput(made, counts, context, options or {}, selection.shown(context.first))
 
 
 def section_tables(

@@ -288,8 +288,9 @@ def _report(options: argparse.Namespace, monitor: Monitor) -> int:
     """Print the report since the start. Its reader may be gone, as after a dropped session."""
     context = monitor.context()
     result = build_report(
-        monitor.windows.start, context, by=options.by, selected=selection_of(options).text, sections=options.sections,
-        over_facts=monitor.sections, options=section_options(options),
+        monitor.windows.start, context, by=options.by,
+        selected=selection_of(options).shown(context.first), sections=options.sections, over_facts=monitor.sections,
+        options=section_options(options),
     )  # fmt: skip
     try:
         if options.json:

@@ -174,7 +174,7 @@ def _read_here(
     if log_join is not None and options.sections is None:
         counted = ("broker-times", *counted)
     if counted:
-        sections = engine.section_counts(counted)
+        sections = engine.section_counts(counted, learning=selection.learning)
         engine.on_connections(sections.add_connections)
         if log_join is not None:
             engine.on_connections(log_join.also(sections.add_connections))
@@ -184,10 +184,10 @@ def _read_here(
         if follow is not None:
             from .following import IntervalReports
 
-            reports = IntervalReports(options, counts, partial(context, is_over=False), selection.text, sections)
+            reports = IntervalReports(options, counts, partial(context, is_over=False), selection, sections)
             screen.callback(reports.close)
             run.watch = reports.beside(watch)
-        for batch in selection.apply(run.batches() if writer is None else writer.batches(), engine):
+        for batch in selection.apply(run.batches() if writer is None else writer.batches(), engine, sections):
             counts.add(batch)
             if sections is not None:
                 sections.add(batch)
@@ -225,7 +225,7 @@ def _report(
     context = read.context()._replace(options=kept_options(options))
     note_key_log(options, run.files, key_log_of(run), context)
     report = build_report(
-        read.counts, context, by=options.by, curves=has_curves(options), selected=selection.text,
+        read.counts, context, by=options.by, curves=has_curves(options), selected=selection.shown(context.first),
         sections=options.sections, over_facts=read.sections,
         options=section_options(options) | ({} if log_join is None else {"request_log": log_join}),
     )  # fmt: skip

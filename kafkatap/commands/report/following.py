@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kafkatap.reports.model import Report
     from kafkatap.reports.section_parts.section_counts import SectionCounts
 
+    from ...engine.selection import Selection
     from ...run import Watch
 
 #: ns between two reports, unless --interval says otherwise.
@@ -41,12 +42,12 @@ class IntervalReports:
     """
 
     def __init__(
-        self, options: argparse.Namespace, counts: ReportCounts, context: Callable[[], Context], selected: str | None,
+        self, options: argparse.Namespace, counts: ReportCounts, context: Callable[[], Context], selection: Selection,
         sections: SectionCounts | None = None,
     ) -> None:  # fmt: skip
         self._options = options
         self.counts = counts
-        self._context, self._selected, self._sections = context, selected, sections
+        self._context, self._selection, self._sections = context, selection, sections
         self._interval = (options.interval or INTERVAL) / 1e9
         self._due = time.monotonic() + self._interval
         self._is_screen = sys.stdout.isatty() and not options.json and os.environ.get("TERM") not in (None, "", "dumb")
@@ -74,8 +75,9 @@ class IntervalReports:
         options = self._options
         context = context._replace(options=kept_options(options))
         report = build_report(
-            self.counts, context, by=options.by, selected=self._selected, sections=options.sections,
-            over_facts=self._sections, options=section_options(options),
+            self.counts, context, by=options.by,
+            selected=self._selection.shown(context.first), sections=options.sections, over_facts=self._sections,
+            options=section_options(options),
         )  # fmt: skip
         report = as_printed(options, as_ordered(options, report))
         try:
