@@ -61,9 +61,6 @@ def build_report(
     text = None if selected is None else selected.text
     counts.finish()
     detail = errors(counts, context)
-    who = None if selected is None else Clients.of(counts, context)
-    if selected is not None and who is not None:
-        detail = selected.shown(detail, who)
     undecoded = not_decoded(counts, context)
     usual: dict[str, Callable[[], tuple[ReportTable, ...]]] = {
         "summary": lambda: (
@@ -101,7 +98,8 @@ def build_report(
     tables = [table for name in (USUAL if sections is None else sections) if name in usual for table in usual[name]()]
     tables += more
     tables = _with_timeline_by(tables, given, by, timeline_rows)
-    if selected is not None and who is not None:
+    if selected is not None:
+        who = Clients.of(counts, context)
         tables = [selected.shown(table, who) for table in tables]
     return Report(
         heading=heading(counts, context, len(people.rows), text),

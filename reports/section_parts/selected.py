@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..addresses import broker_spellings
@@ -15,6 +16,7 @@ from ..model import ReportTable, Row
 
 if TYPE_CHECKING:
     from ..expressions.meaning import ColumnAtom, Expression, FieldAtom, Node
+    from ..expressions.verdicts import MatchedTexts
 
 #: Events that take no time. All others without an end last until the capture's end.
 MOMENTS = frozenset(("broker_returned", "coordinator_moved", "topic_created", "topic_deleted"))
@@ -115,6 +117,12 @@ def _names_in(row: Row) -> Named:
     return found
 
 
+@lru_cache(4096)
+def _holds(test: MatchedTexts, texts: tuple[str, ...]) -> bool:
+    """Whether one of some texts passes a test. Rows repeat them."""
+    return bool(test.on(texts).any())
+
+
 def _judge(named: Named, expression: Expression) -> Callable[[ColumnAtom | FieldAtom], bool | None]:
     """Whether an atom holds for something with these names; None: they do not decide it."""
     from ..expressions.field_paths import fields_with_role
@@ -129,7 +137,7 @@ def _judge(named: Named, expression: Expression) -> Callable[[ColumnAtom | Field
             texts = named.get(atom.name.name)
         if texts is None or not isinstance(atom.test, MatchedTexts):
             return None
-        return any(map(atom.test.holds, texts))
+        return _holds(atom.test, tuple(texts))
 
     return judged
 
