@@ -125,14 +125,15 @@ def _holds(test: MatchedTexts, texts: tuple[str, ...]) -> bool:
 
 def _judge(named: Named, expression: Expression) -> Callable[[ColumnAtom | FieldAtom], bool | None]:
     """Whether an atom holds for something with these names; None: they do not decide it."""
-    from ..expressions.field_paths import fields_with_role
+    from ..expressions.field_paths import coordinator_keys, fields_with_role
     from ..expressions.meaning import FieldAtom
     from ..expressions.verdicts import MatchedTexts
 
+    groups = (fields_with_role("group_id", expression.messages).places(), coordinator_keys(expression.messages)[0])
+
     def judged(atom: ColumnAtom | FieldAtom) -> bool | None:
         if isinstance(atom, FieldAtom):
-            is_group = "group" in named and atom.places == fields_with_role("group_id", expression.messages).places()
-            texts = named["group"] if is_group else None
+            texts = named.get("group") if atom.places in groups else None
         else:
             texts = named.get(atom.name.name)
         if texts is None or not isinstance(atom.test, MatchedTexts):
