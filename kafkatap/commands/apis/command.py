@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafkatap.dissector.kafka.releases import RELEASES, known_since, release_of, removed_in, speaks
-from kafkatap.dissector.layouts.catalog import api_name, built_in_names, load_api, load_messages
+from kafkatap.dissector.layouts.catalog import api_name, built_in_names, load_api, load_messages, old_api_names
 from kafkatap.dissector.layouts.history import Changes, changes_in
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout, Struct, Versions
 from kafkatap.dissector.layouts.vendors import vendor_of, vendor_ranges
@@ -268,7 +268,9 @@ def render_versions(found: Sequence[Api], release: str | None, width: int | None
         spoken = f" in Kafka {release}" if release else ""
         versions = ranges([v.version for v in api.versions])
         plural = "s" if len(api.versions) > 1 else ""
-        yield [(api.name, "bold"), (f": API key {api.key}, version{plural} {versions}{spoken}{flexible}", "")]
+        old = ", ".join(old_api_names().get(api.key, ()))
+        earlier = f"; earlier names: {old}" if old else ""
+        yield [(api.name, "bold"), (f": API key {api.key}, version{plural} {versions}{spoken}{flexible}{earlier}", "")]
         for v in api.versions:
             yield _version_line(v, v.version == first)
             for side, changes in (("request ", v.request), ("response", v.response)):
@@ -378,6 +380,7 @@ def api_object(api: Api) -> dict[str, Any]:
     return {
         "key": api.key,
         "name": api.name,
+        "old_names": list(old_api_names().get(api.key, ())),
         "flexible_from": api.flexible_from,
         "since": api.since,
         "newest_version": None if newest is None else newest.version,
@@ -429,6 +432,7 @@ def schema() -> dict[str, Any]:
     api = _object(
         key=("integer", "API key"),
         name=("string", "name of the API"),
+        old_names=(_list({"type": "string"}), "its names in earlier releases and documents"),
         flexible_from=("integer?", "first flexible version"),
         since=("string?", "first release that supports it"),
         newest_version=("integer?", "newest version in any release"),
