@@ -25,7 +25,7 @@ def test_defaults() -> None:
     assert args.captures == ["a.pcap", "-"]
     assert (args.by, args.number, args.utc, args.json, args.progress, args.color) == (
         "api",
-        12,
+        None,
         False,
         False,
         True,

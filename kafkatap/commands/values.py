@@ -28,6 +28,9 @@ SECTION_OPTIONS = {
     "request_log": "broker-times",
 }  # fmt: skip
 
+#: Rows of a table of `report` as text, unless -n says otherwise.
+TEXT_ROWS = 12
+
 
 def parse_duration(text: str) -> int:
     """`500ms`, `10 s`, `1.5m`, `3m 24s`; a bare number is seconds. Nanoseconds, above zero."""
@@ -180,6 +183,11 @@ def parse_number(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above zero, or all")
     return int(text)
+
+
+def text_rows(options: argparse.Namespace) -> int:
+    """The most rows of a table of `report` as text; 0 for all."""
+    return TEXT_ROWS if options.number is None else int(options.number)
 
 
 def parse_width(text: str) -> int:

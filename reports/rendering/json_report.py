@@ -6,6 +6,7 @@ The end of a column's name is its unit. Times are ISO 8601 in UTC with nanosecon
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 from .. import units
@@ -17,10 +18,15 @@ from ..sections import error_codes as errors
 
 SCHEMA_VERSION = 4
 
-#: The columns of each table. Latency has the columns of every `--by`.
+#: The columns of tables whose columns depend on `--by`, for each of its values.
+_FORMS: dict[str, list[tuple[Column, ...]]] = {
+    "latency": [latency.latency_columns(by) for by in latency.BY],
+    "timeline_by": [timeline_by.columns(by) for by in timeline_by.BY],
+}
+#: The columns of each table, of every `--by`.
 REPORTS: dict[str, tuple[Column, ...]] = {
     "summary": summary.COLUMNS,
-    "latency": tuple(dict.fromkeys(c for by in latency.BY for c in latency.latency_columns(by))),
+    "latency": tuple(dict.fromkeys(column for form in _FORMS["latency"] for column in form)),
     "throttle": throttle.COLUMNS,
     "error_totals": errors.TOTAL_COLUMNS,
     "errors": errors.COLUMNS,
@@ -34,8 +40,9 @@ REPORTS: dict[str, tuple[Column, ...]] = {
 }
 
 
-def report_object(report: Report, version: str) -> dict[str, Any]:
-    """The report as dicts and lists. `version`: the version of kafkatap."""
+def report_object(report: Report, version: str, top: int = 0) -> dict[str, Any]:
+    """The report as dicts and lists. `version`: the version of kafkatap. `top`: the most rows of a table but the
+    ledger, 0 for all."""
     tables = (*report.tables, report.ledger)
     return {
         "schema_version": SCHEMA_VERSION,
@@ -43,24 +50,27 @@ def report_object(report: Report, version: str) -> dict[str, Any]:
         "capture": _rows(report.heading)[0],
         "warnings": list(report.warnings),
         "notes": {t.name: list(t.notes) for t in tables if t.notes},
-        "reports": {t.name: _rows(t) for t in tables},
+        "reports": {t.name: _rows(t, 0 if t is report.ledger else top) for t in tables},
     }
 
 
-def _rows(table: ReportTable) -> list[dict[str, Any]]:
-    return [{c.name: json_value(c, v) for c, v in zip(table.columns, row, strict=True)} for row in table.rows]
+def _rows(table: ReportTable, top: int = 0) -> list[dict[str, Any]]:
+    rows = table.rows[: top or None]
+    return [{c.name: json_value(c, v) for c, v in zip(table.columns, row, strict=True)} for row in rows]
 
 
 def json_value(column: Column, value: Value) -> Any:
     """A value of a column as JSON has it."""
     if column.kind == "time" and isinstance(value, int):
         return units.iso(value)
+    if value is None and column.kind in _ITEMS:
+        return []
     return plain_value(column, value)
 
 
-def write_json(report: Report, file: TextIO, version: str) -> None:
-    """Write the report in ASCII, with one line for each row of a table."""
-    whole = report_object(report, version)
+def write_json(report: Report, file: TextIO, version: str, top: int = 0) -> None:
+    """Write the report in ASCII, with one line for each row of a table. `top`: as in `report_object`."""
+    whole = report_object(report, version, top)
     reports = whole.pop("reports")
     head = json.dumps(whole, indent=1)
     file.write(head[:-2] + ',\n "reports": {')
@@ -70,9 +80,9 @@ def write_json(report: Report, file: TextIO, version: str) -> None:
     file.write("\n }\n}\n")
 
 
-def write_json_line(report: Report, file: TextIO, version: str) -> None:
-    """Write the report in ASCII on one line."""
-    file.write(json.dumps(report_object(report, version)) + "\n")
+def write_json_line(report: Report, file: TextIO, version: str, top: int = 0) -> None:
+    """Write the report in ASCII on one line. `top`: as in `report_object`."""
+    file.write(json.dumps(report_object(report, version, top)) + "\n")
 
 
 def all_columns() -> dict[str, tuple[Column, ...]]:
@@ -109,7 +119,7 @@ def schema() -> dict[str, Any]:
                 "type": "object",
                 "required": ["ledger"],
                 "properties": {
-                    name: {"type": "array", "items": _object(columns, optional=name == "latency")}
+                    name: {"type": "array", "items": _object(columns, _FORMS.get(name, ()))}
                     for name, columns in all_columns().items()
                 },
             },
@@ -117,11 +127,8 @@ def schema() -> dict[str, Any]:
     }
 
 
-def _object(columns: tuple[Column, ...], optional: bool = False) -> dict[str, Any]:
-    always = set(columns)
-    if optional:
-        for by in latency.BY:
-            always &= set(latency.latency_columns(by))
+def _object(columns: tuple[Column, ...], forms: Sequence[tuple[Column, ...]] = ()) -> dict[str, Any]:
+    always = set(columns).intersection(*forms)
     return {
         "type": "object",
         "required": [c.name for c in columns if c in always],

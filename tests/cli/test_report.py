@@ -39,6 +39,24 @@ def requests_of(report: dict[str, Any]) -> int:
     return sum(row["count"] for row in report["reports"]["latency"])
 
 
+def test_json_has_as_many_rows_as_asked_for_and_fits_its_schema() -> None:
+    """With every section, with each --by, and with -n."""
+    import jsonschema
+
+    from kafkatap.reports.sections import latency, timeline_by
+
+    schema = jsonschema.Draft202012Validator(json.loads((ROOT / "docs" / "report.schema.json").read_text()))
+    for options in (
+        ["--sections", "all"],
+        ["-n", "1"],
+        *(["--by", by] for by in dict.fromkeys((*latency.BY, *timeline_by.BY))),
+    ):
+        found = json.loads(kafkatap("report", "--json", *options, "samples/apache-4.3.pcap.zst").out)
+        assert [error.message for error in schema.iter_errors(found)] == []
+        rows = [len(table) for name, table in found["reports"].items() if name != "ledger"]
+        assert (max(rows) == 1) == ("-n" in options)
+
+
 def test_the_numbers_are_the_truth_s(sample: Path, truth: Any) -> None:
     report = reported(sample)
     assert requests_of(report) == report["capture"]["requests"] == len(truth)

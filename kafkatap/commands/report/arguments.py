@@ -23,7 +23,7 @@ from ..shared_options import (
     add_verbose,
     add_width,
 )
-from ..values import parse_duration, parse_jobs
+from ..values import TEXT_ROWS, parse_duration, parse_jobs
 
 DESCRIPTION = "Report latency, throttling, error codes, clients and a timeline of one or more captures."
 EXAMPLES = (
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                       help="share the connections out to N processes; auto: one for each usable core (default: auto "
                       "for more than 4 GiB on more than two cores, else 1)")  # fmt: skip
     how = parser.add_argument_group("output")
-    add_number(how)
+    add_number(how, "rows of each table", default=None, usual=f"{TEXT_ROWS} in text, all with --json")
     add_sort(how)
     add_width(how)
     add_appearance(how)

@@ -15,7 +15,7 @@ from kafkatap.reports.counting.counts import ReportCounts
 
 from ..console import discard_output
 from ..kept_options import kept_options
-from ..values import section_options
+from ..values import section_options, text_rows
 from .page import as_printed
 from .reporting import as_ordered, print_report
 
@@ -103,8 +103,8 @@ class IntervalReports:
         color = options.color == "always" or (options.color == "auto" and not os.environ.get("NO_COLOR"))
         width = options.width or size.columns
         write_text(
-            report, text, top=options.number, utc=options.utc, color=color, width=width, whole_ledger=options.ledger,
-            captures=options.captures,
+            report, text, top=text_rows(options), utc=options.utc, color=color, width=width,
+            whole_ledger=options.ledger, captures=options.captures,
         )  # fmt: skip
         lines = text.getvalue().splitlines()
         if len(lines) > size.lines:

@@ -12,6 +12,7 @@ from kafkatap.reports.rendering.text import write_text
 
 from ...installation import own_version
 from ..console import discard_output
+from ..values import text_rows
 
 __all__ = ["ReportCounts", "as_ordered", "build_report", "has_requests", "print_report", "write_outputs"]
 
@@ -50,15 +51,15 @@ def print_report(options: argparse.Namespace, report: Report) -> None:
         if options.json and options.follow:
             from kafkatap.reports.rendering.json_report import write_json_line
 
-            write_json_line(report, sys.stdout, own_version())
+            write_json_line(report, sys.stdout, own_version(), options.number or 0)
         elif options.json:
             from kafkatap.reports.rendering.json_report import write_json
 
-            write_json(report, sys.stdout, own_version())
+            write_json(report, sys.stdout, own_version(), options.number or 0)
         else:
             color = None if options.color == "auto" else options.color == "always"
             write_text(
-                report, sys.stdout, top=options.number, utc=options.utc, color=color, width=options.width,
+                report, sys.stdout, top=text_rows(options), utc=options.utc, color=color, width=options.width,
                 whole_ledger=options.ledger, captures=options.captures,
             )  # fmt: skip
         sys.stdout.flush()
