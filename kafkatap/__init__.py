@@ -17,7 +17,7 @@ Kafka exchanges), `reports` (exchanges to reports). This package joins them:
 engine/    packets in, finished exchanges out: assembly, TLS, then the dissector; with the options and limits of a run
 captures/  find, open and read captures
 run        captures through the engine
-output_file  files that appear whole or not at all
+output_file  files that appear whole or not at all; replaceable: which files these may replace
 selected_messages/  messages and records of the selected exchanges
 show/      messages as lines, trees and JSON
 library    `analyze`; parquet/: its tables as files

@@ -273,19 +273,21 @@ class Analysis:
         )  # fmt: skip
 
     def extract(
-        self, output: Path, *, connections: bool = False, comments: bool = True, secrets: bool = False
+        self, output: Path, *, connections: bool = False, comments: bool = True, secrets: bool = False,
+        overwrite: bool = False,
     ) -> Summary:  # fmt: skip
         """Copy the packets of the selected exchanges to a pcapng, as `kafkatap extract` does (docs/extract.md).
 
         `connections`: all packets of their connections. `comments`: packet comments with findings, and names of
-        addresses. `secrets`: the TLS secrets of the copied connections. ValueError for pipes, and for
-        one of the captures. OSError if it cannot be written. No file is made if nothing is selected.
+        addresses. `secrets`: the TLS secrets of the copied connections. `overwrite`: replace a pcapng of that name that
+        is no copy of kafkatap's. ValueError for pipes, and for one of the captures. OSError if it cannot be written. No
+        file is made if nothing is selected.
         """
         from .extract import extract
 
         made = extract(
             self.captures, os.fspath(output), self.selection, connections=connections, comments=comments,
-            names=comments, secrets=secrets, read=self._reading,
+            names=comments, secrets=secrets, read=self._reading, overwrite=overwrite,
         )  # fmt: skip
         self._check(made)
         return made

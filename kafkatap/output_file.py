@@ -1,11 +1,11 @@
 """Named outputs: files that appear whole or not at all.
 
 An `OutputFile` is written under a temporary name. When it appears, it has the permissions and the owner of the file
-that it replaces. A device, a pipe and an open file (/dev/stdout, `>(command)`) get the bytes at that moment. A symbolic
-link is refused, because whoever made it would choose the file. `OutputFiles` are files of one folder that appear
-together. `write_whole` writes a text. `UnnamedFile` is one that nobody sees: it has no name, so it is gone when the
-process ends, however that happens. `check_file`, `check_folder` and `check_output` find out before a long run whether a
-file can be written.
+that it replaces; it replaces no file that others wrote (`replaceable`). A device, a pipe and an open file (/dev/stdout,
+`>(command)`) get the bytes at that moment. A symbolic link is refused, because whoever made it would choose the file.
+`OutputFiles` are files of one folder that appear together. `write_whole` writes a text. `UnnamedFile` is one that
+nobody sees: it has no name, so it is gone when the process ends, however that happens. `check_file`, `check_folder` and
+`check_output` find out before a long run whether a file can be written.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import fcntl
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO, Self, cast
+
+from .replaceable import KIND_OF, PCAPNG, TEXT, check_replaceable, check_replaced, found_at
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,15 +27,20 @@ if TYPE_CHECKING:
 STANDARD_OUTPUT = "-"
 
 
-def check_file(option: str, path: str, inputs: Iterable[str] = ()) -> None:
+def check_file(
+    option: str, path: str, kind: str, inputs: Iterable[str] = (), overwrite: bool = False, line: bytes | None = None
+) -> None:  # fmt: skip
     """Check that an option's file can be written. ValueError if the name is none of a file, or that of an input;
-    OSError if it is a symbolic link, or if its folder is missing or takes no file."""
+    OSError if it is a symbolic link, or if its folder is missing or takes no file; FileExistsError if a file of this
+    kind does not replace what is there (`check_replaceable`)."""
     if not path or path == STANDARD_OUTPUT:
         raise ValueError(f"{option} needs the name of a file")
     if os.path.isdir(path):
         raise ValueError(f"{option}: {path} is a directory; name a file in it")
     check_not_read(option, path, inputs, "capture")
     _check_place(path)
+    if folder_of(path) is not None:
+        check_replaceable(path, kind, overwrite, line)
 
 
 def check_not_read(option: str, path: str, inputs: Iterable[str], what: str = "input") -> None:
@@ -44,9 +51,14 @@ def check_not_read(option: str, path: str, inputs: Iterable[str], what: str = "i
                 raise ValueError(f"{option} would overwrite the {what} {name}; name another file")
 
 
-def check_folder(option: str, path: str, suffixes: Sequence[str]) -> None:
+def check_folder(
+    option: str, path: str, suffixes: Sequence[str], names: Callable[[], Collection[str]] = tuple,
+    overwrite: bool = False,
+) -> None:  # fmt: skip
     """Check that an option's folder takes files, and make it if it is missing. ValueError if the name is none of a
-    folder; OSError if it takes none, or if one of its files with such a suffix is a symbolic link."""
+    folder; OSError if it takes none, or if one of its files with such a suffix is a symbolic link. FileExistsError if
+    one that may be written, by its name without the suffix, does not replace what is there. That a text is one of ours
+    is known when it is written."""
     if not path:
         raise ValueError(f"{option} needs the name of a directory")
     if os.path.exists(path) and not os.path.isdir(path):
@@ -55,12 +67,16 @@ def check_folder(option: str, path: str, suffixes: Sequence[str]) -> None:
     _check_folder(path, path)
     with os.scandir(path) as entries:
         for entry in entries:
-            if entry.name.endswith(tuple(suffixes)):
+            stem, suffix = os.path.splitext(entry.name)
+            if suffix in suffixes:
                 refuse_link(entry.path)
+                if stem in names():
+                    kind = KIND_OF[suffix]
+                    check_replaceable(entry.path, kind, overwrite or kind == TEXT)
 
 
-def check_output(output: str | UnnamedFile, captures: Sequence[str]) -> None:
-    """Check that a pcapng can be written: ValueError or OSError."""
+def check_output(output: str | UnnamedFile, captures: Sequence[str], overwrite: bool = False) -> None:
+    """Check that a pcapng can be written: ValueError or OSError, as for `check_file`."""
     if isinstance(output, UnnamedFile):
         return
     number = 1 if output == STANDARD_OUTPUT else _open_file(output)
@@ -72,15 +88,7 @@ def check_output(output: str | UnnamedFile, captures: Sequence[str]) -> None:
         raise ValueError(f"{output}: the packets are not compressed; name it .pcapng, and compress the file afterwards")
     if output.endswith((".pcap", ".cap")):
         raise ValueError(f"{output}: a pcap holds no comments and no names; name it .pcapng")
-    if os.path.isdir(output):
-        raise IsADirectoryError(21, "this is a folder; name a file in it", output)
-    for capture in captures:
-        with suppress(OSError):
-            if os.path.samefile(capture, output):
-                raise ValueError(f"{output}: this capture is read; name another file")
-    if not is_device(output):
-        refuse_link(output)
-    _check_place(output)
+    check_file("output", output, PCAPNG, captures, overwrite)
 
 
 def _check_place(path: str) -> None:
@@ -140,10 +148,10 @@ def is_device(path: str) -> bool:
     return folder == "/dev" or folder.startswith("/proc/")
 
 
-def write_whole(path: str, text: str) -> None:
+def write_whole(path: str, text: str, overwrite: bool = False) -> None:
     """Write a text as UTF-8. A file of that name is replaced at once, and a device or pipe is written to. OSError, with
-    this path, if it cannot be written."""
-    with naming(path), OutputFile(path, is_private=False) as made:
+    this path, if it cannot be written. `overwrite`: as of `OutputFile`."""
+    with naming(path), OutputFile(path, is_private=False, overwrite=overwrite) as made:
         made.file.write(text.encode())
         made.publish()
 
@@ -208,15 +216,18 @@ class OutputFile:
     """The file under a temporary name. `publish` gives it its own name, or copies it to standard output, a device or a
     pipe; leaving the context without that removes it. OSError if its name is a symbolic link.
 
+    `overwrite`: it may replace another one's file of its kind; otherwise `publish` raises FileExistsError.
     `is_private`: only its user may read it, unless it replaces a file that others may read. `is_locked`: its temporary
     name is `.NAME.part`. Another run that writes the same file gets BlockingIOError, and what a killed run left is
     overwritten.
     """
 
-    def __init__(self, output: str, is_private: bool = True, is_locked: bool = False) -> None:
+    def __init__(
+        self, output: str, is_private: bool = True, is_locked: bool = False, overwrite: bool = False
+    ) -> None:  # fmt: skip
         import tempfile  # imported late: most runs write no file
 
-        self._output, self._is_private = output, is_private
+        self._output, self._is_private, self._overwrite = output, is_private, overwrite
         folder = folder_of(output)
         self._is_named = folder is not None
         if self._is_named:
@@ -243,11 +254,17 @@ class OutputFile:
         with naming(self._output):
             self.file.flush()
             if self._is_named:
+                self.check()
                 self._take_permissions()
                 os.replace(self.path, self._output)
                 self._is_there = False
             else:
                 self._copy()
+
+    def check(self) -> None:
+        """FileExistsError if what is written so far, which is flushed, does not replace what is there."""
+        if self._is_named:
+            check_replaced(self._output, self.path, self._overwrite)
 
     def _copy(self) -> None:
         """Write the bytes to what is no file with a name of its own."""
@@ -325,9 +342,9 @@ class OutputFiles:
     As a context manager it removes what `publish` has not completed. OSErrors name the file.
     """
 
-    def __init__(self, folder: Path, is_locked: bool = False) -> None:
+    def __init__(self, folder: Path, is_locked: bool = False, overwrite: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self._is_locked = folder, is_locked
+        self._folder, self._is_locked, self._overwrite = folder, is_locked, overwrite
         self._files: dict[Path, OutputFile] = {}
         self._dropped: list[Path] = []
 
@@ -335,14 +352,14 @@ class OutputFiles:
         return self
 
     def add(self, name: str) -> BinaryIO:
-        """A file to write to. `is_locked`: as of `OutputFile`."""
+        """A file to write to. `is_locked`, `overwrite`: as of `OutputFile`."""
         path = self._folder / name
-        made = OutputFile(str(path), is_private=False, is_locked=self._is_locked)
+        made = OutputFile(str(path), is_private=False, is_locked=self._is_locked, overwrite=self._overwrite)
         self._files[path] = made
         return made.file
 
     def drop(self, name: str) -> None:
-        """Have `publish` remove the file of an earlier run."""
+        """Have `publish` remove the file of an earlier run, if kafkatap wrote it."""
         self._dropped.append(self._folder / name)
 
     def publish(self) -> list[Path]:
@@ -350,10 +367,13 @@ class OutputFiles:
         for path, made in self._files.items():
             with naming(str(path)):
                 made.file.flush()
+                made.check()
         for made in self._files.values():
             made.publish()
         for path in self._dropped:
-            path.unlink(missing_ok=True)
+            old = found_at(str(path))
+            if old is not None and old.is_marked:
+                path.unlink(missing_ok=True)
         written = list(self._files)
         self.discard()
         return written

@@ -15,7 +15,6 @@ OLD_NAMES = {
     "--top": ("report", "doctor", "upgrade-check", "compare", "spark", "live"),
     "--upgrade-to": ("report", "spark", "live"),
     "--write-parquet": ("live",),
-    "--overwrite": ("extract",),
     "--for": ("keys",),
     "--out": ("keys", "spark"),
     "--only": ("extcap",),

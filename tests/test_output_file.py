@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from kafkatap.output_file import OutputFile, OutputFiles, check_file, check_folder, check_output, write_whole
+from kafkatap.replaceable import HTML
 from tests.cli.running import KAFKATAP, ROOT, environment, kafkatap
 from tests.live.running import wait_for
 
@@ -41,7 +42,7 @@ def test_a_file_keeps_the_permissions_of_the_one_it_replaces(mode: int, tmp_path
     path = tmp_path / "page.html"
     path.write_text("before")
     path.chmod(mode)
-    write_whole(str(path), "after")
+    write_whole(str(path), "after", overwrite=True)
     assert (path.read_text(), mode_of(path)) == ("after", mode)
 
 
@@ -61,7 +62,7 @@ def test_a_file_keeps_its_owner(tmp_path: Path) -> None:
     path.write_text("before")
     os.chown(path, 4321, 8765)
     path.chmod(0o640)
-    write_whole(str(path), "after")
+    write_whole(str(path), "after", overwrite=True)
     assert (path.stat().st_uid, path.stat().st_gid, mode_of(path)) == (4321, 8765, 0o640)
 
 
@@ -81,7 +82,7 @@ def test_permissions_of_a_group_are_not_for_another_one() -> None:
                 os.setgroups([])
                 os.setgid(65534)
                 os.setuid(65534)
-                write_whole(str(path), "after")
+                write_whole(str(path), "after", overwrite=True)
                 code = 0
             finally:
                 os._exit(code)
@@ -99,18 +100,18 @@ def test_each_output_of_a_report(option: str, tmp_path: Path, umask: Callable[[i
     assert files
     assert {mode_of(path) for path in files} == {0o640}
     for path in files:
-        path.write_bytes(b"older")
+        path.write_bytes(b"")
         path.chmod(0o600)
     assert kafkatap("report", SAMPLE, *QUICK, option, target, stdin=b"").code == 0
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == sorted(files)
     assert {mode_of(path) for path in files} == {0o600}
-    assert all(path.read_bytes() != b"older" for path in files)
+    assert all(path.stat().st_size for path in files)
 
 
 def test_extracts_and_records(tmp_path: Path) -> None:
     packets, rows = tmp_path / "out.pcapng", tmp_path / "rows.parquet"
     for path in (packets, rows):
-        path.write_text("older")
+        path.write_text("")
         path.chmod(0o640)
     assert kafkatap("extract", SAMPLE, "--api", "Metadata", "-o", packets).code == 0
     assert kafkatap("records", SAMPLE, "-o", rows).code in (0, 1)
@@ -238,7 +239,7 @@ def test_a_link_to_a_device_counts_in_its_place_only(tmp_path: Path) -> None:
     write_whole("/dev/null", "x")
     link = tmp_path / "link"
     link.symlink_to("/dev/null")
-    for check in (lambda: check_file("--html", str(link)), lambda: write_whole(str(link), "x")):
+    for check in (lambda: check_file("--html", str(link), HTML), lambda: write_whole(str(link), "x")):
         with pytest.raises(OSError, match="symbolic link to /dev/null"):
             check()
     with pytest.raises(OSError, match="symbolic link"):
@@ -268,7 +269,7 @@ def test_a_run_that_fails_leaves_what_was_there(option: str, tmp_path: Path) -> 
 def test_files_of_a_folder_appear_together(tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / name).write_text("mine")
-    with OutputFiles(tmp_path) as files:
+    with OutputFiles(tmp_path, overwrite=True) as files:
         files.add("a").write(b"new")
         files.drop("c")
         made = files.add("b")

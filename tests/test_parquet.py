@@ -41,7 +41,7 @@ from tests.wire.kafkatalk import METADATA, KafkaTalk
 TABLES = ("exchanges", "results", "connections", "files", "ledger")
 SAMPLE = "apache-4.3.pcap.zst"
 #: The folder before a run.
-OLDER = {f"{name}.parquet": b"older" for name in TABLES}
+OLDER = {f"{name}.parquet": b"PAR1, written_by_kafkatap" for name in TABLES}
 
 
 def write_tables(
@@ -210,11 +210,11 @@ def test_records_wait_for_nothing(tmp_path: Path, waiting: list[int]) -> None:
 
 def test_files_appear_together(tmp_path: Path) -> None:
     table = pa.table({"x": [1, 2, 3]})
-    (tmp_path / "a.parquet").write_bytes(b"older")
+    (tmp_path / "a.parquet").write_bytes(OLDER["exchanges.parquet"])
     with ParquetFiles(tmp_path, "ab") as files:
         files.write("a", table)
         files.write("b", table)
-        assert contents(tmp_path)["a.parquet"] == b"older"
+        assert contents(tmp_path)["a.parquet"] == OLDER["exchanges.parquet"]
         with pytest.raises(OSError, match=r"another run of kafkatap writes this file: .*a\.parquet"):
             ParquetFiles(tmp_path, "a")
         assert [path.name for path in files.publish()] == ["a.parquet", "b.parquet"]
@@ -258,7 +258,7 @@ def press(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
 
     monkeypatch.setattr(Engine, "dissect", dissect_and_press)
     monkeypatch.setattr(report_command, "Run", partial(run_module.Run, block_size=100_000))
-    monkeypatch.setattr(TableWriter.__init__, "__defaults__", (10_000,))
+    monkeypatch.setattr(TableWriter.__init__, "__defaults__", (10_000, False))
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -325,7 +325,7 @@ def test_a_write_that_fails(
         write(self, name, table)
 
     monkeypatch.setattr(ParquetFiles, "write", write_or_fail)
-    monkeypatch.setattr(TableWriter.__init__, "__defaults__", (10_000,))
+    monkeypatch.setattr(TableWriter.__init__, "__defaults__", (10_000, False))
     assert main(["report", str(samples / SAMPLE), "--parquet", str(older)]) == 2
     out, err = capsys.readouterr()
     assert "requests" in out

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from ..replaceable import KEY_LOG, check_replaceable
 from .exit_codes import DAMAGED, DONE, WRONG
 from .shared_options import add_output
 from .values import parse_duration, parse_network
@@ -134,7 +135,10 @@ def _agrees() -> bool:
 def _outlet(options: argparse.Namespace) -> Outlet:
     from kafkatap_keys.outlets import KeyFile, KeySocket
 
-    return KeyFile(options.output) if options.output else KeySocket(options.socket)
+    if not options.output:
+        return KeySocket(options.socket)
+    check_replaceable(options.output, KEY_LOG, overwrite=True)  # lines are added to it
+    return KeyFile(options.output)
 
 
 def _become_user_of(jvm: Jvm) -> None:

@@ -236,6 +236,12 @@ def add_number(
                        help=f"at most N {what}; all: no limit (default: {usual or default or 'all'})")  # fmt: skip
 
 
+def add_overwrite(group: argparse._ArgumentGroup) -> None:
+    """The option to replace files of others."""
+    group.add_argument("--overwrite", action="store_true",
+                       help="replace files of the same kind, also if kafkatap did not write them")  # fmt: skip
+
+
 def add_output(group: argparse._ArgumentGroup, metavar: str, what: str, is_needed: bool = True) -> None:
     """The one output of a command that has one: `what`."""
     group.add_argument("-o", "--output", required=is_needed, metavar=metavar, help=what)

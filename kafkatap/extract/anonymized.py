@@ -69,13 +69,14 @@ def extract_anonymized(
     comments: bool = True,
     read: ReadOptions = AS_USUAL,
     watch: Watch = never,
+    overwrite: bool = False,
 ) -> tuple[Summary, Anonymized | None]:
     """Extract the packets of selected exchanges, anonymized. Arguments and errors as for `extract`.
 
     `key`: determines the pseudonyms; captures that are anonymized with the same key have the same ones. None: a random
     one. OriginalLeftError if the search afterwards finds an original.
     """
-    check_output(output, captures)
+    check_output(output, captures, overwrite)
     folder = folder_of(output)
     with UnnamedFile(folder) as new:
         with UnnamedFile(folder) as plain:
@@ -108,7 +109,7 @@ def extract_anonymized(
         commented = np.searchsorted(numbers, made.selected_packets) + 1
         last = extract(
             [new.path], output, comments=comments, names=comments, commented=commented, command=MARK,
-            read=read, watch=is_over,
+            read=read, watch=is_over, overwrite=overwrite,
         )  # fmt: skip
     return replace(made, packets=last.packets, bytes=last.bytes, is_interrupted=last.is_interrupted), done
 

@@ -78,6 +78,7 @@ def extract(
     secrets: bool = False,
     read: ReadOptions = AS_USUAL,
     watch: Watch = never,
+    overwrite: bool = False,
 ) -> Summary:
     """Extract the packets of selected exchanges from `captures` to `output`.
 
@@ -86,14 +87,14 @@ def extract(
     `comments`: packet comments with findings; False also leaves out all texts of the original: comments, names of
     interfaces, capture filters. `names`: a name resolution block. `commented`: only exchanges whose request begins in
     one of these packets get comments. `command`: the comment of the whole file. `secrets`: also write the TLS secrets
-    of the copied connections.
+    of the copied connections. `overwrite`: replace a pcapng of that name that is no copy of kafkatap's.
 
     Nothing is written if no exchange is selected, or if `watch` ends the reading. ValueError for pipes, and for
     an output that is one of the captures. OSError if a file cannot be read or written.
     """
     if any(map(is_pipe, captures)):
         raise ValueError("extract reads captures twice, and a pipe can be read only once: save it to a file first")
-    check_output(output, captures)
+    check_output(output, captures, overwrite)
     progress = _Progress(watch)
     index = index_exchanges(captures, selection, read, progress.note)
     # With secrets, the copy has all that is needed to read it.
@@ -104,7 +105,7 @@ def extract(
     made.connections = len(wanted)
     if made.is_interrupted or not len(wanted):
         return made
-    with _opened(output) as file, progress.interruptible(made):
+    with _opened(output, overwrite) as file, progress.interruptible(made):
         whole = wanted if connections or not selection else np.zeros(0, np.int64)
         keys = index.connections["key"][index.selected_connections].tolist()
         also = index.one_naming.exchanges(index.topic_ids, keys)
@@ -130,8 +131,8 @@ def extract(
     return made
 
 
-def _opened(output: str | UnnamedFile) -> AbstractContextManager[OutputFile | UnnamedFile]:
-    return nullcontext(output) if isinstance(output, UnnamedFile) else OutputFile(output)
+def _opened(output: str | UnnamedFile, overwrite: bool) -> AbstractContextManager[OutputFile | UnnamedFile]:
+    return nullcontext(output) if isinstance(output, UnnamedFile) else OutputFile(output, overwrite=overwrite)
 
 
 class _Progress:

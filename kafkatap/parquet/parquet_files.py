@@ -13,7 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
+from ..installation import own_version
 from ..output_file import OutputFiles
+from ..replaceable import PARQUET_KEY
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,14 +26,14 @@ GROUP_ROWS, GROUP_BYTES = 1 << 18, 12 << 20
 
 
 class ParquetFiles:
-    """The files of one run: NAME.parquet in `folder` for each of `names`.
+    """The files of one run: NAME.parquet in `folder` for each of `names`. `overwrite`: as of `OutputFile`.
 
     As a context manager it removes what `publish` has not completed. OSErrors name the file, also here if it cannot be
     written or another run writes it. Earlier files of the same names stay until `publish`.
     """
 
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
-        self._files = OutputFiles(folder, is_locked=True)
+    def __init__(self, folder: Path, names: Sequence[str], overwrite: bool = False) -> None:
+        self._files = OutputFiles(folder, is_locked=True, overwrite=overwrite)
         self._parts: dict[str, _Part] = {}
         try:
             for name in names:
@@ -97,6 +99,7 @@ class _Part:
             if self._writer is None:
                 words = repeating_columns(rows.schema)
                 self._writer = pq.ParquetWriter(self._file, rows.schema, compression="zstd", use_dictionary=words)
+                self._writer.add_key_value_metadata({PARQUET_KEY: own_version()})
             if rows.num_rows:
                 self._writer.write_table(rows)
 

@@ -38,10 +38,10 @@ class TableWriter:
     further rows, and `publish` raises it.
     """
 
-    def __init__(self, folder: Path, run: Run, gathered_bytes: int = GATHERED_BYTES) -> None:
+    def __init__(self, folder: Path, run: Run, gathered_bytes: int = GATHERED_BYTES, overwrite: bool = False) -> None:
         self._run = run
         self._gathered_bytes = gathered_bytes
-        self._files = ParquetFiles(folder, TABLES)
+        self._files = ParquetFiles(folder, TABLES, overwrite)
         self._queue = RowGroupQueue(folder)
         self._gathered = GatheredRows(gathered_bytes)
         self._connections: list[Array] = []

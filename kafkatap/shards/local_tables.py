@@ -62,14 +62,14 @@ class LocalTables:
 
     group_bytes: ClassVar[int] = GATHERED_BYTES
 
-    def __init__(self, folder: Path, workers: int) -> None:
+    def __init__(self, folder: Path, workers: int, overwrite: bool = False) -> None:
         import pyarrow.compute
         import pyarrow.ipc  # noqa: F401  # workers inherit both
 
         self._number = next(_NUMBERS)
         _OPEN[self._number] = self
         self._folder = folder
-        self._files = ParquetFiles(folder, TABLES)
+        self._files = ParquetFiles(folder, TABLES, overwrite)
         self._spilled: list[IO[bytes]] = []
         self._parts: list[Part] = []
         self._shared: pa.Table | None = None

@@ -28,7 +28,8 @@ from kafkatap.kernels.source_list import move_source_list
 from kafkatap.reports.units import size
 
 from ..complaints import complain
-from ..output_file import OutputFile
+from ..output_file import OutputFile, check_file
+from ..replaceable import ARCHIVE
 from .cluster.package import package_files, python_version
 
 _NOT_NEEDED = {"__pycache__", "tests", "include"}
@@ -74,10 +75,12 @@ def _ignore(text: str) -> None:
 
 
 def pack(
-    out: str | os.PathLike[str], without: Iterable[str] = (), level: int = 6, watch: Callable[[str], None] = _ignore
-) -> int:
+    out: str | os.PathLike[str], without: Iterable[str] = (), level: int = 6,
+    watch: Callable[[str], None] = _ignore, overwrite: bool = False,
+) -> int:  # fmt: skip
     """Write the archive (.tar.gz) and return its size in bytes. `without`: distributions that executors have already.
-    `level`: of compression, 1 to 9. `watch` gets a line of progress at least every few seconds.
+    `level`: of compression, 1 to 9. `watch` gets a line of progress at least every few seconds. `overwrite`: as
+    of `OutputFile`.
 
     OSError if it cannot be written, subprocess.SubprocessError if the kernels cannot be compiled.
     """
@@ -106,7 +109,7 @@ def pack(
         python.parent.mkdir()
         python.write_text(_PYTHON.format(version=python_version()))
         python.chmod(0o755)
-        with OutputFile(str(out), is_private=False) as made:
+        with OutputFile(str(out), is_private=False, overwrite=overwrite) as made:
             _write(made.file, folder, level, watch)
             made.publish()
     return out.stat().st_size
@@ -188,7 +191,7 @@ def _write(out: BinaryIO, folder: Path, level: int, watch: Callable[[str], None]
         return entry
 
     with (
-        gzip.GzipFile("", "wb", level, out, _TIME) as zipped,
+        gzip.GzipFile("kafkatap.tar", "wb", level, out, _TIME) as zipped,
         tarfile.open(fileobj=zipped, mode="w") as tar,
     ):
         for path in paths:
@@ -210,12 +213,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--without", metavar="NAMES", type=lambda names: names.split(","), default=[],
         help="packages that the executors' Python has already: numpy,pyarrow",
     )  # fmt: skip
+    parser.add_argument("--overwrite", action="store_true", help="replace an archive that was made by other programs")
     options = parser.parse_args(arguments)
     if not re.search(r"\.(tar\.gz|tgz)$", options.out):
         parser.error(f"{options.out}: Spark tells archives by their ending, which has to be .tar.gz or .tgz")
     try:
-        packed = pack(options.out, options.without, watch=complain)
-    except (OSError, subprocess.SubprocessError) as error:
+        check_file("OUT", options.out, ARCHIVE, overwrite=options.overwrite)
+        packed = pack(options.out, options.without, watch=complain, overwrite=options.overwrite)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
         print(f"kafkatap: cannot pack: {error}", file=sys.stderr)
         return 2
     print(f"{options.out}: {packed / 1e6:.0f} MB, for Python {python_version()} on {os.uname().machine}")

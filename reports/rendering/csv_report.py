@@ -19,11 +19,12 @@ _WARNING = (Column("warning", "warning", "text", "what was lost, damaged or not 
 _FORMULA = frozenset("=+-@\t\r\n＝＋－＠")  # noqa: RUF001  # the full-width ones act as well
 
 
-def write_csv(report: Report, folder: Path) -> list[Path]:
+def write_csv(report: Report, folder: Path, overwrite: bool = False) -> list[Path]:
     """Write capture.csv, warnings.csv, latency.csv and so on. Create `folder` if it is missing. Return their paths.
-    OSError if a file cannot be written; then all files stay as they were."""
+    OSError if a file cannot be written; then all files stay as they were. `overwrite`: as of
+    `OutputFile`."""
     warnings = ReportTable("warnings", "Warnings", _WARNING, [(warning,) for warning in report.warnings])
-    with OutputFiles(folder) as files:
+    with OutputFiles(folder, overwrite=overwrite) as files:
         for table in (report.heading, warnings, *report.tables, report.ledger):
             made = files.add(f"{'capture' if table.name == 'heading' else table.name}.csv")
             text = TextIOWrapper(made, encoding="utf-8", newline="", write_through=True)

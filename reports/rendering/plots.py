@@ -45,17 +45,21 @@ ENOUGH_FOR_P99 = 100
 #: Otherwise a few short times would take most of the axis.
 LEFT_OUT = 0.02
 _WIDTH, _HEIGHT = 9.0, 4.8
+#: Metadata by the form of a picture: its generator, by which a later run knows it (`kafkatap.replaceable`).
+_GENERATOR: Mapping[str, dict[str, str | None]] = {
+    "svg": {"Date": None, "Title": "kafkatap"}, "png": {"Software": "kafkatap"}
+}  # fmt: skip
 
 
-def write_plots(report: Report, folder: Path, utc: bool = False) -> list[Path]:
+def write_plots(report: Report, folder: Path, utc: bool = False, overwrite: bool = False) -> list[Path]:
     """Write the plots of PLOTS to `folder`, as .svg and .png. Return the paths.
 
     The report needs its curves (`build_report(..., curves=True)`). A plot without data is not written, and its files
-    from an earlier run are removed.
+    from an earlier run are removed. `overwrite`: as of `OutputFile`.
     """
     import matplotlib
 
-    with OutputFiles(folder) as files:
+    with OutputFiles(folder, overwrite=overwrite) as files:
         for name in PLOTS:
             plot = draw(name, report, utc)
             for suffix in ("svg", "png"):
@@ -65,7 +69,7 @@ def write_plots(report: Report, folder: Path, utc: bool = False) -> list[Path]:
                 made = files.add(f"{name}.{suffix}")
                 with matplotlib.rc_context(SETTINGS), warnings.catch_warnings():
                     warnings.filterwarnings("ignore", "Glyph .* missing")  # names from the wire
-                    plot.figure.savefig(made, format=suffix, metadata={"Date": None} if suffix == "svg" else None)
+                    plot.figure.savefig(made, format=suffix, metadata=_GENERATOR[suffix])
         return files.publish()
 
 

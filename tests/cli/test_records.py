@@ -183,7 +183,7 @@ def test_parquet_is_the_table(capture: Path, tmp_path: Path) -> None:
 
 def test_a_file_has_the_lines_of_standard_output(capture: Path, tmp_path: Path) -> None:
     for options in ([], ["--json"], ["--values", "hex", "-n", "3"]):
-        printed, done = run(capture, *options), run(capture, *options, "-o", tmp_path / "records.txt")
+        printed, done = run(capture, *options), run(capture, *options, "-o", tmp_path / "records.txt", "--overwrite")
         assert (done.code, done.out) == (printed.code, "")
         assert (tmp_path / "records.txt").read_text() == printed.out != ""
         assert done.err.partition("\n")[2] == printed.err

@@ -8,6 +8,7 @@ from ..shared_options import (
     add_appearance,
     add_limits,
     add_number,
+    add_overwrite,
     add_reading,
     add_selection,
     add_verbose,
@@ -69,4 +70,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--json", action="store_true", help="write the comparison as JSON to standard output")
     also = parser.add_argument_group("other output")
     also.add_argument("--html", metavar="FILE", help="also write a page for a browser to FILE")
+    add_overwrite(also)
     add_limits(parser)

@@ -13,6 +13,7 @@ from ...complaints import complain, name_of, reason_of
 from ...engine.engine import engine_for
 from ...engine.selection import Selection, selection_of
 from ...output_file import check_file, check_not_read, write_whole
+from ...replaceable import HTML
 from ...run import Run, Watch
 from ..console import (
     advice_on,
@@ -48,7 +49,8 @@ def run(options: argparse.Namespace) -> int:
         sides = _captures(options)
         reading = reading._replace(key_log=chosen_key_log(options))
         if options.html is not None:
-            check_file("--html", options.html, [capture for side in sides for capture in side])
+            captures = [capture for side in sides for capture in side]
+            check_file("--html", options.html, HTML, captures, options.overwrite)
             check_not_read("--html", options.html, other_inputs(options))
     except (ValueError, OSError) as error:
         return refuse(error)
@@ -171,7 +173,7 @@ def _write_page(options: argparse.Namespace, compared: Compared, captures: tuple
     from ...installation import own_version
 
     page = comparison_page(compared, captures=captures, utc=options.utc, version=own_version())
-    write_whole(options.html, page)
+    write_whole(options.html, page, options.overwrite)
     complain(f"wrote {options.html}")
 
 

@@ -9,6 +9,7 @@ from ..shared_options import (
     add_captures,
     add_limits,
     add_output,
+    add_overwrite,
     add_reading,
     add_selection,
     add_verbose,
@@ -58,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_reading(what)
     how = parser.add_argument_group("output")
     add_output(how, "FILE", "the pcapng to write; - for standard output")
+    add_overwrite(how)
     how.add_argument("--no-comments", dest="comments", action="store_false",
                      help="write no packet comments and no names of addresses, and copy no comments, interface names "
                      "and capture filters")  # fmt: skip

@@ -69,7 +69,7 @@ def _write(options: argparse.Namespace, selection: Selection, reading: ReadOptio
     return extract(
         options.captures, options.output, selection, connections=options.connections, comments=options.comments,
         names=options.comments, command=_command(options, selection) if options.comments else "",
-        secrets=options.secrets, read=reading, watch=watch,
+        secrets=options.secrets, read=reading, watch=watch, overwrite=options.overwrite,
     )  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def _write_anonymized(options: argparse.Namespace, selection: Selection, reading
     key = None if options.anonymize_key is None else read_key(options.anonymize_key)
     made, done = extract_anonymized(
         options.captures, options.output, selection, key=key, connections=options.connections,
-        comments=options.comments, read=reading, watch=watch,
+        comments=options.comments, read=reading, watch=watch, overwrite=options.overwrite,
     )  # fmt: skip
     if done is not None:
         for number, what in (

@@ -12,6 +12,7 @@ from ..shared_options import (
     add_limits,
     add_number,
     add_output,
+    add_overwrite,
     add_reading,
     add_selection,
     add_verbose,
@@ -56,4 +57,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--json", action="store_true", help="write one JSON object a line")
     add_output(how, "FILE", "write to FILE in place of standard output; as a table with all columns and whole values "
                "to a FILE.parquet or FILE.csv, as JSON to a FILE.json or FILE.jsonl", is_needed=False)  # fmt: skip
+    add_overwrite(how)
     add_limits(parser)

@@ -16,6 +16,8 @@ from kafkatap.reports.rendering.record_lines import Rendering, csv_header, csv_l
 from ...complaints import complain, name_of
 from ...engine.selection import selection_of
 from ...output_file import STANDARD_OUTPUT, OutputFile, check_file, check_not_read, naming
+from ...replaceable import PARQUET as PARQUET_FILE
+from ...replaceable import TEXT
 from ...run import Follow, Watch
 from ...selected_messages.selected_records import RecordReader, RecordSelection, can_read_twice
 from ..console import (
@@ -59,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
             if target is None:
                 written = _write_lines(tables, options, sys.stdout, JSON if options.json else "")
             elif _format_of(target) == PARQUET:
-                written = _write_parquet(tables, target, reader)
+                written = _write_parquet(tables, target, reader, options.overwrite)
             else:
                 written = _write_file(tables, target, reader, options)
         return _finish(reader, options, written, target)
@@ -142,13 +144,16 @@ def _checked_output(options: argparse.Namespace) -> Path | None:
     """The file of --output; None for standard output. ValueError or OSError where it cannot be written."""
     if options.output in (None, STANDARD_OUTPUT):
         return None
-    check_file("--output", options.output, options.captures)
-    check_not_read("--output", options.output, other_inputs(options))
     target = Path(options.output)
+    form = _format_of(target)
+    line = csv_header().encode() if form == CSV else None
+    kind = PARQUET_FILE if form == PARQUET else TEXT
+    check_file("--output", options.output, kind, options.captures, options.overwrite, line)
+    check_not_read("--output", options.output, other_inputs(options))
     suffix = target.suffix.lower()
     if suffix in _REFUSED:
         raise ValueError(f"--output: records are not written as {suffix}; name it .csv, .jsonl, .parquet or .txt")
-    if options.json and _format_of(target) in (PARQUET, CSV):
+    if options.json and form in (PARQUET, CSV):
         raise ValueError("--json writes lines, and a file of this name is a table: leave out --json, or name it .json")
     return target
 
@@ -159,7 +164,7 @@ def _format_of(target: Path) -> str:
 
 def _write_file(tables: Iterable[Any], target: Path, reader: RecordReader, options: argparse.Namespace) -> int:
     """Write lines to a file, which is whole or not there. Return their number."""
-    with naming(str(target)), OutputFile(str(target), is_private=False) as made:
+    with naming(str(target)), OutputFile(str(target), is_private=False, overwrite=options.overwrite) as made:
         lines = TextIOWrapper(made.file, "utf-8", write_through=True)
         written = _write_lines(tables, options, lines, JSON if options.json else _format_of(target))
         lines.detach()
@@ -168,14 +173,14 @@ def _write_file(tables: Iterable[Any], target: Path, reader: RecordReader, optio
     return written
 
 
-def _write_parquet(tables: Iterable[Any], target: Path, reader: RecordReader) -> int:
+def _write_parquet(tables: Iterable[Any], target: Path, reader: RecordReader, overwrite: bool) -> int:
     """Write the table piece by piece; the file is whole or not there. Return its rows."""
     from kafkatap.reports.record_table import empty_table
 
     from ...parquet.parquet_files import ParquetFiles
 
     written = 0
-    with ParquetFiles(target.parent, [target.stem]) as files:
+    with ParquetFiles(target.parent, [target.stem], overwrite) as files:
         files.write(target.stem, empty_table())
         for table in tables:
             files.write(target.stem, table)

@@ -14,6 +14,7 @@ from ..shared_options import (
     add_ledger,
     add_limits,
     add_number,
+    add_overwrite,
     add_reading,
     add_request_log,
     add_section_options,
@@ -81,5 +82,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     also.add_argument("--csv", metavar="DIR", help="also write each report as a CSV file to DIR")
     also.add_argument("--plots", metavar="DIR", help="also write plots as SVG and PNG to DIR (needs matplotlib)")
     also.add_argument("--parquet", metavar="DIR", help="also write the tables behind the reports as Parquet to DIR")
+    add_overwrite(also)
     add_request_log(add_section_options(parser))
     add_limits(parser)

@@ -159,7 +159,7 @@ def _read_here(
         **needs_of(counted, has_tables)._asdict(),
     )  # fmt: skip
     run = Run(options.captures, engine, watch=watch, follow=follow)
-    writer = _table_writer(options.parquet, run, files) if has_tables else None
+    writer = _table_writer(options, run, files) if has_tables else None
     run.start()  # it reads the first block while the rest is imported
     from .reporting import ReportCounts
 
@@ -271,11 +271,11 @@ def key_log_of(run: Run | JobsRun) -> KeyLog | None:
     return run.key_log if isinstance(run, JobsRun) else run.engine.key_log
 
 
-def _table_writer(folder: str, run: Run, files: ExitStack) -> TableWriter:
+def _table_writer(options: argparse.Namespace, run: Run, files: ExitStack) -> TableWriter:
     from pathlib import Path
 
     from ...parquet.table_writer import TableWriter
     from .files import use_small_pool
 
     use_small_pool()
-    return files.enter_context(TableWriter(Path(folder), run))
+    return files.enter_context(TableWriter(Path(options.parquet), run, overwrite=options.overwrite))

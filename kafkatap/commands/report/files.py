@@ -17,11 +17,11 @@ def write_files(options: argparse.Namespace, result: Report) -> None:
     if options.csv:
         from kafkatap.reports.rendering.csv_report import write_csv
 
-        complain_written(write_csv(result, Path(options.csv)), options.csv)
+        complain_written(write_csv(result, Path(options.csv), options.overwrite), options.csv)
     if options.plots:
         from kafkatap.reports.rendering.plots import write_plots
 
-        complain_written(write_plots(result, Path(options.plots), options.utc), options.plots)
+        complain_written(write_plots(result, Path(options.plots), options.utc, options.overwrite), options.plots)
 
 
 def write_sections(options: argparse.Namespace, result: Report) -> None:
@@ -29,7 +29,7 @@ def write_sections(options: argparse.Namespace, result: Report) -> None:
     from kafkatap.reports.rendering.parquet_report import write_parquet
 
     folder = Path(options.parquet) / "sections"
-    complain_written(write_parquet(result.tables, folder), str(folder))
+    complain_written(write_parquet(result.tables, folder, options.overwrite), str(folder))
 
 
 def use_small_pool() -> None:

@@ -110,7 +110,7 @@ def run_with_jobs(
             from .files import use_small_pool
 
             use_small_pool()
-            tables = files.enter_context(LocalTables(Path(options.parquet), jobs))
+            tables = files.enter_context(LocalTables(Path(options.parquet), jobs, options.overwrite))
         found = count_with_shards(options.captures, jobs, run, interval=options.interval, watch=watch, tables=tables)
     except OneEngineNeeded as error:
         if tables is not None:

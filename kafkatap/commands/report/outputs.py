@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
+from collections.abc import Collection
+from functools import cache
 
 from ...installation import install_command
 from ...output_file import check_file, check_folder, check_not_read
+from ...replaceable import HTML
 from ..values import check_section_options, other_inputs
 
 
@@ -22,13 +26,39 @@ def check_outputs(options: argparse.Namespace) -> None:
             name = "plots" if options.plots else "html"
             raise ValueError(f"--{name} needs matplotlib ({install_command('plots')})")
     if options.html is not None:
-        check_file("--html", options.html, options.captures)
+        check_file("--html", options.html, HTML, options.captures, options.overwrite)
         check_not_read("--html", options.html, other_inputs(options))
     for name, suffixes in (("csv", (".csv",)), ("plots", (".svg", ".png")), ("parquet", (".parquet",))):
         folder = getattr(options, name)
         if folder is not None:
-            check_folder(f"--{name}", folder, suffixes)
+            names = _plots if name == "plots" else _tables
+            check_folder(f"--{name}", folder, suffixes, names, options.overwrite)
+            if name == "parquet":
+                sections = os.path.join(folder, "sections")
+                if options.sections and os.path.isdir(sections):
+                    check_folder("--parquet", sections, suffixes, names, options.overwrite)
     if options.sort:
         from kafkatap.reports.rendering.sorting import check_sort
 
         check_sort(options.sort)
+
+
+@cache
+def _plots() -> Collection[str]:
+    """The names of the files of --plots."""
+    from kafkatap.reports.rendering.plots import PLOTS
+
+    return frozenset(PLOTS)
+
+
+@cache
+def _tables() -> Collection[str]:
+    """The names of the files of --csv and --parquet."""
+    from kafkatap.reports.rendering.json_report import REPORTS
+    from kafkatap.reports.section_parts.registry import load_sections, section_names
+    from kafkatap.reports.sections import broker_times
+
+    from ...parquet.table_writer import TABLES
+
+    sections = (*load_sections(section_names()), broker_times.SECTION)
+    return frozenset({"capture", "warnings", *REPORTS, *TABLES}.union(*(section.columns for section in sections)))

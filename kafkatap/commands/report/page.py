@@ -58,5 +58,5 @@ def write_page(options: argparse.Namespace, report: Report) -> None:
         utc=options.utc,
         version=own_version(),
     )
-    write_whole(options.html, page)
+    write_whole(options.html, page, options.overwrite)
     complain(f"wrote {options.html}")

@@ -28,6 +28,7 @@ from kafkatap.reports.findings import NOTE, Finding
 from kafkatap.reports.sections.error_codes import error_label
 
 from ...engine.selection import Selection, Selector
+from ...replaceable import CAPTURE, PCAPNG, found_at
 from ..background import Background
 from ..provisional_rows import without_confirmed
 from ..sink import Elapsed, Sink
@@ -129,6 +130,11 @@ class Recorder(Sink):
         if self.path.suffix != ".pcapng" and len(links) > 1:
             kinds = ", ".join(f"{name} ({link_name(link)})" for link, name in links.items())
             raise ValueError(f"{self.path}: a pcap holds one link type, not those of {kinds}; name it .pcapng")
+        if not self._has_incidents:  # the file of an earlier run is renamed, and removed as those of this one are
+            found = found_at(str(self.path))
+            if found is not None and found.kind not in (CAPTURE, PCAPNG):
+                what = f"this is {found.kind}, and no capture; name another file"
+                raise FileExistsError(errno.EEXIST, what, str(self.path))
         if self._has_incidents:
             folder = self.path.parent
             if not folder.is_dir():
