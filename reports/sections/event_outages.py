@@ -15,6 +15,7 @@ A silence without these is no event: nobody asked. A silence that began before t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ from .event_answers import SECOND
 from .event_brokers import clients_text
 from .event_effects import Effects, effects_of
 from .event_stuck import Span, stuck_hosts
-from .event_timeline import Gap, Seen
+from .event_timeline import NO_ROWS, Gap, Seen, by_pair
 from .event_waits import BEFORE_NS, Waited, slow_time, waited
 
 #: A silence of a broker. Brokers of healthy clusters answer each second: fetches come back after 500 ms, and clients
@@ -87,8 +88,9 @@ def outages(seen: Seen) -> list[Finding]:
     silent: list[Outage] = []
     for broker in range(len(seen.brokers)):
         silent += _of_broker(seen, broker)
+    as_columns = _Silent(silent, seen)
     for outage in silent:
-        found += _findings(seen, outage, silent)
+        found += _findings(seen, outage, as_columns)
     for broker in range(len(seen.brokers)):
         found += _starts(seen, broker)
     found += _announcements(seen, silent)
@@ -136,8 +138,8 @@ def _of_broker(seen: Seen, broker: int) -> Iterator[Outage]:
 
 def _interrupted(seen: Seen, broker: int, at: int) -> bool:
     """Whether a broker closed connections with requests that waited: it does not do so to connections that are idle."""
-    waits = seen.waits
-    closed = ~waits["is_answered"] & (waits["broker"] == broker) & (abs(waits["end"] - at) <= _CLOSING_NS)
+    waits = seen.waits_of(broker)
+    closed = ~waits["is_answered"] & (abs(waits["end"] - at) <= _CLOSING_NS)
     return len(distinct_values(waits["connection"][closed])) >= _SEVERAL
 
 
@@ -171,34 +173,33 @@ def _packet(seen: Seen, links: dict[str, Array], at: int) -> int:
     return int(seen.answers["packet"][before].max()) if before.any() else 0
 
 
-def _overlapping(seen: Seen, gap: Gap, more: Array, behind: Array | int = 0) -> Array:
+def _overlapping(seen: Seen, gap: Gap, waits: dict[str, Array], behind: Array | int = 0) -> Array:
     """Which waits lie for SILENCE_NS or more, beyond their own wait for data, in a silence. `behind`: the waits behind
     earlier requests, where these do not count."""
-    waits = seen.waits
     begin = np.maximum(waits["begin"] + waits["own"] + behind, gap.begin)
-    mine: Array = more & (waits["begin"] + waits["own"] >= gap.begin - BEFORE_NS)
+    mine: Array = waits["begin"] + waits["own"] >= gap.begin - BEFORE_NS
     mine &= np.minimum(waits["end"], gap.until(seen.end)) - begin >= SILENCE_NS
     return mine
 
 
 def _hang_kind(seen: Seen, broker: int, gap: Gap, unanswered: int) -> str:
     """hang or unreachable, "" if requests did not wait, or others were silent too."""
-    waits = seen.waits
-    mine = _overlapping(seen, gap, (waits["broker"] == broker) & waits["is_prompt"], waits["behind"])
+    waits = seen.waits_of(broker)
+    mine = waits["is_prompt"] & _overlapping(seen, gap, waits, waits["behind"])
     if not mine.any():
         return ""
-    others = seen.answers["broker"] != broker
+    has_others = len(seen.answers_of(broker)) < len(seen.answers["broker"])
     until = gap.until(seen.end)
     connections = distinct_values(waits["connection"][mine])
-    goes_on = others.any() and seen.answered_between(others, gap.begin + SILENCE_NS // 2, until)
+    goes_on = has_others and seen.others_answered(seen.answers_of(broker), gap.begin + SILENCE_NS // 2, until)
     if not goes_on and len(connections) < _SEVERAL:
         return ""  # the only broker, or all: one slow request explains it as well
     if not goes_on and gap.end is None:
         # The capture may have ended, unless the kernel of the broker's host acknowledges all that clients send.
-        waiting = distinct_values(waits["connection"][_overlapping(seen, gap, waits["broker"] == broker)])
+        waiting = distinct_values(waits["connection"][_overlapping(seen, gap, waits)])
         return "hang" if seen.acknowledged_after(waiting, gap.begin + SILENCE_NS) >= _SEVERAL else ""
     resent = distinct_values(waits["connection"][mine & waits["is_resent"]])
-    if not goes_on and others.any() and len(resent):
+    if not goes_on and has_others and len(resent):
         return ""  # a path that all brokers share is broken: `_cut_off`
     if len(resent) <= _MOST * len(connections):
         return "hang"
@@ -206,12 +207,29 @@ def _hang_kind(seen: Seen, broker: int, gap: Gap, unanswered: int) -> str:
 
 
 def _first_wait(seen: Seen, broker: int, gap: Gap) -> int:
-    waits = seen.waits
-    mine = np.flatnonzero(_overlapping(seen, gap, waits["broker"] == broker))
+    waits = seen.waits_of(broker)
+    mine = np.flatnonzero(_overlapping(seen, gap, waits))
     return int(waits["packet"][mine[np.argmin(waits["begin"][mine])]]) if len(mine) else 0
 
 
-def _findings(seen: Seen, outage: Outage, silent: Sequence[Outage]) -> Iterator[Finding]:
+class _Silent:
+    """All outages as columns."""
+
+    def __init__(self, outages: Sequence[Outage], seen: Seen) -> None:
+        self._brokers, self._end = len(seen.brokers), seen.end
+        self.broker = np.array([o.broker for o in outages], np.int64)
+        self.begin = np.array([o.begin for o in outages], np.int64)
+        self.until = np.array([o.gap.until(seen.end) for o in outages], np.int64)
+
+    def beside(self, broker: int, gap: Gap) -> Array:
+        """Which other brokers were away in a silence of one: bool (brokers,)."""
+        away = np.zeros(self._brokers, bool)
+        away[self.broker[(self.begin < gap.until(self._end)) & (self.until > gap.begin)]] = True
+        away[broker] = False
+        return away
+
+
+def _findings(seen: Seen, outage: Outage, silent: _Silent) -> Iterator[Finding]:
     main = _stop(seen, outage) if outage.kind == "stop" else _hang(seen, outage, silent)
     yield main
     if main.end is not None:
@@ -225,8 +243,9 @@ def _findings(seen: Seen, outage: Outage, silent: Sequence[Outage]) -> Iterator[
 
 
 def _packet_of_answer(seen: Seen, broker: int, at: int) -> int:
-    mine = (seen.answers["broker"] == broker) & (seen.answers["first"] == at)
-    return int(seen.answers["packet"][mine].min()) if mine.any() else 0
+    mine = seen.of(seen.answers, seen.answers_of(broker))
+    packets = mine["packet"][mine["first"] == at]
+    return int(packets.min()) if len(packets) else 0
 
 
 def _stop(seen: Seen, outage: Outage) -> Finding:
@@ -252,49 +271,46 @@ def _stop(seen: Seen, outage: Outage) -> Finding:
                  parts, numbers, effects, waited(seen, outage.broker, outage.begin, end))  # fmt: skip
 
 
-def _used(waits: dict[str, Array], chosen: Array) -> int:
+def _used(waits: dict[str, Array]) -> int:
     """The connections of some waits. Requests behind others on these are no waits of their own (`event_counts`)."""
-    return len(np.unique(waits["connection"][chosen]))
+    return len(np.unique(waits["connection"]))
 
 
-def _hang(seen: Seen, outage: Outage, silent: Sequence[Outage]) -> Finding:
-    broker, gap, waits = outage.broker, outage.gap, seen.waits
-    mine = _overlapping(seen, gap, waits["broker"] == broker)
-    lost = int((np.minimum(waits["end"], gap.until(seen.end)) - np.maximum(waits["begin"], gap.begin))[mine].sum())
-    people = len(
-        {(int(ip), int(name)) for ip, name in zip(waits["client_ip"][mine], waits["client_id"][mine], strict=True)}
-    )
-    others = {o.broker for o in silent if o.begin < gap.until(seen.end) and o.gap.until(seen.end) > gap.begin}
+def _hang(seen: Seen, outage: Outage, silent: _Silent) -> Finding:
+    broker, gap, waits = outage.broker, outage.gap, seen.waits_of(outage.broker)
+    waits = seen.of(waits, _overlapping(seen, gap, waits))
+    lost = int((np.minimum(waits["end"], gap.until(seen.end)) - np.maximum(waits["begin"], gap.begin)).sum())
+    people = len(set(zip(waits["client_ip"].tolist(), waits["client_id"].tolist(), strict=True)))
     is_hang = outage.kind == "hang"
     length = gap.until(seen.end) - gap.begin
     label = seen.brokers.label(broker)
     why = "its kernel acknowledged what came" if is_hang else "packets to it were sent again and not acknowledged"
-    least = _least(seen, outage, mine)
+    least = _least(seen, outage, waits)
     how_long = duration(length) if length - least <= _EXACT * length else f"{duration(least)} to {duration(length)}"
     parts = [
         f"{label} {'hung' if is_hang else 'was not reached'} for {how_long}"
         + ("" if gap.end is not None else ", and has not answered since"),
-        f"requests of {clients_text(people)} waited on {counted(_used(waits, mine), 'connection')}",
+        f"requests of {clients_text(people)} waited on {counted(_used(waits), 'connection')}",
         why,
     ]
     numbers: dict[str, Scalar] = {
-        "silence_ns": length, "least_ns": least, "waits": int(mine.sum()), "connections": _used(waits, mine),
+        "silence_ns": length, "least_ns": least, "waits": len(waits["begin"]), "connections": _used(waits),
         "clients": people,
         "unanswered": outage.unanswered,
         "is_acknowledged": is_hang,
     }  # fmt: skip
     name = ("broker_hung", "broker hung") if is_hang else ("broker_unreachable", "not reached")
     effects = effects_of(seen, broker, outage.begin, gap.end)
-    least_lost = max(lost, slow_time(seen, broker, outage.begin, gap.until(seen.end), others - {broker}))
+    slow = slow_time(seen, broker, outage.begin, gap.until(seen.end), silent.beside(broker, gap))
     waits_for_it = waited(seen, broker, outage.begin, gap.end)
-    waits_for_it = waits_for_it._replace(lost_ns=max(least_lost, waits_for_it.lost_ns))
+    waits_for_it = waits_for_it._replace(lost_ns=max(lost, slow, waits_for_it.lost_ns))
     return _made(seen, name[0], ERROR, name[1], outage, parts, numbers, effects, waits_for_it)
 
 
-def _least(seen: Seen, outage: Outage, mine: Array) -> int:
+def _least(seen: Seen, outage: Outage, waits: dict[str, Array]) -> int:
     """How long a broker hung at least, ns: since the first of some waits that it would have answered at once."""
-    waits, gap = seen.waits, outage.gap
-    due = np.maximum(waits["begin"] + waits["own"], gap.begin)[mine & waits["is_prompt"]]
+    gap = outage.gap
+    due = np.maximum(waits["begin"] + waits["own"], gap.begin)[waits["is_prompt"]]
     return gap.until(seen.end) - int(due.min(initial=gap.until(seen.end)))
 
 
@@ -359,24 +375,31 @@ def _announcements(seen: Seen, silent: list[Outage]) -> Iterator[Finding]:
 
 def _cut_off(seen: Seen, silent: list[Outage]) -> Iterator[tuple[Span, Finding]]:
     """Hosts of clients whose packets to a broker, or from it, do not arrive, while others' do."""
-    waits, answers = seen.waits, seen.answers
-    chosen = waits["is_resent"] & (waits["broker"] >= 0)
-    pairs = distinct_values(np.stack((waits["client_ip"][chosen], waits["broker"][chosen]), axis=1), axis=0)
-    for client_ip, broker in pairs.tolist():
-        mine = (answers["client_ip"] == client_ip) & (answers["broker"] == broker)
-        others = (answers["client_ip"] != client_ip) & (answers["broker"] == broker)
-        of_pair = (waits["client_ip"] == client_ip) & (waits["broker"] == broker)
-        gaps = [gap for gap in seen.gaps(mine, SILENCE_NS) if _overlapping(seen, gap, of_pair & chosen).any()]
+    answers_of = by_pair(seen.answers)
+    outages_of = defaultdict[int, list[Outage]](list)
+    for outage in silent:
+        outages_of[outage.broker].append(outage)
+    for (client_ip, broker), rows in by_pair(seen.waits).items():
+        waits = seen.of(seen.waits, rows)
+        chosen, mine = waits["is_resent"], answers_of.get((client_ip, broker), NO_ROWS)
+        if broker < 0 or not chosen.any():
+            continue
+        gaps = [gap for gap in seen.gaps(mine, SILENCE_NS) if (chosen & _overlapping(seen, gap, waits)).any()]
         for gap in _joined(gaps):
             until = gap.until(seen.end)
-            if any(o.broker == broker and o.begin < until and o.gap.until(seen.end) > gap.begin for o in silent):
+            if any(o.begin < until and o.gap.until(seen.end) > gap.begin for o in outages_of[broker]):
                 continue
-            goes_on = seen.answered_between(others, gap.begin, until)
-            elsewhere = (waits["client_ip"] != client_ip) & (waits["broker"] == broker)
-            if goes_on or not _overlapping(seen, gap, elsewhere).any():
-                waiting = of_pair & (waits["begin"] < until) & (waits["end"] > gap.begin)
-                found = _cut(seen, client_ip, broker, gap, waiting & chosen, waiting, goes_on)
+            goes_on = seen.others_answered(mine, gap.begin, until, broker)
+            if goes_on or not _others_wait(seen, client_ip, broker, gap):
+                waiting = (waits["begin"] < until) & (waits["end"] > gap.begin)
+                found = _cut(seen, client_ip, broker, gap, seen.of(waits, waiting), goes_on)
                 yield (broker, client_ip, gap.begin, until), found
+
+
+def _others_wait(seen: Seen, client_ip: int, broker: int, gap: Gap) -> bool:
+    """Whether other hosts wait for a broker in a silence."""
+    waits = seen.waits_of(broker)
+    return bool(((waits["client_ip"] != client_ip) & _overlapping(seen, gap, waits)).any())
 
 
 def _joined(gaps: list[Gap]) -> list[Gap]:
@@ -393,29 +416,28 @@ def _joined(gaps: list[Gap]) -> list[Gap]:
 
 
 def _cut(
-    seen: Seen, client_ip: int, broker: int, gap: Gap, caught: Array, waiting: Array, goes_on: bool
+    seen: Seen, client_ip: int, broker: int, gap: Gap, waits: dict[str, Array], goes_on: bool
 ) -> Finding:  # fmt: skip
-    waits, links = seen.waits, seen.connections
-    begin = max(gap.begin, int(waits["begin"][caught].min()))
+    """`waits`: those of the host for the broker in this time."""
+    resent, links = seen.of(waits, waits["is_resent"]), seen.connections_of(broker)
+    begin = max(gap.begin, int(resent["begin"].min()))
     until = gap.until(seen.end)
-    tries = (links["client_ip"] == client_ip) & (links["broker"] == broker)
-    tries &= (links["last"] > begin) & (links["last"] < until)
+    tries = (links["client_ip"] == client_ip) & (links["last"] > begin) & (links["last"] < until)
     unanswered = int(links["unanswered"][tries].sum())
-    lost = int((np.minimum(waits["end"], until) - np.maximum(waits["begin"], begin))[waiting].sum())
+    lost = int((np.minimum(waits["end"], until) - np.maximum(waits["begin"], begin)).sum())
     host = seen.context.address(client_ip) or "?"
     parts = [
         f"no answer of {seen.brokers.label(broker)} reached {host} for {duration(until - begin)}"
         + ("" if gap.end is not None else ", and has not answered since"),
-        f"requests waited on {counted(_used(waits, waiting), 'connection')}, and their packets were sent again",
+        f"requests waited on {counted(_used(waits), 'connection')}, and their packets were sent again",
         *(["the broker answered other hosts meanwhile"] if goes_on else []),
     ]
     if unanswered:
         parts.append(f"{counted(unanswered, 'connection')} not answered")
-    first = np.flatnonzero(caught)[np.argmin(waits["begin"][caught])]
     return Finding(
         "hosts_cut_off", ERROR, "cut off", "; ".join(parts), lost, begin, gap.end,
-        {"silence_ns": until - begin, "waits": int(waiting.sum()), "connections": _used(waits, waiting),
+        {"silence_ns": until - begin, "waits": len(waits["begin"]), "connections": _used(waits),
          "unanswered": unanswered, "last_answer": gap.begin},
-        (int(waits["packet"][first]),), (Party("host", host), seen.brokers.party(broker)),
+        (int(resent["packet"][np.argmin(resent["begin"])]),), (Party("host", host), seen.brokers.party(broker)),
         options=seen.shown(broker, begin, gap.end, client_ip), command="show",
     )  # fmt: skip

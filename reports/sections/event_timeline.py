@@ -30,6 +30,7 @@ from .event_counts import (
     THROTTLED,
     WAIT,
 )
+from .slow_times import SLOW_AT
 
 #: Commands show this much before and after an event.
 AROUND_NS = SECOND
@@ -38,7 +39,7 @@ AROUND_NS = SECOND
 _NOT_COORDINATOR = 16
 #: A client that is answered NOT_COORDINATOR looks for the coordinator again within this (retry.backoff.max.ms is 1 s).
 _ASKED_AGAIN_NS = 2 * SECOND
-_NO_ROWS = np.zeros(0, np.int64)
+NO_ROWS = np.zeros(0, np.int64)
 
 
 def around(begin: int, end: int | None) -> Options:
@@ -89,6 +90,7 @@ class Seen:
         self.connections = self.columns(CONNECTIONS.name)
         self.errors = self.columns(ERRORS.name)
         self.throttled = self.columns(THROTTLED.name)
+        self._times: dict[tuple[str, int | None], Array] = {}
 
     def columns(self, form: str) -> dict[str, Array]:
         """The columns of a form with the brokers, in order of time, without rows that were added up."""
@@ -120,6 +122,19 @@ class Seen:
             "is_prompt": rows["is_prompt"] == 1, "is_answered": is_answered,
             "is_resent": is_resent,
         }  # fmt: skip
+
+    def waits_of(self, broker: int) -> dict[str, Array]:
+        """The waits for answers of a broker."""
+        return self.of(self.waits, self._waits_by_broker.get(broker, NO_ROWS))
+
+    @cached_property
+    def _waits_by_broker(self) -> dict[int, Array]:
+        return _by_broker(self.waits)
+
+    @cached_property
+    def slow(self) -> dict[str, Array]:
+        """The columns of slow requests by second."""
+        return self.columns(SLOW_AT.name)
 
     @cached_property
     def coordinator_moves(self) -> list[tuple[int, int, str, int, int]]:
@@ -176,7 +191,7 @@ class Seen:
     def connections_of(self, broker: int) -> dict[str, Array]:
         """The connections of a broker, with has_answered: whether their end answered requests in the capture."""
         columns, rows = self._connections
-        return self.of(columns, rows.get(broker, _NO_ROWS))
+        return self.of(columns, rows.get(broker, NO_ROWS))
 
     @cached_property
     def _connections(self) -> tuple[dict[str, Array], dict[int, Array]]:
@@ -187,7 +202,7 @@ class Seen:
 
     def answers_of(self, broker: int) -> Array:
         """The rows of a broker's answers."""
-        return self._answers.get(broker, _NO_ROWS)
+        return self._answers.get(broker, NO_ROWS)
 
     @cached_property
     def _answers(self) -> dict[int, Array]:
@@ -197,10 +212,22 @@ class Seen:
         """Some rows of columns. `chosen`: their places, or a mask."""
         return {name: values[chosen] for name, values in columns.items()}
 
-    def answered_between(self, mask: Array, begin: int, end: int) -> bool:
-        """Whether some of the answers in `mask` came within a time."""
-        first, last = self.answers["first"][mask], self.answers["last"][mask]
-        return bool(((first > begin) & (first < end) | (last > begin) & (last < end)).any())
+    def others_answered(self, rows: Array, begin: int, end: int, broker: int | None = None) -> bool:
+        """Whether answers came within a time, of a broker or of any, other than those in `rows`."""
+        for name in ("first", "last"):
+            times, own = self._answer_times(name, broker), self.answers[name][rows]
+            came = int(np.searchsorted(times, end) - np.searchsorted(times, begin, "right"))
+            if came > np.count_nonzero((own > begin) & (own < end)):
+                return True
+        return False
+
+    def _answer_times(self, name: str, broker: int | None) -> Array:
+        """The times of answers of a broker (None: of all), sorted."""
+        key = name, broker
+        if key not in self._times:
+            times = self.answers[name]
+            self._times[key] = np.sort(times if broker is None else times[self.answers_of(broker)])
+        return self._times[key]
 
     def gaps(self, mask: Array, shortest: int) -> list[Gap]:
         """The times of at least `shortest` ns without any of the answers in `mask`, from the first of these on. The
@@ -233,6 +260,11 @@ class Seen:
 
 def _by_broker(columns: dict[str, Array]) -> dict[int, Array]:
     return {broker: rows for (broker,), rows in groups_of(columns["broker"])}
+
+
+def by_pair(columns: dict[str, Array]) -> dict[tuple[int, int], Array]:
+    """The rows of each host of clients and broker."""
+    return {(ip, broker): rows for (ip, broker), rows in groups_of(columns["client_ip"], columns["broker"])}
 
 
 def _behind(rows: Array, is_answered: Array) -> Array:

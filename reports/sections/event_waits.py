@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ from ..batch import Array
 from ..parties import has_own_name
 from .event_answers import SECOND
 from .event_timeline import Seen
-from .slow_times import MEMBER_WAITS, SLOW_AT
+from .slow_times import MEMBER_WAITS
 
 #: A request that began so long before a silence, and was not answered when others were, waits for something else.
 BEFORE_NS = SECOND // 10
@@ -46,13 +45,14 @@ def waited(seen: Seen, broker: int, outage_begin: int, end: int | None) -> Waite
     return Waited(lost, tuple(sorted(longest.items(), key=lambda one: (-one[1], one[0]))))
 
 
-def slow_time(seen: Seen, broker: int, begin: int, end: int, others: Set[int]) -> int:
+def slow_time(seen: Seen, broker: int, begin: int, end: int, away: Array) -> int:
     """The time of slow requests that clients of a broker began while it hung, those behind others too: ns. At other
-    brokers too, but `others`: these were away as well, and explain theirs. Clients as of `waited`."""
+    brokers too, but those in `away` (bool by broker): these were away as well, and explain theirs. Clients are those of
+    `waited`."""
     people = _people(seen, broker, begin, end)
-    slow = seen.columns(SLOW_AT.name)
+    slow = seen.slow
     mine = (slow["second"] >= begin // SECOND) & (slow["second"] <= end // SECOND) & (slow["last"] >= begin)
-    mine &= ~is_among(slow["broker"], sorted(others))
+    mine &= ~away[slow["broker"]]
     mine &= is_among(_clients(slow), people)
     own = [n for n in distinct_values(slow["client_id"][mine]).tolist() if has_own_name(seen.context.text(n))]
     return int(slow["ns"][mine & ~is_among(slow["client_id"], own)].sum())

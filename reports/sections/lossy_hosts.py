@@ -8,11 +8,12 @@ have one host in common, it is the one that is named.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-import numpy as np
-
-from kafkatap.kernels.arrays import distinct_values, is_among
+from kafkatap.kernels.arrays import distinct_values, groups_of, is_among
 
 from .. import units
 from ..batch import Array, Context
@@ -50,19 +51,36 @@ class _Pair(NamedTuple):
 def lossy_host_findings(counts: ReportCounts, context: Context, times: LossTimes | None) -> list[Finding]:
     """One finding for each host that loses packets with others, or for each pair of hosts. `times`: None: not known."""
     pairs = _pairs(counts, context)
-    left = [pair for pair in pairs if pair.is_lossy]
-    found = []
-    while left:
-        hosts: dict[str, int] = {}
-        for pair in left:
-            for host in {pair.client_ip, pair.broker_ip}:
-                hosts[host] = hosts.get(host, 0) + pair.loss_ns
-        worst = max(hosts, key=lambda host: (hosts[host], host))
-        mine = [pair for pair in left if worst in (pair.client_ip, pair.broker_ip)]
-        left = [pair for pair in left if pair not in mine]
-        if sum(pair.loss_ns for pair in mine) >= _LEAST_NS:
-            found.append(_finding(worst, mine, pairs, context, times or {}))
-    return found
+    quiet = frozenset(end for pair in pairs if not pair.is_lossy for end in (pair.client_ip, pair.broker_ip))
+    return [
+        _finding(worst, mine, quiet, context, times or {})
+        for worst, mine in _by_worst_host([pair for pair in pairs if pair.is_lossy])
+        if sum(pair.loss_ns for pair in mine) >= _LEAST_NS
+    ]
+
+
+def _by_worst_host(pairs: list[_Pair]) -> Iterator[tuple[str, list[_Pair]]]:
+    """The host whose pairs lost most, with these; then that of the pairs that are left, and so on."""
+    of_host: dict[str, dict[_Pair, None]] = defaultdict(dict)
+    lost = Counter[str]()
+    for pair in pairs:
+        for host in {pair.client_ip, pair.broker_ip}:
+            of_host[host][pair] = None
+            lost[host] += pair.loss_ns
+    rank = {host: place for place, host in enumerate(sorted(lost, reverse=True))}
+    worst_first = [(-ns, rank[host], host) for host, ns in lost.items()]
+    heapify(worst_first)
+    while worst_first:
+        ns, _, worst = heappop(worst_first)
+        if -ns != lost[worst] or not of_host[worst]:  # it lost less since, or nothing is left
+            continue
+        mine = list(of_host.pop(worst))
+        yield worst, mine
+        for pair in mine:
+            for other in {pair.client_ip, pair.broker_ip} - {worst}:
+                del of_host[other][pair]
+                lost[other] -= pair.loss_ns
+                heappush(worst_first, (-lost[other], rank[other], other))
 
 
 def _pairs(counts: ReportCounts, context: Context) -> list[_Pair]:
@@ -73,11 +91,8 @@ def _pairs(counts: ReportCounts, context: Context) -> list[_Pair]:
         return []
     others = ("waiting_ns", "hol_poll_wait_ns", "throttle_wait_ns", "hol_throttle_wait_ns")
     worked = values["total_ns"] - sum(values[name] for name in others)
-    ends = np.stack((columns["client_ip"], columns["broker_ip"]), axis=1)
-    distinct, pair_of = np.unique(ends, axis=0, return_inverse=True)
     pairs = []
-    for i, (client, broker) in enumerate(distinct.tolist()):
-        rows = np.flatnonzero(pair_of.reshape(-1) == i)
+    for (client, broker), rows in groups_of(columns["client_ip"], columns["broker_ip"]):
         hit = _hit(columns["client_id"][rows], losses[rows], worked[rows])
         rows = rows[is_among(columns["client_id"][rows], hit)]
         pairs.append(_Pair(
@@ -102,11 +117,11 @@ def _named(clients: list[str | None]) -> str:
     return f"client{'s' if len(clients) > 1 else ''} " + ", ".join(f'"{client}"' for client in clients)
 
 
-def _finding(host: str, mine: list[_Pair], pairs: list[_Pair], context: Context, times: LossTimes) -> Finding:
+def _finding(host: str, mine: list[_Pair], quiet: frozenset[str], context: Context, times: LossTimes) -> Finding:
+    """`quiet`: the ends of pairs that are not lossy."""
     loss, behind, worked = (sum(getattr(pair, name) for pair in mine) for name in ("loss_ns", "behind_ns", "worked_ns"))
     others = sorted({pair.broker_ip if pair.client_ip == host else pair.client_ip for pair in mine})
-    rest = [pair for pair in pairs if pair not in mine]
-    quiet = {end for pair in rest if not pair.is_lossy for end in (pair.client_ip, pair.broker_ip)} - {host, *others}
+    healthy = len(quiet) - len(quiet.intersection((host, *others)))
     clients = sorted(
         {context.text(n) for pair in mine for n in pair.clients}, key=lambda name: (name is None, name or "")
     )
@@ -117,8 +132,8 @@ def _finding(host: str, mine: list[_Pair], pairs: list[_Pair], context: Context,
         + (f", and {units.duration(behind)} behind such requests" if behind else "")
         + f", {percent(share)} of their time without throttle and data waits"
     )
-    if quiet:
-        text += f"; {counted(len(quiet), 'other host loses', 'other hosts lose')} less than {percent(_SHARE)} so"
+    if healthy:
+        text += f"; {counted(healthy, 'other host loses', 'other hosts lose')} less than {percent(_SHARE)} so"
     known = [times[ends] for pair in mine if (ends := (pair.client_ip, pair.broker_ip)) in times]
     end = "client_ip" if any(pair.client_ip == host for pair in mine) else "broker_ip"
     return Finding(
@@ -126,7 +141,7 @@ def _finding(host: str, mine: list[_Pair], pairs: list[_Pair], context: Context,
         begin=min((one.begin for one in known), default=None), end=max((one.end for one in known), default=None),
         numbers={
             "loss_ns": loss - behind, "hol_loss_wait_ns": behind, "loss_share": share,
-            "time_ns": worked, "hosts": len(others), "clients": len(clients), "other_hosts": len(quiet),
+            "time_ns": worked, "hosts": len(others), "clients": len(clients), "other_hosts": healthy,
         },
         parties=(
             Party("host", host), *(Party("host", other) for other in others),

@@ -65,10 +65,33 @@ def hung_brokers(count: int) -> list[Segment]:
     return brokers(count, is_hung=True)
 
 
+def resending_pairs(count: int) -> list[Segment]:
+    """Each host of a client sends a request again to its broker, after a silence."""
+    talks = []
+    for n in range(count):
+        low = f"{n >> 8}.{n & 255}"
+        talk = KafkaTalk(client=(f"12.0.{low}", 40_000), broker=(f"11.0.{low}", 9092))
+        talk.tcp.wait(n * 1_000_000)
+        talk.tcp.open()
+        talk.exchange(METADATA, 1, 0)
+        talk.tcp.acks = False
+        asked = talk.request(METADATA, 1, 1)
+        sent = talk.tcp.segments[-1].payload
+        for _ in range(3):
+            talk.tcp.wait(SECOND)
+            talk.tcp.overlap(0, len(sent), sent)
+        talk.respond(asked)
+        talks.append(talk.tcp.segments)
+    return merge(*talks)
+
+
 @pytest.mark.parametrize(
     ("made", "count"),
-    [(throttled_clients, 60_000), (rebalanced_groups, 16_000), (brokers, 8_000), (hung_brokers, 2_000)],
-)
+    [
+        (throttled_clients, 60_000), (rebalanced_groups, 16_000), (brokers, 8_000), (hung_brokers, 8_000),
+        (resending_pairs, 8_000),
+    ],
+)  # fmt: skip
 def test_time_does_not_grow_with_the_square(made: Callable[[int], list[Segment]], count: int, tmp_path: Path) -> None:
     spent = []
     for some in (count // 8, count):
