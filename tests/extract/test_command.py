@@ -91,7 +91,7 @@ def test_an_input_is_never_overwritten(name: str, tmp_path: Path) -> None:
         output, named = capture, tmp_path
     done = run("extract", named, *SLOW, "-o", output)
     assert done.code == 2
-    assert "this capture is read; name another file" in done.err
+    assert "would overwrite the capture" in done.err
     assert capture.read_bytes() == before
 
 
