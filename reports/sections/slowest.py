@@ -17,6 +17,7 @@ from ..batch import Array, endpoint, rows_of
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN
 from ..counting.rollup import api_label
+from ..finding_words import counted
 from ..model import Column, ReportTable, Value, in_columns
 from ..section_parts.gathered import Gathered
 from ..section_parts.section import Section, SectionInput
@@ -203,10 +204,12 @@ def _slow_table(given: SectionInput) -> ReportTable:
         {**_of_exchange(given, row), "start": row["request_first"], **{name: row[name] for name in (*_TIMES, *_SIZES)}}
         for row in found
     ))  # fmt: skip
-    notes = (
+    notes: tuple[str, ...] = (
         f"The {_KEPT} slowest exchanges of each API, without long polls, in order of total time less the wait for "
         "data or members.",
     )
+    if lost := given.counts.total("unanswered") + given.counts.total("response_lost"):
+        notes += (f"{counted(lost, 'request has', 'requests have')} no response, and no row here: see timeouts.",)
     return ReportTable("slowest", "Slowest exchanges", COLUMNS, rows, notes, empty="no answered request")
 
 

@@ -208,6 +208,8 @@ def test_a_client_whose_requests_are_all_cut_is_failing(refused: Path) -> None:
     report = analyze(refused).report()
     clients = {row["client_id"]: row for row in report.table("clients").named_rows()}
     assert clients["uploader"]["verdict"] == "failing"
+    (_, note) = analyze(refused).report(sections=("slowest",)).table("slowest").notes
+    assert note == "12 requests have no response, and no row here: see timeouts."
     assert "12 requests have no response: Produce 12" in kafkatap("report", refused).out
     assert "not parsed" not in kafkatap("report", refused).out
 
