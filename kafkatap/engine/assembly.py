@@ -169,10 +169,11 @@ class Assembly:
         has_fin = rows["fin_by"] >= 0
         return np.where(has_fin, rows["fin_by"], rows["reset_by"]), np.where(has_fin, rows["fin_at"], rows["closed_at"])
 
-    def as_ended(self) -> Assembled:
-        """All connections that did not end so far, as if they ended now. They go on."""
+    def as_ended(self, numbers: Array | None = None) -> Assembled:
+        """Connections that did not end so far, as if they ended now (None: all). They go on."""
         assembler = self.assembler
-        numbers = np.flatnonzero(assembler.connections["used"] == ROW_OPEN)
+        if numbers is None:
+            numbers = np.flatnonzero(assembler.connections["used"] == ROW_OPEN)
         directions = taken(assembler.directions, (2 * numbers[:, None] + (0, 1)).reshape(-1))
         return Assembled(
             _NO_BYTES, assembler.pool, assembler.chunks, 0, len(assembler.connections), _NO_CONNECTIONS, _NO_FLOWS,

@@ -444,10 +444,10 @@ class Engine:
         topics = found.topics if self.dissector.all_results else None
         return Batch(found.exchanges, found.results, found.marks, topics)
 
-    def open_rows(self) -> Array:
-        """CONNECTION_ROW of the connections that did not end so far, as they are now. They go on."""
+    def open_rows(self, connections: Array) -> Array:
+        """CONNECTION_ROW of connections by number that did not end so far, as they are now. They go on."""
         made = EndedConnections(True)
-        self._add_ended(made, self.assembly.as_ended())
+        self._add_ended(made, self.assembly.as_ended(connections))
         return made.rows
 
     def waiting_rows(self, before: int) -> Batch | None:

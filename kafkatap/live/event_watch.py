@@ -1,9 +1,9 @@
 """`EventWatch`: events while they happen, by the section `events` over the last minutes.
 
-Each second it adds what the engine still holds, as it would be if the capture ended now: open connections, and the
-oldest request of each connection that waits. Then it asks the section for its findings. So live capture and reports
-judge by the same rules. Events of which the rules want to know the end of a capture (a leak, packets that were lost)
-are not among them.
+Each second it adds what the engine still holds, as it would be if the capture ended with the latest packet: open
+connections, and the oldest request of each connection that waits. Then it asks the section for its findings. So live
+capture and reports judge by the same rules, and a report on the packets so far says the same. Events of which the rules
+want to know the end of a capture (a leak, packets that were lost) are not among them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from kafkatap.kernels.arrays import is_among
 from kafkatap.reports import units
 from kafkatap.reports.batch import Array, Batch
 from kafkatap.reports.connection_words import NOT_CLOSED
-from kafkatap.reports.findings import Finding
+from kafkatap.reports.findings import NOTE, Finding
 
+from .open_connections import OpenConnections
 from .sink import Sink, names_of
 
 if TYPE_CHECKING:
@@ -28,10 +30,8 @@ SECOND = 1_000_000_000
 ROWS = 20_000
 #: Rare requests are kept so long: the time between the announcement of a broker's end and the end.
 KEPT_NS = 300 * SECOND
-#: Two events of the same kind and party that begin within this are one, which is better known now.
+#: An event that begins within this after another one of the same kind and party is that one, which is better known now.
 _SAME_NS = 2 * SECOND
-#: An event that began longer ago is no news: the watch was started anew, or slept.
-_NEWS_NS = 60 * SECOND
 #: Requests that wait for so long can tell a hang.
 _WAITS_NS = SECOND
 #: Events that rest on what did not come: packets that the kernel dropped may be what is missing.
@@ -39,18 +39,21 @@ _BY_SILENCE = frozenset(("broker_hung", "broker_unreachable", "hosts_cut_off"))
 #: A silence that begins so long before a drop, or later, may be one of the capture.
 _NEAR_NS = 2 * SECOND
 #: Events that are complete only when a capture is.
-_AT_END = frozenset(("connection_leak", "capture_dropped", "capture_hole"))
+AT_END = frozenset(("connection_leak", "capture_dropped", "capture_hole"))
 _WANTED = ("events",)
 
 
 class EventWatch:
     """`end_second` returns the events that are new."""
 
-    def __init__(self, engine: Engine, now: int) -> None:
+    def __init__(self, engine: Engine) -> None:
+        from kafkatap.reports.sections.event_counts import CONNECTION_COLUMNS
+
+        self._open = OpenConnections(CONNECTION_COLUMNS)
         self._counts = engine.section_counts(_WANTED, ROWS)
-        self._began = now
+        self._first: int | None = None  # what came before is not known
         self._dropped = 0  # when the kernel dropped packets for the last time
-        self._announced: dict[tuple[object, ...], int] = {}  # by kind and party: when the last one began
+        self._announced: dict[tuple[object, ...], tuple[int, int]] = {}  # by kind and parties: until when, last found
 
     def add(self, batch: Batch) -> None:
         """Add finished exchanges, each once."""
@@ -62,58 +65,68 @@ class EventWatch:
 
     def restart(self, engine: Engine) -> None:
         """Forget all: the engine is about to change its numbers."""
+        from kafkatap.reports.sections.event_counts import CONNECTION_COLUMNS
+
+        self._open = OpenConnections(CONNECTION_COLUMNS)
         self._counts = engine.section_counts(_WANTED, ROWS)
-        self._began = engine.latest
+        self._first = engine.latest
 
     def note_drops(self, now: int) -> None:
         """The kernel dropped packets within the last second."""
         self._dropped = now
 
-    def end_second(self, engine: Engine, now: int) -> list[Finding]:
-        """The events that were found by now, and not before."""
+    def end_second(self, engine: Engine) -> list[Finding]:
+        """The events that a report on the packets so far has, and had not before."""
         from kafkatap.reports.counting.counts import ReportCounts
         from kafkatap.reports.section_parts.section import SectionInput
         from kafkatap.reports.sections.events import findings
 
+        if self._first is None:
+            self._first = engine.first
         self._counts.finish()
-        self._counts.forget_events("events", now - KEPT_NS)
-        context = names_of(engine)._replace(first=self._began, last=now)
-        found = findings(SectionInput(self._with_open(engine, now), ReportCounts(), context, {}))
-        return list(self._new(found, now))
+        self._counts.forget_events("events", engine.latest - KEPT_NS)
+        context = names_of(engine)._replace(first=self._first, last=engine.latest)
+        found = findings(SectionInput(self._with_open(engine), ReportCounts(), context, {}))
+        return list(self._new(found, engine.latest))
 
-    def _with_open(self, engine: Engine, now: int) -> SectionCounts:
+    def _with_open(self, engine: Engine) -> SectionCounts:
         """The counts, with what is open and waits now."""
         made = engine.section_counts(_WANTED, 2 * ROWS)
         made.merge(self._counts)
-        rows = engine.open_rows()
-        # What waits on a connection that one end has closed gets no answer: its end is that of the connection.
+        rows = self._open.rows(engine)
+        # At the end of a capture, what waits has no answer. On a connection that one end has closed, it gets none.
         rows["unanswered"] += rows["closed_with"] != NOT_CLOSED
-        made.add_connections(rows)
-        waiting = engine.waiting_rows(now - _WAITS_NS)
+        waiting = engine.waiting_rows(engine.latest - _WAITS_NS)
         if waiting is not None:
+            rows["unanswered"] += is_among(rows["connection"], waiting.exchanges["connection"])
             made.add(waiting)
+        made.add_connections(rows)
         made.finish()
         return made
 
     def _new(self, found: list[Finding], now: int) -> Iterator[Finding]:
         for finding in found:
             begin = finding.begin or now
-            if finding.id in _AT_END or begin < max(now - _NEWS_NS, self._began):
+            if finding.id in AT_END or begin < (self._first or 0) or self._is_doubtful(finding):
                 continue
-            if self._is_doubtful(finding):
-                continue
-            party = next((party for party in finding.parties if party.kind != "error"), None)
-            keys = ((finding.id, party), (finding.id, begin))  # a broker's address may be learnt later
-            before = max(self._announced.get(key, 0) for key in keys)
-            self._announced.update(dict.fromkeys(keys, begin))
-            if begin - before > _SAME_NS:
+            # A note without an end took no time. All others last.
+            until = finding.end or (begin if finding.severity == NOTE else now)
+            keys = (_whom(finding), (finding.id, begin))  # a broker's address may be learnt later
+            before = max(self._announced.get(key, (0, 0))[0] for key in keys)
+            self._announced.update(dict.fromkeys(keys, (max(until, before), now)))
+            if begin > before + _SAME_NS:
                 yield finding
-        self._announced = {key: begin for key, begin in self._announced.items() if begin > now - 2 * _NEWS_NS}
+        self._announced = {key: each for key, each in self._announced.items() if each[1] > now - 2 * KEPT_NS}
 
     def _is_doubtful(self, finding: Finding) -> bool:
         """Whether what did not come may have been dropped here. The end of a silence is as doubtful as the silence."""
         name, _, begin = finding.cause if finding.id == "broker_returned" and finding.cause else finding.key
         return name in _BY_SILENCE and (begin or 0) < self._dropped + _NEAR_NS
+
+
+def _whom(finding: Finding) -> tuple[object, ...]:
+    """The kind of an event and its first party. A host may be cut off from several brokers."""
+    return (finding.id, *finding.parties[: 2 if finding.id == "hosts_cut_off" else 1])
 
 
 class EventNotices(Sink):

@@ -43,7 +43,7 @@ class Sink:
         """Read the connection counts of the last second: `broker_health.VALUES` by broker."""
 
     def add_event(self, finding: Finding) -> None:
-        """Read an event (`event_watch`), once, within a second or two of the packets that show it."""
+        """Read an event (`event_watch`), once, within a second of the packets that show it."""
 
     def end_second(self, now: int, counts: ReportCounts, engine: Engine) -> None:
         """Read the sealed counts of the last second's exchanges. `now`: ns since the epoch."""

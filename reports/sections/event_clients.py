@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from kafkatap.kernels.arrays import distinct_values, groups_of
+from kafkatap.kernels.arrays import distinct_values, groups_of, is_among
 
 from ..batch import Array
 from ..findings import NOTE, WARNING, Finding, Party
@@ -82,9 +82,7 @@ def _storms(seen: Seen) -> Iterator[Finding]:
     columns = seen.connections
     tried = columns["opened"] + columns["refused"] + columns["unanswered"]
     closes = columns["client_closed"] + columns["broker_closed"] + columns["refused"] + columns["unanswered"]
-    for (client_ip, client_id), of_client in groups_of(columns["client_ip"], columns["client_id"]):
-        if not tried[of_client].any():
-            continue
+    for client_ip, client_id, of_client in _busy_clients(columns, tried):
         seconds, at = np.unique(columns["second"][of_client], return_inverse=True)
         opened = np.bincount(at, weights=tried[of_client]).astype(np.int64)
         gone = np.bincount(at, weights=closes[of_client]).astype(np.int64)
@@ -106,6 +104,18 @@ def _storms(seen: Seen) -> Iterator[Finding]:
             yield _storm(seen, client_id, client_ip, rows, tried, count)
 
 
+def _busy_clients(columns: dict[str, Array], tried: Array) -> Iterator[tuple[int, int, Array]]:
+    """The clients with a second in which they opened STORM_RATE connections: their address, id, and rows. Of many
+    thousand clients these are few."""
+    _, client = np.unique((columns["client_ip"] << 32) + columns["client_id"], return_inverse=True)
+    seconds = columns["second"] - columns["second"].min(initial=0)
+    codes, at = np.unique(client * (seconds.max(initial=0) + 1) + seconds, return_inverse=True)
+    is_busy = np.bincount(at, weights=tried, minlength=len(codes)) >= STORM_RATE
+    rows = np.flatnonzero(is_among(client, distinct_values(client[is_busy[at]])))
+    for (client_ip, client_id), found in groups_of(columns["client_ip"][rows], columns["client_id"][rows]):
+        yield client_ip, client_id, rows[found]
+
+
 def _storm(seen: Seen, client_id: int, client_ip: int, rows: Array, tried: Array, count: int) -> Finding:
     columns = seen.connections
     begin, end = int(columns["first"][rows].min()), int(columns["last"][rows].max())
@@ -125,16 +135,16 @@ def _storm(seen: Seen, client_id: int, client_ip: int, rows: Array, tried: Array
 def _leaks(seen: Seen) -> Iterator[Finding]:
     """Clients with more and more open connections until the capture ends. Clients whose ids differ in numbers only,
     as those of the Java client do, are one."""
-    columns, context = seen.connections, seen.context
+    context, most = seen.context, max(_MANY, _NEEDED * int(seen.brokers.has_answered.sum()))
+    columns = _of_many_opened(seen.connections, most)
     ids = distinct_values(columns["client_id"])
     stems = {n: re.sub(r"\d+", "*", context.text(n) or "") for n in ids.tolist()}
     numbers = {stem: i for i, stem in enumerate(sorted(set(stems.values())))}
     stem_of = np.array([numbers[stems[n]] for n in ids.tolist()], np.int64)[np.searchsorted(ids, columns["client_id"])]
-    brokers = int(seen.brokers.has_answered.sum())
     for (client_ip, stem), rows in groups_of(columns["client_ip"], stem_of):
         opened = int(columns["opened"][rows].sum())
         closed = int((columns["client_closed"] + columns["broker_closed"])[rows].sum())
-        if opened - closed < max(_MANY, _NEEDED * brokers):
+        if opened - closed < most:
             continue
         begun = rows[columns["opened"][rows] > 0]
         begin, last = int(columns["first"][begun].min()), int(columns["last"][begun].max())
@@ -155,6 +165,13 @@ def _leaks(seen: Seen) -> Iterator[Finding]:
             remedy="close each client when it is no longer used, or use one for all",
             options=(("sections", "connections"),),
         )  # fmt: skip
+
+
+def _of_many_opened(columns: dict[str, Array], most: int) -> dict[str, Array]:
+    """The rows of the hosts that opened so many connections."""
+    hosts, at = np.unique(columns["client_ip"], return_inverse=True)
+    is_many = np.bincount(at, weights=columns["opened"], minlength=len(hosts)) >= most
+    return {name: values[is_many[at]] for name, values in columns.items()}
 
 
 def note_losses(seen: Seen) -> Iterator[Finding]:

@@ -136,6 +136,14 @@ FORMS = (
 #: repeats a segment three times within WAIT_NS. Single ones are usual.
 RESENT_PACKETS = 2
 _ENDS = ("client_ip", "broker_ip", "broker_port")
+#: The columns of connections that `read_connections` reads.
+CONNECTION_COLUMNS = (
+    *_ENDS, "client_id", "connection", "protocol", "orientation_known", "handshake", "first", "first_packet", "last",
+    "closed_with", "closed_by", "unanswered", "broker_stuck_at", "broker_stuck_ns", "client_lost_bytes",
+    *(f"{end}_{name}" for end in ENDS for name in (
+        "retransmitted_packets", "spurious_retransmissions", "unacknowledged_bytes", "gap_bytes",
+    )),
+)  # fmt: skip
 
 
 def read(gathered: Gathered, tally: Tally) -> None:

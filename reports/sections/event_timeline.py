@@ -118,7 +118,7 @@ class Seen:
             "client_ip": rows["client_ip"].astype(np.int64), "client_id": rows["client_id"].astype(np.int64),
             "broker": self.brokers.of(rows["broker_ip"].astype(np.int64), rows["broker_port"].astype(np.int64)),
             "api_key": rows["api_key"], "connection": rows["connection"], "packet": rows["packet"],
-            "begin": rows["asked"], "end": end, "own": rows["own_ns"], "behind": _behind(rows, is_answered),
+            "begin": rows["asked"], "end": end, "own": rows["own_ns"], "behind": _behind(rows, is_answered, end),
             "is_prompt": rows["is_prompt"] == 1, "is_answered": is_answered,
             "is_resent": is_resent,
         }  # fmt: skip
@@ -267,11 +267,14 @@ def by_pair(columns: dict[str, Array]) -> dict[tuple[int, int], Array]:
     return {(ip, broker): rows for (ip, broker), rows in groups_of(columns["client_ip"], columns["broker"])}
 
 
-def _behind(rows: Array, is_answered: Array) -> Array:
+def _behind(rows: Array, is_answered: Array, end: Array) -> Array:
     """How long waits were behind earlier requests of their connection, ns. Brokers answer these in order: without an
-    answer it is at least the time until the last answer of the connection."""
+    answer the first one of a connection is behind until the last answer of it, and all others are to the end."""
     connections, at = np.unique(rows["connection"], return_inverse=True)
     last = np.full(len(connections), NO_TIME)
     np.maximum.at(last, at[is_answered], rows["answered"][is_answered])
-    found: Array = np.where(is_answered, rows["behind_ns"], np.maximum(last[at], rows["asked"]) - rows["asked"])
+    first = np.full(len(connections), np.iinfo(np.int64).max)
+    np.minimum.at(first, at[~is_answered], rows["asked"][~is_answered])
+    until = np.where(rows["asked"] > first[at], end, np.maximum(last[at], rows["asked"]))
+    found: Array = np.where(is_answered, rows["behind_ns"], until - rows["asked"])
     return found

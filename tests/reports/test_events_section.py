@@ -112,6 +112,16 @@ def test_a_kill() -> None:
     assert moved.cause == stop.key
 
 
+@pytest.mark.parametrize("seconds", [4.6, 6.0, 8.0])
+def test_requests_behind_one_that_waits_for_the_killed_broker_are_no_hang(seconds: float, tmp_path: Path) -> None:
+    """The others hold Produce requests with acks=all, and with them all that follows on these connections."""
+    packets = read_capture(FOLDER / "kill.pcap.zst").packets
+    path = tmp_path / "cut.pcap"
+    until = packets[0].time_ns + int(seconds * 1e9)
+    path.write_bytes(pcap_bytes([packet for packet in packets if packet.time_ns <= until]))
+    assert {finding.id for finding in found(path)} & {"broker_stopped", "broker_hung"} == {"broker_stopped"}
+
+
 def test_a_process_that_hangs() -> None:
     hang = only("hang", "broker_hung")
     assert near(hang.begin, step("hang", "hung"))
