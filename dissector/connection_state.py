@@ -136,6 +136,7 @@ def _put_ahead(t, out, at, connection):  # type: ignore[no-untyped-def]
     other = other or connection.ahead_unread != 0 or connection.ahead_in_doubt != 0
     other = other or connection.ahead_hol_unknown_wait != 0 or connection.ahead_hol_loss_wait != 0
     other = other or connection.ahead_missing != 0 or earliest < connection.ahead_arrived
+    other = other or connection.ahead_passed != 0
     if not other and connection.ahead_hol_poll_wait == 0 and connection.ahead_polls == 0:
         return put_int(out, at, np.int64(0))
     at = put_int(out, at, np.int64(1))
@@ -150,6 +151,7 @@ def _put_ahead(t, out, at, connection):  # type: ignore[no-untyped-def]
     at = put_int(out, at, connection.ahead_missing)
     at = put_int(out, at, connection.ahead_arrived)
     at = put_int(out, at, np.int64(connection.ahead_unread))
+    at = put_int(out, at, np.int64(connection.ahead_passed))
     at = put_int(out, at, np.int64(connection.ahead_in_doubt))
     return put_int(out, at, np.int64(connection.ahead_polls))
 
@@ -284,6 +286,7 @@ def _put_connection(t, out, at, c):  # type: ignore[no-untyped-def]
     at = put_int(out, at, np.int64(row.source_port))
     if row.protocol == PROTOCOL_TLS or row.protocol == PROTOCOL_FOREIGN:
         return at
+    at = put_int(out, at, np.int64(row.is_second_look))
     at = put_int(out, at, np.int64(row.raw_sasl))
     at = put_int(out, at, max(np.int64(row.rebalance_ms), np.int64(0)))
     at = put_int(out, at, np.int64(row.answers_at_once))

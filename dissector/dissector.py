@@ -25,6 +25,7 @@ from .dtypes import EXCHANGE, EXCHANGE_STRINGS, IN_FLIGHT, LATE_NS, MAX_FRAME, N
 from .framing.buffers import FREE_KEPT, BufferPool
 from .framing.chunks import read_chunks
 from .framing.connections import CONNECTION, CONNECTION_SUMS, SILENCE, SILENCE_SUMS, STREAM, STREAM_SUMS
+from .framing.known_brokers import PLACES, add_key
 from .framing.tables import (
     CLOSED_BY_BIT,
     FRAME_COUNTS,
@@ -133,6 +134,8 @@ class Dissector:
         self._state[0].next_exchange = 1
         self._state[0].late = late
         self._counts: Array = np.zeros(1, FRAME_COUNTS)
+        self._brokers: Array = np.zeros(PLACES, np.int32)
+        self._missed: Array = np.zeros(PLACES, np.int32)
         self._has_provisional = False
         self._bound: _BoundKernels | None = None
         #: Called before a drain with connections that have a new source by a PROXY header: it changes their `ends`.
@@ -251,6 +254,21 @@ class Dissector:
         """Note the name of a topic."""
         self.topic_names[self.strings.number_of(topic_id)] = self.strings.number_of(name)
 
+    # Brokers, by the keys of their ends.
+
+    def brokers(self) -> Array:
+        """The keys of the ends that are known to be brokers', int32."""
+        return _keys_in(self._brokers)
+
+    def learn_brokers(self, keys: Array) -> None:
+        """Note ends that other runs show to be brokers', int32 keys."""
+        for key in keys.tolist():
+            add_key(self._brokers, key)
+
+    def missed(self) -> Array:
+        """The keys of the ends to which lone requests went that would be exchanges, were they known to be brokers'."""
+        return _keys_in(self._missed)
+
     def set_heads_from(self, time: int) -> None:
         """Packets before a time (ns since the epoch) are not the heads of connections."""
         self._state[0].heads_from = time
@@ -321,7 +339,7 @@ class Dissector:
         """Count again from here: all frames, and the bytes of the streams of these connections (numbers)."""
         self._counts[0] = np.zeros(1, FRAME_COUNTS)[0]
         streams = (2 * connections[:, None] + (0, 1)).reshape(-1)
-        for name in ("frame_bytes", "token_bytes", "skipped_bytes", "proxy_bytes"):
+        for name in ("frame_bytes", "token_bytes", "skipped_bytes", "proxy_bytes", "foreign_bytes"):
             self.streams[name][streams] = 0
         for name in STREAM_SUMS:
             self.streams[name][streams] = 0
@@ -581,7 +599,13 @@ class Dissector:
             pool.data, self.connections, self.streams, self.silences, self.segments, self._segments.free,
             self.exchanges, self.links, self._exchanges.free, self._finished, self._jobs, strings, self.programs.code,
             self._index, decoder.tape, decoder.scratch, pool.free, pool.deferred, self._state, self._counts,
+            self._brokers, self._missed,
         )  # fmt: skip
+
+
+def _keys_in(places: Array) -> Array:
+    keys: Array = places[1:][places[1:] != 0]
+    return keys
 
 
 class _BoundKernels(NamedTuple):

@@ -16,6 +16,9 @@ A whole request waits for one ahead that is not whole only if segments of that o
 the throttle time of a response was not captured, nobody knows how long the broker muted the connection behind it. Then
 the broker time of the request that waited behind it may be a throttle wait, and so may the wait behind that request.
 
+A broker that answers two requests out of order works on both at once: neither waits for the other, nor a third one for
+them.
+
 The transfers of request and response are split by what kept the sender from sending (`stalls` of reassembly, which
 arrive as `framing.silences`): loss, the receiver's window, the sender. While data flows, or a round trip is awaited, it
 is the path's time. Two more parts of the time between both are losses: until the request reached the broker, if it had
@@ -100,13 +103,15 @@ def _note_ahead(connection, x, link, late, mute, missing, arrived):  # type: ign
     connection.ahead_hol_loss_wait = x.hol_loss_wait_ns
     connection.ahead_missing = missing
     connection.ahead_arrived = arrived
+    connection.ahead_passed = link.passed
     connection.ahead_polls = 1 if x.api_key in WAITS else 0
 
 
 @helper
-def _set_hol_wait(x, connection, start):  # type: ignore[no-untyped-def]
+def _set_hol_wait(x, connection, link, start):  # type: ignore[no-untyped-def]
     """Set the head-of-line wait of an exchange whose request arrived at `start`. Return when it ended."""
-    if connection.previous_response > start:
+    is_in_order = link.passed == 0 and connection.ahead_passed == 0
+    if is_in_order and connection.previous_response > start:
         x.hol_wait_ns = max(np.int64(0), min(connection.previous_response, x.response_first) - start)
         start += x.hol_wait_ns
         if x.hol_wait_ns > 0:
@@ -211,7 +216,7 @@ def _set_times(x, connection, link):  # type: ignore[no-untyped-def]
     if link.reached != NO_TIME:
         arrived = max(arrived, min(link.reached, x.response_first))
     x.loss_ns += arrived - whole
-    start = _set_hol_wait(x, connection, arrived)
+    start = _set_hol_wait(x, connection, link, arrived)
     mute = np.int64(0)
     late = np.int64(0)
     if connection.mute_end > start:

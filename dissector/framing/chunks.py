@@ -33,10 +33,11 @@ from .connections import (
     forget_frame,
 )
 from .cursor import left, seq_behind
-from .detection import detect_protocol, note_source, set_not_kafka
+from .detection import begin_look, detect_protocol, note_source, set_not_kafka
 from .evidence import ACCEPT, WAIT
 from .frames import ChunkPart, drop_contradicted_frame, is_request_stream, read_frames
 from .headers import REQUEST_FIXED, RESPONSE_HEADER
+from .known_brokers import note_expected
 from .lone_request import accept_lone_request, is_lone_start
 from .resync import find_frame, judge_answer
 from .silences import charge_silence, note_stall
@@ -320,8 +321,7 @@ def _end_connection(t, c, chunk):  # type: ignore[no-untyped-def]
     is_closed = closed_0 != 0 or closed_1 != 0
     connection = t.connections[c]
     nothing = _no_bytes(t)
-    if is_closed:
-        accept_lone_request(t, c)
+    accept_lone_request(t, c, is_closed)
     for turn in range(2):
         if not _is_not_kafka(connection):
             _read_stream(t, c, (_first_direction(connection) + turn) & 1, nothing, True)
@@ -368,7 +368,9 @@ def _read_chunk(t, block, held, c, chunk):  # type: ignore[no-untyped-def]
         return
     if chunk.opening >= FROM_TLS:
         connection.tls_version = chunk.opening - FROM_TLS
-    if _is_not_kafka(connection):
+    if is_gap and connection.protocol == PROTOCOL_UNKNOWN and connection.is_second_look:
+        set_not_kafka(t, c, PROTOCOL_FOREIGN)
+    if _is_not_kafka(connection) and not begin_look(t, c, d, part):
         if not is_gap:
             stream.skipped_bytes += chunk.length
             if _count_unknown(t, connection, chunk):
@@ -385,6 +387,7 @@ def _read_chunk(t, block, held, c, chunk):  # type: ignore[no-untyped-def]
             stream.mode = STREAM_RESYNC
     elif connection.protocol == PROTOCOL_UNKNOWN:
         _count_unknown(t, connection, chunk)
+        note_expected(t, connection)
         if chunk.opening == SHOWS_TLS:
             connection.shows_tls = 1
     _read_stream(t, c, d, part, is_gap)

@@ -8,7 +8,9 @@ A connection's `protocol`:
       → TLS            `detection.detect_protocol`: the client's first bytes are a TLS handshake
                        `chunks`: three TLS records pass while a stream is searched
       → FOREIGN        `detection.detect_protocol`: the first bytes are not Kafka
-    KAFKA, TLS and FOREIGN stay until the connection ends.
+    PROTOCOL_FOREIGN   `is_second_look` is set, and the streams are STREAM_AT_START again
+      → UNKNOWN        `detection.begin_look`: a request seems to start with a chunk
+    KAFKA and TLS stay until the connection ends.
 
 A stream's `mode`, one for each direction:
 
@@ -92,6 +94,8 @@ CONNECTION = record_dtype(
     ("software", "i4"),
     ("software_version", "i4"),
     ("mechanism", "i4"),  # of SASL
+    ("end_a", "i4"),  # the keys of both ends (`known_brokers`), which the caller writes before its bytes come
+    ("end_b", "i4"),
     ("advertised", "i4"),  # the APIs beyond Kafka's own that its broker lists (`advertised`)
     ("unanswered", "i4"),  # of its exchanges: those without a response that was expected
     ("rebalance_ms", "i4"),  # of its latest JoinGroup request; 0 after a SyncGroup request; -1 before either
@@ -103,10 +107,14 @@ CONNECTION = record_dtype(
     ("ahead_polls", "u1"),  # 1: its broker time was a wait for data or for other members of a group
     ("ahead_unread", "u1"),  # 1: its throttle time was not captured
     ("ahead_in_doubt", "u1"),  # 1: its broker time may contain a throttle wait
+    ("ahead_passed", "u1"),  # its `passed`
     ("answers_at_once", "i1"),  # KIP-219: AT_ONCE_... or ANSWERS_LATE
     ("head_tries", "u1"),  # so many more answers may be a better head
     ("is_open", "u1"),
     ("shows_tls", "u1"),  # 1: a chunk with SHOWS_TLS came
+    ("is_second_look", "u1"),  # 1: it seemed foreign before
+    ("shows_broker", "u1"),  # 1: a request of it was answered
+    ("is_expected", "u1"),  # 1: its broker's port was named beforehand, or an end is known to be a broker's
     ("tls_version", "i1"),  # of TLS_VERSIONS, from which its bytes were decrypted; -1
     ("is_source_new", "u1"),  # 1: the connection's ends do not have it yet
 )
@@ -140,6 +148,7 @@ STREAM = record_dtype(
     ("token_bytes", "i8"),
     ("skipped_bytes", "i8"),
     ("proxy_bytes", "i8"),  # of a PROXY header
+    ("foreign_bytes", "i8"),  # while a connection that is Kafka seemed foreign
     ("capacity", "i4"),  # size class of the buffer, -1 for none
     ("segments_first", "i4"),  # the segments whose bytes are searched; -1
     ("segments_last", "i4"),
@@ -230,6 +239,9 @@ def clear_connection(connection, start):  # type: ignore[no-untyped-def]
     connection.waiting_last = -1
     connection.waiting_count = 0
     connection.shows_tls = 0
+    connection.is_second_look = 0
+    connection.shows_broker = 0
+    connection.is_expected = start.source
     connection.tls_version = -1
     connection.unknown_chunks = 0
     connection.raw_sasl = 0
@@ -279,6 +291,7 @@ def clear_stream(t, stream, mode):  # type: ignore[no-untyped-def]
     stream.token_bytes = 0
     stream.skipped_bytes = 0
     stream.proxy_bytes = 0
+    stream.foreign_bytes = 0
     stream.capacity = -1
     stream.segments_first = -1
     stream.segments_last = -1

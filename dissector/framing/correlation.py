@@ -49,8 +49,10 @@ from .headers import (
     request_correlation_id,
     response_correlation_id,
 )
+from .known_brokers import note_broker
 from .program_index import REQUEST, program_of, response_program, status_without_program
 from .silences import silence_of
+from .tables import PASSED
 from .waiting import (
     DEPTH,
     NO_REPLY_LIMIT,
@@ -391,7 +393,7 @@ def read_response(t, c, frame, cut):  # type: ignore[no-untyped-def]
             remove_first(t, connection)
         else:
             remove_passing(t, c, slot)
-        if t.links[slot].passed:
+        if t.links[slot].passed == PASSED:
             counts.out_of_order_responses += 1
     x = t.exchanges[slot]
     x.outcome = ANSWERED
@@ -423,6 +425,9 @@ def read_response(t, c, frame, cut):  # type: ignore[no-untyped-def]
         counts.cut_responses += 1
     else:
         counts.answered += 1
+        if connection.shows_broker == 0:
+            connection.shows_broker = 1
+            note_broker(t, connection)
     if connection.head_tries > 0 and cut == 0 and frame.last >= t.state[0].heads_from:
         _try_head(t, c, connection, x, frame)
     body = skip(frame, RESPONSE_HEADER)

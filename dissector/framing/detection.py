@@ -2,7 +2,11 @@
 
 After a SYN, the client is known, and a frame starts with the first byte. The connection is Kafka if its first request
 decodes to its end, or one behind it. A request that does not decode (a newer version, a vendor's API, a client's
-mistake) waits for the broker's answer, which has to carry its correlation_id. Until then nothing is reported.
+mistake) waits for the broker's answer, which has to carry its correlation_id. Until then nothing is reported. If it has
+no name, its answer is no proof: the next request decides.
+
+A connection that seems foreign may begin with what is no frame (SASL of Kafka 0.9). It is looked at again from each
+chunk that starts with a request that decodes. Then the next bytes of the broker have to be the answer, and decode.
 
 A PROXY header may come before all of this, and before TLS, which the layer in front of the dissector finds.
 """
@@ -15,7 +19,7 @@ from kafkatap.kernels.decorator import helper
 
 from ..dtypes import INCOMPLETE, MALFORMED, OK, TRAILING_BYTES
 from .buffers import skip_buffer
-from .connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, STREAM_AT_START, STREAM_RESYNC
+from .connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_UNKNOWN, STREAM_AT_START, STREAM_RESYNC
 from .cursor import Cursor, i4, left, skip
 from .evidence import ACCEPT, REJECT, WAIT, Header, body_status, is_telling, request_header
 from .headers import (
@@ -31,6 +35,7 @@ from .headers import (
     request_correlation_id,
     response_correlation_id,
 )
+from .known_brokers import note_expected, note_missed
 from .program_index import response_program
 from .proxy_protocol import MORE, NO_HEADER, NO_SOURCE, may_be_proxy_header, read_proxy_header
 from .resync import RETRY_FROM, SEARCH_LIMIT, drop_front, search_buffer, segment_ends_at
@@ -78,6 +83,8 @@ def _judge_requests(t, connection, stream, is_final):  # type: ignore[no-untyped
             # Each look decodes them from their start: look when the last is whole, or all are a sixteenth longer.
             stream.retry = min(end, stream.used + stream.used // 16)
         frame = skip(frame, size)
+    if stream.used > RETRY_FROM and stream.retry == 0:
+        stream.retry = stream.used + stream.used // 16
     return np.int64(WAIT)
 
 
@@ -102,11 +109,15 @@ def _judge_answer(t, connection, requests, stream, is_final):  # type: ignore[no
         return REJECT
     body = Cursor(answer.buf, answer.at + RESPONSE_HEADER, min(answer.end, answer.at + size))
     program = response_program(t.program_index, api_key(request), api_version(request), body)
-    if not is_named(t, connection, request) and not _decodes(t, request):
-        return REJECT
     if size > left(answer) and not is_final:
+        stream.retry = min(size, np.int64(SEARCH_LIMIT + 1))
         return WAIT
     is_aligned = segment_ends_at(t, stream, size)
+    if (connection.is_second_look or not is_named(t, connection, request)) and not _decodes(t, request):
+        if connection.is_second_look or is_final or not is_aligned:
+            return REJECT
+        stream.retry = SEARCH_LIMIT + 1  # the next request decides
+        return WAIT
     if program < 0:
         is_followed = 4 <= i4(answer, size) <= SEARCH_LIMIT
         return ACCEPT if is_aligned or is_followed else REJECT
@@ -140,6 +151,40 @@ def _judge_broker(t, connection, stream, client_stream, is_final):  # type: igno
             return np.int64(REJECT)
         client_stream.mode = STREAM_RESYNC  # the capture has them in another order
     return np.int64(WAIT)
+
+
+@helper
+def begin_look(t, c, d, part):  # type: ignore[no-untyped-def]
+    """Look again at a connection that seems foreign if a request seems to start with a chunk part. Return whether."""
+    connection = t.connections[c]
+    if connection.protocol != PROTOCOL_FOREIGN or d != np.int64(connection.client) or part.is_gap:
+        return False
+    header = request_header(t, part)
+    if header.verdict == REJECT or header.program < 0 or not is_telling(t, connection, part):
+        return False
+    connection.protocol = PROTOCOL_UNKNOWN
+    connection.is_second_look = 1
+    note_expected(t, connection)
+    for k in range(2):
+        t.streams[2 * c + k].mode = STREAM_AT_START
+        t.streams[2 * c + k].retry = 0
+    return True
+
+
+@helper
+def _judge_pair(t, connection, is_client, stream, other, is_final):  # type: ignore[no-untyped-def]
+    """The verdict of a second look: the broker's next bytes have to answer the request, unless one is expected."""
+    if not is_client:
+        request = search_buffer(t, other)
+        is_whole = left(request) >= REQUEST_FIXED and frame_size(request) <= left(request)
+        verdict = np.int64(_judge_answer(t, connection, other, stream, is_final)) if is_whole else np.int64(REJECT)
+    else:
+        verdict = np.int64(_judge_requests(t, connection, stream, is_final))
+        if verdict == ACCEPT and not connection.is_expected:
+            note_missed(t, connection, np.int64(connection.client))
+            stream.retry = SEARCH_LIMIT + 1
+            verdict = np.int64(WAIT)
+    return np.int64(REJECT if is_final and verdict == WAIT else verdict)
 
 
 @helper
@@ -183,7 +228,9 @@ def detect_protocol(t, c, d, stream, is_final):  # type: ignore[no-untyped-def]
     is_client = d == np.int64(connection.client)
     if (is_client and _needs_more_of_proxy(t, connection, stream, is_final)) or connection.shows_tls:
         return
-    if is_client:
+    if connection.is_second_look:
+        verdict = np.int64(_judge_pair(t, connection, is_client, stream, other, is_final))
+    elif is_client:
         verdict = np.int64(_judge_requests(t, connection, stream, is_final))
         if verdict == WAIT and (is_final or other.mode == STREAM_RESYNC):
             stream.mode = STREAM_RESYNC
@@ -191,6 +238,12 @@ def detect_protocol(t, c, d, stream, is_final):  # type: ignore[no-untyped-def]
         verdict = np.int64(_judge_broker(t, connection, stream, other, is_final))
     if verdict == ACCEPT:
         connection.protocol = PROTOCOL_KAFKA
+        if connection.is_second_look:
+            connection.is_second_look = 0
+            for k in range(2):
+                seemed_foreign = t.streams[2 * c + k]
+                seemed_foreign.foreign_bytes += seemed_foreign.skipped_bytes
+                seemed_foreign.skipped_bytes = 0
     elif verdict == REJECT:
         set_not_kafka(t, c, PROTOCOL_FOREIGN)
 

@@ -28,6 +28,7 @@ from .headers import (
     api_version,
     frame_size,
     has_client_id,
+    has_records,
     is_named,
     is_plausible_api,
     response_correlation_id,
@@ -108,7 +109,8 @@ def body_status(t, frame, header, is_request, starts_chunk):  # type: ignore[no-
     """The status of a candidate's body.
 
     Two more things count for requests. Produce, which zeros read as, has a topic and one of three values of `acks`.
-    librdkafka's trailing bytes are believed where a chunk starts.
+    With other acks, which brokers may refuse, its topic and records have to fit. librdkafka's trailing bytes are
+    believed where a chunk starts.
     """
     frame_end = frame.at + frame_size(frame)
     captured_end = min(frame.end, frame_end)
@@ -116,8 +118,11 @@ def body_status(t, frame, header, is_request, starts_chunk):  # type: ignore[no-
         frame.buf, header.body, captured_end, frame_end, t.code, header.program, t.tape, NO_ROWS, 0, t.scratch
     )
     if is_request and api_key(frame) == PRODUCE:
-        acks = acks_of(Cursor(frame.buf, header.body, captured_end), api_version(frame))
-        if frame_end - header.body < SHORTEST_PRODUCE or (acks != NO_INT16 and (acks < -1 or acks > 1)):
+        body = Cursor(frame.buf, header.body, captured_end)
+        version = api_version(frame)
+        acks = acks_of(body, version)
+        is_odd = acks != NO_INT16 and not -1 <= acks <= 1
+        if frame_end - header.body < SHORTEST_PRODUCE or (is_odd and not has_records(body, version)):
             return np.int64(MALFORMED)
     elif is_request and starts_chunk and status == TRAILING_BYTES:
         is_known = _is_librdkafka_tail(frame, frame_end - t.scratch[ERROR_AT])

@@ -14,7 +14,7 @@ from kafkatap.kernels.decorator import helper, inlined
 from kafkatap.kernels.readers import same_bytes
 
 from ..dtypes import NO_INT16
-from .cursor import MISSING, i2, i4, left, u1, varint
+from .cursor import MISSING, i2, i4, left, skip, u1, varint
 
 #: Frames beyond this are not believed. A broker accepts socket.request.max.bytes, by default 100 MiB.
 LONGEST_FRAME = 1 << 30
@@ -26,6 +26,8 @@ PRODUCE, METADATA, CONTROLLED_SHUTDOWN, SASL_HANDSHAKE, API_VERSIONS = 0, 3, 7, 
 APACHE_KEYS = 1_000
 #: A request of so many bytes may lack a name: it costs little if it is none.
 SHORT_REQUEST = 4_096
+#: The longest name of a topic, and the first version of Produce that has ids of topics in place of names.
+LONGEST_TOPIC, TOPIC_IDS = 249, 13
 #: What `client_id_length` returns if the client_id goes beyond the frame's end.
 BEYOND_END = -2
 
@@ -136,20 +138,62 @@ def has_plausible_name(frame, size):  # type: ignore[no-untyped-def]
 
 
 @helper
+def _acks_at(body, version):  # type: ignore[no-untyped-def]
+    """Where a Produce body has its acks, or -1."""
+    if version < 3:
+        return np.int64(0)
+    if version < 9:
+        length = i2(body, 0)
+        return 2 + max(np.int64(0), length) if length != MISSING else np.int64(-1)
+    length = varint(body, 1)
+    if u1(body, 0) != 0 or length < 0:
+        return np.int64(-1)  # a header with tags: the machine reads acks
+    return 1 + (length >> 32) + max(np.int64(0), (length & 0xFFFFFFFF) - 1)
+
+
+@helper
 def acks_of(body, version):  # type: ignore[no-untyped-def]
     """acks of a Produce request, or NO_INT16. `body` starts behind the client_id, at the header's tags if there are."""
-    acks_at = np.int64(0)
-    if version >= 9:
-        if u1(body, 0) != 0:
-            return np.int64(NO_INT16)  # a header with tags: the machine reads acks
-        length = varint(body, 1)
-        if length < 0:
-            return np.int64(NO_INT16)
-        acks_at = 1 + (length >> 32) + max(np.int64(0), (length & 0xFFFFFFFF) - 1)
-    elif version >= 3:
-        length = i2(body, 0)
-        if length == MISSING:
-            return np.int64(NO_INT16)
-        acks_at = 2 + max(np.int64(0), length)
-    acks = i2(body, acks_at)
+    at = _acks_at(body, version)
+    acks = i2(body, at) if at >= 0 else np.int64(MISSING)
     return acks if acks != MISSING else np.int64(NO_INT16)
+
+
+@helper
+def _counted(body, version, size):  # type: ignore[no-untyped-def]
+    """The count at the start of a Produce body's rest, and the cursor behind it. `size`: its bytes before version 9."""
+    if version < 9:
+        return (i4(body, 0) if size == 4 else i2(body, 0)), skip(body, size)
+    length = varint(body, 0)
+    return ((length & 0xFFFFFFFF) - 1, skip(body, length >> 32)) if length >= 0 else (np.int64(MISSING), body)
+
+
+@helper
+def has_records(body, version):  # type: ignore[no-untyped-def]
+    """Whether the first partition of a Produce request has records: a topic that Kafka allows, and the magic and the
+    size of a record batch or message, whose end is no further than theirs."""
+    topics, rest = _counted(skip(body, _acks_at(body, version) + 6), version, np.int64(4))
+    if topics < 1:
+        return False
+    if version >= TOPIC_IDS:
+        rest = skip(rest, 16)
+    else:
+        length, rest = _counted(rest, version, np.int64(2))
+        if not 0 < length <= LONGEST_TOPIC:
+            return False
+        for k in range(length):
+            if not _is_in_topic(u1(rest, k)):
+                return False
+        rest = skip(rest, length)
+    partitions, rest = _counted(rest, version, np.int64(4))
+    if partitions < 1:
+        return False
+    length, rest = _counted(skip(rest, 4), version, np.int64(4))
+    return 0 <= u1(rest, 16) <= 2 and 0 < i4(rest, 8) <= length - 12
+
+
+@helper
+def _is_in_topic(byte):  # type: ignore[no-untyped-def]
+    """Whether the name of a topic may have a byte: letters, digits, dot, underscore and hyphen."""
+    is_letter = 97 <= (byte | 32) <= 122
+    return is_letter or 48 <= byte <= 57 or byte == 46 or byte == 95 or byte == 45

@@ -1,9 +1,12 @@
-"""A connection that was closed after one request, without an answer: the broker does not know the version, or the
+"""A connection that ends after one request, without an answer: the broker does not know the version, or hangs, or the
 client went away.
 
 Nothing follows that would confirm the request. But it is all that its connection carried, to the byte. Kafka has its
 API, its version is known or one of the next, its body decodes if it can, and its client_id is null or text. An empty
 client_id is no evidence, as zeros read as one.
+
+A connection that nothing closed is Kafka only at a known broker (`known_brokers`). There the client_id may be empty,
+and a client with a name may use any API.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from .headers import (
     has_client_id,
     is_named,
 )
+from .known_brokers import is_at_broker, note_missed
 from .program_index import REQUEST, program_of
 from .resync import ENOUGH, search_buffer
 
@@ -43,8 +47,8 @@ def _is_newer_version(t, key, version):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _is_lone_request(t, c, stream, other):  # type: ignore[no-untyped-def]
-    """Whether all bytes of a stream are one request, and the other stream has none."""
+def _is_lone_request(t, c, stream, other, is_expected):  # type: ignore[no-untyped-def]
+    """Whether all bytes of a stream are one request, and the other one has none. `is_expected`: it goes to a broker."""
     if stream.mode != STREAM_AT_START and stream.mode != STREAM_RESYNC:
         return False
     if other.used > 0 or other.skipped_bytes > 0 or other.losses > 0 or stream.skipped_bytes > 0 or stream.losses > 0:
@@ -57,16 +61,17 @@ def _is_lone_request(t, c, stream, other):  # type: ignore[no-untyped-def]
     if not has_client_id(key, api_version(frame)):
         return False
     # Until the client's direction is known, a response may look like a request, most of all a Produce request.
-    is_client_known = connection.client >= 0
+    is_client_known = connection.client >= 0 or is_expected
     if not is_client_known and key == PRODUCE:
         return False
-    is_null = is_client_known and i2(frame, REQUEST_FIXED) == -1
+    length = i2(frame, REQUEST_FIXED)
+    is_nameless = (is_client_known and length == -1) or (is_expected and length == 0)
     header = request_header(t, frame)
-    if header.verdict != ACCEPT or not (is_null or is_named(t, connection, frame)):
+    if header.verdict != ACCEPT or not (is_nameless or is_named(t, connection, frame)):
         return False
     if header.program >= 0:
         return body_status(t, frame, header, True, True) == OK
-    return _is_newer_version(t, key, api_version(frame))
+    return _is_newer_version(t, key, api_version(frame)) or (is_expected and length > 0)
 
 
 @helper
@@ -84,17 +89,25 @@ def is_lone_start(t, c, d):  # type: ignore[no-untyped-def]
 
 
 @helper
-def accept_lone_request(t, c):  # type: ignore[no-untyped-def]
-    """Before a closed connection ends: if one request is all that it carried, the connection is Kafka, and the request
-    can be read."""
+def accept_lone_request(t, c, is_closed):  # type: ignore[no-untyped-def]
+    """Before a connection ends: if one request is all that it carried, the connection is Kafka, and the request can be
+    read. If nothing closed it, its broker has to be known."""
     connection = t.connections[c]
     if connection.protocol != PROTOCOL_UNKNOWN:
         return
     for d in range(2):
         stream = t.streams[2 * c + d]
-        is_client = connection.client < 0 or np.int64(connection.client) == d
-        if is_client and _is_lone_request(t, c, stream, t.streams[2 * c + 1 - d]):
-            connection.client = d
-            connection.protocol = PROTOCOL_KAFKA
-            stream.mode = STREAM_AT_START
-            return
+        other = t.streams[2 * c + 1 - d]
+        client = np.int64(d)
+        is_client = connection.client == client
+        if is_client or connection.client < 0:
+            is_expected = is_client and connection.is_expected != 0
+            if connection.is_expected or not is_closed:
+                is_expected = is_expected or is_at_broker(t, connection, client)
+            if (is_closed or is_expected) and _is_lone_request(t, c, stream, other, is_expected):
+                connection.client = client
+                connection.protocol = PROTOCOL_KAFKA
+                stream.mode = STREAM_AT_START
+                return
+            if not is_expected and _is_lone_request(t, c, stream, other, True):
+                note_missed(t, connection, client)

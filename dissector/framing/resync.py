@@ -43,6 +43,7 @@ from .headers import (
     request_correlation_id,
     response_correlation_id,
 )
+from .known_brokers import note_missed
 from .program_index import REQUEST, program_of
 from .waiting import find_waiting
 
@@ -242,6 +243,19 @@ def _judge_cut_header(connection, frame, is_aligned):  # type: ignore[no-untyped
 
 
 @helper
+def _judge_lone(t, connection, frame, header):  # type: ignore[no-untyped-def]
+    """The verdict on a request without a name that is all of the buffer, while the client's direction is not known. At
+    a known broker it waits: if nothing follows, `lone_request` decides."""
+    if header.verdict != ACCEPT or body_status(t, frame, header, True, True) != OK:
+        return REJECT
+    if connection.is_expected:
+        return WAIT
+    for client in range(2):
+        note_missed(t, connection, np.int64(client))
+    return REJECT
+
+
+@helper
 def _judge_candidate(t, c, stream, offset, is_response, at_segment, is_final):  # type: ignore[no-untyped-def]
     """Whether a frame starts at an offset of the search buffer."""
     connection = t.connections[c]
@@ -261,7 +275,8 @@ def _judge_candidate(t, c, stream, offset, is_response, at_segment, is_final):  
         # Inside a segment, a client_id that is no text is not worth waiting for.
         worth_waiting = is_client_known if header.body <= frame.at + REQUEST_HEADER else at_segment
         if not is_named_request and not worth_waiting:
-            return REJECT
+            fills_buffer = at_segment and offset == 0 and not is_final and frame_size(frame) == left(frame)
+            return _judge_lone(t, connection, frame, header) if fills_buffer else REJECT
     is_aligned = segment_ends_at(t, stream, offset + frame_size(frame))
     if header.verdict == WAIT:
         if is_final and not is_response and at_segment and is_named_request and left(frame) >= REQUEST_HEADER:

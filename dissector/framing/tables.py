@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 #: first `captured` lie at `at` in the block or in the held bytes (`source`); a GAP of `length` bytes that no packet
 #: carried; START and END of a connection. `seq` is the sequence number of the first byte of DATA, `stamp` the upper
 #: half of its packet's TCP time stamp (0: it has none). A START has the connection's serial in `at`, its key in
-#: `length`, and that of its ends in `stamp`.
+#: `length`, that of its ends in `stamp`, and 1 in `source` if its broker's port was named beforehand.
 #: `opening` of a START is one of OPENING_*; of an END it has a bit for each direction of which no packet was captured,
 #: and further ones (ENDED_BY) for the direction that closed the connection. `at` of an END is the time at which the
 #: capture ended, ns since the epoch, if the connection was open until then; else 0. `length`: when it was closed; 0.
@@ -73,6 +73,8 @@ SEGMENT = record_dtype(
 
 #: In `provisional` of a LINK, the factor of `closed_by`.
 CLOSED_BY_BIT = 16
+#: `passed` of a LINK: how it was answered out of order. Such a request waits behind none, and none behind it.
+PASSED, PASSING = 1, 2
 #: Beside each open exchange: its connection and the request that waits behind it.
 LINK = record_dtype(
     ("losses", "i8"),  # the response stream's losses when the request came
@@ -100,7 +102,7 @@ LINK = record_dtype(
     ("request_lost", "u1"),  # 1: a response whose request was lost: bytes of the request stream are missing
     ("answers_at_once", "i1"),  # as in CONNECTION, by the versions in an ApiVersions response
     ("provisional", "u1"),  # 1 + the outcome of its provisional row + CLOSED_BY_BIT * (1 + its closed_by); 0: none
-    ("passed", "u1"),  # 1: a later request was answered before this one
+    ("passed", "u1"),  # PASSED: a later request was answered before this one; PASSING: it was before an earlier one
     ("undecoded", "u1"),  # 1: one of its messages comes in a later part of the drain
 )
 
@@ -175,3 +177,5 @@ class Tables(NamedTuple):
     deferred: Annotated[Array, np.int64]
     state: Annotated[Array, FRAMING_STATE]
     counts: Annotated[Array, FRAME_COUNTS]
+    brokers: Annotated[Array, np.int32]  # keys of ends (`known_brokers`)
+    missed: Annotated[Array, np.int32]

@@ -12,6 +12,7 @@ import numpy as np
 from kafkatap.kernels.decorator import helper, inlined
 
 from ..dtypes import IN_FLIGHT, NO_REPLY_EXPECTED, NO_TIME, RESPONSE_LOST, UNANSWERED
+from .tables import PASSED, PASSING
 
 #: How many waiting requests are compared with a response's correlation_id.
 DEPTH = 1_024
@@ -172,7 +173,9 @@ def remove_passing(t, c, answered):  # type: ignore[no-untyped-def]
         following = np.int64(link.next)
         stays = link.no_reply == 0 and link.token == 0 and link.losses == losses
         if stays and kept < PASSED_LIMIT:
-            link.passed = 1
+            link.passed = PASSED
+            if t.links[answered].passed == 0:
+                t.links[answered].passed = PASSING
             before = slot
             kept += 1
         else:

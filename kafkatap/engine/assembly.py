@@ -232,9 +232,11 @@ class Assembly:
         )  # fmt: skip
 
     def _orient_by_port(self, chunks: Array, started: Array, flows: Array) -> None:
-        """Set the client's direction of connections without a SYN if one of their ports is a broker's."""
+        """Note of connections whether their broker's port is known; without a SYN that shows the client's direction."""
         at_a, at_b = is_among(flows["a_port"], self._ports), is_among(flows["b_port"], self._ports)
         hinted = (at_a != at_b) & (chunks["opening"][started] == OPENING_UNKNOWN)
         where = started[hinted]
         chunks["direction"][where] = at_a[hinted]
         chunks["opening"][where] = OPENING_HINT
+        is_known = chunks["opening"][started] != OPENING_UNKNOWN
+        chunks["source"][started] = np.where(chunks["direction"][started] == 1, at_a, at_b) & is_known

@@ -73,7 +73,7 @@ class Counted(NamedTuple):
             "proxy_headers": both(streams, "proxy_bytes"),
             "tls_overhead": none if tls is None else tls["overhead"],
             "encrypted": np.where(is_tls, skipped, 0) + (none if tls is None else tls["encrypted"]),
-            "not_kafka": np.where(is_tls | is_kafka, 0, skipped),
+            "not_kafka": np.where(is_tls | is_kafka, 0, skipped) + both(streams, "foreign_bytes"),
             "skipped": np.where(is_kafka, skipped, 0),
             "retransmitted": both(part.ended_directions, "retransmitted_bytes"),
             "duplicate": both(part.ended_directions, "duplicate_bytes"),

@@ -13,8 +13,18 @@ from kafkatap.kernels.arrays import new_numbers, taken
 Array = np.ndarray[Any, Any]
 #: The text in place of addresses beyond the limit, and its key.
 OTHER, _OTHER = "(other)", (-1, -1)
+#: Odd numbers with about as many ones as zeros, by which ends are mixed.
+_MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x2545F4914F6CDD1D], np.uint64)
 #: Fewer addresses than this are looked up one by one.
 _FEW = 200
+
+
+def end_keys(high: Array, low: Array, ports: Array) -> Array:
+    """Keys of ends, int32 (n,), the same in every run: never 0. Addresses by their upper and lower 64 bits."""
+    mixed = high.astype(np.uint64) * _MIX[0] + low.astype(np.uint64) * _MIX[1] + ports.astype(np.uint64) * _MIX[2]
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * _MIX[0]
+    keys: Array = (mixed >> np.uint64(33)).astype(np.int32) | 1
+    return keys
 
 
 class Endpoints:
@@ -38,7 +48,9 @@ class Endpoints:
         self._dissector.reserve(connections)
         a = self._numbered(flows["a_high"], flows["a_low"])
         b = self._numbered(flows["b_high"], flows["b_low"])
-        ends = self._dissector.ends.reshape(-1, 8)
+        known, ends = self._dissector.connections, self._dissector.ends.reshape(-1, 8)
+        for end in ("a", "b"):
+            known[f"end_{end}"][started] = end_keys(*(flows[f"{end}_{part}"] for part in ("high", "low", "port")))
         for column, values in enumerate((a, flows["a_port"], b, flows["b_port"])):
             ends[started, column] = ends[started, (column + 2) % 4 + 4] = values
 

@@ -42,7 +42,8 @@ class ShardResult:
     """What an engine found. `names`: topic names by id. `reports`, `files`: on the captures, as of `Run`; of them, only
     `duplicates` are of this engine alone. `first`, `last`: times of all packets, ns. `written`: what tables made of the
     rows. `has_points`: packets were captured at several places. `sessions`: hashes of the names of sessions of TLS 1.2:
-    those that connections of this engine got, and those that they resume without a known secret."""
+    those that connections of this engine got, and those that they resume without a known secret. `brokers`: keys of the
+    ends that are brokers', and of those to which single requests went that would count there."""
 
     counts: SplitCounts
     ledger: Ledger
@@ -55,6 +56,7 @@ class ShardResult:
     written: list[Any] = field(default_factory=list)
     has_points: bool = False
     sessions: tuple[frozenset[int], frozenset[int]] = frozenset(), frozenset()
+    brokers: tuple[frozenset[int], frozenset[int]] = frozenset(), frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,7 @@ class _Shard:
             self._counted.finish_alone(), ledger, names, run.files,
             list(context.files), context.first, context.last, context.not_captured, written,
             len(duplicates) > 1 and bool(duplicates.any()), self._sessions(),
+            (frozenset(engine.dissector.brokers().tolist()), frozenset(engine.dissector.missed().tolist())),
         )  # fmt: skip
 
     def _sessions(self) -> tuple[frozenset[int], frozenset[int]]:

@@ -6,6 +6,7 @@ import mmap
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import permutations
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -101,15 +102,17 @@ def count_with_shards(
         raise Interrupted
     if any(result.has_points for result in found):
         raise OneEngineNeeded("packets were captured at several places, and have to be put in order")
-    if not (len(captures) == 1 and is_pipe(captures[0])) and _resume_elsewhere(found):
+    can_begin_anew = not (len(captures) == 1 and is_pipe(captures[0]))
+    if can_begin_anew and _is_elsewhere([one.sessions for one in found]):
         raise OneEngineNeeded("connections resume TLS sessions of others, which have their secrets")
+    if can_begin_anew and _is_elsewhere([one.brokers for one in found]):
+        raise OneEngineNeeded("single requests go to brokers that other connections show")
     return _sum(found, options, interval, tables, bool(stopped[0]))
 
 
-def _resume_elsewhere(found: Sequence[ShardResult]) -> bool:
-    """Whether connections resume sessions whose secrets other engines know."""
-    issued, unknown = (frozenset[int]().union(*each) for each in zip(*(one.sessions for one in found), strict=True))
-    return not issued.isdisjoint(unknown)
+def _is_elsewhere(found: Sequence[tuple[frozenset[int], frozenset[int]]]) -> bool:
+    """Whether some engine misses what another one has. `found`: by engine, what it has and what it misses."""
+    return any(there & missing for (there, _), (_, missing) in permutations(found, 2))
 
 
 def _sum(

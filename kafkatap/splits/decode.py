@@ -97,6 +97,7 @@ class SplitRun:
         )  # fmt: skip
         self.engine = self._split.engine
         self.engine.assembly.capture_end, self.engine.assembly.closed_until = task.capture_end, task.closed_until
+        self.engine.dissector.learn_brokers(task.brokers)
         self._learn(self._secrets.before)
         for topic_id, name in topic_names.items():
             self.engine.dissector.name_topic(topic_id, name)
@@ -140,6 +141,7 @@ class SplitRun:
             yield from self._leave_open(list(self.waiting))
             yield from split.end_closed()
             yield from self._leave_open(None)
+        self.engine.dissector.learn_brokers(task.later_brokers)
         yield from split.finish()
 
     def _leave_open(self, flows: list[bytes] | None) -> Iterator[Batch]:

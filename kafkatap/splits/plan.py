@@ -27,7 +27,7 @@ from .flow_state import History
 from .packet_ranges import union
 from .points_of_run import POINT_RANGE, RunPoints, points_of_run
 from .split_engine import NOTHING
-from .survey import Listener, SplitSurvey
+from .survey import Listener, SplitSurvey, broker_keys
 
 if TYPE_CHECKING:
     from kafkatap.reassembly.fragments import SavedDatagram
@@ -47,6 +47,7 @@ class SplitTask:
     listen; `later_listeners`: by file, those that files of other splits show after this split began. `points`:
     POINT_RANGE of all files, if it has flows captured at both ends; `point_count`: how many points there are.
     `closed_until`, `merged_until`: as of `RunPoints`. `datagrams`: those that wait for fragments at its start;
+    `brokers`, `later_brokers`: keys of the ends that earlier and that later splits show to be brokers'.
     `handed_over`: packets that wait at its end, which the next split counts. `capture_end`: the time of the last packet
     of all splits, ns since the epoch.
     """
@@ -57,6 +58,8 @@ class SplitTask:
     shared: TaskFlows = field(default_factory=TaskFlows)
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
     later_listeners: dict[int, Array] = field(default_factory=dict)
+    brokers: Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    later_brokers: Array = field(default_factory=lambda: np.zeros(0, np.int32))
     points: Array = field(default_factory=lambda: np.zeros(0, POINT_RANGE))
     point_count: int = 1
     closed_until: int | None = None
@@ -204,8 +207,13 @@ def make_plan(
     for split, task in of_split.items():
         task.bases = tuple(bases[split])
     capture_end = _capture_end(surveys, checkpoint)
+    brokers = np.zeros(0, np.int32)
     for task in tasks:
-        task.capture_end = capture_end
+        task.capture_end, task.brokers = capture_end, brokers
+        if task.split in of_split:
+            brokers = np.union1d(brokers, broker_keys(surveys[task.split].rows)).astype(np.int32)
+    for task in tasks:
+        task.later_brokers = np.setdiff1d(brokers, task.brokers)
     earlier = checkpoint.datagrams if checkpoint is not None else ()
     datagrams = _hand_over_datagrams(tasks, surveys, earlier, keep_open)
     names.update(corrections.names)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkatap.dissector.dissector import Dissector
-from kafkatap.dissector.framing.connections import PROTOCOL_TLS
+from kafkatap.dissector.framing.connections import PROTOCOL_KAFKA, PROTOCOL_TLS
 from kafkatap.kernels import arrays
 from kafkatap.kernels.arrays import as_bytes, taken
 from kafkatap.reassembly.assembler import Assembler
@@ -26,6 +26,7 @@ from kafkatap.reassembly.link_types import RAW
 from kafkatap.reassembly.recent_packets import COPY_NS
 
 from ..engine.assembly import Assembled, Assembly
+from ..engine.endpoints import end_keys
 from ..engine.engine import programs_for
 from ..engine.limits import Limits
 from ..engine.read_options import AS_USUAL, ReadOptions
@@ -245,6 +246,15 @@ def _flow_rows(connections: Array, starts: Array, flows: Array) -> Array:
         rows[name] = np.where(found < NOTHING, found, 0)
     rows["opened"], rows["renewed"] = openings[first] == OPENING_SYN, last > first
     return rows
+
+
+def broker_keys(rows: Array) -> Array:
+    """The keys of the brokers' ends of FLOW_ROWs that are Kafka: int32, as of `end_keys`."""
+    kafka = rows[(rows["protocol"] == PROTOCOL_KAFKA) & (rows["client"] >= 0)]
+    ends = np.ascontiguousarray(kafka["flow"]).view([(name, *kind) for name, *kind in FLOW.descr[:6]])
+    at_a = kafka["client"] == 1
+    high, low, port = (np.where(at_a, ends[f"a_{part}"], ends[f"b_{part}"]) for part in ("high", "low", "port"))
+    return end_keys(high, low, port)
 
 
 class _NewListeners:

@@ -30,7 +30,6 @@ _LOSSES = (
     ("responses", "orphan", "response without its request", "responses without their requests"),
     ("requests", "header_not_captured", "request without a header", "requests without headers"),
     ("responses", "header_not_captured", "response without a header", "responses without headers"),
-    ("responses", "out_of_order", "response out of order", "responses out of order"),
 )
 #: Less than this share is the usual: messages are cut where a connection or the capture begins or ends.
 _UNPLACED_SHARE = 0.01

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.tcp import ACK, FIN, RST, SYN, Segment, TcpConversation, frame, merge, shake, split_small
+from tests.support.tcp import ACK, FIN, RST, START_NS, SYN, Segment, TcpConversation, frame, merge, shake, split_small
 from tests.wire.kafkatalk import (
     API_VERSIONS,
     BROKER,
@@ -394,6 +394,29 @@ def cut_messages() -> list[Segment]:
     return merge(*talks)
 
 
+def tokens_first(mss: int = 1448) -> list[Segment]:
+    """SASL of Kafka 0.9: bare tokens from the first byte on, then requests, some at once."""
+    talk = KafkaTalk(mss=mss)
+    talk.tcp.open()
+    for n in range(20):
+        talk.tcp.send(n & 1, frame(b"\x60\x82\x02\x05" + bytes(range(60))))
+    for n in range(40):
+        talk.exchange(METADATA, 4, n)
+    talk.tcp.close()
+    return talk.segments
+
+
+def lone_requests() -> list[Segment]:
+    """Single requests without a name on connections that stay open, one before others show the broker."""
+    first = KafkaTalk(client=("10.0.0.8", 50_000), client_id=None, time_ns=START_NS)
+    first.tcp.open()
+    first.request(METADATA, 4, 1)
+    last = KafkaTalk(client=("10.0.0.8", 50_001), client_id=None, time_ns=START_NS + 50 * MS)
+    last.request(METADATA, 4, 1)
+    last.tcp.close(1)
+    return merge(first.segments, pipelined(), last.segments)
+
+
 #: By name: traffic that fits any number of splits.
 TALKS: dict[str, Callable[[], list[Segment]]] = {
     "pipelined": pipelined,
@@ -408,6 +431,8 @@ TALKS: dict[str, Callable[[], list[Segment]]] = {
     "cut messages": cut_messages,
     "old SASL": old_sasl,
     "new SASL": new_sasl,
+    "bare tokens first": tokens_first,
+    "bare tokens first, small segments": lambda: tokens_first(40),
     "throttled, broker mutes": lambda: throttled(6, True),
     "throttled, broker waits": lambda: throttled(5, False),
     "throttled, not known which": lambda: throttled(3, True),

@@ -110,13 +110,16 @@ NOT_STATE = {
         "mute_end", "client_id", "software", "software_version", "mechanism", "rebalance_ms",  # tested below
         "ahead_late", "ahead_broker", "ahead_mute", "ahead_hol_wait", "ahead_hol_throttle_wait", "ahead_hol_poll_wait",
         "ahead_hol_unknown_wait", "ahead_hol_loss_wait", "ahead_missing", "ahead_arrived", "ahead_polls",
-        "ahead_unread", "ahead_in_doubt",
+        "ahead_unread", "ahead_in_doubt", "ahead_passed",
+        "is_expected", "shows_broker",  # by the options of the run, and other connections
+        "end_a", "end_b",  # of the flow
         "is_source_new",  # set until the next drain
         "mute_begin",  # tested below
         *d.CONNECTION_SUMS,
     },
     "streams": {
-        "buffer", "losses", "frame_bytes", "token_bytes", "skipped_bytes", "capacity", "segments_first",
+        "buffer", "losses", "frame_bytes", "token_bytes", "skipped_bytes", "foreign_bytes", "capacity",
+        "segments_first",
         "proxy_bytes",  # matters at the start of a stream only
         "segments_last",
         *d.STREAM_SUMS,

@@ -34,7 +34,7 @@ from kafkatap.splits.run_options import RunOptions
 from kafkatap.usable_cores import usable_cores
 from tests.cli.running import environment, kafkatap
 from tests.splits.join_support import packets_at_random, rotate
-from tests.splits.join_talks import TALKS
+from tests.splits.join_talks import TALKS, lone_requests
 from tests.splits.local_report import CapturedTwice, count_with_jobs
 from tests.support import copies
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes, read_capture
@@ -117,6 +117,16 @@ def test_traffic_that_is_hard_to_cut(tmp_path: Path, name: str) -> None:
     path = tmp_path / "talk.pcap"
     path.write_bytes(pcap_bytes(encode(TALKS[name]()), nanoseconds=True))
     check([path], (2, 3, 6))
+
+
+def test_lone_requests_to_a_broker_that_others_show(tmp_path: Path) -> None:
+    path = tmp_path / "talk.pcap"
+    path.write_bytes(pcap_bytes(encode(lone_requests()), nanoseconds=True))
+    with pytest.raises(OneEngineNeeded, match="single requests"):
+        in_shards([path], 6)
+    wanted = one_process([path], EVERYTHING, "api")
+    for count in (2, 3, 6):
+        assert several([path], 2, -(-path.stat().st_size // count)).splitlines() == wanted.splitlines()
 
 
 @pytest.mark.parametrize("seed", seeds(3, 1))

@@ -9,6 +9,7 @@ from pathlib import Path
 from kafkatap.engine.engine import Engine
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.model import Report
 from kafkatap.run import Run
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import encode, lose, merge
@@ -87,12 +88,16 @@ def test_a_lost_answer_is_lost() -> None:
     assert seen.ledger["responses"]["out_of_order"] == 0
 
 
-def warnings(path: Path, talks: list[KafkaTalk]) -> tuple[str, ...]:
+def report(path: Path, talks: list[KafkaTalk]) -> Report:
     path.write_bytes(pcap_bytes(encode(merge(*(talk.segments for talk in talks))), nanoseconds=True))
     run, counts = Run([str(path)], Engine(tables=False)), ReportCounts()
     for batch in run.batches():
         counts.add(batch)
-    return build_report(counts, run.context()).warnings
+    return build_report(counts, run.context())
+
+
+def warnings(path: Path, talks: list[KafkaTalk]) -> tuple[str, ...]:
+    return report(path, talks).warnings
 
 
 def test_a_broker_that_closes_after_an_unknown_version(tmp_path: Path) -> None:
@@ -122,6 +127,13 @@ def test_answers_out_of_order_are_said(tmp_path: Path) -> None:
     said = [text for text in warnings(tmp_path / "a.pcap", [talk]) if "out of order" in text]
     assert len(said) == 1
     assert said[0].startswith("2 responses")
+
+
+def test_answers_out_of_order_are_no_loss(tmp_path: Path) -> None:
+    talk = opened()
+    answered(talk, [1, 0], 2)
+    talk.tcp.close()
+    assert [row[0] for row in report(tmp_path / "a.pcap", [talk]).findings.rows] == ["none"]
 
 
 def test_a_broker_that_does_not_know_the_version_of_api_versions(tmp_path: Path) -> None:

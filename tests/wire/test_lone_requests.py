@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.tcp import encode, lose
+from tests.support.tcp import START_NS, encode, lose, merge
 from tests.wire.harness import check
 from tests.wire.kafkatalk import (
     API_VERSIONS,
@@ -45,6 +45,13 @@ MID_CONNECTION: dict[str, Request] = {
     "api versions": (API_VERSIONS, 0, None, None),
 }
 NEWER: Request = (METADATA, 15, "app", OPAQUE)
+#: What these need beside them is a known broker.
+AT_BROKERS: dict[str, Request] = {
+    **{name: request for name, request in NAMELESS.items() if name != "a newer version"},
+    "an empty name": (METADATA, 4, "", None),
+    "a newer version of a client with a name": NEWER,
+    "an api of others, of a client with a name": (500, 0, "app", OPAQUE),
+}
 #: These could be anything.
 NO_EVIDENCE: dict[str, Request] = {
     "an empty name": (METADATA, 4, "", None),
@@ -73,6 +80,46 @@ def assert_found(talk: KafkaTalk) -> None:
     assert [c["protocol"] for c in seen.connections] == ["kafka"]
     payload = seen.ledger["payload bytes"]
     assert payload["kafka_frames"] == payload["total"]
+
+
+def found_at(talk: KafkaTalk, ports: tuple[int, ...] = (), others: tuple[KafkaTalk, ...] = ()) -> list[Any]:
+    """The outcomes of a connection, in a capture with others."""
+    segments = merge(talk.segments, *(other.segments for other in others))
+    seen = check(encode(segments), ports=ports)
+    assert len(seen.exchanges) >= sum(len(other.wanted) for other in others)
+    return [x["outcome"] for x in seen.exchanges if x["client_port"] == talk.client[1]]
+
+
+@pytest.mark.parametrize("closer", [None, 1])
+@pytest.mark.parametrize("has_start", [True, False])
+@pytest.mark.parametrize("name", AT_BROKERS)
+def test_a_request_to_a_known_broker(name: str, has_start: bool, closer: int | None) -> None:
+    """Its port was named, or another connection of the capture has shown it; not one to another port of its host."""
+
+    def talk(port: int = 9_092) -> KafkaTalk:
+        made = lone(AT_BROKERS[name], has_start=has_start, broker=("10.0.0.2", port), time_ns=START_NS + 10**9)
+        if closer is not None:
+            made.tcp.close(closer)
+        return made
+
+    others = (small_talk(4, client=("10.0.0.9", 50_000)),)
+    outcome = ["in_flight" if closer is None else "unanswered"]
+    assert found_at(talk(), ports=(9_092,)) == outcome
+    assert found_at(talk(), others=others) == outcome
+    without = found_at(talk(9_093))
+    assert found_at(talk(9_093), ports=(9_092,), others=others) == without
+
+
+@pytest.mark.parametrize("name", NO_EVIDENCE)
+def test_what_a_known_broker_would_not_read_is_no_request(name: str) -> None:
+    for has_start in (True, False):
+        found = found_at(lone(NO_EVIDENCE[name], has_start=has_start), ports=(9_092,))
+        assert bool(found) == (name == "an empty name")
+
+
+def test_a_broker_is_known_to_open_connections_from_the_end_of_the_capture() -> None:
+    others = (small_talk(4, client=("10.0.0.9", 50_000), time_ns=START_NS + 10**9),)
+    assert found_at(lone(AT_BROKERS["metadata"]), others=others) == ["in_flight"]
 
 
 def assert_not_found(talk: KafkaTalk) -> None:

@@ -377,3 +377,20 @@ def test_nobody_knows_how_long_a_broker_is_mute_behind_a_lost_request() -> None:
     assert {n: found[n] for n in (0, 2, 3, 4)} == {
         0: (5, 0, 0, 0), 2: (305, 9, 9, 1), 3: (5, 313, 313, 0), 4: (10, 0, 0, 0),
     }  # fmt: skip
+
+
+def test_answers_out_of_order_wait_for_nobody() -> None:
+    """Two requests that were answered in swapped order were worked on at once; a third one did not wait for them."""
+    line = Timeline()
+    first, second, third = (line.request(n * 5, HEARTBEAT, 0, n) for n in range(3))
+    line.respond(20, second)
+    line.respond(30, first)
+    line.respond(33, third)
+    fourth, fifth = line.request(40, HEARTBEAT, 0, 3), line.request(41, HEARTBEAT, 0, 4)
+    line.respond(50, fourth)
+    line.respond(60, fifth)
+    seen = line.seen()
+    assert {x["correlation_id"]: _parts(x) for x in seen.exchanges} == {
+        0: (30, 0, 0), 1: (15, 0, 0), 2: (23, 0, 0), 3: (10, 0, 0), 4: (10, 9, 0),
+    }  # fmt: skip
+    assert not any(x["hol_loss_wait_ns"] or x["loss_ns"] for x in seen.exchanges)
