@@ -76,6 +76,7 @@ _MEMBER = {"group": "GroupId", "member": "MemberId"}
 _COMMITS = {"offset": "CommittedOffset"}
 _LEADER = {"leader": "Leader", "leader_epoch": "LeaderEpoch"}
 _PARTITION_STATES = ("TopicStates.PartitionStates", "UngroupedPartitionStates")
+_IN_SYNC = tuple(f"{path}.Isr" for path in _PARTITION_STATES)
 _HEARTBEAT = {"member_epoch": "MemberEpoch"}
 _HEARTBEAT_ANSWER = {**_HEARTBEAT, "interval_ms": "HeartbeatIntervalMs"}
 
@@ -115,9 +116,11 @@ KINDS = (
              {"leader": "LeaderId", "leader_epoch": "LeaderEpoch"}, error="ErrorCode"),
     FactKind("in-sync replica", 3, RESPONSE, "Topics.Partitions.IsrNodes", items="number"),
     FactKind("replica", 3, RESPONSE, "Topics.Partitions.ReplicaNodes", items="number"),
-    FactKind("leader state", 4, REQUEST, _PARTITION_STATES, _LEADER),
+    FactKind("leader state", 4, REQUEST, _PARTITION_STATES, {**_LEADER, "partition_epoch": "PartitionEpoch"}),
+    FactKind("replica of leader state", 4, REQUEST, _IN_SYNC, items="number"),
     FactKind("live leader", 4, REQUEST, "LiveLeaders", {"node": "BrokerId", "port": "Port"}, {"host": "HostName"}),
-    FactKind("updated partition", 6, REQUEST, _PARTITION_STATES, _LEADER),
+    FactKind("updated partition", 6, REQUEST, _PARTITION_STATES, {**_LEADER, "partition_epoch": "ZkVersion"}),
+    FactKind("replica of updated partition", 6, REQUEST, _IN_SYNC, items="number"),
     FactKind("live broker", 6, REQUEST, "LiveBrokers", {"node": "Id", "port": "V0Port"}, {"host": "V0Host"}),
     FactKind("live broker endpoint", 6, REQUEST, "LiveBrokers.Endpoints", {"port": "Port"}, {"host": "Host"}),
     FactKind("controlled shutdown", 7, REQUEST, numbers={"node": "BrokerId"}),
@@ -200,6 +203,10 @@ KINDS = (
     FactKind("sasl token", 36, REQUEST),
     FactKind("sasl answer", 36, RESPONSE, numbers={"lifetime_ms": "SessionLifetimeMs"},
              texts={"message": "ErrorMessage"}, error="ErrorCode"),
+    FactKind("altered partition", 56, RESPONSE, "Topics.Partitions",
+             {"leader": "LeaderId", "leader_epoch": "LeaderEpoch", "partition_epoch": "PartitionEpoch"},
+             error="ErrorCode"),
+    FactKind("replica of altered partition", 56, RESPONSE, "Topics.Partitions.Isr", items="number"),
     FactKind("broker registration", 62, REQUEST, numbers={"node": "BrokerId"}),
     FactKind("broker registration answer", 62, RESPONSE, error="ErrorCode"),
     FactKind("broker listener", 62, REQUEST, "Listeners", {"port": "Port"}, {"host": "Host"}),

@@ -23,6 +23,7 @@ from .event_brokers import clients_text, node_label
 from .event_counts import CREATED, DELETED, REBALANCES
 from .event_effects import AFTER_NS, CODES
 from .event_leaders import leader_moves
+from .event_replicas import Change, in_sync_changes
 from .event_timeline import Seen, around, runs
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def changes(seen: Seen, outages: Sequence[Finding]) -> list[Finding]:
     """Findings of changes. Those within the time of an outage, or shortly after it, name it as their cause."""
     moved = [made._replace(cause=cause_of(seen, made, outages)) for made in _leaders(seen)]
     causes = [*outages, *moved]
-    found = [*_coordinators(seen), *_topics(seen), *_bursts(seen), *_rebalances(seen)]
+    found = [*_in_sync(seen), *_coordinators(seen), *_topics(seen), *_bursts(seen), *_rebalances(seen)]
     return [*moved, *(made._replace(cause=cause_of(seen, made, causes)) for made in found)]
 
 
@@ -87,6 +88,36 @@ def _leaders(seen: Seen) -> Iterator[Finding]:
             parties=(Party("broker", str(old)) if broker is None else seen.brokers.party(broker),),
             options=(*around(min(move.asked for move in mine), end), ("api", apis)), command="show",
         )  # fmt: skip
+
+
+def _in_sync(seen: Seen) -> Iterator[Finding]:
+    """In-sync replicas that partitions lost and gained, each in events of their own."""
+    changes = seen.given.once(in_sync_changes)
+    for name, word, lost in (("isr_shrank", "shrank", True), ("isr_grew", "grew", False)):
+
+        def nodes(change: Change, lost: bool = lost) -> frozenset[int]:
+            return change.before - change.after if lost else change.after - change.before
+
+        mine = [change for change in changes if nodes(change)]
+        for run in _together(np.array([change.time for change in mine], np.int64)):
+            together = [mine[row] for row in run]
+            places = {(change[:2], node) for change in together for node in nodes(change)}
+            by_node = sorted(Counter(node for _, node in places).items(), key=lambda each: (-each[1], each[0]))
+            listing = [f"broker {node} {'left' if lost else 'joined'} {n:,}" for node, n in by_node]
+            many = len({place for place, _ in places})
+            begin, end = together[0].time, together[-1].time
+            broker = seen.brokers.of_node(by_node[0][0])
+            apis = ",".join(api_label(key) for key in sorted({change.api_key for change in together}))
+            yield Finding(
+                name, NOTE, f"ISR {word}",
+                f"in-sync replicas of {counted(many, 'partition')} {word}: {listed(listing)}", begin=begin, end=end,
+                numbers={"partitions": many, "fewest": min(len(change.after) for change in together)},
+                packets=(together[0].packet,),
+                parties=(
+                    Party("broker", str(by_node[0][0])) if broker is None else seen.brokers.party(broker),
+                ),
+                options=(*around(min(change.asked for change in together), end), ("api", apis)), command="show",
+            )  # fmt: skip
 
 
 def _together(times: Any) -> list[Any]:

@@ -36,6 +36,8 @@ from ..section_parts.section_counts import Tally
 from .event_answers import ANSWERS, SECOND
 from .event_leaders import FACTS as LEADER_FACTS
 from .event_leaders import LEADERS, read_leaders
+from .event_replicas import FACTS as IN_SYNC_FACTS
+from .event_replicas import IN_SYNC, read_in_sync
 from .slow_times import LOSS, SLOW, SLOW_AT, read_slow
 
 #: `asked`: the request's last byte; `answered`: the response's first byte (NO_TIME: none). `is_prompt`: 1: a broker
@@ -54,7 +56,7 @@ COORDINATOR = EventKind(6, EventView(node="v0", key="s0"))
 _PROMPT = (0, *FETCHES, 2, 3, 10, 12, 17, 18, 23, 36, 60)
 _PRODUCE = 0
 FACTS = (
-    *LEADER_FACTS, "metadata broker", "live broker", "live leader",
+    *dict.fromkeys((*LEADER_FACTS, *IN_SYNC_FACTS)), "metadata broker", "live broker", "live leader",
     "live broker endpoint", "controlled shutdown", "find coordinator", "coordinator", "coordinator of key",
     "created topic", "deleted topic", "broker registration", "broker listener", "broker heartbeat",
     "join group", "joined group", "sync group", "consumer heartbeat", "consumer heartbeat answer",
@@ -125,6 +127,7 @@ FORMS = (
     ERRORS,
     THROTTLED,
     LEADERS,
+    IN_SYNC,
     NODES,
     NODE_ADDRESSES,
     REBALANCES,
@@ -152,6 +155,7 @@ def read(gathered: Gathered, tally: Tally) -> None:
     _read_errors(gathered, tally)
     _read_brokers(gathered, tally)
     read_leaders(gathered, tally)
+    read_in_sync(gathered, tally)
     _read_topics(gathered, tally)
     _read_rebalances(gathered, tally)
     read_slow(gathered, tally)

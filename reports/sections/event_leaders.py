@@ -1,8 +1,8 @@
 """Which broker leads each partition, as messages show it, and the moves of leaders.
 
-Metadata, UpdateMetadata and LeaderAndIsr name leaders with their epochs, Metadata before version 7 without. Without
-epochs, each broker's answers are in order of time, and the first answer that names a leader counts. So a leader that
-comes back shows by epochs alone.
+Metadata, UpdateMetadata, LeaderAndIsr and answers to AlterPartition name leaders with their epochs, Metadata before
+version 7 without. Without epochs, each broker's answers are in order of time, and the first answer that names a leader
+counts. So a leader that comes back shows by epochs alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,12 @@ LEADERS = CountForm(
     {"topic": OTHER, "topic_id": -1, "partition": -1, "epoch": -1, "leader": -1, "api_key": -1, "broker_ip": -1,
      "broker_port": -1},
 )  # fmt: skip
-FACTS = ("metadata partition", "leader state", "updated partition")
+#: The kinds of facts that name leaders, and the byte of the exchange by which they are known.
+END_OF = {
+    "metadata partition": "response_last", "leader state": "request_last", "updated partition": "request_last",
+    "altered partition": "response_last",
+}  # fmt: skip
+FACTS = tuple(END_OF)
 
 
 class Move(NamedTuple):
@@ -50,15 +55,16 @@ class Move(NamedTuple):
 
 
 def read_leaders(gathered: Gathered, tally: Tally) -> None:
-    for kind in FACTS:
+    for kind, end in END_OF.items():
         rows = gathered.facts(kind)
         if not len(rows):
             continue
-        rows = rows.where(rows["leader"] != NO_NUMBER)
+        is_known = rows["leader"] != NO_NUMBER
+        if kind == "altered partition":
+            is_known &= rows["error_code"] == 0
+        rows = rows.where(is_known)
         at, epoch = rows.exchange, np.maximum(rows["leader_epoch"], -1)
-        api, end = gathered.column("api_key")[at], "request_last"
-        if kind == "metadata partition":
-            end = "response_last"
+        api = gathered.column("api_key")[at]
         times, asked = gathered.column(end)[at], gathered.column("request_first")[at]
         keys = {name: rows[name] for name in ("topic", "topic_id", "partition", "leader")}
         keys |= {"epoch": epoch, "api_key": api}
@@ -72,7 +78,7 @@ def leader_moves(given: SectionInput) -> list[Move]:
     """The moves in order of time, each once. Use `given.once(leader_moves)`."""
     columns = given.keys(LEADERS.name) | given.values(LEADERS.name)
     columns = {name: values[columns["leader"] >= 0] for name, values in columns.items()}
-    topics = _topics(given, columns)
+    topics = topics_of(given, columns)
     has_epoch = columns["epoch"] >= 0
     broker = [columns["broker_ip"], columns["broker_port"]]
     by_epoch = _moves(columns, topics, np.flatnonzero(has_epoch), [columns["epoch"]], [])
@@ -103,7 +109,7 @@ def _moves(
     return [Move(*row) for row in zip(*places, *ends, *shown, strict=True)]
 
 
-def _topics(given: SectionInput, columns: dict[str, Array]) -> Array:
+def topics_of(given: SectionInput, columns: dict[str, Array]) -> Array:
     """A number for the topic of each row: int64. A topic that some messages name without its id has one id, unless it
     was made anew under its name."""
     pairs, at = np.unique(np.stack((columns["topic"], columns["topic_id"]), axis=1), axis=0, return_inverse=True)

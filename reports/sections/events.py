@@ -1,8 +1,9 @@
 """Events: what happened to brokers, hosts, leaders, topics and clients, when, and what followed.
 
 An event is one line with everything that followed folded in. Each kind has a module, which makes findings from what
-`event_counts` keeps: `event_outages` (stops, hangs, returns, broken paths), `event_changes` (leaders, coordinators,
-topics, errors, rebalances), `event_clients` (quotas, storms, leaks, and the capture's own losses).
+`event_counts` keeps: `event_outages` (stops, hangs, returns, broken paths), `event_changes` (leaders, in-sync
+replicas, coordinators, topics, errors, rebalances), `event_clients` (quotas, storms, leaks, and the capture's own
+losses).
 """
 
 from __future__ import annotations
