@@ -274,21 +274,31 @@ class Analysis:
 
     def extract(
         self, output: Path, *, connections: bool = False, comments: bool = True, secrets: bool = False,
-        overwrite: bool = False,
+        overwrite: bool = False, blank_secrets: bool = False,
     ) -> Summary:  # fmt: skip
         """Copy the packets of the selected exchanges to a pcapng, as `kafkatap extract` does (docs/extract.md).
 
         `connections`: all packets of their connections. `comments`: packet comments with findings, and names of
         addresses. `secrets`: the TLS secrets of the copied connections. `overwrite`: replace a pcapng of that name that
-        is no copy of kafkatap's. ValueError for pipes, and for one of the captures. OSError if it cannot be written. No
+        is no copy of kafkatap's. `blank_secrets`: with filler in place of passwords, proofs and tokens. ValueError for pipes,
+        and for one of the captures. OSError if it cannot be written. No
         file is made if nothing is selected.
         """
         from .extract import extract
+        from .extract.anonymized import extract_without_secrets
 
-        made = extract(
-            self.captures, os.fspath(output), self.selection, connections=connections, comments=comments,
-            names=comments, secrets=secrets, read=self._reading, overwrite=overwrite,
-        )  # fmt: skip
+        if blank_secrets and secrets:
+            raise ValueError("blank_secrets and secrets exclude each other")
+        if blank_secrets:
+            made, _ = extract_without_secrets(
+                self.captures, os.fspath(output), self.selection, connections=connections, comments=comments,
+                read=self._reading, overwrite=overwrite,
+            )  # fmt: skip
+        else:
+            made = extract(
+                self.captures, os.fspath(output), self.selection, connections=connections, comments=comments,
+                names=comments, secrets=secrets, read=self._reading, overwrite=overwrite,
+            )  # fmt: skip
         self._check(made)
         return made
 

@@ -124,13 +124,14 @@ def extract_without_secrets(
     command: str = "",
     read: ReadOptions = AS_USUAL,
     watch: Watch = never,
+    overwrite: bool = False,
 ) -> tuple[Summary, Anonymized | None]:
     """Extract the packets of selected exchanges, with filler in place of secrets.
 
     Texts of the captures are not copied. Arguments and errors as for `extract`; OriginalLeftError if a message still
     has a secret.
     """
-    check_output(output, captures)
+    check_output(output, captures, overwrite)
     folder = folder_of(output)
     with UnnamedFile(folder) as new:
         with UnnamedFile(folder) as plain:
@@ -159,7 +160,7 @@ def extract_without_secrets(
         commented = np.searchsorted(numbers, made.selected_packets) + 1
         last = extract(
             [new.path], output, comments=comments, names=comments, commented=commented, command=command, read=read,
-            watch=lambda _: watch(done_before),
+            watch=lambda _: watch(done_before), overwrite=overwrite,
         )  # fmt: skip
     return replace(
         made, packets=last.packets, bytes=last.bytes, different=difference.exchanges, secret_messages={},

@@ -68,11 +68,14 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_an_existing_file_is_replaced_when_the_new_one_is_whole(tmp_path: Path) -> None:
     output = tmp_path / "out.pcapng"
-    output.write_text("mine")
+    assert run("extract", CAPTURE, "-f", "api == Metadata", "-o", output).code == 0
+    before = output.read_bytes()
     done = run("extract", CAPTURE, "--client", "nobody", "-o", output)
-    assert (done.code, output.read_text()) == (2, "mine")
-    assert run("extract", CAPTURE, *SLOW, "-o", output).code == 0
-    assert read_capture(output).packets
+    assert (done.code, output.read_bytes()) == (2, before)
+    for secrets in ([], ["--no-secrets"]):
+        assert run("extract", CAPTURE, *SLOW, *secrets, "-o", output).code == 0
+        assert read_capture(output).packets
+        assert output.read_bytes() != before
     assert os.listdir(tmp_path) == ["out.pcapng"]
 
 
@@ -96,7 +99,7 @@ def test_an_input_is_never_overwritten(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("output", "said"), [
-    ("no/out.pcapng", "no such folder"), (".", "a folder"), ("out.pcapng.zst", "not compressed"),
+    ("no/out.pcapng", "no such folder"), (".", "is a directory"), ("out.pcapng.zst", "not compressed"),
     ("out.pcap", "name it .pcapng"), ("/sys/x.pcapng", "kafkatap: /sys/x.pcapng: no file can be created"),
 ])  # fmt: skip
 def test_outputs_that_cannot_be(output: str, said: str, tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def test_records_that_a_reader_misses_come_before_slow_requests() -> None:
     slow = [exchange(n, broker=500 * MS, client_id=made.ORDERS, **PRODUCE) for n in range(1, 9)]
     rows = found(exchange(0), *slow, results=[result(0, 1)])
     assert next(iter(rows)) == "errors"
-    assert "auto.offset.reset says which records it skips or reads again" in rows["errors"]["text"]
+    assert "auto.offset.reset says which records the client skips or reads again" in rows["errors"]["text"]
     assert "%" not in rows["errors"]["text"]
 
 

@@ -114,6 +114,7 @@ def _write_without_secrets(
     made, done = extract_without_secrets(
         options.captures, options.output, selection, connections=options.connections, comments=options.comments,
         command=_command(options, selection) if options.comments else "", read=reading, watch=watch,
+        overwrite=options.overwrite,
     )  # fmt: skip
     if done is not None and done.is_left:
         complain("the text of a secret is also a name or in a record of the copy; --anonymize replaces these")
