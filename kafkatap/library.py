@@ -280,9 +280,8 @@ class Analysis:
 
         `connections`: all packets of their connections. `comments`: packet comments with findings, and names of
         addresses. `secrets`: the TLS secrets of the copied connections. `overwrite`: replace a pcapng of that name that
-        is no copy of kafkatap's. `blank_secrets`: with filler in place of passwords, proofs and tokens. ValueError for pipes,
-        and for one of the captures. OSError if it cannot be written. No
-        file is made if nothing is selected.
+        is no copy of kafkatap's. `blank_secrets`: with filler in place of passwords, proofs and tokens. ValueError
+        for pipes, and for one of the captures. OSError if it cannot be written. No file is made if nothing is selected.
         """
         from .extract import extract
         from .extract.anonymized import extract_without_secrets
