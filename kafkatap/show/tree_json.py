@@ -8,6 +8,8 @@ fields have no key; `problems` describes the errors and their places.
 from __future__ import annotations
 
 import base64
+import json
+import math
 from typing import Any
 
 from kafkatap.dissector.tree import node as n
@@ -113,6 +115,8 @@ def _plain(node: Node, value: Any) -> Any:
         return {"base64": base64.b64encode(value).decode("ascii"), "size": len(value)}
     if isinstance(value, str):
         return printable(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps(value)  # "NaN" and the like, of which JSON has no numbers
     return value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -169,6 +170,17 @@ def test_json_of_large_numbers_and_unknown_tags() -> None:
     body = tree_json(view_message(frame_of(message, 3, encode_message(message, 3, value))))["body"]
     assert body["ProducerId"] == 9223372036854775807
     assert body["_unknown_tags"] == [{"tag": 77, "base64": "YWI=", "size": 2}]
+
+
+def test_json_has_no_numbers_that_are_not_finite() -> None:
+    message = MESSAGES[49, REQUEST]
+    numbers = [math.nan, math.inf, -math.inf, 1.5]
+    value = {
+        "Entries": [{"Entity": [], "Ops": [{"Key": "k", "Value": n, "Remove": False} for n in numbers]}],
+        "ValidateOnly": False,
+    }  # fmt: skip
+    (entry,) = tree_json(view_message(frame_of(message, 1, encode_message(message, 1, value))))["body"]["Entries"]
+    assert [each["Value"] for each in entry["Ops"]] == ["NaN", "Infinity", "-Infinity", 1.5]
 
 
 def test_json_of_a_damaged_message() -> None:

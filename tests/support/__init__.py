@@ -3,6 +3,7 @@
 broker          a real Apache Kafka broker, started and stopped by a test or a sample
 captures        read and write captures in every form, cut large ones by packet
 clients         librdkafka clients of a small shop, and what they see
+definition_messages  random messages of Kafka's own definitions, and what they must decode to
 messages        random valid Kafka messages and their bytes
 newer           definitions and a capture of a Kafka newer than the product
 record_talk     a conversation with records of every version and codec
