@@ -9,14 +9,11 @@ import gzip
 import random
 import struct
 import tracemalloc
-import zlib
 from typing import Any
 
 import lz4.block
-import lz4.frame
 import pytest
 import snappy
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,7 +30,7 @@ from kafkatap.dissector.records.codecs import (
     Bounds,
     Unpacked,
 )
-from tests.support.records import XERIAL, compressed, with_wrong_checksum, xerial
+from tests.support.records import DIALECTS, XERIAL, compressed, lz4_frame, with_wrong_checksum, xerial
 from tests.support.sweeps import examples
 
 TEXT = b"What is compressed comes back as it was, byte by byte. " * 400
@@ -44,44 +41,10 @@ def unpack(codec: int, data: bytes, magic: int = 2, **bounds: int) -> Unpacked:
     return codecs.decompress(codec, magic, data, Bounds(**bounds))
 
 
-def lz4_frame(data: bytes, **options: Any) -> bytes:
-    whole: bytes = lz4.frame.compress(data, **options)
-    return whole
-
-
-def lz4_legacy(data: bytes) -> bytes:
-    blocks = [lz4.block.compress(data[at : at + 4096], store_size=False) for at in range(0, len(data), 4096)]
-    return b"\x02\x21\x4c\x18" + b"".join(struct.pack("<I", len(block)) + block for block in blocks)
-
-
-DIALECTS = {
-    "gzip": (GZIP, gzip.compress, 2),
-    "gzip in members": (GZIP, lambda d: gzip.compress(d[:9]) + gzip.compress(b"") + gzip.compress(d[9:]), 2),
-    "gzip with something behind": (GZIP, lambda d: gzip.compress(d) + bytes(8), 2),
-    "zlib": (GZIP, zlib.compress, 2),
-    "snappy": (SNAPPY, snappy.compress, 2),
-    "xerial": (SNAPPY, xerial, 1),
-    "xerial, one block": (SNAPPY, lambda d: xerial(d, 1 << 30), 0),
-    "xerial in streams": (SNAPPY, lambda d: xerial(d[:700]) + xerial(d[700:]), 1),
-    "xerial with empty blocks": (SNAPPY, lambda d: XERIAL + bytes(4) + xerial(d)[16:] + bytes(8), 1),
-    "lz4": (LZ4, lz4_frame, 2),
-    "lz4, linked blocks": (LZ4, lambda d: lz4_frame(d, block_linked=True, block_size=4), 1),
-    "lz4, all checksums": (LZ4, lambda d: lz4_frame(d, content_checksum=True, block_checksum=True), 2),
-    "lz4 without a size": (LZ4, lambda d: lz4_frame(d, store_size=False), 2),
-    "lz4 of magic 0": (LZ4, lambda d: with_wrong_checksum(lz4_frame(d, store_size=False)), 0),
-    "lz4 of magic 0 with a size": (LZ4, lambda d: with_wrong_checksum(lz4_frame(d)), 0),
-    "lz4 of magic 0, right all the same": (LZ4, lz4_frame, 0),
-    "lz4 legacy": (LZ4, lz4_legacy, 0),
-    "zstd": (ZSTD, zstandard.compress, 2),
-    "zstd without a size": (ZSTD, lambda d: compressed(d, ZSTD), 2),
-    "zstd in frames": (ZSTD, lambda d: zstandard.compress(d[:9]) + zstandard.compress(d[9:]), 2),
-}
-
-
 @pytest.mark.parametrize("data", [b"", b"x", TEXT, NOISE], ids=["nothing", "a byte", "text", "noise"])
 @pytest.mark.parametrize("name", DIALECTS)
 def test_every_dialect(name: str, data: bytes) -> None:
-    codec, compress, magic = DIALECTS[name]
+    codec, compress, (magic, *_) = DIALECTS[name]
     assert unpack(codec, compress(data), magic) == Unpacked(data, DONE)
 
 
@@ -89,7 +52,7 @@ def test_every_dialect(name: str, data: bytes) -> None:
 @pytest.mark.parametrize("name", DIALECTS)
 def test_the_bound(name: str, data: bytes) -> None:
     """As much as the bound comes back, one byte more does not."""
-    codec, compress, magic = DIALECTS[name]
+    codec, compress, (magic, *_) = DIALECTS[name]
     packed = compress(data)
     size = len(data)
     assert unpack(codec, packed, magic, absolute=size, floor=size) == Unpacked(data, DONE)
@@ -99,7 +62,7 @@ def test_the_bound(name: str, data: bytes) -> None:
 @pytest.mark.parametrize("name", [n for n in DIALECTS if n != "gzip with something behind"])
 def test_half_of_it(name: str) -> None:
     """What came before the end is kept where the codec gives it, and is never wrong."""
-    codec, compress, magic = DIALECTS[name]
+    codec, compress, (magic, *_) = DIALECTS[name]
     packed = compress(NOISE)
     for end in (0, 1, 3, 4, 6, 10, 17, len(packed) // 2, len(packed) - 1):
         half = unpack(codec, packed[:end], magic)
@@ -187,7 +150,7 @@ def test_the_bound_follows_the_size() -> None:
 @settings(max_examples=examples(300), deadline=None, derandomize=True)
 @given(st.sampled_from(sorted(DIALECTS)), st.data())
 def test_damage_raises_nothing_and_is_bounded(name: str, data: Any) -> None:
-    codec, compress, magic = DIALECTS[name]
+    codec, compress, (magic, *_) = DIALECTS[name]
     packed = bytearray(compress(TEXT[:3_000]))
     for _ in range(data.draw(st.integers(1, 5))):
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))

@@ -7,7 +7,7 @@ definition_messages  random messages of Kafka's own definitions, and what they m
 messages        random valid Kafka messages and their bytes
 newer           definitions and a capture of a Kafka newer than the product
 record_talk     a conversation with records of every version and codec
-records         record batches of every version and codec
+records         record batches of every version and codec, and all ways to compress them
 secrets         a capture full of secrets, and the search for them in outputs
 spark_clusters  Spark's own servers
 tcp             TCP conversations crafted packet by packet, with loss, copies, other orders, on any link layer

@@ -3,18 +3,22 @@
     batch([Record(b"k", b"v")], codec=ZSTD)                  magic 2
     message_set([Record(b"k", b"v")], magic=1, codec=GZIP)   magic 0 and 1: plain messages, or one compressed message
 
-The keywords `crc`, `count` and `records` make wrong batches; so does cutting the bytes.
+`DIALECTS` are all ways to compress. The keywords `crc`, `count` and `records` make wrong batches; so does cutting the
+bytes.
 """
 
 from __future__ import annotations
 
 import gzip
+import io
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import crc32c
+import lz4.block
 import lz4.frame
 import snappy
 import zstandard
@@ -147,3 +151,53 @@ def message_set(
     value = compressed(inner, codec, magic) if payload is None else payload
     last = offset + len(records) - 1 if wrapper_offset is None else wrapper_offset
     return message(Record(None, value, timestamp), magic, offset=last, attributes=attributes | codec)
+
+
+def lz4_frame(data: bytes, **options: Any) -> bytes:
+    whole: bytes = lz4.frame.compress(data, **options)
+    return whole
+
+
+def lz4_legacy(data: bytes) -> bytes:
+    blocks = [lz4.block.compress(data[at : at + 4096], store_size=False) for at in range(0, len(data), 4096)]
+    return b"\x02\x21\x4c\x18" + b"".join(struct.pack("<I", len(block)) + block for block in blocks)
+
+
+def _gzip_named(data: bytes) -> bytes:
+    file = io.BytesIO()
+    with gzip.GzipFile("a name", "wb", fileobj=file, mtime=5) as packer:
+        packer.write(data)
+    return file.getvalue()
+
+
+_EVERY, _OLDEST, _NEWEST = (2, 1, 0), (0,), (2,)
+#: Every way to compress that readers accept: the codec, the function, and the magics that have it.
+DIALECTS: dict[str, tuple[int, Callable[[bytes], bytes], tuple[int, ...]]] = {
+    "gzip": (GZIP, gzip.compress, _EVERY),
+    "gzip with a file name": (GZIP, _gzip_named, _EVERY),
+    "gzip that only stores": (GZIP, lambda d: gzip.compress(d, 0), _EVERY),
+    "gzip in members": (GZIP, lambda d: gzip.compress(d[:9]) + gzip.compress(b"") + gzip.compress(d[9:]), _EVERY),
+    "gzip with something behind": (GZIP, lambda d: gzip.compress(d) + bytes(8), _EVERY),
+    "zlib": (GZIP, zlib.compress, _EVERY),
+    "snappy": (SNAPPY, snappy.compress, _EVERY),
+    "xerial": (SNAPPY, xerial, _EVERY),
+    "xerial, one block": (SNAPPY, lambda d: xerial(d, 1 << 30), _EVERY),
+    "xerial of version 2": (SNAPPY, lambda d: XERIAL[:8] + struct.pack(">ii", 2, 2) + xerial(d)[16:], _EVERY),
+    "xerial in streams": (SNAPPY, lambda d: xerial(d[:700]) + xerial(d[700:]), _EVERY),
+    "xerial with empty blocks": (SNAPPY, lambda d: XERIAL + bytes(4) + xerial(d)[16:] + bytes(8), _EVERY),
+    "lz4": (LZ4, lz4_frame, _EVERY),
+    "lz4, linked blocks": (LZ4, lambda d: lz4_frame(d, block_linked=True, block_size=4), _EVERY),
+    "lz4, independent blocks": (LZ4, lambda d: lz4_frame(d, block_linked=False, block_size=4), _EVERY),
+    "lz4, all checksums": (LZ4, lambda d: lz4_frame(d, content_checksum=True, block_checksum=True), _EVERY),
+    "lz4 without a size": (LZ4, lambda d: lz4_frame(d, store_size=False), _EVERY),
+    "lz4 of magic 0": (LZ4, lambda d: with_wrong_checksum(lz4_frame(d, store_size=False)), _OLDEST),
+    "lz4 of magic 0 with a size": (LZ4, lambda d: with_wrong_checksum(lz4_frame(d)), _OLDEST),
+    "lz4 legacy": (LZ4, lz4_legacy, _EVERY[::-1]),
+    "zstd": (ZSTD, zstandard.compress, _NEWEST),
+    "zstd without a size": (ZSTD, lambda d: compressed(d, ZSTD), _NEWEST),
+    "zstd with a checksum": (ZSTD, lambda d: zstandard.ZstdCompressor(write_checksum=True).compress(d), _NEWEST),
+    "zstd in frames": (ZSTD, lambda d: zstandard.compress(d[:9]) + zstandard.compress(d[9:]), _NEWEST),
+    "zstd behind a skippable frame": (
+        ZSTD, lambda d: struct.pack("<II", 0x184D2A50, 5) + b"hello" + zstandard.compress(d), _NEWEST,
+    ),
+}  # fmt: skip
