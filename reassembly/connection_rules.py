@@ -127,6 +127,7 @@ def _open_connection(t, segment):  # type: ignore[no-untyped-def]
     row.handshake_rtt_ns = -1
     row.packets = 0
     row.first_packet = segment.packet
+    row.closed_packet = 0
     row.flow = segment.flow
     row.previous = flow.connection
     if row.previous >= 0:

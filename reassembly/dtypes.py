@@ -106,6 +106,7 @@ CONNECTION = record_dtype(
     ("handshake_rtt_ns", "i8"),
     ("packets", "i8"),
     ("first_packet", "i8"),
+    ("closed_packet", "i8"),  # the number of the first FIN, or of the RST that closed it without one
     ("closed_number", "i8"),  # how many were closed before it
     ("last_serial", "i8"),  # the serial of the connection that began next after its last packet
     ("flow", "i4"),

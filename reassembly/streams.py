@@ -228,6 +228,7 @@ def _note_close(t, c, number, segment):  # type: ignore[no-untyped-def]
     if flags & FIN and row.fin_by < 0:
         row.fin_by = segment.direction
         row.fin_at = segment.ts
+        row.closed_packet = segment.packet
     if flags & FIN and stream.started:
         stream.fin = stream.next + distance(stream, _payload_seq(segment)) + segment.wire
     both_ended = stream.fin >= 0 and t.directions[number ^ 1].fin >= 0
@@ -235,6 +236,8 @@ def _note_close(t, c, number, segment):  # type: ignore[no-untyped-def]
         close_connection(t, c, segment.ts)
         if flags & RST:
             row.reset_by = segment.direction
+            if row.fin_by < 0:
+                row.closed_packet = segment.packet
 
 
 @helper

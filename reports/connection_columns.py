@@ -374,6 +374,7 @@ COLUMNS = (
     ),
     ColumnSpec("closed_with", WORD, "u1", FIRST, "FIN or RST", NOT_CLOSED, words=CLOSERS),
     ColumnSpec("closed_at", TIME, "i8", FIRST, "when it came", -1),
+    ColumnSpec("closed_packet", NUMBER, "i8", FIRST, "its number", -1, in_table=False),
     ColumnSpec(
         "reset_by", WORD, "i1", LATEST, "the end whose RST closed the connection", -1, words=ENDS
     ),

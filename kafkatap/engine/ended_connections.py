@@ -248,6 +248,7 @@ def _add_ending(rows: Array, part: Assembled, client: Array) -> None:
     rows["closed_by"] = np.where(by >= 0, by != client, -1)
     rows["closed_with"] = np.where(fin >= 0, WITH_FIN, np.where(reset >= 0, WITH_RST, NOT_CLOSED))
     rows["closed_at"] = np.where(fin >= 0, ended["fin_at"], np.where(reset >= 0, ended["closed_at"], -1))
+    rows["closed_packet"] = np.where(by >= 0, ended["closed_packet"], -1)
     rows["reset_by"] = np.where(reset >= 0, reset != client, -1)
     has_syn, has_answer = ended["syn_at"] != 0, ended["syn_ack_at"] != 0
     is_complete = (ended["handshake_rtt_ns"] >= 0) | (has_answer & (rows["client_bytes"] > 0))

@@ -28,7 +28,7 @@ from ..connection_words import (
     WITH_FIN,
 )
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, MIN, SUM
+from ..counting.count_table import EMPTY, MAX, MIN, SUM
 from ..section_parts.event_rows import EventKind, EventView, events_of, events_of_facts
 from ..section_parts.gathered import FactRows, Gathered
 from ..section_parts.notable import WAIT_NS
@@ -65,13 +65,14 @@ FACTS = (
 
 _PAIR = {"client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER}
 _NO_PAIR = {"client_ip": -1, "broker_ip": -1, "broker_port": -1, "second": -1}
+#: `gone_packet`: of the first FIN or RST of the broker, or of its host to a SYN.
 CONNECTIONS = CountForm(
     "events.connections",
     {**_PAIR, "client_id": TEXT, "second": NUMBER},
     {
         "last": MAX, "opened": SUM, "seen": SUM, "refused": SUM, "unanswered": SUM, "client_closed": SUM,
         "broker_closed": SUM, "broker_fins": SUM, "first_refused": MIN,
-        "first": MIN, "first_close": MIN, "last_close": MAX, "packet": MIN,
+        "first": MIN, "first_close": MIN, "last_close": MAX, "packet": MIN, "gone_packet": MIN,
     },
     {**_NO_PAIR, "client_id": OTHER},
 )  # fmt: skip
@@ -80,7 +81,7 @@ LINKS = CountForm(
     {"connection": NUMBER},
     {
         "last": MAX,
-        "is_closed": MAX,
+        "closed_at": MAX,
         "resent": MAX,
         "is_stuck": MAX,
         "missing": MAX,
@@ -142,7 +143,8 @@ _ENDS = ("client_ip", "broker_ip", "broker_port")
 #: The columns of connections that `read_connections` reads.
 CONNECTION_COLUMNS = (
     *_ENDS, "client_id", "connection", "protocol", "orientation_known", "handshake", "first", "first_packet", "last",
-    "closed_with", "closed_by", "unanswered", "broker_stuck_at", "broker_stuck_ns", "client_lost_bytes",
+    "closed_with", "closed_by", "closed_at", "closed_packet", "unanswered", "broker_stuck_at", "broker_stuck_ns",
+    "client_lost_bytes",
     *(f"{end}_{name}" for end in ENDS for name in (
         "retransmitted_packets", "spurious_retransmissions", "unacknowledged_bytes", "gap_bytes",
     )),
@@ -345,12 +347,14 @@ def read_connections(rows: Array, tally: Tally) -> None:
         return
     handshake, first = rows["handshake"][at], rows["first"][at]
     keys = {name: rows[name][at] for name in (*_ENDS, "client_id")}
-    is_tried = (handshake == H_REFUSED) | (handshake == H_UNANSWERED)
+    closed_at, closed_packet, is_refused = rows["closed_at"][at], rows["closed_packet"][at], handshake == H_REFUSED
+    is_tried = is_refused | (handshake == H_UNANSWERED)
     tally.add(CONNECTIONS.name, keys | {"second": first // SECOND}, {
         "last": first, "opened": handshake == H_COMPLETE, "seen": (handshake == H_NOT_CAPTURED),
-        "refused": handshake == H_REFUSED, "unanswered": handshake == H_UNANSWERED, "first": first,
-        "first_refused": np.where(handshake == H_REFUSED, first, 2**63 - 1),
+        "refused": is_refused, "unanswered": handshake == H_UNANSWERED, "first": first,
+        "first_refused": np.where(is_refused, first, EMPTY[MIN]),
         "packet": rows["first_packet"][at],
+        "gone_packet": np.where(is_refused, np.maximum(closed_packet, rows["first_packet"][at]), EMPTY[MIN]),
     })  # fmt: skip
     is_closed = rows["closed_with"][at] != NOT_CLOSED
     closed = np.flatnonzero(is_closed & ~is_tried)
@@ -358,7 +362,9 @@ def read_connections(rows: Array, tally: Tally) -> None:
     tally.add(CONNECTIONS.name, {name: values[closed] for name, values in keys.items()} | {"second": ends // SECOND}, {
         "last": ends, "client_closed": ~by_broker, "broker_closed": by_broker,
         "broker_fins": by_broker & (rows["closed_with"][at[closed]] == WITH_FIN),
-        "first_close": np.where(by_broker, ends, 2**63 - 1), "last_close": np.where(by_broker, ends, -(2**63)),
+        "first_close": np.where(by_broker, closed_at[closed], EMPTY[MIN]),
+        "last_close": np.where(by_broker, ends, EMPTY[MAX]),
+        "gone_packet": np.where(by_broker, closed_packet[closed], EMPTY[MIN]),
     })  # fmt: skip
     stuck = at[np.flatnonzero(rows["broker_stuck_ns"][at] > 0)]
     if len(stuck):
@@ -379,7 +385,7 @@ def read_connections(rows: Array, tally: Tally) -> None:
     if len(matters):
         mine = at[matters]
         tally.add(LINKS.name, {"connection": rows["connection"][mine]}, {
-            "last": rows["last"][mine], "is_closed": is_closed[matters], "resent": resent[matters],
+            "last": rows["last"][mine], "closed_at": closed_at[matters], "resent": resent[matters],
             "is_stuck": is_stuck[matters], "missing": missing[matters], "lost_bytes": rows["client_lost_bytes"][mine],
             "unacknowledged_bytes": rows["client_unacknowledged_bytes"][mine],
         })  # fmt: skip

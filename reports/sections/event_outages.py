@@ -16,7 +16,7 @@ A silence without these is no event: nobody asked. A silence that began before t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +33,7 @@ from .event_brokers import clients_text
 from .event_effects import Effects, effects_of
 from .event_stuck import Span, stuck_hosts
 from .event_timeline import NO_ROWS, Gap, Seen, by_pair
-from .event_waits import BEFORE_NS, Waited, slow_time, waited
+from .event_waits import BEFORE_NS, Costs, Waited
 
 #: A silence of a broker. Brokers of healthy clusters answer each second: fetches come back after 500 ms, and clients
 #: repeat what is not acknowledged within it.
@@ -88,9 +88,11 @@ def outages(seen: Seen) -> list[Finding]:
     silent: list[Outage] = []
     for broker in range(len(seen.brokers)):
         silent += _of_broker(seen, broker)
-    as_columns = _Silent(silent, seen)
-    for outage in silent:
-        found += _findings(seen, outage, as_columns)
+    ends = [_return_of(seen, o.broker, o.gap, o.begin)[0] if o.kind == "stop" else o.gap.end for o in silent]
+    costs = Costs(seen, [(o.broker, o.begin, seen.end if end is None else end)
+                         for o, end in zip(silent, ends, strict=True)])  # fmt: skip
+    for n, (outage, end) in enumerate(zip(silent, ends, strict=True)):
+        found += _findings(seen, outage, end, costs.waited(n), costs.slow_ns(n))
     for broker in range(len(seen.brokers)):
         found += _starts(seen, broker)
     found += _announcements(seen, silent)
@@ -124,11 +126,12 @@ def _of_broker(seen: Seen, broker: int) -> Iterator[Outage]:
             if announced is None and refused:
                 first = min(first, int(own_links["first_refused"][tries & (own_links["refused"] > 0)].min()))
             yield Outage("stop", broker, gap, first, closed, at, refused, unanswered, announced,
-                         _packet(seen, own_links, first), announced is None and is_reset)  # fmt: skip
+                         _packet(seen, announced, own_links["gone_packet"][closing | tries]),
+                         announced is None and is_reset)  # fmt: skip
             since = until
         elif refused:
             yield Outage("stop", broker, gap, gap.begin, 0, None, refused, unanswered, None,
-                         _packet(seen, own_links, gap.begin))  # fmt: skip
+                         _packet(seen, None, own_links["gone_packet"][tries]))  # fmt: skip
         else:
             kind = _hang_kind(seen, broker, gap, unanswered)
             if kind:
@@ -163,14 +166,11 @@ def _open_before(links: dict[str, Array], at: int) -> int:
     return max(begun - int((links["client_closed"] + links["broker_closed"])[before].sum()), 0)
 
 
-def _packet(seen: Seen, links: dict[str, Array], at: int) -> int:
-    """The number of the last packet with an answer or event at most at a time, near enough to find the place."""
-    events = seen.events
-    exact = events["packet"][(events["time"] == at)]
-    if len(exact):
-        return int(exact[0])
-    before = seen.answers["first"] <= at
-    return int(seen.answers["packet"][before].max()) if before.any() else 0
+def _packet(seen: Seen, announced: int | None, gone: Array) -> int:
+    """The packet that shows a stop first: its announcement, or the first FIN or RST. `gone`: of connections."""
+    if announced is not None:
+        return int(seen.heartbeats["packet"][seen.heartbeats["time"] == announced][0])
+    return int(gone.min())
 
 
 def _overlapping(seen: Seen, gap: Gap, waits: dict[str, Array], behind: Array | int = 0) -> Array:
@@ -212,25 +212,9 @@ def _first_wait(seen: Seen, broker: int, gap: Gap) -> int:
     return int(waits["packet"][mine[np.argmin(waits["begin"][mine])]]) if len(mine) else 0
 
 
-class _Silent:
-    """All outages as columns."""
-
-    def __init__(self, outages: Sequence[Outage], seen: Seen) -> None:
-        self._brokers, self._end = len(seen.brokers), seen.end
-        self.broker = np.array([o.broker for o in outages], np.int64)
-        self.begin = np.array([o.begin for o in outages], np.int64)
-        self.until = np.array([o.gap.until(seen.end) for o in outages], np.int64)
-
-    def beside(self, broker: int, gap: Gap) -> Array:
-        """Which other brokers were away in a silence of one: bool (brokers,)."""
-        away = np.zeros(self._brokers, bool)
-        away[self.broker[(self.begin < gap.until(self._end)) & (self.until > gap.begin)]] = True
-        away[broker] = False
-        return away
-
-
-def _findings(seen: Seen, outage: Outage, silent: _Silent) -> Iterator[Finding]:
-    main = _stop(seen, outage) if outage.kind == "stop" else _hang(seen, outage, silent)
+def _findings(seen: Seen, outage: Outage, end: int | None, waits: Waited, slow_ns: int) -> Iterator[Finding]:
+    """`end`: when the broker worked again. `waits`, `slow_ns`: what counts for this outage."""
+    main = _stop(seen, outage, end, waits) if outage.kind == "stop" else _hang(seen, outage, waits, slow_ns)
     yield main
     if main.end is not None:
         label = seen.brokers.label(outage.broker)
@@ -248,9 +232,8 @@ def _packet_of_answer(seen: Seen, broker: int, at: int) -> int:
     return int(packets.min()) if len(packets) else 0
 
 
-def _stop(seen: Seen, outage: Outage) -> Finding:
+def _stop(seen: Seen, outage: Outage, end: int | None, waits: Waited) -> Finding:
     broker, gap = outage.broker, outage.gap
-    end = _return_of(seen, broker, gap, outage.begin)[0]
     effects = effects_of(seen, broker, outage.begin, end)
     label = seen.brokers.label(broker)
     parts = [f"{label} {'began to shut down' if outage.announced is not None else 'stopped'}"]
@@ -268,7 +251,7 @@ def _stop(seen: Seen, outage: Outage) -> Finding:
         )
     numbers |= {"refused": outage.refused, "unanswered": outage.unanswered, "last_answer": gap.begin}
     return _made(seen, "broker_stopped", WARNING if outage.announced is not None else ERROR, "broker stopped", outage,
-                 parts, numbers, effects, waited(seen, outage.broker, outage.begin, end))  # fmt: skip
+                 parts, numbers, effects, end, waits)  # fmt: skip
 
 
 def _used(waits: dict[str, Array]) -> int:
@@ -276,7 +259,7 @@ def _used(waits: dict[str, Array]) -> int:
     return len(np.unique(waits["connection"]))
 
 
-def _hang(seen: Seen, outage: Outage, silent: _Silent) -> Finding:
+def _hang(seen: Seen, outage: Outage, waits_for_it: Waited, slow_ns: int) -> Finding:
     broker, gap, waits = outage.broker, outage.gap, seen.waits_of(outage.broker)
     waits = seen.of(waits, _overlapping(seen, gap, waits))
     lost = int((np.minimum(waits["end"], gap.until(seen.end)) - np.maximum(waits["begin"], gap.begin)).sum())
@@ -301,10 +284,8 @@ def _hang(seen: Seen, outage: Outage, silent: _Silent) -> Finding:
     }  # fmt: skip
     name = ("broker_hung", "broker hung") if is_hang else ("broker_unreachable", "not reached")
     effects = effects_of(seen, broker, outage.begin, gap.end)
-    slow = slow_time(seen, broker, outage.begin, gap.until(seen.end), silent.beside(broker, gap))
-    waits_for_it = waited(seen, broker, outage.begin, gap.end)
-    waits_for_it = waits_for_it._replace(lost_ns=max(lost, slow, waits_for_it.lost_ns))
-    return _made(seen, name[0], ERROR, name[1], outage, parts, numbers, effects, waits_for_it)
+    waits_for_it = waits_for_it._replace(lost_ns=max(lost, slow_ns, waits_for_it.lost_ns))
+    return _made(seen, name[0], ERROR, name[1], outage, parts, numbers, effects, gap.end, waits_for_it)
 
 
 def _least(seen: Seen, outage: Outage, waits: dict[str, Array]) -> int:
@@ -316,16 +297,14 @@ def _least(seen: Seen, outage: Outage, waits: dict[str, Array]) -> int:
 
 def _made(
     seen: Seen, name: str, severity: str, title: str, outage: Outage, parts: list[str], numbers: dict[str, Scalar],
-    effects: Effects, waits: Waited,
+    effects: Effects, end: int | None, waits: Waited,
 ) -> Finding:  # fmt: skip
     if outage.refused:
         parts.append(f"{counted(outage.refused, 'connection')} refused")
     if outage.unanswered:
         parts.append(f"{counted(outage.unanswered, 'connection')} not answered")
     parts += effects.words()
-    end = outage.gap.end
     if outage.kind == "stop":
-        end = _return_of(seen, outage.broker, outage.gap, outage.begin)[0]
         parts += [] if end is None else [f"works again after {duration(end - outage.begin)}"]
     return Finding(
         name, severity, title, "; ".join(parts), waits.lost_ns, outage.begin, end,

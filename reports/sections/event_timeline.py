@@ -178,14 +178,14 @@ class Seen:
         order = np.argsort(keys)
         at = order[np.minimum(np.searchsorted(keys[order], connections), len(keys) - 1)]
         is_known = keys[at] == connections
-        closed = np.where(is_known & (values["is_closed"][at] > 0), values["last"][at], 0)
+        closed = np.where(is_known, np.maximum(values["closed_at"][at], 0), 0)
         return closed, np.where(is_known & (values["is_stuck"][at] > 0), values["resent"][at], 0)
 
     def acknowledged_after(self, connections: Array, since: int) -> int:
         """How many connections have a packet after a time, and nothing of the client that is not acknowledged: the last
         word is that of the broker's host."""
         keys, values = self.given.keys(LINKS.name)["connection"], self.given.values(LINKS.name)
-        heard = (values["last"] >= since) & (values["unacknowledged_bytes"] == 0) & (values["is_closed"] == 0)
+        heard = (values["last"] >= since) & (values["unacknowledged_bytes"] == 0) & (values["closed_at"] < 0)
         return int(is_among(connections, keys[heard]).sum())
 
     def connections_of(self, broker: int) -> dict[str, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,37 +26,63 @@ class Waited(NamedTuple):
     longest: tuple[tuple[str, int], ...] = ()
 
 
-def waited(seen: Seen, broker: int, outage_begin: int, end: int | None) -> Waited:
-    """The waits of people's requests that began while a broker was away: at other brokers, too, which wait for it
-    (acks=all). Only clients that use the broker count, and none that a quota delays meanwhile; no waits for members
-    (JoinGroup, SyncGroup)."""
-    waits, until = seen.waits, seen.end if end is None else end
-    begin = waits["begin"] + waits["own"]
-    mine = (begin >= outage_begin - BEFORE_NS) & (begin <= until) & ~is_among(waits["api_key"], MEMBER_WAITS)
-    rows = np.flatnonzero(mine & (waits["end"] > begin))
-    rows = rows[is_among(_clients(seen.of(waits, rows)), _people(seen, broker, outage_begin, until))]
-    times = waits["end"][rows] - begin[rows]
-    lost, longest = 0, dict[str, int]()
-    for (client,), of_client in groups_of(waits["client_id"][rows]):
-        name = seen.context.text(client)
-        if not has_own_name(name):
-            lost += int(times[of_client].sum())
-            if name is not None:
-                longest[name] = int(times[of_client].max())
-    return Waited(lost, tuple(sorted(longest.items(), key=lambda one: (-one[1], one[0]))))
+class Costs:
+    """What outages cost: a wait counts once.
 
+    It counts for the outage of its broker. At other brokers, which wait for the one that is away (acks=all), it counts
+    for the outage that began last. Only clients that use the broker that is away count, and none that a quota delays
+    meanwhile; no waits for members (JoinGroup, SyncGroup).
+    """
 
-def slow_time(seen: Seen, broker: int, begin: int, end: int, away: Array) -> int:
-    """The time of slow requests that clients of a broker began while it hung, those behind others too: ns. At other
-    brokers too, but those in `away` (bool by broker): these were away as well, and explain theirs. Clients are those of
-    `waited`."""
-    people = _people(seen, broker, begin, end)
-    slow = seen.slow
-    mine = (slow["second"] >= begin // SECOND) & (slow["second"] <= end // SECOND) & (slow["last"] >= begin)
-    mine &= ~away[slow["broker"]]
-    mine &= is_among(_clients(slow), people)
-    own = [n for n in distinct_values(slow["client_id"][mine]).tolist() if has_own_name(seen.context.text(n))]
-    return int(slow["ns"][mine & ~is_among(slow["client_id"], own)].sum())
+    def __init__(self, seen: Seen, outages: Sequence[tuple[int, int, int]]) -> None:
+        """`outages`: broker, begin, end (ns) of each."""
+        self._seen, self._outages = seen, outages
+        self._people = [_people(seen, *outage) for outage in outages]
+        waits, slow = seen.waits, seen.slow
+        begin = waits["begin"] + waits["own"]
+        self._times = waits["end"] - begin
+        usable = ~is_among(waits["api_key"], MEMBER_WAITS) & (self._times > 0)
+        self._of_waits = np.where(usable, self._charged(waits, begin, begin + BEFORE_NS, waits["end"]), -1)
+        second = slow["second"] * SECOND
+        self._of_slow = self._charged(slow, second, np.minimum(second + SECOND - 1, slow["last"]), slow["last"])
+
+    def _charged(self, rows: dict[str, Array], first: Array, last: Array, until: Array) -> Array:
+        """The outage for which each row counts, -1: none. `first`, `last`: when its requests began, ns. `until`: when
+        they ended: those that an outage of their broker interrupts count for no other one."""
+        clients = _clients(rows)
+        found = np.full(len(clients), -1)
+        order = sorted(enumerate(self._outages), key=lambda one: one[1][1])
+        began = [(last >= begin) & (first <= end) & is_among(clients, people)
+                 for (_, begin, end), people in zip(self._outages, self._people, strict=True)]  # fmt: skip
+        for n, _ in order:
+            found[began[n]] = n
+        for _, (broker, begin, end) in order:
+            found[(rows["broker"] == broker) & (until >= begin) & (first <= end)] = -1
+        for n, (broker, _, _) in order:
+            found[(rows["broker"] == broker) & began[n]] = n
+        return found
+
+    def waited(self, outage: int) -> Waited:
+        """The waits of people's requests that began in an outage."""
+        rows, seen = np.flatnonzero(self._of_waits == outage), self._seen
+        times = self._times[rows]
+        lost, longest = 0, dict[str, int]()
+        for (client,), of_client in groups_of(seen.waits["client_id"][rows]):
+            name = seen.context.text(client)
+            if not has_own_name(name):
+                lost += int(times[of_client].sum())
+                if name is not None:
+                    longest[name] = int(times[of_client].max())
+        return Waited(lost, tuple(sorted(longest.items(), key=lambda one: (-one[1], one[0]))))
+
+    def slow_ns(self, outage: int) -> int:
+        """The time of slow requests that began in an outage, those behind others too: ns."""
+        slow, mine = self._seen.slow, self._of_slow == outage
+        people = [n for n in distinct_values(slow["client_id"][mine]).tolist() if not self._is_own(n)]
+        return int(slow["ns"][mine & is_among(slow["client_id"], people)].sum())
+
+    def _is_own(self, client_id: int) -> bool:
+        return has_own_name(self._seen.context.text(client_id))
 
 
 def _people(seen: Seen, broker: int, begin: int, end: int) -> Array:

@@ -167,7 +167,8 @@ NOT_STATE = {
         "needs",  # tested below
     },
     "tcp": {
-        "is_quiet", "serial", "first", "last", "packets", "first_packet", "flow", "previous", "used", "reset_by",
+        "is_quiet", "serial", "first", "last", "packets", "first_packet", "closed_packet", "flow", "previous",
+        "used", "reset_by",
         "closed_number", "last_serial", "only_syn",  # what bounds go by: each split counts its own connections
         "syn_at", "syn_ack_at", "client",  # of a handshake that is under way: tested below
         "is_unreachable",  # of a handshake that does not go on

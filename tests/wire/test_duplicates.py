@@ -39,7 +39,7 @@ def plain() -> Decoded:
 def bare(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows without the numbers of packets, and without how many were duplicates. A request in flight waits until the
     capture ends, which the last duplicate moves."""
-    left_out = ("first_packet", "packet_first", "packet_last", "duplicates")
+    left_out = ("first_packet", "closed_packet", "packet_first", "packet_last", "duplicates")
     kept = ({n: v for n, v in row.items() if not n.endswith(left_out)} for row in rows)
     return sorted((row | {"waited_ns": None} if row.get("outcome") == "in_flight" else row for row in kept), key=repr)
 
