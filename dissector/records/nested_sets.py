@@ -50,9 +50,9 @@ def _flattened(messages: Data, bounds: Bounds, left: _Left, levels: int) -> Data
         inner = _inner_set(view[at:end], view[value_at:value_end], bounds, left)
         if inner is not None:
             flat = memoryview(bytearray(_flattened(inner, bounds, left, levels - 1)))
-            move_offsets(as_array(flat), view[at + 16], int.from_bytes(view[at : at + 8], signed=True))
-            pieces += (view[done:at], flat)
-            done = end
+            if move_offsets(as_array(flat), view[at + 16], int.from_bytes(view[at : at + 8], signed=True)):
+                pieces += (view[done:at], flat)
+                done = end
     return b"".join((*pieces, view[done:]))
 
 

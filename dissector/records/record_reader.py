@@ -163,17 +163,20 @@ def _read_message(buf, header, batch, record):  # type: ignore[no-untyped-def]
 @helper
 def _offset_base(buf, at, end, magic, offset):  # type: ignore[no-untyped-def]
     """What to add to the offsets inside of a compressed message: with magic 1 they are relative, and the wrapper has
-    that of its last one (`offset`). A producer may leave the wrapper's at 0, and then they count from there."""
+    that of its last one (`offset`). A producer may leave the wrapper's at 0, and then they count from there.
+    UNKNOWN_NUMBER if the last one is not there."""
     if magic != 1:
         return np.int64(0)
     last = np.int64(0)
-    header = next_header(buf, at, end, end)
-    while header.state == THERE:
-        last = be64(buf, header.at)
-        header = next_header(buf, header.following, end, end)
-    if last < 0 or offset < last:
+    while at < end:
+        header = batch_header(buf, at, end, end)
+        if header.state != THERE and header.state != OTHER_MAGIC:
+            break
+        last = be64(buf, at)
+        at = header.following
+    if last < 0 or offset <= last:
         return np.int64(0)
-    return offset - last
+    return offset - last if at == end else np.int64(UNKNOWN_NUMBER)
 
 
 @kernel(np.uint8, np.int64)
@@ -198,16 +201,19 @@ def nested_messages(messages, found):  # type: ignore[no-untyped-def]
 
 @kernel(np.uint8, int, int)
 def move_offsets(messages, magic, offset):  # type: ignore[no-untyped-def]
-    """Write the offsets of a message set as its wrapper's (`magic`, `offset`) make them. CRCs do not cover them."""
+    """Write the offsets of a message set as its wrapper's (`magic`, `offset`) make them; return whether they are known.
+    CRCs do not cover them."""
     end = np.int64(len(messages))
     base = _offset_base(messages, np.int64(0), end, magic, offset)
-    header = next_header(messages, np.int64(0), end, end)
-    while header.state == THERE:
+    if base == UNKNOWN_NUMBER:
+        return 0
+    header = batch_header(messages, np.int64(0), end, end)
+    while header.state == THERE or header.state == OTHER_MAGIC:
         moved = wrapping_sum(be64(messages, header.at), base)
         for k in range(8):
             messages[np.uintp(header.at + k)] = moved >> (56 - 8 * k) & 255
-        header = next_header(messages, header.following, end, end)
-    return 0
+        header = batch_header(messages, header.following, end, end)
+    return 1
 
 
 @helper
@@ -228,7 +234,9 @@ def _read_set(buf, batches, b, records, state):  # type: ignore[no-untyped-def]
         _mark(record, b, batch, OK)
         header = batch_header(buf, at, end, end)
         if header.state == THERE or header.state == OTHER_MAGIC:
-            record.offset = wrapping_sum(be64(buf, at), state[BASE])
+            record.offset = UNKNOWN_NUMBER
+            if state[BASE] != UNKNOWN_NUMBER:
+                record.offset = wrapping_sum(be64(buf, at), state[BASE])
             _read_message(buf, header, batch, record)
             at = header.following
         else:  # the rest of the set is lost

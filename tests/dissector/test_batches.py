@@ -310,6 +310,32 @@ def test_a_message_set_that_goes_wrong_inside(wrong: bytes) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
+def test_a_message_set_without_its_end_hides_relative_offsets(magic: int) -> None:
+    """The last message has the wrapper's offset. If it is not there, nobody knows the others'."""
+    whole = [message(record, magic, offset=n) for n, record in enumerate(SOME[:3])]
+    field = wrapped(b"".join(whole)[:-1], magic, made.GZIP, 12)
+    unknown = b.UNKNOWN_NUMBER
+    for nested in (False, True):
+        rows = read(wrapped(field, magic, made.GZIP, 12) if nested else field)
+        if nested and magic == 1:
+            assert (statuses(rows), rows[0]["offset"]) == (["nested"], 12)
+        else:
+            assert statuses(rows) == ["ok", "ok", "malformed"]
+            assert [row["offset"] for row in rows] == ([unknown] * 3 if magic else [0, 1, unknown])
+    produced = read(wrapped(b"".join(whole)[:-1], magic, made.GZIP, 0), fetch=False)
+    assert [row["offset"] for row in produced] == [0, 1, unknown]
+
+
+def test_a_last_message_of_an_unknown_magic_has_the_wrapper_s_offset() -> None:
+    last = bytearray(message(SOME[2], 1, offset=2))
+    last[16] = 9
+    field = message_set(SOME[:2], 1) + last
+    for levels in (wrapped(field, 1, made.GZIP, 12), wrapped(wrapped(field, 1, made.GZIP, 5), 1, made.GZIP, 12)):
+        found = [(row["status"], row["offset"]) for row in read(levels)]
+        assert found == [("ok", 10), ("ok", 11), ("unknown_magic", 12)]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
 def test_messages_whose_key_or_value_cannot_be(magic: int) -> None:
     at = 26 if magic else 18
     for length in (-2, 2**31 - 1, -(2**31), 50):
