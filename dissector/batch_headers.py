@@ -23,8 +23,8 @@ BATCH_HEADER, MESSAGE_0, MESSAGE_1 = 61, 26, 34
 LOG_OVERHEAD = 12
 #: Bytes of a message up to its attributes, and of any batch up to its magic.
 _MESSAGE_ATTRIBUTES, _MAGIC = 18, 17
-#: Bits of the attributes.
-CODEC_BITS = 7
+#: Bits of the attributes. CONTROL: the batch is a marker that Kafka wrote, such as the end of a transaction.
+CODEC_BITS, CONTROL = 7, 32
 #: A field's end that is not known: the capture ends before.
 UNKNOWN_END = 2**62
 
@@ -71,9 +71,12 @@ def next_header(buf, at, captured, end):  # type: ignore[no-untyped-def]
 
 @helper
 def record_count(buf, header):  # type: ignore[no-untyped-def]
-    """The records of a batch that is THERE, by its header. A negative number is none, as no reader finds any. -1 if the
-    header does not say: a message of magic 0 or 1 is one record, but a compressed one has a set in it."""
+    """The records of a batch that is THERE, by its header. A negative number is none, as no reader finds any; nor are
+    markers, which no application gets. -1 if the header does not say: a message of magic 0 or 1 is one record, but a
+    compressed one has a set in it."""
     if header.magic == 2:
+        if buf[np.uintp(header.at + 22)] & CONTROL:
+            return np.int64(0)
         return max(signed32(be32(buf, header.at + 57)), np.int64(0))
     return np.int64(-1 if buf[np.uintp(header.at + 17)] & CODEC_BITS else 1)
 

@@ -268,7 +268,8 @@ RESULT_COLUMNS = (
     _column("error_code", NUMBER, "i2", "0: no error"),
     _column("offset", NUMBER, "i8", "base offset (Produce), high watermark (Fetch) and so on", -1),
     _column("bytes", BYTES, "i8", "size of the records", -1),
-    _column("records", NUMBER, "i8", "number of records, if the headers of the batches have it", -1),
+    _column("records", NUMBER, "i8",
+            "number of records, without markers of transactions, if the headers of the batches have it", -1),
 )  # fmt: skip
 #: What an exchange answered about one topic-partition, group, resource, or (kind "response") the whole of it.
 #: One row for each place of a response that has an error code, be it zero or not.

@@ -8,25 +8,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import ANSWERED
-
 from .. import units
 from ..batch import Array
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM
 from ..finding_words import and_more
 from ..findings import WARNING, Finding, Party
-from ..section_parts.event_rows import EventKind, EventView, events_of
 from ..section_parts.gathered import Gathered
 from ..section_parts.section import SectionInput
 from ..section_parts.section_counts import Tally
+from ..section_parts.transaction_log import followed
 from .parties import client_option, client_parties, client_words
-from .signature import Signature, events_of_kind
+from .signature import Signature, section_of
 
 _COMMITTED, _TRANSACTIONAL = 1, 0x10
 #: A transaction usually ends at once, or with a commit interval of 100 ms (Kafka Streams). A person notices this.
 _LEAST_NS = 1_000_000_000
-_ENDED = EventKind(10, EventView(producer_id="v0"))
 
 _PLACE = {"topic": TEXT, "topic_id": TEXT, "partition": NUMBER}
 _NO_PLACE = {"topic": OTHER, "topic_id": -1, "partition": -1}
@@ -47,18 +44,22 @@ _WRITTEN = CountForm(
     {**_NO_PLACE, "offset": -1, "producer_id": -1, "transactional_id": OTHER, "client_id": OTHER, "client_ip": -1},
     newest="last",
 )  # fmt: skip
+#: The largest last stable offset of a partition: whatever began before it has ended.
+_STABLE = CountForm("advice.stable-offsets", _PLACE, {"seen": SUM, "stable_offset": MAX}, _NO_PLACE)
 
 
 def _read(gathered: Gathered, tally: Tally) -> None:
     _read_readers(gathered, tally)
     _read_writers(gathered, tally)
-    _note_ends(gathered, tally)
 
 
 def _read_readers(gathered: Gathered, tally: Tally) -> None:
     rows = gathered.facts("fetched partition")
     isolation = gathered.top("fetch", "isolation_level", 0)
     stable, high = rows["stable_offset"], rows["high_watermark"]
+    known = rows.where(stable >= 0)
+    tally.add(_STABLE.name, {name: known[name] for name in _PLACE},
+              {"seen": 1, "stable_offset": known["stable_offset"]})  # fmt: skip
     rows = rows.where((isolation[rows.exchange] == _COMMITTED) & (stable >= 0) & (stable < high))
     if not len(rows):
         return
@@ -102,17 +103,6 @@ def _places(gathered: Gathered, *kinds: object) -> Array:
     return found
 
 
-def _note_ends(gathered: Gathered, tally: Tally) -> None:
-    """Note the ends of transactions."""
-    rows = gathered.facts("end transaction")
-    ended = gathered.exchanges["outcome"][rows.exchange] == ANSWERED
-    rows = rows.where(ended & (gathered.top("ended transaction", "error_code", 0)[rows.exchange] == 0))
-    if len(rows):
-        events = events_of(gathered, rows.exchange, _ENDED)
-        events["producer_id"] = rows["producer_id"]
-        tally.note(events)
-
-
 class _Writer(NamedTuple):
     """Who wrote the first batch of a transaction to a partition, and when. Numbers of the context."""
 
@@ -131,7 +121,7 @@ class _Writer(NamedTuple):
 
 class _Hold(NamedTuple):
     """A reader that stopped at an offset of a partition. `topic`: its name, if `place` has the id. `end`: when the
-    transaction ended, or the last response that shows it as open."""
+    transaction ended, or the last response that shows it as open. `is_by_broker`: the coordinator ended it."""
 
     reader: tuple[int, int]
     place: tuple[str, int, int]
@@ -139,6 +129,7 @@ class _Hold(NamedTuple):
     begin: int
     end: int
     is_open: bool
+    is_by_broker: bool
     records: int
     packet: int
 
@@ -152,6 +143,7 @@ def cause_of(
 ) -> tuple[Any, ...] | None:
     """The key of the finding on a transaction that holds a reader (address, client_id) at an offset of a partition:
     None if there is none."""
+    given = given.learned_by(section_of(OPEN_TRANSACTIONS))
     context = given.context
     for finding, holds in given.once(_found):
         for hold in holds:
@@ -164,23 +156,35 @@ def cause_of(
 def _found(given: SectionInput) -> list[tuple[Finding, list[_Hold]]]:
     """The findings, each with what it is made of."""
     writers, holds = _writers(given), defaultdict[_Writer | None, list[_Hold]](list)
-    ends = _ENDED.view.of(events_of_kind(given, OPEN_TRANSACTIONS, _ENDED))
+    logs, stable = {item.name: item for item in followed(given)}, _stable_offsets(given)
     for row in given.rows(_HELD.name):
         place = (given.context.topic(row["topic"], row["topic_id"]) or "?", row["partition"], row["stable_offset"])
         known = _named(place, row, writers)
-        writer, begin, end, is_open = writers.get(known), row["first"], row["last"], True
+        writer, begin, end, is_by_broker = writers.get(known), row["first"], row["last"], False
+        ended = None
         if writer is not None:
-            begin = max(begin, writer.begin)
-            ended = ends["time"][(ends["producer_id"] == writer.producer_id) & (ends["time"] >= writer.begin)]
-            is_open = not len(ended)
-            end = end if is_open else int(ended[0])
+            begin, log = max(begin, writer.begin), logs.get(writer.transactional_id)
+            ended = None if log is None else next((at for at in log.ends if at >= writer.begin), None)
+            is_by_broker = log is not None and ended in log.ends_by_broker
+        is_open = ended is None and stable.get(place[:2], -1) <= place[2]
+        end = end if ended is None else ended
         if end - begin >= _LEAST_NS:
             held = row["high_watermark"] - row["stable_offset"]
             hold = _Hold(
-                (row["client_id"], row["client_ip"]), place, known[0], begin, end, is_open, held, row["packet"]
-            )
+                (row["client_id"], row["client_ip"]), place, known[0], begin, end, is_open, is_by_broker, held,
+                row["packet"],
+            )  # fmt: skip
             holds[None if writer is None else writer.who].append(hold)
     return [(_finding(given, writer, found), found) for writer, found in holds.items()]
+
+
+def _stable_offsets(given: SectionInput) -> dict[tuple[str, int], int]:
+    """The largest last stable offset of each partition."""
+    found: dict[tuple[str, int], int] = {}
+    for row in given.rows(_STABLE.name):
+        place = (given.context.topic(row["topic"], row["topic_id"]) or "?", row["partition"])
+        found[place] = max(found.get(place, -1), row["stable_offset"])
+    return found
 
 
 def _named(
@@ -235,11 +239,13 @@ def _finding(given: SectionInput, writer: _Writer | None, holds: list[_Hold]) ->
         held, still = f"held back readers of committed records {times:,} times, up to", "; one is still open"
     else:
         held, still = f"{'holds' if is_open else 'held'} back {many} for", "; it is still open"
-    still = still if is_open else ""
+    if not is_open:
+        still = "; the coordinator aborted it" if most.is_by_broker else ""
     text = (
         f"{who} {held} {units.duration(most.end - most.begin)} and {most.records:,} offsets: {reader} on {where}{still}"
     )
-    parties += (*client_parties(context, *readers[0]), Party("topic", places[0][0]))
+    parties += tuple(dict.fromkeys(party for each in readers for party in client_parties(context, *each)))
+    parties += tuple(Party("topic", topic) for topic in dict.fromkeys(topic for topic, _ in places))
     return Finding(
         OPEN_TRANSACTIONS.id, WARNING, OPEN_TRANSACTIONS.label, text,
         sum(longest.values()), min(hold.begin for hold in holds),
@@ -247,27 +253,30 @@ def _finding(given: SectionInput, writer: _Writer | None, holds: list[_Hold]) ->
         {"held_ns": sum(longest.values()), "longest_ns": most.end - most.begin, "holds": len(longest),
          "offsets": most.records, "offset": most.place[2], "readers": len(readers), "partitions": len(places),
          "producer_id": None if writer is None else writer.producer_id},
-        (min(hold.packet for hold in holds),), parties, OPEN_TRANSACTIONS.setting, OPEN_TRANSACTIONS.remedy,
+        (min(hold.packet for hold in holds),), parties, OPEN_TRANSACTIONS.setting, _SOONER + _ABORT * is_open,
         (("sections", "transactions"), *(client_option(context, writer.client_id) if writer else ())),
     )  # fmt: skip
 
 
+_SOONER = (
+    "Commit or abort sooner: fewer records in a transaction, no waits within it. `transaction.timeout.ms` bounds what "
+    "a dead producer costs."
+)
+_ABORT = " `kafka-transactions.sh abort` ends one that hangs."
 OPEN_TRANSACTIONS = Signature(
     "open_transaction",
     "an open transaction holds back readers of committed records",
     "Fetch responses for isolation.level=read_committed have a last stable offset that stays behind the high "
-    "watermark: that of the first record batch of a transaction without EndTxn.",
+    "watermark: that of the first record batch of a transaction without EndTxn or marker.",
     "transaction.timeout.ms, the commit interval of the producer",
-    "Commit or abort sooner: fewer records in a transaction, no waits within it. `transaction.timeout.ms` bounds what "
-    "a dead producer costs. `kafka-transactions.sh abort` ends one that hangs.",
+    _SOONER + _ABORT,
     f"the last stable offset stays for {_LEAST_NS // 1_000_000_000} s. If the producer was not captured, the readers "
-    "are named alone. Time lost: from the reader's first such Fetch until EndTxn is answered.",
+    "are named alone. Time lost: from the reader's first such Fetch until the answer to EndTxn, or the marker.",
     _findings,
-    (_HELD, _WRITTEN),
+    (_HELD, _WRITTEN, _STABLE),
     _read,
-    facts=("fetch", "fetched partition", "batch", "produced partition", "produce", "end transaction",
-           "ended transaction"),
-    events=(_ENDED,),
+    facts=("fetch", "fetched partition", "batch", "produced partition", "produce"),
     on_request=True,
+    from_all=True,
     label="held back",
 )  # fmt: skip

@@ -33,6 +33,7 @@ class Signature(NamedTuple):
 
     `follows`: ids of signatures that explain a finding of this one on the same party: it is folded under theirs.
     `exact_facts`: kinds of facts that make its numbers exact where they are read: with `--sections advice`.
+    `from_all`: its findings are on states, which it learns from all that is read, whatever is selected.
     `label`: of its findings, one or two words: what is broken, or "advice" on a setting that could be better.
     `on_request`: it reads only with `--sections advice`, or small input (`questions.registry.SMALL_INPUT`), because it
     costs more than the usual report may: facts of Produce or Fetch, or measures of TCP.
@@ -52,6 +53,7 @@ class Signature(NamedTuple):
     events: Sequence[int] = ()
     measures: bool = False
     on_request: bool = False
+    from_all: bool = False
     exact_facts: Sequence[str] = ()
     follows: Sequence[str] = ()
     label: str = _ADVICE
@@ -66,7 +68,7 @@ class Signature(NamedTuple):
 
 def section_of(signature: Signature) -> str:
     """The section that reads a signature, and keeps its events."""
-    return "advice-on-request" if signature.on_request else "advice"
+    return "advice-from-all" if signature.from_all else "advice-on-request" if signature.on_request else "advice"
 
 
 def events_of_kind(given: SectionInput, signature: Signature, *kinds: int) -> Array:

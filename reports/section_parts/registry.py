@@ -37,7 +37,7 @@ OVER_FACTS: dict[str, tuple[str, ...]] = {
     "events": ("events",),
     "slowest": ("slowest",),
     "broker-times": ("broker_times",),
-    "advice": ("advice", "advice_on_request"),
+    "advice": ("advice", "advice_on_request", "advice_from_all"),
 }
 #: What each report with first lines counts, as these are made of the findings of sections. Their facts are of rare APIs
 #: only, so that they cost little. It is no name of --sections: `load_sections` makes these modules of it.
@@ -47,8 +47,9 @@ FIRST = (_FIRST_LINES,)
 #: What it counts besides for small input: signatures over facts of Produce and Fetch (`Signature.on_request`).
 _ON_REQUEST = "first-lines-on-request"
 #: Sections that make findings, with those that read for them: under a selection they learn from more than the selected
-#: exchanges. States of brokers and groups are from everything that is read; advice on clients is from what matches.
-LEARN_FROM_ALL = frozenset(("events", "group-reading"))
+#: exchanges. States of brokers, groups and transactions are from everything that is read; advice on clients is from
+#: what matches.
+LEARN_FROM_ALL = frozenset(("events", "group-reading", "advice-from-all", "transaction-reading"))
 LEARN_FROM_MATCHING = frozenset(("advice", "advice-on-request", "group-reading", "follower-reading"))
 #: Bytes of captures, as stored, up to which input is small. Facts of Produce and Fetch take up to 60 % more CPU time:
 #: 0.6 s for so many bytes of packets, which people do not wait for, but minutes for captures of many GB.
@@ -85,7 +86,7 @@ def check_sections(names: Iterable[str]) -> None:
 
 def load_sections(names: Iterable[str]) -> tuple[Section, ...]:
     """The sections over facts of these names: of `--sections`, or of `counted_sections`."""
-    by_name = OVER_FACTS | {_FIRST_LINES: _OF_FIRST_LINES, _ON_REQUEST: ("advice_on_request",)}
+    by_name = OVER_FACTS | {_FIRST_LINES: _OF_FIRST_LINES, _ON_REQUEST: ("advice_on_request", "advice_from_all")}
     modules = [module for name in names for module in by_name.get(name, ())]
     found: dict[str, Section] = {}
     for module in modules:

@@ -111,15 +111,17 @@ class SectionInput:
     """What a section's tables are made of. `options`: by name, what the user set for sections (`--quota`).
 
     `sections`: the counts of all wanted sections. A section may read those of another one only if it is wanted too.
-    `selected`: what the report shows; None: everything.
+    `selected`: what the report shows; None: everything. `whole`: of counts that sections learned, the input of the
+    report.
     """
 
-    __slots__ = ("_events", "_learned", "_made", "context", "counts", "options", "sections", "selected")
+    __slots__ = ("_events", "_learned", "_made", "context", "counts", "options", "sections", "selected", "whole")
 
     def __init__(
         self, sections: SectionCounts, counts: ReportCounts, context: Context, options: Mapping[str, Any],
-        selected: Selected | None = None,
+        selected: Selected | None = None, whole: SectionInput | None = None,
     ) -> None:  # fmt: skip
+        self.whole = whole or self
         self.sections, self.counts, self.context, self.options = sections, counts, context, options
         self.selected = selected
         sections.put_in_order(context)
@@ -136,12 +138,13 @@ class SectionInput:
 
     def learned_by(self, section: str) -> SectionInput:
         """What the findings of a section are made of, which may be more than the report shows."""
-        found = self.sections.learned_by(section)
+        found = self.whole.sections.learned_by(section)
         if found is None:
             return self
-        if id(found) not in self._learned:
-            self._learned[id(found)] = SectionInput(found, found.report, self.context, self.options)
-        return self._learned[id(found)]
+        made = self.whole._learned
+        if id(found) not in made:
+            made[id(found)] = SectionInput(found, found.report, self.context, self.options, whole=self.whole)
+        return made[id(found)]
 
     def keys(self, form: str) -> dict[str, Array]:
         """The key columns of a form: int64 (rows,) each."""

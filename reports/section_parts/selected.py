@@ -48,12 +48,14 @@ class Clients(NamedTuple):
 
 class Selected(NamedTuple):
     """`text`: as the user wrote it. `span`: from when to when, ns since the epoch; None: any time. `expression`: holds
-    for the selected exchanges; None: for any. `apis`: the keys of the only APIs that they can be of; None: of any."""
+    for the selected exchanges; None: for any. `apis`: the keys of the only APIs that they can be of; None: of any.
+    `read_apis`: the only ones that are read, which may be more."""
 
     text: str
     span: tuple[int, int] | None = None
     expression: Expression | None = None
     apis: frozenset[int] | None = None
+    read_apis: frozenset[int] | None = None
 
     @classmethod
     def of(cls, text: str, span: tuple[int, int] | None, expression: Expression | None) -> Selected:
@@ -63,12 +65,12 @@ class Selected(NamedTuple):
         from ..expressions import Condition
         from ..expressions.field_paths import fields_with_role
 
-        apis = Condition(expression).api_keys
+        apis = read_apis = Condition(expression).api_keys
         if _verdict(expression.root, _judge({"topic": ()}, expression)) is False:  # each exchange names a topic
             roles = (fields_with_role(role, expression.messages) for role in ("topic_name", "topic_id"))
             named = frozenset(api_key for fields in roles for api_key, _, _ in fields.places())
             apis = named if apis is None else apis & named
-        return cls(text, span, expression, apis)
+        return cls(text, span, expression, apis, read_apis)
 
     def has_time_of(self, finding: Finding) -> bool:
         """Whether something of a finding is within the time. One without a time is on the whole capture."""

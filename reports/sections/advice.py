@@ -39,8 +39,8 @@ def all_advice(given: SectionInput) -> list[Finding]:
     found = [
         (signature, finding)
         for signature in CATALOGUE
-        if signature.is_read(given)
-        for finding in given.once(signature.findings)
+        if signature.is_read(of := given.learned_by(section_of(signature)))
+        for finding in of.once(signature.findings)
     ]
     causes = {(finding.id, finding.parties[:1]): finding.key for _, finding in found}
     folded = [_folded(signature, finding, causes) for signature, finding in found]
@@ -110,7 +110,11 @@ def _section(
 assert all(section_of(signature) == "advice" for signature in USUAL)
 SECTION = _section("advice", "Which settings explain what is slow or failing?", USUAL, is_main=True)
 ON_REQUEST_SECTION = _section(
-    "advice-on-request", "", ON_REQUEST, is_main=False,
+    "advice-on-request", "", [each for each in ON_REQUEST if not each.from_all], is_main=False,
     more_facts=tuple(kind for signature in USUAL for kind in signature.exact_facts),
     made_of=("group_reading", "follower_reading"),
+)  # fmt: skip
+FROM_ALL_SECTION = _section(
+    "advice-from-all", "", [each for each in ON_REQUEST if each.from_all], is_main=False,
+    made_of=("transaction_reading",),
 )  # fmt: skip

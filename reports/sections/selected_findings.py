@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..advice.open_transactions import OPEN_TRANSACTIONS
 from ..batch import endpoint
 from ..counting import tally
 from ..counting.rollup import group_columns
@@ -36,6 +37,10 @@ def _is_concerned(given: SectionInput, finding: Finding) -> bool:
         return True
     if party.kind == "error":
         return finding.numbers.get("code") in given.once(_codes)
+    if finding.id == OPEN_TRANSACTIONS.id:  # on its producer, and on each reader
+        topics = [each.name for each in finding.parties if each.kind == "topic"]
+        concerned = (each for each in finding.parties if each.kind == "client" and each in given.once(_parties))
+        return any(concerned) and (given.selected is None or given.selected.may_have({"topic": topics}))
     return party in given.once(_parties)
 
 

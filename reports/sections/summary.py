@@ -113,6 +113,8 @@ def summary_findings(
         return [Finding(NO_REQUESTS, NOTE, "no requests", _NO_REQUESTS, command=""), *ordered]
     if not ordered:
         text = _all_well(requests, bool(tables.errors.rows), bool(slow))
+        if is_selection:  # what was left out may decide
+            return [Finding("none", NOTE, "no finding", f"{text} The selection left out others.", command="")]
         return [Finding("none", NOTE, "all well", text, command="")]
     return ordered
 

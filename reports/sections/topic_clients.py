@@ -50,7 +50,7 @@ COLUMNS = (
         1,
     ),
     Column("batch_bytes", "batch\nbytes", "bytes", "record batches that the client writes or reads"),
-    Column("records", "records", "count", "records in them", 1),
+    Column("records", "records", "count", "records in them, without markers of transactions", 1),
     Column("lag", "lag", "count", "records between the reader's latest fetch offset and the end, over all partitions"),
     Column("lag_max", "max lag", "count", "largest distance to the high watermark of a partition in one Fetch", 2),
     Column("committed_lag", "lag of\ncommits", "count", "records between the group's latest commits and the end", 1),

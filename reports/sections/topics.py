@@ -57,7 +57,8 @@ COLUMNS = (
         "appended_records",
         "appended",
         "count",
-        "of them, records that were acknowledged; those of a retry that the broker knew count once",
+        "of them, records that were acknowledged; those of a retry that the broker knew count once; empty: not known, "
+        "as some were sent with acks=0",
         2,
         apis=_PRODUCES,
     ),
@@ -73,7 +74,14 @@ COLUMNS = (
         "resent_records", "resent", "count", "of them, records in batches that had been sent before", 1, apis=_PRODUCES
     ),
     Column("out_bytes", "bytes\nout", "bytes", "record batches in responses to consumers", 1, apis=_FETCHES),
-    Column("out_records", "records\nout", "count", "records in responses to consumers", 2, apis=_FETCHES),
+    Column(
+        "out_records",
+        "records\nout",
+        "count",
+        "records in responses to consumers, without markers of transactions",
+        2,
+        apis=_FETCHES,
+    ),
     Column("replicated_bytes", "replicated", "bytes", "record batches in responses to followers", 4, apis=_FETCHES),
     Column("produces", "Produce", "count", "Produce requests with the topic", 3, apis=_PRODUCES),
     Column("batches_per_request", "batches a\nrequest", "number", "record batches of the topic in a Produce", 2),
@@ -140,6 +148,7 @@ class _Topic:
         self.old_readers: dict[int, str] = {}  # a client by its version of Fetch
         self.old_writers: dict[int, str] = {}  # a client by magic
         self.appended = self.refused = self.resent = 0  # records of Produce
+        self.is_unanswered = False  # by acks=0
         self.sampled = self.damaged = self.sampled_bytes = self.decompressed = 0
         self.far_past = self.far_future = self.farthest = 0
         self.delays: list[int] = []
@@ -184,6 +193,7 @@ def _add_requests(given: SectionInput, names: TopicNames, topics: dict[str | Non
         t.clients[role].add((row["client_id"], row["client_ip"]))
         t.requests[role] += row["requests"]
         t.first, t.last = min(t.first, row["first"]), max(t.last, row["last"])
+        t.is_unanswered |= role == WRITES and row["acks"] == 0
         version = row["api_version"]
         if role == READS and 0 <= version < _FETCH_MAGIC_2:
             t.old_readers[version] = _who(given.context, row)
@@ -250,7 +260,8 @@ def _row(name: str, t: _Topic) -> Row:
     return {
         "topic": name, "partitions": len(t.partitions), "producers": len(t.clients[WRITES]),
         "consumers": len(t.clients[READS]), "in_bytes": t.bytes[WRITES], "in_records": t.records[WRITES],
-        "appended_records": t.appended, "refused_records": t.refused, "resent_records": t.resent,
+        "appended_records": None if t.is_unanswered else t.appended,
+        "refused_records": t.refused, "resent_records": t.resent,
         "out_bytes": t.bytes[READS], "out_records": t.records[READS], "replicated_bytes": t.bytes[REPLICATES],
         "produces": t.requests[WRITES], "batches_per_request": _ratio(batches, t.requests[WRITES]),
         "records_per_batch": _ratio(t.records[WRITES], batches - t.unknown[WRITES]),

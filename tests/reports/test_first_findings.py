@@ -120,11 +120,11 @@ def test_connections_that_the_broker_closes_instead_of_an_answer() -> None:
     assert row["text"].endswith("; the broker closed the connection of all")
 
 
-def test_a_producer_that_a_selection_leaves_out_was_captured() -> None:
+def test_a_producer_that_a_selection_leaves_out_is_named() -> None:
     path = SAMPLES / "advice/open-transaction.pcap.zst"
     found = json.loads(kafkatap("report", "--json", "--client", "ledger", path).out)["reports"]["summary"]
     (row,) = (row for row in found if row["finding"] == "open_transaction")
-    assert row["text"].startswith("a transaction of an unknown producer held back readers")
+    assert row["text"].startswith('transaction "settlement-1" of client "settlement" (127.0.0.1) held back readers')
 
 
 def test_clusters_of_one_capture_are_not_counted_together(corpus: Path) -> None:

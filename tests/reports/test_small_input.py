@@ -83,9 +83,8 @@ def test_the_decision_is_the_same_for_any_way_of_reading() -> None:
     for size, is_read in ((None, False), (0, True), (SMALL_INPUT, True), (SMALL_INPUT + 1, False)):
         for wanted in (None, ("summary", "latency")):
             names = {section.name for section in load_sections(counted_sections(wanted, size))}
-            assert names == {"events", "advice"} | (
-                {"advice-on-request", "group-reading", "follower-reading"} if is_read else set()
-            )
+            more = ("advice-on-request", "advice-from-all", "group-reading", "follower-reading", "transaction-reading")
+            assert names == {"events", "advice", *(more if is_read else ())}
             assert RunOptions(wanted=wanted, input_bytes=size).sections == counted_sections(wanted, size)
         assert counted_sections(("latency",), size) == ("latency",)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkatap.reports.sections.transaction_log import Producer, Transactional
+from kafkatap.reports.section_parts.transaction_log import Producer, Transactional
 
 OLD, NEW = Producer(1, 10), Producer(2, 20)
 FENCED, CONCURRENT, NOT_COORDINATOR = 90, 51, 16

@@ -1,4 +1,4 @@
-"""What happened to each transactional id: a state machine over the events of the section `transactions`.
+"""What happened to each transactional id: a state machine over the events of `transaction_reading`.
 
 A transaction is open from its first request: AddPartitionsToTxn or AddOffsetsToTxn of the producer; for Kafka's second
 protocol of transactions (KIP-890) the first Produce with its epoch, or the broker's AddPartitionsToTxn. It ends with
@@ -15,6 +15,7 @@ A request that fails because its epoch is old was fenced by the producer that ha
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -24,9 +25,11 @@ from kafkatap.dissector.dtypes import ANSWERED, NO_TIME
 from kafkatap.kernels.arrays import dict_rows
 
 from ..batch import Array
-from ..section_parts.event_rows import EventKind, EventView
-from ..section_parts.section import SectionInput
+from .event_rows import EventKind, EventView
+from .section import SectionInput
 
+#: The section that reads them, and the form with its counts of Produce requests.
+READ_BY, PRODUCED = "transaction-reading", "transactions.produced"
 #: Names of values of events. `timeout_ms`: of INIT. `is_commit`: of END and MARKER. Of END, the epoch and the time of
 #: its response. `partitions`: of MARKER. `is_of_broker`: of ADD.
 TRANSACTION = EventView(
@@ -58,7 +61,8 @@ Broker = tuple[int, int]  # address, port
 
 
 class Transactional:
-    """One transactional id: `name` is a string's number. -1 and None: unknown."""
+    """One transactional id: `name` is a string's number. -1 and None: unknown. `ends`: when its transactions ended, and
+    `ends_by_broker`: of them, those that the coordinator aborted."""
 
     def __init__(self, name: int) -> None:
         self.name = name
@@ -67,6 +71,7 @@ class Transactional:
         self.committed = self.aborted = self.aborted_by_broker = self.aborted_elsewhere = self.fenced = self.markers = (
             self.failed
         ) = 0
+        self.ends, self.ends_by_broker = array("q"), array("q")
         self.fences: list[tuple[Producer, Producer | None, int]] = []
         self.open_ns: int | None = None
         self.opened: int | None = None
@@ -148,6 +153,8 @@ class Transactional:
         """It was aborted, and no EndTxn was captured. `is_known`: nor was there one."""
         assert self.opened is not None
         self.aborted_by_broker += is_known
+        if is_known:
+            self.ends_by_broker.append(at)
         self.aborted_elsewhere += not is_known
         if asked is None and is_known:
             self.timed_out_ns = max(self.timed_out_ns, at - self.opened)
@@ -158,11 +165,18 @@ class Transactional:
         if self.opened is not None:
             self.longest = max(self.longest, at - self.opened)
         self.opened = None
+        self.ends.append(at)
         self._ended = at
 
 
 def followed(given: SectionInput) -> list[Transactional]:
-    """All transactional ids: those with an open transaction first, then those with the longest one."""
+    """All transactional ids of the exchanges that were read: those with an open transaction first, then those with the
+    longest one."""
+    return given.learned_by(READ_BY).once(followed_here)
+
+
+def followed_here(given: SectionInput) -> list[Transactional]:
+    """The same, of the exchanges of this input alone."""
     found: dict[int, Transactional] = {}
     id_of: dict[int, int] = {}  # by producer id
     for event in _in_order(given):
@@ -206,9 +220,9 @@ def followed(given: SectionInput) -> list[Transactional]:
 
 def _in_order(given: SectionInput) -> Iterator[dict[str, int]]:
     """All events, and the first Produce of each producer epoch, in order of time: _COLUMNS by name."""
-    events = TRANSACTION.of(given.events("transactions"))
+    events = TRANSACTION.of(given.events(READ_BY))
     columns: dict[str, Array] = {name: events[name].astype(np.int64) for name in _COLUMNS}
-    keys, values = given.keys("transactions.produced"), given.values("transactions.produced")
+    keys, values = given.keys(PRODUCED), given.values(PRODUCED)
     count = len(values["first"])
     begun = {
         "kind": np.full(count, int(BEGIN)), "time": values["first"], "outcome": np.full(count, ANSWERED),
