@@ -22,7 +22,7 @@ from .sections.error_codes import error_meanings, error_totals, errors
 from .sections.heading import files, heading
 from .sections.latency import check_by, latency, roll_latency
 from .sections.ledger import ledger, loss_warnings, unknown_wait_warnings
-from .sections.never_answered import never_answered_warnings
+from .sections.never_answered import never_answered, never_answered_warnings
 from .sections.not_decoded import not_decoded, not_decoded_warnings
 from .sections.summary import Tables, summary
 from .sections.throttle import throttle
@@ -64,7 +64,18 @@ def build_report(
     undecoded = not_decoded(counts, context)
     usual: dict[str, Callable[[], tuple[ReportTable, ...]]] = {
         "summary": lambda: (
-            summary(counts, context, Tables(detail, people, undecoded), text, found, unchecked, slow, silent, losses),
+            summary(
+                counts,
+                context,
+                Tables(detail, people, undecoded),
+                text,
+                found,
+                unchecked,
+                slow,
+                silent,
+                losses,
+                [version for version, _ in versions],
+            ),
         ),
         "latency": lambda: (latency(counts, context, by),),
         "throttle": lambda: (throttle(counts, context),),
@@ -78,6 +89,7 @@ def build_report(
     slow: SlowTimes | None = None
     losses: LossTimes | None = None
     silent: Unanswered | None = None
+    everything = counts if selected is None else None
     more: list[ReportTable] = []
     given = None
     if over_facts is not None:
@@ -92,8 +104,9 @@ def build_report(
         found = {s.name: given.once(s.findings) for s in over_facts.sections if s.findings is not None}
         unchecked = unchecked_finding(given)
         slow, losses = (given.once(slow_times), given.once(loss_times)) if "events" in found else (None, None)
-        # Which requests arrived shows only with those that came after them: not under a selection.
-        silent = unanswered_requests(given) if "events" in found and selected is None else None
+        silent = unanswered_requests(given) if "events" in found else None
+        everything = everything or given.learned_by("events").counts if "events" in found else everything
+    versions = never_answered(counts, everything)
     people = clients(counts, context, failing_clients(detail, counts, context))
     tables = [table for name in (USUAL if sections is None else sections) if name in usual for table in usual[name]()]
     tables += more
@@ -108,7 +121,7 @@ def build_report(
         warnings=(
             *loss_warnings(context, None if selected is None else counts),
             *unknown_wait_warnings(counts),
-            *never_answered_warnings(counts),
+            *never_answered_warnings(versions),
             *not_decoded_warnings(undecoded),
         ),
         options=context.options,

@@ -110,6 +110,7 @@ _DOCS = {
     "unknown_broker_ns": "part of `broker_ns` that may contain throttle waits or long polls",
     "client_closed": "requests without a response whose connection this end closed",
     "broker_closed": "requests without a response whose connection this end closed",
+    "cut": "those that had not come whole then",
     "first": "time of the first and of the last",
     "last": "time of the first and of the last",
     "count": "number of these error codes",

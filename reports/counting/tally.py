@@ -90,6 +90,7 @@ GROUP_VALUES = {
     "unknown_broker_ns": SUM,  # part of broker_ns, without waiting_ns, that may contain throttle waits or long polls
     "client_closed": SUM,  # requests without a response whose client closed the connection ...
     "broker_closed": SUM,  # ... or whose broker did
+    "cut": SUM,  # those that had not come whole then
     "first": MIN,
     "last": MAX,
 }
@@ -101,7 +102,7 @@ GROUP_VALUES = {
     V_THROTTLE_WAIT_MAX, V_WAITING, V_ROUND_TRIP, V_HOL_ROUND_TRIP, V_LOSS, V_RECEIVER, V_SENDER, V_NAGLE, V_PATH,
     V_UNEXPLAINED, V_CLIENT,
     V_FAILED, V_FAILED_TIME, V_ERROR_CODES, V_UNKNOWN_WAITS, V_UNKNOWN_BROKER, V_CLIENT_CLOSED, V_BROKER_CLOSED,
-    V_FIRST, V_LAST,
+    V_CUT, V_FIRST, V_LAST,
 ) = range(len(GROUP_VALUES))  # fmt: skip
 GROUP_COLUMNS = len(GROUP_VALUES)
 
@@ -222,6 +223,8 @@ def _tally(e, at, row, table):  # type: ignore[no-untyped-def]
         values[v + V_CLIENT_CLOSED] += 1
     elif e.closed_by == CLOSED_BY_BROKER:
         values[v + V_BROKER_CLOSED] += 1
+    if e.closed_by >= 0 and e.request_cut_bytes > 0:
+        values[v + V_CUT] += 1
     if e.request_bytes > 0:
         values[v + V_REQUEST_BYTES] += e.request_bytes - e.request_cut_bytes
     if e.response_bytes > 0:

@@ -14,6 +14,8 @@ from .failure_findings import Tried, exchanges_by_client, is_usual
 #: Requests of an API fail if this share of them does, and a client if these are this share of all its requests. A
 #: client that starts has one or two that fail, of many. A client that closes its connection itself fails nowhere.
 _OF_API, _OF_CLIENT, _LEAST = 0.5, 0.25, 2
+#: So many requests of an API, none of which was answered, as the broker closed the connection: whatever else went well.
+_NEVER = 3
 #: What a client asks before its first request. One that comes no further fails.
 _BEFORE = frozenset(("ApiVersions", "SaslHandshake", "SaslAuthenticate"))
 #: Members join again: it is no failure.
@@ -52,7 +54,9 @@ def failing_clients(errors: ReportTable, counts: ReportCounts, context: Context)
             if lost and (is_before or lost >= _OF_API * tries):
                 bad[api] = lost, tries
         lost = sum(n for n, _ in bad.values())
-        if bad and (is_before or lost == total or lost >= max(_LEAST, _OF_CLIENT * total)):
+        never = [n for api, (n, tries) in bad.items() if n == tries and not apis[api].answered and api not in _BEFORE]
+        is_much = lost == total or lost >= max(_LEAST, _OF_CLIENT * total) or max(never, default=0) >= _NEVER
+        if bad and (is_before or is_much):
             api, (n, tries) = max(bad.items(), key=lambda item: (item[1][0], item[0]))
             found[client] = f"{api} {n:,} of {tries:,} failed"
     return found

@@ -18,7 +18,7 @@ SECOND = 1_000_000_000
 ANSWERS = CountForm(
     "events.answers",
     {"client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER, "client_id": TEXT, "second": NUMBER},
-    {"last": MAX, "first": MIN, "answers": SUM, "packet": MIN},
+    {"last": MAX, "first": MIN, "answers": SUM, "packet": MIN, "bytes": MAX},
     {"client_ip": -1, "broker_ip": -1, "broker_port": -1, "second": -1, "client_id": OTHER},
 )
 _WIDTH, _COLUMNS = len(ANSWERS.keys), len(ANSWERS.values)
@@ -50,4 +50,5 @@ def count_answers(probe, answers, exchanges, first):  # type: ignore[no-untyped-
         values[v + 1] = min(values[v + 1], e.response_last)
         values[v + 2] += 1
         values[v + 3] = min(values[v + 3], e.response_packet_last)
+        values[v + 4] = max(values[v + 4], e.request_bytes)
     return len(exchanges)

@@ -42,9 +42,10 @@ from .slow_times import LOSS, SLOW, SLOW_AT, read_slow
 
 #: `asked`: the request's last byte; `answered`: the response's first byte (NO_TIME: none). `is_prompt`: 1: a broker
 #: that works would have answered at once (`_PROMPT`). `own_ns`: the time that a Fetch waits for data.
-#: `behind_ns`: the head-of-line wait of one that was answered.
+#: `behind_ns`: the head-of-line wait of one that was answered. `cut_bytes`, `closed_by`: of one that was not.
 WAIT = EventKind(1, EventView(
-    asked="v0", answered="v1", is_prompt="v2", own_ns="v3", loss_ns="v4", request_bytes="v5", behind_ns="v6"
+    asked="v0", answered="v1", is_prompt="v2", own_ns="v3", loss_ns="v4", request_bytes="v5", behind_ns="v6",
+    cut_bytes="v7", closed_by="error_code",
 ))  # fmt: skip
 #: `is_fenced`: by the controller; -1: no answer.
 HEARTBEAT = EventKind(2, EventView(node="v0", wants_shutdown="v1", is_fenced="v2", answered="v3"))
@@ -186,6 +187,7 @@ def _read_waits(gathered: Gathered, tally: Tally) -> None:
         events["behind_ns"] = np.where(mine["outcome"] == ANSWERED, mine["hol_wait_ns"], 0)
         events["loss_ns"] = mine["loss_ns"]
         events["request_bytes"] = mine["request_bytes"].astype(np.int64) + 4 - mine["request_cut_bytes"]
+        events["cut_bytes"], events["closed_by"] = mine["request_cut_bytes"], mine["closed_by"]
         tally.note(events)
 
 

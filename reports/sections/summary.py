@@ -67,12 +67,15 @@ def summary(
     slow: SlowTimes | None = None,
     unanswered: Unanswered | None = None,
     losses: LossTimes | None = None,
+    versions: Sequence[str] = (),
 ) -> ReportTable:
     """A row for each finding, the most important first; those that follow from another one after it. `selected`: the
     selection as the user wrote it. `found`: the findings of sections, by the section's name. `unchecked`: a note on
     what was not looked for, which comes last. `slow`, `losses`: when requests were slow, and waited for lost segments;
-    `unanswered`: what is known of requests without a response; None: not known."""
-    findings = summary_findings(counts, context, tables, selected is not None, found or {}, slow, unanswered, losses)
+    `unanswered`: what is known of requests without a response; None: not known. `versions`: those that brokers may not
+    know."""
+    more = (slow, unanswered, losses, versions)
+    findings = summary_findings(counts, context, tables, selected is not None, found or {}, *more)
     findings += [] if unchecked is None or findings[0].id == NO_REQUESTS else [unchecked]
     events = {finding.key for finding in (found or {}).get("events", ())}
     rows = finding_rows.finding_rows(findings, context, selected, events)
@@ -88,11 +91,12 @@ def summary_findings(
     slow: SlowTimes | None,
     unanswered: Unanswered | None = None,
     losses: LossTimes | None = None,
+    versions: Sequence[str] = (),
 ) -> list[Finding]:
     """The findings in the order of the first lines."""
     requests = int(counts.groups.value_rows()[:, :ORPHAN_RESPONSE].sum())
     single = (
-        unanswered_finding(counts, context, unanswered),
+        unanswered_finding(counts, context, unanswered, versions),
         not_decoded_finding(tables.not_decoded),
         lost_finding(counts, context, is_selection),
     )

@@ -5,12 +5,13 @@ took `--late` (30 s, the default of request.timeout.ms). The capture does not ho
 
 Requests in flight at the end of the capture are no timeouts. Nor are failed logins: requests that a broker refuses by
 closing the connection, as nothing but a handshake was answered on it, and logins that the client gives up at once (the
-section `auth` has them).
+section `auth` has them). One that reaches more than a handshake on another connection is logged in.
 
 Who closed the connection comes first, and how long the client waited. Then the largest share of the time decides:
 
 1. broker   it closed the connection without a response
-2. client   it closed the connection within `_PATIENCE` of the oldest request, or while JoinGroup waited for members
+2. client   it closed the connection within `_PATIENCE` of the oldest request, or while JoinGroup waited for members, or
+            before it had sent the request whole
 3. network  of a late response: most of the time passed with lost segments of the request or response, or on the path;
             of a request without one: its bytes were sent again and never acknowledged
 4. quota    most of the time passed as the broker throttled the client; or no response, and it throttles the client
@@ -104,10 +105,10 @@ _CONNECTIONS = CountForm(
 _CLIENT, _BROKER = 0, 1
 #: A candidate. `sent`: the request's time; `until`: the response's, or until when it waited. `producer_id` to `crc`,
 #: and its partition: of its first batch. `loss_or_bytes`: the loss of an answered one, ns, or the size of another one.
-#: `fault`: whose most of its time was, of `_FAULTS`.
+#: `fault`: whose most of its time was, of `_FAULTS`. `is_cut`: 1: the request never came whole.
 _CANDIDATE = EventKind(1, EventView(
     sent="v0", until="v1", producer_id="v2", epoch_sequence="v3", crc="v4", max_wait_ms="v5", loss_or_bytes="v6",
-    fault="v7",
+    fault="v7", is_cut="error_code",
 ))  # fmt: skip
 #: The key of a batch, with its partition.
 _OF_BATCH = ("producer_id", "epoch_sequence", "crc")
@@ -144,7 +145,7 @@ def _events(gathered: Gathered, chosen: Array) -> Array:
     events["max_wait_ms"] = rows["max_wait_ms"]
     came = rows["request_bytes"] + 4 - rows["request_cut_bytes"]
     events["loss_or_bytes"] = np.where(rows["outcome"] == ANSWERED, rows["loss_ns"], came)
-    events["fault"] = _largest(rows)
+    events["fault"], events["is_cut"] = _largest(rows), rows["request_cut_bytes"] > 0
     batches = first_batches(gathered)
     at = np.searchsorted(batches.exchange, chosen)
     found = np.flatnonzero(at < len(batches))
@@ -252,8 +253,11 @@ class _Judge:
             return None
         if end is not None and end.closed_with != NOT_CLOSED:
             closed = CLOSERS[end.closed_with]
+            if event["is_cut"] and not is_lost:
+                closer = "broker" if end.closed_by == _BROKER else "client"
+                return _Case(closer, f"{closer} closed in mid-request ({closed})", waited, 0)
             if end.closed_by == _BROKER:
-                if event["connection"] not in self._retries.logged_in:
+                if not self._retries.is_logged_in(event):
                     return None
                 return _Case("broker", f"no answer, broker closed ({closed})", waited, 0)
             if event["api_key"] in _WAIT_FOR_MEMBERS:
@@ -310,8 +314,9 @@ class _Retries:
         #: The longest throttle time that each client was told, ms, by client_id and address.
         self.throttle_ms: dict[tuple[int, int], int] = defaultdict(int)
         is_more = ~is_among(keys["api_key"], _HANDSHAKE)
-        #: Connections with an answer to more than a handshake.
-        self.logged_in = set(keys["connection"][is_more].tolist())
+        #: Connections and clients with an answer to more than a handshake.
+        self._connections = set(keys["connection"][is_more].tolist())
+        self._clients = set(zip(*(keys[name][is_more].tolist() for name in ("client_id", "client_ip")), strict=True))
         columns = [keys[name].tolist() for name in _ANSWERED.keys]
         for client, ip, api, connection, last, throttle_ms in zip(
             *columns, values["last"].tolist(), values["throttle_ms"].tolist(), strict=True
@@ -320,6 +325,11 @@ class _Retries:
             self.throttle_ms[client, ip] = max(self.throttle_ms[client, ip], throttle_ms)
         for found in self._answered.values():
             found.sort(reverse=True)
+
+    def is_logged_in(self, event: dict[str, int]) -> bool:
+        """Whether a request without a response is none of a login."""
+        is_known = (event["client_id"], event["client_ip"]) in self._clients and event["api_key"] not in _HANDSHAKE
+        return is_known or event["connection"] in self._connections
 
     def is_answered(self, event: dict[str, int]) -> bool:
         """Whether the retry of a request was answered."""
@@ -337,6 +347,7 @@ class _Retries:
 _COLUMNS = (
     "client_id", "client_ip", "broker_ip", "broker_port", "api_key", "connection", "outcome", "topic", "topic_id",
     "partition", "packet", "exchange", "sent", "until", *_OF_BATCH, "max_wait_ms", "loss_or_bytes", "fault",
+    "is_cut",
 )  # fmt: skip
 
 

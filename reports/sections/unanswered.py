@@ -1,24 +1,54 @@
-"""What is known of requests without a response: since when, and whether the broker's host acknowledged them."""
+"""What is known of requests without a response: since when, whether they arrived, and whether they were too large."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from typing import NamedTuple
 
-from kafkatap.dissector.dtypes import UNANSWERED
+import numpy as np
 
+from kafkatap.dissector.dtypes import CLOSED_BY, CLOSED_BY_BROKER, UNANSWERED
+
+from ..batch import Array, endpoint
 from ..section_parts.section import SectionInput
+from .event_answers import ANSWERS
 from .event_counts import LINKS, WAIT
+
+#: Requests that the close of their connection cuts may be chance, if they are fewer.
+_LEAST = 2
+
+
+class Cut(NamedTuple):
+    """Requests that had not come whole when an end (client or broker) closed the connection: how many, what came of
+    them, and what they announced, with their size fields."""
+
+    end: str
+    requests: int
+    came_bytes: int
+    announced_bytes: int
+
+
+class RequestLimit(NamedTuple):
+    """A broker closes connections in the middle of requests: how many, the size of the smallest, and of the largest
+    request that it answered."""
+
+    broker: str
+    requests: int
+    cut_bytes: int
+    answered_bytes: int
 
 
 class Unanswered(NamedTuple):
     """`first`: when the first one was sent, ns since the epoch. `packet`: that one's. `lost`: how many were sent again,
-    and never acknowledged. `acknowledged`: how many were. Of the others neither is known."""
+    and never acknowledged. `acknowledged`: how many were. Of the others neither is known; None: of all, under a
+    selection. `cut`: those that never came whole. `limit`: of the broker that cut most of them."""
 
     first: int
     packet: int
-    lost: int
-    acknowledged: int
+    lost: int | None
+    acknowledged: int | None
+    cut: tuple[Cut, ...] = ()
+    limit: RequestLimit | None = None
 
 
 def unanswered_requests(given: SectionInput) -> Unanswered | None:
@@ -28,16 +58,58 @@ def unanswered_requests(given: SectionInput) -> Unanswered | None:
     chosen = silent[silent["outcome"] == UNANSWERED]
     if not len(chosen) or given.sections.dropped.get("events"):
         return None
+    # Which requests arrived shows only with those that came after them: not under a selection.
+    lost, acknowledged = _arrived(given, silent) if given.selected is None else (None, None)
+    begin = int(chosen["time"][0]), int(chosen["packet"][0])
+    return Unanswered(*begin, lost, acknowledged, _cut(chosen), _limit(given.learned_by("events"), chosen))
+
+
+def _arrived(given: SectionInput, silent: Array) -> tuple[int, int]:
+    """How many were sent again and never acknowledged, and how many came whole and were acknowledged."""
     keys, values = given.keys(LINKS.name)["connection"].tolist(), given.values(LINKS.name)
     columns = (values[name].tolist() for name in ("lost_bytes", "unacknowledged_bytes"))
     ends = dict(zip(keys, zip(*columns, strict=True), strict=True))
     found = {True: 0, False: 0}
     after: dict[int, int] = defaultdict(int)  # bytes of later requests of the connection
-    names = ("connection", "outcome", "request_bytes")
-    for connection, outcome, size in reversed(list(zip(*(silent[name].tolist() for name in names), strict=True))):
+    names = ("connection", "outcome", "request_bytes", "cut_bytes")
+    for connection, outcome, size, cut in reversed(list(zip(*(silent[name].tolist() for name in names), strict=True))):
         lost, unacknowledged = ends.get(connection, (0, -1))
         behind = after[connection]
         after[connection] += size
-        if outcome == UNANSWERED and (behind < lost or 0 <= unacknowledged <= behind):
+        if outcome == UNANSWERED and (behind < lost or (cut <= 0 <= unacknowledged <= behind)):
             found[behind < lost] += 1
-    return Unanswered(int(chosen["time"][0]), int(chosen["packet"][0]), found[True], found[False])
+    return found[True], found[False]
+
+
+def _cut(chosen: Array) -> tuple[Cut, ...]:
+    """By end, the most first."""
+    found = []
+    for number, end in enumerate(CLOSED_BY):
+        mine = chosen[(chosen["cut_bytes"] > 0) & (chosen["closed_by"] == number)]
+        came, rest = int(mine["request_bytes"].sum()), int(mine["cut_bytes"].sum())
+        found += [Cut(end, len(mine), came, came + rest)] if len(mine) else []
+    return tuple(sorted(found, key=lambda cut: -cut.requests))
+
+
+def _limit(learned: SectionInput, chosen: Array) -> RequestLimit | None:
+    """The limit of the broker that cut most of the chosen requests, if all that it cut are larger than all that it
+    answered, and it answered others after it cut some."""
+    waits = WAIT.among(learned.events("events"))
+    answers, values = learned.keys(ANSWERS.name), learned.values(ANSWERS.name)
+    found = []
+    for ip, port in {(e["broker_ip"], e["broker_port"]) for e in _of_broker(chosen)[["broker_ip", "broker_port"]]}:
+        cut = _of_broker(waits[(waits["broker_ip"] == ip) & (waits["broker_port"] == port)])
+        own = (answers["broker_ip"] == ip) & (answers["broker_port"] == port)
+        if len(cut) < _LEAST or not own.any():
+            continue
+        least, most = int((cut["request_bytes"] + cut["cut_bytes"]).min()), int(values["bytes"][own].max()) + 4
+        if least > most and values["last"][own].max() > np.sort(cut["time"])[_LEAST - 1]:
+            found.append(RequestLimit(endpoint(learned.context.address(int(ip)), int(port)), len(cut), least, most))
+    return min(found, key=lambda limit: (-limit.requests, limit.broker), default=None)
+
+
+def _of_broker(waits: Array) -> Array:
+    """Those that a broker cut."""
+    is_cut = (waits["outcome"] == UNANSWERED) & (waits["cut_bytes"] > 0) & (waits["closed_by"] == CLOSED_BY_BROKER)
+    found: Array = waits[is_cut]
+    return found

@@ -95,7 +95,7 @@ def test_values_of_a_group() -> None:
         "unknown_waits": 0, "unknown_broker_ns": 0, "waiting_ns": 6 * MS, "path_ns": MS - 5, "failed_ns": MS,
         **dict.fromkeys(("loss_ns", "receiver_ns", "sender_ns", "nagle_ns", "unexplained_ns", "client_ns"), 0),
         **dict.fromkeys(("round_trip_ns", "hol_round_trip_ns"), 0),
-        "client_closed": 1, "broker_closed": 0, "first": START, "last": START + MS,
+        "client_closed": 1, "broker_closed": 0, "cut": 0, "first": START, "last": START + MS,
     }  # fmt: skip
 
 
