@@ -18,7 +18,14 @@ import pytest
 from kafkatap import analyze
 from tests.support.captures import ETHERNET, PcapRecords, read_capture
 from tests.support.segments import tcp_part
-from tests.support.truth import WITHOUT_RESPONSE, compare_exchanges, exchanges_frame, match_exchanges, read_truth
+from tests.support.truth import (
+    WITHOUT_RESPONSE,
+    compare_exchanges,
+    exchanges_frame,
+    match_exchanges,
+    read_truth,
+    seen_by_parsers,
+)
 
 #: (capture, cuts that a capture is begun at)
 BEGUN = (("apache-4.3-broker1", 6), ("apache-2.8", 8), ("apache-0.10.2", 8), ("apache-0.8.2", 8), ("diverse", 8))
@@ -75,7 +82,7 @@ def test_lost_packets_cost_only_their_own_exchanges(corpus: Path, tmp_path: Path
     recording = Recording.read(corpus, name)
     whole_path, path = tmp_path / "whole.pcap", tmp_path / "lossy.pcap"
     whole_path.write_bytes(recording.records.data)
-    table = analyze(whole_path).exchanges
+    table = seen_by_parsers(analyze(whole_path).exchanges)
     whole = {column: table[column].to_pylist() for column in table.column_names if "packet" in column}
     frame = exchanges_frame(table)
     for column, values in whole.items():
@@ -124,7 +131,7 @@ def test_a_capture_may_begin_anywhere(corpus: Path, tmp_path: Path, name: str, c
     path.write_bytes(records.data)
     table = analyze(path).exchanges
     frame, found = match_exchanges(table, truth)
-    packets = np.array([p or 0 for p in table.filter(_not_orphan(table))["request_packet_first"].to_pylist()])
+    packets = np.array([p or 0 for p in seen_by_parsers(table)["request_packet_first"].to_pylist()])
     first = packets[found]
     assert (found >= 0).all()
     assert len(frame) == len(truth)
@@ -135,9 +142,3 @@ def test_a_capture_may_begin_anywhere(corpus: Path, tmp_path: Path, name: str, c
         wanted = truth[first > cut].reset_index(drop=True)
         assert compare_exchanges(exchanges, wanted, extra=False) == [], cut
         assert compare_exchanges(exchanges, truth, missing=False, columns=()) == [], cut
-
-
-def _not_orphan(table: Any) -> Any:
-    import pyarrow.compute as pc
-
-    return pc.not_equal(table["outcome"], "orphan_response")

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kafkatap.dissector.dtypes import ORPHAN_RESPONSE
+from kafkatap.dissector.dtypes import ANSWERED, IN_FLIGHT, ORPHAN_RESPONSE
 
 from ..batch import Context
 from ..counting.counts import ReportCounts
-from ..findings import ERROR, NOTE, Finding
+from ..finding_words import counted
+from ..findings import ERROR, NOTE, WARNING, Finding
 from ..model import ReportTable, as_number
 from . import finding_rows
 from .error_meanings import MEANINGS
@@ -31,8 +32,8 @@ COLUMNS = finding_rows.COLUMNS
 #: Lines on a screen; the rest is counted.
 SHOWN = 8
 _NO_REQUESTS = "no Kafka request was found, or none matches the selection"
-#: The ids of the first line without requests, and of the last line if signatures were not read.
-NO_REQUESTS, NOT_CHECKED = "no_requests", "not_checked"
+#: The ids of the first line without requests, or without responses, and of the last line if signatures were not read.
+NO_REQUESTS, NONE_ANSWERED, NOT_CHECKED = "no_requests", "none_answered", "not_checked"
 #: The findings of the report itself, and the place of those of sections, in the order of findings that cost the same
 #: time, or cost none that is known. Others come first.
 _ORDER = (
@@ -40,7 +41,7 @@ _ORDER = (
     "sasl_failed", "wrong_port", "tls_failed", "errors", "retried", "unanswered", "certificate", "not_decoded",
     "encrypted", "slow_between_brokers", "mixed_times", "events", "lost",
 )  # fmt: skip
-FINDINGS = (*(name for name in _ORDER if name not in ("advice", "events")), NOT_CHECKED)
+FINDINGS = (*(name for name in _ORDER if name not in ("advice", "events")), NONE_ANSWERED, NOT_CHECKED)
 
 
 #: Findings of the report itself on what is broken, and not slow: they come before what costs time.
@@ -94,7 +95,8 @@ def summary_findings(
     versions: Sequence[str] = (),
 ) -> list[Finding]:
     """The findings in the order of the first lines."""
-    requests = int(counts.groups.value_rows()[:, :ORPHAN_RESPONSE].sum())
+    outcomes = counts.groups.value_rows()[:, :ORPHAN_RESPONSE].sum(axis=0).tolist()
+    requests = sum(outcomes)
     single = (
         unanswered_finding(counts, context, unanswered, versions),
         not_decoded_finding(tables.not_decoded),
@@ -115,12 +117,24 @@ def summary_findings(
     ordered = _ordered(_retried_in_one(all_of_them, context))
     if not requests:
         return [Finding(NO_REQUESTS, NOTE, "no requests", _NO_REQUESTS, command=""), *ordered]
+    if not outcomes[ANSWERED] and outcomes[IN_FLIGHT] and all(finding.severity == NOTE for finding in ordered):
+        return [_none_answered(outcomes[IN_FLIGHT], context), *ordered]
     if not ordered:
-        text = _all_well(requests, bool(tables.errors.rows), bool(slow))
+        text = _all_well(requests, outcomes[IN_FLIGHT], bool(tables.errors.rows), bool(slow))
         if is_selection:  # what was left out may decide
             return [Finding("none", NOTE, "no finding", f"{text} The selection left out others.", command="")]
         return [Finding("none", NOTE, "all well", text, command="")]
     return ordered
+
+
+def _none_answered(requests: int, context: Context) -> Finding:
+    """A line on requests of which none had a response when the capture ended."""
+    text = (
+        f"{counted(requests, 'request')} waited for a response when the capture ended, and none had one before: the "
+        "brokers are silent, or the capture is too short to show it"
+    )
+    options = (("filter", "outcome == in_flight"),)
+    return Finding(NONE_ANSWERED, WARNING, "no response", text, begin=context.first, options=options, command="show")
 
 
 def _since(finding: Finding, events: Sequence[Finding]) -> Finding:
@@ -188,8 +202,11 @@ def _is_broken(finding: Finding) -> bool:
     return finding.id in _BROKEN or is_expired
 
 
-def _all_well(requests: int, has_errors: bool, has_slow: bool) -> str:
+def _all_well(requests: int, in_flight: int, has_errors: bool, has_slow: bool) -> str:
     many = "The only request was" if requests == 1 else f"All {requests:,} requests were"
+    if in_flight:
+        were = "was" if in_flight == 1 else "were"
+        many = f"{in_flight:,} of {requests:,} requests {were} in flight at the end. All others were"
     failed = "failed beyond a usual start" if has_errors else "failed"
     slow = "slow for long" if has_slow else "slow"
     return f"{many} answered, or expected no answer. None was {slow}, {failed} or throttled, and nothing was lost."

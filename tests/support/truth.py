@@ -88,14 +88,19 @@ def read_truth(path: str | Path) -> Frame:
 WITHOUT_RESPONSE = ["in_flight", "response_lost"]
 
 
-def exchanges_frame(table: pa.Table) -> Frame:
-    """The `exchanges` table of an analysis in the form of `read_truth`: without orphan responses, and without messages
-    that are cut off, which the parsers of the truth do not see."""
+def seen_by_parsers(table: pa.Table) -> pa.Table:
+    """The rows of `exchanges` that the parsers of the truth see: not orphan responses, nor requests that are cut."""
     table = table.filter(pc.not_equal(table["outcome"], "orphan_response"))
+    return table.filter(pc.equal(table["request_cut_bytes"], 0)) if "request_cut_bytes" in table.column_names else table
+
+
+def exchanges_frame(table: pa.Table) -> Frame:
+    """The `exchanges` table of an analysis as `read_truth` has it: the rows of `seen_by_parsers`, without responses
+    that are cut."""
+    table = seen_by_parsers(table)
     columns: dict[str, Any] = {}
     is_cut = np.zeros(len(table), bool)
-    if "request_cut_bytes" in table.column_names:
-        table = table.filter(pc.equal(table["request_cut_bytes"], 0))
+    if "response_cut_bytes" in table.column_names:
         is_cut = _ints(table["response_cut_bytes"], 0) > 0
     for name in ("client_ip", "broker_ip", "client_id", "outcome"):
         columns[name] = _texts(table[name])
