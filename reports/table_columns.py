@@ -119,7 +119,8 @@ RECORDS = (
     ),
     TableColumn(
         "status", "string",
-        "ok, not_captured (the capture cut off the batch), malformed, trailing_bytes, corrupt (cannot be decompressed "
+        "ok, not_captured (the capture lacks bytes of it), cut_off (its connection or the capture ended), malformed, "
+        "trailing_bytes, corrupt (cannot be decompressed "
         "to its end), too_large (decompressed), unknown_codec, unknown_magic, nested (a compressed message inside "
         "of others that is damaged or too deep)",
     ),

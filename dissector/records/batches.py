@@ -27,13 +27,13 @@ from ..batch_headers import (
 )
 
 #: Statuses of batches and records. PARTIAL: the broker cut it at the response's size, as usual. NESTED: a compressed
-#: message within compressed ones that stays as it is (`nested_sets`).
+#: message within compressed ones that stays as it is (`nested_sets`). CUT_OFF: its connection or the capture ended.
 RECORD_STATUSES = (
     "ok", "partial", "not_captured", "malformed", "trailing_bytes", "corrupt", "too_large", "unknown_codec",
-    "unknown_magic", "nested",
+    "unknown_magic", "nested", "cut_off",
 )  # fmt: skip
 (
-    OK, PARTIAL, NOT_CAPTURED, MALFORMED, TRAILING_BYTES, CORRUPT, TOO_LARGE, UNKNOWN_CODEC, UNKNOWN_MAGIC, NESTED,
+    OK, PARTIAL, NOT_CAPTURED, MALFORMED, TRAILING_BYTES, CORRUPT, TOO_LARGE, UNKNOWN_CODEC, UNKNOWN_MAGIC, NESTED, CUT_OFF,
 ) = range(len(RECORD_STATUSES))  # fmt: skip
 
 #: An unknown offset, time or number.
@@ -60,7 +60,7 @@ PART = record_dtype(
     ("aborted_at", "i4"),  # rows of ABORTED ...
     ("aborted_end", "i4"),  # ... or -1: it is not known which transactions were aborted
     ("fetch", "u1"),  # 1: of a response, which may end in a partial batch
-    ("cut", "u1"),  # 1: the capture ends before the field does
+    ("cut", "u1"),  # 1: bytes of the field were not captured; 2: its connection or the capture ended before it did
 )
 
 #: An aborted transaction of a response. The rows of a PART are in order of `producer` and `first`.
@@ -288,7 +288,10 @@ def _read_batch(buf, at, end, part, batch):  # type: ignore[no-untyped-def]
         else:
             _read_message_header(buf, at, batch)
     else:
-        batch.status = NOT_CAPTURED if part.cut else (PARTIAL if part.fetch else MALFORMED)
+        if part.cut:
+            batch.status = NOT_CAPTURED if part.cut == 1 else CUT_OFF
+        else:
+            batch.status = PARTIAL if part.fetch else MALFORMED
         if header.magic == 2 and end - at >= BATCH_HEADER:
             _read_batch_header(buf, at, batch)
             batch.body_end = end

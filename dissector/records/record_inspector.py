@@ -132,7 +132,8 @@ class RecordCollector:
         parts["packet"] = np.where(fetch, rows["response_packet_first"][slots], rows["request_packet_first"][slots])
         parts["client_id"] = rows["client_id"][slots]
         parts["fetch"] = fetch
-        parts["cut"] = ends < at + length
+        cut = np.where(fetch, rows["response_cut_bytes"][slots], rows["request_cut_bytes"][slots])
+        parts["cut"] = (ends < at + length) * np.where(cut > 0, 2, 1)
         parts["topic"], parts["partition"] = numbers, partitions[beside]
         aborted, first, end = aborted_transactions(tape, roles, beside)
         parts["aborted_at"] = len(self._aborted) + first

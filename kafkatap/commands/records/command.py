@@ -237,7 +237,7 @@ def _finish(reader: RecordReader, options: argparse.Namespace, written: int, tar
 
 def _unread(counts: Any) -> str:
     """The batches that could not be read completely, by reason; "" if there are none."""
-    usual = (batches.OK, batches.PARTIAL)
+    usual = (batches.OK, batches.PARTIAL, batches.CUT_OFF)
     losses = [
         f"{_count(number, 'batch', 'batches')} {name.replace('_', ' ')}"
         for status, (name, number) in enumerate(zip(batches.RECORD_STATUSES, counts.tolist(), strict=True))
