@@ -254,7 +254,8 @@ class OutputFile:
         with naming(self._output):
             self.file.flush()
             if self._is_named:
-                self.check()
+                if not os.path.islink(self._output):  # a link is replaced, not the file that it names
+                    self.check()
                 self._take_permissions()
                 os.replace(self.path, self._output)
                 self._is_there = False

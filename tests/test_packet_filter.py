@@ -45,13 +45,14 @@ class Bytes:
             self.found.setdefault(offset, (value, packet))
 
     def messages(self) -> Iterator[tuple[bytes, list[int]]]:
-        """Each message with the packets of its bytes, in order."""
+        """Each message with the packets of its bytes, in order. The last one may be cut behind its header."""
         at = 0
         while at + 4 in self.found:
             size = 4 + struct.unpack("!i", bytes(self.found[at + i][0] for i in range(4)))[0]
-            if any(at + i not in self.found for i in range(size)):
+            there = next((i for i in range(size) if at + i not in self.found), size)
+            if there < 12:
                 return
-            inside = [self.found[at + i] for i in range(size)]
+            inside = [self.found[at + i] for i in range(there)]
             yield bytes(value for value, _ in inside), [packet for _, packet in inside]
             at += size
 

@@ -69,7 +69,8 @@ def counted(records: pa.Table) -> Counts:
 def test_records_are_the_truth_s(corpus: Path, name: str) -> None:
     folder = corpus / "captures"
     records = analyze(folder / name).records
-    assert pc.all(pc.equal(records["status"], "ok")).as_py()
+    assert set(records["status"].to_pylist()) <= {"ok", "cut_off"}
+    records = records.filter(pc.equal(records["status"], "ok"))  # Kafka's parsers see whole messages
     assert_same(counted(records), truth_of(folder / f"{name.partition('.pcap')[0]}.records.tsv"))
 
 

@@ -33,7 +33,8 @@ RECORD_STATUSES = (
     "unknown_magic", "nested", "cut_off",
 )  # fmt: skip
 (
-    OK, PARTIAL, NOT_CAPTURED, MALFORMED, TRAILING_BYTES, CORRUPT, TOO_LARGE, UNKNOWN_CODEC, UNKNOWN_MAGIC, NESTED, CUT_OFF,
+    OK, PARTIAL, NOT_CAPTURED, MALFORMED, TRAILING_BYTES, CORRUPT, TOO_LARGE, UNKNOWN_CODEC, UNKNOWN_MAGIC, NESTED,
+    CUT_OFF,
 ) = range(len(RECORD_STATUSES))  # fmt: skip
 
 #: An unknown offset, time or number.

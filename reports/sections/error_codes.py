@@ -60,7 +60,7 @@ def meanings(codes: Iterable[int]) -> ReportTable:
     known = error_codes()
     rows = in_columns(MEANING_COLUMNS, (
         {
-            "error": each.name, "code": code, "old_names": each.old_names or None, "since": each.since,
+            "error": each.name, "code": code, "old_names": each.old_names, "since": each.since,
             "retriable": each.is_retriable, "retriable_changed": each.retriable_changed or None,
             "meaning": each.meaning,
         }

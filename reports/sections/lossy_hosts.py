@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from kafkatap.kernels.arrays import distinct_values, groups_of, is_among
@@ -61,6 +60,10 @@ def lossy_host_findings(counts: ReportCounts, context: Context, times: LossTimes
 
 def _by_worst_host(pairs: list[_Pair]) -> Iterator[tuple[str, list[_Pair]]]:
     """The host whose pairs lost most, with these; then that of the pairs that are left, and so on."""
+    if not pairs:
+        return
+    from heapq import heapify, heappop, heappush  # imported late: few reports have lossy hosts
+
     of_host: dict[str, dict[_Pair, None]] = defaultdict(dict)
     lost = Counter[str]()
     for pair in pairs:

@@ -95,7 +95,8 @@ def _add_bytes(gathered: Gathered, tally: Tally) -> None:
     column = gathered.column
     is_fetch = column("api_key") == _FETCH
     times = np.where(is_fetch, column("response_first"), column("request_last"))
-    sizes = np.where(is_fetch, column("response_bytes"), column("request_bytes") - column("request_cut_bytes"))
+    responses = column("response_bytes") - column("response_cut_bytes")
+    sizes = np.where(is_fetch, responses, column("request_bytes") - column("request_cut_bytes"))
     chosen = gathered.of_api(_PRODUCE, _FETCH)
     chosen = chosen[(times[chosen] != NO_TIME) & (sizes[chosen] > 0)]
     if not len(chosen):

@@ -163,7 +163,7 @@ def _writer_table(given: SectionInput) -> ReportTable:
 
     notes = (
         "The rest of the broker time is the leader's: its queue, its log, its threads.",
-        "Answers with an error count in the times. Requests without an answer do not: the section timeouts has them.",
+        "Answers with an error count, and requests without one do not (section timeouts).",
     )
     return ReportTable(
         "replication_writers", "Writers with acks=all", WRITERS, in_columns(WRITERS, values, order), notes,

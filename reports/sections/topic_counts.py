@@ -150,6 +150,8 @@ def _too_few_replicas(gathered: Gathered, tally: Tally, answers: FactRows, roles
 
 
 def _batches(gathered: Gathered, tally: Tally, facts: FactRows, roles: Array) -> None:
+    cut = np.maximum(gathered.column("request_cut_bytes"), gathered.column("response_cut_bytes"))[facts.exchange]
+    facts = facts.where(cut == 0)  # of a message that is cut, sizes and counts are announced, not sent
     if not len(facts):
         return
     attributes = facts["attributes"]

@@ -28,7 +28,7 @@ SUMMARY_AND_HEAD: Programs = programs("summary").only_for(frozenset((PRODUCE,)),
 #: What the head of a request has, by api_key: how long a broker may hold it.
 WAITS = {
     PRODUCE: ("TimeoutMs",), FETCH: ("MaxWaitMs", "MinBytes"), SHARE_FETCH: ("MaxWaitMs", "MinBytes"),
-    JOIN_GROUP: ("RebalanceTimeoutMs",),
+    JOIN_GROUP: ("RebalanceTimeoutMs", "SessionTimeoutMs"),
 }  # fmt: skip
 
 

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
+from kafkatap import analyze
 from kafkatap.reports.sections.client_activity import CLIENTS, findings
 from tests.support.section_runs import rows, section_tables
 from tests.support.truth import read_truth
@@ -26,7 +28,10 @@ def test_requests_beside_kafkas_parsers(samples: Path, name: str) -> None:
     truth = read_truth(samples / f"{name}.exchanges.tsv")
     by_client = {(row["client_id"], row["address"]): row for row in activity(samples / f"{name}.pcap.zst")}
     known = truth[truth["client_id"].notna()]
-    expected = known.groupby(["client_id", "client_ip"])
+    table = analyze(samples / f"{name}.pcap.zst").exchanges
+    cut = table.filter(pc.greater(table["request_cut_bytes"], 0)).to_pylist()  # the truth has whole ones only
+    is_cut = {(row["client_id"], row["client_ip"]) for row in cut}
+    expected = [each for each in known.groupby(["client_id", "client_ip"]) if each[0] not in is_cut]
     assert len(expected) > 3
     for key, exchanges in expected:
         row = by_client[key]

@@ -21,7 +21,7 @@ from kafkatap.engine.selection import EVERYTHING
 from kafkatap.library import Analysis
 from kafkatap.shards import blocks, shard_run
 from kafkatap.shards.shard import ShardTask
-from kafkatap.shards.shard_run import count_with_shards
+from kafkatap.shards.shard_run import OneEngineNeeded, count_with_shards
 from kafkatap.splits.run_options import RunOptions
 from tests.cli.running import KAFKATAP, environment, kafkatap
 from tests.splits.join_talks import TALKS, busy
@@ -41,7 +41,11 @@ def compare(folder: Path, data: bytes, shards: Sequence[int] = SHARDS) -> str:
     path.write_bytes(data)
     wanted = one_process([path], EVERYTHING, "connection")
     for count in shards:
-        assert in_shards([path], count, by="connection").splitlines() == wanted.splitlines(), count
+        try:
+            found = in_shards([path], count, by="connection")
+        except OneEngineNeeded:  # the command goes on with one
+            continue
+        assert found.splitlines() == wanted.splitlines(), count
     return wanted
 
 

@@ -261,8 +261,11 @@ def test_reset_in_the_middle(end: int) -> None:
     seen = check(encode(talk.segments))
     [last] = [x for x in seen.exchanges if x["correlation_id"] == 99]
     assert last["outcome"] in ("unanswered", "response_lost")
-    assert_exchanges(seen, talk.wanted, besides=("outcome",))
-    assert asked.row["outcome"] == "unanswered"
+    assert (last["response_bytes"], last["response_cut_bytes"]) == (80, 80 + 4 - 28)
+    cut = ("outcome", "response_bytes", "response_first", "response_last")
+    whole = [x for x in seen.exchanges if x["correlation_id"] != 99]
+    assert_exchanges(replace(seen, exchanges=whole), [row for row in talk.wanted if row is not asked.row])
+    assert_exchanges(replace(seen, exchanges=[last]), [asked.row], besides=cut)
 
 
 def test_a_syn_without_an_answer_then_again() -> None:

@@ -28,6 +28,7 @@ from kafkatap.reports.findings import NOTE, Finding
 from kafkatap.reports.sections.error_codes import error_label
 
 from ...engine.selection import Selection, Selector
+from ...output_file import is_device, refuse_link
 from ...replaceable import CAPTURE, PCAPNG, found_at
 from ..background import Background
 from ..provisional_rows import without_confirmed
@@ -131,6 +132,8 @@ class Recorder(Sink):
             kinds = ", ".join(f"{name} ({link_name(link)})" for link, name in links.items())
             raise ValueError(f"{self.path}: a pcap holds one link type, not those of {kinds}; name it .pcapng")
         if not self._has_incidents:  # the file of an earlier run is renamed, and removed as those of this one are
+            if not is_device(str(self.path)):
+                refuse_link(str(self.path))
             found = found_at(str(self.path))
             if found is not None and found.kind not in (CAPTURE, PCAPNG):
                 what = f"this is {found.kind}, and no capture; name another file"
