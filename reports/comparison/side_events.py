@@ -57,7 +57,8 @@ def with_events(
     made = []
     for n, side in enumerate(sides):
         for event in side.events:
-            if _name(event) not in names[1 - n]:
+            is_judged = event.severity != NOTE or quality.allows("error")  # leaders are in bodies, as codes are
+            if is_judged and _name(event) not in names[1 - n]:
                 kind = DIFFERENT if event.severity == NOTE else WORSE if n else BETTER
                 follows = [story for story in left if story.kind == kind and _follows(story, event, judged, n)]
                 left = [story for story in left if story not in follows]

@@ -16,12 +16,12 @@ from tests.support.captures import Interface, pcapng_bytes, read_capture
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "live-4.4.pcap.zst"
 DAY_NS = 86_400 * 10**9
-_ROOM = 2 << 30
+_ROOM = 4 << 30
 
 
 @pytest.fixture
 def bounded() -> Iterator[None]:
-    """At most 2 GiB more address space, and two minutes."""
+    """At most 4 GiB more address space, and two minutes."""
     usual = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (used + _ROOM, usual[1]))
