@@ -59,7 +59,7 @@ def spoilt(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.mark.parametrize(
     ("way", "says", "left_out"),
     [
-        ("cut", "the snap length cut 97.0 % of its requests and 83.9 % of its responses", "error codes, throttling"),
+        ("cut", "the snap length cut 97.0 % of its requests and 83.8 % of its responses", "error codes, throttling"),
         ("one direction", "100 % of its connections were captured in one direction only", "refused connections"),
         ("lost", "of its bytes are in no packet", "requests without a response"),
     ],

@@ -50,8 +50,8 @@ def run(options: argparse.Namespace) -> int:
         reading = reading._replace(key_log=chosen_key_log(options))
         if options.html is not None:
             captures = [capture for side in sides for capture in side]
-            check_file("--html", options.html, HTML, captures, options.overwrite)
             check_not_read("--html", options.html, other_inputs(options))
+            check_file("--html", options.html, HTML, captures, options.overwrite)
     except (ValueError, OSError) as error:
         return refuse(error)
     if not gc.isenabled():

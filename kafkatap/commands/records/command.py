@@ -148,8 +148,8 @@ def _checked_output(options: argparse.Namespace) -> Path | None:
     form = _format_of(target)
     line = csv_header().encode() if form == CSV else None
     kind = PARQUET_FILE if form == PARQUET else TEXT
-    check_file("--output", options.output, kind, options.captures, options.overwrite, line)
     check_not_read("--output", options.output, other_inputs(options))
+    check_file("--output", options.output, kind, options.captures, options.overwrite, line)
     suffix = target.suffix.lower()
     if suffix in _REFUSED:
         raise ValueError(f"--output: records are not written as {suffix}; name it .csv, .jsonl, .parquet or .txt")

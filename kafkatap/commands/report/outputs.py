@@ -26,8 +26,8 @@ def check_outputs(options: argparse.Namespace) -> None:
             name = "plots" if options.plots else "html"
             raise ValueError(f"--{name} needs matplotlib ({install_command('plots')})")
     if options.html is not None:
-        check_file("--html", options.html, HTML, options.captures, options.overwrite)
         check_not_read("--html", options.html, other_inputs(options))
+        check_file("--html", options.html, HTML, options.captures, options.overwrite)
     for name, suffixes in (("csv", (".csv",)), ("plots", (".svg", ".png")), ("parquet", (".parquet",))):
         folder = getattr(options, name)
         if folder is not None:

@@ -36,7 +36,7 @@ def as_printed(options: argparse.Namespace, report: Report) -> Report:
     from kafkatap.reports.rendering.json_report import REPORTS
     from kafkatap.reports.section_parts.registry import FIRST, load_sections
 
-    printed = set(REPORTS)
+    printed = set(REPORTS) - {"error_meanings"}  # of a chosen section
     for section in load_sections(FIRST):
         printed |= set(section.columns)
     if options.request_log:
