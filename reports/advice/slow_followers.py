@@ -47,7 +47,8 @@ class _Follower:
 
 
 def _findings(given: SectionInput) -> list[Finding]:
-    charged = given.once(follower_waits.charged_requests)
+    every = given.once(follower_waits.charged_requests)
+    charged = {key: charge for key, charge in every.items() if charge.is_slow or not charge.wait}
     if not charged:
         return []
     written = follower_waits.WRITTEN.among(given.events(follower_waits.READ_BY))
@@ -57,7 +58,7 @@ def _findings(given: SectionInput) -> list[Finding]:
     total, followers = int((written["time"] - written["begin"]).sum()), dict[int, _Follower]()
     columns = ("exchange", "time", "begin", "packet", "client_id")
     for key, end, begin, packet, client in zip(*(written[name].tolist() for name in columns), strict=True):
-        wait, number, own = charged[key]
+        wait, number, own, _ = charged[key]
         if not wait:
             continue
         row = followers.setdefault(number, _Follower())
@@ -117,7 +118,8 @@ SLOW_FOLLOWERS = Signature(
     "how long writers wait for it; more `num.replica.fetchers` help if it is the fetching.",
     f"the follower's own time is {_SHARE:.0%} of the broker time of Produce requests with acks=all, over {_LEAST} "
     f"requests, and the 99th percentile of its waits {_SLOW_NS // 1_000_000} ms. Needs a capture at the leader's host, "
-    "with the traffic between brokers.",
+    "with the traffic between brokers. "
+    "Requests count while another follower was in time, and unless the follower came back on another connection.",
     _findings,
     on_request=True,
     label="slow follower",

@@ -7,6 +7,9 @@ sends). The rest is the follower's own time: it was not back yet, or wrote what 
 
 A follower that was in time for the request before, and is behind when a request is answered, has left the in-sync
 replicas. That request waited for it until then.
+
+A follower is slow only beside another one that was in time, and while it fetches on the same connection. One that comes
+back on another connection, or whose last Fetch has no response, was away: that is an outage.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import ANSWERED, NO_TIME
+from kafkatap.dissector.dtypes import ANSWERED, NO_TIME, UNANSWERED
 from kafkatap.dissector.facts.fact_rows import NO_NUMBER
 from kafkatap.kernels.arrays import distinct_values, taken
 
@@ -127,7 +130,8 @@ class Waits(NamedTuple):
 
     `events`: its event. `follower`: the broker id that is charged, -1: each follower was ahead. `wait_ns`: from when
     the broker had the request until that follower's Fetch. `own_ns`: of it, the follower's own time. `is_left`: the
-    follower left the in-sync replicas. `followers`: the broker ids that fetch the partition.
+    follower left the in-sync replicas. `is_slow`: it was not away, and another follower was in time. `followers`: the
+    broker ids that fetch the partition.
     """
 
     events: Array
@@ -135,6 +139,7 @@ class Waits(NamedTuple):
     wait_ns: Array
     own_ns: Array
     is_left: Array
+    is_slow: Array
     followers: tuple[int, ...]
 
 
@@ -143,6 +148,8 @@ class _Held:
 
     def __init__(self, fetches: Array) -> None:
         self._from = fetches["time"]
+        #: Whether the connection was closed before the last response.
+        self.is_closed = bool(len(fetches)) and fetches["outcome"][-1] == UNANSWERED
         until = np.where(fetches["answered_at"] == NO_TIME, fetches["time"], fetches["answered_at"])
         self._lengths = np.maximum(until - self._from, 0)
         self._sums = np.concatenate([[0], np.cumsum(self._lengths)])
@@ -238,7 +245,8 @@ def _unnamed(written: dict[Partition, Array], positions: dict[Partition, Array])
 def _partition_waits(written: Array, positions: Array, held: dict[int, _Held]) -> Waits:
     begin, end = written["begin"], written["time"]
     followers = _followers(positions)
-    acknowledged = np.stack([_acknowledged(written, positions[positions["follower"] == each]) for each in followers])
+    of_follower = [positions[positions["follower"] == each] for each in followers]
+    acknowledged = np.stack([_acknowledged(written, each) for each in of_follower])
     in_time = acknowledged <= end
     left = np.stack([_is_left(begin, end, each) for each in in_time])
     until = np.where(left, end, np.where(in_time, acknowledged, begin))
@@ -246,14 +254,28 @@ def _partition_waits(written: Array, positions: Array, held: dict[int, _Held]) -
     at = (last, np.arange(len(written)))
     wait = np.maximum(until[at] - begin, 0)
     own = np.zeros(len(written), np.int64)
-    for number, each in enumerate(followers):
+    is_slow = (in_time.sum(axis=0) - in_time[at]) > 0
+    for number in range(len(followers)):
         mine = np.flatnonzero(last == number)
-        for connection in distinct_values(positions["connection"][positions["follower"] == each]).tolist():
+        for connection in distinct_values(of_follower[number]["connection"]).tolist():
             hands = held[connection]
             own[mine] -= hands.until(begin[mine] + wait[mine]) - hands.until(begin[mine])
+        is_slow[mine] &= ~_is_away(taken(written, mine), of_follower[number], held)
     own = np.clip(own + wait, 0, wait)
     follower = np.where(wait > 0, np.array(followers)[last], -1)
-    return Waits(written, follower, wait, own, left[at] & (wait > 0), tuple(followers))
+    return Waits(written, follower, wait, own, left[at] & (wait > 0), is_slow, tuple(followers))
+
+
+def _is_away(written: Array, positions: Array, held: dict[int, _Held]) -> Array:
+    """For which requests a follower came back on another connection than it had when they began, or never."""
+    before = np.searchsorted(positions["time"], written["begin"], side="right") - 1
+    after = np.searchsorted(np.maximum.accumulate(positions["offset"]), written["end_offset"], side="left")
+    link = positions["connection"][np.maximum(before, 0)]
+    is_closed = np.array([held[each].is_closed for each in link.tolist()], bool)
+    is_back = after < len(positions)
+    is_other = positions["connection"][np.minimum(after, len(positions) - 1)] != link
+    found: Array = (before >= 0) & np.where(is_back, is_other, is_closed)
+    return found
 
 
 def _followers(positions: Array) -> list[int]:
@@ -292,15 +314,24 @@ def follower_addresses(given: SectionInput) -> dict[int, str | None]:
     return {node: context.address(ip) for node, ip in ends}
 
 
-#: A request without a wait: how long it waited, the follower, and of the wait the follower's own time.
-NOT_CHARGED = (0, -1, 0)
+class Charge(NamedTuple):
+    """What a request waited for: how long (ns), the follower (-1: none), of the wait the follower's own time, and
+    whether that one was slow (`Waits`)."""
+
+    wait: int = 0
+    follower: int = -1
+    own: int = 0
+    is_slow: bool = True
 
 
-def charged_requests(given: SectionInput) -> dict[int, tuple[int, int, int]]:
-    """The longest wait of each request over its partitions, by the exchange's key, as NOT_CHARGED."""
-    charged: dict[int, tuple[int, int, int]] = {}
+NOT_CHARGED = Charge()
+
+
+def charged_requests(given: SectionInput) -> dict[int, Charge]:
+    """The longest wait of each request over its partitions, by the exchange's key."""
+    charged: dict[int, Charge] = {}
     for _, waits in given.once(all_waits):
-        columns = (waits.events["exchange"], waits.wait_ns, waits.follower, waits.own_ns)
+        columns = (waits.events["exchange"], waits.wait_ns, waits.follower, waits.own_ns, waits.is_slow)
         for key, *mine in zip(*(column.tolist() for column in columns), strict=True):
-            charged[key] = max(charged.get(key, NOT_CHARGED), (mine[0], mine[1], mine[2]))
+            charged[key] = max(charged.get(key, NOT_CHARGED), Charge(*mine))
     return charged

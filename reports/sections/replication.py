@@ -145,8 +145,8 @@ def _writer_table(given: SectionInput) -> ReportTable:
         broker = np.array(list(every.values()), np.int64)
         waits_by: dict[int, int] = {}
         for exchange in times:
-            wait, follower, _ = charged.get(exchange, NOT_CHARGED)
-            waits_by[follower] = waits_by.get(follower, 0) + wait
+            mine = charged.get(exchange, NOT_CHARGED)
+            waits_by[mine.follower] = waits_by.get(mine.follower, 0) + mine.wait
         is_known = any(exchange in charged for exchange in times)
         total, waited = sum(times.values()), sum(waits_by.values())
         lost = int(broker.sum()) - total

@@ -18,6 +18,9 @@ Who closed the connection comes first, and how long the client waited. Then the 
 5. broker   most of the time was its own; or it acknowledged the request, and the client waited until it closed
 6. unknown  neither end closed the connection while it was captured
 
+A broker answers the requests of a connection in order. A request that waited behind one without an answer says so, and
+has the fault of that one.
+
 A retry is the same record batch on any connection (`questions.batch_copies`); of other requests, a later one of the
 same client, address and API on another connection.
 
@@ -28,6 +31,7 @@ for each connection, and one for each of its APIs; beyond `--max-names`, the lat
 from __future__ import annotations
 
 from collections import defaultdict
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,7 +59,7 @@ COLUMNS = (
     Column("broker", "broker", "text", "address and port of the broker", 2),
     Column("api", "API", "text", "API of the requests"),
     Column("requests", "requests", "count", "requests without a response, or with one that came too late"),
-    Column("fault", "fault", "text", "network, broker, quota, client or unknown"),
+    Column("fault", "fault", "text", "network, broker, quota, client or unknown; behind another request: of that one"),
     Column("what", "what happened", "text", "what happened to them"),
     Column("waited_ns", "longest\nwait", "ns", "the longest time from a request to its response, or to the end of its "
                                                "connection, or of the capture"),
@@ -227,18 +231,20 @@ class _Judge:
         keys, values = given.keys(_CONNECTIONS.name), given.values(_CONNECTIONS.name)
         columns = (values[name].tolist() for name in _Connection._fields)
         self._ends = {key: _Connection(*row) for key, *row in zip(keys["connection"].tolist(), *columns, strict=True)}
-        self._oldest = self._since(events)
+        self._oldest = self._oldest_of(events)
         self.lost = self._lost(events)
 
-    def _since(self, events: list[dict[str, int]]) -> dict[int, int]:
-        """Since when a response was due on each connection, of those that did not come, or came after its end. A client
-        that gives up a request closes the connection, and so gives up the younger ones, too."""
-        found: dict[int, int] = {}
+    def _oldest_of(self, events: list[dict[str, int]]) -> dict[int, tuple[int, dict[str, int]]]:
+        """The request of each connection whose response was due first, and since when, of those that did not come, or
+        came after its end. A client that gives up a request closes the connection, and so gives up the younger ones,
+        too."""
+        found: dict[int, tuple[int, dict[str, int]]] = {}
         for event in events:
             is_due = event["outcome"] != ANSWERED or self._is_given_up(event)
             if is_due and event["api_key"] not in _WAIT_FOR_MEMBERS:
                 due = event["sent"] + max(event["max_wait_ms"], 0) * 1_000_000
-                found[event["connection"]] = min(due, found.get(event["connection"], due))
+                mine = (due, event)
+                found[event["connection"]] = min(found.get(event["connection"], mine), mine, key=itemgetter(0))
         return found
 
     def case(self, event: dict[str, int], is_lost: bool) -> _Case | None:
@@ -248,7 +254,7 @@ class _Judge:
         if event["outcome"] == ANSWERED:
             return self._late(event)
         until, waited = event["until"], event["until"] - event["sent"]
-        is_patient = until - self._oldest.get(event["connection"], until) >= _PATIENCE
+        is_patient = until - self._oldest.get(event["connection"], (until, event))[0] >= _PATIENCE
         if event["outcome"] == RESPONSE_LOST and waited < self._late_ns:
             return None
         if end is not None and end.closed_with != NOT_CLOSED:
@@ -274,7 +280,16 @@ class _Judge:
             return _Case("unknown", "no answer in the capture", waited, 0)
         throttle_ms = self._retries.throttle_ms.get((event["client_id"], event["client_ip"]), 0)
         slow = "quota" if throttle_ms >= _THROTTLED_MS else "broker"
-        return _Case(slow, f"no answer, client closed ({CLOSERS[end.closed_with]})", waited, 0)
+        how, ahead = "no answer", self._ahead(event)
+        if ahead is not None:
+            first = self.case(ahead, ahead["exchange"] in self.lost)
+            how, slow = f"behind {api_label(ahead['api_key'])}", slow if first is None else first.fault
+        return _Case(slow, f"{how}, client closed ({CLOSERS[end.closed_with]})", waited, 0)
+
+    def _ahead(self, event: dict[str, int]) -> dict[str, int] | None:
+        """The request without an answer in time that a request of the same connection waited behind."""
+        _, first = self._oldest.get(event["connection"], (0, event))
+        return first if first["sent"] < event["sent"] else None
 
     def _is_given_up(self, event: dict[str, int]) -> bool:
         """Whether a response came when the client had closed the connection."""
@@ -287,6 +302,8 @@ class _Judge:
         if not is_given_up and total < self._late_ns:
             return None
         what, fault = "answered too late" if is_given_up else "answered late", _FAULTS[event["fault"]]
+        ahead = self._ahead(event) if fault == "broker" else None
+        what += "" if ahead is None else f", behind {api_label(ahead['api_key'])}"
         return _Case(fault, f"sent again, {what}" if fault == "network" else what, total, event["loss_or_bytes"])
 
     def _lost(self, events: list[dict[str, int]]) -> set[int]:

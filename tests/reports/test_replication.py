@@ -16,6 +16,7 @@ import pytest
 import zstandard
 
 from kafkatap import analyze
+from kafkatap.dissector.dtypes import ANSWERED, NO_TIME, UNANSWERED
 from kafkatap.reports.batch import Array, Context
 from kafkatap.reports.section_parts.event_rows import EVENT
 from kafkatap.reports.section_parts.follower_waits import READ_BY, Waits, waits_of
@@ -145,11 +146,12 @@ def written(begin: int, end: int, offset: int) -> Array:
     return row
 
 
-def fetched(at: int, follower: int, offset: int, answered: int) -> list[Array]:
-    """A Fetch of a follower."""
+def fetched(at: int, follower: int, offset: int, answered: int | None, connection: int = 0) -> list[Array]:
+    """A Fetch of a follower, on its usual connection if none is named. `answered`: None: its connection was closed."""
     rows = [event(FETCH, at, 0), event(POSITION, at, offset)]
     for row in rows:
-        row["v1"], row["v2"], row["connection"] = follower, answered * MS, follower
+        row["v1"], row["v2"] = follower, NO_TIME if answered is None else answered * MS
+        row["connection"], row["outcome"] = connection or follower, UNANSWERED if answered is None else ANSWERED
     return rows
 
 
@@ -176,6 +178,31 @@ def test_the_last_follower_is_charged() -> None:
     assert waits.follower.tolist() == [3]
     assert (waits.wait_ns / MS).tolist() == (waits.own_ns / MS).tolist() == [20]
     assert not waits.is_left.any()
+    assert waits.is_slow.all()
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_follower_that_is_away_is_not_slow(is_back: bool) -> None:
+    """It was killed at 5 ms, and either comes back on another connection or is removed from the in-sync replicas."""
+    killed = [*fetched(0, 3, 0, 1), *fetched(2, 3, 1, None)]
+    back = fetched(200, 3, 2, 500, connection=9) if is_back else []
+    waits = only(
+        *fetched(0, 2, 0, 1), *fetched(2, 2, 1, 11), *fetched(12, 2, 2, 500), *killed, *back,
+        written(1, 3, 1), written(10, 201, 2),
+    )  # fmt: skip
+    assert waits.follower.tolist()[1] == 3
+    assert waits.wait_ns[1] >= 190 * MS
+    assert waits.is_slow.tolist() == [True, False]
+
+
+def test_the_only_follower_that_is_there_is_not_slow() -> None:
+    """Follower 3 is removed at 30 ms. Then there is none to compare follower 2 with."""
+    waits = only(
+        *fetched(1, 3, 0, 10), *fetched(11, 3, 1, None), *fetched(1, 2, 0, 12), *fetched(15, 2, 1, 20),
+        *fetched(25, 2, 2, 60), *fetched(90, 2, 3, 500), written(10, 16, 1), written(20, 30, 2), written(50, 91, 3),
+    )  # fmt: skip
+    assert waits.follower.tolist() == [2, 3, 2]
+    assert waits.is_slow.tolist() == [True, False, False]
 
 
 def test_nobody_is_charged_for_what_nobody_fetched() -> None:

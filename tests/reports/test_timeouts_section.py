@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.cli.running import kafkatap
+from tests.support.captures import pcap_bytes
 from tests.support.section_runs import QUESTIONS, Row, section_rows, truth_rows
+from tests.support.tcp import encode
+from tests.wire.kafkatalk import METADATA, PRODUCE, KafkaTalk
 
 CAPTURE = QUESTIONS / "timeouts.pcap.zst"
 MS = 1_000_000
@@ -64,6 +68,22 @@ def test_waits_lie_within_the_steps(rows: list[Row]) -> None:
         assert (stopped["from_ms"] - 1500) * MS <= row["first"] <= stopped["to_ms"] * MS
     for client in ("idempotent", "plain", "librd", "reader"):  # it gives up younger requests of the connection, too
         assert max(row["waited_ns"] for row in rows if row["client_id"] == client) >= 1500 * MS
+
+
+def test_requests_behind_one_without_an_answer_say_so(tmp_path: Path) -> None:
+    """A broker answers the requests of a connection in order."""
+    talk = KafkaTalk()
+    talk.tcp.open()
+    talk.exchange(METADATA, 1, 1)
+    talk.request(PRODUCE, 3, 2, Acks=-1)
+    talk.request(METADATA, 1, 3)
+    talk.tcp.wait(3_000 * MS)
+    talk.tcp.close(0)
+    path = tmp_path / "behind.pcap"
+    path.write_bytes(pcap_bytes(encode(talk.segments)))
+    found = {row["api"]: row["what"] for row in section_rows(path, "timeouts")["timeouts"]}
+    closed = "client closed (FIN)"
+    assert found == {"Produce": f"no answer, {closed}", "Metadata": f"behind Produce, {closed}"}
 
 
 def test_retries_of_java_clients_are_answered(rows: list[Row]) -> None:
