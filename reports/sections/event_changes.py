@@ -28,6 +28,7 @@ from .event_timeline import Seen, around, runs
 
 if TYPE_CHECKING:
     from ..groups.group_rebalances import Rebalance
+    from ..section_parts.section import SectionInput
 
 #: Changes of the same kind within this are one event. Clients ask for metadata again within seconds of a change.
 _TOGETHER_NS = 10 * SECOND
@@ -250,13 +251,18 @@ def _rebalances(seen: Seen) -> Iterator[Finding]:
 
 def _history(seen: Seen, name: str) -> Sequence[Rebalance]:
     """The rebalances of a group with their causes, if requests of groups were read."""
+    return seen.given.once(_histories).get(name, ())
+
+
+def _histories(given: SectionInput) -> dict[str, Sequence[Rebalance]]:
+    """The rebalances of all groups by name."""
     # Most captures have no rebalance, and need not load what knows groups.
     from ..groups.group import groups_of as all_groups
     from ..groups.group_events import READ_BY
 
-    if READ_BY not in {section.name for section in seen.given.sections.sections}:
-        return ()
-    return next((group.rebalances for group in seen.given.once(all_groups) if group.name == name), ())
+    if READ_BY not in {section.name for section in given.sections.sections}:
+        return {}
+    return {group.name: group.rebalances for group in reversed(given.once(all_groups))}
 
 
 def _causes_text(rebalances: Sequence[Rebalance]) -> str | None:

@@ -88,7 +88,7 @@ def resending_pairs(count: int) -> list[Segment]:
 @pytest.mark.parametrize(
     ("made", "count"),
     [
-        (throttled_clients, 60_000), (rebalanced_groups, 8_000), (brokers, 8_000), (hung_brokers, 8_000),
+        (throttled_clients, 60_000), (rebalanced_groups, 16_000), (brokers, 8_000), (hung_brokers, 8_000),
         (resending_pairs, 8_000),
     ],
 )  # fmt: skip
