@@ -451,3 +451,5 @@ TALKS: dict[str, Callable[[], list[Segment]]] = {
     "lossy": lambda: lossy(1),
     "lossy, in bursts": lambda: lossy(2, burst=6),
 }
+#: A talk with a single request to a broker that other connections show.
+ONE_ENGINE = "lossy, in bursts"

@@ -28,7 +28,7 @@ from kafkatap.shards.workers import WorkerEnded
 from kafkatap.splits.run_options import RunOptions
 from tests.cli.running import KAFKATAP, environment, kafkatap
 from tests.splits.join_support import compared, differences
-from tests.splits.join_talks import TALKS
+from tests.splits.join_talks import ONE_ENGINE, TALKS
 from tests.splits.local_report import CapturedTwice, Counted, count_with_jobs
 from tests.splits.test_jobs import SAMPLES, unpacked
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes
@@ -94,10 +94,6 @@ def check(
         lines = differences(compared(tables_in(folder / str(count))), compared(wanted))
         assert not lines, "\n".join(lines)
     return wanted
-
-
-#: A talk with a single request to a broker that other connections show.
-ONE_ENGINE = "lossy, in bursts"
 
 
 @pytest.mark.parametrize("name", SAMPLES)
