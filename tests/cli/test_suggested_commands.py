@@ -63,6 +63,7 @@ def test_commands_keep_the_options_of_their_run(
     assert main([*words, "--json"]) == 0
     found |= suggested(capsys.readouterr().out, ())
     assert len(found) > 5
+    events = set()
     for command in found:
         line = shlex.split(
             command.replace("&#39;", "'").replace("&gt;", ">").replace("\\u0027", "'").replace("\\u003e", ">")
@@ -70,10 +71,14 @@ def test_commands_keep_the_options_of_their_run(
         options = parse([*line[1:-1], words[1]])
         assert options.utc, command
         assert options.port == [53279]
-        assert options.start == "+0s" or options.command == "show"  # those of events have the time of the event
-        assert options.start != "+0s" or "latency >= 0ms" in options.filter
+        if options.command == "show" and options.end is not None:  # of an event: its own times and API
+            events.add((options.start, options.end, str(options.api)))
+            continue
+        assert options.start == "+0s"
+        assert "latency >= 0ms" in options.filter
         if options.command == "report":
             assert options.late == 2_000_000_000
+    assert events == {("2026-11-22T19:34:39.071Z", "2026-11-22T19:34:41.071Z", "[['CreateTopics']]")}
 
 
 def test_doctor_keeps_the_options_of_its_run(samples: Path, capsys: pytest.CaptureFixture[str]) -> None:

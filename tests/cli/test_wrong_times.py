@@ -13,6 +13,7 @@ import pytest
 
 from kafkatap.__main__ import main
 from tests.support.captures import Interface, pcapng_bytes, read_capture
+from tests.support.peak_memory import peak
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "live-4.4.pcap.zst"
 DAY_NS = 86_400 * 10**9
@@ -77,3 +78,8 @@ def test_no_rates_are_compared_if_one_packet_is_a_day_late(tmp_path: Path, capsy
 def test_a_packet_with_a_wrong_time_costs_little(command: str, wrong: Path, tmp_path: Path) -> None:
     words = {"CAPTURE": str(wrong), "SAMPLE": str(SAMPLE)}
     assert main([words.get(word, word.replace("FOLDER", str(tmp_path))) for word in command.split()]) in (0, 1, 3)
+
+
+def test_an_anonymized_copy_costs_little(wrong: Path, tmp_path: Path) -> None:
+    """Resident memory: it reserves gigabytes of address space for any capture, and uses 110 MiB of them."""
+    assert peak("extract", wrong, "--anonymize", "-o", tmp_path / "copy.pcapng") < 500
