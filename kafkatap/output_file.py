@@ -254,8 +254,7 @@ class OutputFile:
         with naming(self._output):
             self.file.flush()
             if self._is_named:
-                if not os.path.islink(self._output):  # a link is replaced, not the file that it names
-                    self.check()
+                self.check()
                 self._take_permissions()
                 os.replace(self.path, self._output)
                 self._is_there = False
@@ -263,8 +262,9 @@ class OutputFile:
                 self._copy()
 
     def check(self) -> None:
-        """FileExistsError if what is written so far, which is flushed, does not replace what is there."""
-        if self._is_named:
+        """FileExistsError if what was written, which has to be flushed, may not replace what is there. A link is
+        replaced, and not the file that it names."""
+        if self._is_named and not os.path.islink(self._output):
             check_replaced(self._output, self.path, self._overwrite)
 
     def _copy(self) -> None:

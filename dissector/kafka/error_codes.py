@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
+from ..layouts.plain_names import number_of, plain_name
+
 _TABLE = os.path.join(os.path.dirname(__file__), "error_codes.tsv")
 #: What documents and clients write behind names: NotCoordinatorForGroupCode, NotLeaderForPartitionException.
 _SUFFIXES = ("code", "exception")
@@ -59,16 +61,10 @@ def is_retriable(code: int) -> bool:
 def code_of(name: str) -> int | None:
     """The error code of a name of today or of an earlier release, in any case and with any _ and -; None for none.
     Names of exceptions (NotLeaderForPartitionException) are those of their codes."""
-    plain, known = _plain(name), _codes_by_name()
-    shorter = (plain.removesuffix(suffix) for suffix in _SUFFIXES if plain.endswith(suffix))
-    return next((known[each] for each in (plain, *shorter) if each in known), None)
-
-
-def _plain(name: str) -> str:
-    return name.replace("_", "").replace("-", "").lower()
+    return number_of(name, _codes_by_name(), _SUFFIXES)
 
 
 @cache
 def _codes_by_name() -> Mapping[str, int]:
-    old = {_plain(name): code for code, each in error_codes().items() for name in each.old_names}
-    return old | {_plain(each.name): code for code, each in error_codes().items()}
+    old = {plain_name(name): code for code, each in error_codes().items() for name in each.old_names}
+    return old | {plain_name(each.name): code for code, each in error_codes().items()}

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
+from .plain_names import number_of, plain_name
+
 if TYPE_CHECKING:
     from .schema import MessageLayout
 
@@ -48,8 +50,8 @@ def api_names() -> dict[int, str]:
     for names in (built_in_names(), _learned, vendor_names()):
         for key, name in names.items():
             if key not in found:
-                found[key] = _numbered(key) if _plain(name) in taken else name
-                taken.add(_plain(name))
+                found[key] = _numbered(key) if plain_name(name) in taken else name
+                taken.add(plain_name(name))
     return dict(sorted(found.items()))
 
 
@@ -66,8 +68,8 @@ def old_api_names() -> dict[int, dict[str, str]]:
 
 @cache
 def _keys_by_name() -> dict[str, int]:
-    old = {_plain(name): key for key, names in old_api_names().items() for name in names}
-    return old | {_plain(name): key for key, name in api_names().items()}
+    old = {plain_name(name): key for key, names in old_api_names().items() for name in names}
+    return old | {plain_name(name): key for key, name in api_names().items()}
 
 
 def learn_names(names: Mapping[int, str]) -> None:
@@ -98,17 +100,11 @@ def key_of(name: str) -> int | None:
     digits = name.lower().removeprefix("api").strip()
     if digits.isascii() and digits.isdigit():
         return int(digits) if len(digits) <= 5 and int(digits) <= LARGEST_KEY else None
-    plain, known = _plain(name), _keys_by_name()
-    shorter = (plain.removesuffix(direction) for direction in _DIRECTIONS if plain.endswith(direction))
-    return next((known[each] for each in (plain, *shorter) if each in known), None)
+    return number_of(name, _keys_by_name(), _DIRECTIONS)
 
 
 def _numbered(api_key: int) -> str:
     return f"API {api_key}"
-
-
-def _plain(name: str) -> str:
-    return name.replace("_", "").replace("-", "").lower()
 
 
 @cache

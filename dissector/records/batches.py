@@ -25,6 +25,7 @@ from ..batch_headers import (
     UNKNOWN_END,
     batch_header,
 )
+from ..batch_headers import CONTROL as CONTROL
 
 #: Statuses of batches and records. PARTIAL: the broker cut it at the response's size, as usual. NESTED: a compressed
 #: message within compressed ones that stays as it is (`nested_sets`). CUT_OFF: its connection or the capture ended.
@@ -42,8 +43,8 @@ UNKNOWN_NUMBER = -(2**63)
 
 CRC_WRONG, CRC_RIGHT, CRC_UNCHECKED = range(3)
 
-#: Bits of a batch's attributes, beside CODEC_BITS.
-LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 8, 16, 32
+#: Bits of a batch's attributes, beside CODEC_BITS and CONTROL.
+LOG_APPEND_TIME, TRANSACTIONAL = 8, 16
 #: Type of a control record.
 ABORT = 0
 

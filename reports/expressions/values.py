@@ -10,6 +10,7 @@ from decimal import Decimal
 
 from kafkatap.dissector.kafka.error_codes import code_of, error_codes
 from kafkatap.dissector.layouts.catalog import api_names, key_of
+from kafkatap.dissector.layouts.plain_names import plain_name
 
 from ..literals import DURATIONS, SIZES, Moment, exact, read_moment, read_number
 from .expression_error import ExpressionError, suggestion
@@ -51,7 +52,7 @@ def number_of(literal: Literal, name: Name, text: str, utc: bool = False) -> int
         raise _wrong(literal, name, text)
     if kind not in _NUMBER_OF and not (known := _words(name)):
         raise _wrong(literal, name, text)
-    found = _NUMBER_OF[kind](literal.text) if kind in _NUMBER_OF else known.get(_plain(literal.text))
+    found = _NUMBER_OF[kind](literal.text) if kind in _NUMBER_OF else known.get(plain_name(literal.text))
     if found is None:
         words = _NAMES_OF[kind]() if kind in _NAMES_OF else name.words
         what = {"api": "no API is called", "error": "no error is called"}.get(kind, f"{name.name} is never")
@@ -159,12 +160,8 @@ def _wrong(literal: Literal, name: Name, text: str) -> ExpressionError:
     )
 
 
-def _plain(word: str) -> str:
-    return word.replace("_", "").replace("-", "").lower()
-
-
 def _words(name: Name) -> Mapping[str, int]:
     """Numbers by the words that stand for them, without case, _ and -."""
     if name.kind == "flag":
         return {"true": 1, "false": 0}
-    return {_plain(word): number for word, number in name.words.items()}
+    return {plain_name(word): number for word, number in name.words.items()}

@@ -12,8 +12,9 @@ from ..counting.counts import ReportCounts
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Row, Value, as_number, in_columns, largest_first
 
+_ERROR = Column("error", "error", "text", "Kafka's name of the error code")
 COLUMNS = (
-    Column("error", "error", "text", "Kafka's name of the error code"),
+    _ERROR,
     Column("code", "code", "count", "number of the error code", 3),
     Column("api", "API", "text", "API of the request"),
     Column("kind", "kind", "text", "level of the code: response, topic, partition, group, resource", 3),
@@ -28,7 +29,7 @@ COLUMNS = (
 #: The columns that the rows of TOTAL_COLUMNS are added up by.
 _TOTAL_KEY = ("error", "code", "api", "retriable")
 TOTAL_COLUMNS = (
-    Column("error", "error", "text", "Kafka's name of the error code"),
+    _ERROR,
     Column("code", "code", "count", "number of the error code", 2),
     Column("api", "API", "text", "API of the request"),
     Column("retriable", "retry", "flag", "true: a client may retry the request", 1),
@@ -40,7 +41,7 @@ TOTAL_COLUMNS = (
     Column("packet", "packet", "packet", "packet: of the last byte of the first response with it"),
 )
 MEANING_COLUMNS = (
-    Column("error", "error", "text", "Kafka's name of the error code"),
+    _ERROR,
     Column("code", "code", "count", "number of the error code"),
     Column("old_names", "old names", "texts", "its names in earlier releases and documents", 9),
     Column("since", "since", "text", "first release with it", 9),

@@ -107,7 +107,7 @@ def test_batches_of_one_field_and_of_many() -> None:
     assert [(row["exchange"], row["batch"]) for row in rows] == [
         *[(0, 0)] * 2, *[(0, 1)] * 2, *[(1, 0)] * 4, *[(3, n) for n in range(4)], *[(3, 4)] * 4,
     ]  # fmt: skip
-    assert collector.tally.batches.tolist() == [9, *[0] * 9]
+    assert collector.tally.batches.tolist() == [9, *[0] * 10]
     assert (collector.tally.records, collector.tally.wrong_crc) == (16, 0)
 
 

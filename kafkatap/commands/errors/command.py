@@ -67,12 +67,10 @@ def _number(word: str) -> int | None:
 
 
 def _unknown(word: str) -> str:
-    from difflib import get_close_matches
+    from kafkatap.reports.expressions.expression_error import suggestion
 
-    names = {each.name.lower(): each.name for each in error_codes().values()}
-    near = [names[name] for name in get_close_matches(word.lower().replace("-", "_"), names, 3)]
-    hint = f"; did you mean {' or '.join(near)}?" if near else ", and there is no capture of this name"
-    return f"no error is called {word!r}{hint}"
+    near = suggestion(word.replace("-", "_"), (each.name for each in error_codes().values()))
+    return f"no error is called {word!r}{near or ', and there is no capture of this name'}"
 
 
 def _apis_of(captures: Sequence[str]) -> dict[int, Counter[str]]:
