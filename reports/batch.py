@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import ERROR_COUNT, EXCHANGE_STRINGS, RESULT, RESULT_STRINGS
+from kafkatap.dissector.dtypes import ERROR_COUNT, EXCHANGE_STRINGS, NO_INT32, RESULT, RESULT_STRINGS
 from kafkatap.kernels.arrays import is_among, taken
 from kafkatap.kernels.column_spec import ADDRESS, STRING, fields_of
 from kafkatap.kernels.decorator import record_dtype
@@ -50,6 +50,8 @@ class Batch(NamedTuple):
     `estimates`: ESTIMATE rows, of encrypted connections; they belong to no exchange. None without any.
     `tokens`: bare SASL tokens of clients and their answers as a batch of their own, with facts; they are no exchanges.
     None without any, and in a run that collects no facts of them.
+    `left_out`: bool, one for each result: it is on a topic, partition or group that the selection leaves out. None: no
+    result is.
     """
 
     exchanges: Array
@@ -60,6 +62,12 @@ class Batch(NamedTuple):
     facts: Array | None = None
     estimates: Array | None = None
     tokens: Batch | None = None
+    left_out: Array | None = None
+
+    @property
+    def counted_results(self) -> Array:
+        """The results on what is selected, which reports count."""
+        return self.results if self.left_out is None else self.results[~self.left_out]
 
     def picked(self, mask: Array) -> Batch:
         """A copy of the exchanges in `mask` (bool, one for each exchange) with all their rows. Estimates, which belong
@@ -70,15 +78,17 @@ class Batch(NamedTuple):
             topics = taken(topics, np.flatnonzero(is_among(topics["exchange"], numbers)))
         if facts is not None:
             facts = taken(facts, np.flatnonzero(is_among(facts["exchange"], numbers)))
+        kept = np.flatnonzero(is_among(self.results["exchange"], numbers))
         return Batch(
             exchanges,
-            taken(self.results, np.flatnonzero(is_among(self.results["exchange"], numbers))),
+            taken(self.results, kept),
             None if self.marks is None else self.marks[mask],
             topics,
             None if self.provisional is None else self.provisional[mask],
             facts,
             self.estimates,
             self.tokens,
+            None if self.left_out is None else self.left_out[kept],
         )
 
 
@@ -100,6 +110,7 @@ def rows_of(numbers: Array, wanted: Array) -> Array:
 def as_results(topics: Array) -> Array:
     """EXCHANGE_TOPIC rows as RESULT rows that have only a topic."""
     rows = np.zeros(len(topics), RESULT)
+    rows["partition"], rows["name"] = NO_INT32, -1
     for name in ("exchange", "topic", "topic_id"):
         rows[name] = topics[name]
     return rows

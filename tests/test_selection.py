@@ -5,10 +5,15 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 
+from kafkatap.dissector import dtypes as r
+from kafkatap.dissector.results import EXCHANGE_TOPIC
 from kafkatap.engine.selection import EVERYTHING, Selection, Selector
 from kafkatap.reports.batch import Context
+from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.expressions.meaning import atoms_of
 from kafkatap.reports.literals import read_moment
 
 from .reports import rows as made
@@ -88,6 +93,50 @@ def test_an_exchange_is_selected_with_all_its_rows() -> None:
         (found,) = selection.apply([rows], NAMES)
         assert found.exchanges["exchange"].tolist() == [0]
         assert found.results["error_code"].tolist() == [6, 5]
+
+
+@pytest.mark.parametrize(
+    ("expression", "codes"),
+    [
+        ("topic == orders", [6, 7]),
+        ("topic == orders and partition == 0", [6]),
+        ("not topic == billing", []),
+        ("topic == orders or client == billing", [6, 7, 5, 3]),
+        ("topic == orders or client == nobody", [6, 7]),
+        ("topic == orders and topic == billing", [6, 7, 5, 3]),  # no result is on both
+        ("topic == 'group-1'", []),  # the request names it, and no result does
+        ("partition == 3 or name == 'group-1'", [3]),
+        ("error == 5", [6, 7, 5, 3]),
+    ],
+)
+def test_results_on_other_topics_do_not_count(expression: str, codes: list[int]) -> None:
+    topics = np.zeros(1, EXCHANGE_TOPIC)
+    topics["exchange"], topics["topic"], topics["topic_id"] = 0, made.GROUP, -1
+    rows = batch([exchange(0)], [
+        result(0, 6), result(0, 7, partition=1), result(0, 5, topic=made.BILLING),
+        result(0, 3, topic=made.BILLING, partition=3),
+    ])._replace(topics=topics)  # fmt: skip
+    found = list(Selection.of(filter=expression).apply([rows], NAMES))
+    assert [int(code) for part in found for code in part.counted_results["error_code"]] == codes
+    assert all(len(part.results) == 4 for part in found)
+    counts = ReportCounts()
+    for part in found:
+        counts.add(part)
+    assert (counts.total("error_codes"), counts.total("failed_exchanges")) == (len(codes), min(len(codes), 1))
+
+
+def test_results_on_other_groups_do_not_count() -> None:
+    others = {"kind": r.KIND_GROUP, "topic": -1, "partition": r.NO_INT32}
+    rows = batch([exchange(0, api_key=15)], [result(0, 15, name=made.GROUP, **others),
+                                             result(0, 16, name=made.BILLING, **others)])  # fmt: skip
+    selection = Selection.of(groups=["group-1"])
+    assert selection.expression is not None
+    marks = np.array([(1 << len(list(atoms_of(selection.expression.root)))) - 1], np.uint64)
+    condition = selection.condition()
+    assert condition is not None
+    left_out = condition.results_left_out(rows._replace(marks=marks), NAMES)
+    assert left_out is not None
+    assert left_out.tolist() == [False, True]
 
 
 def test_a_topic_whose_name_comes_later_waits_for_it() -> None:

@@ -299,7 +299,9 @@ class Selector:
         estimates = self._estimates(batch)
         if not mask.any() and estimates is None and batch.tokens is None:
             return None
-        return (batch if mask.all() else batch.picked(mask))._replace(estimates=estimates)
+        picked = (batch if mask.all() else batch.picked(mask))._replace(estimates=estimates)
+        left_out = None if self._condition is None else self._condition.results_left_out(picked, self._names)
+        return picked._replace(left_out=left_out)
 
     def _estimates(self, batch: Batch) -> Array | None:
         """The estimates of a batch within the time window. They have no client, topic or API to be selected by."""

@@ -89,7 +89,7 @@ class SideCounts:
 
     def add(self, batch: Batch) -> None:
         """Add the exchanges of a batch with all their results."""
-        rows, results = batch.exchanges, batch.results
+        rows, results = batch.exchanges, batch.counted_results
         known = rows["outcome"] != ORPHAN_RESPONSE
         if not known.all():
             rows = rows[known]

@@ -151,12 +151,12 @@ class ReportCounts:
             return
         if len(exchanges) > len(self._group_of):
             self._make_room(len(exchanges))
-        topics = _NO_TOPICS if batch.topics is None else batch.topics
+        results, topics = batch.counted_results, _NO_TOPICS if batch.topics is None else batch.topics
         while True:
             add_batch = self._add_batch
             if add_batch is None:
                 add_batch = self._bind()
-            if add_batch(exchanges, batch.results, topics, self.interval, self.by_topic) == tally.ADDED:
+            if add_batch(exchanges, results, topics, self.interval, self.by_topic) == tally.ADDED:
                 break
             self._grow()
         if not self.fixed_interval:

@@ -13,19 +13,23 @@ from functools import cached_property
 
 import numpy as np
 
+from kafkatap.dissector.dtypes import KIND_GROUP
 from kafkatap.dissector.layouts.catalog import api_name, api_names
 from kafkatap.dissector.probes import MOST, Probe, Probes
 from kafkatap.kernels.arrays import is_among
 
-from ..batch import Array, Batch, Names, rows_of, uuid_text
+from ..batch import Array, Batch, Names, as_results, rows_of, uuid_text
 from ..packet_places import PacketPlaces
-from .exchange_columns import Spelling
+from .exchange_columns import Spelling, string_text
 from .expression_error import ExpressionError
+from .field_paths import group_places
 from .meaning import ColumnAtom, Either, Every, Expression, FieldAtom, Node, Not, atoms_of
 from .names import ERRORS, EXCHANGE, RESULT
 from .verdicts import Floats, MatchedTexts, Numbers, Present, Values, Verdicts
 
 Atom = ColumnAtom | FieldAtom
+#: Names in expressions that say what a result is on.
+_OWN_NAMES = frozenset(("topic", "topic_id", "partition", "name"))
 
 
 class Condition:
@@ -82,6 +86,27 @@ class Condition:
         """The exchanges that match: bool (n,)."""
         view = _View(self, batch, names)
         return _judged(self.expression.root, view.of_exchanges, len(batch.exchanges))
+
+    def results_left_out(self, batch: Batch, names: Names) -> Array | None:
+        """The results for whose own topic, partition, group or other name the expression does not hold: bool (rows,),
+        of exchanges that match; None: none. An exchange that matches only by several names keeps all its results."""
+        if not self._judges_results or not len(batch.results):
+            return None
+        requested = () if batch.topics is None else (as_results(batch.topics),)
+        view = _View(self, batch._replace(results=np.concatenate((batch.results, *requested))), names)
+        holds = _judged(self.expression.root, view.of_results, len(view.batch.results))
+        is_named = np.zeros(len(batch.exchanges), bool)
+        is_named[view.owner[holds & (view.owner >= 0)]] = True
+        found: Array = (~holds & is_named[view.owner])[: len(batch.results)]
+        return found if found.any() else None
+
+    @cached_property
+    def _judges_results(self) -> bool:
+        return any(self.names_group(a) if isinstance(a, FieldAtom) else a.name.name in _OWN_NAMES for a in self._atoms)
+
+    def names_group(self, atom: FieldAtom) -> bool:
+        """Whether an atom tests the names of groups."""
+        return isinstance(atom.test, MatchedTexts) and atom.places in group_places(self.expression.messages)
 
     def on_rows(self, atom: ColumnAtom, rows: Array, names: Names) -> Array:
         """The rows of its table that match an atom by themselves: bool (n,)."""
@@ -156,6 +181,21 @@ class _View:
             at = rows_of(exchanges["exchange"], requested["exchange"])
             passed = self.condition.on_rows(atom, requested, self.names) & (at >= 0)
             found[at[passed]] = True
+        return found
+
+    def of_results(self, atom: Atom) -> Array:
+        """bool (rows,): by the result's own name, or else as for its exchange."""
+        rows, condition = self.batch.results, self.condition
+        found: Array = self.of_exchanges(atom)[self.owner]
+        if isinstance(atom, FieldAtom):
+            named = (rows["kind"] == KIND_GROUP) & (rows["name"] >= 0)
+            if named.any() and isinstance(atom.test, MatchedTexts) and condition.names_group(atom):
+                verdicts = Verdicts(atom.test)
+                found[named] = verdicts.on(rows["name"][named], lambda number: string_text(self.names, number))
+        elif atom.name.name in _OWN_NAMES:
+            parts = [values for reading, _ in atom.name.parts for values in reading(rows, self.names)]
+            named = np.logical_or.reduce([np.ones(len(rows), bool) if v.null is None else ~v.null for v in parts])
+            found[named] = condition.on_rows(atom, rows, self.names)[named]
         return found
 
     def _of_errors(self, atom: ColumnAtom) -> Array:

@@ -91,6 +91,11 @@ def coordinator_keys(messages: Messages | None) -> tuple[frozenset[Place], froze
     return keys, Fields(tuple(types)).places()
 
 
+def group_places(messages: Messages | None) -> tuple[frozenset[Place], frozenset[Place]]:
+    """The places of groups' names: their own fields, and those of `coordinator_keys`."""
+    return fields_with_role("group_id", messages).places(), coordinator_keys(messages)[0]
+
+
 def find_fields(comparison: Comparison, text: str, messages: Messages | None) -> Fields:
     """The fields of a comparison's path, without those that may contain a secret.
 

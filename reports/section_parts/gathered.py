@@ -68,7 +68,7 @@ class Gathered:
 
     def __init__(self, batches: Sequence[Batch]) -> None:
         self.exchanges: Array = joined([batch.exchanges for batch in batches], EXCHANGE)
-        self.results: Array = joined([batch.results for batch in batches], RESULT)
+        self.results: Array = joined([batch.counted_results for batch in batches], RESULT)
         self.estimates: Array = joined([batch.estimates for batch in batches if batch.estimates is not None], ESTIMATE)
         self._facts = joined([batch.facts for batch in batches if batch.facts is not None], FACT)
         self._kinds = self._facts["kind"].astype(np.uint8)

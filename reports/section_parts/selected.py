@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 MOMENTS = frozenset(("broker_returned", "coordinator_moved", "topic_created", "topic_deleted"))
 #: What a row is on, by the names that expressions have for it: texts of which one has to match.
 Named = Mapping[str, Sequence[str]]
+#: Tables of connections: a selection leaves out only rows.
+_OF_CONNECTIONS = frozenset(("connections", "tls", "tls_software", "tls_certificates", "tls_failures"))
 #: Names in expressions that are on clients.
 _CLIENT = frozenset(("client", "client_id", "client_ip"))
 
@@ -87,8 +89,14 @@ class Selected(NamedTuple):
         """A table without rows on what is not selected, and without numbers that only other APIs make known.
 
         An exchange may be on several topics or groups, of which one is selected. `clients`: of the selected exchanges;
-        tables of connections have all.
+        tables of connections have all. A table without rows says that the selection may be why.
         """
+        kept = self._rows_on_selected(table, clients)
+        if kept.rows or (not table.rows and table.name in _OF_CONNECTIONS):
+            return kept
+        return kept.replace(empty=f"{kept.empty} (the selection leaves out others)")
+
+    def _rows_on_selected(self, table: ReportTable, clients: Clients) -> ReportTable:
         if self.expression is None:
             return table
         from ..expressions.meaning import ColumnAtom, atoms_of
@@ -127,11 +135,11 @@ def _holds(test: MatchedTexts, texts: tuple[str, ...]) -> bool:
 
 def _judge(named: Named, expression: Expression) -> Callable[[ColumnAtom | FieldAtom], bool | None]:
     """Whether an atom holds for something with these names; None: they do not decide it."""
-    from ..expressions.field_paths import coordinator_keys, fields_with_role
+    from ..expressions.field_paths import group_places
     from ..expressions.meaning import FieldAtom
     from ..expressions.verdicts import MatchedTexts
 
-    groups = (fields_with_role("group_id", expression.messages).places(), coordinator_keys(expression.messages)[0])
+    groups = group_places(expression.messages)
 
     def judged(atom: ColumnAtom | FieldAtom) -> bool | None:
         if isinstance(atom, FieldAtom):

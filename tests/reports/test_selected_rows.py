@@ -93,6 +93,28 @@ def test_numbers_of_other_messages_are_not_0(
         assert {name: row[name] for name in known} == {name: expected[row["topic"]][name] for name in known}
 
 
+def test_error_codes_are_those_of_the_topic() -> None:
+    """A Metadata response on 16 topics without a leader has its code once for each partition of this one."""
+    named = [row for row in whole().table("errors").named_rows() if row["name"] == TOPIC]
+    expected = sum(int(str(row["count"])) for row in named)
+    report = analyze(SAMPLE, topics=[TOPIC]).report(sections=["errors", "clients", "slowest", "timeline"])
+    (heading,) = report.heading.named_rows()
+    assert 0 < expected == heading["error_codes"]
+    for table, column in (("error_totals", "count"), ("clients", "error_codes"), ("timeline", "error_codes")):
+        assert sum(int(str(row[column])) for row in report.table(table).named_rows()) == expected, table
+    assert {row["name"] for row in report.table("first_errors").named_rows()} == {TOPIC}
+    assert [row["names"] for row in report.table("error_totals").named_rows()] == [1]
+
+
+def test_an_empty_table_says_that_the_selection_leaves_others_out() -> None:
+    report = analyze(SAMPLE, topics=[TOPIC]).report(sections=["groups", "auth", "tls", "connections"])
+    for table in ("rebalances", "auth"):
+        assert whole().table(table).rows
+        assert not report.table(table).rows
+        assert report.table(table).empty.endswith(" (the selection leaves out others)")
+    assert "selection" not in report.table("tls").empty  # all connections, whatever is selected
+
+
 def test_groups_of_a_topic() -> None:
     """Heartbeats and joins name no topic, and the lag is that of the topic."""
     report = analyze(SAMPLE, topics=[TOPIC]).report(sections=["groups"])
