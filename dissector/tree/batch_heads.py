@@ -68,10 +68,10 @@ _ROOM = 8
 _END, _BODY, _CRC, _MAGIC, _STATUS = ((b.BATCH.names or ()).index(n) for n in ("end", "body", "crc", "magic", "status"))
 
 
-def view_batches(raw: bytes, offset: int, cut: bool, partial: bool = True) -> list[Node]:
+def view_batches(raw: bytes, offset: int, cut: int, partial: bool = True) -> list[Node]:
     """A BATCH node for each batch in a `records` field that starts at `offset` of the frame.
 
-    `cut`: the capture ends before the field does; `partial`: its last batch may be a part of one, as in responses.
+    `cut`: as in `batches.PART`; `partial`: its last batch may be a part of one, as in responses.
     """
     if not raw:
         return []

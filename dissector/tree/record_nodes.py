@@ -32,8 +32,8 @@ class RecordViewer:
     def __init__(self, programs: Programs) -> None:
         self._collector = RecordCollector(programs)
 
-    def __call__(self, raw: bytes, offset: int, cut: bool = False) -> Sequence[Node]:
-        """Nodes for the bytes of a field at `offset` of its frame. `cut`: the capture ends before the field does."""
+    def __call__(self, raw: bytes, offset: int, cut: int = 0) -> Sequence[Node]:
+        """Nodes for the bytes of a field at `offset` of its frame. `cut`: as in `batches.PART`."""
         heads = view_batches(raw, offset, cut)
         if not heads:
             return heads

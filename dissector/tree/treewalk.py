@@ -36,7 +36,7 @@ from .plans import (
 )
 
 #: The nodes of a `records` field: its bytes, their place in the frame, whether the capture ends before they do.
-ReadRecords = Callable[[bytes, int, bool], Sequence[Node]]
+ReadRecords = Callable[[bytes, int, int], Sequence[Node]]
 #: Messages whose record batches are whole; in responses the last one may be cut.
 _PRODUCE = ((0, REQUEST),)
 _NULL = "null where none may be"
@@ -67,8 +67,13 @@ class TreeContext:
         """The address of a broker, or ""."""
         return ""
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the missing bytes of the frame had not been sent when its connection or the capture ended."""
+        return False
+
     def why_missing(self, size: int) -> str:
-        """Why bytes of a frame of this size are missing: they were not "captured", or not "read"."""
+        """What did not happen to the missing bytes of a frame of this size: they were not "captured" …"""
         return "captured"
 
     def nested(self, walk: TreeWalk, field: FieldPlan, at: int, end: int) -> Nested | None:
@@ -291,7 +296,7 @@ class TreeWalk:
             problem = f"{end - there} of {end - at} bytes were not {self.context.why_missing(self.limit)}"
         whole = bytes(self.data[at:there])
         read_records = self.context.records
-        cut = there < end
+        cut = (there < end) * (1 + self.context.is_cut)  # as in `batches.PART`
         if read_records is not None:
             children = list(read_records(whole, at, cut))
         else:

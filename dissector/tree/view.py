@@ -42,10 +42,12 @@ class ClusterNames:
 @dataclass(frozen=True, slots=True)
 class EarlierFacts:
     """Facts from earlier messages of the connection: the SASL mechanism, and for the response to an Envelope the
-    (key, version) of the request inside (`enveloped`)."""
+    (key, version) of the request inside (`enveloped`). `is_cut`: the missing bytes of this message had not been sent
+    when its connection or the capture ended."""
 
     mechanism: str | None = None
     enveloped: tuple[int, int] | None = None
+    is_cut: bool = False
 
 
 class Viewer(LayoutContext):
@@ -53,7 +55,7 @@ class Viewer(LayoutContext):
 
     `secrets`: show the fields that `layouts.secrets` hides. `numbers` False: an array of integers has no nodes for its
     elements. `records(raw, offset, cut)` returns nodes for the bytes of
-    a `records` field at `offset` of the frame; `cut` if the capture ends before they do. Without it only the heads of
+    a `records` field at `offset` of the frame; `cut` as in `batches.PART`. Without it only the heads of
     batches are shown. `max_frame`: the missing bytes of a larger frame were not read, rather than not captured.
     """
 
@@ -102,8 +104,14 @@ class Viewer(LayoutContext):
         end = max(child.end for child in found.children)
         return Node(found.title or kind, kind, 0, end, n.STRUCT, None, tuple(found.children), found.text)
 
+    @property
+    def is_cut(self) -> bool:
+        return self._earlier.is_cut
+
     def why_missing(self, size: int) -> str:
-        """Why bytes of a frame of this size are missing: they were not "read", or not "captured"."""
+        """What did not happen to the missing bytes of a frame of this size: "sent", "read" or "captured"."""
+        if self.is_cut:
+            return "sent before the end"
         return "read" if size > self.max_frame else "captured"
 
     def view_token(self, frame: bytes, direction: int, mechanism: str | None = None) -> Node:
@@ -292,7 +300,8 @@ class _Frame:
 
     def cut(self, name: str, type_name: str) -> None:
         """Note that the header ends, or is malformed, in this field."""
-        problem = "not captured" if self.limit > self.captured else "malformed: the frame ends in its header"
+        missing = f"not {self.viewer.why_missing(self.limit)}"
+        problem = missing if self.limit > self.captured else "malformed: the frame ends in its header"
         self.header.append(Node(name, type_name, self.at, 0, n.RAW, 0, (), "", problem))
         self.header_end = True
 

@@ -145,7 +145,7 @@ class MessageRewriter:
         return bytes(frame[:4]) + rewritten_token(self.names, bytes(frame[4:]))
 
 
-def _no_records(raw: bytes, offset: int, cut: bool) -> Sequence[Node]:
+def _no_records(raw: bytes, offset: int, cut: int) -> Sequence[Node]:
     return ()
 
 

@@ -43,9 +43,12 @@ _OUTCOMES = {
     r.RESPONSE_LOST: ("response not captured", "yellow"),
     r.NO_REPLY_EXPECTED: ("no response expected", "dim"),
 }
+#: Instead of INCOMPLETE, where the rest had not been sent when the connection or the capture ended.
+_CUT = 255
 _STATUSES = {
     r.MALFORMED: ("malformed", "red"),
     r.INCOMPLETE: ("not captured whole", "yellow"),
+    _CUT: ("cut off before its end", "yellow"),
     r.TOO_LARGE: ("larger than --max-frame, or with too many fields", "yellow"),
     r.TRAILING_BYTES: ("trailing bytes", "yellow"),
     r.UNKNOWN_API: ("unknown API", "yellow"),
@@ -212,6 +215,7 @@ class LineMaker:
         """What is unusual about a message as a whole."""
         outcomes, statuses, answers = messages.heads["outcome"], messages.of_side("status"), messages.are_responses
         orphans = outcomes == r.ORPHAN_RESPONSE
+        statuses = np.where((statuses == r.INCOMPLETE) & (messages.of_side("cut_bytes") > 0), _CUT, statuses)
         wrong = is_among(statuses, list(_STATUSES)) & ~orphans
         unusual = ~answers & is_among(outcomes, list(_OUTCOMES))
         found = [""] * messages.total
