@@ -107,7 +107,7 @@ def build_report(
         silent = unanswered_requests(given) if "events" in found else None
         everything = everything or given.learned_by("events").counts if "events" in found else everything
     versions = never_answered(counts, everything)
-    people = clients(counts, context, failing_clients(detail, counts, context))
+    people = clients(counts, context, failing_clients(detail, counts, context), found.get("advice", ()))
     tables = [table for name in (USUAL if sections is None else sections) if name in usual for table in usual[name]()]
     tables += more
     tables = _with_timeline_by(tables, given, by, timeline_rows)

@@ -17,7 +17,8 @@ throttled     a quota
 broker        the broker, and receiver and sender at its end
 network       loss and path, with the round trip from the capture point to the broker
 client        receiver and sender at the client's end
-failing       most of its requests fail, or the same grave error comes again and again (`client_failures`)
+failing       most of its requests fail, or the same grave error comes again and again (`client_failures`), or advice
+              has an error on a client that is not slow (records are lost, a broker cannot be reached)
 unknown       no part explains it, or the throttle times of most exchanges were not captured (snap length, gaps)
 encrypted     its connections were not decrypted, so its requests are unknown
 ok            the client is not slow
@@ -55,6 +56,7 @@ from ..counting.rollup import (
     numbered,
     value_columns,
 )
+from ..findings import ERROR, Finding
 from ..model import Column, ReportTable, Row, Value, Versions, in_columns, in_rows
 from ..parties import has_own_name
 from ..section_parts.notable import SLOW_NS
@@ -70,7 +72,8 @@ COLUMNS = (
         "verdict",
         "verdict",
         "text",
-        "failing: most requests fail; or where most of the time went: network, broker, client, throttled, "
+        "failing: most requests fail, or advice has an error on it; "
+        "or where most of the time went: network, broker, client, throttled, "
         "head-of-line, unknown; ok: not slow; "
         "encrypted: its connections were not decrypted",
     ),
@@ -203,9 +206,13 @@ class _Traffic:
 _NO_TRAFFIC = _Traffic()
 
 
-def clients(counts: ReportCounts, context: Context, failing: Mapping[Value, str]) -> ReportTable:
+def clients(
+    counts: ReportCounts, context: Context, failing: Mapping[Value, str], advice: Sequence[Finding] = ()
+) -> ReportTable:
     """Rows in descending order of lost time, the total time without waits for data and members; the cluster's own
     clients come last. `failing`: what fails, by client_id."""
+    firsts = [(finding.label, finding.parties[0]) for finding in advice if finding.severity == ERROR]
+    harmed = {party.name: label for label, party in firsts if party.kind == "client"}
     columns = group_columns(counts.groups, tally.GROUP_KEY)
     numbers = [columns[n].tolist() for n in ("client_id", "client_ip", "software", "software_version")]
     names = texts_of(numbers, context)
@@ -230,6 +237,8 @@ def clients(counts: ReportCounts, context: Context, failing: Mapping[Value, str]
     for n, key in enumerate(people):
         if key[0] in failing and n not in own:
             verdicts[n], evidence[n] = FAILING, failing[key[0]]
+        elif verdicts[n] == FINE and key[0] in harmed:
+            verdicts[n], evidence[n] = FAILING, harmed[key[0]]
     traffic = [traffic_of.get(key, _NO_TRAFFIC) for key in people]
     nobody = _NO_TRAFFIC.values()
     of_tcp = [nobody if one is _NO_TRAFFIC else one.values() for one in traffic]

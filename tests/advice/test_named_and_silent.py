@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kafkatap import analyze
 from kafkatap.reports.findings import Finding
 from kafkatap.reports.sections.advice import findings
 from tests.support.section_runs import section_input
@@ -173,3 +174,20 @@ def test_connections_over_the_limit_are_those_that_the_broker_logged() -> None:
     assert [party.name for party in finding.parties] == [
         "report-ui", "10.99.0.23", "report-export", "10.99.0.11:9092",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "client", "evidence"),
+    [
+        ("refused-produce", "catalog-feed", "data lost"),
+        ("black-hole-producer", "uploader", "path broken"),
+        ("advertised", "billing", "unreachable"),
+    ],
+)
+def test_a_client_with_an_error_is_not_fine(name: str, client: str, evidence: str) -> None:
+    wrong, right = (
+        analyze(FOLDER / f"{recording}.pcap.zst").report(sections=("clients", "advice")).table("clients").named_rows()
+        for recording in (name, f"{name}-right")
+    )
+    assert (client, "failing", evidence) in [(row["client_id"], row["verdict"], row["evidence"]) for row in wrong]
+    assert "failing" not in [row["verdict"] for row in right]
