@@ -8,7 +8,6 @@ from typing import Any
 
 from kafkatap.reports.comparison.comparison import Compared, compare_sides
 from kafkatap.reports.comparison.judging import Demands
-from kafkatap.reports.comparison.side_events import EVENT_SECTIONS
 from kafkatap.reports.literals import read_moment
 from kafkatap.reports.model import ReportTable
 
@@ -84,7 +83,7 @@ def compare(
         raise ValueError("an analysis has its selection already: use the arguments of analyze")
     analyses = [one if isinstance(one, Analysis) else analyze(one, **chosen) for one in named]
     moment = None if split is None else read_moment(split)
-    from kafkatap.reports.section_parts.registry import needs_of
+    from kafkatap.reports.section_parts.registry import EVENT_SECTIONS, needs_of
 
     sides, texts = [], []
     needs = needs_of(EVENT_SECTIONS)._asdict()

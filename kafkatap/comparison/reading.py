@@ -12,11 +12,12 @@ from kafkatap.reports.batch import Batch, Context
 from kafkatap.reports.comparison.leaves import Side
 from kafkatap.reports.comparison.quality import has_one_direction
 from kafkatap.reports.comparison.side_counts import SideCounts
-from kafkatap.reports.comparison.side_events import EVENT_SECTIONS, events_of_side
+from kafkatap.reports.comparison.side_events import all_side_events, events_of_side
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.expressions.exchange_columns import began_at
 from kafkatap.reports.findings import Finding
 from kafkatap.reports.literals import Moment
+from kafkatap.reports.section_parts.registry import EVENT_SECTIONS
 from kafkatap.reports.section_parts.section import SectionInput
 from kafkatap.reports.section_parts.section_counts import SectionCounts
 
@@ -34,7 +35,7 @@ class EmptySideError(ValueError):
 def read_sides(run: Run, selection: Selection, split: Moment | None = None, utc: bool = False) -> list[Side]:
     """Read the captures of a run: one side, or with `split` the sides before and after that moment.
 
-    An exchange belongs to the side in which its request begins. The events of brokers are those of all exchanges; there
+    An exchange belongs to the side in which its request begins. The events are those of all exchanges; there
     are none if some are selected other than by time, as what others did is not known then. EmptySideError if a side
     has no part of the capture; `utc`: its times are in UTC.
     """
@@ -86,10 +87,9 @@ def _noted(batches: Iterable[Batch], sections: SectionCounts | None) -> Iterator
 
 
 def _events(sections: SectionCounts, context: Context) -> list[Finding]:
-    """All findings of the sections."""
+    """All events of what was read."""
     sections.finish()
-    given = SectionInput(sections, ReportCounts(), context, {})
-    return [found for section in sections.sections if section.findings is not None for found in section.findings(given)]
+    return all_side_events(SectionInput(sections, ReportCounts(), context, {}))
 
 
 def _parts(batch: Batch, at: int | None) -> list[Batch]:

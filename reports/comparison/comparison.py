@@ -65,7 +65,13 @@ FINDINGS = (
     Column("impact", "impact", "number", "how much it matters, for the order; 1: as much as all waiting together", 9),
     Column("command_before", "more before", "text", "command that shows more of the side before", 9),
     Column("command_after", "more after", "text", "command that shows more of the side after", 9),
-    Column("event", "event", "text", "an event of a broker that one side lacks: its id in the section events", 9),
+    Column(
+        "event",
+        "event",
+        "text",
+        "an event that one side lacks, or that spans both: its id in the section events or advice",
+        9,
+    ),
     Column("begin", "begin", "time", "when the event began", 9),
     Column("end", "end", "time", "when the event was over; empty: it lasts", 9),
 )

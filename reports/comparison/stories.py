@@ -43,7 +43,8 @@ class Story(NamedTuple):
     """A finding. `kind`: WORSE, BETTER or DIFFERENT. `changes`: the most important first. `presence`: a broker or error
     code that appeared or disappeared. `impact`: for the order. `q`: of the surest change. `times`: the mean total time
     of A and B, ns, and its PARTS. `topic`: the only topic with the change. `clients`: those of a story of several
-    (`joined`). `event`: of a broker that only this side has (`side_events`), with what followed as `changes`."""
+    (`joined`). `event`: what only this side has (`side_events`), with what followed as `changes`. `spans`: how
+    long it lasted on A and on B, ns, if it began on A and lasted into B."""
 
     kind: str
     changes: tuple[Change, ...]
@@ -54,6 +55,7 @@ class Story(NamedTuple):
     topic: str | None = None
     clients: tuple[str, ...] = ()
     event: Finding | None = None
+    spans: tuple[int, int] | None = None
 
 
 class Scale(NamedTuple):

@@ -90,6 +90,8 @@ def _finding(
 
 def _span_text(row: Row, utc: bool) -> str:
     begin = units.clock(int(as_number(row["begin"])), utc, 1, True)
+    if row["end"] == row["begin"]:
+        return begin
     return f"{begin} to {units.clock(int(as_number(row['end'])), utc, 1)}" if row["end"] is not None else f"{begin} on"
 
 

@@ -255,6 +255,9 @@ def evidence(story: Story, lengths: tuple[int, int]) -> str:
     if story.event is not None:
         packets = story.event.packets
         first = f" from packet {packets[0]:,} on" if packets else ""
+        if story.spans is not None:
+            before, after = map(units.duration, story.spans)
+            return f"{sureness(story.q)}: packets show it{first}; it spans both sides: {before} before, {after} after"
         return f"{sureness(story.q)}: packets show it{first}, and no such event is on the other side"
     if story.presence is not None:
         one = story.presence
@@ -314,7 +317,8 @@ def _more_of_event(event: Finding, side: Side, selected: str | None) -> str:
     """The command of an event on its side; the events of the other one."""
     if event in side.events:
         return command(side.context, None, event.options, event.command)
-    return command(side.context, selected, (("sections", "events"), ("broker", address_of(event))))
+    sections = dict(event.options).get("sections", "events")
+    return command(side.context, selected, (("sections", sections), ("broker", address_of(event))))
 
 
 def address_of(event: Finding) -> str | None:

@@ -46,6 +46,8 @@ _OF_FIRST_LINES = tuple(name for name in ("events", "advice") if name in OVER_FA
 FIRST = (_FIRST_LINES,)
 #: What it counts besides for small input: signatures over facts of Produce and Fetch (`Signature.on_request`).
 _ON_REQUEST = "first-lines-on-request"
+#: What `kafkatap compare` counts besides: events, and transactions that hang or were fenced.
+EVENT_SECTIONS = ("events-to-compare",)
 #: Sections that make findings, with those that read for them: under a selection they learn from more than the selected
 #: exchanges. States of brokers, groups and transactions are from everything that is read; advice on clients is from
 #: what matches.
@@ -86,7 +88,11 @@ def check_sections(names: Iterable[str]) -> None:
 
 def load_sections(names: Iterable[str]) -> tuple[Section, ...]:
     """The sections over facts of these names: of `--sections`, or of `counted_sections`."""
-    by_name = OVER_FACTS | {_FIRST_LINES: _OF_FIRST_LINES, _ON_REQUEST: ("advice_on_request", "advice_from_all")}
+    by_name = OVER_FACTS | {
+        _FIRST_LINES: _OF_FIRST_LINES,
+        _ON_REQUEST: ("advice_on_request", "advice_from_all"),
+        EVENT_SECTIONS[0]: ("events", "advice_from_all"),
+    }
     modules = [module for name in names for module in by_name.get(name, ())]
     found: dict[str, Section] = {}
     for module in modules:

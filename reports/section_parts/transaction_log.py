@@ -57,6 +57,16 @@ class Producer(NamedTuple):
     client_ip: int
 
 
+class Fence(NamedTuple):
+    """A producer whose epoch was old, and the one that had the id then (None: the coordinator fenced it). `at`: when
+    its first such request came."""
+
+    victim: Producer
+    winner: Producer | None
+    error: int
+    at: int
+
+
 Broker = tuple[int, int]  # address, port
 
 
@@ -72,7 +82,7 @@ class Transactional:
             self.failed
         ) = 0
         self.ends, self.ends_by_broker = array("q"), array("q")
-        self.fences: list[tuple[Producer, Producer | None, int]] = []
+        self.fences: list[Fence] = []
         self.open_ns: int | None = None
         self.opened: int | None = None
         self.state = _EMPTY
@@ -103,7 +113,7 @@ class Transactional:
 
     def add(self, at: int, who: Producer | None, producer_id: int, epoch: int, error: int) -> None:
         if error:
-            self._fail(who, error)
+            self._fail(at, who, error)
             return
         if who is not None:
             self.owner = who
@@ -113,7 +123,7 @@ class Transactional:
 
     def end(self, at: int, who: Producer, committed: bool, error: int, answer: tuple[int, int]) -> None:
         if error:
-            self._fail(who, error)
+            self._fail(at, who, error)
             return
         self.owner, (self.producer_id, self.epoch) = who, answer
         self._ended_epoch = self.epoch
@@ -135,17 +145,17 @@ class Transactional:
         else:
             self._aborts(at, self._asked, is_known=self._coordinator is not None and self._coordinator[0] == sender)
 
-    def fail(self, who: Producer, error: int) -> None:
-        self._fail(who, error)
+    def fail(self, at: int, who: Producer, error: int) -> None:
+        self._fail(at, who, error)
 
-    def _fail(self, who: Producer | None, error: int) -> None:
+    def _fail(self, at: int, who: Producer | None, error: int) -> None:
         if error not in _OLD_EPOCH or who is None:
             self.failed += error != _CONCURRENT
             return
         self.fenced += 1
         winner = self.owner if self.owner != who else None
         if not any(fence[:2] == (who, winner) for fence in self.fences):
-            self.fences.append((who, winner, error))
+            self.fences.append(Fence(who, winner, error, at))
         if self.owner == who:
             self.state = _FENCED
 
@@ -199,10 +209,10 @@ def followed_here(given: SectionInput) -> list[Transactional]:
         elif kind == MARKER:
             item.marker(at, event["epoch"], event["partitions"], bool(event["is_commit"]), event["client_ip"])
         elif kind == FAILED:
-            item.fail(who, error)
+            item.fail(at, who, error)
         elif kind == COMMIT:
             if error:
-                item.fail(who, error)
+                item.fail(at, who, error)
         else:  # ADD, BEGIN
             item.add(at, None if event["is_of_broker"] else who, producer_id, event["epoch"], error)
         if is_answered and (kind in (INIT, END) or (kind == ADD and not event["is_of_broker"])):

@@ -1,4 +1,4 @@
-"""Events of brokers that one side lacks are its first findings, with what followed folded under them."""
+"""Events that one side lacks are its first findings, with what followed folded under them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from .loads import SECOND, START, Load, Request
 from .test_findings import BEFORE, findings
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "events"
+TRANSACTIONS = SAMPLES.parent / "questions" / "transactions.pcap.zst"
 HANG, QUIET = SAMPLES / "hang.pcap.zst", SAMPLES / "quota.pcap.zst"
 TRUTH = json.loads((SAMPLES / "hang.truth.json").read_text())["steps"]
 LATER = START + 3600 * SECOND
@@ -100,11 +101,56 @@ def test_its_errors_are_folded() -> None:
     assert found_with(failing, event()) == [("worse", "broker 2 hung")]
 
 
-def test_an_event_is_of_the_side_in_which_most_of_it_lies() -> None:
+def test_an_event_is_of_each_side_in_which_it_lasts() -> None:
     whole, cut = (START, START + 60 * SECOND), (START, LATER + 4 * SECOND)
     assert events_of_side([event()], *whole) == ()
-    assert events_of_side([event()], *cut) == ()
+    assert events_of_side([event()], *cut) == (event(),)
     assert events_of_side([event()], LATER + 4 * SECOND, LATER + 60 * SECOND) == (event(),)
     lasting = event(end=None)
     assert events_of_side([lasting], LATER, LATER + SECOND) == (lasting,)
-    assert events_of_side([lasting._replace(cause=("broker_stopped", None, 0))], LATER, LATER + SECOND) == ()
+    assert events_of_side([lasting], LATER + 60 * SECOND, LATER + 90 * SECOND) == (lasting,)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "spans"),
+    [
+        ("+5s", "different", "4.11 s before, 5.92 s after"),
+        ("+9s", "different", "8.11 s before, 1.92 s after"),
+        ("+0.9s", "worse", "15.0 ms before, 10.0 s after"),  # its begin, but for rounding
+    ],
+)
+def test_a_hang_that_spans_the_split_is_of_both_sides(words: str, kind: str, spans: str) -> None:
+    found = compare(str(HANG), split=words)
+    (row,) = (row for row in found.as_json()["findings"] if row["event"])
+    assert (row["kind"], row["event"]) == (kind, "broker_hung")
+    assert row["evidence"].endswith(f"it spans both sides: {spans}")
+
+
+def test_windows_of_one_capture_have_the_event_between_them() -> None:
+    found = compare(analyze(HANG, end="+3s"), analyze(HANG, start="+8s"))
+    (row,) = (row for row in found.as_json()["findings"] if row["event"])
+    assert (row["kind"], row["event"]) == ("different", "broker_hung")
+
+
+def test_an_event_that_follows_from_another_is_no_story_and_not_missing() -> None:
+    followed = event()._replace(cause=("hosts_cut_off", None, 0))
+    sides = BEFORE.side(1)._replace(events=(event(begin=START, end=START + SECOND),)), BEFORE.side(2, LATER)
+    assert findings(compare_sides(*sides)) == [("better", "broker 2 hung")]
+    assert findings(compare_sides(sides[0], sides[1]._replace(events=(followed,)))) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "held", "fenced"),
+    [("+1s", "worse", "worse"), ("+3s", "different", "worse"), ("+6s", "better", "better")],
+)
+def test_transactions_that_hang_or_were_fenced_are_events(words: str, held: str, fenced: str) -> None:
+    """`holder` kept a transaction open for 4 s, and `payout-new` fenced `payout-old`: make_transactions.py."""
+    found = compare(str(TRANSACTIONS), split=words).as_json()["findings"]
+    kinds = {row["event"]: row["kind"] for row in found if row["event"]}
+    assert kinds == {"open_transaction": held, "producer_fenced": fenced}
+    (text,) = (row["finding"] for row in found if row["event"] == "producer_fenced")
+    assert text.endswith('was fenced by client "payout-new" (127.0.0.1): INVALID_PRODUCER_EPOCH')
+
+
+def test_a_transaction_that_is_open_in_both_captures_is_no_difference() -> None:
+    assert not any(row["event"] for row in compare(str(TRANSACTIONS), str(TRANSACTIONS)).as_json()["findings"])

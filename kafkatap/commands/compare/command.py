@@ -112,8 +112,7 @@ def _read(
     reading: ReadOptions, watch: Watch,
 ) -> tuple[Run, list[Side]]:  # fmt: skip
     """Read the captures of a side, or with `split` of both."""
-    from kafkatap.reports.comparison.side_events import EVENT_SECTIONS
-    from kafkatap.reports.section_parts.registry import needs_of
+    from kafkatap.reports.section_parts.registry import EVENT_SECTIONS, needs_of
 
     engine = engine_for(selection, reading, all_results=True, **needs_of(EVENT_SECTIONS)._asdict())
     run = Run(captures, engine, watch=watch)
