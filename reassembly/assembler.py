@@ -198,6 +198,11 @@ class Assembler:
             if stopped == ASSEMBLED:
                 return
 
+    @property
+    def captured(self) -> tuple[int, int]:
+        """The captured bytes of the packets that `read` has read, and how many packets have none."""
+        return int(self._headers["captured"][0]), int(self._headers["empty"][0])
+
     def take_times(self) -> tuple[int, int, int]:
         """Return how many packets `read` has read since the last call, and their earliest and latest times (ns)."""
         numbers = self._headers_numbers

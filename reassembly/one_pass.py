@@ -90,6 +90,8 @@ def assemble_packet(buf, packet, t):  # type: ignore[no-untyped-def]
         if full != ASSEMBLED:
             return full
     h.read += 1
+    h.captured += packet.captured
+    h.empty += packet.captured == 0
     h.first = min(h.first, packet.ts)
     h.last = max(h.last, packet.ts)
     return ASSEMBLED

@@ -25,7 +25,8 @@ NO_TUNNEL, IN_VXLAN, IN_GENEVE, IN_GRE, IN_ERSPAN, IN_IP, IN_ETHERIP, IN_MPLS = 
 TUNNELS = ("none", "vxlan", "geneve", "gre", "erspan", "ip_in_ip", "ethernet_in_ip", "mpls")
 
 #: One row: what is counted of packets, and how far the last run of `read_segments` came. `read`, `first` and `last` are
-#: of the packets that `one_pass` read since the caller reset them. `shards`, `shard`: how many engines share the
+#: of the packets that `one_pass` read since the caller reset them. `captured`, `empty`: the captured bytes of all that
+#: it read, and how many had none; with shards, of those of this engine. `shards`, `shard`: how many engines share the
 #: connections, and the number of this one; 0 and 0 if it has all.
 PACKETS_STATE = record_dtype(
     ("packets", "i8", len(CATEGORIES)),  # by category
@@ -36,6 +37,8 @@ PACKETS_STATE = record_dtype(
     ("read", "i8"),
     ("first", "i8"),  # the earliest and the latest time, ns
     ("last", "i8"),
+    ("captured", "i8"),
+    ("empty", "i8"),
     ("shards", "i8"),
     ("shard", "i8"),
 )

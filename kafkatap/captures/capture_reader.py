@@ -28,8 +28,7 @@ class FileReport:
     `first`, `last`: times of packets, ns since the epoch. `drops`: packets that the capturing program lost. `damage`:
     one sentence, or None. `fatal`: nothing of the capture could be read. `duplicates`: copies of packets that were
     captured twice. `secrets`, `secrets_left_out`: blocks with TLS secrets that were read, and that were
-    not read. `captured_bytes`, `empty_packets`: of the packets that `fill` and `scan_block` found, their captured
-    bytes, and how many have none.
+    not read. `captured_bytes`: of the packets; `empty_packets`: how many have none.
     """
 
     def __init__(
@@ -231,7 +230,7 @@ class CaptureReader:
 
         The caller counts the packets in `report`.
         """
-        start, stop = self._at, self._stop - self._base
+        start, stop, before = self._at, self._stop - self._base, assembler.captured
         try:
             yield from self._scanner.assemble(self.buffer, start, self._end, assembler, stop, self._shared())
         except DamagedCapture as error:
@@ -240,6 +239,9 @@ class CaptureReader:
             self._at = self._scanner.position
             self._over |= self._at >= stop
             self._is_used = self._at > start
+            captured, empty = assembler.captured
+            self.report.captured_bytes += captured - before[0]
+            self.report.empty_packets += empty - before[1]
             self._update_report()
 
     def _shared(self) -> tuple[Array, Array] | None:

@@ -65,7 +65,7 @@ def run_job(
             shared_folders(read.paths, out) as read.folders,
         ):
             result = _published(read, publication, by, watch, pattern)
-        result = replace(result, notes=[*choice.notes, *result.notes])
+        result = replace(result, notes=[*choice.notes, *result.notes], is_left_out=choice.has_others)
     except DamagedCaptureError as error:
         raise DamagedInput(str(error)) from None
     if stages.figures:  # Spark's own; Spark Connect reports none

@@ -31,7 +31,8 @@ class JobResult:
     name. `notes`: other sentences for the user. `report`: the report that was published with the tables, if any.
     `has_kafka`: whether the captures have any requests, selected or not, or all were left out. `bytes_to_driver`: bytes
     of results, as Spark counts them, or uncompressed with Spark Connect. `rounds`: how often splits were decoded until
-    the plan was proved. `is_damaged`: for the sum of several results, whether any of them has damage.
+    the plan was proved. `is_damaged`: for the sum of several results, whether any of them has damage. `is_left_out`: a
+    version of a capture was not read, as another one is better, and has other packets.
     """
 
     tables: Mapping[str, int]
@@ -45,6 +46,7 @@ class JobResult:
     bytes_to_driver: int = 0
     rounds: int = 1
     is_damaged: bool = False
+    is_left_out: bool = False
 
 
 class DamagedInput(Exception):

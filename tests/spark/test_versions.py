@@ -9,11 +9,14 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 import zstandard
+from deltalake import DeltaTable
 
 from kafkatap import analyze
 from kafkatap.spark.job import run_job
 from kafkatap.spark.output.delta import read_table
+from kafkatap.spark.output.run_tables import file_infos
 from kafkatap.spark.stream import StreamOptions, run_stream
 from tests.support.captures import PcapRecords
 
@@ -136,3 +139,57 @@ def test_another_capture_of_the_same_name_stays(spark: SparkSession, samples: Pa
         wanted += analyze(path).exchanges["exchange"].to_pylist()
         run_job(spark, str(path), str(out))
     assert rows(out) == sorted(wanted)
+
+
+@pytest.fixture(scope="module")
+def several_blocks(samples: Path) -> bytes:
+    """A capture that is read in several blocks."""
+    names = ("live-4.3", "apache-0.8.2", "apache-2.8", "apache-0.10.2")
+    parts = [PcapRecords(samples / f"{name}.pcap.zst") for name in names]
+    return parts[0].header + b"".join(part.slice(0, len(part))[len(part.header) :] for part in parts)
+
+
+@pytest.mark.parametrize("split_size", [None, 1 << 20])
+def test_a_damaged_copy_does_not_replace_a_capture(
+    spark: SparkSession, several_blocks: bytes, tmp_path: Path, split_size: int | None
+) -> None:
+    """A copy with zeros in its last third, and one that ends within a packet but has more of them."""
+    good, out = tmp_path / "good.pcap", tmp_path / "out"
+    good.write_bytes(several_blocks)
+    hole = bytearray(several_blocks)
+    hole[-1_000_000:-500_000] = bytes(500_000)
+    copies = {"hole": bytes(hole), "cut short": several_blocks + several_blocks[24:2_000]}
+    assert run_job(spark, str(good), str(out), split_size=split_size).is_left_out is False
+    wanted = rows(out)
+    (info,) = file_infos(read_table(str(out), "files"))
+    assert info.captured_bytes == len(several_blocks) - 24 - 16 * info.packets
+    for name, data in copies.items():
+        copy = tmp_path / f"{name}.pcap"
+        copy.write_bytes(data)
+        result = run_job(spark, str(copy), str(out), split_size=split_size)
+        assert (result.is_left_out, len(result.notes), rows(out)) == (True, 1, wanted)
+        run_job(spark, str(copy), str(out), split_size=split_size, replace_rows=True)
+        assert paths(out) == [str(copy)]
+        back = run_job(spark, str(good), str(out))
+        assert (back.is_left_out, rows(out), paths(out)) == (False, wanted, [str(good)])
+    (tmp_path / "same.pcap.gz").write_bytes(gzip.compress(several_blocks))
+    result = run_job(spark, [str(good), str(tmp_path / "same.pcap.gz")], str(out))
+    assert (result.is_left_out, len(result.notes), rows(out)) == (False, 1, wanted)
+
+
+def test_what_an_earlier_version_counted_is_not_compared(spark: SparkSession, samples: Path, tmp_path: Path) -> None:
+    """It counted the bytes of the first block only."""
+    path, out = tmp_path / "broker.pcap", tmp_path / "out"
+    records = PcapRecords(samples / "apache-0.8.2.pcap.zst")
+    path.write_bytes(records.data)
+    run_job(spark, str(path), str(out))
+    wanted = rows(out)
+    table = DeltaTable(str(out / "files"))
+    more = tmp_path / "more.pcap"
+    more.write_bytes(records.data + records.record(0))
+    for copy, is_left_out in ((more, True), (path, False)):
+        table.update(updates={"version": "null", "captured_bytes": "1000"})
+        result = run_job(spark, str(copy), str(out))
+        assert (result.is_left_out, "--replace" in str(result.notes), rows(out)) == (is_left_out, is_left_out, wanted)
+    (info,) = file_infos(read_table(str(out), "files"))
+    assert info.captured_bytes == len(records.data) - 24 - 16 * len(records)

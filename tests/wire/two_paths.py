@@ -107,9 +107,9 @@ def _streams(path: Path, block_size: int, assembly: Assembly, parts: Any) -> Str
         seen.add(part)
     reader.close()
     seen.counts, seen.payload = assembly.assembler.packet_counts, assembly.assembler.payload_bytes
-    # `Run` counts packets in the report where it reads in one pass. Only `fill` counts their bytes.
+    # `Run` counts packets in the report where it reads in one pass.
     first, last = seen.bounds() or (None, None)
-    counted = {"packets": seen.packets, "first": first, "last": last, "captured_bytes": 0, "empty_packets": 0}
+    counted = {"packets": seen.packets, "first": first, "last": last}
     seen.report = SimpleNamespace(**vars(reader.report) | counted)
     assert reader.report.packets in (0, seen.packets)
     return seen

@@ -41,6 +41,7 @@ exit codes:
   0    done
   1    done, but a capture is damaged or cut short, or no Kafka was found
   2    wrong options, nothing readable, or the job failed
+  4    done, but a capture was left out, as the tables have a better version of it
   130  interrupted (Ctrl-C)
   143  terminated (SIGTERM)
 

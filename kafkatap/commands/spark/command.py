@@ -29,7 +29,7 @@ from ...spark.path_pattern import PathPattern
 from ...spark.stages import watching
 from ...splits.secrets import read_key_logs
 from ..console import refuse
-from ..exit_codes import DAMAGED, DONE, INTERRUPTED, TERMINATED, WRONG
+from ..exit_codes import DAMAGED, DONE, INTERRUPTED, LEFT_OUT, TERMINATED, WRONG
 from ..kept_options import kept_options
 from ..values import check_section_options, read_options, section_options
 from .arguments import LINES
@@ -200,6 +200,8 @@ def _conclude(options: argparse.Namespace, result: JobResult, selection: Selecti
         complain("no Kafka found in these captures (if its connections started before them, try --port)")
     elif selection and not result.tables.get("exchanges", 0) and options.checkpoint is None:
         complain(f"no request matches {selection.text}")
+    if result.is_left_out:
+        return LEFT_OUT
     return DONE if found and not result.damage and not result.is_damaged else DAMAGED
 
 

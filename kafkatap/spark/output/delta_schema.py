@@ -58,6 +58,7 @@ OF_FILES = (
     TableColumn("host", "string", "host, from the path, too", True),
     TableColumn("ingested_at", "timestamp[ns, UTC]", "when the run began that read the capture", True),
     TableColumn("run", "string", "name of that run, as in the log of the table", True),
+    TableColumn("version", "string", "version of kafkatap that read the capture", True),
 )
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 

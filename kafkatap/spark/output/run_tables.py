@@ -10,6 +10,7 @@ from kafkatap.reports.table_columns import FILES, LEDGER
 from kafkatap.reports.tables import arrow_schema, files_table
 
 from ...captures.identity import missing_identity
+from ...installation import own_version
 from ...parquet.partitions import DAY_NS, date_of
 from ..path_pattern import NAMES
 from .delta import is_delta, read_table
@@ -38,6 +39,7 @@ def files_rows(files: Sequence[FileInfo], publication: Publication, pattern: Pat
         **{name: [names.get(name) for names in found] for name in NAMES},
         "ingested_at": [publication.begun] * len(files),
         "run": [publication.run] * len(files),
+        "version": [own_version()] * len(files),
     }
     for field in arrow_schema(OF_FILES):
         table = table.append_column(field, pa.array(values[field.name], field.type))
