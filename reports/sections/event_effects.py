@@ -55,7 +55,7 @@ class Effects(NamedTuple):
             "coordinators_moved": self.coordinated,
             "errors": sum(n for _, n in self.errors),
         }
-        return made | {"clients_with_errors": self.clients}
+        return made | {"clients_with_errors": self.clients} | {f"{name}_codes": codes for name, codes in self.errors}
 
 
 def window(seen: Seen, begin: int, end: int | None) -> tuple[int, int]:

@@ -254,7 +254,7 @@ def _cut_off(lossy: Finding, events: Sequence[Finding]) -> Finding | None:
 def _outage_of(finding: Finding, events: Sequence[Finding]) -> Finding | None:
     """An outage of the broker that a finding is on, in the time that it is on."""
     begin, broker = finding.begin, finding.party("broker")
-    for event in events:
+    for event in events if broker is not None else ():
         if event.id in _OUTAGES and event.begin is not None and begin is not None and broker == event.party("broker"):
             is_in_time = begin >= event.begin - _BEFORE_NS and (
                 event.end is None or (finding.end or begin) <= event.end + _AFTER_NS
@@ -289,7 +289,7 @@ def _cause_of_slow(
     clients = {party.name for party in finding.parties if party.kind == "client"}
     if finding.id == "slow_network":
         for lossy in found:
-            if lossy.id == "lossy_host" and _clients(lossy) & _clients(finding):
+            if lossy.id == "lossy_host" and next(iter(finding.parties), None) in lossy.parties:
                 return lossy
     throttled = next((f for f in found if f.id == "throttled"), None)
     if throttled and clients <= {party.name for party in throttled.parties if party.kind == "client"}:
@@ -297,7 +297,7 @@ def _cause_of_slow(
     mine = [f for f in advice if f.party("client") in clients]
     if all(("client", finding.party("client")) not in f.parties for f in mine):
         mine = []  # it is on others than the client that lost most
-    for causes in (mine, [f for f in events if f.id not in _NO_WAITS and _is_in_time(finding, f)]):
+    for causes in (mine, [f for f in events if f.id not in _NO_WAITS and _is_of_both(finding, f)]):
         cost = sum(f.time_lost_ns for f in causes)
         if causes and cost and cost >= _MOST * finding.time_lost_ns:
             return max(causes, key=lambda f: f.time_lost_ns)
@@ -315,6 +315,16 @@ def _cause_of_slow(
     return None
 
 
+def _is_of_both(finding: Finding, event: Finding) -> bool:
+    """Whether an event was in the time of a slow client. If it names who waited, it has to name the client that lost
+    most; else the broker at which the time passed. It names no brokers that waited."""
+    is_named = finding.id != "slow_between_brokers"
+    names = {party.name for party in event.parties if party.kind == "client" and is_named}
+    client, brokers = finding.party("client"), (finding.party("broker"), event.party("broker"))
+    is_other = client not in names if names and client is not None else None not in brokers and brokers[0] != brokers[1]
+    return not is_other and _is_in_time(finding, event)
+
+
 def _is_in_time(finding: Finding, event: Finding) -> bool:
     """Whether a finding is on the time of an event, or shortly after it. One without a time is."""
     if finding.begin is None or event.begin is None:
@@ -327,13 +337,18 @@ def _failed_login(finding: Finding, found: Sequence[Finding]) -> Finding | None:
     """Brokers delay the answer to a login that fails."""
     if finding.numbers.get("api") != "SaslAuthenticate":
         return None
-    client = finding.party("client")
-    return next((f for f in found if f.id == "sasl_failed" and ("client", client) in f.parties), None)
+    failed = [f for f in found if f.id == "sasl_failed"]
+    if not _clients(finding) <= {client for f in failed for client in _clients(f)}:
+        return None
+    return next((f for f in failed if ("client", finding.party("client")) in f.parties), None)
 
 
 def _cause_of_errors(finding: Finding, events: Sequence[Finding]) -> Finding | None:
-    """An event whose line has the error code, or of which the code says so, and that began before."""
+    """An event whose line has the error code, if such events have most of the codes, or of which the code says so, and
+    that began before."""
     name = str(finding.numbers["error"])
+    followed = sum(int(as_number(event.numbers.get(f"{name}_codes"))) for event in events)
+    is_most = followed >= _MOST * as_number(finding.numbers.get("codes"))
     topics = {party.name for party in finding.parties if party.kind == "topic"}
     for event in events:
         if event.begin is None or finding.begin is None or finding.begin < event.begin - _BEFORE_NS:
@@ -343,7 +358,7 @@ def _cause_of_errors(finding: Finding, events: Sequence[Finding]) -> Finding | N
             if clients <= set(event.parties) and finding.begin <= (event.end or event.begin) + _AFTER_NS:
                 return event
         if event.severity != NOTE and event.id not in ("error_burst", "group_rebalanced"):
-            if any(party.kind == "error" and party.name == name for party in event.parties):
+            if is_most and any(party.kind == "error" and party.name == name for party in event.parties):
                 return event
         elif name in _CODES_OF.get(event.id, ()) and finding.begin <= (event.end or event.begin) + _AFTER_NS:
             changed = {party.name for party in event.parties if party.kind == "topic"}

@@ -28,9 +28,9 @@ from ..finding_words import api_value, counted, others_too, sentence
 from ..findings import NOTE, WARNING, Finding, Party
 from ..model import ReportTable, Row, Value, as_number
 from ..parties import client_option, client_parties, client_text
-from ..section_parts.notable import SLOW_NS
+from ..section_parts.notable import AUTHENTICATE, SLOW_NS
 from .clients import by_verdict, verdict
-from .failure_findings import lasting
+from .failure_findings import exchanges_by_client, lasting
 from .own_brokers import own_by
 from .slow_times import NEVER, SlowTime, SlowTimes, noticed_ns
 from .time_shares import Spent, has_unknown_waits, percent, spent
@@ -137,11 +137,17 @@ def slow_findings(
     counts: ReportCounts, context: Context, clients: ReportTable, times: SlowTimes | None
 ) -> list[Finding]:
     """One finding for each place where time goes, and one on throttled clients. Those that wait behind throttled
-    requests are among them. `times`: of slow requests; None: not known."""
+    requests are among them. Logins of clients of which some fail are findings of their own: brokers delay the answer.
+    `times`: of slow requests; None: not known."""
     people: dict[str | None, list[SlowRequests]] = defaultdict(list)
-    for one in slow_requests(counts, context, times):
-        people[one.client].append(one)
+    logins: dict[str | None, list[SlowRequests]] = defaultdict(list)
+    slow = slow_requests(counts, context, times)
+    tried = exchanges_by_client(counts, context) if any(one.api_key == AUTHENTICATE for one in slow) else {}
+    for one in slow:
+        of_client = tried.get((one.client, api_label(one.api_key))) if one.api_key == AUTHENTICATE else None
+        (logins if of_client is not None and of_client.failed else people)[one.client].append(one)
     groups: dict[str, list[list[SlowRequests]]] = defaultdict(list)
+    refused: dict[str, list[list[SlowRequests]]] = defaultdict(list)
     inner = _own_clients(counts, context, people)
     between = [requests for client, requests in people.items() if client in inner and _is_material(requests, context)]
     for client, requests in people.items():
@@ -156,9 +162,12 @@ def slow_findings(
             groups["throttled"].append(requests)
         elif _is_material(requests, context):
             groups[found_at].append(requests)
+    for (login,) in logins.values():
+        if _is_material((login,), context):
+            refused[verdict(True, login.parts, login.is_known)].append([login])
     held_back = clients.named_rows("throttled", "throttle_wait_sum_ns", "hol_throttle_wait_sum_ns")
     throttled = _throttled(held_back, groups.pop("throttled", []), _throttle_times(counts, context))
-    found = [_slow(name, group, context) for name, group in groups.items()]
+    found = [_slow(name, group, context) for places in (groups, refused) for name, group in places.items()]
     found += [_between_brokers(between, context)] if between else []
     return [*found, *([] if throttled is None else [throttled])]
 

@@ -233,6 +233,64 @@ def test_an_event_explains_no_other_time(begin: int, is_cause: bool) -> None:
     assert (made["slow_broker"].cause == hung.key) is is_cause
 
 
+@pytest.mark.parametrize(
+    ("parties", "is_cause"),
+    [
+        (
+            (Party("broker", "10.0.0.3:9092"), Party("client", "pay")),
+            True,
+        ),  # pay waits at another broker, with acks=all
+        ((Party("broker", "10.0.0.2:9092"), Party("client", "etl")), False),
+        ((Party("host", "10.0.0.9"), Party("broker", "10.0.0.3:9092")), False),
+        ((Party("host", "10.0.0.9"), Party("broker", "10.0.0.2:9092")), True),
+        ((), True),
+    ],
+    ids=str,
+)
+def test_an_event_explains_no_client_that_did_not_wait(parties: tuple[Party, ...], is_cause: bool) -> None:
+    event = Finding("broker_hung", "warning", "", "", 90_000 * MS, START, START + 5_000 * MS, parties=parties)
+    mine = (Party("client", "pay"), Party("broker", "10.0.0.2:9092"), Party("client", "etl"))
+    slow = Finding("slow_broker", "warning", "", "", 80_000 * MS, START, START + 5_000 * MS, parties=mine)
+    made = {each.id: each for _, each in folded([("events", event), ("", slow)], counted([]), context())}
+    assert (made["slow_broker"].cause == event.key) is is_cause
+
+
+@pytest.mark.parametrize(("lossy", "is_cause"), [("pay", True), ("etl", False)])
+def test_a_lossy_path_explains_no_client_that_does_not_use_it(lossy: str, is_cause: bool) -> None:
+    host = Finding("lossy_host", "warning", "", "", 1, parties=(Party("host", "10.0.0.9"), Party("client", lossy)))
+    mine = (Party("client", "pay"), Party("client", "etl"))
+    slow = Finding("slow_network", "warning", "", "", 80_000 * MS, parties=mine)
+    made = {each.id: each for _, each in folded([("", host), ("", slow)], counted([]), context())}
+    assert (made["slow_network"].cause == host.key) is is_cause
+
+
+@pytest.mark.parametrize(("codes", "is_cause"), [(4, True), (7, True), (22, False)])
+def test_an_outage_explains_error_codes_if_most_came_with_it(codes: int, is_cause: bool) -> None:
+    """samples/apache-2.8: 4 of 22 codes came with the stop of a broker, all others as the capture ended."""
+    name, parties = "FENCED_LEADER_EPOCH", (Party("broker", "10.0.0.2:9092"), Party("error", "FENCED_LEADER_EPOCH"))
+    stop = Finding("broker_stopped", "error", "", "", 1, START, None, {f"{name}_codes": 4}, parties=parties)
+    line = Finding("errors", "error", "", "", 1, START, numbers={"error": name, "codes": codes})
+    made = {each.id: each for _, each in folded([("events", stop), ("", line)], counted([]), context())}
+    assert (made["errors"].cause == stop.key) is is_cause
+
+
+def test_an_outage_explains_no_advice_without_a_broker() -> None:
+    cut = Finding("hosts_cut_off", "error", "", "", 1, START, START + 5_000 * MS, parties=(Party("host", "10.0.0.9"),))
+    advice = Finding("dying_members", "warning", "", "", 0, START, parties=(Party("group", "etl"),))
+    made = {each.id: each for _, each in folded([("events", cut), ("advice", advice)], counted([]), context())}
+    assert made["dying_members"].cause is None
+
+
+def test_failed_logins_explain_no_login_of_others() -> None:
+    failed = Finding(
+        "sasl_failed", "error", "", "", 1, START, numbers={"error": "X"}, parties=(Party("client", "pay"),)
+    )
+    mine = (Party("client", "pay"), Party("client", "etl"))
+    slow = Finding("slow_broker", "warning", "", "", 1, numbers={"api": "SaslAuthenticate"}, parties=mine)
+    made = {each.id: each for _, each in folded([("", failed), ("", slow)], counted([]), context())}
+    assert made["slow_broker"].cause is None
+
+
 def test_a_broker_that_hangs_again_and_again_is_one_line() -> None:
     """The others follow from the first, whose time is that of all. Two are two lines."""
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from kafkatap import analyze
+from kafkatap.dissector import dtypes as r
 from kafkatap.reports.build import build_report
 from kafkatap.reports.rendering.first_lines import finding_text
 from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.reports.sections.slow_times import slow_times
-from tests.reports.rows import MS, START, batch, context, counted, exchange
+from tests.reports import rows as made
+from tests.reports.rows import MS, START, batch, context, counted, exchange, result
 from tests.support.section_runs import section_input
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "apache-4.3.pcap.zst"
@@ -22,14 +25,44 @@ def produced(number: int, at: int, ms: int, **columns: Any) -> Any:
     return exchange(number, at * MS, ms * MS, api_key=0, api_version=9, **columns)
 
 
-def first_lines(*exchanges: Any, last: int = START + 60 * SECOND) -> list[dict[str, Any]]:
-    """The findings of a report of a minute, with `shown`: the text as a terminal shows it."""
+def first_lines(
+    *exchanges: Any, codes: Sequence[Any] = (), last: int = START + 60 * SECOND
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The findings of a report of a minute, with `shown`: the text as a terminal shows it. `codes`: results."""
     sections = SectionCounts(("first-lines",), 1000, lambda: 0)
-    sections.add(batch(list(exchanges)))
-    report = build_report(counted(list(exchanges)), context(last=last), over_facts=sections)
+    sections.add(batch(list(exchanges), list(codes)))
+    report = build_report(counted(list(exchanges), list(codes)), context(last=last), over_facts=sections)
     table = report.table("summary")
     rows = [dict(zip((c.name for c in table.columns), row, strict=True)) for row in table.rows]
     return [row | {"shown": finding_text(row, report.heading, True)} for row in rows if row["finding"] != "not_checked"]
+
+
+def slow_logins(*others: Any) -> list[dict[str, Any]]:
+    """The findings of a report with ten failed logins of `billing`, whose answers its broker delays."""
+    logins = [
+        exchange(i, 1_000 * MS * i, 1_000 * MS, api_key=36, api_version=2, client_id=made.BILLING) for i in range(10)
+    ]
+    codes = [result(i, 58, kind=r.KIND_RESPONSE, topic=-1, partition=r.NO_INT32) for i in range(10)]
+    return first_lines(*logins, *others, codes=codes)
+
+
+def test_other_clients_are_not_slow_because_of_failed_logins() -> None:
+    """Both wait for the broker; the logins cost more time."""
+    slow = [produced(50 + i, 500 * i, 300, client_id=made.GROUP) for i in range(20)]
+    found = {(row["finding"], row["cause"]): row["text"] for row in slow_logins(*slow)}
+    assert found.keys() == {("sasl_failed", None), ("slow_broker", "sasl_failed"), ("slow_broker", None)}
+    assert found["slow_broker", None].startswith('client "group-1": Produce p99 300 ms')
+    assert found["slow_broker", "sasl_failed"].startswith('client "billing": SaslAuthenticate p99 1.00 s')
+    assert not any("other client" in text for text in found.values())
+
+
+def test_nor_are_other_requests_of_the_same_client_id() -> None:
+    """Several processes share it, of which one has a wrong password."""
+    found = {(row["finding"], row["cause"]): row["text"] for row in slow_logins(
+        *(produced(50 + i, 500 * i, 300, client_id=made.BILLING) for i in range(20))
+    )}  # fmt: skip
+    assert found["slow_broker", None].startswith('client "billing": Produce p99 300 ms')
+    assert ("slow_broker", "sasl_failed") in found
 
 
 def usual(n: int = 500) -> list[Any]:
