@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import NamedTuple
 
-from kafkatap.dissector.kafka.error_codes import error_name
-from kafkatap.kernels.arrays import distinct_values, is_among
+import numpy as np
 
-from ..batch import Array
+from kafkatap.dissector.kafka.error_codes import error_name
+from kafkatap.kernels.arrays import distinct_values, groups_of, is_among
+
 from ..finding_words import and_more
 from ..model import Scalar
 from .event_answers import SECOND
@@ -27,6 +29,8 @@ CODES = (5, 6, 7, 8, 9, 11, 13, 14, 15, 16, 19, 20, 22, 25, 27, 41, 70, 71, 74, 
 AFTER_NS = 10 * SECOND
 #: Errors of an event in one line at most.
 _NAMED = 2
+#: When a leader or coordinator moved, and the partition or key.
+Moved = tuple[int, tuple[int, int] | str]
 
 
 class Effects(NamedTuple):
@@ -58,27 +62,38 @@ class Effects(NamedTuple):
         return made | {"clients_with_errors": self.clients} | {f"{name}_codes": codes for name, codes in self.errors}
 
 
-def window(seen: Seen, begin: int, end: int | None) -> tuple[int, int]:
-    """The time in which effects of an outage count."""
-    return begin, (seen.end if end is None else end + AFTER_NS)
+class AllEffects:
+    """The effects of the outages of a capture."""
 
+    def __init__(self, seen: Seen) -> None:
+        self._nodes, self._end = seen.brokers.nodes, seen.end
+        rows = np.flatnonzero(is_among(seen.errors["error_code"], CODES))
+        errors = seen.of(seen.errors, rows[np.argsort(seen.errors["first"][rows], kind="stable")])
+        self._times, codes = errors["first"], errors["error_code"]
+        #: The errors of each code before each row.
+        self._counts = {
+            error_name(code): np.append(0, np.cumsum(np.where(codes == code, errors["codes"], 0)))
+            for code in distinct_values(codes).tolist()
+        }
+        #: The row before with the same client, -1: none.
+        self._before = np.full(len(rows), -1)
+        for _, mine in groups_of(errors["client_ip"], errors["client_id"]):
+            self._before[mine[1:]] = mine[:-1]
+        #: By the node before: when leaders and coordinators moved, and the partition or key.
+        self._leaders = defaultdict[int | None, list[Moved]](list)
+        self._coordinators = defaultdict[int | None, list[Moved]](list)
+        for move in seen.given.once(leader_moves):
+            self._leaders[move.old].append((move.time, move[:2]))
+        for time, _, key, old, _ in seen.coordinator_moves:
+            self._coordinators[old].append((time, key))
 
-def is_effect(errors: dict[str, Array]) -> Array:
-    found: Array = is_among(errors["error_code"], CODES)
-    return found
-
-
-def effects_of(seen: Seen, broker: int, begin: int, end: int | None) -> Effects:
-    first, last = window(seen, begin, end)
-    errors = seen.errors
-    mine = is_effect(errors) & (errors["first"] >= first) & (errors["first"] <= last)
-    codes = errors["error_code"][mine]
-    totals = sorted(
-        ((error_name(int(code)), int(errors["codes"][mine][codes == code].sum())) for code in distinct_values(codes)),
-        key=lambda pair: (-pair[1], pair[0]),
-    )
-    people = set(zip(errors["client_ip"][mine].tolist(), errors["client_id"][mine].tolist(), strict=True))
-    node = seen.brokers.nodes[broker]
-    moved = {m[:2] for m in seen.given.once(leader_moves) if m.old == node and first <= m.time <= last}
-    keys = {key for time, _, key, old, _ in seen.coordinator_moves if old == node and first <= time <= last}
-    return Effects(tuple(totals), len(people), len(moved), len(keys))
+    def of(self, broker: int, begin: int, end: int | None) -> Effects:
+        """What followed an outage. `end`: when the broker worked again."""
+        last, node = self._end if end is None else end + AFTER_NS, self._nodes[broker]
+        first, behind = int(np.searchsorted(self._times, begin)), int(np.searchsorted(self._times, last, "right"))
+        totals = [(name, int(counts[behind] - counts[first])) for name, counts in self._counts.items()]
+        errors = sorted((pair for pair in totals if pair[1]), key=lambda pair: (-pair[1], pair[0]))
+        clients = int(np.count_nonzero(self._before[first:behind] < first))
+        moved, keys = (len({thing for time, thing in moves.get(node, ()) if begin <= time <= last})
+                       for moves in (self._leaders, self._coordinators))  # fmt: skip
+        return Effects(tuple(errors), clients, moved, keys)

@@ -30,10 +30,10 @@ from ..model import Scalar
 from ..units import duration
 from .event_answers import SECOND
 from .event_brokers import clients_text
-from .event_effects import Effects, effects_of
+from .event_effects import AllEffects, Effects
 from .event_stuck import Span, stuck_hosts
-from .event_timeline import NO_ROWS, Gap, Seen, by_pair
-from .event_waits import BEFORE_NS, Costs, Waited
+from .event_timeline import Gap, Seen
+from .event_waits import BEFORE_NS, Costs, Waited, WaitingHosts
 
 #: A silence of a broker. Brokers of healthy clusters answer each second: fetches come back after 500 ms, and clients
 #: repeat what is not acknowledged within it.
@@ -71,9 +71,9 @@ class Outage(NamedTuple):
 
 def _return_of(seen: Seen, broker: int, gap: Gap, begin: int) -> tuple[int | None, int]:
     """When a broker works again, and the packet: it answers, or the controller no longer fences it."""
-    node, beats = seen.brokers.nodes[broker], seen.heartbeats
+    node = seen.brokers.nodes[broker]
     if node is not None:
-        mine = beats[beats["node"] == node]
+        mine = seen.heartbeats_of(node)
         after = mine[(mine["time"] > begin) & (mine["wants_shutdown"] == 0) & (mine["is_fenced"] == 0)]
         fenced = mine["time"][(mine["time"] > begin) & (mine["is_fenced"] == 1)]
         after = after[after["time"] > fenced.min()] if len(fenced) else after[:0]
@@ -91,19 +91,23 @@ def outages(seen: Seen) -> list[Finding]:
     ends = [_return_of(seen, o.broker, o.gap, o.begin)[0] if o.kind == "stop" else o.gap.end for o in silent]
     costs = Costs(seen, [(o.broker, o.begin, seen.end if end is None else end)
                          for o, end in zip(silent, ends, strict=True)])  # fmt: skip
-    for n, (outage, end) in enumerate(zip(silent, ends, strict=True)):
-        found += _findings(seen, outage, end, costs.waited(n), costs.slow_ns(n))
+    effects = AllEffects(seen)
+    for n, (o, end) in enumerate(zip(silent, ends, strict=True)):
+        found += _findings(seen, o, end, effects.of(o.broker, o.begin, end), costs.waited(n), costs.slow_ns(n))
     for broker in range(len(seen.brokers)):
         found += _starts(seen, broker)
-    found += _announcements(seen, silent)
-    cut = list(_cut_off(seen, silent))
+    outages_of = defaultdict[int | None, list[Outage]](list)
+    for outage in silent:
+        outages_of[outage.broker].append(outage)
+    found += _announcements(seen, outages_of)
+    cut = list(_cut_off(seen, outages_of))
     spans: list[Span] = [(o.broker, None, o.begin, o.gap.until(seen.end)) for o in silent]
     spans += [span for span, _ in cut]
     return [*found, *(finding for _, finding in cut), *stuck_hosts(seen, spans)]
 
 
 def _of_broker(seen: Seen, broker: int) -> Iterator[Outage]:
-    own_links = seen.connections_of(broker)
+    own_links = seen.connections_of(broker=broker)
     since = seen.begin
     for gap in seen.gaps(seen.answers_of(broker), SILENCE_NS):
         until = gap.until(seen.end)
@@ -151,8 +155,8 @@ def _announced(seen: Seen, broker: int, gap: Gap, since: int) -> int | None:
     node = seen.brokers.nodes[broker]
     if node is None:
         return None
-    beats = seen.heartbeats
-    times = beats["time"][(beats["node"] == node) & (beats["wants_shutdown"] == 1)]
+    beats = seen.heartbeats_of(node)
+    times = beats["time"][beats["wants_shutdown"] == 1]
     times = times[(times >= max(gap.begin - _ANNOUNCED_NS, since)) & (times <= gap.until(seen.end))]
     if not len(times):
         return None
@@ -212,9 +216,14 @@ def _first_wait(seen: Seen, broker: int, gap: Gap) -> int:
     return int(waits["packet"][mine[np.argmin(waits["begin"][mine])]]) if len(mine) else 0
 
 
-def _findings(seen: Seen, outage: Outage, end: int | None, waits: Waited, slow_ns: int) -> Iterator[Finding]:
-    """`end`: when the broker worked again. `waits`, `slow_ns`: what counts for this outage."""
-    main = _stop(seen, outage, end, waits) if outage.kind == "stop" else _hang(seen, outage, waits, slow_ns)
+def _findings(
+    seen: Seen, outage: Outage, end: int | None, effects: Effects, waits: Waited, slow_ns: int
+) -> Iterator[Finding]:
+    """`end`: when the broker worked again. `effects`, `waits`, `slow_ns`: what counts for this outage."""
+    if outage.kind == "stop":
+        main = _stop(seen, outage, end, effects, waits)
+    else:
+        main = _hang(seen, outage, effects, waits, slow_ns)
     yield main
     if main.end is not None:
         label = seen.brokers.label(outage.broker)
@@ -232,9 +241,8 @@ def _packet_of_answer(seen: Seen, broker: int, at: int) -> int:
     return int(packets.min()) if len(packets) else 0
 
 
-def _stop(seen: Seen, outage: Outage, end: int | None, waits: Waited) -> Finding:
+def _stop(seen: Seen, outage: Outage, end: int | None, effects: Effects, waits: Waited) -> Finding:
     broker, gap = outage.broker, outage.gap
-    effects = effects_of(seen, broker, outage.begin, end)
     label = seen.brokers.label(broker)
     parts = [f"{label} {'began to shut down' if outage.announced is not None else 'stopped'}"]
     numbers: dict[str, Scalar] = {"announced": outage.announced is not None}
@@ -259,7 +267,7 @@ def _used(waits: dict[str, Array]) -> int:
     return len(np.unique(waits["connection"]))
 
 
-def _hang(seen: Seen, outage: Outage, waits_for_it: Waited, slow_ns: int) -> Finding:
+def _hang(seen: Seen, outage: Outage, effects: Effects, waits_for_it: Waited, slow_ns: int) -> Finding:
     broker, gap, waits = outage.broker, outage.gap, seen.waits_of(outage.broker)
     waits = seen.of(waits, _overlapping(seen, gap, waits))
     lost = int((np.minimum(waits["end"], gap.until(seen.end)) - np.maximum(waits["begin"], gap.begin)).sum())
@@ -283,7 +291,6 @@ def _hang(seen: Seen, outage: Outage, waits_for_it: Waited, slow_ns: int) -> Fin
         "is_acknowledged": is_hang,
     }  # fmt: skip
     name = ("broker_hung", "broker hung") if is_hang else ("broker_unreachable", "not reached")
-    effects = effects_of(seen, broker, outage.begin, gap.end)
     waits_for_it = waits_for_it._replace(lost_ns=max(lost, slow_ns, waits_for_it.lost_ns))
     return _made(seen, name[0], ERROR, name[1], outage, parts, numbers, effects, gap.end, waits_for_it)
 
@@ -322,7 +329,7 @@ def _starts(seen: Seen, broker: int) -> Iterator[Finding]:
     if not len(mine):
         return
     first = int(seen.answers["first"][mine].min())
-    links = seen.connections_of(broker)
+    links = seen.connections_of(broker=broker)
     refused = int((links["refused"] * links["has_answered"])[links["last"] < first].sum())
     if refused:
         label = seen.brokers.label(broker)
@@ -334,13 +341,12 @@ def _starts(seen: Seen, broker: int) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _announcements(seen: Seen, silent: list[Outage]) -> Iterator[Finding]:
-    """Announced stops whose end the capture does not show."""
-    events = seen.heartbeats[seen.heartbeats["wants_shutdown"] == 1]
-    for node in distinct_values(events["node"]).tolist():
-        times = events[events["node"] == node]
-        broker = seen.brokers.of_node(node)
-        stops = [outage for outage in silent if outage.broker == broker and outage.kind == "stop"]
+def _announcements(seen: Seen, outages_of: dict[int | None, list[Outage]]) -> Iterator[Finding]:
+    """Announced stops whose end the capture does not show. `outages_of`: by broker."""
+    for (node,), rows in seen.groups("heartbeats", "node").items():
+        beats, broker = seen.heartbeats[rows], seen.brokers.of_node(node)
+        times = beats[beats["wants_shutdown"] == 1]
+        stops = [outage for outage in outages_of[broker] if outage.kind == "stop"]
         for at, packet in zip(times["time"].tolist(), times["packet"].tolist(), strict=True):
             if any(stop.begin - _CLOSING_NS <= at <= stop.gap.until(seen.end) for stop in stops):
                 continue
@@ -352,15 +358,12 @@ def _announcements(seen: Seen, silent: list[Outage]) -> Iterator[Finding]:
             break
 
 
-def _cut_off(seen: Seen, silent: list[Outage]) -> Iterator[tuple[Span, Finding]]:
+def _cut_off(seen: Seen, outages_of: dict[int | None, list[Outage]]) -> Iterator[tuple[Span, Finding]]:
     """Hosts of clients whose packets to a broker, or from it, do not arrive, while others' do."""
-    answers_of = by_pair(seen.answers)
-    outages_of = defaultdict[int, list[Outage]](list)
-    for outage in silent:
-        outages_of[outage.broker].append(outage)
-    for (client_ip, broker), rows in by_pair(seen.waits).items():
+    hosts = WaitingHosts(seen, SILENCE_NS)
+    for (client_ip, broker), rows in seen.groups("waits", "client_ip", "broker").items():
         waits = seen.of(seen.waits, rows)
-        chosen, mine = waits["is_resent"], answers_of.get((client_ip, broker), NO_ROWS)
+        chosen, mine = waits["is_resent"], seen.rows_of("answers", client_ip=client_ip, broker=broker)
         if broker < 0 or not chosen.any():
             continue
         gaps = [gap for gap in seen.gaps(mine, SILENCE_NS) if (chosen & _overlapping(seen, gap, waits)).any()]
@@ -369,16 +372,10 @@ def _cut_off(seen: Seen, silent: list[Outage]) -> Iterator[tuple[Span, Finding]]
             if any(o.begin < until and o.gap.until(seen.end) > gap.begin for o in outages_of[broker]):
                 continue
             goes_on = seen.others_answered(mine, gap.begin, until, broker)
-            if goes_on or not _others_wait(seen, client_ip, broker, gap):
+            if goes_on or not hosts.others_wait(client_ip, broker, gap):
                 waiting = (waits["begin"] < until) & (waits["end"] > gap.begin)
                 found = _cut(seen, client_ip, broker, gap, seen.of(waits, waiting), goes_on)
                 yield (broker, client_ip, gap.begin, until), found
-
-
-def _others_wait(seen: Seen, client_ip: int, broker: int, gap: Gap) -> bool:
-    """Whether other hosts wait for a broker in a silence."""
-    waits = seen.waits_of(broker)
-    return bool(((waits["client_ip"] != client_ip) & _overlapping(seen, gap, waits)).any())
 
 
 def _joined(gaps: list[Gap]) -> list[Gap]:
@@ -398,10 +395,10 @@ def _cut(
     seen: Seen, client_ip: int, broker: int, gap: Gap, waits: dict[str, Array], goes_on: bool
 ) -> Finding:  # fmt: skip
     """`waits`: those of the host for the broker in this time."""
-    resent, links = seen.of(waits, waits["is_resent"]), seen.connections_of(broker)
+    resent, links = seen.of(waits, waits["is_resent"]), seen.connections_of(client_ip=client_ip, broker=broker)
     begin = max(gap.begin, int(resent["begin"].min()))
     until = gap.until(seen.end)
-    tries = (links["client_ip"] == client_ip) & (links["last"] > begin) & (links["last"] < until)
+    tries = (links["last"] > begin) & (links["last"] < until)
     unanswered = int(links["unanswered"][tries].sum())
     lost = int((np.minimum(waits["end"], until) - np.maximum(waits["begin"], begin)).sum())
     host = seen.context.address(client_ip) or "?"

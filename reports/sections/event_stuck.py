@@ -7,11 +7,10 @@ host.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
-from kafkatap.kernels.arrays import distinct_values
+from kafkatap.kernels.arrays import groups_of
 
 from ..finding_words import counted
 from ..findings import ERROR, Finding, Party
@@ -26,19 +25,20 @@ Span = tuple[int, int | None, int, int]
 
 def stuck_hosts(seen: Seen, known: Sequence[Span]) -> Iterator[Finding]:
     """Findings of such hosts. `known`: what other events say."""
-    stuck, answers = seen.columns(STUCK.name), seen.answers
-    pairs = distinct_values(np.stack((stuck["client_ip"], stuck["broker"]), axis=1), axis=0)
-    for client_ip, broker in pairs.tolist():
-        mine = seen.of(stuck, (stuck["client_ip"] == client_ip) & (stuck["broker"] == broker))
-        gaps = seen.gaps((answers["client_ip"] == client_ip) & (answers["broker"] == broker), SECOND)
+    stuck, known_of = seen.columns(STUCK.name), defaultdict[int, list[Span]](list)
+    for span in known:
+        known_of[span[0]].append(span)
+    for (client_ip, broker), of_pair in groups_of(stuck["client_ip"], stuck["broker"]):
+        mine = seen.of(stuck, of_pair)
+        gaps = seen.gaps(seen.rows_of("answers", client_ip=client_ip, broker=broker), SECOND)
         for rows in runs(mine, 0):
             begin, end = int(mine["first"][rows].min()), int(mine["heard"][rows].min())
             is_open = bool(mine["is_open"][rows].all()) and any(gap.end is None for gap in gaps)
             until = seen.end if is_open else end
             silent = max((min(gap.until(seen.end), until) - max(gap.begin, begin) for gap in gaps), default=0)
             is_known = any(
-                broker == other and host in (None, client_ip) and first < until and last > begin
-                for other, host, first, last in known
+                host in (None, client_ip) and first < until and last > begin
+                for _, host, first, last in known_of[broker]
             )
             if silent >= SECOND and not is_known:
                 yield _finding(seen, client_ip, broker, begin, None if is_open else end,

@@ -87,10 +87,10 @@ class Seen:
         self.heartbeats = beats[is_node & (beats["error_code"] == 0)]
         self.begin, self.end = given.context.first or 0, given.context.last or 0
         self.answers = self.columns(ANSWERS.name)
-        self.connections = self.columns(CONNECTIONS.name)
         self.errors = self.columns(ERRORS.name)
         self.throttled = self.columns(THROTTLED.name)
         self._times: dict[tuple[str, int | None], Array] = {}
+        self._groups: dict[tuple[str, ...], dict[tuple[int, ...], Array]] = {}
 
     def columns(self, form: str) -> dict[str, Array]:
         """The columns of a form with the brokers, in order of time, without rows that were added up."""
@@ -123,13 +123,26 @@ class Seen:
             "is_resent": is_resent,
         }  # fmt: skip
 
+    def groups(self, table: str, *keys: str) -> dict[tuple[int, ...], Array]:
+        """The rows of `answers`, `connections`, `heartbeats` or `waits` by the values of some columns."""
+        if (table, *keys) not in self._groups:
+            columns = getattr(self, table)
+            groups = groups_of(*(columns[key].astype(np.int64) for key in keys))
+            self._groups[table, *keys] = {tuple(values): rows for values, rows in groups}
+        return self._groups[table, *keys]
+
+    def rows_of(self, table: str, **values: int) -> Array:
+        """The rows of `groups` with these values."""
+        return self.groups(table, *values).get(tuple(values.values()), NO_ROWS)
+
+    def heartbeats_of(self, node: int) -> Array:
+        """The heartbeats of a node."""
+        found: Array = self.heartbeats[self.rows_of("heartbeats", node=node)]
+        return found
+
     def waits_of(self, broker: int) -> dict[str, Array]:
         """The waits for answers of a broker."""
-        return self.of(self.waits, self._waits_by_broker.get(broker, NO_ROWS))
-
-    @cached_property
-    def _waits_by_broker(self) -> dict[int, Array]:
-        return _by_broker(self.waits)
+        return self.of(self.waits, self.rows_of("waits", broker=broker))
 
     @cached_property
     def slow(self) -> dict[str, Array]:
@@ -172,41 +185,48 @@ class Seen:
     def _links(self, connections: Array) -> tuple[Array, Array]:
         """When connections were closed (0: open at the end), and how many packets one end sent again, where bytes of
         an end are not acknowledged (else 0)."""
-        keys, values = self.given.keys(LINKS.name)["connection"], self.given.values(LINKS.name)
-        if not len(keys):
-            return np.zeros(len(connections), np.int64), np.zeros(len(connections), np.int64)
+        values, (at, is_known) = self.given.values(LINKS.name), self._link_rows(connections)
+        found = np.zeros((2, len(connections)), np.int64)
+        found[0, is_known] = np.maximum(values["closed_at"][at], 0)
+        found[1, is_known] = np.where(values["is_stuck"][at] > 0, values["resent"][at], 0)
+        return found[0], found[1]
+
+    def _link_rows(self, connections: Array) -> tuple[Array, Array]:
+        """The rows of LINKS of the connections that have one, and which these are: bool."""
+        keys, order = self._links_in_order
+        at = np.searchsorted(keys, connections)
+        is_known = at < np.searchsorted(keys, connections, "right")
+        return order[at[is_known]], is_known
+
+    @cached_property
+    def _links_in_order(self) -> tuple[Array, Array]:
+        """The connections of LINKS, ascending, and their rows."""
+        keys = self.given.keys(LINKS.name)["connection"]
         order = np.argsort(keys)
-        at = order[np.minimum(np.searchsorted(keys[order], connections), len(keys) - 1)]
-        is_known = keys[at] == connections
-        closed = np.where(is_known, np.maximum(values["closed_at"][at], 0), 0)
-        return closed, np.where(is_known & (values["is_stuck"][at] > 0), values["resent"][at], 0)
+        return keys[order], order
 
     def acknowledged_after(self, connections: Array, since: int) -> int:
         """How many connections have a packet after a time, and nothing of the client that is not acknowledged: the last
         word is that of the broker's host."""
-        keys, values = self.given.keys(LINKS.name)["connection"], self.given.values(LINKS.name)
+        values = self.of(self.given.values(LINKS.name), self._link_rows(connections)[0])
         heard = (values["last"] >= since) & (values["unacknowledged_bytes"] == 0) & (values["closed_at"] < 0)
-        return int(is_among(connections, keys[heard]).sum())
+        return int(heard.sum())
 
-    def connections_of(self, broker: int) -> dict[str, Array]:
-        """The connections of a broker, with has_answered: whether their end answered requests in the capture."""
-        columns, rows = self._connections
-        return self.of(columns, rows.get(broker, NO_ROWS))
+    def connections_of(self, **values: int) -> dict[str, Array]:
+        """The connections with these values: of a broker, or of it and a host."""
+        return self.of(self.connections, self.rows_of("connections", **values))
 
     @cached_property
-    def _connections(self) -> tuple[dict[str, Array], dict[int, Array]]:
-        answers, connections = self.answers, self.connections
+    def connections(self) -> dict[str, Array]:
+        """The columns of connections, with has_answered: whether their end answered requests in the capture."""
+        answers, connections = self.answers, self.columns(CONNECTIONS.name)
         answered = distinct_values(codes_of(answers["broker_ip"], answers["broker_port"]))
         found = is_among(codes_of(connections["broker_ip"], connections["broker_port"]), answered)
-        return {**connections, "has_answered": found}, _by_broker(connections)
+        return {**connections, "has_answered": found}
 
     def answers_of(self, broker: int) -> Array:
         """The rows of a broker's answers."""
-        return self._answers.get(broker, NO_ROWS)
-
-    @cached_property
-    def _answers(self) -> dict[int, Array]:
-        return _by_broker(self.answers)
+        return self.rows_of("answers", broker=broker)
 
     def of(self, columns: dict[str, Array], chosen: Array) -> dict[str, Array]:
         """Some rows of columns. `chosen`: their places, or a mask."""
@@ -256,15 +276,6 @@ class Seen:
         if client_ip is not None:
             conditions.append(f'client_ip == "{self.context.address(client_ip)}"')
         return (*options, *((("filter", " and ".join(conditions)),) if conditions else ()))
-
-
-def _by_broker(columns: dict[str, Array]) -> dict[int, Array]:
-    return {broker: rows for (broker,), rows in groups_of(columns["broker"])}
-
-
-def by_pair(columns: dict[str, Array]) -> dict[tuple[int, int], Array]:
-    """The rows of each host of clients and broker."""
-    return {(ip, broker): rows for (ip, broker), rows in groups_of(columns["client_ip"], columns["broker"])}
 
 
 def _behind(rows: Array, is_answered: Array, end: Array) -> Array:

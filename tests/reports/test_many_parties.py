@@ -6,10 +6,13 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from kafkatap.__main__ import main
+from kafkatap.reports.section_parts.section import SectionInput
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import Segment, encode, merge
 from tests.wire.kafkatalk import HEARTBEAT, JOIN_GROUP, METADATA, KafkaTalk
@@ -65,12 +68,12 @@ def hung_brokers(count: int) -> list[Segment]:
     return brokers(count, is_hung=True)
 
 
-def resending_pairs(count: int) -> list[Segment]:
-    """Each host of a client sends a request again to its broker, after a silence."""
+def resending_pairs(count: int, brokers: int | None = None) -> list[Segment]:
+    """Each host of a client sends a request again to its broker, after a silence. `brokers`: to one of so many."""
     talks = []
     for n in range(count):
-        low = f"{n >> 8}.{n & 255}"
-        talk = KafkaTalk(client=(f"12.0.{low}", 40_000), broker=(f"11.0.{low}", 9092))
+        client, broker = (f"{at >> 8}.{at & 255}" for at in (n, n % (brokers or count)))
+        talk = KafkaTalk(client=(f"12.0.{client}", 40_000), broker=(f"11.0.{broker}", 9092))
         talk.tcp.wait(n * 1_000_000)
         talk.tcp.open()
         talk.exchange(METADATA, 1, 0)
@@ -83,6 +86,56 @@ def resending_pairs(count: int) -> list[Segment]:
         talk.respond(asked)
         talks.append(talk.tcp.segments)
     return merge(*talks)
+
+
+def cut_hosts(count: int) -> list[Segment]:
+    """The path of all hosts to two brokers is broken."""
+    return resending_pairs(count, 2)
+
+
+def stopped_brokers(count: int) -> list[Segment]:
+    """Each broker closes two connections, on which requests wait."""
+    talks = []
+    for n in range(2 * count):
+        talk = KafkaTalk(client=("10.0.0.1", 1024 + n), broker=(f"11.0.{n >> 9}.{n >> 1 & 255}", 9092), acks=False)
+        talk.tcp.wait(n * 1_000_000)
+        talk.tcp.open()
+        talk.exchange(METADATA, 1, 0)
+        talk.request(METADATA, 1, 1)
+        talk.tcp.wait(9 * SECOND)
+        talk.tcp.reset(1)
+        talks.append(talk.tcp.segments)
+    return merge(*talks)
+
+
+class Counted(np.ndarray[Any, Any]):
+    """An array that adds up the rows of all arrays that are made of it."""
+
+    rows = 0
+
+    def __array_finalize__(self, made_of: object) -> None:
+        Counted.rows += self.size
+
+
+@pytest.mark.parametrize("made", [hung_brokers, resending_pairs, cut_hosts, stopped_brokers])
+def test_rows_that_events_read_do_not_grow_with_the_square(
+    made: Callable[[int], list[Segment]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("keys", "values"):
+        columns = getattr(SectionInput, name)
+        monkeypatch.setattr(SectionInput, name, lambda given, form, columns=columns: {
+            name: values.view(Counted) for name, values in columns(given, form).items()
+        })  # fmt: skip
+    events = SectionInput.events
+    monkeypatch.setattr(SectionInput, "events", lambda given, section: events(given, section).view(Counted))
+    read = []
+    for count in (250, 2000):
+        capture = tmp_path / f"{count}.pcap"
+        capture.write_bytes(pcap_bytes(encode(made(count))))
+        Counted.rows = 0
+        assert main(["report", str(capture), "--sections", "events", "-n", "1"]) == 0
+        read.append(Counted.rows)
+    assert 0 < read[1] < 16 * read[0], read
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafkatap.reports.findings import Finding
+from kafkatap.reports.sections.event_timeline import Seen
+from kafkatap.reports.sections.event_waits import BEFORE_NS, Costs
 from kafkatap.reports.sections.events import findings
 from tests.support.captures import pcap_bytes
 from tests.support.section_runs import section_input
@@ -76,3 +84,46 @@ def test_the_packet_of_a_stop_is_its_first_fin(capture: tuple[list[Segment], dic
         fins = [n for n, s in enumerate(segments, 1) if s.flags & FIN and s.source[0] == f"10.0.1.{broker}"]
         assert found.packets == (fins[0],)
         assert found.begin == START_NS + round(stopped * SECOND)
+
+
+#: Moments in steps of half of BEFORE_NS, clients and brokers: few, so that outages and waits often meet.
+MOMENTS = st.integers(0, 20).map(lambda at: at * BEFORE_NS // 2)
+SPANS = st.tuples(MOMENTS, MOMENTS).map(sorted)
+WHO, AT = st.integers(0, 2), st.integers(0, 2)
+
+
+def columns(rows: list[Any], *names: str) -> dict[str, Any]:
+    values = np.array([(who, *rest, *span) for who, *rest, span in rows], np.int64).reshape(-1, len(names) + 3)
+    found = dict(zip(("client_id", *names, "begin"), values.T, strict=False))
+    return found | {"client_ip": np.zeros(len(values), np.int64), "first": found["begin"], "last": values[:, -1]}
+
+
+@given(
+    st.lists(st.tuples(WHO, AT, SPANS), max_size=12),
+    st.lists(st.tuples(WHO, AT), max_size=6),
+    st.lists(st.tuples(WHO, SPANS), max_size=2),
+    st.lists(st.tuples(AT, SPANS), max_size=8),
+)
+def test_each_wait_counts_for_the_outage_that_a_pass_over_all_finds(
+    rows: list[Any], users: list[Any], delayed: list[Any], outages: list[Any]
+) -> None:
+    waits = columns(rows, "broker")
+    none = {"own": np.zeros(len(rows), np.int64), "api_key": np.zeros(len(rows), np.int64)}
+    seen = SimpleNamespace(
+        answers=columns([(*user, (0, 0)) for user in users], "broker"), throttled=columns(delayed), brokers=range(3),
+        waits=waits | none | {"end": waits["last"]}, context=SimpleNamespace(text=str),
+        slow={**columns([], "broker"), "second": np.zeros(0, np.int64)},
+    )  # fmt: skip
+    costs = Costs(cast(Seen, seen), [(at, *span) for at, span in outages])
+    expected = [0] * len(outages)
+    for who, at, (first, until) in rows:
+        began = [
+            (at == broker, begin, n) for n, (broker, (begin, end)) in enumerate(outages)
+            if first + BEFORE_NS >= begin and first <= end and (who, broker) in users
+            and not any(who == client and last >= begin and since <= end for client, (since, last) in delayed)
+        ]  # fmt: skip
+        interrupted = any(at == broker and until >= begin and first <= end for broker, (begin, end) in outages)
+        is_own, _, outage = max(began, default=(False, 0, -1))
+        if is_own or (began and not interrupted):
+            expected[outage] += until - first
+    assert [costs.waited(n).lost_ns for n in range(len(outages))] == expected
