@@ -87,7 +87,7 @@ def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: 
     advice = [f for section, f in found if section == "advice" and f.cause is None and f.id not in _NO_CAUSES]
     lost_at = _unanswered_by_broker(counts, context)
     lines = {event: _by_client(all_of_them, ids) for event, ids in _LINES.items()}
-    on_parties = _by_party(all_of_them, {"mtu_black_hole", *_ON_MEMBERS})
+    on_parties = _by_party(all_of_them, {"mtu_black_hole", "hosts_cut_off", *_ON_MEMBERS})
     made = []
     for section, finding in found:
         if finding.cause is not None:
@@ -107,7 +107,7 @@ def folded(found: Sequence[tuple[str, Finding]], counts: ReportCounts, context: 
         elif section == "events":
             cause = _better_line(finding, all_of_them, lines, on_parties)
         elif finding.id == "lossy_host":
-            cause = _cut_off(finding, events)
+            cause = _cut_off(finding, on_parties)
         elif finding.id == "lagging_group":
             cause = _cause_of_lag(finding, all_of_them, context)
         elif section == "advice" and finding.id in _BY_OUTAGE:
@@ -237,10 +237,10 @@ def _rebalances(finding: Finding, event: Finding) -> bool:
     return finding.party("group") == event.party("group") and is_in_time
 
 
-def _cut_off(lossy: Finding, events: Sequence[Finding]) -> Finding | None:
+def _cut_off(lossy: Finding, on_parties: ByParty) -> Finding | None:
     """The time in which nothing passed at all, if it cost most of what was lost, or nothing was lost at other times."""
-    host = lossy.party("host")
-    cut = [f for f in events if f.id == "hosts_cut_off" and ("host", host) in f.parties]
+    on_host = on_parties.get(Party("host", lossy.party("host") or ""), ())
+    cut = [f for f in on_host if f.id == "hosts_cut_off"]
     if not cut or sum(f.time_lost_ns for f in cut) >= _MOST * lossy.time_lost_ns:
         return cut[0] if cut else None
     is_timed = lossy.begin is not None and lossy.end is not None
