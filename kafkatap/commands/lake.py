@@ -10,7 +10,8 @@ DESCRIPTION = """\
 Look after the Delta tables of kafkatap spark. It needs no Java, and jobs and streams may write meanwhile.
 
 verify    say what is wrong with the tables: rows of a run that was killed, rows that are there twice, captures that
-          overlap, exchanges that the rollup lacks, hours without a capture, damaged captures
+          overlap, tables that do not balance, connections that are cut between runs, hours without a capture,
+          damaged captures
 forget    remove all rows of some captures
 compact   join small files, and delete files that no table has used for a week
 """

@@ -30,7 +30,7 @@ _FORMAT = 1
 #: Captures of new names that are looked up.
 _MOST_CAPTURES, _THREADS = 10_000, 16
 #: The value of an option that is on. One with a key log may follow one without: it finds more rows.
-_ON, _KEY_LOG = "yes", "keylog"
+_ON, KEY_LOG = "yes", "keylog"
 
 
 class OtherOptions(ValueError):
@@ -54,7 +54,7 @@ def row_options(run: RunOptions) -> dict[str, str]:
             if value != getattr(usual, name):
                 found[f"max-{name}"] = str(value)
     if read.key_log is not None:
-        found[_KEY_LOG] = _ON
+        found[KEY_LOG] = _ON
     return {name: value for name, value in found.items() if value}
 
 
@@ -65,8 +65,8 @@ def check_options(out: str, run: RunOptions, files: Sequence[File], replace: boo
     """
     if replace or not is_delta(out, "files"):
         return
-    before, now = _remembered(out), row_options(run)
-    if before != now and {**before, _KEY_LOG: _ON} != now:
+    before, now = remembered_options(out), row_options(run)
+    if before != now and {**before, KEY_LOG: _ON} != now:
         rows, captures = _rows_of(out, files, None)
         raise OtherOptions(
             f"{out}: its rows were made {_in_words(before)}, and this run is {_in_words(now)}. "
@@ -90,7 +90,8 @@ def remember(out: str, run: RunOptions) -> None:
         folder.write(NAME, data.encode())
 
 
-def _remembered(out: str) -> dict[str, str]:
+def remembered_options(out: str) -> dict[str, str]:
+    """The options of the rows of a lake. OSError if they cannot be read."""
     data = Folder(out).read(NAME)
     if data is None:
         return {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import fnmatch
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +18,8 @@ from kafkatap.dissector.dtypes import OUTCOMES
 from kafkatap.reports.counting.hour_counts import HOUR
 from kafkatap.reports.units import iso
 
+from .balance import OF_CONNECTIONS, OF_EXCHANGES, Balance
+from .lake_options import KEY_LOG, remembered_options
 from .output.delta import active_files, is_delta, open_table, read_table
 from .output.delta_schema import LAKE_TABLES, tables_of_run
 from .output.folders import Folder
@@ -48,10 +51,13 @@ def verify(out: str) -> Iterator[LakeFinding]:
     * double: exchanges or connections that one capture has more than once
     * overlap: exchanges that several captures have, as they were captured at several places
     * rollup: exchanges, error codes or connections that the rollup does not count, or counts more than once
+    * balance: packets, bytes, requests or responses of a table that are not those of another one (`balance`)
+    * cut: connections that go on in a capture of another run, so that requests there have no answer
     * gap: whole hours without a packet, between others, in the captures of a broker
-    * damage: captures of which a part could not be read
+    * damage: captures of which a part could not be read, or is zeros
     """
-    files = file_infos(read_table(out, "files"))
+    rows = read_table(out, "files")
+    files = file_infos(rows)
     whole = []
     for table in tables_of_run(is_delta(out, "records")):
         if not is_delta(out, table):
@@ -62,13 +68,32 @@ def verify(out: str) -> Iterator[LakeFinding]:
         elif table in _READ:
             whole.append(table)
     found = _Rows({info.capture: info for info in files}, whole)
+    balance = _balance(out, rows, files) if is_delta(out, "ledger") else None
     for tables in _by_date(out, whole):
         found.add(tables)
-    yield from found.findings()
+        if balance is not None:
+            balance.add(tables)
+    of_rows = list(found.findings())
+    yield from of_rows
+    if balance is not None and not any(finding.kind in _OF_ROWS for finding in of_rows):
+        yield from itertools.starmap(LakeFinding, balance.findings())
     yield from _gaps(files, found.brokers)
     for info in files:
         if info.damage:
             yield LakeFinding("damage", f"{info.path}: {info.damage}", 1)
+        elif info.empty_packets or info.first == 0:
+            yield LakeFinding("damage", f"{info.path}: zeros in place of packets; read a whole copy", 1)
+
+
+#: Kinds of findings on rows that are lost, or there twice: then nothing balances.
+_OF_ROWS = ("unfinished", "double", "rollup")
+
+
+def _balance(out: str, rows: pa.Table, files: Sequence[FileInfo]) -> Balance:
+    names = rows["run"].to_pylist() if "run" in rows.column_names else []
+    runs = dict(zip(rows["capture"].to_pylist(), names, strict=False))
+    is_whole = remembered_options(out).keys() <= {KEY_LOG}
+    return Balance({info.capture: info for info in files}, runs, read_table(out, "ledger"), is_whole)
 
 
 #: What the rollup counts: the rows, and the sums of the rollup; each a table with columns to sum up, or its rows.
@@ -79,8 +104,8 @@ _OF_ROLLUP: Mapping[str, tuple[tuple[str, tuple[str, ...]], tuple[str, tuple[str
 }
 #: The columns that are read of each table: first its key, or that of its exchange, or none.
 _READ = {
-    "exchanges": ("exchange", "capture", "broker_ip"),
-    "connections": ("connection", "capture"),
+    "exchanges": ("exchange", "capture", "broker_ip", *OF_EXCHANGES),
+    "connections": ("connection", "capture", *OF_CONNECTIONS),
     "results": ("exchange", "capture"),
     "rollup": ("capture", "error_codes", *OUTCOMES),
     "rollup_errors": ("capture", "count"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from dataclasses import replace
@@ -9,16 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
 from kafkatap import analyze
 from kafkatap.engine.read_options import ReadOptions
+from kafkatap.spark import job
 from kafkatap.spark.job import run_job
+from kafkatap.spark.neighbours import SharedConnections
 from kafkatap.spark.output import delta
 from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.verifying import forget, named_captures, verify
 from kafkatap.splits.run_options import RunOptions
 from tests.cli.running import ROOT, kafkatap
-from tests.support.captures import pcap_bytes
+from tests.support.captures import PcapRecords, pcap_bytes
 from tests.support.tcp import Segment, encode
 from tests.wire.kafkatalk import small_talk
 
@@ -238,3 +242,67 @@ def test_damage(spark: SparkSession, tmp_path: Path) -> None:
     [finding] = verify(str(tmp_path / "out"))
     assert finding.kind == "damage"
     assert finding.text.startswith(f"{path}: cut short")
+
+
+@pytest.fixture(scope="module")
+def series(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Three captures that share connections."""
+    records, folder = PcapRecords(samples / "apache-4.3.pcap.zst"), tmp_path_factory.mktemp("series")
+    cuts = [len(records) * n // 3 for n in range(4)]
+    paths = [folder / f"hour-{n}.pcap" for n in range(3)]
+    for path, first, end in zip(paths, cuts, cuts[1:], strict=False):
+        path.write_bytes(records.slice(first, end))
+    return list(map(str, paths))
+
+
+@pytest.mark.parametrize("again", range(3))
+def test_an_hour_is_not_read_again_without_its_neighbours(
+    spark: SparkSession, series: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: int
+) -> None:
+    """It is refused. Where an earlier version did it, `verify` finds it."""
+    out = str(tmp_path / "out")
+    run_job(spark, series, out)
+    wanted = rows(Path(out), "exchanges")
+    assert found(Path(out)) == []
+    others = [path for path in series if path != series[again]]
+    with pytest.raises(SharedConnections) as refused:
+        run_job(spark, series[again], out, replace_rows=True)
+    assert all(path in str(refused.value) for path in others)
+    assert rows(Path(out), "exchanges") == wanted
+    monkeypatch.setattr(job, "check_neighbours", lambda *_: None)
+    run_job(spark, series[again], out)
+    assert rows(Path(out), "exchanges") != wanted
+    assert any(finding.kind == "cut" and series[again] in finding.text for finding in verify(out))
+    assert again == 0 or "balance" in {kind for kind, _ in found(Path(out))}
+    monkeypatch.undo()
+    run_job(spark, series, out)
+    assert rows(Path(out), "exchanges") == wanted
+    assert found(Path(out)) == []
+
+
+def test_hours_that_different_runs_read_are_cut(spark: SparkSession, series: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for path in series:
+        run_job(spark, path, str(out))
+    cut = [finding for finding in verify(str(out)) if finding.kind == "cut"]
+    assert len(cut) >= 2
+    for one, two in itertools.pairwise(series):
+        assert any(f"of {one} go on in {two}" in finding.text for finding in cut)
+
+
+def test_tables_that_do_not_balance(copy: Path) -> None:
+    """As if somebody had changed rows."""
+    table = DeltaTable(str(copy / "exchanges"))
+    table.update(updates={"outcome": "'unanswered'"}, predicate="outcome = 'answered' and api_key = 3")
+    DeltaTable(str(copy / "files")).update(updates={"packets": "packets + 5"})
+    texts = [finding.text for finding in verify(str(copy)) if finding.kind == "balance"]
+    assert sum("packets, and its ledger" in text for text in texts) == 2
+    assert sum("exchanges of the outcome unanswered, and its ledger" in text for text in texts) == 2
+
+
+def test_zeros_in_place_of_packets(spark: SparkSession, samples: Path, tmp_path: Path) -> None:
+    data = bytearray(PcapRecords(samples / "apache-0.8.2.pcap.zst").data)
+    data[300_000:400_000] = bytes(100_000)
+    (tmp_path / "hole.pcap").write_bytes(data)
+    run_job(spark, str(tmp_path / "hole.pcap"), str(tmp_path / "out"))
+    assert "damage" in {kind for kind, _ in found(tmp_path / "out")}

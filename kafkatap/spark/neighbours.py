@@ -1,0 +1,62 @@
+"""Captures of a lake that share connections with those of a run: their rows belong together.
+
+A run over one hour of a series would decode its connections without their beginnings and ends, and the rows of the
+other hours would still have its packets. So it is refused, and the message names the others.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kafkatap.reports.finding_words import counted
+
+from .output.delta import is_delta, open_table, read_table
+from .output.run_tables import file_infos, first_date
+
+if TYPE_CHECKING:
+    from kafkatap.reports.batch import Array, FileInfo
+
+#: Captures that the message names.
+_NAMED = 3
+
+
+class SharedConnections(ValueError):
+    """Captures of a run share connections with others of a lake. The message names these, and says what to do."""
+
+
+def check_neighbours(out: str, files: Sequence[FileInfo]) -> None:
+    """SharedConnections if captures of a run have exchanges in a lake, of connections of which captures that are not of
+    the run have others. `files`: those of the run."""
+    if not (is_delta(out, "files") and is_delta(out, "exchanges")):
+        return
+    there = {info.capture: info.path for info in file_infos(read_table(out, "files"))}
+    own = np.array(sorted({info.capture for info in files} & there.keys()), np.int64)
+    if not len(own) or len(own) == len(there):
+        return
+    since = first_date(out, files)
+    shared = others = np.zeros(0, np.int64)
+    for keys, captures in _connections(out, since):
+        shared = np.union1d(shared, keys[np.isin(captures, own)])
+    for keys, captures in _connections(out, since):
+        others = np.union1d(others, captures[np.isin(keys, shared) & ~np.isin(captures, own)])
+    names = sorted(there[capture] for capture in others.tolist() if capture in there)
+    if names:
+        rest = f" and {counted(len(names) - _NAMED, 'other capture')}" if len(names) > _NAMED else ""
+        raise SharedConnections(
+            f"{out}: connections of {there[int(own[0])]} go on in {', '.join(names[:_NAMED])}{rest}, whose rows are "
+            "there. Read all of them in one run, or remove the others with `kafkatap lake forget`"
+        )
+
+
+def _connections(out: str, since: str | None) -> Iterator[tuple[Array, Array]]:
+    """The connections of exchanges, and the captures that have these; some rows at a time. `since`: the first date."""
+    import pyarrow.compute as pc
+
+    dataset = open_table(out, "exchanges").to_pyarrow_dataset()
+    recent = None if since is None else pc.field("date") >= pc.scalar(datetime.date.fromisoformat(since))
+    for batch in dataset.to_batches(columns=["connection", "capture"], filter=recent):
+        yield batch["connection"].to_numpy(), batch["capture"].to_numpy()
