@@ -5,6 +5,7 @@
 
 exchanges, results, connections, records, files, ledger    the tables as DataFrames
 reports                                                    the reports of `kafkatap report`
+exchanges_once                                             the exchanges of a lake, each once
 read_captures                                              several tables of the same captures, surveyed once
 register                                                   the data source "kafkatap": the tables for SQL
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from .captures import Captures, DamagedCaptureError
     from .frames import connections, exchanges, files, ledger, read_captures, records, reports, results
     from .job import run_job
+    from .lake_frames import exchanges_once
     from .source import register
 
 _OF = {
@@ -35,12 +37,13 @@ _OF = {
     ),
     "Captures": "captures",
     "DamagedCaptureError": "captures",
+    "exchanges_once": "lake_frames",
     "run_job": "job",
     "register": "source",
 }
 __all__ = [
-    "Captures", "DamagedCaptureError", "connections", "exchanges", "files", "ledger", "read_captures", "records",
-    "register", "reports", "results", "run_job",
+    "Captures", "DamagedCaptureError", "connections", "exchanges", "exchanges_once", "files", "ledger", "read_captures",
+    "records", "register", "reports", "results", "run_job",
 ]  # fmt: skip
 
 

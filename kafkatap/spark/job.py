@@ -18,7 +18,7 @@ from .cluster.job_stages import Stages
 from .cluster.shared_folders import shared_folders
 from .job_result import DamagedInput, JobResult, Watch, has_kafka, ignore
 from .lake_options import check_options, remember
-from .neighbours import check_neighbours
+from .neighbours import check_neighbours, has_records
 from .output.delta_schema import tables_of_run
 from .output.publication import Publication, open_publication
 from .output.report_files import delete_old_reports, write_report
@@ -47,11 +47,11 @@ def run_job(
 
     `path_pattern`: where clusters, sites and hosts are in paths (`PathPattern`), for the table `files`.
 
-    No table changes before everything is written. Of several versions of a capture, in `captures` or `out`, only the
-    best one counts (`versions`). DamagedInput if `strict` and a capture is damaged; OtherOptions if `out` has rows that
-    were made with other options, unless `replace_rows`; SharedConnections if it has other captures that share
-    connections with these; ValueError if `path_pattern` is wrong or matches no capture; FileNotFoundError,
-    UnreadableCaptureError and FolderInUse as raised below.
+    No table changes before everything is written. Records of captures that `out` has are written again, too. Of several
+    versions of a capture, in `captures` or `out`, only the best one counts (`versions`). DamagedInput if `strict` and a
+    capture is damaged; OtherOptions if `out` has rows that were made with other options, unless `replace_rows`;
+    SharedConnections if it has other captures that share connections with these; ValueError if `path_pattern` is wrong
+    or matches no capture; FileNotFoundError, UnreadableCaptureError and FolderInUse as raised below.
     """
     pattern = None if path_pattern is None else PathPattern(path_pattern)
     out, stages = absolute(out), Stages(spark, watch)
@@ -60,6 +60,9 @@ def run_job(
         read = Captures(spark, captures, split_size, options or RunOptions(), strict, stages, choose=choice)
         check_options(out, read.options, read.files, replace_rows)
         check_neighbours(out, read.file_infos)
+        if not read.options.records and has_records(out, read.file_infos):
+            read.options = replace(read.options, records=True)
+            choice.notes.append(f"{out} has records of these captures: they are written again, with the other rows.")
         if pattern is not None:
             pattern.check(read.paths)
         private = read.options.is_decrypting

@@ -1,8 +1,9 @@
 """What several captures of a lake have: those of a broker's host and of a client's, or of two brokers' hosts.
 
 A run joins the captures that it reads. What other runs read has its own rows: with the same key for an exchange, and
-another one for a connection, whose key has the time of capture. A report takes each once: of the capture with the most
-clients of the broker, as that was made nearest to it.
+another one for a connection, whose key has the time of capture. A report takes each once: an answered exchange
+before one that lacks its response, or a part of it; then that of the capture with the most clients of the broker, as
+that was made nearest to it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ _PLACE = ("hour", "client_ip", "broker_ip", "broker_port", "capture")
 _HOUR, _CLIENT, _BROKER, _, _CAPTURE = range(len(_PLACE))
 _ENDS = ("client_ip", "client_port", "broker_ip", "broker_port")
 _BEGIN = ("request_first", "response_first")
+#: Columns that say how good a row is, and the outcomes of those that lack no response.
+_QUALITY, WHOLE_OUTCOMES = ("outcome", "response_status"), ("answered", "no_reply_expected")
 _EXCHANGES = tuple(column.name for column in EXCHANGE_COLUMNS if column.dtype)
 _RESULTS = tuple(column.name for column in RESULT_COLUMNS)
 _CONNECTIONS = tuple(column.name for column in COLUMNS if column.in_table)
@@ -202,17 +205,29 @@ def _begins(rows: pa.Table) -> Array:
     return found
 
 
+def _lacks(rows: pa.Table) -> Array:
+    """What each exchange lacks: nothing (0), a part of its response (1), or all of it (2): int64 (n,)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_lost = pc.invert(pc.is_in(rows["outcome"], pa.array(WHOLE_OUTCOMES)))
+    is_cut = pc.equal(rows["response_status"], "incomplete").fill_null(False)
+    found: Array = np.where(is_lost.to_numpy(), 2, is_cut.to_numpy()).astype(np.int64)
+    return found
+
+
 def _exchanges_again(out: str, day: int, candidates: Places, ranks: Array) -> tuple[_Again, Array]:
-    """The exchanges of a day that a capture of a lower rank has, too, and the places of all such exchanges with the
+    """The exchanges of a day of which another capture has a better row, and the places of all such exchanges with the
     same hour and ends, (n, 5)."""
-    parts = [np.zeros((0, 3), np.int64)]
+    parts = [np.zeros((0, 4), np.int64)]
     wanted = _of_day(day) & candidates.captures() & candidates.clients()
-    for rows in read_rows(out, "exchanges", ("exchange", *_BEGIN, *_PLACE[1:]), wanted):
+    for rows in read_rows(out, "exchanges", ("exchange", *_BEGIN, *_PLACE[1:], *_QUALITY), wanted):
         places = candidates.of(rows, _begins(rows))
         chosen = np.flatnonzero(places >= 0)
-        parts.append(np.column_stack((_numbers_of(rows, ("exchange", "capture"))[chosen], places[chosen])))
-    keys, captures, places = np.concatenate(parts).T
-    order = np.lexsort((captures, ranks[places], keys))
+        keys = _numbers_of(rows, ("exchange", "capture"))[chosen]
+        parts.append(np.column_stack((keys, places[chosen], _lacks(rows)[chosen])))
+    keys, captures, places, lacks = np.concatenate(parts).T
+    order = np.lexsort((captures, ranks[places], lacks, keys))
     keys, captures, places = keys[order], captures[order], places[order]
     first = np.maximum.accumulate(np.where(np.concatenate(([True], keys[1:] != keys[:-1])), np.arange(len(keys)), 0))
     again = captures != captures[first]

@@ -1,4 +1,4 @@
-"""Captures of a lake that share connections with those of a run: their rows belong together.
+"""What a lake has beside the rows that a run replaces: captures that share connections with its own, and records.
 
 A run over one hour of a series would decode its connections without their beginnings and ends, and the rows of the
 other hours would still have its packets. So it is refused, and the message names the others.
@@ -50,6 +50,16 @@ def check_neighbours(out: str, files: Sequence[FileInfo]) -> None:
             f"{out}: connections of {there[int(own[0])]} go on in {', '.join(names[:_NAMED])}{rest}, whose rows are "
             "there. Read all of them in one run, or remove the others with `kafkatap lake forget`"
         )
+
+
+def has_records(out: str, files: Sequence[FileInfo]) -> bool:
+    """Whether a lake has records of captures. `files`: these captures."""
+    import pyarrow.compute as pc
+
+    if not is_delta(out, "records"):
+        return False
+    is_own = pc.field("capture").isin([info.capture for info in files])
+    return bool(open_table(out, "records").to_pyarrow_dataset().head(1, columns=["capture"], filter=is_own).num_rows)
 
 
 def _connections(out: str, since: str | None) -> Iterator[tuple[Array, Array]]:

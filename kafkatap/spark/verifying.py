@@ -106,7 +106,8 @@ _OF_ROLLUP: Mapping[str, tuple[tuple[str, tuple[str, ...]], tuple[str, tuple[str
 _READ = {
     "exchanges": ("exchange", "capture", "broker_ip", *OF_EXCHANGES),
     "connections": ("connection", "capture", *OF_CONNECTIONS),
-    "results": ("exchange", "capture"),
+    "results": ("exchange", "capture", "records"),
+    "records": ("exchange", "capture"),
     "rollup": ("capture", "error_codes", *OUTCOMES),
     "rollup_errors": ("capture", "count"),
     "rollup_connections": ("capture", "connections"),
@@ -147,6 +148,7 @@ class _Rows:
         self._doubles: Counter[tuple[str, int]] = Counter()
         self._pairs: Counter[tuple[int, int]] = Counter()
         self._lost = 0  # exchanges of results
+        self._stale = 0  # exchanges of other captures' versions, by their records
         #: What the rollup lacks, by what it counts, and by capture. Below 0: it has too many.
         self._not_in_rollup: dict[str, Counter[int]] = {
             what: Counter() for what, sums in _OF_ROLLUP.items() if {table for table, _ in sums}.issubset(tables)
@@ -168,6 +170,8 @@ class _Rows:
         if "results" in tables:
             results = np.unique(tables["results"]["exchange"].to_numpy())
             self._lost += int((~np.isin(results, exchanges["exchange"].to_numpy())).sum())
+        if {"results", "records"} <= tables.keys():
+            self._compare_records(tables["results"], tables["records"], exchanges["exchange"].to_numpy())
 
     def _add_rollup(self, tables: Mapping[str, pa.Table]) -> None:
         """Compare the rollup of a date with the rows that it counts: error codes with those that it sums up itself."""
@@ -175,6 +179,16 @@ class _Rows:
             of_rows, of_rollup = (_sums(tables[table], *columns) for table, columns in _OF_ROLLUP[what])
             lacking.update(of_rows)
             lacking.subtract(of_rollup)
+
+    def _compare_records(self, results: pa.Table, records: pa.Table, exchanges: Array) -> None:
+        """Count the exchanges whose records are not there, though the capture has some, and those of records alone."""
+        import pyarrow.compute as pc
+
+        of_results = results.filter(pc.greater(results["records"], 0))
+        there = np.unique(records["exchange"].to_numpy())
+        has_some = np.isin(of_results["capture"].to_numpy(), records["capture"].to_numpy())
+        lacking = np.setdiff1d(of_results["exchange"].to_numpy()[has_some], there)
+        self._stale += len(lacking) + int((~np.isin(there, exchanges)).sum())
 
     def _compare(self, table: str, keys: Array, captures: Array) -> None:
         """Count the keys that are there again, in the same capture or in another one."""
@@ -195,6 +209,9 @@ class _Rows:
         if self._lost:
             text = f"results: {self._lost:,} exchanges that are not in exchanges; a run was killed, so run it again"
             yield LakeFinding("unfinished", text, self._lost)
+        if self._stale:
+            text = f"records: those of {self._stale:,} exchanges are missing, or without the exchange; run it again"
+            yield LakeFinding("unfinished", text, self._stale)
         for what, counts in self._not_in_rollup.items():
             for capture, count in counts.items():
                 if count and capture in self._known:  # those of others are unfinished

@@ -306,3 +306,19 @@ def test_zeros_in_place_of_packets(spark: SparkSession, samples: Path, tmp_path:
     (tmp_path / "hole.pcap").write_bytes(data)
     run_job(spark, str(tmp_path / "hole.pcap"), str(tmp_path / "out"))
     assert "damage" in {kind for kind, _ in found(tmp_path / "out")}
+
+
+def test_records_go_with_their_exchanges(spark: SparkSession, samples: Path, tmp_path: Path) -> None:
+    """Half of a capture with records, then all of it without: its records are those of the whole."""
+    data = PcapRecords(samples / "apache-2.8.pcap.zst")
+    path, out = tmp_path / "broker.pcap", tmp_path / "out"
+    path.write_bytes(data.slice(0, len(data) // 2))
+    run_job(spark, str(path), str(out), options=RunOptions(records=True))
+    half = len(rows(out, "records"))
+    path.write_bytes(data.data)
+    result = run_job(spark, str(path), str(out))
+    assert any("records of these captures" in note for note in result.notes)
+    assert len(rows(out, "records")) == analyze(path).records.num_rows > half
+    assert found(out) == []
+    DeltaTable(str(out / "records")).delete("partition = 0")
+    assert [kind for kind, _ in found(out)] == ["unfinished"]

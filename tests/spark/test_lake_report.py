@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from kafkatap import analyze
 from kafkatap.reports.rollup_tables import FORMS
+from kafkatap.spark import exchanges_once
 from kafkatap.spark.job import run_job
 from kafkatap.spark.output.compaction import compact
 from kafkatap.spark.output.delta import read_table
@@ -141,6 +143,25 @@ def test_captures_of_several_places(points: tuple[Path, list[Path]], options: tu
             assert rows(found["reports"], table) == rows(wanted["reports"], table), table
     assert found["capture"]["requests"] == wanted["capture"]["requests"]
     assert [w for w in found["warnings"] if "count once" in w]
+
+
+def test_an_answered_row_is_better_than_a_lost_one(spark: SparkSession, tmp_path: Path) -> None:
+    """The capture nearest to the broker has lost each 20th packet."""
+    packets = read_capture(SAMPLES[1]).packets
+    captures = [tmp_path / "broker.pcap", tmp_path / "client.pcap"]
+    near = elsewhere([packet for number, packet in enumerate(packets) if number % 20 != 7], skew_ns=2_000)
+    for path, side in zip(captures, (near, packets[: len(packets) * 9 // 10]), strict=True):
+        path.write_bytes(pcap_bytes(side))
+        run_job(spark, [str(path)], str(tmp_path / "out"))
+    outcomes = [Counter(analyze(path).exchanges["outcome"].to_pylist()) for path in captures]
+    found = report(tmp_path / "out")
+    once = exchanges_once(spark, str(tmp_path / "out"))
+    counted = Counter(row["outcome"] for row in once.select("outcome").collect())
+    assert once.count() == once.select("exchange").distinct().count()
+    assert once.count() == found["capture"]["requests"] + counted["orphan_response"]
+    assert counted["answered"] == sum(row["answered"] for row in found["reports"]["latency"])
+    assert counted["answered"] > max(each["answered"] for each in outcomes)
+    assert counted["response_lost"] < outcomes[0]["response_lost"]
 
 
 def ledgers(out: Path) -> dict[str, dict[tuple[str, str], int]]:
