@@ -93,10 +93,11 @@ def open_table(out: str, table: str) -> DeltaTable:
     from deltalake.exceptions import TableNotFoundError
 
     uri, options = delta_location(out, table)
-    try:
-        found = DeltaTable(uri, storage_options=options)
-    except TableNotFoundError:
-        raise FileNotFoundError(f"{out}: there is no Delta table {table}") from None
+    with naming_table(out, table):
+        try:
+            found = DeltaTable(uri, storage_options=options)
+        except TableNotFoundError:
+            raise FileNotFoundError(f"{out}: there is no Delta table {table}") from None
     check_number(out, table, found)
     return found
 
