@@ -14,7 +14,7 @@ import numpy as np
 
 from kafkatap.reports.finding_words import counted
 
-from .output.delta import is_delta, open_table, read_table
+from .output.delta import is_delta, naming_table, open_table, read_table
 from .output.run_tables import file_infos, first_date
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ def has_records(out: str, files: Sequence[FileInfo]) -> bool:
     if not is_delta(out, "records"):
         return False
     is_own = pc.field("capture").isin([info.capture for info in files])
-    return bool(open_table(out, "records").to_pyarrow_dataset().head(1, columns=["capture"], filter=is_own).num_rows)
+    with naming_table(out, "records"):
+        rows = open_table(out, "records").to_pyarrow_dataset().head(1, columns=["capture"], filter=is_own)
+    return bool(rows.num_rows)
 
 
 def _connections(out: str, since: str | None) -> Iterator[tuple[Array, Array]]:
@@ -68,5 +70,6 @@ def _connections(out: str, since: str | None) -> Iterator[tuple[Array, Array]]:
 
     dataset = open_table(out, "exchanges").to_pyarrow_dataset()
     recent = None if since is None else pc.field("date") >= pc.scalar(datetime.date.fromisoformat(since))
-    for batch in dataset.to_batches(columns=["connection", "capture"], filter=recent):
-        yield batch["connection"].to_numpy(), batch["capture"].to_numpy()
+    with naming_table(out, "exchanges"):
+        for batch in dataset.to_batches(columns=["connection", "capture"], filter=recent):
+            yield batch["connection"].to_numpy(), batch["capture"].to_numpy()

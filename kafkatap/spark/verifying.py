@@ -20,7 +20,7 @@ from kafkatap.reports.units import iso
 
 from .balance import OF_CONNECTIONS, OF_EXCHANGES, Balance
 from .lake_options import KEY_LOG, remembered_options
-from .output.delta import active_files, is_delta, open_table, read_table
+from .output.delta import active_files, is_delta, naming_table, open_table, read_table
 from .output.delta_schema import LAKE_TABLES, tables_of_run
 from .output.folders import Folder
 from .output.publication import Published, open_publication
@@ -133,7 +133,11 @@ def _by_date(out: str, names: Iterable[str]) -> Iterator[dict[str, pa.Table]]:
     datasets = {name: table.to_pyarrow_dataset() for name, table in tables.items()}
     for date in sorted(map(str, dates)):
         is_then = pc.field("date") == pc.scalar(datetime.date.fromisoformat(date))
-        yield {name: dataset.to_table(columns=list(_READ[name]), filter=is_then) for name, dataset in datasets.items()}
+        found = {}
+        for name, dataset in datasets.items():
+            with naming_table(out, name):
+                found[name] = dataset.to_table(columns=list(_READ[name]), filter=is_then)
+        yield found
 
 
 class _Rows:

@@ -322,3 +322,21 @@ def test_records_go_with_their_exchanges(spark: SparkSession, samples: Path, tmp
     assert found(out) == []
     DeltaTable(str(out / "records")).delete("partition = 0")
     assert [kind for kind, _ in found(out)] == ["unfinished"]
+
+
+@pytest.mark.parametrize("damage", ["empty", "half", "text"])
+@pytest.mark.parametrize("kind", ["_delta_log/*1.json", "*.parquet"])
+def test_damaged_files_of_a_table_are_one_line(copy: Path, kind: str, damage: str) -> None:
+    """`verify` is never silent. An empty commit of a log is none: then it finds rows that are gone."""
+    path = sorted((copy / "exchanges").rglob(kind))[0]
+    data = path.read_bytes()
+    path.write_bytes({"empty": b"", "half": data[: len(data) // 2], "text": b"corrupt"}[damage])
+    for command in (("lake", "verify"), ("lake", "compact"), ("lake", "forget"), ("report", "--client", "*")):
+        done = kafkatap(*command, copy, *(["apache-2.8.pcap.zst"] if "forget" in command else []))
+        lines = done.err.splitlines()
+        if done.code == 2:
+            assert len(lines) == 1
+            assert f"{copy}/exchanges" in lines[0]
+            assert len(lines[0]) < 500
+        else:
+            assert done.code == (3 if "verify" in command else 0)

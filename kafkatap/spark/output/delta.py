@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
+#: Characters of an error of deltalake in a line of ours.
+_LONGEST = 160
 #: Files that are read at once.
 _THREADS = {"local": 2}
 _THREADS_OF_STORES = 8
@@ -59,15 +61,17 @@ def require_deltalake() -> None:
 
 @contextmanager
 def naming_table(out: str, table: str) -> Iterator[None]:
-    """Raise errors of deltalake as OSErrors that name the table."""
+    """Raise errors of deltalake and of Parquet files as OSErrors that name the table."""
+    import pyarrow as pa
     from deltalake.exceptions import DeltaError
 
     try:
         yield
-    except (DeltaError, OSError) as error:
+    except (DeltaError, pa.ArrowInvalid, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         text = " ".join(re.sub(r"\x1b\[\d*m|↳", "", str(error)).split())
+        text = re.split(r" 0: ", text)[0]  # without a trace of deltalake's own
         if gone := re.search(r"Object at location (\S+) not found", text):
             raise FileNotFoundError(
                 f"{out}/{table}: the file {gone[1].rpartition('/')[2]} is gone; run the captures again "
@@ -75,6 +79,8 @@ def naming_table(out: str, table: str) -> Iterator[None]:
             ) from error
         if isinstance(error, OSError) and out in text:
             raise
+        if re.search("json error|parquet|metadata or protocol", text, re.IGNORECASE):
+            text = f"its log or a file is damaged; read the captures again into another --out ({text[:_LONGEST]})"
         raise OSError(f"{out}/{table}: {text}") from error
 
 
