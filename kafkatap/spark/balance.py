@@ -37,24 +37,53 @@ _MOST_EDGES = 5
 _END = np.dtype([("connection", "i8"), ("last", "i8"), ("capture", "i8")])
 
 
+class Edges:
+    """Connections that go on from one capture to another, and different runs read them. Call `add` for each date,
+    ascending. `runs`: the run that read each capture; those of which it is unknown have none.
+
+    `cut`: connections by the captures before and after the edge. `within`: those that lie within others of the same
+    ends, by capture.
+    """
+
+    def __init__(self, runs: Mapping[int, str]) -> None:
+        self._runs = runs
+        self.cut: Counter[tuple[int, int]] = Counter()
+        self.within: Counter[int] = Counter()
+        self._open: pd.DataFrame | None = None  # the latest row of each connection that has no end
+
+    def add(self, rows: pd.DataFrame) -> None:
+        """Look at the connections of a date."""
+        import pandas as pd
+
+        rows = (rows if self._open is None else pd.concat([self._open, rows])).sort_values([*_ENDS, "connection_first"])
+        latest = rows.drop_duplicates(_ENDS, keep="last")
+        self._open = latest[latest["closed_by"].isna()]
+        captures = rows["capture"].to_numpy()
+        one, two = rows[:-1].reset_index(drop=True), rows[1:].reset_index(drop=True)
+        run, later_run = (each["capture"].map(self._runs) for each in (one, two))
+        goes_on = (one[_ENDS] == two[_ENDS]).all(axis=1) & (two["handshake"] == "not captured")
+        goes_on &= (run != later_run) & run.notna() & later_run.notna()
+        is_later = two["connection_first"] >= one["connection_last"]
+        for at in np.flatnonzero(goes_on & is_later & one["closed_by"].isna()).tolist():
+            self.cut[int(captures[at]), int(captures[at + 1])] += 1
+        self.within.update(two["capture"][goes_on & ~is_later].tolist())
+
+
 class Balance:
-    """What the tables have. Call `add` for each date, ascending. `runs`: the run that read each capture; those of
-    which it is unknown have none. `is_whole`: the exchanges are not selected."""
+    """What the tables have. Call `add` for each date, ascending. `runs`: as of `Edges`. `is_whole`: the exchanges are
+    not selected."""
 
     def __init__(
         self, files: Mapping[int, FileInfo], runs: Mapping[int, str], ledger: pa.Table, is_whole: bool
     ) -> None:
-        self._files, self._runs, self._is_whole = files, runs, is_whole
+        self._files, self._edges, self._is_whole = files, Edges(runs), is_whole
         self._ledgers: dict[int, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
         for row in ledger.to_pylist():
             self._ledgers[row["capture"]][row["section"]][row["part"]] = row["count"]
         self._packets = 0
         self._outcomes: Counter[tuple[int, str]] = Counter()
-        self._edges: Counter[tuple[int, int]] = Counter()
-        self._within: Counter[int] = Counter()  # connections that lie within others of the same ends, by capture
         self._ended: Counter[int] = Counter()  # connections that end before exchanges of theirs, by capture
         self._ends = np.zeros(0, _END)
-        self._open: pd.DataFrame | None = None  # connections of the date before without an end
 
     def add(self, tables: Mapping[str, pa.Table]) -> None:
         """Look at the rows of a date."""
@@ -75,35 +104,22 @@ class Balance:
             self._ended.update(ends["capture"][(ends["connection"] == keys) & (ends["last"] < latest)].tolist())
 
     def _add_connections(self, table: pa.Table) -> None:
-        import pandas as pd
-
         rows = table.to_pandas()
         self._packets += int(rows["packets"].sum())
         ends = np.zeros(len(rows), _END)
         ends["connection"], ends["capture"] = rows["connection"], rows["capture"]
         ends["last"] = _microseconds(table["connection_last"])
         self._ends = np.sort(np.concatenate((self._ends, ends)), order="connection")
-        known = rows if self._open is None else pd.concat([self._open, rows])
-        self._open = rows[rows["closed_by"].isna()]
-        rows = known.sort_values([*_ENDS, "connection_first"])
-        captures = rows["capture"].to_numpy()
-        one, two = rows[:-1].reset_index(drop=True), rows[1:].reset_index(drop=True)
-        run, later_run = (each["capture"].map(self._runs) for each in (one, two))
-        goes_on = (one[_ENDS] == two[_ENDS]).all(axis=1) & (two["handshake"] == "not captured")
-        goes_on &= (run != later_run) & run.notna() & later_run.notna()
-        is_later = two["connection_first"] >= one["connection_last"]
-        for at in np.flatnonzero(goes_on & is_later & one["closed_by"].isna()).tolist():
-            self._edges[int(captures[at]), int(captures[at + 1])] += 1
-        self._within.update(two["capture"][goes_on & ~is_later].tolist())
+        self._edges.add(rows)
 
     def findings(self) -> Iterator[tuple[str, str, int]]:
         """(kind, text, amount) of what is wrong."""
         yield from self._of_captures()
         yield from self._of_all()
-        for (one, two), count in self._edges.most_common(_MOST_EDGES):
+        for (one, two), count in self._edges.cut.most_common(_MOST_EDGES):
             text = f"{counted(count, 'connection')} of {self._name(one)} {'goes' if count == 1 else 'go'} on in "
             yield "cut", f"{text}{self._name(two)}, which another run read; {_AGAIN}", count
-        if (rest := len(self._edges) - _MOST_EDGES) > 0:
+        if (rest := len(self._edges.cut) - _MOST_EDGES) > 0:
             yield "cut", f"so it is between {counted(rest, 'other pair')} of captures", rest
 
     def _of_captures(self) -> Iterator[tuple[str, str, int]]:
@@ -141,7 +157,7 @@ class Balance:
         if self._packets > packets:
             text = f"connections have {self._packets:,} packets, and the captures {packets:,}"
             yield "balance", text, self._packets - packets
-            apart += self._within  # otherwise they were captured at two places
+            apart += self._edges.within  # otherwise they were captured at two places
         for capture, count in apart.items():
             shared = f"captures that share {counted(count, 'connection')} with it"
             yield "cut", f"{self._name(capture)} was read again without {shared}; {_AGAIN}", count

@@ -18,7 +18,7 @@ from .cluster.job_stages import Stages
 from .cluster.shared_folders import shared_folders
 from .job_result import DamagedInput, JobResult, Watch, has_kafka, ignore
 from .lake_options import check_options, remember
-from .neighbours import check_neighbours, has_records
+from .neighbours import check_neighbours, cut_note, has_records
 from .output.delta_schema import tables_of_run
 from .output.publication import Publication, open_publication
 from .output.report_files import delete_old_reports, write_report
@@ -104,7 +104,9 @@ def _published(
         delete_old_reports(publication.out)
     except OSError as error:
         damage.append(f"the tables are complete, but not the report beside them: {error}")
+    cut = cut_note(publication.out, context.files)
     return JobResult(
-        published.rows, 2 * read.bytes_read, 0, published.files, damage, report, notes_of(proved.plan),
+        published.rows, 2 * read.bytes_read, 0, published.files, damage, report,
+        [*notes_of(proved.plan), *([cut] if cut else [])],
         not context.files or has_kafka(context.ledger), read.bytes_received, proved.rounds,
     )  # fmt: skip

@@ -14,6 +14,8 @@ import numpy as np
 
 from kafkatap.reports.finding_words import counted
 
+from ..parquet.partitions import DAY_NS, date_of
+from .balance import OF_CONNECTIONS, Edges
 from .output.delta import is_delta, naming_table, open_table, read_table
 from .output.run_tables import file_infos, first_date
 
@@ -50,6 +52,35 @@ def check_neighbours(out: str, files: Sequence[FileInfo]) -> None:
             f"{out}: connections of {there[int(own[0])]} go on in {', '.join(names[:_NAMED])}{rest}, whose rows are "
             "there. Read all of them in one run, or remove the others with `kafkatap lake forget`"
         )
+
+
+def cut_note(out: str, files: Sequence[FileInfo]) -> str | None:
+    """A sentence on connections that captures of a run share with captures that other runs read; None if there are
+    none. `files`: those of the run, whose rows are published."""
+    import pyarrow.compute as pc
+
+    rows = read_table(out, "files", ["capture", "run", "path"])
+    names = dict(zip(rows["capture"].to_pylist(), rows["path"].to_pylist(), strict=True))
+    edges = Edges(dict(zip(rows["capture"].to_pylist(), rows["run"].to_pylist(), strict=True)))
+    own = {info.capture for info in files}
+    lasts = [info.last for info in files if info.last is not None]
+    since = first_date(out, files)
+    if since is None or not lasts or own == names.keys():
+        return None
+    dates = [datetime.date.fromisoformat(date) for date in (since, date_of(max(lasts) // DAY_NS + 1))]
+    is_then = (pc.field("date") >= pc.scalar(dates[0])) & (pc.field("date") <= pc.scalar(dates[1]))
+    with naming_table(out, "connections"):
+        dataset = open_table(out, "connections").to_pyarrow_dataset()
+        edges.add(dataset.to_table(columns=[*OF_CONNECTIONS, "capture"], filter=is_then).to_pandas())
+    cut = [(count, pair) for pair, count in edges.cut.items() if own & set(pair)]
+    if not cut:
+        return None
+    one, two = max(cut)[1]
+    return (
+        f"{counted(sum(count for count, _ in cut), 'connection')} go on in captures that another run read, such as "
+        f"from {names[one]} in {names[two]}: requests at the edge may lack their response. Pass the series to one run, "
+        "or let it arrive (`--checkpoint`)."
+    )
 
 
 def has_records(out: str, files: Sequence[FileInfo]) -> bool:

@@ -282,8 +282,8 @@ def test_an_hour_is_not_read_again_without_its_neighbours(
 
 def test_hours_that_different_runs_read_are_cut(spark: SparkSession, series: list[str], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    for path in series:
-        run_job(spark, path, str(out))
+    notes = [run_job(spark, path, str(out)).notes for path in series]
+    assert ["go on in captures that another run read" in str(each) for each in notes] == [False, True, True]
     cut = [finding for finding in verify(str(out)) if finding.kind == "cut"]
     assert len(cut) >= 2
     for one, two in itertools.pairwise(series):
