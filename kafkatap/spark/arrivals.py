@@ -1,8 +1,8 @@
-"""The data source "pcap-arrivals": one row for each batch of captures that are complete, as a stream.
+"""`ArrivalPlanner`: plans batches of captures that are complete.
 
-An offset is the number of batches so far. The captures of a batch are in the `ArrivalLog` of the checkpoint, which also
-has what was read, by identity, so a capture that was renamed or copied is not read again. Bytes that are added to a
-capture after it was read are not read, but reported. Another capture of the same name is read.
+The captures of a batch are in the `ArrivalLog` of the checkpoint, which also has what was read, by identity, so a
+capture that was renamed or copied is not read again. Bytes that are added to a capture after it was read are not read,
+but reported. Another capture of the same name is read.
 
 Captures are read in order of their first packets. They are held back for `lateness` after their last change; then they
 are read together with those that began before them.
@@ -10,58 +10,23 @@ are read together with those that began before them.
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-
-from .cluster.java import STREAMS_NEED
-
-try:
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
-except ModuleNotFoundError:
-    raise ImportError(STREAMS_NEED) from None
 
 from ..captures.identity import capture_head, missing_identity
 from ..captures.packs import tasks_of
 from ..captures.storage import File, find, read_range
 from .arrival_log import Arrival, ArrivalLog, head_hash, stamp
 
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
-Offset = dict[str, int]
 #: Bytes of captures in a batch, unless one capture is larger.
 BATCH_SIZE = 1 << 30
 #: The first bytes of a capture, which do not change when it grows.
 _HEAD = 256
 #: Files that are looked into at once.
 _THREADS = 16
-
-
-class ArrivedCaptures(DataSource):
-    """Options: those of `Arrivals`, with `paths` as a JSON list."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "pcap-arrivals"
-
-    def schema(self) -> str:
-        return "batch long"
-
-    def streamReader(self, schema: StructType) -> Arrivals:  # noqa: N802
-        options = self.options
-        files = options.get("files")
-        return Arrivals(
-            tuple(json.loads(options["paths"])), options["checkpoint"], float(options.get("quiet", 60)),
-            float(options.get("lateness", 0)), None if files is None else max(int(files), 1),
-            int(options.get("batchSize", BATCH_SIZE)), int(options.get("tasks", 0)), int(options.get("splitSize", 0)),
-        )  # fmt: skip
 
 
 def series(path: str) -> str:
@@ -110,13 +75,8 @@ def first_part(
     return found
 
 
-class _Batch(InputPartition):
-    def __init__(self, batch: int) -> None:
-        self.batch = batch
-
-
 @dataclass
-class Arrivals(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class ArrivalPlanner:
     """`patterns`: folders and globs; `quiet`: s, as of `complete`; `lateness`: s, as of `ripe`; the others: of a
     batch, as of `first_part`."""
 
@@ -130,39 +90,25 @@ class Arrivals(DataSourceStreamReader, SupportsTriggerAvailableNow):
     split_size: int = 0
     _log: ArrivalLog | None = None
     _seen: dict[int, Arrival | None] = field(default_factory=dict)  # by `stamp`: new files; None: nothing to do
-    _waiting: list[Arrival] | None = None  # with availableNow: what had arrived when the query started
+    _waiting: list[Arrival] | None = None  # what had arrived at `hold`
 
-    def initialOffset(self) -> Offset:  # noqa: N802
-        return {"batches": 0}
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadMaxBytes(self.size)  # Spark's word for "limited"; `files` limits too
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def hold(self) -> None:
+        """Plan only what has arrived by now."""
         self._waiting = self._arrived()
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        batch = start["batches"]
-        if self.log.plan(batch) is None:
-            waiting = self._arrived() if self._waiting is None else self._waiting
-            if self._waiting is not None:  # what an interrupted run had planned already is not planned again
-                waiting = [c for c in waiting if not self.log.knows_capture(c.capture)]
-            if not isinstance(limit, ReadAllAvailable):
-                waiting = first_part(waiting, self.files, self.size, self.tasks, self.split_size)
-            if not waiting:
-                return start
+    def has_batch(self, batch: int, everything: bool = False) -> bool:
+        """Whether there is a batch of this number: one that is planned, or captures that it plans now. `everything`: a
+        batch of any size."""
+        if self.log.plan(batch) is not None:
+            return True
+        waiting = self._arrived() if self._waiting is None else self._waiting
+        if self._waiting is not None:  # what an interrupted run had planned already is not planned again
+            waiting = [c for c in waiting if not self.log.knows_capture(c.capture)]
+        if not everything:
+            waiting = first_part(waiting, self.files, self.size, self.tasks, self.split_size)
+        if waiting:
             self.log.write_plan(batch, waiting)
-        return {"batches": batch + 1}
-
-    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        return [_Batch(batch) for batch in range(start["batches"], end["batches"])]
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, _Batch)
-        yield (partition.batch,)
-
-    def commit(self, end: Offset) -> None:
-        self.log.fold(end["batches"])
+        return bool(waiting)
 
     @property
     def log(self) -> ArrivalLog:

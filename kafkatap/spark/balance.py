@@ -77,9 +77,9 @@ class Balance:
         self, files: Mapping[int, FileInfo], runs: Mapping[int, str], ledger: pa.Table, is_whole: bool
     ) -> None:
         self._files, self._edges, self._is_whole = files, Edges(runs), is_whole
-        self._ledgers: dict[int, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
-        for row in ledger.to_pylist():
-            self._ledgers[row["capture"]][row["section"]][row["part"]] = row["count"]
+        self._ledgers: dict[int, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+        for row in ledger.to_pylist():  # each batch of a stream has rows of the captures before it
+            self._ledgers[row["capture"]][row["section"]][row["part"]] += row["count"]
         self._packets = 0
         self._outcomes: Counter[tuple[int, str]] = Counter()
         self._ended: Counter[int] = Counter()  # connections that end before exchanges of theirs, by capture
@@ -125,8 +125,8 @@ class Balance:
     def _of_captures(self) -> Iterator[tuple[str, str, int]]:
         """What is wrong within a capture."""
         for capture, info in self._files.items():
-            sections = self._ledgers.get(capture, {})
-            total = sections.get("packets", {}).get("total", 0)
+            sections = self._ledgers[capture]
+            total = sections["packets"]["total"]
             if total != info.packets:
                 text = f"{self._name(capture)} has {counted(info.packets, 'packet')}, and its ledger {total:,}"
                 yield "balance", f"{text}; run it again", abs(total - info.packets)
@@ -135,7 +135,7 @@ class Balance:
                     text = f"the parts of {section} of {self._name(capture)} lack {rest:,} of their total; run it again"
                     yield "balance", text, abs(rest)
             if self._is_whole:
-                yield from self._of_requests(capture, sections.get("requests", {}))
+                yield from self._of_requests(capture, sections["requests"])
 
     def _of_requests(self, capture: int, parts: Mapping[str, int]) -> Iterator[tuple[str, str, int]]:
         for code, outcome in enumerate(OUTCOMES):

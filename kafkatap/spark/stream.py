@@ -16,6 +16,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
@@ -30,8 +31,10 @@ from ..splits.run_options import RunOptions
 from ..splits.split_counts import TotalCounts
 from ..splits.two_passes import context_of, report_of
 from .arrival_log import Arrival, ArrivalLog
-from .arrivals import ArrivedCaptures
+from .arrivals import BATCH_SIZE, ArrivalPlanner
 from .cluster.cores import cores_of
+from .cluster.interrupts import STOPPED
+from .cluster.java import STREAMS_NEED
 from .cluster.job_stages import figures_of
 from .cluster.shared_folders import shared_folders
 from .job_result import JobResult, has_kafka
@@ -54,8 +57,10 @@ if TYPE_CHECKING:
 
 #: Smaller than a job's splits: each split is searched for the packets of its open flows.
 STREAM_SPLIT_SIZE = 16 << 20
-#: How often `run_stream` looks for captures.
-POLL = "2 seconds"
+#: How often `run_stream` looks for captures, s.
+POLL = 2
+#: Whether this Spark has streams of data sources in Python with limits, which a query needs.
+HAS_QUERIES = find_spec("pyspark.sql.streaming.datasource") is not None
 OnBatch = Callable[[JobResult], None]
 
 
@@ -106,8 +111,11 @@ def start_stream(
     larger. `batch_size` None: BATCH_SIZE, and more if the captures have fewer than SPLITS_A_CORE tasks for each core.
     `trigger`: as of `DataStreamWriter.trigger`. OtherOptions if `out` has rows of other options.
     """
-    check_options(absolute(options.out), options.reading, [], options.replace_rows)
-    Folder(absolute(options.checkpoint), options.reading.is_decrypting).make()  # before Spark does
+    try:
+        from .arrival_source import ArrivedCaptures
+    except ModuleNotFoundError:
+        raise ImportError(STREAMS_NEED) from None
+    _prepare(options)
     spark.dataSource.register(ArrivedCaptures)
     patterns = [captures] if isinstance(captures, str) else captures
     source = {
@@ -157,7 +165,12 @@ def run_stream(
 
     if finish:
         arriving |= {"quiet": 0, "lateness": 0}
-    trigger = {"processingTime": POLL} if forever else {"availableNow": True}
+    if not HAS_QUERIES:
+        _read_batches(spark, captures, options, forever, add, **arriving)
+        if finish:
+            add(finish_stream(spark, options, by))
+        return total
+    trigger = {"processingTime": f"{POLL} seconds"} if forever else {"availableNow": True}
     query = start_stream(spark, captures, options, on_batch=add, **arriving, **trigger)
     try:
         query.awaitTermination()
@@ -168,6 +181,47 @@ def run_stream(
     if finish:
         add(finish_stream(spark, options, by))
     return total
+
+
+def _prepare(options: StreamOptions) -> None:
+    """Check the lake's options, and make the folder of the checkpoint before Spark does."""
+    check_options(absolute(options.out), options.reading, [], options.replace_rows)
+    Folder(absolute(options.checkpoint), options.reading.is_decrypting).make()
+
+
+def _read_batches(
+    spark: SparkSession,
+    captures: Sequence[str],
+    options: StreamOptions,
+    forever: bool,
+    on_batch: OnBatch,
+    *,
+    quiet: float = 60,
+    lateness: float = 0,
+    files: int | None = None,
+    batch_size: int | None = None,
+) -> None:
+    """Do as a query of `start_stream`, without one. `forever`: until `interruptible` is stopped."""
+    _prepare(options)
+    planner = ArrivalPlanner(
+        tuple(map(absolute, captures)), absolute(options.checkpoint), quiet, lateness, files, batch_size or BATCH_SIZE,
+        0 if batch_size else SPLITS_A_CORE * (cores_of(spark) or 1), options.split_size,
+    )  # fmt: skip
+    if not forever:
+        planner.hold()
+    batch, last = options.states.batches, options.states.last()
+    if last is not None and last.number == batch_number(batch - 1) and last.open_tables(options.out):
+        batch -= 1
+    while not STOPPED.is_set():
+        if planner.has_batch(batch):
+            on_batch(advance(spark, planner.log.plan(batch) or (), batch, options))
+            batch += 1
+            planner.log.fold(batch)
+        elif not forever:
+            return
+        else:
+            STOPPED.wait(POLL)
+    raise KeyboardInterrupt
 
 
 def _read_planned(options: StreamOptions, on_batch: OnBatch, frame: DataFrame, number: int) -> None:
@@ -184,6 +238,9 @@ def advance(spark: SparkSession | None, captures: Sequence[Arrival], batch: int,
     """Read the captures of a batch, counted from 0, and publish its rows. `spark` None: in this process."""
     states = options.states
     number = batch_number(batch)
+    latest = states.last()
+    if latest is not None and latest.number > number + 1:
+        raise ValueError(f"{options.checkpoint}: later batches were read without this query; use a new checkpoint")
     state = states.read(number)
     if state is not None and state.can_publish(options.out):
         return _publish(state, state.open_tables(options.out), options)

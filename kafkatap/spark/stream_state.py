@@ -102,6 +102,11 @@ class StateFolder:
         numbers = [n for n in self._numbers() if before is None or n < before]
         return self.read(numbers[-1]) if numbers else None
 
+    @property
+    def batches(self) -> int:
+        """How many batches have a state."""
+        return (max(self._numbers(), default=-1) + 1) // 2
+
     def save_versions(self, versions: Mapping[str, int], tables: Iterable[str]) -> None:
         """Save the versions of tables after a batch was published. Those of `tables` that have none have rows of
         others."""

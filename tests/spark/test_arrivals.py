@@ -18,7 +18,8 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from kafkatap.spark.arrival_log import Arrival, ArrivalLog
-from kafkatap.spark.arrivals import Arrivals, complete, first_part, ripe, series
+from kafkatap.spark.arrival_source import Arrivals
+from kafkatap.spark.arrivals import complete, first_part, ripe, series
 
 SECOND = 10**9
 #: The time of the first packet of `capture(0)`, s.

@@ -33,8 +33,9 @@ from kafkatap.reports.batch import uuid_text
 from kafkatap.reports.model import ReportTable
 from kafkatap.reports.section_parts import registry
 from kafkatap.reports.tables import TABLES
+from kafkatap.spark import stream
 from kafkatap.spark.arrival_log import Arrival, ArrivalLog
-from kafkatap.spark.arrivals import Arrivals
+from kafkatap.spark.arrival_source import Arrivals
 from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.stream import StreamOptions, advance, finish_stream, run_stream, start_stream
 from kafkatap.spark.stream_batch import GROWN, LATE
@@ -108,7 +109,8 @@ def _wanted(paths: Sequence[str]) -> dict[str, pa.Table]:
 def _assert_same(options: StreamOptions, paths: Sequence[str]) -> None:
     lines = differences(compared(published(options.out)), compared(_wanted(paths)))
     assert not lines, "\n".join(lines)
-    assert not [finding for finding in verify(options.out) if finding.kind in ("unfinished", "double", "rollup")]
+    wrong = ("unfinished", "double", "rollup", "balance", "cut")
+    assert not [finding for finding in verify(options.out) if finding.kind in wrong]
 
 
 # ---------------------------------------------------------------- batches
@@ -465,8 +467,13 @@ def test_a_backlog_is_many_batches(spark: SparkSession, samples: Path, tmp_path:
     _assert_same(options, paths)
 
 
-def test_a_driver_that_is_killed(spark: SparkSession, arrived: list[str], tmp_path: Path) -> None:
-    """In its second batch, whose state is kept and whose rows are published, before Spark knows that it is done."""
+@pytest.mark.parametrize("has_queries", [True, False])
+def test_a_driver_that_is_killed(
+    spark: SparkSession, arrived: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_queries: bool
+) -> None:
+    """In its second batch, whose state is kept and whose rows are published, before Spark knows that it is done. A
+    query goes on from there, or what reads batches where this Spark has no queries."""
+    monkeypatch.setattr(stream, "HAS_QUERIES", has_queries)
     options = _options(tmp_path)
     folder = str(Path(arrived[0]).parent)
     output = tmp_path / "output"
@@ -481,10 +488,18 @@ def test_a_driver_that_is_killed(spark: SparkSession, arrived: list[str], tmp_pa
     _assert_same(options, arrived)
 
 
+@pytest.mark.parametrize("has_queries", [(True, True), (False, False), (False, True)])
 def test_the_command(
-    spark: SparkSession, arrived: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    arrived: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    has_queries: tuple[bool, bool],
 ) -> None:
-    """Each run reads what came since the last one. A late capture is reported on standard error."""
+    """Each run reads what came since the last one. A late capture is reported on standard error. With and without
+    queries, and after an upgrade of Spark to one that has them."""
+    monkeypatch.setattr(stream, "HAS_QUERIES", has_queries[0])
     folder, out = tmp_path / "captures", tmp_path / "out"
     call = ["spark", str(folder), "-o", str(out), "--checkpoint", str(tmp_path / "checkpoint"), "--records"]
     late, *others = _put([arrived[1], arrived[0], arrived[2]], folder)
@@ -493,11 +508,32 @@ def test_the_command(
     assert published(out)["files"]["path"].to_pylist() == others
     _put([arrived[1]], folder)
     capsys.readouterr()
+    monkeypatch.setattr(stream, "HAS_QUERIES", has_queries[1])
     assert main([*call, "--finish", "--lateness", "1h", "--batch-size", "1m"]) == 1
     said = capsys.readouterr()
     assert f"kafkatap: {late}: {LATE}" in said.err.splitlines()
     assert LATE in said.out
     assert sorted(published(out)["files"]["path"].to_pylist()) == sorted([late, *others])
+
+
+def test_batches_that_were_read_without_the_query(
+    spark: SparkSession, arrived: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query does not go back to where it was."""
+    options, folder = _options(tmp_path), tmp_path / "captures"
+    for some, has_queries in ((arrived[:1], True), (arrived[1:2], False), (arrived[2:3], False)):
+        _put(some, folder)
+        monkeypatch.setattr(stream, "HAS_QUERIES", has_queries)
+        run_stream(spark, [str(folder)], options, quiet=0)
+    before = published(Path(options.out))["exchanges"].num_rows
+    monkeypatch.setattr(stream, "HAS_QUERIES", True)
+    with pytest.raises(Exception, match="later batches were read without this query"):
+        run_stream(spark, [str(folder)], options, quiet=0)
+    assert published(Path(options.out))["exchanges"].num_rows == before
+    monkeypatch.setattr(stream, "HAS_QUERIES", False)
+    _put(arrived[3:], folder)
+    run_stream(spark, [str(folder)], options, finish=True)
+    _assert_same(options, [str(folder / Path(path).name) for path in arrived])
 
 
 def test_names_that_come_late() -> None:

@@ -20,7 +20,7 @@ from ...engine.selection import Selection, selection_of
 from ...installation import install_command, own_version
 from ...library import UnreadableCaptureError
 from ...spark.cluster.interrupts import Terminated, interruptible
-from ...spark.cluster.java import STREAMS_NEED, SetupError
+from ...spark.cluster.java import SetupError
 from ...spark.job_result import DamagedInput, JobResult, Watch, rows_text
 from ...spark.lake_options import check_options
 from ...spark.output.delta import check_tables, require_deltalake
@@ -91,8 +91,6 @@ def _check(options: argparse.Namespace) -> list[File]:
         raise ValueError("--checkpoint does not work with Spark Connect (run it where Spark runs)")
     if STANDARD_INPUT in options.captures:
         raise ValueError("standard input (-) cannot be split into tasks (save it to a file first)")
-    if options.checkpoint is not None and find_spec("pyspark.sql.streaming.datasource") is None:
-        raise SetupError(f"{STREAMS_NEED}: pip install 'pyspark[connect]>=4.2'")
     found = find(options.captures) if options.checkpoint is None else []
     if options.verbose and options.checkpoint is None:
         complain(f"{len(found):,} captures")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Made = TypeVar("Made")
+#: Set once Ctrl-C or SIGTERM has ended the work of `interruptible`: what waits between jobs is to raise it then.
+STOPPED = threading.Event()
 #: Seconds between two cancellations: the work may have started another job.
 CANCELLED_EVERY = 0.5
 
@@ -42,12 +44,14 @@ def interruptible(session: Callable[[], SparkSession | None], work: Callable[[],
             ended.set()
 
     thread = threading.Thread(target=run, name="kafkatap-job", daemon=True)
+    STOPPED.clear()
     with _signals():
         try:
             thread.start()
             ended.wait()
         except KeyboardInterrupt:
             is_stopped = False
+            STOPPED.set()
             while not ended.is_set():
                 is_stopped |= _cancel(session())
                 ended.wait(CANCELLED_EVERY)

@@ -20,7 +20,7 @@ JAVA_HOME selects one of several."""
 
 
 #: What earlier versions of pyspark lack.
-STREAMS_NEED = "captures that keep arriving need Spark 4.2 or later"
+STREAMS_NEED = "queries of Structured Streaming need Spark 4.2 or later (run_stream and the command need none)"
 
 
 class SetupError(Exception):
