@@ -58,17 +58,19 @@ def verify(out: str) -> Iterator[LakeFinding]:
     """
     rows = read_table(out, "files")
     files = file_infos(rows)
-    whole = []
+    whole, is_there = [], True
     for table in tables_of_run(is_delta(out, "records")):
         if not is_delta(out, table):
+            is_there = False
             yield LakeFinding("missing", f"there is no table {table}; run all captures again", 1)
         elif gone := _gone(out, table):
+            is_there = False
             text = f"{table}: {_files(len(gone))} gone, such as {gone[0]}; run all captures again"
             yield LakeFinding("missing", text, len(gone))
         elif table in _READ:
             whole.append(table)
     found = _Rows({info.capture: info for info in files}, whole)
-    balance = _balance(out, rows, files) if is_delta(out, "ledger") else None
+    balance = _balance(out, rows, files) if is_there else None
     for tables in _by_date(out, whole):
         found.add(tables)
         if balance is not None:
