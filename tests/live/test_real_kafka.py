@@ -281,6 +281,7 @@ def counted(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         "first",
         "last",
         "packet",
+        "verdict",
         "evidence",
         "client_share",
         *_BY_TIMES,
