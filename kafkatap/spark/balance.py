@@ -155,8 +155,8 @@ class Balance:
         packets = total["packets", "tcp"] + total["packets", "duplicate"]
         apart = self._ended
         if self._packets > packets:
-            text = f"connections have {self._packets:,} packets, and the captures {packets:,}: one that shares connections "
-            text += "with others was read again without them, or forgotten"
+            text = f"connections have {self._packets:,} packets, and the captures {packets:,}: one that shares "
+            text += "connections with others was read again without them, or forgotten"
             yield "balance", text, self._packets - packets
             apart += self._edges.within  # otherwise they were captured at two places
         for capture, count in apart.items():
