@@ -153,12 +153,12 @@ class Balance:
             for section, parts in sections.items():
                 total.update({(section, part): count for part, count in parts.items()})
         packets = total["packets", "tcp"] + total["packets", "duplicate"]
-        apart = self._ended
+        apart = self._ended.copy()
         if self._packets > packets:
             text = f"connections have {self._packets:,} packets, and the captures {packets:,}: one that shares "
             text += "connections with others was read again without them, or forgotten"
             yield "balance", text, self._packets - packets
-            apart += self._edges.within  # otherwise they were captured at two places
+            apart.update(self._edges.within)  # otherwise they were captured at two places
         for capture, count in apart.items():
             shared = f"captures that share {counted(count, 'connection')} with it"
             yield "cut", f"{self._name(capture)} was read again without {shared}; {_AGAIN}", count

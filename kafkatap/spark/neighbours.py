@@ -40,17 +40,24 @@ def check_neighbours(out: str, files: Sequence[FileInfo]) -> None:
     if not len(own) or len(own) == len(there):
         return
     since = first_date(out, files)
-    shared = others = np.zeros(0, np.int64)
+    mine = np.zeros(0, np.int64)
     for keys, captures in _connections(out, since):
-        shared = np.union1d(shared, keys[np.isin(captures, own)])
+        mine = np.union1d(mine, keys[np.isin(captures, own)])
+    parts = np.zeros((0, 2), np.int64)  # of these connections: key and capture
     for keys, captures in _connections(out, since):
-        others = np.union1d(others, captures[np.isin(keys, shared) & ~np.isin(captures, own)])
-    names = sorted(there[capture] for capture in others.tolist() if capture in there)
-    if names:
-        rest = f" and {counted(len(names) - _NAMED, 'other capture')}" if len(names) > _NAMED else ""
+        found = np.column_stack((keys, captures))[np.isin(keys, mine) & np.isin(captures, list(there))]
+        parts = np.unique(np.concatenate((parts, found)), axis=0)
+    is_own = np.isin(parts[:, 1], own)
+    is_shared = np.isin(parts[:, 0], np.intersect1d(parts[is_own, 0], parts[~is_own, 0]))
+    if is_shared.any():
+        one, others = (
+            sorted(there[capture] for capture in np.unique(parts[is_shared & chosen, 1]).tolist())
+            for chosen in (is_own, ~is_own)
+        )
+        rest = f" and {counted(len(others) - _NAMED, 'other capture')}" if len(others) > _NAMED else ""
         raise SharedConnections(
-            f"{out}: connections of {there[int(own[0])]} go on in {', '.join(names[:_NAMED])}{rest}, whose rows are "
-            "there. Read all of them in one run, or remove the others with `kafkatap lake forget`"
+            f"{out}: connections of {one[0]} go on in {', '.join(others[:_NAMED])}{rest}, whose rows are there. Read "
+            "all of them in one run, or remove the others with `kafkatap lake forget`"
         )
 
 

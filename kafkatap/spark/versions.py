@@ -35,9 +35,7 @@ class BestVersions:
         if not self.replace and is_delta(self.out, "files"):
             own, rows = {info.capture for info in files.values()}, read_table(self.out, "files")
             there = {info.capture: info for info in file_infos(rows) if info.capture in own}
-            if "version" in rows.column_names:
-                rows = rows.filter(rows["version"].is_null())
-            uncounted = set(rows["capture"].to_pylist())
+            uncounted = set(rows.filter(rows["version"].is_null())["capture"].to_pylist())
         chosen: dict[int, int] = {}
         left_out = set()
         for number, info in sorted(files.items()):
@@ -46,8 +44,7 @@ class BestVersions:
                 worse = number if _quality(info) <= _quality(files[rival]) else rival
                 left_out.add(worse)
             elif info.capture in there:
-                before = there[info.capture]
-                is_old = info.capture in uncounted
+                before, is_old = there[info.capture], info.capture in uncounted
                 if _span(info) != _span(before) if is_old else _quality(info) < _quality(before):
                     left_out.add(number)
             if number not in left_out:
