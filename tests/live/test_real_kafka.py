@@ -285,6 +285,7 @@ def counted(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         "evidence",
         "client_share",
         *_BY_TIMES,
+        time_shares.HOL_BEHIND.name,
         *(column.name for column in time_shares.COLUMNS),
     )
     kept = (
