@@ -35,7 +35,7 @@ from .plans import (
     float_of,
 )
 
-#: The nodes of a `records` field: its bytes, their place in the frame, whether the capture ends before they do.
+#: The nodes of a `records` field: its bytes, their place in the frame, and `cut` as in `batches.PART`.
 ReadRecords = Callable[[bytes, int, int], Sequence[Node]]
 #: Messages whose record batches are whole; in responses the last one may be cut.
 _PRODUCE = ((0, REQUEST),)
@@ -73,7 +73,7 @@ class TreeContext:
         return False
 
     def why_missing(self, size: int) -> str:
-        """What did not happen to the missing bytes of a frame of this size: they were not "captured" …"""
+        """What did not happen to the missing bytes of a frame of this size: they were not "captured", "read", sent."""
         return "captured"
 
     def nested(self, walk: TreeWalk, field: FieldPlan, at: int, end: int) -> Nested | None:

@@ -62,7 +62,7 @@ class MessageViewer:
         if message.token:
             return self._viewer.view_token(message.frame, direction, mechanism)
         side = "response" if message.is_response else "request"
-        missing, cut = (message.column(f"{side}_{name}") for name in ("bytes", "cut_bytes"))
-        is_cut = 0 < cut == missing + 4 - len(message.frame)
+        size, cut = (message.column(f"{side}_{name}") for name in ("bytes", "cut_bytes"))
+        is_cut = 0 < cut == size + 4 - len(message.frame)
         earlier = EarlierFacts(mechanism, message.enveloped, is_cut)
         return self._viewer.view(message.frame, direction, message.api_key, message.column("api_version"), earlier)

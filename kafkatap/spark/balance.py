@@ -39,17 +39,22 @@ _END = np.dtype([("connection", "i8"), ("last", "i8"), ("capture", "i8")])
 
 class Edges:
     """Connections that go on from one capture to another, and different runs read them. Call `add` for each date,
-    ascending. `runs`: the run that read each capture; those of which it is unknown have none.
+    ascending. `runs`: the run that read each capture; None: unknown.
 
     `cut`: connections by the captures before and after the edge. `within`: those that lie within others of the same
     ends, by capture.
     """
 
-    def __init__(self, runs: Mapping[int, str]) -> None:
+    def __init__(self, runs: Mapping[int, str | None]) -> None:
         self._runs = runs
         self.cut: Counter[tuple[int, int]] = Counter()
         self.within: Counter[int] = Counter()
         self._open: pd.DataFrame | None = None  # the latest row of each connection that has no end
+
+    @classmethod
+    def between(cls, files: pa.Table) -> Edges:
+        """Those of the captures of a lake. `files`: rows of its table."""
+        return cls(dict(zip(files["capture"].to_pylist(), files["run"].to_pylist(), strict=True)))
 
     def add(self, rows: pd.DataFrame) -> None:
         """Look at the connections of a date."""
@@ -70,13 +75,10 @@ class Edges:
 
 
 class Balance:
-    """What the tables have. Call `add` for each date, ascending. `runs`: as of `Edges`. `is_whole`: the exchanges are
-    not selected."""
+    """What the tables have. Call `add` for each date, ascending. `is_whole`: the exchanges are not selected."""
 
-    def __init__(
-        self, files: Mapping[int, FileInfo], runs: Mapping[int, str], ledger: pa.Table, is_whole: bool
-    ) -> None:
-        self._files, self._edges, self._is_whole = files, Edges(runs), is_whole
+    def __init__(self, files: Mapping[int, FileInfo], edges: Edges, ledger: pa.Table, is_whole: bool) -> None:
+        self._files, self._edges, self._is_whole = files, edges, is_whole
         self._ledgers: dict[int, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
         for row in ledger.to_pylist():  # each batch of a stream has rows of the captures before it
             self._ledgers[row["capture"]][row["section"]][row["part"]] += row["count"]
@@ -131,15 +133,15 @@ class Balance:
                 text = f"{self._name(capture)} has {counted(info.packets, 'packet')}, and its ledger {total:,}"
                 yield "balance", f"{text}; run it again", abs(total - info.packets)
             for section, parts in sections.items():
-                if rest := 2 * parts.get("total", 0) - sum(parts.values()):
+                if rest := 2 * parts["total"] - sum(parts.values()):
                     text = f"the parts of {section} of {self._name(capture)} lack {rest:,} of their total; run it again"
                     yield "balance", text, abs(rest)
             if self._is_whole:
                 yield from self._of_requests(capture, sections["requests"])
 
-    def _of_requests(self, capture: int, parts: Mapping[str, int]) -> Iterator[tuple[str, str, int]]:
+    def _of_requests(self, capture: int, parts: Counter[str]) -> Iterator[tuple[str, str, int]]:
         for code, outcome in enumerate(OUTCOMES):
-            there, wanted = self._outcomes[capture, outcome], parts.get(outcome, 0)
+            there, wanted = self._outcomes[capture, outcome], parts[outcome]
             if code != ORPHAN_RESPONSE and there != wanted:
                 text = (
                     f"{self._name(capture)} has {there:,} exchanges of the outcome {outcome}, and its ledger {wanted:,}"

@@ -94,9 +94,10 @@ def _published(
     written += publication.write("ledger", ledger_rows(proved.ledgers()))
     report = report_of(total, context, options, by)
     remember(publication.out, read.options)
+    since = first_date(publication.out, context.files)
     published = publication.publish(
-        written, tables_of_run(options.records), replaced_captures(context.files),
-        since=first_date(publication.out, context.files), watch=lambda done, total: watch("publish", done, total),
+        written, tables_of_run(options.records), replaced_captures(context.files), since=since,
+        watch=lambda done, total: watch("publish", done, total),
     )  # fmt: skip
     damage = [f"{info.path}: {info.damage}" for info in context.files if info.damage]
     try:
@@ -104,7 +105,7 @@ def _published(
         delete_old_reports(publication.out)
     except OSError as error:
         damage.append(f"the tables are complete, but not the report beside them: {error}")
-    cut = cut_note(publication.out, context.files)
+    cut = cut_note(publication.out, context.files, since)
     return JobResult(
         published.rows, 2 * read.bytes_read, 0, published.files, damage, report,
         [*notes_of(proved.plan), *([cut] if cut else [])],

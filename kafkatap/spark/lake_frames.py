@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..captures.storage import absolute
-from .lake_points import WHOLE_OUTCOMES
+from .lake_points import IN_PART, WHOLE_OUTCOMES
 from .output.delta import open_table
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def exchanges_once(spark: SparkSession, lake: str) -> DataFrame:
         f.countDistinct("client_ip").alias("clients"), f.count("*").alias("mine")
     )
     ranks = ranks.join(of_capture, "capture").withColumn("share", f.col("mine") / f.col("all"))
-    lacks = f.when(~f.col("outcome").isin(*WHOLE_OUTCOMES), 2).when(f.col("response_status") == "incomplete", 1)
+    lacks = f.when(~f.col("outcome").isin(*WHOLE_OUTCOMES), 2).when(f.col("response_status") == IN_PART, 1)
     best = Window.partitionBy("exchange").orderBy(lacks.otherwise(0), f.desc("clients"), f.desc("share"), "capture")
     ranked = rows.join(ranks.select("broker_ip", "capture", "clients", "share"), ["broker_ip", "capture"], "left")
     chosen = ranked.withColumn("place", f.row_number().over(best)).where("place = 1")

@@ -39,8 +39,8 @@ _PLACE = ("hour", "client_ip", "broker_ip", "broker_port", "capture")
 _HOUR, _CLIENT, _BROKER, _, _CAPTURE = range(len(_PLACE))
 _ENDS = ("client_ip", "client_port", "broker_ip", "broker_port")
 _BEGIN = ("request_first", "response_first")
-#: Columns that say how good a row is, and the outcomes of those that lack no response.
-_QUALITY, WHOLE_OUTCOMES = ("outcome", "response_status"), ("answered", "no_reply_expected")
+#: Columns that say how good a row is, the outcomes of those that lack no response, and the status of a part of one.
+_QUALITY, WHOLE_OUTCOMES, IN_PART = ("outcome", "response_status"), ("answered", "no_reply_expected"), "incomplete"
 _EXCHANGES = tuple(column.name for column in EXCHANGE_COLUMNS if column.dtype)
 _RESULTS = tuple(column.name for column in RESULT_COLUMNS)
 _CONNECTIONS = tuple(column.name for column in COLUMNS if column.in_table)
@@ -211,7 +211,7 @@ def _lacks(rows: pa.Table) -> Array:
     import pyarrow.compute as pc
 
     is_lost = pc.invert(pc.is_in(rows["outcome"], pa.array(WHOLE_OUTCOMES)))
-    is_cut = pc.equal(rows["response_status"], "incomplete").fill_null(False)
+    is_cut = pc.equal(rows["response_status"], IN_PART).fill_null(False)
     found: Array = np.where(is_lost.to_numpy(), 2, is_cut.to_numpy()).astype(np.int64)
     return found
 

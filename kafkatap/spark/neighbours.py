@@ -14,12 +14,15 @@ import numpy as np
 
 from kafkatap.reports.finding_words import counted
 
-from ..parquet.partitions import DAY_NS, date_of
+from ..parquet.partitions import DAY_NS
 from .balance import OF_CONNECTIONS, Edges
-from .output.delta import is_delta, naming_table, open_table, read_table
+from .lake_query import isin, read_rows
+from .output.delta import is_delta, read_table
 from .output.run_tables import file_infos, first_date
 
 if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
     from kafkatap.reports.batch import Array, FileInfo
 
 #: Captures that the message names.
@@ -40,6 +43,8 @@ def check_neighbours(out: str, files: Sequence[FileInfo]) -> None:
     if not len(own) or len(own) == len(there):
         return
     since = first_date(out, files)
+    if since is None:
+        return
     mine = np.zeros(0, np.int64)
     for keys, captures in _connections(out, since):
         mine = np.union1d(mine, keys[np.isin(captures, own)])
@@ -61,24 +66,23 @@ def check_neighbours(out: str, files: Sequence[FileInfo]) -> None:
         )
 
 
-def cut_note(out: str, files: Sequence[FileInfo]) -> str | None:
+def cut_note(out: str, files: Sequence[FileInfo], since: str | None) -> str | None:
     """A sentence on connections that captures of a run share with captures that other runs read; None if there are
-    none. `files`: those of the run, whose rows are published."""
+    none. `files`: those of the run, whose rows are published. `since`: as of `first_date`."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     rows = read_table(out, "files", ["capture", "run", "path"])
     names = dict(zip(rows["capture"].to_pylist(), rows["path"].to_pylist(), strict=True))
-    edges = Edges(dict(zip(rows["capture"].to_pylist(), rows["run"].to_pylist(), strict=True)))
     own = {info.capture for info in files}
     lasts = [info.last for info in files if info.last is not None]
-    since = first_date(out, files)
     if since is None or not lasts or own == names.keys():
         return None
-    dates = [datetime.date.fromisoformat(date) for date in (since, date_of(max(lasts) // DAY_NS + 1))]
-    is_then = (pc.field("date") >= pc.scalar(dates[0])) & (pc.field("date") <= pc.scalar(dates[1]))
-    with naming_table(out, "connections"):
-        dataset = open_table(out, "connections").to_pyarrow_dataset()
-        edges.add(dataset.to_table(columns=[*OF_CONNECTIONS, "capture"], filter=is_then).to_pandas())
+    until = np.datetime64(max(lasts) // DAY_NS + 1, "D").item()
+    wanted = _from(since) & (pc.field("date") <= pc.scalar(until))
+    edges, parts = Edges.between(rows), [*read_rows(out, "connections", (*OF_CONNECTIONS, "capture"), wanted)]
+    if parts:
+        edges.add(pa.concat_tables(parts).to_pandas())
     cut = [(count, pair) for pair, count in edges.cut.items() if own & set(pair)]
     if not cut:
         return None
@@ -92,22 +96,18 @@ def cut_note(out: str, files: Sequence[FileInfo]) -> str | None:
 
 def has_records(out: str, files: Sequence[FileInfo]) -> bool:
     """Whether a lake has records of captures. `files`: these captures."""
-    import pyarrow.compute as pc
-
-    if not is_delta(out, "records"):
-        return False
-    is_own = pc.field("capture").isin([info.capture for info in files])
-    with naming_table(out, "records"):
-        rows = open_table(out, "records").to_pyarrow_dataset().head(1, columns=["capture"], filter=is_own)
-    return bool(rows.num_rows)
+    own = isin("capture", [info.capture for info in files])
+    return is_delta(out, "records") and next(read_rows(out, "records", ("capture",), own), None) is not None
 
 
-def _connections(out: str, since: str | None) -> Iterator[tuple[Array, Array]]:
+def _connections(out: str, since: str) -> Iterator[tuple[Array, Array]]:
     """The connections of exchanges, and the captures that have these; some rows at a time. `since`: the first date."""
+    for rows in read_rows(out, "exchanges", ("connection", "capture"), _from(since)):
+        yield rows["connection"].to_numpy(), rows["capture"].to_numpy()
+
+
+def _from(date: str) -> pc.Expression:
+    """The rows of this date and later ones, as a condition."""
     import pyarrow.compute as pc
 
-    dataset = open_table(out, "exchanges").to_pyarrow_dataset()
-    recent = None if since is None else pc.field("date") >= pc.scalar(datetime.date.fromisoformat(since))
-    with naming_table(out, "exchanges"):
-        for batch in dataset.to_batches(columns=["connection", "capture"], filter=recent):
-            yield batch["connection"].to_numpy(), batch["capture"].to_numpy()
+    return pc.field("date") >= pc.scalar(datetime.date.fromisoformat(date))

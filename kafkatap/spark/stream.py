@@ -34,7 +34,6 @@ from .arrival_log import Arrival, ArrivalLog
 from .arrivals import BATCH_SIZE, ArrivalPlanner
 from .cluster.cores import cores_of
 from .cluster.interrupts import STOPPED
-from .cluster.java import STREAMS_NEED
 from .cluster.job_stages import figures_of
 from .cluster.shared_folders import shared_folders
 from .job_result import JobResult, has_kafka
@@ -111,10 +110,10 @@ def start_stream(
     larger. `batch_size` None: BATCH_SIZE, and more if the captures have fewer than SPLITS_A_CORE tasks for each core.
     `trigger`: as of `DataStreamWriter.trigger`. OtherOptions if `out` has rows of other options.
     """
-    try:
-        from .arrival_source import ArrivedCaptures
-    except ModuleNotFoundError:
-        raise ImportError(STREAMS_NEED) from None
+    if not HAS_QUERIES:
+        raise ImportError("queries of Structured Streaming need Spark 4.2 or later; run_stream and the command do not")
+    from .arrival_source import ArrivedCaptures
+
     _prepare(options)
     spark.dataSource.register(ArrivedCaptures)
     patterns = [captures] if isinstance(captures, str) else captures
@@ -196,16 +195,15 @@ def _read_batches(
     forever: bool,
     on_batch: OnBatch,
     *,
-    quiet: float = 60,
-    lateness: float = 0,
-    files: int | None = None,
     batch_size: int | None = None,
+    **arriving: Any,
 ) -> None:
-    """Do as a query of `start_stream`, without one. `forever`: until `interruptible` is stopped."""
+    """Do as a query of `start_stream`, without one. `forever`: until `interruptible` is stopped. `arriving`: as of
+    `ArrivalPlanner`."""
     _prepare(options)
     planner = ArrivalPlanner(
-        tuple(map(absolute, captures)), absolute(options.checkpoint), quiet, lateness, files, batch_size or BATCH_SIZE,
-        0 if batch_size else SPLITS_A_CORE * (cores_of(spark) or 1), options.split_size,
+        tuple(map(absolute, captures)), absolute(options.checkpoint), size=batch_size or BATCH_SIZE,
+        tasks=0 if batch_size else SPLITS_A_CORE * (cores_of(spark) or 1), split_size=options.split_size, **arriving,
     )  # fmt: skip
     if not forever:
         planner.hold()
@@ -238,8 +236,7 @@ def advance(spark: SparkSession | None, captures: Sequence[Arrival], batch: int,
     """Read the captures of a batch, counted from 0, and publish its rows. `spark` None: in this process."""
     states = options.states
     number = batch_number(batch)
-    latest = states.last()
-    if latest is not None and latest.number > number + 1:
+    if states.latest > number + 1:
         raise ValueError(f"{options.checkpoint}: later batches were read without this query; use a new checkpoint")
     state = states.read(number)
     if state is not None and state.can_publish(options.out):
@@ -255,7 +252,7 @@ def finish_stream(spark: SparkSession | None, options: StreamOptions, by: str = 
     It may be started and finished again later. Connections that were open become two connections then.
     """
     states = options.states
-    number = finished_number((states.last() or StreamState()).number)
+    number = finished_number(states.latest)
     state = states.read(number)
     if state is None or not state.can_publish(options.out):
         before = states.last(number) or StreamState()

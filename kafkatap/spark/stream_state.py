@@ -103,9 +103,14 @@ class StateFolder:
         return self.read(numbers[-1]) if numbers else None
 
     @property
+    def latest(self) -> int:
+        """The number of the last state; -1: there is none."""
+        return max(self._numbers(), default=-1)
+
+    @property
     def batches(self) -> int:
         """How many batches have a state."""
-        return (max(self._numbers(), default=-1) + 1) // 2
+        return (self.latest + 1) // 2
 
     def save_versions(self, versions: Mapping[str, int], tables: Iterable[str]) -> None:
         """Save the versions of tables after a batch was published. Those of `tables` that have none have rows of

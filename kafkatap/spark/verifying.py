@@ -18,7 +18,7 @@ from kafkatap.dissector.dtypes import OUTCOMES
 from kafkatap.reports.counting.hour_counts import HOUR
 from kafkatap.reports.units import iso
 
-from .balance import OF_CONNECTIONS, OF_EXCHANGES, Balance
+from .balance import OF_CONNECTIONS, OF_EXCHANGES, Balance, Edges
 from .lake_options import KEY_LOG, remembered_options
 from .output.delta import active_files, is_delta, naming_table, open_table, read_table
 from .output.delta_schema import LAKE_TABLES, tables_of_run
@@ -92,10 +92,8 @@ _OF_ROWS = ("unfinished", "double", "rollup")
 
 
 def _balance(out: str, rows: pa.Table, files: Sequence[FileInfo]) -> Balance:
-    names = rows["run"].to_pylist() if "run" in rows.column_names else []
-    runs = dict(zip(rows["capture"].to_pylist(), names, strict=False))
     is_whole = remembered_options(out).keys() <= {KEY_LOG}
-    return Balance({info.capture: info for info in files}, runs, read_table(out, "ledger"), is_whole)
+    return Balance({info.capture: info for info in files}, Edges.between(rows), read_table(out, "ledger"), is_whole)
 
 
 #: What the rollup counts: the rows, and the sums of the rollup; each a table with columns to sum up, or its rows.
@@ -154,7 +152,7 @@ class _Rows:
         self._doubles: Counter[tuple[str, int]] = Counter()
         self._pairs: Counter[tuple[int, int]] = Counter()
         self._lost = 0  # exchanges of results
-        self._stale = 0  # exchanges of other captures' versions, by their records
+        self._stale = 0  # exchanges that lack their records, or of which only records are there
         #: What the rollup lacks, by what it counts, and by capture. Below 0: it has too many.
         self._not_in_rollup: dict[str, Counter[int]] = {
             what: Counter() for what, sums in _OF_ROLLUP.items() if {table for table, _ in sums}.issubset(tables)

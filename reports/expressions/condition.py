@@ -15,7 +15,7 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import KIND_GROUP
 from kafkatap.dissector.layouts.catalog import api_name, api_names
-from kafkatap.dissector.probes import MOST, Probe, Probes
+from kafkatap.dissector.probes import MOST, Place, Probe, Probes
 from kafkatap.kernels.arrays import is_among
 
 from ..batch import Array, Batch, Names, as_results, rows_of, uuid_text
@@ -106,7 +106,11 @@ class Condition:
 
     def names_group(self, atom: FieldAtom) -> bool:
         """Whether an atom tests the names of groups."""
-        return isinstance(atom.test, MatchedTexts) and atom.places in group_places(self.expression.messages)
+        return isinstance(atom.test, MatchedTexts) and atom.places in self._groups
+
+    @cached_property
+    def _groups(self) -> tuple[frozenset[Place], frozenset[Place]]:
+        return group_places(self.expression.messages)
 
     def on_rows(self, atom: ColumnAtom, rows: Array, names: Names) -> Array:
         """The rows of its table that match an atom by themselves: bool (n,)."""

@@ -210,7 +210,7 @@ def clients(
     counts: ReportCounts, context: Context, failing: Mapping[Value, str], advice: Sequence[Finding] = ()
 ) -> ReportTable:
     """Rows in descending order of lost time, the total time without waits for data and members; the cluster's own
-    clients come last. `failing`: what fails, by client_id."""
+    clients come last. `failing`: what fails, by client_id. `advice`: its findings."""
     firsts = [(finding.label, finding.parties[0]) for finding in advice if finding.severity == ERROR]
     harmed = {party.name: label for label, party in firsts if party.kind == "client"}
     columns = group_columns(counts.groups, tally.GROUP_KEY)

@@ -19,10 +19,6 @@ _HOW_TO_INSTALL = f"""\
 JAVA_HOME selects one of several."""
 
 
-#: What earlier versions of pyspark lack.
-STREAMS_NEED = "queries of Structured Streaming need Spark 4.2 or later (run_stream and the command need none)"
-
-
 class SetupError(Exception):
     """Spark lacks something that it needs. The message says what, and what to do."""
 
