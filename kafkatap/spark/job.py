@@ -6,28 +6,37 @@ connections that splits share.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from ..captures.storage import absolute
+from kafkatap.reports.finding_words import counted
+
+from ..captures.storage import absolute, find
+from ..splits.capture_ledgers import sum_ledgers
+from ..splits.checkpoint import Checkpoint
 from ..splits.run_options import RunOptions
-from ..splits.two_passes import report_of
-from .captures import Captures, DamagedCaptureError, notes_of
+from .captures import Captures, DamagedCaptureError
 from .cluster.job_stages import Stages
 from .cluster.shared_folders import shared_folders
 from .job_result import DamagedInput, JobResult, Watch, has_kafka, ignore
 from .lake_options import check_options, remember
 from .neighbours import check_neighbours, cut_note, has_records
+from .output.delta import Outrun
 from .output.delta_schema import tables_of_run
 from .output.publication import Publication, open_publication
 from .output.report_files import delete_old_reports, write_report
 from .output.run_tables import files_rows, first_date, ledger_rows, replaced_captures
 from .path_pattern import PathPattern
+from .series import Series, Start, publish
+from .stream_batch import ReadBatch, decoded, report_on
 from .versions import BestVersions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from kafkatap.reports.batch import FileInfo
 
 
 def run_job(
@@ -54,24 +63,12 @@ def run_job(
     or matches no capture; FileNotFoundError, UnreadableCaptureError and FolderInUse as raised below.
     """
     pattern = None if path_pattern is None else PathPattern(path_pattern)
-    out, stages = absolute(out), Stages(spark, watch)
+    stages, begun = Stages(spark, watch), time.time_ns()
+    read = Captures(spark, captures, split_size, options or RunOptions(), strict, stages)
+    job = _Job(absolute(out), by, replace_rows, watch, pattern)
     try:
-        choice = BestVersions(out, replace_rows)
-        read = Captures(spark, captures, split_size, options or RunOptions(), strict, stages, choose=choice)
-        check_options(out, read.options, read.files, replace_rows)
-        check_neighbours(out, read.file_infos)
-        if not read.options.records and has_records(out, read.file_infos):
-            read.options = replace(read.options, records=True)
-            choice.notes.append(f"{out} has records of these captures: they are written again, with the other rows.")
-        if pattern is not None:
-            pattern.check(read.paths)
-        private = read.options.is_decrypting
-        with (
-            open_publication(out, is_private=private) as publication,
-            shared_folders(read.paths, out) as read.folders,
-        ):
-            result = _published(read, publication, by, watch, pattern)
-        result = replace(result, notes=[*choice.notes, *result.notes], is_left_out=choice.has_others)
+        while (result := job.run(read, begun)) is None:  # another run is there first, and this one goes on from it
+            read, begun = replace(read), time.time_ns()
     except DamagedCaptureError as error:
         raise DamagedInput(str(error)) from None
     if stages.figures:  # Spark's own; Spark Connect reports none
@@ -81,33 +78,106 @@ def run_job(
     return result
 
 
-def _published(
-    read: Captures, publication: Publication, by: str, watch: Watch, pattern: PathPattern | None = None
-) -> JobResult:
-    proved, options = read.counted(publication.writer, by)
-    context, total = proved.context(read.file_infos), proved.total(options)
-    written = [
-        *proved.written,
-        *publication.write_connections(total.end_connections(), total.names, read.capture_index),
-    ]
-    written += publication.write("files", files_rows(context.files, publication, pattern))
-    written += publication.write("ledger", ledger_rows(proved.ledgers()))
-    report = report_of(total, context, options, by)
-    remember(publication.out, read.options)
-    since = first_date(publication.out, context.files)
-    published = publication.publish(
-        written, tables_of_run(options.records), replaced_captures(context.files), since=since,
-        watch=lambda done, total: watch("publish", done, total),
-    )  # fmt: skip
-    damage = [f"{info.path}: {info.damage}" for info in context.files if info.damage]
-    try:
-        write_report(publication.out, report, publication.is_private, publication.run)
-        delete_old_reports(publication.out)
-    except OSError as error:
-        damage.append(f"the tables are complete, but not the report beside them: {error}")
-    cut = cut_note(publication.out, context.files, since)
-    return JobResult(
-        published.rows, 2 * read.bytes_read, 0, published.files, damage, report,
-        [*notes_of(proved.plan), *([cut] if cut else [])],
-        not context.files or has_kafka(context.ledger), read.bytes_received, proved.rounds,
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A run that writes to `out`. Fields: as of `run_job`."""
+
+    out: str
+    by: str
+    replace_rows: bool
+    watch: Watch
+    pattern: PathPattern | None
+
+    def run(self, read: Captures, begun: int) -> JobResult | None:
+        """Read captures and publish their rows. None if another run changed what this one goes on from. `begun`: as of
+        `Publication`."""
+        out, options = self.out, read.options
+        read.choose = choice = BestVersions(out, self.replace_rows)
+        check_options(out, options, read.files, self.replace_rows)
+        series, start = Series(out, options), None
+        series.complete()
+        if options.selection.window is None and read.surveys.files():  # a window has ends of its own
+            start = series.start(read.surveys, begun)
+        if start is not None and start.again:
+            choice = BestVersions(out, self.replace_rows)
+            read = _with_others(read, start.again, choice)
+        found = read.surveys.files()
+        check_neighbours(out, found, start.replaced if start else ())
+        if not options.records and has_records(out, found):
+            options = replace(options, records=True)
+            choice.notes.append(f"{out} has records of these captures: they are written again, with the other rows.")
+        if self.pattern is not None:
+            self.pattern.check(read.paths)
+        read.options = replace(options, input_bytes=sum(file.size for file in read.files))
+        try:
+            with (
+                open_publication(out, is_private=options.is_decrypting) as publication,
+                shared_folders(read.paths, out) as read.folders,
+            ):
+                result = self._published(read, publication, series, start)
+        except Outrun:
+            if start is not None:
+                series.discard(start)
+            return None
+        return replace(result, notes=[*choice.notes, *result.notes], is_left_out=choice.has_others)
+
+    def _published(self, read: Captures, publication: Publication, series: Series, start: Start | None) -> JobResult:
+        out, options = self.out, read.options
+        read.checkpoint, read.keep_open = Checkpoint() if start is None else start.checkpoint, start is not None
+        publication.number = None if start is None else start.number
+        batch = last = decoded(read, publication, self.by)
+        written = [
+            *batch.written,
+            *publication.write("files", files_rows(batch.files, publication, self.pattern)),
+            *publication.write("ledger", ledger_rows(batch.ledgers)),
+        ]
+        if start is not None:  # the rows of what is open, as far as they are known
+            rest = replace(publication, run=f"{publication.run}-open", number=start.number + 1)
+            captures = Captures(None, [], 0, read.options, checkpoint=batch.checkpoint, listed=[])
+            last = decoded(captures, rest, self.by)
+            written += [*last.written, *rest.write("ledger", ledger_rows(last.ledgers))]
+        since = first_date(out, batch.files)
+        tables, captured = tables_of_run(options.records), tuple(sorted(replaced_captures(batch.files)))
+        how: dict[str, Any] = {"since": since, "watch": lambda done, total: self.watch("publish", done, total)}
+        remember(out, options)
+        if start is None:
+            published = publication.publish(written, tables, captured, **how)
+        else:
+            commit = start.commit(read.surveys, written=written, tables=tables, captures=captured)
+            state = series.save(start, batch, commit)
+            published = publish(publication, state, tables, after=start.after, **how)
+            series.drop(start)
+        damage = [f"{info.path}: {info.damage}" for info in batch.files if info.damage]
+        report = report_on(_of_run(last, batch.files), batch.files, last.options, self.by)
+        try:
+            write_report(out, report, publication.is_private, publication.run)
+            delete_old_reports(out)
+        except OSError as error:
+            damage.append(f"the tables are complete, but not the report beside them: {error}")
+        cut = cut_note(out, batch.files, since)
+        ledger = sum_ledgers([*batch.ledgers.values(), *last.ledgers.values()])
+        return JobResult(
+            published.rows, batch.bytes_read, 0, published.files, damage, report,
+            [*batch.notes, *([cut] if cut else [])], not batch.files or has_kafka(ledger), read.bytes_received,
+            batch.rounds,
+        )  # fmt: skip
+
+
+def _of_run(batch: ReadBatch, files: Sequence[FileInfo]) -> Checkpoint:
+    """What a batch leaves, with the times of these files alone."""
+    first = min((info.first for info in files if info.first is not None), default=None)
+    last = max((info.last for info in files if info.last is not None), default=None)
+    return replace(batch.checkpoint, sums=replace(batch.checkpoint.sums, first=first, last=last))
+
+
+def _with_others(read: Captures, again: Mapping[str, int], choice: BestVersions) -> Captures:
+    """Captures with others that are read again. `again`: paths and identities of these. ValueError if one has
+    changed."""
+    others = [file for path in again if path not in read.paths for file in find([path])]
+    whole = replace(read, listed=[*read.files, *others], choose=choice)
+    there = {info.capture for info in whole.surveys.files()}
+    changed = sorted(path for path, capture in again.items() if capture not in there)
+    if changed:
+        raise ValueError(f"{changed[0]} has changed since it was read; remove its rows with `kafkatap lake forget`")
+    choice.notes.append(f"{counted(len(others), 'capture')} with later packets of the same connections are read again.")
+    return whole

@@ -7,7 +7,7 @@ other hours would still have its packets. So it is refused, and the message name
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,13 +33,19 @@ class SharedConnections(ValueError):
     """Captures of a run share connections with others of a lake. The message names these, and says what to do."""
 
 
-def check_neighbours(out: str, files: Sequence[FileInfo]) -> None:
+def check_neighbours(out: str, files: Sequence[FileInfo], replaced: Collection[int] = ()) -> None:
     """SharedConnections if captures of a run have exchanges in a lake, of connections of which captures that are not of
-    the run have others. `files`: those of the run."""
+    the run have others. `files`: those of the run. `replaced`: it replaces the runs with these numbers, and goes on from what is before
+    them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     if not (is_delta(out, "files") and is_delta(out, "exchanges")):
         return
-    there = {info.capture: info.path for info in file_infos(read_table(out, "files"))}
-    own = np.array(sorted({info.capture for info in files} & there.keys()), np.int64)
+    rows = read_table(out, "files")
+    there = {info.capture: info.path for info in file_infos(rows)}
+    apart = rows.filter(pc.invert(pc.is_in(rows["run_number"], pa.array(replaced, pa.int64()))))["capture"].to_pylist()
+    own = np.array(sorted({info.capture for info in files}.intersection(apart)), np.int64)
     if not len(own) or len(own) == len(there):
         return
     since = first_date(out, files)

@@ -26,10 +26,7 @@ from kafkatap.reports.batch import FileInfo
 from ..captures.packs import SPLITS_A_CORE
 from ..captures.storage import absolute, exists
 from ..splits.capture_ledgers import sum_ledgers
-from ..splits.checkpoint import Checkpoint
 from ..splits.run_options import RunOptions
-from ..splits.split_counts import TotalCounts
-from ..splits.two_passes import context_of, report_of
 from .arrival_log import Arrival, ArrivalLog
 from .arrivals import BATCH_SIZE, ArrivalPlanner
 from .cluster.cores import cores_of
@@ -45,14 +42,13 @@ from .output.publication import open_publication
 from .output.report_files import write_report
 from .output.run_tables import file_infos
 from .path_pattern import PathPattern
-from .stream_batch import BatchOptions, read_batch
+from .stream_batch import BatchOptions, read_batch, report_on
 from .stream_state import Commit, StateFolder, StreamState, batch_number, finished_number
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from kafkatap.reports.model import Report
 
 #: Smaller than a job's splits: each split is searched for the packets of its open flows.
 STREAM_SPLIT_SIZE = 16 << 20
@@ -260,7 +256,8 @@ def finish_stream(spark: SparkSession | None, options: StreamOptions, by: str = 
         state = _read(spark, [], before, number, options, keep_open=False)
         states.save(state)
     result = _publish(state, state.open_tables(options.out), options)
-    report = _report(state.checkpoint, options, by)
+    reading = replace(options.reading, by_topic=True)
+    report = report_on(state.checkpoint, _files(options), reading, by)
     write_report(options.out, report, options.reading.is_decrypting)
     return replace(result, report=report)
 
@@ -318,17 +315,6 @@ def _publish(state: StreamState, tables: Sequence[str], options: StreamOptions) 
 
 
 # ---------------------------------------------------------------- report
-
-
-def _report(checkpoint: Checkpoint, options: StreamOptions, by: str) -> Report:
-    """The report on all captures of a stream, from the sums in its state and the table `files`."""
-    sums, reading = checkpoint.sums, replace(options.reading, by_topic=True)
-    total = TotalCounts(reading)
-    if sums.counts is not None:
-        total.add(sums.counts)
-    total.name_topics((checkpoint.topic_names,))
-    context = context_of(sums.ledger, _files(options), sums.first, sums.last, sums.not_captured)
-    return report_of(total, context, reading, by)
 
 
 def _files(options: StreamOptions) -> list[FileInfo]:

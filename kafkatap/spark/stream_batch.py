@@ -19,6 +19,7 @@ from ..splits.checkpoint import Checkpoint, FlowSpan, OpenFlow, Sums, added_span
 from ..splits.run_options import RunOptions
 from ..splits.split_counts import SplitCounts, TotalCounts
 from ..splits.surveys import Surveys
+from ..splits.two_passes import context_of, report_of
 from .arrival_log import Arrival
 from .captures import Captures, notes_of
 from .output.publication import Publication
@@ -27,6 +28,8 @@ from .output.writing import Written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from kafkatap.reports.model import Report
 
     from .cluster.shared_folders import SharedFolders
     from .path_pattern import PathPattern
@@ -48,7 +51,8 @@ class BatchOptions:
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
     """`checkpoint`: what the next batch starts from. `written`: the files with its rows. `files`, `ledgers` by capture:
-    of this batch alone. `notes`: sentences about its captures."""
+    of this batch alone. `notes`: sentences about its captures. `options`: with which they were counted; `rounds`: as of
+    `Proved`. `open`: the rows of connections that are open, without counts."""
 
     checkpoint: Checkpoint
     written: list[Written]
@@ -56,6 +60,9 @@ class ReadBatch:
     ledgers: Mapping[int, Ledger]
     notes: list[str]
     bytes_read: int
+    options: RunOptions
+    rounds: int
+    open: SplitCounts
 
 
 def read_batch(
@@ -82,7 +89,7 @@ def read_batch(
     late = late_captures(read.surveys, before)
     if late:
         read = captures([a for a in arrivals if a.path not in late], before, keep_open)
-    batch = _decoded(read, publication)
+    batch = decoded(read, publication)
     if late:
         sums = batch.checkpoint.sums
         alone = replace(
@@ -90,8 +97,8 @@ def read_batch(
             sums=Sums(first=sums.first, last=sums.last),
         )  # fmt: skip
         too_late = captures([a for a in arrivals if a.path in late], alone, False)
-        decoded = _decoded(too_late, replace(publication, run=f"{publication.run}-late"))
-        batch = _with_late(batch, decoded, read)
+        apart = decoded(too_late, replace(publication, run=f"{publication.run}-late"))
+        batch = _with_late(batch, apart, read)
     identities = {a.path: a.capture for a in arrivals}  # also of captures that are gone
     files = [info._replace(capture=identities[info.path]) for info in batch.files]
     files += [FileInfo(a.path, "", 1, 0, 0, damage=GROWN, capture=a.capture) for a in grown]
@@ -116,10 +123,11 @@ def late_captures(surveys: Surveys, before: Checkpoint) -> set[str]:
     return found
 
 
-def _decoded(read: Captures, publication: Publication) -> ReadBatch:
+def decoded(read: Captures, publication: Publication, by: str = "topic") -> ReadBatch:
+    """Captures that go on from a checkpoint, with rows of all tables but `files` and `ledger`. `by`: as of a report."""
     before = read.checkpoint
     assert before is not None
-    proved, options = read.counted(publication.writer, "topic")
+    proved, options = read.counted(publication.writer, by)
     plan = proved.plan
     flows = dict(before.flows) if read.keep_open else {}
     for key in plan.tasks[0].primed if plan.resumed is not None else []:
@@ -142,7 +150,19 @@ def _decoded(read: Captures, publication: Publication) -> ReadBatch:
         unnamed.union(*(result.unnamed for result in proved.results)), _added(before.sums, sums, total.as_split()),
     )  # fmt: skip
     ledgers = proved.ledgers(known[-1][2] if known else 0)
-    return ReadBatch(after, written, list(context.files), ledgers, notes_of(plan), 2 * read.bytes_read)
+    return ReadBatch(
+        after, written, list(context.files), ledgers, notes_of(plan), 2 * read.bytes_read, options, proved.rounds,
+        total.open_connections(),
+    )  # fmt: skip
+
+
+def report_on(after: Checkpoint, files: Sequence[FileInfo], options: RunOptions, by: str) -> Report:
+    """The report on the sums in a checkpoint. `files`: those of the sums; `options`: with which they were counted."""
+    sums, total = after.sums, TotalCounts(options)
+    if sums.counts is not None:
+        total.add(sums.counts)
+    total.name_topics((after.topic_names,))
+    return report_of(total, context_of(sums.ledger, files, sums.first, sums.last, sums.not_captured), options, by)
 
 
 def _note_points(flows: Mapping[bytes, OpenFlow], spans: Mapping[bytes, Sequence[FlowSpan]]) -> None:
@@ -195,7 +215,7 @@ def _with_late(batch: ReadBatch, late: ReadBatch, read: Captures) -> ReadBatch:
         capture: sum_ledgers(some.ledgers[capture] for some in (batch, late) if capture in some.ledgers)
         for capture in batch.ledgers.keys() | late.ledgers.keys()
     }
-    return ReadBatch(
-        after, batch.written + late.written, batch.files + files, ledgers, [*batch.notes, *late.notes],
-        batch.bytes_read + late.bytes_read,
+    return replace(
+        late, checkpoint=after, written=batch.written + late.written, files=batch.files + files, ledgers=ledgers,
+        notes=[*batch.notes, *late.notes], bytes_read=batch.bytes_read + late.bytes_read,
     )  # fmt: skip

@@ -20,9 +20,9 @@ from .output.folders import Folder
 if TYPE_CHECKING:
     from .output.writing import Written
 
-_STATES, _VERSIONS = "kafkatap/states", "kafkatap/versions.json"
+_VERSIONS = "kafkatap/versions.json"
 #: Raised with each change of what a state has.
-_FORMAT = b"kafkatap stream 8\n"
+_FORMAT = b"kafkatap stream 9\n"
 #: States that are kept: Spark may run the last batch again.
 _KEPT = 2
 
@@ -30,7 +30,10 @@ _KEPT = 2
 @dataclass(frozen=True, slots=True)
 class Commit:
     """What a batch publishes. `written`: its files; `tables`: the tables that it writes, with rows or without;
-    `captures`: the identities of its captures; `gone`: of those that were not there any more."""
+    `captures`: the identities of its captures; `gone`: of those that were not there any more. Of a run that goes on:
+    `replaced`: the
+    numbers of those that it replaces; `cut`: the connections that it has without their beginning;
+    `options`: those that change rows."""
 
     written: list[Written] = field(default_factory=list)
     tables: tuple[str, ...] = ()
@@ -40,6 +43,9 @@ class Commit:
     notes: tuple[str, ...] = ()
     bytes_read: int = 0
     has_kafka: bool = False
+    replaced: tuple[int, ...] = ()
+    cut: frozenset[bytes] = frozenset()
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +81,27 @@ def finished_number(last: int) -> int:
 
 
 class StateFolder:
-    """The states in the folder of a checkpoint. `is_private`: as of `Folder`."""
+    """The states in a folder, by default that of a checkpoint. `is_private`: as of `Folder`. `below`: where they are in
+    it. `kept`: how many stay."""
 
-    def __init__(self, checkpoint: str, is_private: bool = False) -> None:
-        self._folder = Folder(checkpoint, is_private)
+    def __init__(
+        self, folder: str, is_private: bool = False, below: str = "kafkatap/states", kept: int = _KEPT
+    ) -> None:
+        self._folder, self._below, self._kept = Folder(folder, is_private), below, kept
 
     def save(self, state: StreamState) -> None:
         self._folder.make()
-        self._folder.write(_name(state.number), _FORMAT + dump(state))
-        for number in self._numbers()[:-_KEPT]:
-            if number < state.number:
-                self._folder.delete(_name(number))
+        self._folder.write(self._name(state.number), _FORMAT + dump(state))
+        self.drop(number for number in self._numbers()[: -self._kept] if number < state.number)
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Delete states."""
+        for number in numbers:
+            self._folder.delete(self._name(number))
 
     def read(self, number: int) -> StreamState | None:
         """The state of this number, if there is one. ValueError if another version of the program wrote it."""
-        data = self._folder.read(_name(number))
+        data = self._folder.read(self._name(number))
         if data is None:
             return None
         if not data.startswith(_FORMAT):
@@ -112,6 +124,11 @@ class StateFolder:
         """How many batches have a state."""
         return (self.latest + 1) // 2
 
+    def empty(self, numbers: Iterable[int]) -> None:
+        """Make states empty: their numbers stay."""
+        for number in numbers:
+            self._folder.write(self._name(number), b"")
+
     def save_versions(self, versions: Mapping[str, int], tables: Iterable[str]) -> None:
         """Save the versions of tables after a batch was published. Those of `tables` that have none have rows of
         others."""
@@ -126,12 +143,11 @@ class StateFolder:
 
     def sizes(self) -> Mapping[int, int]:
         """The bytes of each state, by its number."""
-        sizes = sorted(self._folder.sizes(_STATES).items())
+        sizes = sorted(self._folder.sizes(self._below).items())
         return {int(name.rpartition("-")[2]): size for name, size in sizes if not name.endswith(".part")}
 
     def _numbers(self) -> list[int]:
         return list(self.sizes())
 
-
-def _name(number: int) -> str:
-    return f"{_STATES}/state-{number:09d}"
+    def _name(self, number: int) -> str:
+        return f"{self._below}/state-{number:09d}"

@@ -26,6 +26,7 @@ from .output.folders import Folder
 from .output.publication import Published, open_publication
 from .output.report_files import delete_old_reports
 from .output.run_tables import file_infos
+from .series import Series
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -295,10 +296,11 @@ def named_captures(out: str, names: Iterable[str]) -> list[FileInfo]:
     return list(found.values())
 
 
-def forget(out: str, captures: Iterable[int]) -> Published:
-    """Remove the rows of captures (identities) from all tables of a lake."""
+def forget(out: str, captures: Collection[int]) -> Published:
+    """Remove the rows of captures (identities) from all tables of a lake. No run goes on from states with them."""
     tables = [table for table in LAKE_TABLES if is_delta(out, table)]
     with open_publication(out) as publication:
+        Series(out).forget(captures)
         published = publication.publish([], tables, captures)
     delete_old_reports(out)
     return published

@@ -171,6 +171,11 @@ class TotalCounts:
             self.sections.add_connections(ended)
         return ended
 
+    def open_connections(self) -> SplitCounts:
+        """The connections that are still open, without any counts."""
+        shared = joined(self._shared, CONNECTION_ROW)
+        return SplitCounts.of(ReportCounts(), ConnectionCounts(), None, shared, self.names)
+
     def as_split(self) -> SplitCounts:
         """The sum as the counts of one split, with the connections that are still open."""
         shared = joined(self._shared, CONNECTION_ROW)

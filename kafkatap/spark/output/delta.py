@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
+#: The property of a table that names the columns of its statistics.
+_STATS = "delta.dataSkippingStatsColumns"
 #: Characters of an error of deltalake in a line of ours.
 _LONGEST = 160
 #: Files that are read at once.
@@ -125,9 +127,7 @@ def create_table(out: str, table: str, run: str) -> DeltaTable:
     uri, options = delta_location(out, table)
     if not DeltaTable.is_deltatable(uri, options):
         schema = table_schema(table)
-        settings: Mapping[str, str | None] = {
-            "delta.dataSkippingStatsColumns": ",".join(stat_columns(schema)), SCHEMA_PROPERTY: str(SCHEMA),
-        }  # fmt: skip
+        settings: Mapping[str, str | None] = {_STATS: ",".join(stat_columns(schema)), SCHEMA_PROPERTY: str(SCHEMA)}
         try:
             DeltaTable.create(
                 uri, schema, "ignore", partition_columns(table), f"kafkatap {table}", configuration=settings,
@@ -140,6 +140,7 @@ def create_table(out: str, table: str, run: str) -> DeltaTable:
     while fields := changed_fields(out, table, found := open_table(out, table)):
         try:
             found.alter.add_columns(fields, commit_properties=CommitProperties({"run": run}, max_commit_retries=0))
+            found.alter.set_table_properties({_STATS: ",".join(stat_columns(table_schema(table)))})
         except CommitFailedError:  # another run was faster, and may have added them
             attempt = _wait(attempt)
     return found
@@ -155,7 +156,8 @@ def active_files(delta: DeltaTable) -> list[ActiveFile]:
         return actions[name].to_pylist() if name in actions.column_names else [None] * actions.num_rows
 
     dates = [None if date is None else str(date) for date in column("partition.date")]
-    columns = (column("path"), column("size_bytes"), dates, column("min.capture"), column("max.capture"))
+    runs = zip(column("min.run_number"), column("max.run_number"), strict=True)
+    columns = (column("path"), column("size_bytes"), dates, column("min.capture"), column("max.capture"), runs)
     return [ActiveFile(*values) for values in zip(*columns, strict=True)]
 
 
@@ -192,12 +194,17 @@ def transaction_version(out: str, table: str, application: str) -> int | None:
     return version
 
 
+class Outrun(Exception):
+    """Another run has changed what this one goes on from."""
+
+
 @dataclass
 class TableChanges:
     """The changes of one run to one table.
 
     `added`: files of the run. `edits`: changes to rows of other files. `transaction`: if the table has it already,
-    nothing changes. `unchanged`: a version of the table in which no file has rows of captures that `edits` remove; they
+    nothing changes. `after`: the version of the transaction before it; Outrun if the table has another one.
+    `unchanged`: a version of the table in which no file has rows of captures that `edits` remove; they
     are searched there all the same if `search`. `version`: of the table, once the changes are committed; None if they
     were before. `is_own`: nobody else has changed the table since `unchanged`, or it was empty.
     """
@@ -210,6 +217,7 @@ class TableChanges:
     transaction: Transaction | None = None
     unchanged: int | None = None
     search: bool = False
+    after: int | None = None
     is_done: bool = False
     is_own: bool = False
     version: int | None = None
@@ -224,6 +232,8 @@ class TableChanges:
             application, version = self.transaction
             latest = self._delta.transaction_version(application)
             self.is_done = latest is not None and latest >= version
+            if self.after is not None and latest not in (version, None if self.after < 0 else self.after):
+                raise Outrun
         self._active = [] if self.is_done else active_files(self._delta)
         is_empty = self.unchanged is None and not self._active
         self.is_own = is_empty or self._delta.version() == self.unchanged

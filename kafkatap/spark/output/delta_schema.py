@@ -44,6 +44,11 @@ CAPTURE = TableColumn(
     "identity of the capture in which the row begins: a hash of its first packet. A renamed, copied or compressed "
     "capture keeps it. `files` has the path",
 )  # fmt: skip
+RUN_NUMBER = TableColumn(
+    "run_number", "int64",
+    "number of the run that wrote the row, if runs go on from each other. One that is odd: of a connection that was "
+    "open at the end of the run before it; the run that goes on writes the row again", True,
+)  # fmt: skip
 DATE = TableColumn(
     "date", "date32",
     "UTC day of the request's first byte, or of the response's first byte if the request is unknown. Results and "
@@ -80,7 +85,7 @@ def partition_columns(table: str) -> list[str]:
 
 def _own_columns(table: str) -> tuple[TableColumn, ...]:
     """The columns in the files of a table beside the declared ones."""
-    return (CAPTURE, *(OF_FILES if table == "files" else ()))
+    return (CAPTURE, *(OF_FILES if table == "files" else ()), RUN_NUMBER)
 
 
 def file_schema(table: str) -> pa.Schema:

@@ -7,6 +7,7 @@ Files are read and written in small parts. First only the columns that the edits
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,18 +26,26 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 #: Rows that are read at once.
 _ROWS = 65_536
+#: The name of a file of a run. `compact` and other programs give others.
+_OF_RUN = re.compile(r"part-\d{8}T\d{6}-")
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveFile:
     """A committed file of a table. `path`: below the table. `least`, `most`: the range of its captures; None:
-    unknown."""
+    unknown. `runs`: the range of its run numbers; (None, None): it has none, or they are unknown."""
 
     path: str
     size: int
     date: str | None
     least: int | None
     most: int | None
+    runs: tuple[int | None, int | None] = (None, None)
+
+    @property
+    def may_have_runs(self) -> bool:
+        """Whether it can have rows with a run number. Files that runs write have the range of these."""
+        return self.runs[0] is not None or not _OF_RUN.match(self.path.rpartition("/")[2])
 
 
 class Edit(Protocol):
@@ -75,6 +84,28 @@ class RemoveCaptures:
         import pyarrow as pa
 
         kept = ~np.isin(rows["capture"].to_numpy(), self.captures)
+        return None if kept.all() else rows.filter(pa.array(kept))
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveRuns:
+    """Removes the rows of runs. `numbers`: those of the runs, int64, ascending."""
+
+    numbers: Array
+
+    def columns(self, table: str) -> Sequence[str]:
+        return ("run_number",) if len(self.numbers) else ()
+
+    def may_change(self, file: ActiveFile) -> bool:
+        least, most = file.runs
+        if least is None or most is None:
+            return file.may_have_runs
+        return bool(np.searchsorted(self.numbers, most, side="right") > np.searchsorted(self.numbers, least))
+
+    def apply(self, table: str, rows: pa.Table) -> pa.Table | None:
+        import pyarrow as pa
+
+        kept = ~np.isin(rows["run_number"].fill_null(-1).to_numpy(), self.numbers)
         return None if kept.all() else rows.filter(pa.array(kept))
 
 

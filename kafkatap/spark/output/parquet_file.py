@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Rows of a row group, and bytes of these rows in memory.
 GROUP_ROWS, GROUP_BYTES = 65_536, 32 << 20
+#: Columns of numbers that the statistics have.
+_NUMBERS = ("capture", "run_number")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -87,11 +89,11 @@ class ParquetFile:
 
 
 def stat_columns(schema: pa.Schema) -> list[str]:
-    """The columns whose smallest and largest values the Delta log has: `capture` and the times. A time without a zone
-    is of a column that is not declared."""
+    """The columns whose smallest and largest values the Delta log has: `capture`, `run_number` and the times. A time
+    without a zone is of a column that is not declared."""
     import pyarrow as pa
 
-    return [f.name for f in schema if f.name == "capture" or (pa.types.is_timestamp(f.type) and f.type.tz)]
+    return [f.name for f in schema if f.name in _NUMBERS or (pa.types.is_timestamp(f.type) and f.type.tz)]
 
 
 def _stats(metadata: Any, schema: pa.Schema) -> dict[str, Any]:
@@ -107,7 +109,7 @@ def _stats(metadata: Any, schema: pa.Schema) -> dict[str, Any]:
         nulls[name] = sum(group.null_count for group in groups)
         ranges = [(group.min_raw, group.max_raw) for group in groups if group.has_min_max]
         if ranges:
-            convert = int if name == "capture" else _time
+            convert = int if name in _NUMBERS else _time
             least[name] = convert(min(low for low, _ in ranges))
             most[name] = convert(max(high for _, high in ranges))
     return {"numRecords": metadata.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}

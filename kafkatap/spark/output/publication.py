@@ -27,9 +27,9 @@ from kafkatap.reports.tables import connections_table
 from ...parquet.late_names import NameTopics
 from ...parquet.row_names import named
 from . import delta
-from .delta import TableChanges, Transaction
+from .delta import Outrun, TableChanges, Transaction
 from .delta_schema import LAKE_TABLES
-from .edits import Edit, RemoveCaptures
+from .edits import Edit, RemoveRuns, RemoveCaptures
 from .folders import Folder
 from .stores import delta_location
 from .writing import TableWriter, Written, files_of_run
@@ -63,19 +63,20 @@ class Published:
 @dataclass(slots=True)
 class Publication:
     """An output folder that a run writes to (see `open_publication`). `is_private`: as of `Folder`. `begun`: when the
-    run began, ns since the epoch."""
+    run began, ns since the epoch. `number`: as of `TableWriter`."""
 
     out: str
     run: str
     is_private: bool = False
     begun: int = field(default_factory=time.time_ns)
+    number: int | None = None
     _is_published: bool = False
     _is_visible: bool = False  # readers may see files of the run
 
     @property
     def writer(self) -> TableWriter:
         """Writes the rows of tables, on any machine."""
-        return TableWriter(self.out, self.run, is_private=self.is_private)
+        return TableWriter(self.out, self.run, is_private=self.is_private, number=self.number)
 
     def write(self, table: str, rows: pa.Table) -> list[Written]:
         """Write rows that have a column `capture`."""
@@ -100,6 +101,8 @@ class Publication:
         captures: Iterable[int],
         *,
         transaction: Transaction | None = None,
+        after: int | None = None,
+        replaced: Iterable[int] = (),
         unchanged: Mapping[str, int] | None = None,
         search: bool = False,
         since: str | None = None,
@@ -108,12 +111,13 @@ class Publication:
     ) -> Published:
         """Publish the files that tasks wrote. `written`: those of the attempts that counted, and no others.
 
-        `tables`: the tables of the run, with rows or without. `captures`: rows of these are replaced. `transaction`:
-        tables that have it already do not change. `unchanged`: versions of tables that have no rows of `captures`, so
-        that their files need not be searched, unless `search`. `since`: a date, before which no table has rows of
-        `captures`. `topic_names`: names by topic id, for rows of earlier
-        runs. `watch(done, total)` is called with numbers of tables. OSError, before any change, if a file is not as it
-        was written.
+        `tables`: the tables of the run, with rows or without. `captures`, `replaced`: rows of these captures, and of
+        runs with these numbers, are replaced. `transaction`: tables that have it already do not change. `after`: the
+        version before it; Outrun, before any change, if the first table has another one. `unchanged`: versions of
+        tables that have no rows of `captures`, so that their files need not be searched, unless `search`. `since`: a
+        date, before which no table has rows of `captures`. `topic_names`: names by topic id, for rows of earlier runs.
+        `watch(done, total)` is called with numbers of tables. OSError, before any change, if a file is not as it was
+        written.
         """
         assert not self._is_published, "a run publishes once"
         folder = Folder(self.out, self.is_private)
@@ -124,6 +128,8 @@ class Publication:
             folder.make(table)
         rows = {table: sum(w.rows for w in written if w.table == table) for table in ordered}
         edits: list[Edit] = [RemoveCaptures(np.unique(np.array(list(captures), np.int64)), since)]
+        if numbers := sorted(replaced):
+            edits.append(RemoveRuns(np.array(numbers, np.int64)))
         if topic_names:
             edits.append(NameTopics.of(topic_names))
         changes = [
@@ -136,6 +142,7 @@ class Publication:
                 transaction,
                 (unchanged or {}).get(table),
                 search,
+                after if table == ordered[0] else None,
             )
             for table in ordered
         ]
@@ -157,7 +164,11 @@ class Publication:
         for done, change in enumerate(changes):
             watch(done, len(changes))
             with delta.naming_table(self.out, change.table):
-                change.commit()
+                try:
+                    change.commit()
+                except Outrun:
+                    self._is_visible = False
+                    raise
         watch(len(changes), len(changes))
 
 

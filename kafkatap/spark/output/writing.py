@@ -74,12 +74,14 @@ class Written:
 @dataclass(frozen=True, slots=True)
 class TableWriter:
     """Writes rows of the tables below `out` for a run. `captures`: in which rows can begin; None if all rows have a
-    column `capture`. `is_private`: as of `Folder`."""
+    column `capture`. `is_private`: as of `Folder`. `number`: the run number of all rows; None: they
+    have none."""
 
     out: str
     run: str
     captures: CaptureIndex | None = None
     is_private: bool = False
+    number: int | None = None
     group_bytes: ClassVar[int] = GROUP_BYTES
 
     def with_captures(self, captures: CaptureIndex) -> TableWriter:
@@ -111,7 +113,7 @@ class SplitFiles:
         self._folder = Folder(writer.out, writer.is_private)
         name = f"{split:05d}" if isinstance(split, int) else split
         self._start = f"{files_of_run(writer.run)}{name}"
-        self._captures = writer.captures
+        self._captures, self._number = writer.captures, writer.number
         self._files: dict[tuple[str, str | None], ParquetFile] = {}
         self._dates: dict[str, set[int]] = {}
         self._exchanges = _Places()
@@ -195,7 +197,11 @@ class SplitFiles:
         return found if distinct <= known else np.where(np.isin(found, list(known)), found, 0)
 
     def _add(self, table: str, date: str | None, rows: pa.Table) -> None:
+        import pyarrow as pa
+
         rows = to_microseconds(rows)
+        if self._number is not None:
+            rows = rows.append_column("run_number", pa.array(np.full(rows.num_rows, self._number)))
         file = self._files.get((table, date))
         if file is None:
             if len(self._files) >= _OPEN_FILES:

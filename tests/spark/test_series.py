@@ -1,0 +1,117 @@
+"""Runs that go on from each other: whatever the order of captures, the rows are those of one run over all."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kafkatap.parquet.partitions import to_microseconds
+from kafkatap.spark.job import run_job
+from kafkatap.spark.output import delta
+from kafkatap.spark.verifying import forget, named_captures, verify
+from kafkatap.splits.run_options import RunOptions
+from tests.splits.join_support import compared, differences, local, published
+from tests.support.captures import PcapRecords
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HOURS = 5
+
+
+@pytest.fixture(scope="module")
+def hours(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Captures that share connections."""
+    records, folder = PcapRecords(samples / "apache-4.3.pcap.zst"), tmp_path_factory.mktemp("hours")
+    paths = [folder / f"hour-{n}.pcap" for n in range(HOURS)]
+    for n, path in enumerate(paths):
+        path.write_bytes(records.slice(len(records) * n // HOURS, len(records) * (n + 1) // HOURS))
+    return list(map(str, paths))
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> str:
+    return str(tmp_path / "out")
+
+
+def assert_same(out: str, paths: Sequence[str]) -> None:
+    wanted = {name: to_microseconds(table) for name, table in local(sorted(paths), records=True).items()}
+    lines = differences(compared(published(out)), compared(wanted))
+    assert not lines, "\n".join(lines)
+    assert {finding.kind for finding in verify(out)} <= {"gap"}
+
+
+def run(spark: SparkSession, out: str, *paths: str) -> list[str]:
+    return run_job(spark, list(paths), out, options=RunOptions(records=True)).notes
+
+
+@pytest.mark.parametrize(
+    "order",
+    ["01234", "0123434", "4", "0 1 2 3 4", "0 1 3 2 4", "1 0 2", "0 2 1", "0 1 2 1", "01 2 34 2", "0 1 2 3 4 0", "43 0 21"],
+)
+def test_any_order(spark: SparkSession, hours: list[str], out: str, order: str) -> None:
+    for chosen in order.split():
+        run(spark, out, *(hours[int(n)] for n in chosen))
+    assert_same(out, [hours[n] for n in sorted({int(n) for n in order if n != " "})])
+
+
+def test_forgotten(spark: SparkSession, hours: list[str], out: str) -> None:
+    """The next run goes on from what is before."""
+    for hour in hours[:4]:
+        run(spark, out, hour)
+    forget(out, [info.capture for info in named_captures(out, [hours[2]])])
+    run(spark, out, hours[4])
+    assert_same(out, [*hours[:2], *hours[3:]])
+    run(spark, out, hours[2])
+    assert_same(out, hours)
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 7])
+def test_killed(
+    spark: SparkSession, hours: list[str], out: str, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """After some commits. The next run over other captures completes it."""
+    run(spark, out, hours[0])
+    commit, left = delta.TableChanges.commit, itertools.count(-count)
+
+    def commit_some(changes: delta.TableChanges) -> None:
+        if next(left) == 0:
+            raise KeyboardInterrupt
+        commit(changes)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(delta.TableChanges, "commit", commit_some)
+        with pytest.raises(KeyboardInterrupt):
+            run(spark, out, hours[1])
+    run(spark, out, hours[2])
+    if count == 0:
+        run(spark, out, hours[1])
+    assert_same(out, hours[:3])
+
+
+def test_two_at_once(spark: SparkSession, hours: list[str], out: str) -> None:
+    """Runs that go on from the same state, and runs that share nothing but the lake."""
+    run(spark, out, hours[0])
+    runs = [threading.Thread(target=run, args=(spark, out, hour)) for hour in hours[1:3]]
+    for thread in runs:
+        thread.start()
+    for thread in runs:
+        thread.join()
+    assert_same(out, hours[:3])
+
+
+def test_without_its_states(spark: SparkSession, hours: list[str], out: str) -> None:
+    """As in a lake of an earlier version: the edge is cut, the run says so, and one run over all mends it."""
+    run(spark, out, hours[0])
+    shutil.rmtree(f"{out}/state")
+    [note] = run(spark, out, hours[1])
+    assert "go on in captures that another run read" in note
+    assert {finding.kind for finding in verify(out)} == {"cut"}
+    run(spark, out, *hours[:2])
+    assert_same(out, hours[:2])
