@@ -65,10 +65,10 @@ def run_job(
     pattern = None if path_pattern is None else PathPattern(path_pattern)
     stages, begun = Stages(spark, watch), time.time_ns()
     read = Captures(spark, captures, split_size, options or RunOptions(), strict, stages)
-    job = _Job(absolute(out), by, replace_rows, watch, pattern)
+    job = Job(absolute(out), by, replace_rows, watch, pattern)
     try:
         while (result := job.run(read, begun)) is None:  # another run is there first, and this one goes on from it
-            read, begun = replace(read), time.time_ns()
+            read, begun = replace(read, folders=None), time.time_ns()
     except DamagedCaptureError as error:
         raise DamagedInput(str(error)) from None
     if stages.figures:  # Spark's own; Spark Connect reports none
@@ -79,7 +79,7 @@ def run_job(
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class Job:
     """A run that writes to `out`. Fields: as of `run_job`."""
 
     out: str
@@ -175,7 +175,7 @@ def _with_others(read: Captures, again: Mapping[str, int], choice: BestVersions)
     changed."""
     others = [file for path in again if path not in read.paths for file in find([path])]
     whole = replace(read, listed=[*read.files, *others], choose=choice)
-    there = {info.capture for info in whole.surveys.files()}
+    there = replaced_captures(whole.surveys.files())
     changed = sorted(path for path, capture in again.items() if capture not in there)
     if changed:
         raise ValueError(f"{changed[0]} has changed since it was read; remove its rows with `kafkatap lake forget`")

@@ -35,8 +35,8 @@ class SharedConnections(ValueError):
 
 def check_neighbours(out: str, files: Sequence[FileInfo], replaced: Collection[int] = ()) -> None:
     """SharedConnections if captures of a run have exchanges in a lake, of connections of which captures that are not of
-    the run have others. `files`: those of the run. `replaced`: it replaces the runs with these numbers, and goes on from what is before
-    them."""
+    the run have others. `files`: those of the run. `replaced`: it replaces the runs with these numbers, and goes on
+    from what is before them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -45,8 +45,8 @@ def check_neighbours(out: str, files: Sequence[FileInfo], replaced: Collection[i
     rows = read_table(out, "files")
     there = {info.capture: info.path for info in file_infos(rows)}
     apart = rows.filter(pc.invert(pc.is_in(rows["run_number"], pa.array(replaced, pa.int64()))))["capture"].to_pylist()
-    own = np.array(sorted({info.capture for info in files}.intersection(apart)), np.int64)
-    if not len(own) or len(own) == len(there):
+    own = np.array(sorted({info.capture for info in files} & there.keys()), np.int64)
+    if set(apart).isdisjoint(own.tolist()) or len(own) == len(there):
         return
     since = first_date(out, files)
     if since is None:

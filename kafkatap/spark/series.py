@@ -25,7 +25,7 @@ from .output.delta import is_delta, open_table, read_table
 from .output.delta_schema import LAKE_TABLES
 from .output.folders import Folder
 from .output.publication import Publication, Published, open_publication
-from .output.run_tables import file_infos
+from .output.run_tables import file_infos, replaced_captures
 from .stream_state import Commit, StateFolder, StreamState
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Series:
         """How a run over `files`, with these flows, goes on from a series; None: it does not."""
         sizes = self._sizes[name]
         of_series = [row for row in read if row.run in sizes]
-        own, published = {info.capture for info in files}, {row.run for row in of_series}
+        own, published = replaced_captures(files), {row.run for row in of_series}
         first_own = min((row.run for row in of_series if row.capture in own), default=None)
         earlier = [n for n, size in sizes.items() if size and n in published and (first_own is None or n < first_own)]
         states = [found for number in reversed(earlier) if (found := self._state(name, number)) is not None]

@@ -82,8 +82,13 @@ class CaptureLedgers:
         self._last: Array = np.zeros(0, np.int64)  # the last capture with packets of each of them
         self._ledgers: dict[int, list[Ledger]] = {}
         self._ended: dict[int, Array] = {}  # counts of connections
+        self._resumed: dict[int, int] = {}  # by serial, the last capture of an earlier run that has it
         self._outcomes: dict[int, Array] = {}
         engine.on_counted(self._add_ended)
+
+    def resume(self, serial: int, packet: int) -> None:
+        """A connection goes on from an earlier run, whose last packet of it this is."""
+        self._resumed[serial] = self._index.capture_of(packet)
 
     def begin(self, packet: int) -> None:
         """The next packets are those of the capture with a packet."""
@@ -116,13 +121,9 @@ class CaptureLedgers:
             parts = dict(zip(OUTCOMES, counts.tolist(), strict=True))
             self._ledgers.setdefault(capture, []).append({"requests": {name: parts[name] for name in _OF_REQUESTS}})
         made = {capture: sum_ledgers(ledgers) for capture, ledgers in self._ledgers.items()}
-        # Requests count with their rows. Those that still wait, or that waited in an earlier batch, count here.
-        waiting = self._before["requests"]["total"]
-        for ledger in made.values():
+        for ledger in made.values():  # requests count with their rows
             requests = ledger.get("requests", {})
             requests["total"] = sum(requests.values())
-            waiting -= requests["total"]
-        made[self._capture or 0]["requests"]["total"] += waiting
         return {capture: _with_unfinished(ledger) for capture, ledger in made.items()}
 
     def _close(self) -> None:
@@ -156,6 +157,8 @@ class CaptureLedgers:
         at = self._open.places_of(counted.serials)
         more = counted.counts.copy()
         captures = np.full(len(at), self._capture or 0, np.int64)
+        if self._capture is None:  # no packet was read since
+            captures[:] = [self._resumed.get(serial, 0) for serial in counted.serials.tolist()]
         known = np.flatnonzero(at >= 0)
         more[known] -= self._open.counts[at[known]]
         is_over = known[counted.packets[known] == self._open.packets[at[known]]]

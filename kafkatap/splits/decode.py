@@ -126,6 +126,9 @@ class SplitRun:
                 split.prime(before, self._primed)
         for key, c in split.current(self._seams.progress).items():
             split.assembler.restore_progress(c, self._seams.progress[key])
+        for key, c in split.current(self.left).items():
+            serial, last = split.assembler.connections["serial"][c], self.left[key].packets["number"][-1]
+            self._ledgers.resume(int(serial), int(last))
         if reader is not None:
             self.outcome.claims = split.states(self._primed)
             self.outcome.claims.rows["split"] = task.split

@@ -212,6 +212,9 @@ def rows(out: Path, table: str) -> list[dict[str, Any]]:
     from kafkatap.spark.output.delta import read_table
 
     found = read_table(str(out), table, [column.name for column in TABLES[table]])
+    if table == "ledger":  # what is open at the end of a run has rows of its own
+        found = found.group_by(["section", "part"]).aggregate([("count", "sum")]).rename_columns({"count_sum": "count"})
+        return sorted((row for row in found.to_pylist() if row["count"] or row["part"] != "unfinished"), key=repr)
     return sorted(found.to_pylist(), key=repr)
 
 
@@ -269,7 +272,7 @@ def test_compaction(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureF
     before = rows(out, "exchanges")
     capsys.readouterr()
     assert main(["lake", "compact", str(out)]) == 0
-    assert capsys.readouterr().err.splitlines()[0] == "kafkatap: exchanges: 2 files joined into 1"
+    assert capsys.readouterr().err.splitlines()[0] == "kafkatap: exchanges: 4 files joined into 1"
     assert rows(out, "exchanges") == before
 
 

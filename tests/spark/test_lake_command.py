@@ -40,7 +40,7 @@ def found(out: Path) -> list[tuple[str, int]]:
 
 
 def rows(out: Path, table: str) -> list[dict[str, Any]]:
-    return sorted(read_table(str(out), table).to_pylist(), key=repr)
+    return sorted(read_table(str(out), table).drop_columns("run_number").to_pylist(), key=repr)
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +98,7 @@ def test_reports_of_jobs(spark: SparkSession, tmp_path: Path) -> None:
     first, second = SAMPLES[:2]
     run_job(spark, [str(first), str(second)], str(out))
     assert kept() == [{first.name, second.name}]
+    shutil.rmtree(out / "state")  # otherwise it reads the second one again, too
     run_job(spark, str(first), str(out))
     assert kept() == [{first.name, second.name}, {first.name}]
     forget(str(out), [info.capture for info in named_captures(str(out), [second.name])])
@@ -106,9 +107,9 @@ def test_reports_of_jobs(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_killed(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each of its commits. The next run completes it."""
-    out = tmp_path / "out"
-    run_job(spark, str(SAMPLES[0]), str(out))
+    """After each of its commits."""
+    before = tmp_path / "before"
+    run_job(spark, str(SAMPLES[0]), str(before))
     commit = delta.TableChanges.commit
     left = 0
 
@@ -120,14 +121,14 @@ def test_a_run_that_was_killed(spark: SparkSession, tmp_path: Path, monkeypatch:
         commit(changes)
 
     for count in range(1, 8):
-        left = count
+        left, out = count, shutil.copytree(before, tmp_path / str(count))
         with monkeypatch.context() as killed:
             killed.setattr(delta.TableChanges, "commit", commit_some)
             with pytest.raises(KeyboardInterrupt):
                 run_job(spark, str(SAMPLES[1]), str(out))
         assert {kind for kind, _ in found(out)} == {"unfinished"}, count
-    run_job(spark, str(SAMPLES[1]), str(out))
-    assert found(out) == []
+        run_job(spark, str(SAMPLES[1]), str(out))
+        assert found(out) == []
 
 
 def test_a_run_does_not_open_files_of_earlier_days(
@@ -155,8 +156,8 @@ def test_a_run_does_not_open_files_of_earlier_days(
     days = sorted({*dates})
     assert {date for date in opened if date is not None} == {days[4]}  # a day is left
     opened.clear()
-    run_job(spark, paths[2:4], str(out))
-    assert min(date for date in opened if date is not None) == days[1]
+    run_job(spark, paths[5], str(out))
+    assert min(date for date in opened if date is not None) == days[4]
     after = [str(row["date"]) for row in read_table(str(out), "exchanges", ["date"]).to_pylist()]
     assert sorted(date for date in after if date in days) == sorted(dates)
 
@@ -259,9 +260,10 @@ def series(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]
 def test_an_hour_is_not_read_again_without_its_neighbours(
     spark: SparkSession, series: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: int
 ) -> None:
-    """It is refused. Where an earlier version did it, `verify` finds it."""
+    """It is refused without the state before it. Where an earlier version did it, `verify` finds it."""
     out = str(tmp_path / "out")
     run_job(spark, series, out)
+    shutil.rmtree(f"{out}/state")
     wanted = rows(Path(out), "exchanges")
     assert found(Path(out)) == []
     others = [path for path in series if path != series[again]]
@@ -282,7 +284,10 @@ def test_an_hour_is_not_read_again_without_its_neighbours(
 
 def test_hours_that_different_runs_read_are_cut(spark: SparkSession, series: list[str], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    notes = [run_job(spark, path, str(out)).notes for path in series]
+    notes = []
+    for path in series:
+        notes.append(run_job(spark, path, str(out)).notes)
+        shutil.rmtree(out / "state")  # as in a lake of an earlier version
     assert ["go on in captures that another run read" in str(each) for each in notes] == [False, True, True]
     cut = [finding for finding in verify(str(out)) if finding.kind == "cut"]
     assert len(cut) >= 2

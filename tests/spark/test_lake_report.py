@@ -167,10 +167,12 @@ def test_an_answered_row_is_better_than_a_lost_one(spark: SparkSession, tmp_path
 def ledgers(out: Path) -> dict[str, dict[tuple[str, str], int]]:
     """The ledger of each capture, by the name of its file."""
     names = {row["capture"]: Path(row["path"]).name for row in read_table(str(out), "files").to_pylist()}
-    found: dict[str, dict[tuple[str, str], int]] = {name: {} for name in names.values()}
+    found = {name: Counter[tuple[str, str]]() for name in names.values()}
     for row in read_table(str(out), "ledger").to_pylist():
-        found[names[row["capture"]]][row["section"], row["part"]] = row["count"]
-    return found
+        found[names[row["capture"]]][row["section"], row["part"]] += row["count"]
+    return {
+        name: {key: n for key, n in ledger.items() if n or key[1] != "unfinished"} for name, ledger in found.items()
+    }
 
 
 def test_the_ledger_of_each_capture(lake: Path) -> None:

@@ -68,7 +68,7 @@ def failing_run(out: Path) -> None:
 def test_a_file_has_the_declared_columns_and_the_capture(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    writer = pickle.loads(pickle.dumps(TableWriter(str(tmp_path), "r")))
+    writer = pickle.loads(pickle.dumps(TableWriter(str(tmp_path), "r", number=8)))
     index = pickle.loads(pickle.dumps(index_of([7, 5])))
     table = exchanges(1, (0, 0, 20))
     with writer.with_captures(index).open(12) as files:
@@ -79,7 +79,8 @@ def test_a_file_has_the_declared_columns_and_the_capture(tmp_path: Path) -> None
     assert first.path.startswith("date=2026-11-21/part-r-00012-0-")
     assert (tmp_path / first.name).stat().st_size == first.size
     back = pq.read_table(tmp_path / second.name, partitioning=None)
-    assert back.column_names == [*table.column_names, "capture"]
+    assert back.column_names == [*table.column_names, "capture", "run_number"]
+    assert back["run_number"].to_pylist() == [8]
     assert back.schema == file_schema("exchanges")
     # Times to the microsecond, durations whole.
     row = back.to_pylist()[0]
@@ -87,7 +88,7 @@ def test_a_file_has_the_declared_columns_and_the_capture(tmp_path: Path) -> None
     assert (row["broker_ns"], row["capture"]) == (123_456_789, 5)
     stats = json.loads(second.stats)
     assert stats["numRecords"] == 1
-    assert stats["minValues"] == {"capture": 5, "request_first": "2026-11-22T00:00:00.123456Z"}
+    assert stats["minValues"] == {"capture": 5, "run_number": 8, "request_first": "2026-11-22T00:00:00.123456Z"}
     assert stats["maxValues"] == stats["minValues"]
     assert stats["nullCount"]["response_first"] == 1
 

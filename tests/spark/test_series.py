@@ -7,13 +7,14 @@ import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kafkatap.parquet.partitions import to_microseconds
 from kafkatap.spark.job import run_job
 from kafkatap.spark.output import delta
+from kafkatap.spark.series import Series, Start
 from kafkatap.spark.verifying import forget, named_captures, verify
 from kafkatap.splits.run_options import RunOptions
 from tests.splits.join_support import compared, differences, local, published
@@ -53,7 +54,19 @@ def run(spark: SparkSession, out: str, *paths: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "order",
-    ["01234", "0123434", "4", "0 1 2 3 4", "0 1 3 2 4", "1 0 2", "0 2 1", "0 1 2 1", "01 2 34 2", "0 1 2 3 4 0", "43 0 21"],
+    [
+        "01234",
+        "0123434",
+        "4",
+        "0 1 2 3 4",
+        "0 1 3 2 4",
+        "1 0 2",
+        "0 2 1",
+        "0 1 2 1",
+        "01 2 34 2",
+        "0 1 2 3 4 0",
+        "43 0 21",
+    ],
 )
 def test_any_order(spark: SparkSession, hours: list[str], out: str, order: str) -> None:
     for chosen in order.split():
@@ -73,9 +86,7 @@ def test_forgotten(spark: SparkSession, hours: list[str], out: str) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 7])
-def test_killed(
-    spark: SparkSession, hours: list[str], out: str, monkeypatch: pytest.MonkeyPatch, count: int
-) -> None:
+def test_killed(spark: SparkSession, hours: list[str], out: str, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """After some commits. The next run over other captures completes it."""
     run(spark, out, hours[0])
     commit, left = delta.TableChanges.commit, itertools.count(-count)
@@ -95,14 +106,25 @@ def test_killed(
     assert_same(out, hours[:3])
 
 
-def test_two_at_once(spark: SparkSession, hours: list[str], out: str) -> None:
-    """Runs that go on from the same state, and runs that share nothing but the lake."""
+def test_two_at_once(spark: SparkSession, hours: list[str], out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two runs that go on from the same state, the second one starts again."""
     run(spark, out, hours[0])
+    both, start, starts = threading.Barrier(2), Series.start, list[Start]()
+
+    def together(series: Series, *surveyed: Any) -> Start:
+        found = start(series, *surveyed)
+        starts.append(found)
+        if len(starts) <= 2:
+            both.wait(60)
+        return found
+
+    monkeypatch.setattr(Series, "start", together)
     runs = [threading.Thread(target=run, args=(spark, out, hour)) for hour in hours[1:3]]
     for thread in runs:
         thread.start()
     for thread in runs:
         thread.join()
+    assert len(starts) == 3
     assert_same(out, hours[:3])
 
 

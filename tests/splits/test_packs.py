@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -20,10 +21,9 @@ from kafkatap.captures.splits import Split, plan_splits
 from kafkatap.captures.storage import find, system_of
 from kafkatap.library import UnreadableCaptureError
 from kafkatap.spark.captures import Captures, DamagedCaptureError
-from kafkatap.spark.job import _published
+from kafkatap.spark.job import Job
 from kafkatap.spark.job_result import ignore
 from kafkatap.spark.output.delta import read_table
-from kafkatap.spark.output.publication import open_publication
 from kafkatap.splits.capture_ledgers import sum_ledgers
 from tests.splits.join_support import Joined, assert_same, check, compared, join, local, packets_at_random
 from tests.splits.join_talks import TALKS, busy, lossy, pipelined
@@ -339,8 +339,8 @@ def test_a_file_that_is_back_replaces_the_row_with_its_damage(tmp_path: Path) ->
             Path(names[1]).write_bytes(found)
         else:
             Path(names[1]).unlink()
-        with open_publication(out) as publication:
-            result = _published(Captures(None, [], listed=listed), publication, "api", ignore)
+        result = Job(out, "api", False, ignore, None).run(Captures(None, [], listed=listed), time.time_ns())
+        assert result is not None
         damage.append(len(result.damage))
         files = read_table(out, "files").to_pylist()
         assert sorted(f["path"] for f in files) == names

@@ -232,7 +232,7 @@ class TableChanges:
             application, version = self.transaction
             latest = self._delta.transaction_version(application)
             self.is_done = latest is not None and latest >= version
-            if self.after is not None and latest not in (version, None if self.after < 0 else self.after):
+            if self.after is not None and latest != (None if self.after < 0 else self.after):
                 raise Outrun
         self._active = [] if self.is_done else active_files(self._delta)
         is_empty = self.unchanged is None and not self._active

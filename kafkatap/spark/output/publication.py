@@ -29,7 +29,7 @@ from ...parquet.row_names import named
 from . import delta
 from .delta import Outrun, TableChanges, Transaction
 from .delta_schema import LAKE_TABLES
-from .edits import Edit, RemoveRuns, RemoveCaptures
+from .edits import Edit, RemoveCaptures, RemoveRuns
 from .folders import Folder
 from .stores import delta_location
 from .writing import TableWriter, Written, files_of_run
