@@ -12,6 +12,7 @@ Captures of other capture points, at the same time, are a series of their own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -96,7 +97,9 @@ class Series:
     def __init__(self, out: str, options: RunOptions | None = None) -> None:
         options = options or RunOptions()
         self._out, self._is_private, self._options = out, options.is_decrypting, row_options(options)
-        names = [name.split("/") for name in Folder(out).sizes(FOLDER)]
+        names: list[list[str]] = []
+        with suppress(PermissionError):  # another user's runs: this one begins a series
+            names = [name.split("/") for name in Folder(out).sizes(FOLDER)]
         self._folders = {name: self._states(name) for name in sorted({parts[1] for parts in names if len(parts) == 3})}
         self._sizes = {name: states.sizes() for name, states in self._folders.items()}
         self._latest: dict[str, int] = {}
@@ -105,7 +108,7 @@ class Series:
             self._latest = {name: table.transaction_version(_application(name)) or -1 for name in self._sizes}
 
     def _states(self, series: str) -> StateFolder:
-        return StateFolder(self._out, self._is_private, f"{FOLDER}/{series}", _KEPT)
+        return StateFolder(self._out, True, f"{FOLDER}/{series}", _KEPT)  # they have bytes of packets
 
     def complete(self) -> None:
         """Publish the rest of a run that was killed after its first commit."""
@@ -188,7 +191,8 @@ class Series:
         checkpoint = replace(batch.checkpoint, sums=Sums(first=sums.first, last=sums.last, counts=batch.open))
         application = _application(start.series)
         state = StreamState(start.number, application, checkpoint, replace(commit, options=self._options))
-        self._states(start.series).save(state)
+        with suppress(PermissionError):
+            self._states(start.series).save(state)
         return state
 
     def discard(self, start: Start) -> None:
