@@ -119,7 +119,7 @@ class Job:
             if start is not None:
                 series.discard(start)
             return None
-        return replace(result, notes=[*choice.notes, *result.notes], is_left_out=choice.has_others)
+        return replace(result, notes=[*choice.notes, *result.notes, *series.notes], is_left_out=choice.has_others)
 
     def _published(self, read: Captures, publication: Publication, series: Series, start: Start | None) -> JobResult:
         out, options = self.out, read.options

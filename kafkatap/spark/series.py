@@ -39,8 +39,13 @@ if TYPE_CHECKING:
 FOLDER = "state"
 #: The table that gets the transaction of a run first.
 _FIRST_TABLE = LAKE_TABLES[0]
-#: States that stay of a series, and series with states.
-_KEPT, _MOST_SERIES = 26, 64
+#: States that stay of a series, series with states, and bytes of a state.
+_KEPT, _MOST_SERIES, _MOST_BYTES = 26, 64, 1 << 30
+
+_TOO_LARGE = (
+    f"The packets of open connections take more than {_MOST_BYTES >> 30} GiB, and are not kept: the next run has these "
+    "connections as new ones."
+)
 
 
 class _Read(NamedTuple):
@@ -103,6 +108,7 @@ class Series:
         self._folders = {name: self._states(name) for name in sorted({parts[1] for parts in names if len(parts) == 3})}
         self._sizes = {name: states.sizes() for name, states in self._folders.items()}
         self._latest: dict[str, int] = {}
+        self.notes: list[str] = []
         if self._sizes and is_delta(out, _FIRST_TABLE):
             table = open_table(out, _FIRST_TABLE)
             self._latest = {name: table.transaction_version(_application(name)) or -1 for name in self._sizes}
@@ -191,8 +197,12 @@ class Series:
         checkpoint = replace(batch.checkpoint, sums=Sums(first=sums.first, last=sums.last, counts=batch.open))
         application = _application(start.series)
         state = StreamState(start.number, application, checkpoint, replace(commit, options=self._options))
+        states = self._states(start.series)
         with suppress(PermissionError):
-            self._states(start.series).save(state)
+            states.save(state)
+            if states.sizes()[start.number] > _MOST_BYTES:
+                states.empty([start.number])
+                self.notes.append(_TOO_LARGE)
         return state
 
     def discard(self, start: Start) -> None:

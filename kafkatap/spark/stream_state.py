@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _VERSIONS = "kafkatap/versions.json"
 #: Raised with each change of what a state has.
-_FORMAT = b"kafkatap stream 9\n"
+_FORMAT = b"kafkatap stream 10\n"
 #: States that are kept: Spark may run the last batch again.
 _KEPT = 2
 

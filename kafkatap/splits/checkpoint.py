@@ -46,7 +46,8 @@ class OpenFlow:
     Packets are numbered over the whole input. `is_closed`: the connection was closed, but packets may still come.
     `earlier`: the key of the connection before it on the same flow, if packets may still come for that one, too.
     `progress`: how far each point saw it (`Assembler.progress_of`), if it was captured at several. `waiting`: packets
-    after `state` that are not decoded before those of the other points have come.
+    after `state` that are not decoded before those of the other points have come. `is_authenticating`: its latest
+    message was of SASL, or can have been.
     """
 
     seam: Seam
@@ -56,6 +57,7 @@ class OpenFlow:
     earlier: int | None = None
     progress: Array | None = None
     waiting: Seam | None = None
+    is_authenticating: bool = False
 
     @property
     def seams(self) -> list[Seam]:

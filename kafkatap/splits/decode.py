@@ -18,10 +18,11 @@ from kafkatap.reports.batch import Batch
 from ..engine.read_options import AS_USUAL, ReadOptions
 from .capture_ledgers import CaptureIndex, CaptureLedgers, Ledger, sum_ledgers
 from .flow_rows import FlowStates, flow_bytes
-from .flow_state import FlowState
+from .flow_state import FlowState, History
 from .packet_ranges import ClearBytes, meets
 from .plan import SplitTask
 from .points_of_run import note_points
+from .sasl_bytes import SaslFrames, shows_sasl
 from .seam_reader import SeamReader
 from .seams import Seam, SeamPackets, followed_by, joined, part_of
 from .secrets import CaptureSecrets, unknown_randoms
@@ -91,9 +92,10 @@ class SplitRun:
         self._secrets = secrets or CaptureSecrets()
         self._starts = seams.block_starts(task.split)
         self._names = topic_names
+        self._sasl = SaslFrames()
         self._split = SplitEngine(
             task.histories, task.heads, task.listeners, task.datagrams, read=read, all_results=all_results,
-            inspectors=inspectors, apis=apis, **engine_options,
+            inspectors=(*inspectors, self._sasl) if task.keep_open else inspectors, apis=apis, **engine_options,
         )  # fmt: skip
         self.engine = self._split.engine
         self.engine.assembly.capture_end, self.engine.assembly.closed_until = task.capture_end, task.closed_until
@@ -151,10 +153,36 @@ class SplitRun:
         """Leave flows (None: all) open at the end of the run."""
         split = self._split
         found = split.open_flows(flows)
+        for key, c in split.current(found).items():
+            history = found[key][0].history
+            if history.tls is None and not self._notes_tokens(c, self.is_authenticating(key, history)):
+                del found[key]
         self.open_flows.update(found)
         for key, c in split.current(found.keys() & (self._merged | self._seams.progress.keys())).items():
             self.progress[key] = split.assembler.progress_of(c)
         yield from split.detach(list(found))
+
+    def _notes_tokens(self, c: int, is_authenticating: bool) -> bool:
+        """Note the parts of tokens that connection `c` has. If it is not known where they are, the connection ends
+        here, as if no more was captured."""
+        both = slice(2 * c, 2 * c + 2)
+        used, held = self.engine.dissector.streams["used"][both], self._split.assembler.directions["held_count"][both]
+        if is_authenticating and (held[used == 0] > 0).any():
+            return False
+        return not used.any() or self._sasl.add_parts(self.engine.dissector, c) or not is_authenticating
+
+    def without_tokens(self, flow: bytes, kept: Seam, whole: Seam) -> Seam:
+        """Packets that are kept of an open flow, with zeros in place of SASL tokens. `whole`: all that it had."""
+        state, _, earlier = self.open_flows[flow]
+        if state.history.tls is not None:
+            return kept
+        keys = [state.history.facts.key, *([] if earlier is None else [earlier])]
+        return self._sasl.blanked(keys, kept, whole, flow in self.left or state.history.handshake[0] > 0)
+
+    def is_authenticating(self, flow: bytes, history: History) -> bool:
+        """As of `OpenFlow`, for a connection that is not TLS."""
+        before = flow in self._seams.authenticating or not (flow in self.left or history.handshake[0])
+        return history.tls is None and self._sasl.is_authenticating(history.facts.key, before)
 
     def _own_packets(self, reader: PackReader) -> Iterator[Batch]:
         """Read the split. Blocks without packets of other splits need no filter, and most are read in one pass."""
@@ -248,9 +276,18 @@ class SplitRun:
             yield from split_engine.follow(SeamPackets(now))
             if len(later.packets):
                 self.waiting[key] = later
-        while over := sorted(self.waiting.keys() - split_engine.current(self.waiting).keys()):
-            for key in over:  # there is no state to leave them with
+        while over := sorted(self._cannot_wait()):
+            for key in over:
                 yield from split_engine.follow(SeamPackets(self.waiting.pop(key)))
+
+    def _cannot_wait(self) -> set[bytes]:
+        """The flows whose packets must not wait: there is no state to leave them with, or they can have tokens."""
+        states = self._split.states(self.waiting).by_flow()
+        with_sasl = {
+            flow for flow, state in states.items()
+            if self.is_authenticating(flow, state.history) or shows_sasl(self.waiting[flow])
+        }  # fmt: skip
+        return (self.waiting.keys() - states.keys()) | with_sasl
 
     def _fill_outcome(self) -> None:
         engine, outcome = self.engine, self.outcome

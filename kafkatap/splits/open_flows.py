@@ -29,17 +29,21 @@ def open_flows(run: SplitRun, packets: Mapping[bytes, Seam]) -> dict[bytes, Open
     left = {key: seam for key, seam in left.items() if key not in found}
     most = FIRST
     while any(len(seam.packets) > most for seam in left.values()):
-        found.update(_enough(run, {k: _last(s, most) for k, s in left.items() if len(s.packets) > most}))
+        last = {k: run.without_tokens(k, _last(s, most), s) for k, s in left.items() if len(s.packets) > most}
+        found.update(_enough(run, last))
         left = {key: seam for key, seam in left.items() if key not in found}
         most *= GROWTH
     histories = run.task.histories
     for key, seam in left.items():
-        found[key] = _open_flow(run, key, seam, histories.get(key))
+        found[key] = _open_flow(run, key, run.without_tokens(key, seam, seam), histories.get(key))
     return found
 
 
 def _open_flow(run: SplitRun, key: bytes, seam: Seam, history: History | None) -> OpenFlow:
-    return OpenFlow(seam, history, *run.open_flows[key], run.progress.get(key), run.waiting.get(key))
+    state, is_closed, earlier = run.open_flows[key]
+    is_authenticating = run.is_authenticating(key, state.history)
+    progress, waiting = run.progress.get(key), run.waiting.get(key)
+    return OpenFlow(seam, history, state, is_closed, earlier, progress, waiting, is_authenticating)
 
 
 def _last(seam: Seam, count: int) -> Seam:

@@ -22,7 +22,8 @@ Array = np.ndarray[Any, Any]
 @dataclass(slots=True)
 class SeamReader:
     """`places`: the splits that are read, `bases`: packets before each of their files, by split. `left`: the packets of
-    open flows of a checkpoint; `progress`, `waiting`: as of `OpenFlow`. `datagrams`: those that wait for fragments at
+    open flows of a checkpoint; `progress`, `waiting`: as of `OpenFlow`; `authenticating`: those with
+    `is_authenticating`. `datagrams`: those that wait for fragments at
     the start of splits."""
 
     places: Mapping[int, LocatedSplit]
@@ -31,6 +32,7 @@ class SeamReader:
     progress: Mapping[bytes, Array] = field(default_factory=dict)
     waiting: Mapping[bytes, Seam] = field(default_factory=dict)
     datagrams: Mapping[int, Sequence[SavedDatagram]] = field(default_factory=dict)
+    authenticating: frozenset[bytes] = frozenset()
 
     def open(self, split: int, flows: Iterable[bytes], ranges: Array) -> PackReader | RangesReader | SeamPackets:
         """A reader of the packets of a split; it may leave out those outside of `ranges`. That of a split that is not

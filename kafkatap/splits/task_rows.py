@@ -62,6 +62,7 @@ class DecodeInput:
     progress: dict[bytes, Array] = field(default_factory=dict)
     waiting: dict[bytes, Seam] = field(default_factory=dict)
     datagrams: dict[int, list[SavedDatagram]] = field(default_factory=dict)
+    authenticating: frozenset[bytes] = frozenset()
 
     @property
     def weight(self) -> int:
@@ -71,7 +72,9 @@ class DecodeInput:
     @property
     def seams(self) -> SeamReader:
         """A reader of the seams that the split decodes."""
-        return SeamReader(self.places, self.bases, self.left, self.progress, self.waiting, self.datagrams)
+        return SeamReader(
+            self.places, self.bases, self.left, self.progress, self.waiting, self.datagrams, self.authenticating
+        )
 
 
 def decode_inputs(
@@ -101,7 +104,10 @@ def decode_inputs(
         )
         found = CaptureSecrets(secrets.get(task.split, b""), later)
         fragments = {split: datagrams[split] for split in places if split in datagrams}
-        yield DecodeInput(places.get(task.split), task, places, own, left, found, progress, waiting, fragments)
+        authenticating = frozenset(key for key, flow in resumed.items() if flow.is_authenticating)
+        yield DecodeInput(
+            places.get(task.split), task, places, own, left, found, progress, waiting, fragments, authenticating
+        )
 
 
 def dump(value: Any) -> bytes:

@@ -1,0 +1,109 @@
+"""No byte of a SASL token is in what a run leaves to the next one, wherever captures end."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from kafkatap.parquet.partitions import to_microseconds
+from kafkatap.spark.job import run_job
+from kafkatap.spark.stream_state import StateFolder
+from kafkatap.splits.run_options import RunOptions
+from tests.splits.join_support import compared, differences, local, published
+from tests.support.captures import PcapRecords, pcap_bytes
+from tests.support.tcp import Segment, encode, frame, retransmit, shake, split_small
+from tests.wire.kafkatalk import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE, KafkaTalk
+
+SECRETS = (b"n,,n=Zq7&Wv,r=Jx9_Kf3", b"r=9fVpQ0xK3uJw,s=Gh5!Ry8?Lm2", b"c=biws,p=Bn4+Tz6~Hc1", b"v=Dk0^Ws9|Px7")
+PIECE = 4
+
+
+def talk_of(version: int) -> list[Segment]:
+    """A connection that logs in, and later once more. `version`: of SaslAuthenticate; -1: tokens are bare."""
+    talk = KafkaTalk(client_id="sasl-client")
+    talk.tcp.open()
+    talk.respond(talk.request(API_VERSIONS, 3, 1, ClientSoftwareName="librdkafka", ClientSoftwareVersion="2.6.0"))
+    for again in range(2):
+        asked = talk.request(SASL_HANDSHAKE, 0 if version < 0 else 1, 2, Mechanism="SCRAM-SHA-256")
+        talk.respond(asked, Mechanisms=["SCRAM-SHA-256"])
+        for n, (token, answer) in enumerate((SECRETS[:2], SECRETS[2:])):
+            if version >= 0:
+                talk.respond(talk.request(SASL_AUTHENTICATE, version, 3 + n, AuthBytes=token), AuthBytes=answer)
+            else:
+                talk.tcp.client(frame(token))
+                talk.tcp.server(frame(answer))
+        for n in range(3 if again else 12):
+            talk.respond(talk.request(METADATA, 4, 10 + n, Topics=[{"Name": "orders"}]))
+    return talk.segments
+
+
+def assert_clean(out: Path) -> int:
+    """No state has a piece of a token. Return the number of open flows of the last one."""
+    pieces = {secret[at : at + PIECE] for secret in SECRETS for at in range(len(secret) - PIECE + 1)}
+    flows = {}
+    for series in (out / "state").iterdir():
+        states = StateFolder(str(out), True, f"state/{series.name}", 26)
+        for number in states.sizes():
+            state = states.read(number)
+            assert state is not None
+            whole = pickle.dumps(state)
+            assert sorted(piece for piece in pieces if piece in whole) == []
+            flows = state.checkpoint.flows
+    return len(flows)
+
+
+def read_in_parts(folder: Path, segments: Sequence[Segment], cuts: Sequence[int]) -> tuple[list[str], list[int]]:
+    """What differs from one run, if each part is read by a run of its own, and the open flows after each."""
+    whole, out = folder / "whole.pcap", folder / "out"
+    whole.write_bytes(pcap_bytes(encode(segments), nanoseconds=True))
+    records, paths, flows = PcapRecords(whole), [], []
+    for n, (first, end) in enumerate(zip([0, *cuts], [*cuts, len(records)], strict=True)):
+        paths.append(folder / f"{n}.pcap")
+        paths[-1].write_bytes(records.slice(first, end))
+        run_job(None, [str(paths[-1])], str(out), options=RunOptions(records=True))  # type: ignore[arg-type]
+        flows.append(assert_clean(out))
+    return differences(
+        compared(published(out)),
+        compared({name: to_microseconds(table) for name, table in local(paths, records=True).items()}),
+    ), flows
+
+
+def make(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("version", [-1, 0, 1, 2])
+def test_each_message_ends_a_capture(tmp_path: Path, version: int) -> None:
+    segments = talk_of(version)
+    for cut in range(3, len(segments) - 1, 2):
+        found, flows = read_in_parts(make(tmp_path / str(cut)), segments, [cut])
+        assert found == [], cut
+        assert flows == [1, 1]
+
+
+@pytest.mark.parametrize(("version", "size"), [(-1, 3), (1, 11), (2, 3)])
+def test_captures_end_within_tokens(tmp_path: Path, version: int, size: int) -> None:
+    segments = split_small(talk_of(version), size)
+    for cut in range(5, len(segments) // 2, 17):
+        found, flows = read_in_parts(make(tmp_path / str(cut)), segments, [cut, cut + 9])
+        assert found == [], cut
+        assert flows == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("version", "size"), [(-1, 11), (1, 3), (2, 11)])
+def test_parts_of_tokens_are_lost_and_out_of_order(tmp_path: Path, version: int, size: int) -> None:
+    """A connection that cannot be left open without a token ends with its run."""
+    segments = split_small(talk_of(version), size)
+    for number in [n for n, each in enumerate(segments) if each.payload][:200:7]:
+        segments = retransmit(segments, number, 2)
+    same = 0
+    for cut in range(5, len(segments) // 2, 17):
+        shaken = shake(segments, random.Random(cut))
+        found, _ = read_in_parts(make(tmp_path / str(cut)), shaken, [cut, cut + 9])
+        same += not found
+    assert same
