@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from kafkatap import analyze
+from kafkatap.reports.advice.hot_leaders import led_by
+from kafkatap.reports.sections.advice import findings
 from tests.support.captures import pcap_bytes
+from tests.support.section_runs import section_input
 from tests.support.tcp import START_NS, encode, merge
-from tests.wire.kafkatalk import API_VERSIONS, PRODUCE, KafkaTalk
+from tests.wire.kafkatalk import API_VERSIONS, METADATA, PRODUCE, KafkaTalk
 
 from .advice_samples import FOLDER, SECOND, found, lines, of, truth
 
@@ -80,6 +83,38 @@ def test_a_timeout_is_that_of_the_clients_log() -> None:
     assert truth("request-timeout")["reader_ms"] == 1000
     report = next(one for one in of("request-timeout", "request_timeout") if ("client", "report") in one.parties)
     assert report.numbers["timeout_ns"] == pytest.approx(1000 * MS, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "count"),
+    [
+        ((1, 1, 1, 1), 4),
+        ((1, 1, 1, 2, 2, 2), 0),
+        ((1, 1, 1, 1, 1, 2, 2), 5),
+        ((1, 1, 1, 1, 2, 2, 2), 0),  # fewer than most
+    ],
+)
+def test_different_waits_are_not_the_same_timeout(waited_s: tuple[int, ...], count: int, tmp_path: Path) -> None:
+    """Two timeouts, such as those of two clients of one name and host, are not the one between them."""
+    slow = KafkaTalk(("10.0.0.8", 50_000), client_id="patient")
+    slow.tcp.open()
+    asked = slow.request(PRODUCE, 7, 1, Acks=1)
+    slow.tcp.wait(4 * SECOND)
+    slow.respond(asked)
+    talks = [slow.segments]
+    for n, seconds in enumerate(waited_s):
+        talk = KafkaTalk(("10.0.0.9", 50_000 + n), time_ns=START_NS + n * 5 * SECOND, isn=(n, n))
+        talk.tcp.open()
+        talk.exchange(API_VERSIONS, 0, 1)
+        talk.request(PRODUCE, 7, 2, Acks=1)
+        talk.tcp.wait(seconds * SECOND)
+        talk.tcp.close()
+        talks.append(talk.segments)
+    path = tmp_path / "timeouts.pcap"
+    path.write_bytes(pcap_bytes(encode(merge(*talks))))
+    named = [one for one in findings(section_input(path, "advice")) if one.id == "request_timeout"]
+    assert [one.numbers["given_up"] for one in named] == [count] * bool(count)
+    assert all(one.numbers["timeout_ns"] == pytest.approx(SECOND, rel=0.01) for one in named)
 
 
 def test_each_expulsion_of_the_coordinators_log_is_counted() -> None:
@@ -170,3 +205,25 @@ def test_leaders_are_those_that_the_script_assigned() -> None:
     leaders = truth("hot-leader")["leaders"]["clicks"]
     assert finding.party("topic") == "clicks"
     assert (finding.numbers["led"], finding.numbers["partitions"]) == (leaders.count(1), len(leaders))
+
+
+@pytest.mark.parametrize("is_hot_at_last", [False, True])
+def test_the_latest_answer_names_the_leaders(is_hot_at_last: bool, tmp_path: Path) -> None:
+    """Broker 1 answers once more after broker 2. Before, it led all partitions, or none of them."""
+    nodes = [{"NodeId": n, "Host": f"10.0.1.{n}", "Port": 9092} for n in (1, 2, 3)]
+    hot, spread = [1] * 6, [1, 2, 3, 1, 2, 3]
+    answers = [spread, spread, hot] if is_hot_at_last else [hot, hot, spread]
+    talks = [KafkaTalk(broker=(f"10.0.1.{n}", 9092)) for n in (1, 2)]
+    for number, (at, leaders) in enumerate(zip((0, 1, 0), answers, strict=True)):
+        talk = talks[at]
+        if not talk.segments:
+            talk.tcp.open()
+        talk.tcp.time_ns = START_NS + (1 + number) * SECOND
+        partitions = [{"PartitionIndex": p, "LeaderId": leader} for p, leader in enumerate(leaders)]
+        topics = [{"Name": "orders", "Partitions": partitions}]
+        talk.respond(talk.request(METADATA, 1, number), Brokers=nodes, Topics=topics)
+    path = tmp_path / "leaders.pcap"
+    path.write_bytes(pcap_bytes(encode(merge(*(talk.segments for talk in talks)))))
+    given = section_input(path, "advice")
+    assert [one.numbers["led"] for one in findings(given)] == [6] * is_hot_at_last
+    assert led_by(given, 1, "10.0.1.1:9092") == {"orders": [*range(6)] if is_hot_at_last else [0, 3]}

@@ -15,7 +15,10 @@ import pytest
 
 from kafkatap import analyze
 from kafkatap.reports.findings import Finding
+from kafkatap.reports.section_parts.section import SectionInput
+from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.reports.sections.advice import findings
+from tests.reports.rows import MS, batch, connection, context, counted, exchange
 from tests.support.section_runs import section_input
 
 FOLDER = Path(__file__).resolve().parents[2] / "samples" / "advice"
@@ -133,6 +136,21 @@ def test_requests_behind_a_broker_that_hangs_are_no_queue() -> None:
 def test_a_small_send_buffer_is_not_named() -> None:
     """On the wire it looks like an interface of the sender that is as slow."""
     assert found("send-buffer") == found("send-buffer-right") == []
+
+
+@pytest.mark.parametrize("is_request", [False, True])
+@pytest.mark.parametrize("closed", ["", "client", "broker"])
+def test_a_window_that_its_receiver_closed_is_no_small_buffer(closed: str, is_request: bool) -> None:
+    """It read too slowly. What the other end closed says nothing of it."""
+    size = {"request_bytes": 9_000, "response_bytes": 100} if is_request else {}
+    row = exchange(1, connection=7, receiver_ns=200 * MS, total_ns=201 * MS, **size)
+    closes = {f"{closed}_zero_windows": 1} if closed else {}
+    counts = SectionCounts(("advice",), 1000, lambda: 0)
+    counts.add(batch([row]))
+    counts.add_connections(connection(connection=7, handshake_rtt_ns=2 * MS, **closes))
+    counts.finish()
+    named = [one.id for one in findings(SectionInput(counts, counted([row]), context(), {}))]
+    assert named == ([] if closed == ("broker" if is_request else "client") else ["small_buffer"])
 
 
 def test_the_corpus_has_nagle_and_a_listener_out_of_reach(corpus: Path) -> None:

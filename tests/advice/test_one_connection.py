@@ -17,22 +17,24 @@ PRODUCE, METADATA = 0, 3
 _BURST, _BURSTS = 60, 8
 
 
-def burst(begin: int, first_api: int, first_ms: int) -> list[Any]:
-    """Requests that a broker handles one after another. The first one takes it `first_ms`, the others 2 ms each."""
+def burst(begin: int, first_api: int, first_ms: int, behind_what: str = "") -> list[Any]:
+    """Requests that a broker handles one after another. The first one takes it `first_ms`, the others 2 ms each.
+    `behind_what`: a column that has all of the time behind others too."""
     made, behind = [], 0
     for n in range(_BURST):
         broker = first_ms * MS if n == 0 else 2 * MS
         made.append(exchange(
             begin * _BURST + n, begin * 2_000 * MS, api_key=PRODUCE if n else first_api, connection=7,
             hol_wait_ns=behind, broker_ns=broker, total_ns=behind + broker,
+            **({behind_what: behind} if behind_what else {}),
         ))  # fmt: skip
         behind += broker
     return made
 
 
-def ids(first_api: int, first_ms: int, runs: int = 1) -> list[str]:
+def ids(first_api: int, first_ms: int, runs: int = 1, behind_what: str = "") -> list[str]:
     """The findings on bursts that several runs read, each a part of them."""
-    bursts = [burst(n, first_api, first_ms) for n in range(_BURSTS)]
+    bursts = [burst(n, first_api, first_ms, behind_what) for n in range(_BURSTS)]
     exchanges = [row for rows in bursts for row in rows]
     total = SectionCounts(("first-lines",), 1000, lambda: 0)
     for run in range(runs):
@@ -53,6 +55,15 @@ def test_many_requests_ahead_are_named(runs: int) -> None:
 def test_requests_behind_a_slow_one_are_not(api: int, runs: int) -> None:
     """The broker stalls for 300 ms. The requests that come meanwhile wait for that one, whatever its API is."""
     assert ids(api, 300, runs) == []
+
+
+@pytest.mark.parametrize(
+    "cause",
+    ["hol_throttle_wait_ns", "hol_poll_wait_ns", "hol_unknown_wait_ns", "hol_loss_wait_ns", "hol_round_trip_ns"],
+)
+def test_waits_behind_requests_that_wait_for_something_else_are_not(cause: str) -> None:
+    """A quota, data, lost segments or the path: more connections shorten none of these."""
+    assert ids(PRODUCE, 2, behind_what=cause) == []
 
 
 @pytest.mark.parametrize(("apart_ms", "is_named"), [(8, True), (1, False)])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,14 @@ from tests.support.captures import Packet, pcap_bytes, read_bytes, read_capture
 from tests.support.copies import by_time, later, places, with_ids
 from tests.support.group_members import GroupMember
 from tests.support.section_runs import section_input
-from tests.support.tcp import START_NS, encode, merge
+from tests.support.tcp import START_NS, Segment, encode, merge
+from tests.wire.kafkatalk import HEARTBEAT, METADATA, KafkaTalk
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "samples" / "events"
 #: How far an event may be from the moment that a log or the script's clock shows.
 NEAR_NS = 50_000_000
+SECOND = 1_000_000_000
 BROKER = {number: f"10.77.0.{number}:9092" for number in (1, 2, 3)}
 
 
@@ -291,3 +295,90 @@ def test_rebalances_that_repeat_cost_the_time_that_members_wait(tmp_path: Path) 
 def test_few_rebalances_and_short_ones_are_usual(tmp_path: Path, generations: int, wait_ns: int) -> None:
     (finding,) = rebalanced(tmp_path, generations, wait_ns)
     assert (finding.severity, finding.time_lost_ns) == ("note", 0)
+
+
+def of_talks(path: Path, *talks: Sequence[Segment]) -> list[Finding]:
+    """The events of a capture of some connections."""
+    path.write_bytes(pcap_bytes(encode(merge(*talks))))
+    return findings(section_input(path, "events"))
+
+
+@pytest.mark.parametrize(("quiet_s", "is_named"), [(4, False), (6, True)])
+def test_errors_that_began_before_the_capture_are_no_burst(quiet_s: int, is_named: bool, tmp_path: Path) -> None:
+    """Errors may have come before, within the pause that ends a burst."""
+    talk = KafkaTalk()
+    talk.tcp.open()
+    talk.exchange(HEARTBEAT, 1, 0)
+    talk.tcp.wait(quiet_s * SECOND)
+    for number in range(1, 21):
+        talk.exchange(HEARTBEAT, 1, number, ErrorCode=25)
+        talk.tcp.wait(SECOND // 5)
+    found = of_talks(tmp_path / "x.pcap", talk.segments)
+    assert [event.numbers["codes"] for event in found if event.id == "error_burst"] == [20] * is_named
+
+
+def polls(client: int, broker: int, lost: bool) -> list[Segment]:
+    """Requests for 20 s. `lost`: that of the 10th second has to be sent again, and arrives 3 s later."""
+    ends = (f"10.0.0.{client}", 40_000 + broker), (f"10.0.1.{broker}", 9092)
+    talk = KafkaTalk(*ends, acks=False)
+    talk.tcp.open()
+    for number in range(100):
+        asked = talk.request(METADATA, 1, number)
+        if lost and number == 50:
+            sent = talk.segments[-1]
+            talk.segments.extend(replace(sent, time_ns=sent.time_ns + ms * 1_000_000) for ms in (200, 600, 1400, 3000))
+            talk.tcp.wait(3 * SECOND)
+        talk.respond(asked)
+        talk.tcp.wait(SECOND // 5)
+    return talk.segments
+
+
+@pytest.mark.parametrize(
+    ("lost", "wanted"),
+    [
+        ({(1, 1), (2, 1)}, ["broker_unreachable"]),
+        ({(1, 1), (1, 2), (2, 1), (2, 2)}, []),  # the path that all share: no broker is named
+        ({(1, 1)}, ["hosts_cut_off"]),
+    ],
+)
+def test_a_broker_is_not_reached_if_others_are(lost: set[tuple[int, int]], wanted: list[str], tmp_path: Path) -> None:
+    talks = [polls(client, broker, (client, broker) in lost) for client in (1, 2) for broker in (1, 2)]
+    found = of_talks(tmp_path / "x.pcap", *talks)
+    assert [event.id for event in found if event.cause is None] == wanted
+
+
+@pytest.mark.parametrize(("closed", "is_stop"), [(1, False), (2, False), (3, False), (4, True)])
+def test_a_broker_that_stops_closes_most_of_its_connections(closed: int, is_stop: bool, tmp_path: Path) -> None:
+    """Of 6, with a request on each. Then nobody asks for 3 s."""
+    talks = []
+    for number in range(6):
+        talk = KafkaTalk(("10.0.0.1", 40_000 + number), time_ns=START_NS + number * 10_000_000)
+        talk.tcp.open()
+        talk.exchange(METADATA, 1, 1)
+        talk.tcp.wait(SECOND)
+        if number >= 6 - closed:
+            talk.request(METADATA, 1, 2)
+            talk.tcp.close(1)
+        else:
+            talk.exchange(METADATA, 1, 2)
+            talk.tcp.wait(3 * SECOND)
+            talk.exchange(METADATA, 1, 3)
+        talks.append(talk.segments)
+    found = of_talks(tmp_path / "x.pcap", *talks)
+    assert ("broker_stopped" in [event.id for event in found]) is is_stop
+
+
+@pytest.mark.parametrize(("closed", "is_stop"), [(1, False), (2, True)])
+def test_a_single_connection_that_a_broker_closes_is_no_stop(closed: int, is_stop: bool, tmp_path: Path) -> None:
+    """Nor with a SYN later that is not answered. It may have been idle for too long."""
+    talks = [KafkaTalk(("10.0.0.1", 40_000 + number)) for number in range(closed + 1)]
+    for talk in talks[:-1]:
+        talk.tcp.open()
+        talk.exchange(METADATA, 1, 1)
+        talk.tcp.close(1)
+    talks[-1].tcp.wait(SECOND)
+    talks[-1].tcp.open()
+    (syn, *_) = talks[-1].segments
+    unanswered = [replace(syn, time_ns=syn.time_ns + seconds * SECOND) for seconds in (0, 1, 3)]
+    found = of_talks(tmp_path / "x.pcap", *(talk.segments for talk in talks[:-1]), unanswered)
+    assert ("broker_stopped" in [event.id for event in found]) is is_stop

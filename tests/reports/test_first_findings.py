@@ -274,6 +274,34 @@ def test_an_outage_explains_error_codes_if_most_came_with_it(codes: int, is_caus
     assert (made["errors"].cause == stop.key) is is_cause
 
 
+@pytest.mark.parametrize(
+    ("lasts", "begin", "end", "is_cause"),
+    [(5, 2, 14, True), (5, 2, 16, False), (5, 14, None, True), (5, 16, None, False), (None, 16, 60, True)],
+)
+def test_an_outage_explains_no_advice_on_the_time_after_it(
+    lasts: int | None, begin: int, end: int | None, is_cause: bool
+) -> None:
+    """Clients repeat requests, and connect again, within 10 s after it."""
+
+    def made(name: str, begin: int, end: int | None) -> Finding:
+        at, until = START + begin * 1_000 * MS, None if end is None else START + end * 1_000 * MS
+        return Finding(name, "error", "", "", 0, at, until, parties=(Party("broker", "10.0.0.2:9092"),))
+
+    stop, advice = made("broker_stopped", 0, lasts), made("reconnect_storm", begin, end)
+    found = {each.id: each for _, each in folded([("events", stop), ("advice", advice)], counted([]), context())}
+    assert (found["reconnect_storm"].cause == stop.key) is is_cause
+
+
+@pytest.mark.parametrize(("lasts", "end", "is_cause"), [(5, 14, True), (5, 16, False), (None, 60, True)])
+def test_a_cut_off_host_explains_no_loss_on_the_time_after_it(lasts: int | None, end: int, is_cause: bool) -> None:
+    """It cost less than half of the time that was lost."""
+    hosts, until = (Party("host", "10.0.0.9"),), None if lasts is None else START + lasts * 1_000 * MS
+    cut = Finding("hosts_cut_off", "error", "", "", 1 * MS, START, until, parties=hosts)
+    lossy = Finding("lossy_host", "warning", "", "", 90 * MS, START, START + end * 1_000 * MS, parties=hosts)
+    found = {each.id: each for _, each in folded([("events", cut), ("", lossy)], counted([]), context())}
+    assert (found["lossy_host"].cause == cut.key) is is_cause
+
+
 def test_an_outage_explains_no_advice_without_a_broker() -> None:
     cut = Finding("hosts_cut_off", "error", "", "", 1, START, START + 5_000 * MS, parties=(Party("host", "10.0.0.9"),))
     advice = Finding("dying_members", "warning", "", "", 0, START, parties=(Party("group", "etl"),))
@@ -308,8 +336,9 @@ def test_a_broker_that_hangs_again_and_again_is_one_line() -> None:
     assert one.text == f"broker 2 (10.0.0.2:9092) hung {every}; its kernel acknowledged what came"
     assert (one.time_lost_ns, one.numbers["times"], one.packets) == (10_000 * MS, 5, (1, 2, 3, 4, 5))
     assert {finding.cause for finding in rest} == {one.key}
-    two = folded([("events", hung(n)) for n in range(2)], counts, context())
-    assert {finding.cause for _, finding in two} == {None}
+    for count, lines in ((2, 2), (3, 1)):
+        made = folded([("events", hung(n)) for n in range(count)], counts, context())
+        assert [finding.cause for _, finding in made].count(None) == lines
 
 
 def test_failed_logins_by_tls_have_the_time_of_the_clients() -> None:

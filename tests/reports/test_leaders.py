@@ -95,6 +95,23 @@ def test_a_leader_that_comes_back_moves_twice(tmp_path: Path) -> None:
     assert event.text == "leaders of 6 partitions moved, most from broker 1: 6 to broker 1, 6 to broker 2"
 
 
+@pytest.mark.parametrize(("epochs", "version"), [((4, 5), 12), ((0, 0), 1)])
+@pytest.mark.parametrize("leaders", [(1, 2), (2, 1)])
+def test_the_later_answer_has_the_new_leader(
+    leaders: tuple[int, int], epochs: tuple[int, int], version: int, tmp_path: Path
+) -> None:
+    """Whichever is the greater number, and though its connection is the older one."""
+    old, new = KafkaTalk(), KafkaTalk(client=("10.0.0.9", 4000), time_ns=START_NS + SECOND)
+    for talk, wait, epoch, leader in ((new, 1, epochs[0], leaders[0]), (old, 8, epochs[1], leaders[1])):
+        talk.tcp.open()
+        talk.tcp.wait(wait * SECOND)
+        say(talk, 1, METADATA, version, epoch, leader, SIX)
+    path = tmp_path / "x.pcap"
+    path.write_bytes(pcap_bytes(encode(merge(old.segments, new.segments))))
+    (event,) = moved(path)
+    assert event.text == f"leaders of 6 partitions moved, most from broker {leaders[0]}: 6 to broker {leaders[1]}"
+
+
 def test_a_topic_that_was_made_anew_has_not_moved(tmp_path: Path) -> None:
     talk = KafkaTalk()
     talk.tcp.open()
