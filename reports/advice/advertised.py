@@ -15,6 +15,7 @@ from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import EMPTY, MAX, MIN, SUM
 from ..finding_words import and_more, listed
 from ..findings import ERROR, Finding, Party
+from ..section_parts.cluster import is_literal
 from ..section_parts.gathered import Gathered
 from ..section_parts.section import SectionInput
 from ..section_parts.section_counts import Tally
@@ -108,7 +109,7 @@ def _seen(given: SectionInput) -> _Seen:
 def _failures(seen: _Seen, address: str | None, told: str) -> dict[str, int] | None:
     """The failed connects of a client to an address that it was told. The capture does not show the address of a name:
     it is that of the failed connects to the same port if nobody reached that port at any address."""
-    if _is_literal(told):
+    if is_literal(told):
         return None if told in seen.reached else seen.failed.get((address, told))
     port = told.rpartition(":")[2]
     if any(broker.rpartition(":")[2] == port for broker in seen.reached):
@@ -167,7 +168,7 @@ def _moves(given: SectionInput, told: _Told, seen: _Seen, work: Mapping[_Client,
                 if addresses[old]["last"] < addresses[new]["first"]:  # not two listeners, nor one that changed back
                     before[new] = old
         for address, old in sorted(before.items()):
-            if address in seen.reached or not _is_literal(address):
+            if address in seen.reached or not is_literal(address):
                 continue
             mine = {who: rows[address] for who, rows in clients.items() if address in rows}
             tries = {host: row for (host, broker), row in seen.failed.items() if broker == address}
@@ -267,16 +268,10 @@ def _never_tried(told: dict[str, dict[str, int]], address: str | None, seen: _Se
     told an address that it connects to. Names are no evidence: the capture does not show their addresses."""
     if whole.requests_of(3, 10) < _LEAST_ASKED or whole.api_keys - _PREPARING:
         return False
-    if any((address, broker) in seen.tried or not _is_literal(broker) for broker in told):
+    if any((address, broker) in seen.tried or not is_literal(broker) for broker in told):
         return False
     first, last = min(row["first"] for row in told.values()), max(row["last"] for row in told.values())
     return last - first <= _PAUSE_NS * whole.requests_of(3, 10)
-
-
-def _is_literal(broker: str) -> bool:
-    """Whether a host is an address, not a name."""
-    host = broker.rpartition(":")[0].strip("[]")
-    return ":" in host or all(part.isdigit() for part in host.split("."))
 
 
 def _untried(context: Context, who: tuple[int, int], told: dict[str, dict[str, int]], whole: Work) -> Finding:

@@ -11,6 +11,7 @@ from ..batch import endpoint
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import LATEST, MAX, MIN, SUM
 from ..findings import WARNING, Finding, Party
+from ..section_parts.cluster import Cluster
 from ..section_parts.gathered import Gathered
 from ..section_parts.section import SectionInput
 from ..section_parts.section_counts import Tally
@@ -110,7 +111,11 @@ def _findings(given: SectionInput) -> list[Finding]:
         leader, count = Counter(leaders.values()).most_common()[0]
         if count >= _SHARE * len(leaders):
             hot[nodes.get(leader, ""), leader].append((count, len(leaders), name, rows, len(nodes)))
-    return [_finding(*who, sorted(found, key=lambda one: (-one[0], one[2]))) for who, found in hot.items()]
+    brokers = given.once(Cluster)
+    return [
+        _finding(brokers.listener_name(address) if address else "", leader, sorted(found, key=lambda o: (-o[0], o[2])))
+        for (address, leader), found in hot.items()
+    ]
 
 
 def _finding(address: str, leader: int, found: list[tuple[int, int, str, Rows, int]]) -> Finding:
@@ -129,7 +134,7 @@ def _finding(address: str, leader: int, found: list[tuple[int, int, str, Rows, i
         {"led": count, "partitions": partitions, "share": count / partitions, "brokers": nodes, "leader": leader,
          "topics": len(topics)},
         (min(row["packet"] for row in rows),),
-        (Party("broker", address or name), *(Party("topic", each) for each in topics[:_NAMED])),
+        (Party("broker", address or f"{leader}"), *(Party("topic", each) for each in topics[:_NAMED])),
         HOT_LEADERS.setting, HOT_LEADERS.remedy, (("sections", "topics"),),
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from ..counting.percentiles import percentile
 from ..finding_words import and_more
 from ..findings import WARNING, Finding, Party
 from ..section_parts import follower_waits
+from ..section_parts.cluster import Cluster
 from ..section_parts.section import SectionInput
 from .signature import Signature
 
@@ -68,7 +69,7 @@ def _findings(given: SectionInput) -> list[Finding]:
         row.clients[name] = row.clients.get(name, 0) + own
     addresses = follower_waits.follower_addresses(given)
     return [
-        _finding(number, addresses.get(number), row, len(written), total)
+        _finding(given.once(Cluster), number, addresses.get(number), row, len(written), total)
         for number, row in followers.items()
         if len(row.requests) >= _LEAST and row.own_ns >= _SHARE * total and (_p99(row) or 0) >= _SLOW_NS
     ]
@@ -78,20 +79,21 @@ def _p99(row: _Follower) -> int | None:
     return percentile(np.array([each.wait for each in row.requests], np.int64), 99)
 
 
-def _finding(number: int, address: str | None, row: _Follower, produces: int, total: int) -> Finding:
+def _finding(
+    brokers: Cluster, number: int, address: str | None, row: _Follower, produces: int, total: int
+) -> Finding:  # fmt: skip
     clients = sorted(row.clients, key=lambda name: (-row.clients[name], name))
-    name = f"broker {number}" + (f" ({address})" if address else "")
     p99 = _p99(row) or 0
     # A usual follower is waited for too, but shortly: the trouble lasts from the first long wait to the last one.
     slow = [each for each in row.requests if each.wait >= _LONG * p99]
     first = min(slow)
     text = (
-        f"follower {name} held back {len(row.requests):,} of {produces:,} Produce requests with acks=all: "
-        f"{units.share(row.own_ns / total)} of their broker time, p99 {units.duration(p99)}; "
+        f"follower {brokers.node_label(number, address)} held back {len(row.requests):,} of {produces:,} Produce "
+        f"requests with acks=all: {units.share(row.own_ns / total)} of their broker time, p99 {units.duration(p99)}; "
         f'most of client "{clients[0]}"{and_more(len(clients) - 1)}'
     )
     parties = (
-        Party("broker", name),
+        brokers.node_party(number, address),
         *([Party("host", address)] if address else []),
         *(Party("client", client) for client in clients),
     )

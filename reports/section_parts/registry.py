@@ -51,8 +51,8 @@ EVENT_SECTIONS = ("events-to-compare",)
 #: Sections that make findings, with those that read for them: under a selection they learn from more than the selected
 #: exchanges. States of brokers, groups and transactions are from everything that is read; advice on clients is from
 #: what matches.
-LEARN_FROM_ALL = frozenset(("events", "group-reading", "advice-from-all", "transaction-reading"))
-LEARN_FROM_MATCHING = frozenset(("advice", "advice-on-request", "group-reading", "follower-reading"))
+LEARN_FROM_ALL = frozenset(("events", "cluster-reading", "group-reading", "advice-from-all", "transaction-reading"))
+LEARN_FROM_MATCHING = frozenset(("advice", "advice-on-request", "cluster-reading", "group-reading", "follower-reading"))
 #: Bytes of captures, as stored, up to which input is small. Facts of Produce and Fetch take up to 60 % more CPU time:
 #: 0.6 s for so many bytes of packets, which people do not wait for, but minutes for captures of many GB.
 SMALL_INPUT = 64 << 20

@@ -108,7 +108,9 @@ def _section(
 
 
 assert all(section_of(signature) == "advice" for signature in USUAL)
-SECTION = _section("advice", "Which settings explain what is slow or failing?", USUAL, is_main=True)
+SECTION = _section(
+    "advice", "Which settings explain what is slow or failing?", USUAL, is_main=True, made_of=("cluster_reading",)
+)
 ON_REQUEST_SECTION = _section(
     "advice-on-request", "", [each for each in ON_REQUEST if not each.from_all], is_main=False,
     more_facts=tuple(kind for signature in USUAL for kind in signature.exact_facts),

@@ -19,7 +19,6 @@ from ..finding_words import NAMED, counted, listed, sentence
 from ..findings import NOTE, WARNING, Finding, Party
 from ..units import duration
 from .event_answers import SECOND
-from .event_brokers import clients_text, node_label
 from .event_counts import CREATED, DELETED, REBALANCES
 from .event_effects import AFTER_NS, CODES
 from .event_leaders import leader_moves
@@ -79,14 +78,13 @@ def _leaders(seen: Seen) -> Iterator[Finding]:
         old = Counter(move.old for move in mine).most_common()[0][0]
         new = Counter(new for *_, new in {(*move[:2], move.new) for move in mine})
         listing = [f"{n:,} to broker {node}" for node, n in sorted(new.items(), key=lambda each: (-each[1], each[0]))]
-        text = f"leaders of {counted(count, 'partition')} moved, most from {node_label(seen.brokers, old)}"
-        broker = seen.brokers.of_node(old)
+        text = f"leaders of {counted(count, 'partition')} moved, most from {seen.brokers.node_label(old)}"
         apis = ",".join(api_label(key) for key in sorted({move.api_key for move in mine}))
         begin, end = mine[0].time, mine[-1].time
         yield Finding(
             "leaders_moved", NOTE, "leaders moved", f"{text}: {listed(listing)}", begin=begin, end=end,
             numbers={"partitions": count}, packets=(mine[0].packet,),
-            parties=(Party("broker", str(old)) if broker is None else seen.brokers.party(broker),),
+            parties=(seen.brokers.node_party(old),),
             options=(*around(min(move.asked for move in mine), end), ("api", apis)), command="show",
         )  # fmt: skip
 
@@ -107,16 +105,13 @@ def _in_sync(seen: Seen) -> Iterator[Finding]:
             listing = [f"broker {node} {'left' if lost else 'joined'} {n:,}" for node, n in by_node]
             many = len({place for place, _ in places})
             begin, end = together[0].time, together[-1].time
-            broker = seen.brokers.of_node(by_node[0][0])
             apis = ",".join(api_label(key) for key in sorted({change.api_key for change in together}))
             yield Finding(
                 name, NOTE, f"ISR {word}",
                 f"in-sync replicas of {counted(many, 'partition')} {word}: {listed(listing)}", begin=begin, end=end,
                 numbers={"partitions": many, "fewest": min(len(change.after) for change in together)},
                 packets=(together[0].packet,),
-                parties=(
-                    Party("broker", str(by_node[0][0])) if broker is None else seen.brokers.party(broker),
-                ),
+                parties=(seen.brokers.node_party(by_node[0][0]),),
                 options=(*around(min(change.asked for change in together), end), ("api", apis)), command="show",
             )  # fmt: skip
 
@@ -136,9 +131,7 @@ def _coordinators(seen: Seen) -> Iterator[Finding]:
         latest[key, old, new] = time
         if before is not None and time - before <= _TOGETHER_NS:
             continue
-        text = (
-            f'the coordinator of "{key}" moved from {node_label(seen.brokers, old)} to {node_label(seen.brokers, new)}'
-        )
+        text = f'the coordinator of "{key}" moved from {seen.brokers.node_label(old)} to {seen.brokers.node_label(new)}'
         yield Finding(
             "coordinator_moved", NOTE, "coordinator moved", text, begin=time, packets=(packet,),
             numbers={"from_node": old, "to_node": new}, parties=(Party("group", key),),
@@ -192,7 +185,8 @@ def _bursts(seen: Seen) -> Iterator[Finding]:
             is_over = seen.end - last >= _PAUSE_NS
             text = (
                 f"{codes:,} {error_name(code)} in {listed([api for api, _ in apis.most_common()])} to "
-                f"{clients_text(len(people))} within {duration(last - begin)}" + ("" if is_over else ", and goes on")
+                f"{counted(len(people), 'client')} within {duration(last - begin)}"
+                + ("" if is_over else ", and goes on")
             )
             yield Finding(
                 "error_burst", WARNING, "errors", text, begin=begin, end=last if is_over else None,

@@ -57,9 +57,8 @@ COORDINATOR = EventKind(6, EventView(node="v0", key="s0"))
 _PROMPT = (0, *FETCHES, 2, 3, 10, 12, 17, 18, 23, 36, 60)
 _PRODUCE = 0
 FACTS = (
-    *dict.fromkeys((*LEADER_FACTS, *IN_SYNC_FACTS)), "metadata broker", "live broker", "live leader",
-    "live broker endpoint", "controlled shutdown", "find coordinator", "coordinator", "coordinator of key",
-    "created topic", "deleted topic", "broker registration", "broker listener", "broker heartbeat",
+    *dict.fromkeys((*LEADER_FACTS, *IN_SYNC_FACTS)), "controlled shutdown", "find coordinator", "coordinator",
+    "coordinator of key", "created topic", "deleted topic", "broker registration", "broker heartbeat",
     "join group", "joined group", "sync group", "consumer heartbeat", "consumer heartbeat answer",
     "broker heartbeat answer", "broker registration answer", "controlled shutdown answer",
 )  # fmt: skip
@@ -111,10 +110,6 @@ THROTTLED = CountForm(
     {"last": MAX, "responses": SUM, "ms": MAX, "first": MIN, "packet": MIN},
     {**_NO_PAIR, "client_id": OTHER},
 )
-NODES = CountForm("events.nodes", {"node": NUMBER, "host": TEXT, "port": NUMBER}, {"last": MAX, "first": MIN},
-                  {"node": -1, "host": OTHER, "port": -1})  # fmt: skip
-NODE_ADDRESSES = CountForm("events.node_addresses", {"node": NUMBER, "address": ADDRESS}, {"last": MAX, "first": MIN},
-                           {"node": -1, "address": -1})  # fmt: skip
 REBALANCES = CountForm(
     "events.rebalances",
     {"group": TEXT, "is_epoch": NUMBER, "number": NUMBER, "second": NUMBER},
@@ -130,8 +125,6 @@ FORMS = (
     THROTTLED,
     LEADERS,
     IN_SYNC,
-    NODES,
-    NODE_ADDRESSES,
     REBALANCES,
     SLOW,
     SLOW_AT,
@@ -223,35 +216,8 @@ def _read_errors(gathered: Gathered, tally: Tally) -> None:
     tally.add(ERRORS.name, keys, {"last": ends, "codes": 1, "first": ends, "packet": rows["response_packet_last"]})
 
 
-def _ends_of(gathered: Gathered, at: Array) -> Array:
-    """The time of the response's last byte, or else of the request's first byte, of some exchanges."""
-    ends = gathered.column("response_last")[at]
-    found: Array = np.where(ends != NO_TIME, ends, gathered.column("request_first")[at])
-    return found
-
-
-def _add_nodes(gathered: Gathered, tally: Tally, at: Array, node: Array, host: Array, port: Array) -> None:
-    times = _ends_of(gathered, at)
-    known = (node >= 0) & (port > 0)
-    tally.add(NODES.name, {"node": node[known], "host": host[known], "port": port[known]},
-              {"last": times[known], "first": times[known]})  # fmt: skip
-
-
 def _read_brokers(gathered: Gathered, tally: Tally) -> None:
-    """Read where nodes listen, and what brokers say to their controller."""
-    for kind in ("metadata broker", "coordinator", "coordinator of key", "live broker", "live leader"):
-        rows = gathered.facts(kind)
-        if len(rows):
-            _add_nodes(gathered, tally, rows.exchange, rows["node"], rows["host"], rows["port"])
-    for outer, inner, name in (("live broker", "live broker endpoint", "node"), ("", "broker listener", "")):
-        rows = gathered.facts(inner)
-        if len(rows):
-            if name:
-                brokers = gathered.facts(outer)
-                node = brokers[name][brokers.around(rows)]
-            else:
-                node = gathered.top("broker registration", "node")[rows.exchange]
-            _add_nodes(gathered, tally, rows.exchange, node, rows["host"], rows["port"])
+    """Read what brokers say to their controller."""
     for kind, event in (
         ("broker heartbeat", HEARTBEAT), ("controlled shutdown", HEARTBEAT), ("broker registration", REGISTERED),
     ):  # fmt: skip
@@ -259,9 +225,6 @@ def _read_brokers(gathered: Gathered, tally: Tally) -> None:
         if not len(rows):
             continue
         at, node = rows.exchange, rows["node"]
-        times = gathered.column("request_first")[at]
-        tally.add(NODE_ADDRESSES.name, {"node": node, "address": gathered.column("client_ip")[at]},
-                  {"last": times, "first": times})  # fmt: skip
         events = events_of(gathered, at, event, at_request=event == HEARTBEAT)
         events["node"] = node
         if event == HEARTBEAT:

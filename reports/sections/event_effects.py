@@ -10,10 +10,9 @@ import numpy as np
 from kafkatap.dissector.kafka.error_codes import error_name
 from kafkatap.kernels.arrays import distinct_values, groups_of, is_among
 
-from ..finding_words import and_more
+from ..finding_words import and_more, counted
 from ..model import Scalar
 from .event_answers import SECOND
-from .event_brokers import clients_text
 from .event_leaders import leader_moves
 from .event_timeline import Seen
 
@@ -50,7 +49,7 @@ class Effects(NamedTuple):
         if self.errors:
             named = ", ".join(f"{codes:,} {name}" for name, codes in self.errors[:_NAMED])
             rest = sum(codes for _, codes in self.errors[_NAMED:])
-            parts.append(f"{named}{and_more(rest)} followed to {clients_text(self.clients)}")
+            parts.append(f"{named}{and_more(rest)} followed to {counted(self.clients, 'client')}")
         return parts
 
     def numbers(self) -> dict[str, Scalar]:

@@ -29,7 +29,6 @@ from ..findings import ERROR, NOTE, WARNING, Finding, Party
 from ..model import Scalar
 from ..units import duration
 from .event_answers import SECOND
-from .event_brokers import clients_text
 from .event_effects import AllEffects, Effects
 from .event_stuck import Span, stuck_hosts
 from .event_timeline import Gap, Seen
@@ -281,7 +280,7 @@ def _hang(seen: Seen, outage: Outage, effects: Effects, waits_for_it: Waited, sl
     parts = [
         f"{label} {'hung' if is_hang else 'was not reached'} for {how_long}"
         + ("" if gap.end is not None else ", and has not answered since"),
-        f"requests of {clients_text(people)} waited on {counted(_used(waits), 'connection')}",
+        f"requests of {counted(people, 'client')} waited on {counted(_used(waits), 'connection')}",
         why,
     ]
     numbers: dict[str, Scalar] = {
@@ -350,11 +349,11 @@ def _announcements(seen: Seen, outages_of: dict[int | None, list[Outage]]) -> It
         for at, packet in zip(times["time"].tolist(), times["packet"].tolist(), strict=True):
             if any(stop.begin - _CLOSING_NS <= at <= stop.gap.until(seen.end) for stop in stops):
                 continue
-            label = f"broker {node}" if broker is None else seen.brokers.label(broker)
-            party = Party("broker", f"{node}") if broker is None else seen.brokers.party(broker)
-            yield Finding("broker_stopped", WARNING, "broker stopped", f"{label} began to shut down", begin=at,
-                          numbers={"announced": True}, packets=(packet,), parties=(party,), command="show",
-                          options=seen.shown(broker, at, None))  # fmt: skip
+            yield Finding(
+                "broker_stopped", WARNING, "broker stopped", f"{seen.brokers.node_label(node)} began to shut down",
+                begin=at, numbers={"announced": True}, packets=(packet,), parties=(seen.brokers.node_party(node),),
+                options=seen.shown(broker, at, None), command="show",
+            )  # fmt: skip
             break
 
 

@@ -16,16 +16,15 @@ from kafkatap.kernels.arrays import distinct_values, groups_of, is_among
 from .. import units
 from ..batch import Array
 from ..parties import Options
+from ..section_parts.cluster import NODES, Cluster, codes_of
 from ..section_parts.section import SectionInput
 from .event_answers import ANSWERS, SECOND
-from .event_brokers import Brokers, codes_of
 from .event_counts import (
     CONNECTIONS,
     COORDINATOR,
     ERRORS,
     HEARTBEAT,
     LINKS,
-    NODES,
     RESENT_PACKETS,
     THROTTLED,
     WAIT,
@@ -78,7 +77,7 @@ class Seen:
 
     def __init__(self, given: SectionInput) -> None:
         self.given, self.context = given, given.context
-        self.brokers = Brokers(given)
+        self.brokers = given.once(Cluster)
         self.events = given.events("events")
         beats = HEARTBEAT.among(self.events)
         nodes = given.keys(NODES.name)["node"]

@@ -105,6 +105,7 @@ SECTION = Section(
     under_selection="Events are learned from all that was read. These are in the selected time, on parties of the "
     "selected exchanges.",
     findings=findings,
+    made_of=("cluster_reading",),
     reads_notable=True,
     batch_counts=(BatchCount((ANSWERS,), count_answers),),
 )

@@ -1,0 +1,246 @@
+"""The map of a cluster: which end of a connection is which broker. One broker may listen on several ports, and has one
+number.
+
+A node's listeners are in Metadata, FindCoordinator, BrokerRegistration and UpdateMetadata. They name hosts: an address,
+or a name of DNS, which belongs to an address if it is the only one of that port. An end that is in none of these is a
+broker of its own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kafkatap.dissector.dtypes import NO_TIME
+from kafkatap.kernels.arrays import distinct_values
+
+from ..batch import Array, endpoint
+from ..connection_words import P_FOREIGN
+from ..counting import tally
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..counting.count_table import MAX, MIN, SUM
+from ..counting.rollup import group_columns, value_columns
+from ..findings import Party
+from .gathered import Gathered
+from .section import SectionInput
+from .section_counts import Tally
+
+#: Ends of brokers that connections were made to.
+ENDS = CountForm("cluster.ends", {"broker_ip": ADDRESS, "broker_port": NUMBER}, {"connections": SUM},
+                 {"broker_ip": -1, "broker_port": -1})  # fmt: skip
+NODES = CountForm("cluster.nodes", {"node": NUMBER, "host": TEXT, "port": NUMBER}, {"last": MAX, "first": MIN},
+                  {"node": -1, "host": OTHER, "port": -1})  # fmt: skip
+NODE_ADDRESSES = CountForm("cluster.node_addresses", {"node": NUMBER, "address": ADDRESS}, {"last": MAX, "first": MIN},
+                           {"node": -1, "address": -1})  # fmt: skip
+FORMS = (ENDS, NODES, NODE_ADDRESSES)
+#: Where listeners of nodes are, and by what nodes speak to their controller.
+_LISTENERS = ("metadata broker", "coordinator", "coordinator of key", "live broker", "live leader")
+_TO_CONTROLLER = ("broker heartbeat", "controlled shutdown", "broker registration")
+FACTS = (*_LISTENERS, "live broker endpoint", "broker listener", *_TO_CONTROLLER)
+_PORT_BITS = 16
+
+
+def read(gathered: Gathered, tally: Tally) -> None:
+    """Read where nodes listen."""
+    for kind in _LISTENERS:
+        rows = gathered.facts(kind)
+        if len(rows):
+            _add_nodes(gathered, tally, rows.exchange, rows["node"], rows["host"], rows["port"])
+    for outer, inner, name in (("live broker", "live broker endpoint", "node"), ("", "broker listener", "")):
+        rows = gathered.facts(inner)
+        if len(rows):
+            if name:
+                brokers = gathered.facts(outer)
+                node = brokers[name][brokers.around(rows)]
+            else:
+                node = gathered.top("broker registration", "node")[rows.exchange]
+            _add_nodes(gathered, tally, rows.exchange, node, rows["host"], rows["port"])
+    for kind in _TO_CONTROLLER:
+        rows = gathered.facts(kind)
+        if len(rows):
+            times, address = (gathered.column(name)[rows.exchange] for name in ("request_first", "client_ip"))
+            keys = {"node": rows["node"], "address": address}
+            tally.add(NODE_ADDRESSES.name, keys, {"last": times, "first": times})
+
+
+def _ends_of(gathered: Gathered, at: Array) -> Array:
+    """The time of the response's last byte, or else of the request's first byte, of some exchanges."""
+    ends = gathered.column("response_last")[at]
+    found: Array = np.where(ends != NO_TIME, ends, gathered.column("request_first")[at])
+    return found
+
+
+def _add_nodes(gathered: Gathered, tally: Tally, at: Array, node: Array, host: Array, port: Array) -> None:
+    times = _ends_of(gathered, at)
+    known = (node >= 0) & (port > 0)
+    tally.add(NODES.name, {"node": node[known], "host": host[known], "port": port[known]},
+              {"last": times[known], "first": times[known]})  # fmt: skip
+
+
+def read_connections(rows: Array, tally: Tally) -> None:
+    """Count the connections to each end of a broker."""
+    at = np.flatnonzero((rows["protocol"] != P_FOREIGN) & (rows["orientation_known"] != 0))
+    if len(at):
+        keys = {name: rows[name][at] for name in ENDS.keys}
+        tally.add(ENDS.name, keys, {"connections": 1})
+
+
+def codes_of(ip: Array, port: Array) -> Array:
+    """A number for each end, -1 for none: int64 (n,)."""
+    found: Array = np.where((ip >= 0) & (port >= 0), ip.astype(np.int64) << _PORT_BITS | port, -1)
+    return found
+
+
+def is_literal(listener: str) -> bool:
+    """Whether the host of a listener (`host:port`) is an address, not a name."""
+    host = listener.rpartition(":")[0].strip("[]")
+    return ":" in host or all(part.isdigit() for part in host.split("."))
+
+
+class Cluster:
+    """The brokers of a capture by an index. `nodes`: the node id of each, None if it is unknown. `ends`: the address
+    and port (numbers) by which each is named: the one with the most answers."""
+
+    def __init__(self, given: SectionInput) -> None:
+        self._context = given.context
+        self._codes, counted = _ends(given)
+        node_of = self._listeners(given)
+        index: dict[tuple[str, int], int] = {}
+        self.nodes: list[int | None] = []
+        self.ends: list[tuple[int, int]] = []
+        best: list[float] = []
+        self._of = np.full(len(self._codes), -1, np.int64)
+        for place, code in enumerate(self._codes.tolist()):
+            node = node_of.get(code)
+            key = ("end", code) if node is None else ("node", node)
+            found = index.setdefault(key, len(index))
+            if found == len(self.nodes):
+                self.nodes.append(node)
+                self.ends.append((code >> _PORT_BITS, code & 0xFFFF))
+                best.append(counted[place])
+            elif counted[place] > best[found]:
+                self.ends[found], best[found] = (code >> _PORT_BITS, code & 0xFFFF), counted[place]
+            self._of[place] = found
+        self.has_answered = np.zeros(len(self.nodes), bool)
+        self.has_answered[self._of[counted > 0]] = True
+        self._by_node = {node: i for i, node in enumerate(self.nodes) if node is not None}
+
+    def _listeners(self, given: SectionInput) -> dict[int, int]:
+        """The node of each end that is known: the latest."""
+        context = self._context
+        addresses = self._addresses = {text: number for number, text in enumerate(context.addresses)}
+        #: Where nodes listen that have no end in the capture: the latest.
+        self._listener_of: dict[int, str] = {}
+        #: The ends that listen where hosts with names are advertised.
+        self._end_of: dict[str, int] = {}
+        keys, values = given.keys(NODES.name), given.values(NODES.name)
+        found: dict[int, int] = {}
+        names: dict[int, set[tuple[str, int]]] = {}  # by port: names of hosts that are no addresses
+        for row in np.argsort(values["last"], kind="stable").tolist():
+            node, port = int(keys["node"][row]), int(keys["port"][row])
+            host = context.text(int(keys["host"][row]))
+            if node < 0 or host is None:
+                continue
+            self._listener_of[node] = endpoint(host, port)
+            number = addresses.get(host)
+            if number is not None:
+                found[number << _PORT_BITS | port] = node
+            elif not is_literal(endpoint(host, port)):
+                names.setdefault(port, set()).add((host, node))
+        self._add_names(given, found, names)
+        self._add_controlled(given, found)
+        return found
+
+    def _add_controlled(self, given: SectionInput, found: dict[int, int]) -> None:
+        """Add nodes without a listener so far: the only end of the address from which a node speaks to its controller,
+        if no other node does."""
+        inner = given.keys(NODE_ADDRESSES.name)
+        nodes: dict[int, set[int]] = {}
+        for node, address in zip(inner["node"].tolist(), inner["address"].tolist(), strict=True):
+            nodes.setdefault(address, set()).add(node)
+        named = set(found.values())
+        for address, of_address in nodes.items():
+            ends = [code for code in self._codes.tolist() if code >> _PORT_BITS == address]
+            if len(of_address) == 1 and len(ends) == 1 and ends[0] not in found and not of_address & named:
+                found[ends[0]] = next(iter(of_address))
+
+    def _add_names(self, given: SectionInput, found: dict[int, int], names: dict[int, set[tuple[str, int]]]) -> None:
+        """Add the ends of hosts with names: by the address from which the node speaks to its controller, or if only one
+        address listens on the port."""
+        inner = given.keys(NODE_ADDRESSES.name)
+        address_of = dict(zip(inner["node"].tolist(), inner["address"].tolist(), strict=True))
+        for port, hosts in names.items():
+            ends = [code for code in self._codes.tolist() if code & 0xFFFF == port and code not in found]
+            for host, node in hosts:
+                code = address_of.get(node, -1) << _PORT_BITS | port
+                if code not in ends and len(hosts) == 1 and len(ends) == 1:
+                    code = ends[0]
+                if code in ends:
+                    found[code] = node
+                    self._end_of[endpoint(host, port)] = code
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def of(self, ip: Array, port: Array) -> Array:
+        """The index of the broker at each end: int64, -1 for none."""
+        if not len(self._codes):
+            return np.full(len(ip), -1, np.int64)
+        codes = codes_of(ip, port)
+        at = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
+        found: Array = np.where(self._codes[at] == codes, self._of[at], -1)
+        return found
+
+    def of_node(self, node: int) -> int | None:
+        return self._by_node.get(node)
+
+    def name(self, broker: int) -> str:
+        """`10.0.0.3:9092`."""
+        ip, port = self.ends[broker]
+        return endpoint(self._context.address(ip), port)
+
+    def label(self, broker: int) -> str:
+        """`broker 3 (10.0.0.3:9092)`."""
+        node = self.nodes[broker]
+        return f"broker {self.name(broker)}" if node is None else f"broker {node} ({self.name(broker)})"
+
+    def party(self, broker: int) -> Party:
+        return Party("broker", self.name(broker))
+
+    def listener_name(self, listener: str) -> str:
+        """The name of the broker that listens where it is advertised; what is advertised if it has no end here."""
+        code = self._end_of.get(listener)
+        if code is None:
+            host, _, port = listener.rpartition(":")
+            code = self._addresses.get(host.strip("[]"), -1) << _PORT_BITS | int(port)
+        found = int(self.of(np.array([code >> _PORT_BITS]), np.array([code & 0xFFFF]))[0])
+        return listener if found < 0 else self.name(found)
+
+    def node_name(self, node: int, host: str | None = None) -> str | None:
+        """The address and port of a node: of its end, or of the only end at `host`, or as it is advertised."""
+        found = self._by_node.get(node)
+        if found is None and host is not None:
+            there = [i for i, (ip, _) in enumerate(self.ends) if self._context.address(ip) == host]
+            found = there[0] if len(there) == 1 and self.nodes[there[0]] is None else None
+        return self._listener_of.get(node) if found is None else self.name(found)
+
+    def node_label(self, node: int, host: str | None = None) -> str:
+        """The label of a node. `host`: as of `node_name`; it is said if nothing else is known."""
+        name = self.node_name(node, host) or host
+        return f"broker {node}" + (f" ({name})" if name else "")
+
+    def node_party(self, node: int, host: str | None = None) -> Party:
+        """The party of a node: by its number only if no address is known."""
+        return Party("broker", self.node_name(node, host) or host or f"{node}")
+
+
+def _ends(given: SectionInput) -> tuple[Array, Array]:
+    """The codes of the ends of brokers, ascending, and how many answers each gave."""
+    given.counts.finish()
+    columns, keys = group_columns(given.counts.groups, tally.GROUP_KEY), given.keys(ENDS.name)
+    answered = value_columns(given.counts.groups, tally.GROUP_VALUES)["answered"]
+    codes = codes_of(columns["broker_ip"], columns["broker_port"])
+    known = distinct_values(np.concatenate((codes, codes_of(keys["broker_ip"], keys["broker_port"]))))
+    known = known[known >= 0]
+    is_end = codes >= 0
+    places = np.searchsorted(known, codes[is_end])
+    return known, np.bincount(places, weights=answered[is_end], minlength=len(known))
