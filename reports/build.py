@@ -54,7 +54,7 @@ def build_report(
 
     `by`: api, client, broker, connection, version or topic. `curves`: also make the curves that plots need.
     `selected`: what exchanges are selected; None: everything is. `sections`: names of
-    `questions.registry`; None: the usual ones. `over_facts`: the counts of those among them that are over facts, and
+    `registry`; None: the usual ones. `over_facts`: the counts of those among them that are over facts, and
     `options`: what the user set for these. `unchecked`: without `over_facts`, the finding on what was not looked for.
     """
     check_by(by)

@@ -7,8 +7,9 @@ out rows or columns.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,6 +65,32 @@ class Column(NamedTuple):
     def plain_title(self) -> str:
         """The title on one line."""
         return self.title.replace("-\n", "").replace("\n", " ")
+
+    def plain(self, value: Value) -> Any:
+        """A value as numbers, texts, lists and dicts, as JSON and Arrow have it. Times stay integers."""
+        if not isinstance(value, tuple):
+            return value
+        if self.kind == "versions":
+            return [{"api": api, "versions": list(some)} for api, some in cast("tuple[Versions, ...]", value)]
+        if self.kind == "numbers":
+            return dict(cast("tuple[tuple[str, Scalar], ...]", value))
+        if self.kind == "parties":
+            return [dict(zip(("kind", "name"), v, strict=True)) for v in cast("tuple[tuple[str, str], ...]", value)]
+        return list(value)
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """Its type in Arrow: durations int64, times timestamp[ns, UTC], shares double, `numbers` JSON."""
+        import pyarrow as pa
+
+        versions = pa.list_(pa.struct([("api", pa.string()), ("versions", pa.list_(pa.int16()))]))
+        parties = pa.list_(pa.struct([("kind", pa.string()), ("name", pa.string())]))
+        types = {
+            "numbers": pa.string(), "parties": parties, "packets": pa.list_(pa.int64()),
+            "text": pa.string(), "texts": pa.list_(pa.string()), "versions": versions, "share": pa.float64(),
+            "number": pa.float64(), "time": pa.timestamp("ns", "UTC"), "flag": pa.bool_(),
+        }  # fmt: skip
+        return types.get(self.kind, pa.int64())
 
 
 def in_columns(
@@ -153,19 +180,35 @@ class ReportTable:
         return ReportTable(**{name: getattr(self, name) for name in self.__slots__} | changes)
 
     def to_arrow(self) -> pa.Table:
-        """The table for Arrow: durations int64 (ns or ms), times timestamp[ns, UTC], shares double."""
-        from .arrow_tables import arrow_table
+        """The table for Arrow, with one column for each of its columns (`Column.arrow_type`)."""
+        import pyarrow as pa
 
-        return arrow_table(self)
+        made = []
+        for place, column in enumerate(self.columns):
+            values = [column.plain(row[place]) for row in self.rows]
+            if column.kind == "numbers":
+                values = [None if value is None else json.dumps(value) for value in values]
+            made.append(pa.array(values, column.arrow_type))
+        return pa.Table.from_arrays(made, [column.name for column in self.columns])
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
-        """The table for pandas. Integers stay integers, also with nulls. `options`: as of `pyarrow.Table.to_pandas`.
+        """The table for pandas. Integers and flags are of pandas' own nullable types, unless `types_mapper` is in the
+        options (of `pyarrow.Table.to_pandas`).
 
         ImportError with what to install where pandas is missing.
         """
-        from .arrow_tables import data_frame
+        try:
+            import pandas as pd
+        except ImportError as error:
+            from kafkatap.installation import install_command
 
-        return data_frame(self, **options)
+            raise ImportError(
+                f"to_pandas() needs pandas ({install_command('pandas')}); to_arrow() works without it"
+            ) from error
+        import pyarrow as pa
+
+        nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+        return self.to_arrow().to_pandas(**{"types_mapper": nullable.get} | options)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_arrow().__arrow_c_stream__(requested_schema)

@@ -361,7 +361,7 @@ class Engine:
     def section_counts(
         self, wanted: Sequence[str], names: int | None = None, learning: Sequence[frozenset[str]] = ()
     ) -> SectionCounts:
-        """New counts of sections over facts (names of `reports.questions.registry`), for batches of this engine.
+        """New counts of sections over facts (names of `reports.section_parts.registry`), for batches of this engine.
         `names`: the most rows of a form (None: the limit of names). `learning`: as of `Selection.learning`."""
         from kafkatap.reports.section_parts.section_counts import SectionCounts
 

@@ -27,7 +27,7 @@ class Signature(NamedTuple):
     what to change, as Kafka calls it. `remedy`: how, in a sentence. `threshold`: when it is named, and why not earlier.
 
     `findings(given)` makes the findings from `forms`, `counts` and `events`; none without evidence. `read`,
-    `read_connections`, `facts`, `forms` and `measures` are as in `questions.section.Section`, and `batch_count` is one
+    `read_connections`, `facts`, `forms` and `measures` are as in `Section`, and `batch_count` is one
     of its `batch_counts`. Forms have names that begin with "advice.". `events`: the kinds of its events, which no other
     signature has (`events_of_kind`).
 
@@ -35,7 +35,7 @@ class Signature(NamedTuple):
     `exact_facts`: kinds of facts that make its numbers exact where they are read: with `--sections advice`.
     `from_all`: its findings are on states, which it learns from all that is read, whatever is selected.
     `label`: of its findings, one or two words: what is broken, or "advice" on a setting that could be better.
-    `on_request`: it reads only with `--sections advice`, or small input (`questions.registry.SMALL_INPUT`), because it
+    `on_request`: it reads only with `--sections advice`, or small input (`registry.SMALL_INPUT`), because it
     costs more than the usual report may: facts of Produce or Fetch, or measures of TCP.
     """
 

@@ -11,7 +11,6 @@ from typing import Any, TextIO
 
 from .. import units
 from ..model import Column, Report, ReportTable, Value
-from ..plain_values import plain_value
 from ..section_parts.registry import OVER_FACTS, load_sections
 from ..sections import clients, heading, latency, ledger, not_decoded, summary, throttle, timeline, timeline_by
 from ..sections import error_codes as errors
@@ -65,7 +64,7 @@ def json_value(column: Column, value: Value) -> Any:
         return units.iso(value)
     if value is None and column.kind in _ITEMS:
         return []
-    return plain_value(column, value)
+    return column.plain(value)
 
 
 def write_json(report: Report, file: TextIO, version: str, top: int = 0) -> None:

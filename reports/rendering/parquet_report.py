@@ -1,4 +1,4 @@
-"""Reports as Parquet: one file for each table, with the columns of JSON (`arrow_tables`)."""
+"""Reports as Parquet: one file for each table, with the columns of JSON (`Column.arrow_type`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from kafkatap.output_file import OutputFiles
 from kafkatap.replaceable import PARQUET_KEY
 
-from ..arrow_tables import arrow_table
 from ..model import ReportTable
 
 
@@ -19,7 +18,7 @@ def write_parquet(tables: Sequence[ReportTable], folder: Path, overwrite: bool =
 
     with OutputFiles(folder, overwrite=overwrite) as files:
         for table in tables:
-            made = arrow_table(table)
+            made = table.to_arrow()
             marked = made.replace_schema_metadata({**(made.schema.metadata or {}), PARQUET_KEY: ""})
             pq.write_table(marked, files.add(f"{table.name}.parquet"), compression="zstd")
         return files.publish()

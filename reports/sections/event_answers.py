@@ -1,7 +1,7 @@
 """The answers of each second, by client and broker: the one count of the first lines that every exchange is in.
 
 They are counted in a kernel as soon as a batch comes. So no other exchange has to be kept but notable ones
-(`questions.notable`).
+(`section_parts.notable`).
 """
 
 from __future__ import annotations

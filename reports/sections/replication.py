@@ -1,4 +1,4 @@
-"""Replication: what Produce requests with acks=all wait for, by follower and by writer (`questions.follower_waits`)."""
+"""Replication: what Produce requests with acks=all wait for, by follower and by writer (`follower_waits`)."""
 
 from __future__ import annotations
 

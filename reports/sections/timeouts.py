@@ -21,7 +21,7 @@ Who closed the connection comes first, and how long the client waited. Then the 
 A broker answers the requests of a connection in order. A request that waited behind one without an answer says so, and
 has the fault of that one.
 
-A retry is the same record batch on any connection (`questions.batch_copies`); of other requests, a later one of the
+A retry is the same record batch on any connection (`section_parts.batch_copies`); of other requests, a later one of the
 same client, address and API on another connection.
 
 Only unanswered exchanges, and those that took `_PATIENCE`, are events. The counts that they are joined with have a row

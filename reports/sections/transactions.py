@@ -1,7 +1,7 @@
 """Transactions by transactional id: who owns it, how long transactions are open, how they end, and who is fenced.
 
 The section follows each transactional id through its requests in order of time (`transaction_log`). Record batches that
-were sent more than once, or never acknowledged, are in a table of their own (`questions.batch_copies` says how they are
+were sent more than once, or never acknowledged, are in a table of their own (`batch_copies` says how they are
 found, and what bounds their number).
 """
 

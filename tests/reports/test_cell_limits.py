@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from kafkatap.reports.model import Column, ReportTable, Value
-from kafkatap.reports.plain_values import plain_value
 from kafkatap.reports.rendering.csv_report import cell as csv_cell
 from kafkatap.reports.rendering.html.table_data import table_data
 from kafkatap.reports.rendering.text_tables import (
@@ -81,7 +80,7 @@ def test_the_page_has_the_same_cells() -> None:
 
 
 def test_json_and_csv_are_whole() -> None:
-    assert plain_value(NAMES, MANY) == list(MANY)
+    assert NAMES.plain(MANY) == list(MANY)
     assert csv_cell(NAMES, MANY) == ", ".join(MANY)
 
 
