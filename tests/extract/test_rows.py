@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from tests.extract.support import SAMPLES, assert_same_rows, extracted, rows_of
 from tests.support import copies, damage
 from tests.support.captures import SLL, SLL2, Interface, Packet, pcap_bytes, pcapng_bytes, read_capture, write_capture
 from tests.support.encapsulation import KINDS, encapsulate, fragment, link_type_of
-from tests.support.tcp import START_NS, encode
-from tests.wire.kafkatalk import METADATA, KafkaTalk, small_talk
+from tests.support.tcp import START_NS, encode, merge
+from tests.wire.kafkatalk import API_VERSIONS, METADATA, KafkaTalk, request, response, small_talk
+
+SECOND = 1_000_000_000
 
 FILTERS = ("latency > 50ms", "error", "hol_wait > 0ms", "throttle > 0ms", "api == Metadata", "outcome != answered")
 NAMES = ("apache-0.8.2.pcap.zst", "apache-4.3.pcap.zst", "live-4.3.pcap.zst", "apache-4.3-two-interfaces.pcapng",
@@ -219,3 +222,93 @@ def test_gaps_longer_than_sequence_numbers_reach(tmp_path: Path) -> None:
     assert_same_rows(capture, tmp_path / "out.pcapng", filter)
     assert made.whole == []
     assert made.packets < len(talk.segments) * 2 // 3
+
+
+def copied(path: Path, *talks: KafkaTalk, select: int) -> set[int]:
+    """The exchanges, by correlation id, that are copied with a selected one. No connection is copied whole."""
+    capture = write_capture(path / "in.pcap", pcap_bytes(encode(merge(*(talk.segments for talk in talks)))))
+    made = extracted(capture, path / "out.pcapng", f"correlation_id == {select}")
+    assert_same_rows(capture, path / "out.pcapng", f"correlation_id == {select}")
+    assert (made.exchanges, made.whole) == (1, [])
+    found = rows_of(path / "out.pcapng").values()
+    assert made.copied == len(found)
+    return {row["correlation_id"] for row in found}
+
+
+def opened() -> KafkaTalk:
+    """A connection with an opening, exchange 0, and then 1 to 3."""
+    talk = KafkaTalk()
+    talk.tcp.open()
+    for number in range(4):
+        talk.exchange(METADATA if number else API_VERSIONS, 1 if number else 0, number)
+        talk.tcp.wait(SECOND)
+    return talk
+
+
+def test_messages_that_were_under_way_are_copied_and_the_ones_before_them(tmp_path: Path) -> None:
+    """Of 11 to 15, which were in flight together, and 16."""
+    talk = opened()
+    asked = []
+    for number in range(11, 16):
+        asked.append(talk.request(METADATA, 1, number))
+        talk.tcp.wait(1_000_000)
+        if number == 12:
+            talk.respond(asked[0])
+    for one in asked[1:]:
+        talk.respond(one)
+    talk.tcp.wait(SECOND)
+    talk.exchange(METADATA, 1, 16)
+    # 12 and 13 are answered meanwhile, and 11 before 12. 15 was sent meanwhile. 13 was sent before 14.
+    assert copied(tmp_path, talk, select=14) == {0, 11, 12, 13, 14, 15}
+    # The message before its own ones.
+    assert copied(tmp_path, talk, select=16) == {0, 15, 16}
+    assert copied(tmp_path, talk, select=2) == {0, 1, 2}
+
+
+def test_exchanges_whose_wait_is_in_that_of_a_later_one_are_copied(tmp_path: Path) -> None:
+    """Each is sent before the one ahead is answered, after that one's was."""
+    talk = opened()
+    asked = talk.request(METADATA, 1, 11)
+    for number in range(12, 16):
+        talk.tcp.wait(10_000_000)
+        following = talk.request(METADATA, 1, number)
+        talk.tcp.wait(10_000_000)
+        talk.respond(asked)
+        asked = following
+    talk.respond(asked)
+    assert copied(tmp_path, talk, select=15) == {0, 11, 12, 13, 14, 15}
+    assert copied(tmp_path, talk, select=12) == {0, 3, 11, 12, 13}
+
+
+def test_a_throttled_response_is_copied_with_the_requests_that_it_delays(tmp_path: Path) -> None:
+    """11 mutes the connection for 2 s: 14 is read after that, and 17 at once. 15 mutes it for a shorter time."""
+    talk = opened()
+    for number in range(11, 18):
+        asked = talk.request(METADATA, 3, number)
+        talk.tcp.wait(1_700_000_000 if number == 14 else 0)
+        talk.respond(asked, ThrottleTimeMs={11: 2_000, 15: 50}.get(number, 0))
+        talk.tcp.wait(100_000_000)
+    assert copied(tmp_path, talk, select=14) == {0, 11, 13, 14}
+    assert copied(tmp_path, talk, select=17) == {0, 16, 17}
+
+
+@pytest.mark.parametrize("end", [0, 1], ids=["requests", "responses"])
+@pytest.mark.parametrize(("select", "last"), [(100, 117), (101, 118), (139, 139)])
+def test_messages_that_begin_within_segments_are_copied_with_those_before(
+    select: int, last: int, end: int, tmp_path: Path
+) -> None:
+    """Each segment of one end has the rest of a message and the beginning of the next one. MOST_FORWARD of those after
+    it follow, from the one that was sent meanwhile."""
+    talk, numbers = opened(), range(100, 140)
+    messages = [[make(METADATA, 1, number) for number in numbers] for make in (request, response)]
+    data = b"".join(messages[end])
+    begins = [6 + sum(map(len, messages[end][:n])) for n in range(len(numbers))]
+    cuts = [0, *begins[1:], len(data)] if end == 0 else [0, *begins, len(data)]
+    for number, (begin, until) in enumerate(pairwise(cuts)):
+        if end == 1 and number < len(numbers):
+            talk.tcp.send(0, messages[0][number])
+        talk.tcp.send(end, data[begin:until])
+        if end == 0:
+            talk.tcp.send(1, messages[1][number])
+        talk.tcp.wait(100_000_000)
+    assert copied(tmp_path, talk, select=select) == {0, *([3] if select < 102 else []), *range(100, last + 1)}
