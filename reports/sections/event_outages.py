@@ -185,6 +185,12 @@ def _overlapping(seen: Seen, gap: Gap, waits: dict[str, Array], behind: Array | 
     return mine
 
 
+def _broken(seen: Seen, gap: Gap) -> tuple[int, int]:
+    """The part of a silence in which a path is surely broken, if packets are sent again over it. TCP doubles the time
+    to the next try: the path may be back after half of the silence, and others that share it are answered earlier."""
+    return gap.begin + SILENCE_NS // 2, (gap.begin + gap.until(seen.end)) // 2
+
+
 def _hang_kind(seen: Seen, broker: int, gap: Gap, unanswered: int) -> str:
     """hang or unreachable, "" if requests did not wait, or others were silent too."""
     waits = seen.waits_of(broker)
@@ -202,7 +208,7 @@ def _hang_kind(seen: Seen, broker: int, gap: Gap, unanswered: int) -> str:
         waiting = distinct_values(waits["connection"][_overlapping(seen, gap, waits)])
         return "hang" if seen.acknowledged_after(waiting, gap.begin + SILENCE_NS) >= _SEVERAL else ""
     resent = distinct_values(waits["connection"][mine & waits["is_resent"]])
-    if not goes_on and has_others and len(resent):
+    if has_others and len(resent) and not seen.others_answered(seen.answers_of(broker), *_broken(seen, gap)):
         return ""  # a path that all brokers share is broken: `_cut_off`
     if len(resent) <= _MOST * len(connections):
         return "hang"
@@ -370,7 +376,7 @@ def _cut_off(seen: Seen, outages_of: dict[int | None, list[Outage]]) -> Iterator
             until = gap.until(seen.end)
             if any(o.begin < until and o.gap.until(seen.end) > gap.begin for o in outages_of[broker]):
                 continue
-            goes_on = seen.others_answered(mine, gap.begin, until, broker)
+            goes_on = seen.others_answered(mine, *_broken(seen, gap), broker)
             if goes_on or not hosts.others_wait(client_ip, broker, gap):
                 waiting = (waits["begin"] < until) & (waits["end"] > gap.begin)
                 found = _cut(seen, client_ip, broker, gap, seen.of(waits, waiting), goes_on)
