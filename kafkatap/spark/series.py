@@ -42,6 +42,9 @@ _FIRST_TABLE = LAKE_TABLES[0]
 #: States that stay of a series, series with states, and bytes of a state.
 _KEPT, _MOST_SERIES, _MOST_BYTES = 26, 64, 1 << 30
 
+#: What is in place of a state with forgotten captures: nobody knows its connections any more.
+_FORGOTTEN = b"forgotten\n"
+
 _TOO_LARGE = (
     f"The packets of open connections take more than {_MOST_BYTES >> 30} GiB, and are not kept: the next run has these "
     "connections as new ones."
@@ -49,7 +52,7 @@ _TOO_LARGE = (
 
 
 class _Read(NamedTuple):
-    """A capture that a lake has, and the number of the run that read it. Times in ns."""
+    """A capture that a lake has, and the number of the run that read it. Times in ns; `first` None: unknown."""
 
     capture: int
     path: str
@@ -127,7 +130,7 @@ class Series:
 
     def start(self, surveys: Surveys, begun: int) -> Start:
         """How a run goes on. `surveys`: of its captures; `begun`: as of `Publication`."""
-        files = list(surveys.by_file().values())
+        files = _with_times(surveys)
         flows = set(_flows(surveys))
         read = self._read_captures()
         found = [self._choice(name, files, flows, read) for name in self._sizes]
@@ -153,7 +156,7 @@ class Series:
         rows = read_table(self._out, "files")
         runs = dict(zip(rows["capture"].to_pylist(), rows["run_number"].to_pylist(), strict=True))
         return [
-            _Read(info.capture, info.path, runs[info.capture], info.first, info.last)
+            _Read(info.capture, info.path, runs[info.capture], info.first or None, info.last)
             for info in file_infos(rows)
             if runs[info.capture] is not None
         ]
@@ -164,7 +167,8 @@ class Series:
         of_series = [row for row in read if row.run in sizes]
         own, published = replaced_captures(files), {row.run for row in of_series}
         first_own = min((row.run for row in of_series if row.capture in own), default=None)
-        earlier = [n for n, size in sizes.items() if size and n in published and (first_own is None or n < first_own)]
+        before = [n for n in sizes if n in published and (first_own is None or n < first_own)]
+        earlier = [n for n in before if self._has_state(name, n)]
         states = [found for number in reversed(earlier) if (found := self._state(name, number)) is not None]
         state = next((found for found in states if _follow(files, found.checkpoint.points)), None)
         later = [number for number in sizes if state is None or number > state.number]
@@ -176,7 +180,8 @@ class Series:
                 return None
             there = [found.commit.cut for n in later if (found := self._state(name, n)) is not None]
             there += [frozenset(state.checkpoint.flows)] if state is not None else []
-            if all(flows.isdisjoint(some) for some in there):
+            is_forgotten = any(sizes[n] == len(_FORGOTTEN) for n in later)
+            if not is_forgotten and all(flows.isdisjoint(some) for some in there):
                 return None
         if not all(exists(row.path) for row in again):
             return None
@@ -186,10 +191,13 @@ class Series:
     def _state(self, name: str, number: int) -> StreamState | None:
         """A state; None if another version of the program wrote it, or a run with other options."""
         try:
-            state = self._folders[name].read(number) if self._sizes[name].get(number) else None
+            state = self._folders[name].read(number) if self._has_state(name, number) else None
         except ValueError:
             return None
         return None if state is None or state.commit.options != self._options else state
+
+    def _has_state(self, name: str, number: int) -> bool:
+        return self._sizes[name].get(number, 0) > len(_FORGOTTEN)
 
     def save(self, start: Start, batch: ReadBatch, commit: Commit) -> StreamState:
         """Save the state after a run that is written, but not published. Its sums have open connections only."""
@@ -223,7 +231,7 @@ class Series:
         runs = [row.run for row in self._read_captures() if row.capture in forgotten]
         for name, sizes in self._sizes.items():
             first = min((run for run in runs if run in sizes), default=None)
-            self._folders[name].empty(number for number in sizes if first is not None and number >= first)
+            self._folders[name].empty((n for n in sizes if first is not None and n >= first), _FORGOTTEN)
 
 
 def publish(publication: Publication, state: StreamState, tables: Sequence[str], **how: Any) -> Published:
@@ -239,6 +247,15 @@ def publish(publication: Publication, state: StreamState, tables: Sequence[str],
 def _application(series: str) -> str:
     """That of the transactions of a series."""
     return f"kafkatap series {series}"
+
+
+def _with_times(surveys: Surveys) -> list[FileInfo]:
+    """The captures. Those with zeros in place of packets, which have no time, begin with their first packet."""
+    heads: dict[int, int | None] = {}
+    for place, survey in zip(surveys.places, surveys.surveys, strict=True):
+        for number, read in zip(place.file_numbers, survey.files, strict=False):
+            heads.setdefault(number, read.head_time)
+    return [info if info.first else info._replace(first=heads[n]) for n, info in surveys.by_file().items()]
 
 
 def _flows(surveys: Surveys) -> dict[bytes, bool]:

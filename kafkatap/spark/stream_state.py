@@ -124,10 +124,10 @@ class StateFolder:
         """How many batches have a state."""
         return (self.latest + 1) // 2
 
-    def empty(self, numbers: Iterable[int]) -> None:
-        """Make states empty: their numbers stay."""
+    def empty(self, numbers: Iterable[int], why: bytes = b"") -> None:
+        """Make states empty, but for a reason: their numbers stay."""
         for number in numbers:
-            self._folder.write(self._name(number), b"")
+            self._folder.write(self._name(number), why)
 
     def save_versions(self, versions: Mapping[str, int], tables: Iterable[str]) -> None:
         """Save the versions of tables after a batch was published. Those of `tables` that have none have rows of

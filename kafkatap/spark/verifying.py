@@ -49,7 +49,7 @@ def verify(out: str) -> Iterator[LakeFinding]:
 
     * missing: tables of the lake, or files of a table, that are gone; nothing else is said of their rows
     * unfinished: rows of captures that are not in `files`, or results without their exchange: a run was killed
-    * double: exchanges or connections that one capture has more than once
+    * double: exchanges or connections that one capture has more than once, and captures that are in `files` twice
     * overlap: exchanges that several captures have, as they were captured at several places
     * rollup: exchanges, error codes or connections that the rollup does not count, or counts more than once
     * balance: packets, bytes, requests or responses of a table that are not those of another one (`balance`)
@@ -70,6 +70,9 @@ def verify(out: str) -> Iterator[LakeFinding]:
             yield LakeFinding("missing", text, len(gone))
         elif table in _READ:
             whole.append(table)
+    for capture, count in Counter(info.capture for info in files).items():
+        if count > 1:
+            yield LakeFinding("double", f"files: capture {capture} is there {count:,} times; run it again", count - 1)
     found = _Rows({info.capture: info for info in files}, whole)
     balance = _balance(out, rows, files) if is_there else None
     for tables in _by_date(out, whole):
@@ -101,13 +104,14 @@ def _balance(out: str, rows: pa.Table, files: Sequence[FileInfo]) -> Balance:
 _OF_ROLLUP: Mapping[str, tuple[tuple[str, tuple[str, ...]], tuple[str, tuple[str, ...]]]] = {
     "exchanges": (("exchanges", ()), ("rollup", OUTCOMES)),
     "error codes": (("rollup", ("error_codes",)), ("rollup_errors", ("count",))),
+    "results with an error code": (("results", ("error_code",)), ("rollup_errors", ("count",))),
     "connections": (("connections", ()), ("rollup_connections", ("connections",))),
 }
 #: The columns that are read of each table: first its key, or that of its exchange, or none.
 _READ = {
     "exchanges": ("exchange", "capture", "broker_ip", *OF_EXCHANGES),
     "connections": ("connection", "capture", *OF_CONNECTIONS),
-    "results": ("exchange", "capture", "records"),
+    "results": ("exchange", "capture", "records", "error_code"),
     "records": ("exchange", "capture"),
     "rollup": ("capture", "error_codes", *OUTCOMES),
     "rollup_errors": ("capture", "count"),
@@ -236,10 +240,12 @@ class _Rows:
 
 
 def _sums(rows: pa.Table, *columns: str) -> Counter[int]:
-    """The sum of columns by capture; without columns, the number of rows."""
+    """The sum of columns by capture; without columns, the number of rows. Of error codes, the number that is not 0."""
     captures, codes = np.unique(rows["capture"].to_numpy(), return_inverse=True)
     weights = (
-        np.sum([rows[name].to_numpy() for name in columns], axis=0) if columns else np.ones(rows.num_rows, np.int64)
+        np.sum([rows[n].to_numpy() != 0 if n == "error_code" else rows[n].to_numpy() for n in columns], axis=0)
+        if columns
+        else np.ones(rows.num_rows, np.int64)
     )
     totals = np.zeros(len(captures), np.int64)
     np.add.at(totals, codes.reshape(-1), weights)

@@ -86,7 +86,7 @@ class SplitRun:
         #: With `task.keep_open`: the flows that are open at the end, as of `SplitEngine.open_flows`.
         self.open_flows: dict[bytes, tuple[FlowState, bool, int | None]] = {}
         #: How far each point saw those that were captured at several, and their packets that wait (`OpenFlow`).
-        self.progress: dict[bytes, Array] = {}
+        self.progress: dict[bytes, Array | None] = {}  # None: merged in order of time, though of one point
         self.waiting: dict[bytes, Seam] = {}
         self._seams = seams
         self._secrets = secrets or CaptureSecrets()
@@ -159,7 +159,7 @@ class SplitRun:
                 del found[key]
         self.open_flows.update(found)
         for key, c in split.current(found.keys() & (self._merged | self._seams.progress.keys())).items():
-            self.progress[key] = split.assembler.progress_of(c)
+            self.progress[key] = split.assembler.progress_of(c) if self.task.point_count > 1 else None
         yield from split.detach(list(found))
 
     def _notes_tokens(self, c: int, is_authenticating: bool) -> bool:

@@ -190,7 +190,7 @@ def make_plan(
         base = checkpoint.packets
         listeners.add(checkpoint.listeners.tolist())
         names.update(checkpoint.topic_names)
-        tasks.append(SplitTask(len(surveys), keep_open=keep_open))
+        tasks.append(SplitTask(len(surveys), keep_open=keep_open, listeners=checkpoint.listeners))
     bases = [[NO_PACKETS] * len(numbers) for numbers in files]
     of_split: dict[int, SplitTask] = {}
     for split, place in ordered:
@@ -236,6 +236,8 @@ def make_plan(
     if checkpoint is not None:
         tasks[0].shared.flows, tasks[0].shared.strings = _resumed_flows(checkpoint, tasks[0], keep_open)
     resumed = None if checkpoint is None else len(surveys)
+    if len(points.read) == 1:  # only files that are read as one are in between
+        both_ends = set()
     return Plan(tasks, names, both_ends, resumed, base, listeners.all, points, datagrams)
 
 

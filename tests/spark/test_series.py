@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,14 +41,14 @@ def out(tmp_path: Path) -> str:
     return str(tmp_path / "out")
 
 
-def assert_same(out: str, paths: Sequence[str]) -> None:
+def assert_same(out: str, paths: Sequence[str], kinds: Collection[str] = ()) -> None:
     wanted = {name: to_microseconds(table) for name, table in local(sorted(paths), records=True).items()}
     lines = differences(compared(published(out)), compared(wanted))
     assert not lines, "\n".join(lines)
-    assert {finding.kind for finding in verify(out)} <= {"gap"}
+    assert {finding.kind for finding in verify(out)} <= {"gap", *kinds}
 
 
-def run(spark: SparkSession, out: str, *paths: str) -> list[str]:
+def run(spark: SparkSession | None, out: str, *paths: str) -> list[str]:
     return run_job(spark, list(paths), out, options=RunOptions(records=True)).notes
 
 
@@ -83,6 +83,48 @@ def test_forgotten(spark: SparkSession, hours: list[str], out: str) -> None:
     assert_same(out, [*hours[:2], *hours[3:]])
     run(spark, out, hours[2])
     assert_same(out, hours)
+
+
+def test_forgotten_from_the_only_run(hours: list[str], out: str) -> None:
+    """The next run reads what is left of it again."""
+    run(None, out, *hours[:3])
+    forget(out, [info.capture for info in named_captures(out, [hours[1]])])
+    run(None, out, hours[3])
+    assert_same(out, [hours[0], *hours[2:4]])
+
+
+def test_a_copy_between_the_others(hours: list[str], out: str, tmp_path: Path) -> None:
+    """Its name is of another series of files. So the others are read as one, although it lies between them."""
+    copy = shutil.copy(hours[1], tmp_path / "copy.pcap")
+    run(None, out, *hours[:3])
+    assert run(None, out, str(copy)) == ["2 captures with later packets of the same connections are read again."]
+    assert_same(out, [hours[0], str(copy), hours[2]])
+    run(None, out, hours[3])
+    assert_same(out, [hours[0], str(copy), *hours[2:4]])
+
+
+def test_zeros_in_place_of_packets(hours: list[str], out: str, tmp_path: Path) -> None:
+    """They have no time. The capture goes on from the one before, and the next one from it."""
+    data, damaged = bytearray(Path(hours[1]).read_bytes()), tmp_path / "damaged.pcap"
+    data[len(data) // 2 : len(data) // 2 + 20_000] = bytes(20_000)
+    damaged.write_bytes(data)
+    for path in (hours[0], str(damaged), hours[2]):
+        run(None, out, path)
+    assert_same(out, [hours[0], str(damaged), hours[2]], {"damage"})
+    run(None, out, hours[1])
+    assert_same(out, hours[:3])
+
+
+def test_who_listens_is_known_from_other_connections(samples: Path, out: str, tmp_path: Path) -> None:
+    """Short captures, of which some are missing."""
+    records, paths = PcapRecords(samples / "apache-4.3.pcap.zst"), []
+    for n in (5, 8, 9, 10):
+        path = tmp_path / f"part-{n:02d}.pcap"
+        path.write_bytes(records.slice(len(records) * n // 72, len(records) * (n + 1) // 72))
+        paths.append(str(path))
+    run(None, out, *paths[:3])
+    run(None, out, paths[3])
+    assert_same(out, paths)
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 7])
