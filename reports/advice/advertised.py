@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import units
-from ..batch import Array, Context, endpoint
+from ..batch import Context, endpoint
 from ..connection_words import H_REFUSED, H_UNANSWERED
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import EMPTY, MAX, MIN, SUM
+from ..counting.count_forms import ADDRESS, NUMBER, TEXT
 from ..finding_words import and_more, listed
 from ..findings import ERROR, Finding, Party
 from ..section_parts.cluster import is_literal
-from ..section_parts.gathered import Gathered
+from ..section_parts.counted import (
+    BROKER,
+    CLIENT,
+    CONNECTIONS,
+    Rows,
+    counted,
+    largest,
+    largest_where,
+    least,
+    least_where,
+    total,
+)
 from ..section_parts.section import SectionInput
-from ..section_parts.section_counts import Tally
 from .hot_leaders import LEADERS, NODES, led_by
 from .parties import client_option, client_parties, client_words
 from .signature import Signature
@@ -38,49 +47,30 @@ _Client = tuple[int, int]
 #: Answers with addresses: a kind of fact for each.
 _ADDRESSES = ("metadata broker", "coordinator", "coordinator of key")
 
-_TOLD = CountForm(
-    "advice.told",
-    {"client_id": TEXT, "client_ip": ADDRESS, "node": NUMBER, "host": TEXT, "port": NUMBER},
-    {"responses": SUM, "first": MIN, "last": MAX, "packet": MIN},
-    {"client_id": OTHER, "client_ip": -1, "node": -1, "host": OTHER, "port": -1},
-)
-_CONNECTS = CountForm(
-    "advice.connects",
-    {"client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER},
-    {"connects": SUM, "refused": SUM, "unanswered": SUM, "reached": SUM, "first": MIN, "last": MAX, "packet": MIN},
-    {"client_ip": -1, "broker_ip": -1, "broker_port": -1},
-)
+_TOLD = counted(
+    "advice.told", CLIENT | {"node": NUMBER, "host": TEXT, "port": NUMBER}, lambda x: (x.port > 0) & (x.host >= 0),
+    of=_ADDRESSES, responses=total(1), first=least("response_last"), last=largest("response_last"),
+    packet=least("response_packet_last"),
+)  # fmt: skip
 
 
-def _read(gathered: Gathered, tally: Tally) -> None:
-    for kind in _ADDRESSES:
-        facts = gathered.facts(kind)
-        facts = facts.where((facts["port"] > 0) & (facts["host"] >= 0)) if len(facts) else facts
-        if not len(facts):
-            continue
-        of = gathered.rows(facts.exchange)
-        keys = {
-            "client_id": of["client_id"],
-            "client_ip": of["client_ip"],
-            "node": facts["node"],
-            "host": facts["host"],
-            "port": facts["port"],
-        }
-        at = of["response_last"]
-        values = {"responses": 1, "first": at, "last": at, "packet": of["response_packet_last"]}
-        tally.add(_TOLD.name, keys, values)
+def _has_failed(x: Rows) -> Any:
+    return (x.handshake == H_REFUSED) | (x.handshake == H_UNANSWERED)
 
 
-def _read_connections(rows: Array, tally: Tally) -> None:
-    refused, unanswered = rows["handshake"] == H_REFUSED, rows["handshake"] == H_UNANSWERED
-    has_failed = refused | unanswered
-    syns = np.where(unanswered, rows["packets"], 1)  # an end that gets no answer repeats its SYN
-    tally.add(_CONNECTS.name, {name: rows[name] for name in _CONNECTS.keys}, {
-        "connects": syns, "refused": refused, "unanswered": np.where(unanswered, syns, 0), "reached": ~has_failed,
-        "first": np.where(has_failed, rows["first"], EMPTY[MIN]),
-        "last": np.where(has_failed, rows["last"], EMPTY[MAX]),
-        "packet": np.where(has_failed, rows["first_packet"], EMPTY[MIN]),
-    })  # fmt: skip
+def _syns(x: Rows) -> Any:
+    """How often a client tried: an end that gets no answer repeats its SYN."""
+    return np.where(x.handshake == H_UNANSWERED, x.packets, 1)
+
+
+_CONNECTS = counted(
+    "advice.connects", {"client_ip": ADDRESS} | BROKER, of=CONNECTIONS,
+    connects=total(_syns), refused=total(lambda x: x.handshake == H_REFUSED),
+    unanswered=total(lambda x: np.where(x.handshake == H_UNANSWERED, _syns(x), 0)),
+    reached=total(lambda x: ~_has_failed(x)), first=least(lambda x: least_where(_has_failed(x), x.first)),
+    last=largest(lambda x: largest_where(_has_failed(x), x.last)),
+    packet=least(lambda x: least_where(_has_failed(x), x.first_packet)),
+)  # fmt: skip
 
 
 class _Seen(NamedTuple):
@@ -311,9 +301,8 @@ ADVERTISED = Signature(
     f"or the client asked {_LEAST_ASKED} times, {_PAUSE_NS // units.SECOND} s apart at most on average, and did "
     f"nothing else. After a change of address, {_LEAST_FAILED} failed connects of any hosts count.",
     _findings,
-    (_TOLD, _CONNECTS, LEADERS, NODES),
-    _read,
-    _read_connections,
+    (LEADERS.form, NODES.form),
+    counts=(_TOLD, _CONNECTS),
     facts=_ADDRESSES,
     label="unreachable",
 )

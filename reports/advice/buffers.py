@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED
 
 from .. import units
-from ..batch import Array
 from ..connection_words import NO_SCALE, P_KAFKA
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, MIN, SUM
-from ..findings import WARNING, Finding
-from ..section_parts.gathered import Gathered
+from ..findings import Finding
+from ..section_parts.counted import CONNECTION, CONNECTIONS, PAIR, Rows, counted, largest, least, total
 from ..section_parts.section import SectionInput
-from ..section_parts.section_counts import Tally
-from .parties import broker_party, client_option, client_parties, client_words
+from .parties import broker_party, client_words
 from .signature import Signature
 from .sums import work_of_clients
 
@@ -26,46 +24,29 @@ _RTT_NS = 1_000_000
 #: A transfer of fewer round trips is too short to fill any buffer.
 _ROUNDS = 4
 
-_WAITS = CountForm(
-    "advice.receiver_waits",
-    {"connection": NUMBER, "client_id": TEXT, "client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER,
-     "is_request": NUMBER},
-    {"receiver_ns": SUM, "transfer_ns": SUM, "bytes": SUM, "exchanges": SUM, "first": MIN, "last": MAX, "packet": MIN},
-    {"connection": 0, "client_id": OTHER, "client_ip": -1, "broker_ip": -1, "broker_port": -1},
+
+def _is_request(x: Rows) -> Any:
+    """Whether the larger message is the request."""
+    return x.request_bytes > x.response_bytes
+
+
+_WAITS = counted(
+    "advice.receiver_waits", CONNECTION | PAIR, lambda x: (x.receiver_ns > 0) & (x.outcome == ANSWERED),
+    more={"is_request": _is_request},
+    receiver_ns=total("receiver_ns"), transfer_ns=total(lambda x: x.receiver_ns + x.path_ns + x.sender_ns + x.loss_ns),
+    bytes=total(lambda x: np.maximum(x.request_bytes, x.response_bytes)), exchanges=total(1),
+    first=least("request_first"), last=largest("response_last"),
+    packet=least(lambda x: np.where(_is_request(x), x.request_packet_first, x.response_packet_first)),
 )  # fmt: skip
-_PATHS = CountForm(
-    "advice.paths", {"connection": NUMBER},
-    {"rtt_ns": MAX, "client_zero_windows": SUM, "broker_zero_windows": SUM, "is_unscaled": MAX, "last": MAX},
-    {"connection": 0}, newest="last",
+_PATHS = counted(
+    "advice.paths", CONNECTION, lambda x: (x.protocol == P_KAFKA) & (x.handshake_rtt_ns >= _RTT_NS), of=CONNECTIONS,
+    newest="last", rtt_ns=largest("handshake_rtt_ns"), client_zero_windows=total("client_zero_windows"),
+    broker_zero_windows=total("broker_zero_windows"),
+    is_unscaled=largest(lambda x: (x.client_window_scale == NO_SCALE) | (x.broker_window_scale == NO_SCALE)),
+    last=largest("last"),
 )  # fmt: skip
 #: What several connections of a client add up to.
 _ADDED = ("receiver_ns", "transfer_ns", "bytes", "exchanges", "connections")
-
-
-def _read(gathered: Gathered, tally: Tally) -> None:
-    chosen = np.flatnonzero((gathered.column("receiver_ns") > 0) & (gathered.column("outcome") == ANSWERED))
-    if not len(chosen):
-        return
-    rows = gathered.rows(chosen)
-    is_request = rows["request_bytes"] > rows["response_bytes"]
-    keys = {name: rows[name] for name in _WAITS.keys if name != "is_request"} | {"is_request": is_request}
-    tally.add(_WAITS.name, keys, {
-        "receiver_ns": rows["receiver_ns"], "exchanges": 1,
-        "transfer_ns": rows["receiver_ns"] + rows["path_ns"] + rows["sender_ns"] + rows["loss_ns"],
-        "bytes": np.maximum(rows["request_bytes"], rows["response_bytes"]),
-        "first": rows["request_first"], "last": rows["response_last"],
-        "packet": np.where(is_request, rows["request_packet_first"], rows["response_packet_first"]),
-    })  # fmt: skip
-
-
-def _read_connections(rows: Array, tally: Tally) -> None:
-    rows = rows[(rows["protocol"] == P_KAFKA) & (rows["handshake_rtt_ns"] >= _RTT_NS)]
-    if len(rows):
-        unscaled = (rows["client_window_scale"] == NO_SCALE) | (rows["broker_window_scale"] == NO_SCALE)
-        tally.add(_PATHS.name, {"connection": rows["connection"]}, {
-            "rtt_ns": rows["handshake_rtt_ns"], "is_unscaled": unscaled, "last": rows["last"],
-            "client_zero_windows": rows["client_zero_windows"], "broker_zero_windows": rows["broker_zero_windows"],
-        })  # fmt: skip
 
 
 def _findings(given: SectionInput) -> list[Finding]:
@@ -74,7 +55,7 @@ def _findings(given: SectionInput) -> list[Finding]:
     worst: dict[tuple[int, int, int], dict[str, int]] = {}
     for row in given.rows(_WAITS.name):
         path, who = paths.get(row["connection"]), (row["client_id"], row["client_ip"], row["is_request"])
-        if path is None or not row["connection"]:
+        if path is None or row["connection"] < 0:
             continue
         # A receiver that closes its window reads too slowly: a larger buffer would be full as well.
         is_closed = path["broker_zero_windows" if row["is_request"] else "client_zero_windows"]
@@ -112,12 +93,10 @@ def _finding(given: SectionInput, row: dict[str, int], time_ns: int) -> Finding:
         f"{units.share(share)} of its time, though it reads at once"
     )
     numbers = {name: row[name] for name in ("receiver_ns", "transfer_ns", "rtt_ns", "exchanges", "connections")}
-    return Finding(
-        BUFFERS.id, WARNING, BUFFERS.label, text, row["receiver_ns"], row["first"], row["last"],
-        numbers | {"window_bytes": window, "rate_bytes": rate, "share": share},
-        (row["packet"],), (*client_parties(context, row["client_id"], row["client_ip"]), broker),
-        "net.ipv4.tcp_window_scaling" if row["is_unscaled"] else setting, BUFFERS.remedy,
-        (("sections", "connections"), *client_option(context, row["client_id"])),
+    return BUFFERS.found(
+        given, row, text, row["receiver_ns"], numbers | {"window_bytes": window, "rate_bytes": rate, "share": share},
+        (("sections", "connections"),),
+        setting="net.ipv4.tcp_window_scaling" if row["is_unscaled"] else setting,
     )  # fmt: skip
 
 
@@ -133,7 +112,5 @@ BUFFERS = Signature(
     f"such waits take {_SHARE:.0%} of the client's time, and {units.duration(_LEAST_NS)}, in transfers of {_ROUNDS} "
     f"round trips or more of {units.duration(_RTT_NS)} or more, and the receiver did not close its window.",
     _findings,
-    (_WAITS, _PATHS),
-    _read,
-    _read_connections,
+    counts=(_WAITS, _PATHS),
 )

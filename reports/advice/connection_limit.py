@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import units
-from ..batch import Array
 from ..connection_words import D_NOT_TLS, H_COMPLETE, H_NOT_CAPTURED, P_FOREIGN, P_KAFKA, P_TLS
-from ..counting.count_forms import ADDRESS, CONNECTION_ROWS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, MIN, SUM
+from ..counting.count_forms import CONNECTION_ROWS
 from ..finding_words import listed
 from ..findings import ERROR, Finding, Party
+from ..section_parts.counted import CONNECTION, CONNECTIONS, PAIR, Rows, counted, largest, least, total
 from ..section_parts.section import SectionInput
-from ..section_parts.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
 
@@ -30,46 +28,32 @@ _FEWEST = 5
 #: broker notices a closed connection later than the capture does.
 _MOST, _SLACK = 0.9, 20
 
+
+def _is_refused(x: Rows) -> Any:
+    since = x.closed_at - x.first - np.maximum(x.handshake_rtt_ns, 0)
+    is_empty = (x.handshake == H_COMPLETE) & (x.broker_bytes == 0) & (x.closed_by == 1)
+    return is_empty & (since <= _SOON_NS) & (x.protocol != P_FOREIGN)
+
+
+def _is_used(x: Rows) -> Any:
+    return (x.broker_bytes > 0) & ((x.protocol == P_KAFKA) | (x.protocol == P_TLS))
+
+
 #: Connections that a broker closed at once (`refused`), that carried an answer (`used`), or an exchange.
-CONNECTIONS = CountForm(
-    "advice.connections",
-    {"connection": NUMBER, "client_id": TEXT, "client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER},
-    {"refused": SUM, "used": SUM, "first": MIN, "last": MAX, "closed_at": MAX, "by_client": SUM, "is_tls": SUM,
-     "is_whole": SUM, "exchanges": SUM, "unanswered": SUM, "packet": MIN},
-    {"connection": -1, "client_id": OTHER, "client_ip": -1, "broker_ip": -1, "broker_port": -1},
-    newest="last",
-    rows=CONNECTION_ROWS,
+OPENED = counted(
+    "advice.connections", CONNECTION | PAIR,
+    lambda x: _is_refused(x) | _is_used(x) | ((x.protocol == P_KAFKA) & (x.exchanges > 0)), of=CONNECTIONS,
+    newest="last", rows=CONNECTION_ROWS,
+    refused=total(_is_refused), used=total(_is_used), first=least("first"), last=largest("last"),
+    closed_at=largest("closed_at"), by_client=total(lambda x: x.closed_by == 0),
+    is_tls=total(lambda x: (x.protocol == P_TLS) | (x.tls_decryption != D_NOT_TLS)),
+    is_whole=total(lambda x: x.handshake != H_NOT_CAPTURED), exchanges=total("exchanges"),
+    unanswered=total("unanswered"), packet=least("first_packet"),
 )  # fmt: skip
-
-_COLUMNS = (
-    "first", "last", "closed_at", "closed_by", "protocol", "tls_decryption", "handshake", "exchanges", "unanswered",
-    "first_packet",
-)  # fmt: skip
-
-
-def _read_connections(rows: Array, tally: Tally) -> None:
-    since = rows["closed_at"] - rows["first"] - np.maximum(rows["handshake_rtt_ns"], 0)
-    is_refused = (
-        (rows["handshake"] == H_COMPLETE) & (rows["broker_bytes"] == 0) & (rows["closed_by"] == 1)
-        & (since <= _SOON_NS) & (rows["protocol"] != P_FOREIGN)
-    )  # fmt: skip
-    is_used = (rows["broker_bytes"] > 0) & ((rows["protocol"] == P_KAFKA) | (rows["protocol"] == P_TLS))
-    at = np.flatnonzero(is_refused | is_used | ((rows["protocol"] == P_KAFKA) & (rows["exchanges"] > 0)))
-    if not len(at):
-        return
-    some = {name: rows[name][at] for name in (*CONNECTIONS.keys, *_COLUMNS)}
-    tally.add(CONNECTIONS.name, {name: some[name] for name in CONNECTIONS.keys}, {
-        "refused": is_refused[at], "used": is_used[at],
-        "first": some["first"], "last": some["last"], "closed_at": some["closed_at"],
-        "by_client": some["closed_by"] == 0,
-        "is_tls": (some["protocol"] == P_TLS) | (some["tls_decryption"] != D_NOT_TLS),
-        "is_whole": some["handshake"] != H_NOT_CAPTURED, "exchanges": some["exchanges"],
-        "unanswered": some["unanswered"], "packet": some["first_packet"],
-    })  # fmt: skip
 
 
 class _Host(NamedTuple):
-    """A host at a broker that closes its new connections. `refused`, `used`: rows of CONNECTIONS in order of time.
+    """A host at a broker that closes its new connections. `refused`, `used`: rows of OPENED in order of time.
     `most`: the connections that it had open at once. `others_go_on`: those of other hosts were captured, and last."""
 
     who: tuple[int, int, int]
@@ -80,11 +64,11 @@ class _Host(NamedTuple):
 
 
 def _hosts(given: SectionInput) -> list[_Host]:
-    if given.values(CONNECTIONS.name)["refused"].sum() < _LEAST:
+    if given.values(OPENED.name)["refused"].sum() < _LEAST:
         return []
     rows: dict[tuple[int, int, int], list[dict[str, int]]] = defaultdict(list)
     refusals: Counter[tuple[int, int, int]] = Counter()
-    for row in given.rows(CONNECTIONS.name):
+    for row in given.rows(OPENED.name):
         if row["connection"] == -1:
             return []  # there were too many to keep each: how many are open at a time is not known
         who = row["client_ip"], row["broker_ip"], row["broker_port"]
@@ -182,7 +166,6 @@ CONNECTION_LIMIT = Signature(
     f"or more open: at {_MOST:.0%} of the closings as many as the host ever had at once, or 1 of {_SLACK} less. "
     "Connections that carry nothing in the capture do not count, so the limit may be higher. Time lost: unknown.",
     _findings,
-    (CONNECTIONS,),
-    read_connections=_read_connections,
+    counts=(OPENED,),
     label="refused",
 )

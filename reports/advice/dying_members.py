@@ -23,7 +23,7 @@ from ..groups.group_requests import Partition, assigned_partitions, read_assignm
 from ..section_parts.gathered import Gathered
 from ..section_parts.section import SectionInput
 from ..section_parts.section_counts import Tally
-from .connection_limit import CONNECTIONS
+from .connection_limit import OPENED
 from .member_events import EXPELLED, FENCED, JOINED, KINDS, LAST, LEFT, OWNS, SYNCED, TOLD, member_events
 from .parties import broker_party, client_option, client_parties
 from .signature import Signature
@@ -137,7 +137,7 @@ class _Connections:
         self._left_out = Counter[tuple[int, int]]()
         self._left_out.subtract(exchanges_of_clients(given))
         spans: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-        columns = given.keys(CONNECTIONS.name) | given.values(CONNECTIONS.name)
+        columns = given.keys(OPENED.name) | given.values(OPENED.name)
         at = np.flatnonzero((columns["exchanges"] > 0) & is_among(columns["client_id"], [one for one, _ in clients]))
         for row in dict_rows({name: column[at] for name, column in columns.items()}):
             client = row["client_id"], row["client_ip"]
@@ -324,7 +324,7 @@ DYING_MEMBERS = Signature(
     f"partition, died within {_SOON_NS // units.SECOND} s after its assignment, and its committed offset stays. Time "
     "lost: how long partitions of dead members had no member.",
     lambda given: list(_findings(given)),
-    (CONNECTIONS, _COMMITTED),
+    (OPENED.form, _COMMITTED),
     _read,
     facts=("fetched offset", "fetched offset of group"),
     label="members die",

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED
 
 from .. import units
 from ..batch import Array
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, MIN, SUM
-from ..findings import WARNING, Finding
-from ..section_parts.gathered import Gathered
+from ..counting.count_forms import NUMBER
+from ..counting.count_table import EMPTY, MIN
+from ..findings import Finding
+from ..section_parts.counted import CLIENT, Rows, counted, largest, largest_where, least, least_where, total
 from ..section_parts.section import SectionInput
-from ..section_parts.section_counts import Tally
-from .parties import client_option, client_parties, client_words
+from .parties import client_words
 from .signature import Signature
 
 _FETCH, _LOG_APPEND_TIME = 1, 8
@@ -28,56 +30,54 @@ _NOTICED_NS = 100_000_000
 #: each partition than its request has, and a batch at least 61 bytes.
 _LARGER, _MORE_BYTES = 1.5, 64
 
-_FORM = CountForm(
-    "advice.fetch-waits",
-    {"client_id": TEXT, "client_ip": ADDRESS, "max_wait_ms": NUMBER, "min_bytes": NUMBER},
-    {"waiting_ns": SUM, "waited": SUM, "with_records": SUM, "dated": SUM, "delay_ns": SUM, "delay_max_ns": MAX,
-     "first": MIN, "last": MAX, "packet": MIN},
-    {"client_id": OTHER, "client_ip": -1, "max_wait_ms": -1, "min_bytes": -1},
-)  # fmt: skip
 
-
-def _read(gathered: Gathered, tally: Tally) -> None:
-    min_bytes, api = gathered.column("min_bytes"), gathered.column("api_key")
-    chosen = np.flatnonzero((min_bytes > 1) & (api == _FETCH) & (gathered.column("outcome") == ANSWERED))
-    if not len(chosen):
-        return
-    rows, dated, oldest = gathered.rows(chosen), *_oldest_records(gathered, chosen)
-    size = rows["response_bytes"]
-    has_records = np.where(dated, True, size > _LARGER * rows["request_bytes"] + _MORE_BYTES)
-    waited = has_records & (rows["long_poll"] == 1) & (size < rows["min_bytes"])
-    begin = rows["response_first"] - rows["waiting_ns"]
-    delay = np.where(waited & dated, rows["response_first"] - np.clip(oldest, begin, rows["response_first"]), 0)
-    at = np.flatnonzero(has_records)
-    found = {
-        "waiting_ns": np.where(waited, rows["waiting_ns"], 0), "waited": waited, "with_records": 1,
-        "dated": waited & dated, "delay_ns": delay, "delay_max_ns": delay,
-        "first": np.where(waited, rows["request_first"], 2**63 - 1),
-        "last": np.where(waited, rows["response_last"], -(2**63)),
-        "packet": np.where(waited, rows["response_packet_last"], 2**63 - 1),
-    }  # fmt: skip
-    values = {name: column[at] if isinstance(column, np.ndarray) else column for name, column in found.items()}
-    tally.add(_FORM.name, {name: rows[name][at] for name in _FORM.keys}, values)
-
-
-def _oldest_records(gathered: Gathered, chosen: Array) -> tuple[Array, Array]:
-    """Of some exchanges: whether their batches were read, and the time of the oldest record, ns since the epoch."""
-    batches = gathered.facts("fetched batch")
-    oldest = np.full(len(gathered.exchanges), 2**63 - 1, np.int64)
+def _oldest_records(x: Rows) -> Array:
+    """The time of the oldest record of each Fetch whose batches were read, ns since the epoch; else the largest."""
+    assert x.gathered is not None
+    batches = x.gathered.facts("fetched batch")
+    oldest = np.full(len(x.gathered.exchanges), EMPTY[MIN], np.int64)
     if len(batches):
         # With log append time all records of a batch have its latest time.
         by_log = batches["attributes"] & _LOG_APPEND_TIME != 0
         times = np.where(by_log, batches["max_timestamp"], batches["first_timestamp"])
         known = times > 0
         np.minimum.at(oldest, batches.exchange[known], times[known] * 1_000_000)
-    found = oldest[chosen]
-    return found < 2**63 - 1, found
+    return x.kept(oldest)
 
 
-def _findings(given: SectionInput) -> list[Finding]:
-    context, made = given.context, []
-    for row in given.rows(_FORM.name):
-        waited, wait_ms, least = row["waited"], row["max_wait_ms"], row["min_bytes"]
+def _is_dated(x: Rows) -> Any:
+    return _oldest_records(x) < EMPTY[MIN]
+
+
+def _has_records(x: Rows) -> Any:
+    is_fetch = (x.min_bytes > 1) & (x.api_key == _FETCH) & (x.outcome == ANSWERED)
+    return is_fetch & (_is_dated(x) | (x.response_bytes > _LARGER * x.request_bytes + _MORE_BYTES))
+
+
+def _waited(x: Rows) -> Any:
+    return (x.long_poll == 1) & (x.response_bytes < x.min_bytes)
+
+
+def _delay(x: Rows) -> Array:
+    """How long records were there before the answer, ns."""
+    begin = x.response_first - x.waiting_ns
+    delay = x.response_first - np.clip(_oldest_records(x), begin, x.response_first)
+    return np.where(_waited(x) & _is_dated(x), delay, 0)
+
+
+_FETCHES = counted(
+    "advice.fetch-waits", CLIENT | {"max_wait_ms": NUMBER, "min_bytes": NUMBER}, _has_records,
+    waiting_ns=total(lambda x: np.where(_waited(x), x.waiting_ns, 0)), waited=total(_waited), with_records=total(1),
+    dated=total(lambda x: _waited(x) & _is_dated(x)), delay_ns=total(_delay), delay_max_ns=largest(_delay),
+    first=least(lambda x: least_where(_waited(x), x.request_first)),
+    last=largest(lambda x: largest_where(_waited(x), x.response_last)),
+    packet=least(lambda x: least_where(_waited(x), x.response_packet_last)),
+)  # fmt: skip
+
+
+def _findings(given: SectionInput) -> Iterator[Finding]:
+    for row in given.rows(_FETCHES.name):
+        waited, wait_ms, least_bytes = row["waited"], row["max_wait_ms"], row["min_bytes"]
         if waited < _LEAST or waited < _SHARE * row["with_records"]:
             continue
         is_dated = row["dated"] == waited
@@ -88,19 +88,16 @@ def _findings(given: SectionInput) -> list[Finding]:
             f"{units.duration(lost // waited)}" if is_dated else f"up to {units.duration(row['waiting_ns'] // waited)}"
         )
         text = (
-            f"{client_words(context, row['client_id'], row['client_ip'])}: {waited:,} of {row['with_records']:,} "
-            f"Fetches with records were answered only when fetch.max.wait.ms={wait_ms:,} was over, as they did not "
-            f"reach fetch.min.bytes={least:,}: records were there for {how} each time"
+            f"{client_words(given.context, row['client_id'], row['client_ip'])}: {waited:,} of "
+            f"{row['with_records']:,} Fetches with records were answered only when fetch.max.wait.ms={wait_ms:,} was "
+            f"over, as they did not reach fetch.min.bytes={least_bytes:,}: records were there for {how} each time"
         )
-        made.append(Finding(
-            FETCH_WAITS.id, WARNING, FETCH_WAITS.label, text, lost, row["first"], row["last"],
-            {"delay_ns": lost, "delay_max_ns": row["delay_max_ns"] if is_dated else None,
-             "waiting_ns": row["waiting_ns"], "fetches": waited, "fetches_with_records": row["with_records"],
-             "max_wait_ms": wait_ms, "min_bytes": least, "is_measured": is_dated},
-            (row["packet"],), client_parties(context, row["client_id"], row["client_ip"]), FETCH_WAITS.setting,
-            FETCH_WAITS.remedy, (("by", "client"), *client_option(context, row["client_id"]), ("api", "Fetch")),
-        ))  # fmt: skip
-    return made
+        numbers = {
+            "delay_ns": lost, "delay_max_ns": row["delay_max_ns"] if is_dated else None,
+            "waiting_ns": row["waiting_ns"], "fetches": waited, "fetches_with_records": row["with_records"],
+            "max_wait_ms": wait_ms, "min_bytes": least_bytes, "is_measured": is_dated,
+        }  # fmt: skip
+        yield FETCH_WAITS.found(given, row, text, lost, numbers, (("by", "client"), ("api", "Fetch")))
 
 
 FETCH_WAITS = Signature(
@@ -114,7 +111,6 @@ FETCH_WAITS = Signature(
     f"{_NOTICED_NS // 1_000_000} ms on average: measured from the oldest record in each response with "
     "`--sections advice`, else half of the wait.",
     _findings,
-    (_FORM,),
-    _read,
+    counts=(_FETCHES,),
     exact_facts=("fetched batch",),
 )

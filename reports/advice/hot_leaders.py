@@ -4,55 +4,32 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-import numpy as np
-
 from .. import units
 from ..batch import endpoint
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import LATEST, MAX, MIN, SUM
+from ..counting.count_forms import NUMBER, TEXT
 from ..findings import WARNING, Finding, Party
 from ..section_parts.cluster import Cluster
-from ..section_parts.gathered import Gathered
+from ..section_parts.counted import BROKER, PLACE, counted, largest, latest, least, total
 from ..section_parts.section import SectionInput
-from ..section_parts.section_counts import Tally
 from .signature import Signature
 
 #: Kafka spreads the leaders of a topic over its brokers in turns. So one with this share of them is no chance, if there
 #: are as many partitions as brokers, and at least so many.
 _SHARE, _LEAST_PARTITIONS, _LEAST_BROKERS = 0.8, 4, 3
 
-_BY = {"broker_ip": ADDRESS, "broker_port": NUMBER}
-LEADERS = CountForm(
-    "advice.leaders",
-    {**_BY, "topic": TEXT, "topic_id": TEXT, "partition": NUMBER},
-    {"responses": SUM, "first": MIN, "last": MAX, "leader": LATEST, "packet": MIN},
-    {"broker_ip": -1, "broker_port": -1, "topic": OTHER, "topic_id": -1, "partition": -1},
-)
-NODES = CountForm(
-    "advice.nodes", {**_BY, "node": NUMBER, "host": TEXT, "port": NUMBER}, {"responses": SUM},
-    {"broker_ip": -1, "broker_port": -1, "node": -1, "host": OTHER, "port": -1},
+LEADERS = counted(
+    "advice.leaders", BROKER | PLACE, lambda x: (x.leader >= 0) & (x.partition >= 0), of=("metadata partition",),
+    responses=total(1), first=least("response_first"), last=largest("response_last"), leader=latest("leader"),
+    packet=least("response_packet_last"),
+)  # fmt: skip
+NODES = counted(
+    "advice.nodes", BROKER | {"node": NUMBER, "host": TEXT, "port": NUMBER}, of=("metadata broker",),
+    responses=total(1),
 )  # fmt: skip
 #: Topics in one line at most; the rest is counted.
 _NAMED = 3
 
 Rows = list[dict[str, int]]
-
-
-def _read(gathered: Gathered, tally: Tally) -> None:
-    rows = gathered.facts("metadata partition")
-    rows = rows.where((rows["leader"] >= 0) & (rows["partition"] >= 0))
-    if len(rows):
-        of = gathered.rows(rows.exchange)
-        names = {name: rows[name] for name in ("topic", "topic_id", "partition")}
-        tally.add(LEADERS.name, {name: of[name] for name in _BY} | names, {
-            "responses": 1, "first": of["response_first"], "last": of["response_last"], "leader": rows["leader"],
-            "packet": of["response_packet_last"],
-        })  # fmt: skip
-    brokers = gathered.facts("metadata broker")
-    if len(brokers):
-        of = gathered.rows(brokers.exchange)
-        keys = {name: of[name] for name in _BY} | {name: brokers[name] for name in ("node", "host", "port")}
-        tally.add(NODES.name, keys, {"responses": np.ones(len(brokers), np.int64)})
 
 
 def _clusters(given: SectionInput) -> dict[tuple[int, int], dict[int, str]]:
@@ -149,7 +126,6 @@ HOT_LEADERS = Signature(
     f"it leads {_SHARE:.0%} of at least {_LEAST_PARTITIONS} partitions, and of as many as there are brokers, of which "
     f"there are {_LEAST_BROKERS} or more. Time lost: unknown.",
     _findings,
-    (LEADERS, NODES),
-    _read,
+    counts=(LEADERS, NODES),
     facts=("metadata partition", "metadata broker"),
 )

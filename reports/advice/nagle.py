@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator
 
 from kafkatap.dissector.dtypes import ANSWERED
 
 from .. import units
-from ..counting.count_forms import ADDRESS, OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, MIN, SUM
-from ..findings import WARNING, Finding
-from ..section_parts.gathered import Gathered
+from ..findings import Finding
+from ..section_parts.counted import CLIENT, SPAN, counted, largest, total
 from ..section_parts.section import SectionInput
-from ..section_parts.section_counts import Tally
-from .parties import client_option, client_parties, client_words
+from .parties import client_words
 from .signature import Signature
 from .sums import work_of_clients
 
@@ -22,47 +19,27 @@ _SHARE = 0.2
 #: One such wait may be chance: a host sends its first ACKs at once, and delays one now and then.
 _LEAST = 3
 
-_FORM = CountForm(
-    "advice.nagle",
-    {"client_id": TEXT, "client_ip": ADDRESS},
-    {"nagle_ns": SUM, "exchanges": SUM, "longest_ns": MAX, "first": MIN, "last": MAX, "packet": MIN},
-    {"client_id": OTHER, "client_ip": -1},
-)
+_WAITS = counted(
+    "advice.nagle", CLIENT, lambda x: (x.nagle_ns > 0) & (x.outcome == ANSWERED),
+    nagle_ns=total("nagle_ns"), exchanges=total(1), longest_ns=largest("nagle_ns"), **SPAN,
+)  # fmt: skip
 
 
-def _read(gathered: Gathered, tally: Tally) -> None:
-    chosen = np.flatnonzero((gathered.column("nagle_ns") > 0) & (gathered.column("outcome") == ANSWERED))
-    if not len(chosen):
-        return
-    rows = gathered.rows(chosen)
-    tally.add(_FORM.name, {name: rows[name] for name in _FORM.keys}, {
-        "nagle_ns": rows["nagle_ns"], "exchanges": 1, "longest_ns": rows["nagle_ns"], "first": rows["request_first"],
-        "last": rows["response_last"], "packet": rows["request_packet_first"],
-    })  # fmt: skip
-
-
-def _findings(given: SectionInput) -> list[Finding]:
-    context, work = given.context, work_of_clients(given)
-    made = []
-    for row in given.rows(_FORM.name):
+def _findings(given: SectionInput) -> Iterator[Finding]:
+    work = work_of_clients(given)
+    for row in given.rows(_WAITS.name):
         whole = work.get((row["client_id"], row["client_ip"]))
         lost, exchanges = row["nagle_ns"], row["exchanges"]
         if whole is None or exchanges < _LEAST or lost < _SHARE * whole.time_ns:
             continue
-        share = lost / whole.time_ns
-        who = client_words(context, row["client_id"], row["client_ip"])
+        share, mean = lost / whole.time_ns, lost // exchanges
         text = (
-            f"{who}: {units.share(share)} of its time passes until a delayed ACK lets the rest of a message go: "
-            f"{units.duration(lost // exchanges)} in each of {exchanges:,} exchanges"
+            f"{client_words(given.context, row['client_id'], row['client_ip'])}: {units.share(share)} of its time "
+            f"passes until a delayed ACK lets the rest of a message go: {units.duration(mean)} in each of "
+            f"{exchanges:,} exchanges"
         )
-        made.append(Finding(
-            NAGLE.id, WARNING, NAGLE.label, text, lost, row["first"], row["last"],
-            {"nagle_ns": lost, "mean_ns": lost // exchanges, "longest_ns": row["longest_ns"],
-             "exchanges": exchanges, "share": share},
-            (row["packet"],), client_parties(context, row["client_id"], row["client_ip"]), NAGLE.setting, NAGLE.remedy,
-            (("by", "client"), *client_option(context, row["client_id"])),
-        ))  # fmt: skip
-    return made
+        numbers = {"nagle_ns": lost, "mean_ns": mean, "longest_ns": row["longest_ns"], "exchanges": exchanges}
+        yield NAGLE.found(given, row, text, lost, {**numbers, "share": share}, (("by", "client"),))
 
 
 NAGLE = Signature(
@@ -75,6 +52,5 @@ NAGLE = Signature(
     "piece.",
     f"it takes {_SHARE:.0%} of the client's time without waits for data and members, in {_LEAST} exchanges.",
     _findings,
-    (_FORM,),
-    _read,
+    counts=(_WAITS,),
 )

@@ -15,7 +15,7 @@ from ..findings import WARNING, Finding
 from ..section_parts.section import BatchCount, SectionInput
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
-from .stalled_seconds import COUNTED_NS, NONE, STALL_NS, STALLS, Stalled, read, stalled_of_client, stalled_seconds
+from .stalled_seconds import COUNTED_NS, NONE, STALL_NS, STALLS, Stalled, stalled_of_client, stalled_seconds
 from .sums import work_of_clients
 
 #: The largest part of the client's time.
@@ -161,8 +161,8 @@ ONE_CONNECTION = Signature(
     "waiting requests, or lost segments, do not count, nor seconds in which one request takes "
     f"{units.duration(STALL_NS)} by itself.",
     _findings,
-    (_FORM, _BUSY, STALLS),
-    read=read,
+    (_FORM, _BUSY),
+    counts=(STALLS,),
     batch_count=BatchCount((_FORM, _BUSY), count_behind),
     follows=("single_records",),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,15 +16,12 @@ from ..batch import Array
 from ..batch import rows_of as rows_at
 from ..connection_words import H_NOT_CAPTURED, H_REFUSED, H_UNANSWERED, P_KAFKA
 from ..counting import tally
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, MIN, SUM
 from ..counting.rollup import group_columns, value_columns
 from ..finding_words import listed
 from ..findings import NOTE, SEVERITIES, WARNING, Finding, Party
-from ..section_parts.gathered import Gathered
+from ..section_parts.counted import CONNECTIONS, PAIR, Rows, counted, largest, least, total
 from ..section_parts.notable import API_VERSIONS, AUTHENTICATE
 from ..section_parts.section import SectionInput
-from ..section_parts.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .request_timeouts import clients_that_give_up
 from .signature import Signature
@@ -47,44 +44,31 @@ _SHARE = 0.2
 #: it connects about once a second. (librdkafka tries each 50 ms while it knows no other broker: that is a storm, too.)
 _STORM = 5.0
 
-_WHO = {"client_id": TEXT, "client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER}
-_OTHERS = {"client_id": OTHER, "client_ip": -1, "broker_ip": -1, "broker_port": -1}
-_CONNECTS = CountForm(
-    "advice.reconnects",
-    _WHO,
-    {"connections": SUM, "refused": SUM, "unanswered": SUM, "kafka": SUM, "by_client": SUM, "by_broker": SUM,
-     "handshake_ns": SUM, "exchanges": SUM, "first": MIN, "last": MAX, "packet": MIN},
-    _OTHERS,
+_CONNECTS = counted(
+    "advice.reconnects", PAIR, lambda x: x.handshake != H_NOT_CAPTURED, of=CONNECTIONS,
+    connections=total(1), refused=total(lambda x: x.handshake == H_REFUSED),
+    unanswered=total(lambda x: x.handshake == H_UNANSWERED), kafka=total(lambda x: x.protocol == P_KAFKA),
+    by_client=total(lambda x: x.closed_by == 0), by_broker=total(lambda x: x.closed_by == 1),
+    handshake_ns=total(lambda x: np.maximum(x.handshake_rtt_ns, 0)), exchanges=total("exchanges"),
+    first=least("first"), last=largest("first"), packet=least("first_packet"),
 )  # fmt: skip
+
+
+def _has_failed(x: Rows) -> Any:
+    """Whether exchanges have an error code."""
+    assert x.gathered is not None
+    results, failed = x.gathered.results, np.zeros(len(x.gathered.exchanges), bool)
+    failed[rows_at(x.gathered.column("exchange"), results["exchange"][results["error_code"] != 0])] = True
+    return x.kept(failed)
+
+
 #: Of requests of _SETUP: those of new clients, those with reserved ids, and those that failed.
-_LOGINS = CountForm("advice.logins", _WHO, {"starts": SUM, "reserved": SUM, "failed": SUM}, _OTHERS)
-
-
-def _read(gathered: Gathered, tally: Tally) -> None:
-    at = gathered.of_api(API_VERSIONS, AUTHENTICATE)
-    if not len(at):
-        return
-    rows, failed = gathered.rows(at), np.zeros(len(gathered.exchanges), bool)
-    has_code = gathered.results["error_code"] != 0
-    failed[rows_at(gathered.column("exchange"), gathered.results["exchange"][has_code])] = True
-    is_first, ids = rows["api_key"] == API_VERSIONS, rows["correlation_id"]
-    tally.add(_LOGINS.name, {name: rows[name] for name in _WHO}, {
-        "starts": is_first & (ids <= _FIRST_ID), "reserved": is_first & (ids >= _RESERVED_ID),
-        "failed": ~is_first & failed[at],
-    })  # fmt: skip
-
-
-def _read_connections(rows: Array, tally: Tally) -> None:
-    at = np.flatnonzero(rows["handshake"] != H_NOT_CAPTURED)
-    if not len(at):
-        return
-    handshake, closed_by, first = rows["handshake"][at], rows["closed_by"][at], rows["first"][at]
-    tally.add(_CONNECTS.name, {name: rows[name][at] for name in _WHO}, {
-        "connections": 1, "refused": handshake == H_REFUSED, "unanswered": handshake == H_UNANSWERED,
-        "kafka": rows["protocol"][at] == P_KAFKA, "by_client": closed_by == 0, "by_broker": closed_by == 1,
-        "handshake_ns": np.maximum(rows["handshake_rtt_ns"][at], 0), "exchanges": rows["exchanges"][at],
-        "first": first, "last": first, "packet": rows["first_packet"][at],
-    })  # fmt: skip
+_LOGINS = counted(
+    "advice.logins", PAIR, lambda x: is_among(x.api_key, (API_VERSIONS, AUTHENTICATE)),
+    starts=total(lambda x: (x.api_key == API_VERSIONS) & (x.correlation_id <= _FIRST_ID)),
+    reserved=total(lambda x: (x.api_key == API_VERSIONS) & (x.correlation_id >= _RESERVED_ID)),
+    failed=total(lambda x: (x.api_key != API_VERSIONS) & _has_failed(x)),
+)  # fmt: skip
 
 
 class _Client(NamedTuple):
@@ -114,7 +98,7 @@ def _uses(given: SectionInput, wanted: Collection[tuple[int, ...]]) -> dict[tupl
         "total_ns": values["total_ns"] - ~is_setup * values["waiting_ns"],
     }  # fmt: skip
     uses: dict[tuple[int, ...], dict[str, int]] = defaultdict(lambda: dict.fromkeys((*found, *_LOGINS.values), 0))
-    who = zip(*(keys[name].tolist() for name in _WHO), strict=True)
+    who = zip(*(keys[name].tolist() for name in PAIR), strict=True)
     for one, row in zip(who, zip(*(column.tolist() for column in found.values()), strict=True), strict=True):
         if one not in wanted:
             continue
@@ -122,7 +106,7 @@ def _uses(given: SectionInput, wanted: Collection[tuple[int, ...]]) -> dict[tupl
         for name, number in zip(found, row, strict=True):
             mine[name] += number
     for login in given.rows(_LOGINS.name):
-        uses[tuple(login[name] for name in _WHO)].update({name: login[name] for name in _LOGINS.values})
+        uses[tuple(login[name] for name in PAIR)].update({name: login[name] for name in _LOGINS.values})
     return uses
 
 
@@ -267,9 +251,7 @@ CONNECTION_EACH = Signature(
     f"besides setup and Metadata. A note if setup takes less than {_SHARE:.0%} of the client's time. Not for clients "
     "with `request_timeout`.",
     _each_message,
-    (_CONNECTS, _LOGINS),
-    _read,
-    _read_connections,
+    counts=(_CONNECTS, _LOGINS),
 )
 RECONNECT_STORM = Signature(
     "reconnect_storm",
@@ -281,5 +263,5 @@ RECONNECT_STORM = Signature(
     "`bootstrap.servers`, and do not restart a client that fails without a pause.",
     f"{_LEAST_IDLE} connects at {_STORM:.0f} a second or more.",
     _storms,
-    (_CONNECTS, _LOGINS),
+    (_CONNECTS.form, _LOGINS.form),
 )

@@ -17,8 +17,8 @@ from ..connection_words import P_KAFKA
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN, SUM, CountArrays, claim_row, has_room
 from ..findings import ERROR, Finding
+from ..section_parts.counted import CONNECTION, CONNECTIONS, PAIR, counted, largest
 from ..section_parts.section import BatchCount, SectionInput
-from ..section_parts.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
 
@@ -37,13 +37,10 @@ _SENT = CountForm(
     {"requests": SUM, "bytes": MAX, "first": MIN, "last": MAX, "packet": MAX},
     {"connection": -1, "size": 0, "client_id": OTHER, "client_ip": -1, "broker_ip": -1, "broker_port": -1},
 )  # fmt: skip
-_CLOSED = CountForm(
-    "advice.closed_by_broker",
-    {"connection": NUMBER, "client_id": TEXT, "client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER},
-    {"closed_at": MAX},
-    {"connection": -1, "client_id": OTHER, "client_ip": -1, "broker_ip": -1, "broker_port": -1},
-)
-_WHO = ("client_id", "client_ip", "broker_ip", "broker_port")
+_CLOSED = counted(
+    "advice.closed_by_broker", CONNECTION | PAIR, lambda x: (x.closed_by == 1) & (x.protocol == P_KAFKA),
+    of=CONNECTIONS, closed_at=largest("closed_at"),
+)  # fmt: skip
 
 
 _WIDTH, _COLUMNS = len(_SENT.keys), len(_SENT.values)
@@ -79,13 +76,6 @@ def count_unacknowledged(probe, sent, exchanges, first):  # type: ignore[no-unty
     return len(exchanges)
 
 
-def _read_connections(rows: Array, tally: Tally) -> None:
-    at = np.flatnonzero((rows["closed_by"] == 1) & (rows["protocol"] == P_KAFKA))
-    if len(at):
-        keys = {name: rows[name][at] for name in _CLOSED.keys}
-        tally.add(_CLOSED.name, keys, {"closed_at": rows["closed_at"][at]})
-
-
 class _Refusal(NamedTuple):
     """`bytes`: of the request that was refused. `out_ns`: until the client sent its next one; 0: it sent none."""
 
@@ -100,7 +90,7 @@ def _findings(given: SectionInput) -> list[Finding]:
     closed = {row["connection"]: row["closed_at"] for row in closings}
     clients: dict[tuple[int, ...], list[dict[str, int]]] = defaultdict(list)
     for row in given.rows(_SENT.name):
-        clients[tuple(row[name] for name in _WHO)].append(row)
+        clients[tuple(row[name] for name in PAIR)].append(row)
     made = []
     for who, rows in clients.items():
         others = np.sort([r["closed_at"] for r in closings if r["broker_ip"] == who[2] and r["client_ip"] != who[1]])
@@ -166,8 +156,8 @@ REFUSED_PRODUCE = Signature(
     f"and none of another host within {_ALIKE_NS // units.SECOND} s. Time lost: until the client's next Produce "
     "request.",
     _findings,
-    (_SENT, _CLOSED),
-    read_connections=_read_connections,
+    (_SENT,),
+    counts=(_CLOSED,),
     batch_count=BatchCount((_SENT,), count_unacknowledged),
     label="data lost",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,16 +12,13 @@ from kafkatap.dissector.dtypes import ANSWERED, UNANSWERED
 from kafkatap.kernels.arrays import is_among
 
 from .. import units
-from ..batch import Array
 from ..connection_words import P_KAFKA
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import LATEST, MAX, SUM
+from ..counting.count_forms import NUMBER
 from ..counting.rollup import api_label
 from ..findings import WARNING, Finding
-from ..section_parts.gathered import Gathered
+from ..section_parts.counted import BROKER, CONNECTION, CONNECTIONS, PAIR, Rows, counted, largest, latest, total
 from ..section_parts.notable import LONG_NS
 from ..section_parts.section import SectionInput
-from ..section_parts.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
 
@@ -37,55 +34,31 @@ _SHARE = 0.6
 #: Latest requests of a connection that are kept: more than clients have in flight (max.in.flight is 5).
 _SLOTS = 8
 
-_WHO = {"client_id": TEXT, "client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER}
-_OTHERS = {"client_id": OTHER, "client_ip": -1, "broker_ip": -1, "broker_port": -1}
-#: Requests that took long, or were not answered: the latest of each connection. `done`: 0 without a response.
-_WAITS = CountForm(
-    "advice.long-waits",
-    {"connection": NUMBER, "slot": NUMBER, **_WHO},
-    {"requests": SUM, "asked": MAX, "done": LATEST, "api_key": LATEST, "packet": LATEST},
-    {"connection": -1, "slot": -1, **_OTHERS},
+
+def _is_waiting(x: Rows) -> Any:
+    """Whether a request took long, or was not answered."""
+    is_long = (x.outcome == ANSWERED) & (x.total_ns >= LONG_NS)
+    return (is_long | (x.outcome == UNANSWERED)) & ~is_among(x.api_key, _OTHER_TIMEOUT)
+
+
+#: The latest such requests of each connection. `done`: 0 without a response.
+_WAITS = counted(
+    "advice.long-waits", CONNECTION | PAIR, _is_waiting, more={"slot": lambda x: x.correlation_id % _SLOTS},
     newest="asked",
-)
-_CLOSED = CountForm(
-    "advice.closed-by-client", {"connection": NUMBER}, {"connections": SUM, "closed_at": MAX}, {"connection": -1},
-    newest="closed_at",
+    requests=total(1), asked=largest("request_first"),
+    done=latest(lambda x: np.where(x.outcome == ANSWERED, x.response_last, 0)), api_key=latest("api_key"),
+    packet=latest("request_packet_first"),
 )  # fmt: skip
-_LONGEST = CountForm(
-    "advice.longest",
-    {"api_key": NUMBER, "broker_ip": ADDRESS, "broker_port": NUMBER},
-    {"answered": SUM, "total_ns": MAX},
-    {"api_key": -1, "broker_ip": -1, "broker_port": -1},
-)
-
-
-def _read(gathered: Gathered, tally: Tally) -> None:
-    outcome, total, api = (gathered.column(name) for name in ("outcome", "total_ns", "api_key"))
-    is_long = (outcome == ANSWERED) & (total >= LONG_NS)
-    chosen = np.flatnonzero(is_long | (outcome == UNANSWERED))
-    chosen = chosen[~is_among(api[chosen], _OTHER_TIMEOUT)]
-    if not len(chosen):
-        return
-    rows = gathered.rows(chosen)
-    keys = {name: rows[name] for name in ("connection", *_WHO)} | {"slot": rows["correlation_id"] % _SLOTS}
-    tally.add(_WAITS.name, keys, {
-        "requests": 1, "asked": rows["request_first"],
-        "done": np.where(rows["outcome"] == ANSWERED, rows["response_last"], 0), "api_key": rows["api_key"],
-        "packet": rows["request_packet_first"],
-    })  # fmt: skip
-    rows = rows[rows["outcome"] == ANSWERED]
-    if len(rows):
-        keys = {name: rows[name] for name in _LONGEST.keys}
-        tally.add(_LONGEST.name, keys, {"answered": 1, "total_ns": rows["total_ns"]})
-
-
-def _read_connections(rows: Array, tally: Tally) -> None:
-    """Keep the connections that have rows of _WAITS, by their sums: the longest wait is no longer than all."""
-    has_waits = (rows["unanswered"] > 0) | (rows["total_ns"] >= LONG_NS)
-    at = np.flatnonzero(has_waits & (rows["protocol"] == P_KAFKA) & (rows["closed_by"] == 0))
-    if len(at):
-        values = {"connections": 1, "closed_at": rows["closed_at"][at]}
-        tally.add(_CLOSED.name, {"connection": rows["connection"][at]}, values)
+#: Of connections that have rows of _WAITS, by their sums: the longest wait is no longer than all.
+_CLOSED = counted(
+    "advice.closed-by-client", CONNECTION,
+    lambda x: ((x.unanswered > 0) | (x.total_ns >= LONG_NS)) & (x.protocol == P_KAFKA) & (x.closed_by == 0),
+    of=CONNECTIONS, newest="closed_at", connections=total(1), closed_at=largest("closed_at"),
+)  # fmt: skip
+_LONGEST = counted(
+    "advice.longest", {"api_key": NUMBER} | BROKER, lambda x: _is_waiting(x) & (x.outcome == ANSWERED),
+    answered=total(1), total_ns=largest("total_ns"),
+)  # fmt: skip
 
 
 class _GivenUp(NamedTuple):
@@ -184,8 +157,6 @@ REQUEST_TIMEOUTS = Signature(
     f"a client closed {_LEAST} connections after the same time ({_CONSTANT:.0%} apart at most), and a response of the "
     "broker took longer. Otherwise the broker hangs or the network loses packets.",
     _findings,
-    (_WAITS, _CLOSED, _LONGEST),
-    _read,
-    _read_connections,
+    counts=(_WAITS, _CLOSED, _LONGEST),
     label="timeouts",
 )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkatap.kernels.arrays import is_among
 
 from ..batch import Array
 from ..counting.count_forms import CountForm
-from ..findings import Finding
+from ..findings import WARNING, Finding, Party
+from ..section_parts.counted import Counted
 from ..section_parts.gathered import Gathered
 from ..section_parts.section import BatchCount, SectionInput, reads_nothing
+from .parties import broker_party, client_option, client_parties
 
 if TYPE_CHECKING:
     from ..section_parts.section_counts import Tally
@@ -35,8 +38,8 @@ class Signature(NamedTuple):
     `exact_facts`: kinds of facts that make its numbers exact where they are read: with `--sections advice`.
     `from_all`: its findings are on states, which it learns from all that is read, whatever is selected.
     `label`: of its findings, one or two words: what is broken, or "advice" on a setting that could be better.
-    `on_request`: it reads only with `--sections advice`, or small input (`registry.SMALL_INPUT`), because it
-    costs more than the usual report may: facts of Produce or Fetch, or measures of TCP.
+    `on_request`: it reads only with `--sections advice`, or small input (`registry.SMALL_INPUT`), because it costs more
+    than the usual report may: facts of Produce or Fetch, or measures of TCP. `counts`: forms that say what they count.
     """
 
     id: str
@@ -45,7 +48,7 @@ class Signature(NamedTuple):
     setting: str
     remedy: str
     threshold: str
-    findings: Callable[[SectionInput], list[Finding]]
+    findings: Callable[[SectionInput], Iterable[Finding]]
     forms: Sequence[CountForm] = ()
     read: Callable[[Gathered, Tally], None] = reads_nothing
     read_connections: Callable[[Array, Tally], None] | None = None
@@ -58,12 +61,51 @@ class Signature(NamedTuple):
     follows: Sequence[str] = ()
     label: str = _ADVICE
     batch_count: BatchCount | None = None
+    counts: Sequence[Counted] = ()
+
+    @property
+    def every_form(self) -> tuple[CountForm, ...]:
+        """Its forms, with those of `counts`."""
+        return (*self.forms, *(each.form for each in self.counts))
+
+    def read_all(self, gathered: Gathered, tally: Tally) -> None:
+        """Read exchanges and facts."""
+        self.read(gathered, tally)
+        for each in self.counts:
+            each.read(gathered, tally)
+
+    def read_ended(self, rows: Array, tally: Tally) -> None:
+        """Read connections that ended."""
+        if self.read_connections is not None:
+            self.read_connections(rows, tally)
+        for each in self.counts:
+            each.read_connections(rows, tally)
+
+    def found(
+        self, given: SectionInput, row: Mapping[str, int], text: str, lost: int = 0,
+        numbers: Mapping[str, Any] = MappingProxyType({}), see: Sequence[tuple[str, str | None]] = (),
+        severity: str = WARNING, command: str = "report", **changed: Any,
+    ) -> Finding:  # fmt: skip
+        """A finding on whom a row of counts names, in its time. `see`: options of the command, to which those of the
+        client come behind the first. `changed`: other fields of the finding."""
+        context, parties = given.context, list[Party]()
+        if "client_id" in row:
+            parties += client_parties(context, row["client_id"], row["client_ip"])
+            see = (*see[:1], *client_option(context, row["client_id"]), *see[1:])
+        if "broker_ip" in row:
+            parties.append(broker_party(context, row["broker_ip"], row["broker_port"]))
+        packets = (row["packet"],) if "packet" in row else ()
+        made = Finding(
+            self.id, severity, self.label, text, lost, row.get("first"), row.get("last"), numbers, packets,
+            tuple(parties), self.setting, self.remedy, tuple(see), command,
+        )  # fmt: skip
+        return made._replace(**changed)
 
     def is_read(self, given: SectionInput) -> bool:
         """Whether a run has read what the findings are made of."""
         forms = given.sections.forms
         read = {section.name for section in given.sections.sections}
-        return all(form.name in forms for form in self.forms) and section_of(self) in read
+        return all(form.name in forms for form in self.every_form) and section_of(self) in read
 
 
 def section_of(signature: Signature) -> str:

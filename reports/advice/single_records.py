@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from .. import units
-from ..counting.count_forms import ADDRESS, OTHER, TEXT, CountForm
-from ..counting.count_table import MIN, SUM
 from ..findings import NOTE, WARNING, Finding
-from ..section_parts.gathered import Gathered
+from ..section_parts.counted import CLIENT, counted, least, total
 from ..section_parts.section import SectionInput
-from ..section_parts.section_counts import Tally
-from .parties import client_option, client_parties, client_words
+from .parties import client_words
 from .signature import Signature
 from .stalled_seconds import NONE, STALL_NS, STALLS, stalled_of_client, stalled_seconds
 from .sums import sums_of_clients, work_of_clients
@@ -26,27 +25,15 @@ _FEW = 2.0
 #: A part of its time that its requests wait for each other, from which on that is what it costs.
 _SHARE = 0.2
 
-_FORM = CountForm(
-    "advice.batches", {"client_id": TEXT, "client_ip": ADDRESS}, {"batches": SUM, "records": SUM, "packet": MIN},
-    {"client_id": OTHER, "client_ip": -1},
+_BATCHES = counted(
+    "advice.batches", CLIENT, lambda x: x.records > 0, of=("batch",),  # old message sets may not say
+    batches=total(1), records=total("records"), packet=least("request_packet_first"),
 )  # fmt: skip
 
 
-def _read(gathered: Gathered, tally: Tally) -> None:
-    batches = gathered.facts("batch")
-    batches = batches.where(batches["records"] > 0) if len(batches) else batches  # old message sets may not say
-    if not len(batches):
-        return
-    rows = gathered.rows(batches.exchange)
-    tally.add(_FORM.name, {name: rows[name] for name in _FORM.keys}, {
-        "batches": 1, "records": batches["records"], "packet": rows["request_packet_first"],
-    })  # fmt: skip
-
-
-def _findings(given: SectionInput) -> list[Finding]:
+def _findings(given: SectionInput) -> Iterator[Finding]:
     context, work, stalled = given.context, work_of_clients(given), given.once(stalled_seconds)
-    batches = {(row["client_id"], row["client_ip"]): row for row in given.rows(_FORM.name)}
-    made = []
+    batches = {(row["client_id"], row["client_ip"]): row for row in given.rows(_BATCHES.name)}
     for (client, ip), sums in sums_of_clients(given, _PRODUCE, _LEAST).items():
         requests = sums["answered"] + sums["no_reply_expected"]
         lasts = max(sums["last"] - sums["first"], 1)
@@ -73,14 +60,11 @@ def _findings(given: SectionInput) -> list[Finding]:
         text = f"{client_words(context, client, ip)}: {rate:,.0f} Produce requests a second, {how}"
         if is_slow:
             text += f"; they wait {units.duration(behind)} for each other"
-        made.append(Finding(
-            SINGLE_RECORDS.id, WARNING if is_slow else NOTE, SINGLE_RECORDS.label, text,
-            behind if is_slow else 0, sums["first"],
-            sums["last"], numbers | {"hol_wait_ns": max(behind, 0)}, (exact["packet"],) if exact else (),
-            client_parties(context, client, ip), SINGLE_RECORDS.setting, SINGLE_RECORDS.remedy,
-            (("sections", "topics"), *client_option(context, client)),
-        ))  # fmt: skip
-    return made
+        row = {"client_id": client, "client_ip": ip, "first": sums["first"], "last": sums["last"]}
+        yield SINGLE_RECORDS.found(
+            given, row | ({"packet": exact["packet"]} if exact else {}), text, behind if is_slow else 0,
+            numbers | {"hol_wait_ns": max(behind, 0)}, (("sections", "topics"),), WARNING if is_slow else NOTE,
+        )  # fmt: skip
 
 
 SINGLE_RECORDS = Signature(
@@ -95,7 +79,7 @@ SINGLE_RECORDS = Signature(
     f"if requests wait for each other for less than {_SHARE:.0%} of its time, without the seconds in which one request "
     f"takes {STALL_NS // 1_000_000} ms by itself.",
     _findings,
-    (_FORM, STALLS),
-    _read,
+    (STALLS.form,),
+    counts=(_BATCHES,),
     exact_facts=("batch",),
 )

@@ -7,18 +7,16 @@ What begins between its own begin and end waits for that, however few requests a
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED
 
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, SUM
-from ..section_parts.gathered import Gathered
+from ..counting.count_forms import NUMBER
+from ..section_parts.counted import CLIENT, Rows, counted, largest, total
 from ..section_parts.notable import SLOW_NS
 from ..section_parts.section import SectionInput
-from ..section_parts.section_counts import Tally
 from ..units import SECOND
 from .sums import Client
 
@@ -29,15 +27,28 @@ COUNTED_NS = 1_000_000
 #: A stall is not followed for longer: clocks that were set make longer ones.
 _MOST_SECONDS = 3_600
 
+
+def _time(x: Rows) -> Any:
+    """Total time without waits for data and members."""
+    return x.total_ns - x.waiting_ns - x.hol_poll_wait_ns
+
+
+def _behind(x: Rows) -> Any:
+    return x.hol_wait_ns - x.hol_throttle_wait_ns - x.hol_poll_wait_ns - x.hol_unknown_wait_ns
+
+
 #: Of slow requests. `until`: when the last one was answered that took STALL_NS or more by itself. `behind_ns`: waits
 #: for earlier requests, as far as neither quotas nor waits for data explain them; `waited`: how many of COUNTED_NS or
 #: more. `time_ns`: all their time.
-STALLS = CountForm(
-    "advice.stalls",
-    {"client_id": TEXT, "client_ip": ADDRESS, "api_key": NUMBER, "second": NUMBER},
-    {"last": MAX, "until": MAX, "behind_ns": SUM, "waited": SUM, "time_ns": SUM},
-    {"client_id": OTHER, "client_ip": -1, "api_key": -1, "second": -1},
-)
+STALLS = counted(
+    "advice.stalls", CLIENT | {"api_key": NUMBER}, lambda x: (x.outcome == ANSWERED) & (_time(x) >= SLOW_NS),
+    more={"second": lambda x: x.request_first // SECOND},
+    last=largest("response_last"),
+    until=largest(lambda x: np.where(x.broker_ns - x.waiting_ns + x.loss_ns >= STALL_NS, x.response_last, 0)),
+    behind_ns=total(lambda x: np.clip(_behind(x), 0, _MOST_SECONDS * SECOND)),
+    waited=total(lambda x: _behind(x) >= COUNTED_NS),
+    time_ns=total(lambda x: np.clip(_time(x), 0, _MOST_SECONDS * SECOND)),
+)  # fmt: skip
 
 
 class Stalled(NamedTuple):
@@ -51,24 +62,6 @@ class Stalled(NamedTuple):
 
 NONE = Stalled()
 StalledSeconds = dict[tuple[int, int, int], Stalled]
-
-
-def read(gathered: Gathered, tally: Tally) -> None:
-    """Count slow requests by second."""
-    total = gathered.column("total_ns") - gathered.column("waiting_ns") - gathered.column("hol_poll_wait_ns")
-    at = np.flatnonzero((gathered.column("outcome") == ANSWERED) & (total >= SLOW_NS))
-    if not len(at):
-        return
-    rows = gathered.rows(at)
-    own = rows["broker_ns"] - rows["waiting_ns"] + rows["loss_ns"]
-    behind = rows["hol_wait_ns"] - rows["hol_throttle_wait_ns"] - rows["hol_poll_wait_ns"] - rows["hol_unknown_wait_ns"]
-    begin, limit = rows["request_first"], _MOST_SECONDS * SECOND
-    keys = {name: rows[name] for name in ("client_id", "client_ip", "api_key")} | {"second": begin // SECOND}
-    tally.add(STALLS.name, keys, {
-        "last": rows["response_last"], "until": np.where(own >= STALL_NS, rows["response_last"], 0),
-        "behind_ns": np.clip(behind, 0, limit), "waited": behind >= COUNTED_NS,
-        "time_ns": np.clip(total[at], 0, limit),
-    })  # fmt: skip
 
 
 def stalled_seconds(given: SectionInput) -> StalledSeconds:

@@ -14,6 +14,9 @@ from kafkatap.kernels.arrays import is_among, joined, taken
 
 from ..batch import ESTIMATE, Array, Batch, rows_of
 
+#: Columns of the facts of any kind.
+_OF_EVERY_FACT = frozenset(("topic", "topic_id", "partition", "error_code"))
+
 
 class FactRows:
     """The facts of one kind, in order of their exchanges.
@@ -40,6 +43,13 @@ class FactRows:
         found = self._columns.get(name)
         if found is None:
             found = self._columns[name] = self._all[name][self.position]
+        return found
+
+    def of_exchange(self, gathered: Gathered, column: str) -> Array:
+        """A column of these facts, or else of the exchange of each."""
+        if column in self._names or column in _OF_EVERY_FACT:
+            return self[column]
+        found: Array = gathered.column(column)[self.exchange]
         return found
 
     def where(self, chosen: Array) -> FactRows:

@@ -130,9 +130,11 @@ class SectionInput:
         self._events: dict[str, Array] = {}
 
     def once(self, make: Callable[[SectionInput], _Made]) -> _Made:
-        """What a function makes of this input: made when it is first asked for, and shared. Nobody changes it."""
+        """What a function makes of this input, or yields: made when it is first asked for, and shared. Nobody changes
+        it."""
         if make not in self._made:
-            self._made[make] = make(self)
+            made: Any = make(self)
+            self._made[make] = list(made) if isinstance(made, Iterator) else made
         found: _Made = self._made[make]
         return found
 

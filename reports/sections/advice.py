@@ -82,18 +82,17 @@ def _section(
 
     def read(gathered: Gathered, tally: Tally) -> None:
         for signature in signatures:
-            signature.read(gathered, tally)
+            signature.read_all(gathered, tally)
 
     def read_connections(rows: Array, tally: Tally) -> None:
         for signature in signatures:
-            if signature.read_connections is not None:
-                signature.read_connections(rows, tally)
+            signature.read_ended(rows, tally)
 
     return Section(
         name,
         question,
         tuple(dict.fromkeys((*(kind for signature in signatures for kind in signature.facts), *more_facts))),
-        tuple({form.name: form for signature in signatures for form in signature.forms}.values()),
+        tuple({form.name: form for signature in signatures for form in signature.every_form}.values()),
         {"advice": COLUMNS} if is_main else {},
         read,
         tables if is_main else lambda given: (),

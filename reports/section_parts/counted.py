@@ -1,0 +1,158 @@
+"""Counts that are declared with the rows that they are made of.
+
+    WAITS = counted(
+        "advice.nagle", CLIENT, lambda x: (x.nagle_ns > 0) & (x.outcome == ANSWERED),
+        nagle_ns=total("nagle_ns"), exchanges=total(1), longest_ns=largest("nagle_ns"), **SPAN,
+    )
+
+A form says once which rows it counts, by what, and how they are added up. What a run reads for it follows, and the row
+of what is added up as "(other)". A value is a column of these rows, a number, or made of columns: `lambda x: x.last -
+x.first`. Columns that no condition or value names are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..batch import Array
+from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..counting.count_table import EMPTY, LATEST, MAX, MIN, SUM
+from .gathered import Gathered
+from .section_counts import Tally
+
+#: What a column of keys or values is: a column of the rows, a number, or made of columns.
+Made = str | int | Callable[[Any], Any]
+#: How values are added up, and of what.
+Value = tuple[int, Made]
+
+#: Keys that name somebody.
+CLIENT = {"client_id": TEXT, "client_ip": ADDRESS}
+BROKER = {"broker_ip": ADDRESS, "broker_port": NUMBER}
+PAIR = CLIENT | BROKER
+CONNECTION = {"connection": NUMBER}
+PLACE = {"topic": TEXT, "topic_id": TEXT, "partition": NUMBER}
+
+
+def total(of: Made) -> Value:
+    return SUM, of
+
+
+def least(of: Made) -> Value:
+    return MIN, of
+
+
+def largest(of: Made) -> Value:
+    return MAX, of
+
+
+def latest(of: Made) -> Value:
+    """Of the row with the largest of the value before it."""
+    return LATEST, of
+
+
+def least_where(condition: Array, values: Array) -> Array:
+    """Values for `least` of the rows of which a condition holds."""
+    return np.where(condition, values, EMPTY[MIN])
+
+
+def largest_where(condition: Array, values: Array) -> Array:
+    """Values for `largest` of the rows of which a condition holds."""
+    return np.where(condition, values, EMPTY[MAX])
+
+
+#: The time of exchanges and the first packet: what findings are from, to and shown by.
+SPAN: Any = {"first": least("request_first"), "last": largest("response_last"), "packet": least("request_packet_first")}
+
+
+class Rows:
+    """Rows that a run reads. Their columns are attributes: `x.nagle_ns`."""
+
+    def __init__(
+        self, column: Callable[[str], Array], gathered: Gathered | None = None, at: Array | None = None
+    ) -> None:
+        self._column, self._at = column, at
+        #: The exchanges that they are of.
+        self.gathered = gathered
+
+    def __getattr__(self, name: str) -> Array:
+        return self.kept(self._column(name))
+
+    def kept(self, values: Array) -> Array:
+        """Of values of all rows, those of these."""
+        return values if self._at is None else values[self._at]
+
+    def where(self, condition: Array) -> Rows:
+        """Some of the rows."""
+        at = np.flatnonzero(condition)
+        return Rows(self._column, self.gathered, at if self._at is None else self._at[at])
+
+    def made(self, of: Made) -> Any:
+        """A column of these rows, or what is made of some."""
+        if isinstance(of, str):
+            return getattr(self, of)
+        return of(self) if callable(of) else of
+
+
+#: In place of kinds of facts: the rows of connections that ended.
+CONNECTIONS = ("connections",)
+
+
+class Counted(NamedTuple):
+    """A form with what it counts. `of`: kinds of facts, with the columns of their exchanges too; (): exchanges;
+    CONNECTIONS. `where`: a condition; None: all rows. `keys`, `values`: what each column of the form is."""
+
+    form: CountForm
+    of: Sequence[str]
+    where: Callable[[Rows], Array] | None
+    keys: Mapping[str, Made]
+    values: Mapping[str, Made]
+
+    @property
+    def name(self) -> str:
+        """The name of its form."""
+        return self.form.name
+
+    def read(self, gathered: Gathered, tally: Tally) -> None:
+        """Count exchanges or facts, as of `Section.read`."""
+        if not self.of:
+            self._add(Rows(gathered.column, gathered), tally)
+        for kind in () if self.of == CONNECTIONS else self.of:
+            facts = gathered.facts(kind)
+            if len(facts):
+                self._add(Rows(partial(facts.of_exchange, gathered), gathered), tally)
+
+    def read_connections(self, rows: Array, tally: Tally) -> None:
+        """Count connections, as of `Section.read_connections`."""
+        if self.of == CONNECTIONS:
+            self._add(Rows(rows.__getitem__), tally)
+
+    def _add(self, rows: Rows, tally: Tally) -> None:
+        if self.where is not None:
+            rows = rows.where(self.where(rows))
+        keys = {name: rows.made(of) for name, of in self.keys.items()}
+        if len(next(iter(keys.values()))):
+            tally.add(self.form.name, keys, {name: rows.made(of) for name, of in self.values.items()})
+
+
+def counted(
+    name: str,
+    by: Mapping[str, str],
+    where: Callable[[Rows], Array] | None = None,
+    of: Sequence[str] = (),
+    more: Mapping[str, Made] | None = None,
+    newest: str = "",
+    rows: int | None = None,
+    **values: Value,
+) -> Counted:
+    """Declare a form by some keys. `where`, `of`: as of `Counted`. `more`: keys that are numbers made of columns.
+    `newest`, `rows`: as of `CountForm`. `values`: `total`, `least`, `largest` or `latest`."""
+    keys = {**by, **dict.fromkeys(more or (), NUMBER)}
+    text = next((key for key, kind in keys.items() if kind == TEXT), None)
+    other = {key: OTHER if key == text else -1 for key in keys}
+    form = CountForm(name, keys, {value: how for value, (how, _) in values.items()}, other, newest=newest, rows=rows)
+    made = {value: made for value, (_, made) in values.items()}
+    return Counted(form, of, where, {**{key: key for key in by}, **(more or {})}, made)
