@@ -39,7 +39,7 @@ class Signature(NamedTuple):
     `from_all`: its findings are on states, which it learns from all that is read, whatever is selected.
     `label`: of its findings, one or two words: what is broken, or "advice" on a setting that could be better.
     `on_request`: it reads only with `--sections advice`, or small input (`registry.SMALL_INPUT`), because it costs more
-    than the usual report may: facts of Produce or Fetch, or measures of TCP. `counts`: forms that say what they count.
+    than the usual report may: facts of Produce or Fetch, or measures of TCP. `counts`: as of `Section`.
     """
 
     id: str
@@ -62,24 +62,6 @@ class Signature(NamedTuple):
     label: str = _ADVICE
     batch_count: BatchCount | None = None
     counts: Sequence[Counted] = ()
-
-    @property
-    def every_form(self) -> tuple[CountForm, ...]:
-        """Its forms, with those of `counts`."""
-        return (*self.forms, *(each.form for each in self.counts))
-
-    def read_all(self, gathered: Gathered, tally: Tally) -> None:
-        """Read exchanges and facts."""
-        self.read(gathered, tally)
-        for each in self.counts:
-            each.read(gathered, tally)
-
-    def read_ended(self, rows: Array, tally: Tally) -> None:
-        """Read connections that ended."""
-        if self.read_connections is not None:
-            self.read_connections(rows, tally)
-        for each in self.counts:
-            each.read_connections(rows, tally)
 
     def found(
         self, given: SectionInput, row: Mapping[str, int], text: str, lost: int = 0,
@@ -105,7 +87,8 @@ class Signature(NamedTuple):
         """Whether a run has read what the findings are made of."""
         forms = given.sections.forms
         read = {section.name for section in given.sections.sections}
-        return all(form.name in forms for form in self.every_form) and section_of(self) in read
+        own = (*self.forms, *(each.form for each in self.counts))
+        return all(form.name in forms for form in own) and section_of(self) in read
 
 
 def section_of(signature: Signature) -> str:

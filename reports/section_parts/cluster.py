@@ -17,25 +17,30 @@ from ..batch import Array, endpoint
 from ..connection_words import P_FOREIGN
 from ..counting import tally
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, MIN, SUM
+from ..counting.count_table import MAX, MIN
 from ..counting.rollup import group_columns, value_columns
 from ..findings import Party
+from ..section_parts.counted import BROKER, CONNECTIONS, counted, largest, least, total
 from .gathered import Gathered
 from .section import SectionInput
 from .section_counts import Tally
 
-#: Ends of brokers that connections were made to.
-ENDS = CountForm("cluster.ends", {"broker_ip": ADDRESS, "broker_port": NUMBER}, {"connections": SUM},
-                 {"broker_ip": -1, "broker_port": -1})  # fmt: skip
 NODES = CountForm("cluster.nodes", {"node": NUMBER, "host": TEXT, "port": NUMBER}, {"last": MAX, "first": MIN},
                   {"node": -1, "host": OTHER, "port": -1})  # fmt: skip
-NODE_ADDRESSES = CountForm("cluster.node_addresses", {"node": NUMBER, "address": ADDRESS}, {"last": MAX, "first": MIN},
-                           {"node": -1, "address": -1})  # fmt: skip
-FORMS = (ENDS, NODES, NODE_ADDRESSES)
 #: Where listeners of nodes are, and by what nodes speak to their controller.
 _LISTENERS = ("metadata broker", "coordinator", "coordinator of key", "live broker", "live leader")
 _TO_CONTROLLER = ("broker heartbeat", "controlled shutdown", "broker registration")
 FACTS = (*_LISTENERS, "live broker endpoint", "broker listener", *_TO_CONTROLLER)
+#: Ends of brokers that connections were made to.
+ENDS = counted(
+    "cluster.ends", BROKER, lambda x: (x.protocol != P_FOREIGN) & (x.orientation_known != 0), of=CONNECTIONS,
+    connections=total(1),
+)  # fmt: skip
+NODE_ADDRESSES = counted(
+    "cluster.node_addresses", {"node": NUMBER, "address": ADDRESS}, of=_TO_CONTROLLER, more={"address": "client_ip"},
+    last=largest("request_first"), first=least("request_first"),
+)  # fmt: skip
+COUNTS = (ENDS, NODE_ADDRESSES)
 _PORT_BITS = 16
 
 
@@ -54,12 +59,6 @@ def read(gathered: Gathered, tally: Tally) -> None:
             else:
                 node = gathered.top("broker registration", "node")[rows.exchange]
             _add_nodes(gathered, tally, rows.exchange, node, rows["host"], rows["port"])
-    for kind in _TO_CONTROLLER:
-        rows = gathered.facts(kind)
-        if len(rows):
-            times, address = (gathered.column(name)[rows.exchange] for name in ("request_first", "client_ip"))
-            keys = {"node": rows["node"], "address": address}
-            tally.add(NODE_ADDRESSES.name, keys, {"last": times, "first": times})
 
 
 def _ends_of(gathered: Gathered, at: Array) -> Array:
@@ -74,14 +73,6 @@ def _add_nodes(gathered: Gathered, tally: Tally, at: Array, node: Array, host: A
     known = (node >= 0) & (port > 0)
     tally.add(NODES.name, {"node": node[known], "host": host[known], "port": port[known]},
               {"last": times[known], "first": times[known]})  # fmt: skip
-
-
-def read_connections(rows: Array, tally: Tally) -> None:
-    """Count the connections to each end of a broker."""
-    at = np.flatnonzero((rows["protocol"] != P_FOREIGN) & (rows["orientation_known"] != 0))
-    if len(at):
-        keys = {name: rows[name][at] for name in ENDS.keys}
-        tally.add(ENDS.name, keys, {"connections": 1})
 
 
 def codes_of(ip: Array, port: Array) -> Array:

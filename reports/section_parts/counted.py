@@ -148,11 +148,12 @@ def counted(
     rows: int | None = None,
     **values: Value,
 ) -> Counted:
-    """Declare a form by some keys. `where`, `of`: as of `Counted`. `more`: keys that are numbers made of columns.
+    """Declare a form by some keys. `where`, `of`: as of `Counted`. `more`: what keys are that are no columns;
+    those that are not in `by` are numbers.
     `newest`, `rows`: as of `CountForm`. `values`: `total`, `least`, `largest` or `latest`."""
-    keys = {**by, **dict.fromkeys(more or (), NUMBER)}
+    keys = {**by, **{key: NUMBER for key in more or () if key not in by}}
     text = next((key for key, kind in keys.items() if kind == TEXT), None)
     other = {key: OTHER if key == text else -1 for key in keys}
     form = CountForm(name, keys, {value: how for value, (how, _) in values.items()}, other, newest=newest, rows=rows)
     made = {value: made for value, (_, made) in values.items()}
-    return Counted(form, of, where, {**{key: key for key in by}, **(more or {})}, made)
+    return Counted(form, of, where, {**dict(zip(keys, keys, strict=True)), **(more or {})}, made)

@@ -24,6 +24,7 @@ from .gathered import Gathered
 if TYPE_CHECKING:
     from ..counting.count_table import CountTable
     from ..counting.counts import ReportCounts
+    from .counted import Counted
     from .section_counts import SectionCounts, Tally
     from .selected import Selected
 
@@ -79,8 +80,8 @@ class Section(NamedTuple):
     the report say of it. `made_of`: modules of `reports.sections` that read for it, and are loaded with it: several
     sections may be made of the same counts.
 
-    `reads_notable`: `read` needs only notable exchanges (`notable`), and results with error codes. `batch_counts`: what
-    is counted of others too.
+    `counts`: forms that say what they count. `reads_notable`: `read` and `counts` need only notable exchanges
+    (`notable`), and results with error codes. `batch_counts`: what is counted of others too.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Section(NamedTuple):
     made_of: Sequence[str] = ()
     reads_notable: bool = False
     batch_counts: Sequence[BatchCount] = ()
+    counts: Sequence[Counted] = ()
 
 
 def reads_nothing(gathered: Gathered, tally: Tally) -> None:

@@ -100,7 +100,11 @@ class SectionCounts:
         self.sections = self._load()
         #: The counts of the sections that learn, in the order of `learning`.
         self.learned = tuple(LearnedCounts(wanted, names, other, each) for each in learning)
-        self._store = CountStore(FormCounts(form) for section in self.sections for form in section.forms)
+        self._store = CountStore(
+            FormCounts(form)
+            for section in self.sections
+            for form in (*section.forms, *(each.form for each in section.counts))
+        )
         self.dropped: dict[str, int] = {}  # events beyond EVENTS, by section
         self._names, self._other = names, other
         self._events: dict[str, list[Array]] = {section.name: [] for section in self.sections}
@@ -148,16 +152,22 @@ class SectionCounts:
         gathered = Gathered(self._batches)
         self._batches, self._gathered = [], [0, 0]
         for section in self.sections:
-            section.read(gathered, Tally(self, section.name))
+            tally = Tally(self, section.name)
+            section.read(gathered, tally)
+            for each in section.counts:
+                each.read(gathered, tally)
         self._limit(self.forms)
 
     def add_connections(self, rows: Array) -> None:
         """Add connections that ended (CONNECTION_ROW), each once."""
         for one in self.learned:
             one.add_connections(rows)
-        for section in self.sections:
-            if section.read_connections is not None and len(rows):
-                section.read_connections(rows, Tally(self, section.name))
+        for section in self.sections if len(rows) else ():
+            tally = Tally(self, section.name)
+            if section.read_connections is not None:
+                section.read_connections(rows, tally)
+            for each in section.counts:
+                each.read_connections(rows, tally)
         self._limit(self.forms)
 
     def _limit(self, forms: Iterable[str]) -> None:

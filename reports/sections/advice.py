@@ -82,17 +82,18 @@ def _section(
 
     def read(gathered: Gathered, tally: Tally) -> None:
         for signature in signatures:
-            signature.read_all(gathered, tally)
+            signature.read(gathered, tally)
 
     def read_connections(rows: Array, tally: Tally) -> None:
         for signature in signatures:
-            signature.read_ended(rows, tally)
+            if signature.read_connections is not None:
+                signature.read_connections(rows, tally)
 
     return Section(
         name,
         question,
         tuple(dict.fromkeys((*(kind for signature in signatures for kind in signature.facts), *more_facts))),
-        tuple({form.name: form for signature in signatures for form in signature.every_form}.values()),
+        tuple({form.name: form for signature in signatures for form in signature.forms}.values()),
         {"advice": COLUMNS} if is_main else {},
         read,
         tables if is_main else lambda given: (),
@@ -102,6 +103,7 @@ def _section(
         findings=findings if is_main else None,
         made_of=made_of,
         reads_notable=True,
+        counts=tuple({each.name: each for signature in signatures for each in signature.counts}.values()),
         batch_counts=tuple(each.batch_count for each in signatures if each.batch_count is not None),
     )
 

@@ -6,13 +6,6 @@ from ..section_parts import cluster
 from ..section_parts.section import Section
 
 SECTION = Section(
-    "cluster-reading",
-    "",
-    cluster.FACTS,
-    cluster.FORMS,
-    {},
-    cluster.read,
-    lambda given: (),
-    cluster.read_connections,
-    reads_notable=True,
-)
+    "cluster-reading", "", cluster.FACTS, (cluster.NODES,), {}, cluster.read, lambda given: (), reads_notable=True,
+    counts=cluster.COUNTS,
+)  # fmt: skip

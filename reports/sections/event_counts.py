@@ -29,6 +29,8 @@ from ..connection_words import (
 )
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import EMPTY, MAX, MIN, SUM
+from ..section_parts.counted import CONNECTIONS as ENDED
+from ..section_parts.counted import counted, largest, least, total
 from ..section_parts.event_rows import EventKind, EventView, events_of, events_of_facts
 from ..section_parts.gathered import FactRows, Gathered
 from ..section_parts.notable import WAIT_NS
@@ -92,24 +94,29 @@ LINKS = CountForm(
 )
 #: Times in which nothing acknowledged what a broker sent again. `heard`: the first of their ends. `is_open`: to the end
 #: of the connection.
-STUCK = CountForm(
-    "events.stuck",
-    {**_PAIR, "second": NUMBER},
-    {"last": MAX, "first": MIN, "heard": MIN, "connections": SUM, "is_open": MAX},
-    _NO_PAIR,
-)
+STUCK = counted(
+    "events.stuck", _PAIR, lambda x: (x.broker_stuck_ns > 0) & (x.protocol != P_FOREIGN) & (x.orientation_known != 0),
+    of=ENDED, more={"second": lambda x: x.broker_stuck_at // SECOND},
+    last=largest(lambda x: x.broker_stuck_at + x.broker_stuck_ns), first=least("broker_stuck_at"),
+    heard=least(lambda x: x.broker_stuck_at + x.broker_stuck_ns), connections=total(1),
+    is_open=largest(
+        lambda x: (x.broker_stuck_at + x.broker_stuck_ns >= x.last) & (x.broker_unacknowledged_bytes > 0)
+        & (x.closed_with == NOT_CLOSED)
+    ),
+)  # fmt: skip
 ERRORS = CountForm(
     "events.errors",
     {**_PAIR, "client_id": TEXT, "error_code": NUMBER, "api_key": NUMBER, "second": NUMBER},
     {"last": MAX, "codes": SUM, "first": MIN, "packet": MIN},
     {**_NO_PAIR, "client_id": OTHER, "error_code": 0, "api_key": -1},
 )
-THROTTLED = CountForm(
-    "events.throttled",
-    {**_PAIR, "client_id": TEXT, "second": NUMBER},
-    {"last": MAX, "responses": SUM, "ms": MAX, "first": MIN, "packet": MIN},
-    {**_NO_PAIR, "client_id": OTHER},
-)
+THROTTLED = counted(
+    "events.throttled", _PAIR | {"client_id": TEXT}, lambda x: (x.outcome == ANSWERED) & (x.throttle_time_ms > 0),
+    more={"second": lambda x: x.response_last // SECOND},
+    last=largest("response_last"), responses=total(1), ms=largest("throttle_time_ms"), first=least("response_last"),
+    packet=least("response_packet_last"),
+)  # fmt: skip
+COUNTS = (STUCK, THROTTLED)
 REBALANCES = CountForm(
     "events.rebalances",
     {"group": TEXT, "is_epoch": NUMBER, "number": NUMBER, "second": NUMBER},
@@ -120,9 +127,7 @@ FORMS = (
     ANSWERS,
     CONNECTIONS,
     LINKS,
-    STUCK,
     ERRORS,
-    THROTTLED,
     LEADERS,
     IN_SYNC,
     REBALANCES,
@@ -158,11 +163,8 @@ def read(gathered: Gathered, tally: Tally) -> None:
 
 
 def _read_waits(gathered: Gathered, tally: Tally) -> None:
-    """Count throttled responses, and note waits."""
+    """Note waits."""
     rows, outcome = gathered.exchanges, gathered.column("outcome")
-    throttled = np.flatnonzero((outcome == ANSWERED) & (gathered.column("throttle_time_ms") > 0))
-    if len(throttled):
-        _add_throttled(gathered, tally, throttled)
     total = gathered.column("response_first") - gathered.column("request_last")
     waited = (outcome == ANSWERED) & (total >= WAIT_NS)
     late = np.flatnonzero(waited)
@@ -190,15 +192,6 @@ def _beyond_own_wait(rows: Array, total: Array) -> Array:
     own = np.where(polls, rows["max_wait_ms"], 0).astype(np.int64) * 1_000_000
     found: Array = total - own - rows["hol_wait_ns"] - rows["throttle_wait_ns"]
     return found
-
-
-def _add_throttled(gathered: Gathered, tally: Tally, chosen: Array) -> None:
-    rows = gathered.rows(chosen)
-    ends = rows["response_last"]
-    keys = {name: rows[name] for name in (*_ENDS, "client_id")} | {"second": ends // SECOND}
-    values = {"last": ends, "responses": 1, "ms": rows["throttle_time_ms"], "first": ends,
-              "packet": rows["response_packet_last"]}  # fmt: skip
-    tally.add(THROTTLED.name, keys, values)
 
 
 def _read_errors(gathered: Gathered, tally: Tally) -> None:
@@ -331,15 +324,6 @@ def read_connections(rows: Array, tally: Tally) -> None:
         "last_close": np.where(by_broker, ends, EMPTY[MAX]),
         "gone_packet": np.where(by_broker, closed_packet[closed], EMPTY[MIN]),
     })  # fmt: skip
-    stuck = at[np.flatnonzero(rows["broker_stuck_ns"][at] > 0)]
-    if len(stuck):
-        begin = rows["broker_stuck_at"][stuck]
-        tally.add(STUCK.name, {name: rows[name][stuck] for name in _ENDS} | {"second": begin // SECOND}, {
-            "last": begin + rows["broker_stuck_ns"][stuck], "first": begin, "connections": 1,
-            "heard": begin + rows["broker_stuck_ns"][stuck],
-            "is_open": (begin + rows["broker_stuck_ns"][stuck] >= rows["last"][stuck])
-            & (rows["broker_unacknowledged_bytes"][stuck] > 0) & (rows["closed_with"][stuck] == NOT_CLOSED),
-        })  # fmt: skip
     # Copies of what had arrived show that the path works.
     needed = [rows[f"{end}_retransmitted_packets"][at] - rows[f"{end}_spurious_retransmissions"][at] for end in ENDS]
     resent = np.maximum(*needed)

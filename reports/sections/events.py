@@ -19,7 +19,7 @@ from ..units import duration
 from .event_answers import ANSWERS, count_answers
 from .event_changes import cause_of, changes
 from .event_clients import client_events, note_losses
-from .event_counts import FACTS, FORMS, read, read_connections
+from .event_counts import COUNTS, FACTS, FORMS, read, read_connections
 from .event_outages import outages
 from .event_timeline import Seen
 from .selected_findings import selected_findings
@@ -107,5 +107,6 @@ SECTION = Section(
     findings=findings,
     made_of=("cluster_reading",),
     reads_notable=True,
+    counts=COUNTS,
     batch_counts=(BatchCount((ANSWERS,), count_answers),),
 )
