@@ -179,5 +179,8 @@ def _with_others(read: Captures, again: Mapping[str, int], choice: BestVersions)
     changed = sorted(path for path, capture in again.items() if capture not in there)
     if changed:
         raise ValueError(f"{changed[0]} has changed since it was read; remove its rows with `kafkatap lake forget`")
-    choice.notes.append(f"{counted(len(others), 'capture')} with later packets of the same connections are read again.")
+    verb = "is" if len(others) == 1 else "are"
+    choice.notes.append(
+        f"{counted(len(others), 'capture')} with later packets of the same connections {verb} read again."
+    )
     return whole

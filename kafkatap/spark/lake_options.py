@@ -70,7 +70,7 @@ def check_options(out: str, run: RunOptions, files: Sequence[File], replace: boo
         rows, captures = _rows_of(out, files, None)
         raise OtherOptions(
             f"{out}: its rows were made {_in_words(before)}, and this run is {_in_words(now)}. "
-            f"{_what_goes(captures, rows)} Name another --out, or say --replace"
+            f"{_what_goes(captures, rows)} Name another --output, or say --replace"
         )
     window = run.selection.window
     if window is not None:

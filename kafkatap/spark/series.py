@@ -27,6 +27,7 @@ from .output.delta_schema import LAKE_TABLES
 from .output.folders import Folder
 from .output.publication import Publication, Published, open_publication
 from .output.run_tables import file_infos, replaced_captures
+from .state_bytes import DamagedState
 from .stream_state import Commit, StateFolder, StreamState
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ class Series:
         names: list[list[str]] = []
         with suppress(PermissionError):  # another user's runs: this one begins a series
             names = [name.split("/") for name in Folder(out).sizes(FOLDER)]
-        self._folders = {name: self._states(name) for name in sorted({parts[1] for parts in names if len(parts) == 3})}
+        series = {parts[1] for parts in names if len(parts) == 3 and parts[1].isdecimal()}
+        self._folders = {name: self._states(name) for name in sorted(series)}
         self._sizes = {name: states.sizes() for name, states in self._folders.items()}
         self._latest: dict[str, int] = {}
         self.notes: list[str] = []
@@ -145,6 +147,7 @@ class Series:
         dropped = {choice.series: choice.later for choice in changed if choice.later}
         name, latest, before = str(number), -1, Checkpoint()
         if best.state is not None:  # its open connections go on
+            self.notes.clear()  # the run does not need a state that is damaged
             name, latest, before = best.series, self._latest[best.series], best.state.checkpoint
             replaced.add(best.state.number + 1)
         return Start(name, max(number, latest + 2), latest, before, tuple(sorted(replaced)), again, dropped)
@@ -169,11 +172,15 @@ class Series:
         first_own = min((row.run for row in of_series if row.capture in own), default=None)
         before = [n for n in sizes if n in published and (first_own is None or n < first_own)]
         earlier = [n for n in before if self._has_state(name, n)]
-        states = [found for number in reversed(earlier) if (found := self._state(name, number)) is not None]
-        state = next((found for found in states if _follow(files, found.checkpoint.points)), None)
+        states = (found for number in reversed(earlier) if (found := self._state(name, number)) is not None)
+        latest = next(states, None)  # most runs read no other one
+        if latest is not None and _follow(files, latest.checkpoint.points):
+            state: StreamState | None = latest
+        else:
+            state = next((found for found in states if _follow(files, found.checkpoint.points)), None)
         later = [number for number in sizes if state is None or number > state.number]
         again = [row for row in of_series if row.run in later and row.capture not in own]
-        if state is None and ((earlier and not states) or int(name) not in sizes):
+        if state is None and ((earlier and latest is None) or int(name) not in sizes):
             return None  # of other options, or it begins before the states that are kept
         if first_own is None and (state is None or again):
             if any(_overlap(info, row) for info in files for row in again):
@@ -189,9 +196,13 @@ class Series:
         return _Choice(name, state, later, again, first_own is not None, shared)
 
     def _state(self, name: str, number: int) -> StreamState | None:
-        """A state; None if another version of the program wrote it, or a run with other options."""
+        """A state; None if it is damaged, or another version of the program wrote it, or a run with other options."""
         try:
             state = self._folders[name].read(number) if self._has_state(name, number) else None
+        except DamagedState as error:
+            if (note := f"{error}. No run goes on from it.") not in self.notes:
+                self.notes.append(note)
+            return None
         except ValueError:
             return None
         return None if state is None or state.commit.options != self._options else state

@@ -7,24 +7,26 @@ again; its captures are not read again. States are numbered: batch n has 2n + 1,
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..splits.checkpoint import Checkpoint
-from ..splits.task_rows import dump, load
 from .output.delta import transaction_version
 from .output.folders import Folder
+from .state_bytes import DamagedState, state_bytes, state_of
 
 if TYPE_CHECKING:
     from .output.writing import Written
 
 _VERSIONS = "kafkatap/versions.json"
 #: Raised with each change of what a state has.
-_FORMAT = b"kafkatap stream 10\n"
+_FORMAT = b"kafkatap stream 11\n"
 #: States that are kept: Spark may run the last batch again.
 _KEPT = 2
+_STATE_NAME = re.compile(r"state-([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class StateFolder:
 
     def save(self, state: StreamState) -> None:
         self._folder.make()
-        self._folder.write(self._name(state.number), _FORMAT + dump(state))
+        self._folder.write(self._name(state.number), _FORMAT + state_bytes(state))
         self.drop(number for number in self._numbers()[: -self._kept] if number < state.number)
 
     def drop(self, numbers: Iterable[int]) -> None:
@@ -100,13 +102,17 @@ class StateFolder:
             self._folder.delete(self._name(number))
 
     def read(self, number: int) -> StreamState | None:
-        """The state of this number, if there is one. ValueError if another version of the program wrote it."""
+        """The state of this number, if there is one. DamagedState if it is not as it was written, ValueError if
+        another version of the program wrote it."""
         data = self._folder.read(self._name(number))
         if data is None:
             return None
         if not data.startswith(_FORMAT):
             raise ValueError(f"{self._folder.path}: another version of kafkatap wrote this checkpoint; use a new one")
-        state: StreamState = load(data[len(_FORMAT) :])
+        try:
+            state: StreamState = state_of(data[len(_FORMAT) :])
+        except DamagedState as error:
+            raise DamagedState(f"{self._folder.path}/{self._name(number)} is damaged: {error}") from None
         return state
 
     def last(self, before: int | None = None) -> StreamState | None:
@@ -144,7 +150,8 @@ class StateFolder:
     def sizes(self) -> Mapping[int, int]:
         """The bytes of each state, by its number."""
         sizes = sorted(self._folder.sizes(self._below).items())
-        return {int(name.rpartition("-")[2]): size for name, size in sizes if not name.endswith(".part")}
+        found = ((_STATE_NAME.fullmatch(name.rpartition("/")[2]), size) for name, size in sizes)
+        return {int(match[1]): size for match, size in found if match is not None}
 
     def _numbers(self) -> list[int]:
         return list(self.sizes())

@@ -111,8 +111,8 @@ _OF_ROLLUP: Mapping[str, tuple[tuple[str, tuple[str, ...]], tuple[str, tuple[str
 _READ = {
     "exchanges": ("exchange", "capture", "broker_ip", *OF_EXCHANGES),
     "connections": ("connection", "capture", *OF_CONNECTIONS),
-    "results": ("exchange", "capture", "records", "error_code"),
-    "records": ("exchange", "capture"),
+    "results": ("exchange", "capture", "records", "error_code", "run_number"),
+    "records": ("exchange", "capture", "run_number"),
     "rollup": ("capture", "error_codes", *OUTCOMES),
     "rollup_errors": ("capture", "count"),
     "rollup_connections": ("capture", "connections"),
@@ -141,7 +141,8 @@ def _by_date(out: str, names: Iterable[str]) -> Iterator[dict[str, pa.Table]]:
         found = {}
         for name, dataset in datasets.items():
             with naming_table(out, name):
-                found[name] = dataset.to_table(columns=list(_READ[name]), filter=is_then)
+                columns = [column for column in _READ[name] if column in dataset.schema.names]
+                found[name] = dataset.to_table(columns=columns, filter=is_then)
         yield found
 
 
@@ -190,12 +191,13 @@ class _Rows:
             lacking.subtract(of_rollup)
 
     def _compare_records(self, results: pa.Table, records: pa.Table, exchanges: Array) -> None:
-        """Count the exchanges whose records are not there, though the capture has some, and those of records alone."""
+        """Count the exchanges whose records are not there, though their run wrote some of the capture, and those of
+        records alone."""
         import pyarrow.compute as pc
 
         of_results = results.filter(pc.greater(results["records"], 0))
         there = np.unique(records["exchange"].to_numpy())
-        has_some = np.isin(of_results["capture"].to_numpy(), records["capture"].to_numpy())
+        has_some = np.isin(_by_run(of_results), _by_run(records))
         lacking = np.setdiff1d(of_results["exchange"].to_numpy()[has_some], there)
         self._stale += len(lacking) + int((~np.isin(there, exchanges)).sum())
 
@@ -237,6 +239,12 @@ class _Rows:
     def _name(self, capture: int) -> str:
         info = self._known.get(capture)
         return f"capture {capture}" if info is None else info.path
+
+
+def _by_run(rows: pa.Table) -> Array:
+    """A number for the capture of each row and the run that wrote it. Lakes of earlier versions have no such runs."""
+    captures: Array = rows["capture"].to_numpy()
+    return captures ^ rows["run_number"].fill_null(0).to_numpy() if "run_number" in rows.column_names else captures
 
 
 def _sums(rows: pa.Table, *columns: str) -> Counter[int]:

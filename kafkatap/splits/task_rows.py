@@ -120,10 +120,15 @@ def dump(value: Any) -> bytes:
 
 def load(dumped: bytes) -> Any:
     """The object that `dump` was called with. Only for data from this program's own tasks."""
+    return pickle.loads(plain(dumped))
+
+
+def plain(dumped: bytes) -> bytes:
+    """The bytes that `dump` compressed."""
     import pyarrow as pa
 
-    size = int.from_bytes(dumped[:8], "little")
-    return pickle.loads(pa.decompress(dumped[8:], size, "zstd", asbytes=True))
+    data: bytes = pa.decompress(dumped[8:], int.from_bytes(dumped[:8], "little"), "zstd", asbytes=True)
+    return data
 
 
 def input_rows(inputs: Sequence[Any], tasks: Sequence[range]) -> pa.Table:

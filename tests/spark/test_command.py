@@ -245,6 +245,12 @@ def test_the_reports_lie_beside_the_tables(tables: Path) -> None:
     assert plain((tables / "report.txt").read_text()) == plain(wanted.replace(f" {SAMPLE}", " CAPTURE"))
 
 
+def test_commands_of_a_report_in_utc(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They have --utc once."""
+    call(SAMPLE, "-o", tmp_path / "t", "--utc", "-n", "all")
+    assert {line.count("--utc") for line in capsys.readouterr().out.splitlines() if "CAPTURE" in line} == {1}
+
+
 def plain(text: str) -> str:
     """Without the width of columns: a job names no captures in its commands."""
     return re.sub("[ ─]+", " ", text)

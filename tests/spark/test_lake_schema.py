@@ -247,7 +247,7 @@ def test_a_column_of_another_type_is_refused(
     use(monkeypatch, "ledger", [section, part, TableColumn(count.name, "int32", count.doc)])
     wanted = (
         f"{tmp_path}: the Delta table ledger has the column count as int64, and this version as int32; "
-        "use another --out"
+        "use another --output"
     )
     with pytest.raises(OSError) as refused:  # noqa: PT011
         run(tmp_path, {1: (0,)}, 2)
@@ -319,7 +319,7 @@ def seen_ledger(out: Path) -> list[tuple[int, int]]:
 
 def test_a_table_of_other_partitions_is_refused(tmp_path: Path) -> None:
     DeltaTable.create(str(tmp_path / "exchanges"), table_schema("exchanges"), partition_by=["capture"])
-    with pytest.raises(OSError, match="exchanges is partitioned by capture; use another --out"):
+    with pytest.raises(OSError, match="exchanges is partitioned by capture; use another --output"):
         run(tmp_path, {1: (0,)})
 
 
@@ -408,7 +408,7 @@ def test_a_lake_of_an_earlier_number_gets_no_rows(earlier: Path, tmp_path: Path)
     before = values(lake, names_of(lake))
     for use_table in (lambda: check_tables(str(lake)), lambda: run(lake, {1: (0,)}, 7)):
         with pytest.raises(
-            OSError, match=r"has the column \w+ with its meaning of schema 1, and .*; use another --out"
+            OSError, match=r"has the column \w+ with its meaning of schema 1, and .*; use another --output"
         ):
             use_table()
     assert values(lake, names_of(lake)) == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from kafkatap.parquet.partitions import to_microseconds
 from kafkatap.spark.job import run_job
 from kafkatap.spark.output import delta
 from kafkatap.spark.series import Series, Start
+from kafkatap.spark.state_bytes import state_bytes
 from kafkatap.spark.verifying import forget, named_captures, verify
 from kafkatap.splits.run_options import RunOptions
 from tests.splits.join_support import compared, differences, local, published
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOURS = 5
+HANDSHAKE = ("tls_session", "tls_handshake_ns")
 
 
 @pytest.fixture(scope="module")
@@ -179,3 +182,71 @@ def test_without_its_states(spark: SparkSession, hours: list[str], out: str) -> 
     assert {finding.kind for finding in verify(out)} == {"cut"}
     run(spark, out, *hours[:2])
     assert_same(out, hours[:2])
+
+
+class _Hostile:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("code of a state ran",)
+
+
+def _states(out: str) -> list[Path]:
+    return sorted((Path(out) / "state").glob("*/*"))
+
+
+@pytest.mark.parametrize("harm", ["cut", "bit", "hostile", "empty"])
+def test_damaged_state(
+    spark: SparkSession, hours: list[str], out: str, harm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No run goes on from it, and says so. It does not run code."""
+    run(spark, out, hours[0])
+    (path,) = _states(out)
+    data = bytearray(path.read_bytes())
+    if harm == "cut":
+        del data[len(data) // 2 :]
+    elif harm == "bit":
+        data[len(data) // 2] ^= 1
+    elif harm == "hostile":
+        data[data.index(b"\n") + 1 :] = state_bytes(_Hostile())
+    else:
+        data.clear()
+    path.write_bytes(data)
+    (path.parent / "state-1 (copy)").touch()
+    (path.parent.parent / "notes").mkdir()
+    (path.parent.parent / "notes" / "state-1").touch()
+    notes = run(spark, out, hours[1])
+    assert any("is damaged" in note for note in notes) == (harm != "empty")
+    assert any("go on in captures that another run read" in note for note in notes)
+    assert {finding.kind for finding in verify(out)} == {"cut"}
+    assert "code of a state ran" not in capsys.readouterr().out
+    assert not any("is damaged" in note for note in run(spark, out, hours[2]))
+
+
+def test_damaged_last_state(spark: SparkSession, hours: list[str], out: str) -> None:
+    """A run goes on from the state before it, and reads its captures again."""
+    for hour in hours[:2]:
+        run(spark, out, hour)
+    _states(out)[-1].write_bytes(b"kafkatap")
+    run(spark, out, hours[2])
+    assert_same(out, hours[:3])
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_records_of_some_runs(spark: SparkSession, hours: list[str], out: str, first: bool) -> None:
+    """A run without records, and one with: nothing is unfinished."""
+    for hour, records in zip(hours, (first, not first), strict=False):
+        run_job(spark, hour, out, options=RunOptions(records=records))
+    assert list(verify(out)) == []
+
+
+def test_handshakes(spark: SparkSession, samples: Path, tmp_path: Path, out: str) -> None:
+    """Handshakes of TLS that begin in one capture and end in the next one."""
+    records = PcapRecords(samples / "tls" / "broker.pcap.zst")
+    paths = [tmp_path / f"hour-{n}.pcap" for n in range(3)]
+    for path, (begin, end) in zip(paths, itertools.pairwise((0, 236, 742, len(records))), strict=True):
+        path.write_bytes(records.slice(begin, end))
+        run_job(spark, str(path), out)
+    found, wanted = (
+        Counter(zip(*(table["connections"][name].to_pylist() for name in ("connection", *HANDSHAKE)), strict=True))
+        for table in (published(out, ["connections"]), local(paths))
+    )
+    assert found == wanted

@@ -107,7 +107,7 @@ def _run_options(options: argparse.Namespace, selection: Selection, reading: Rea
     return RunOptions(
         reading, options.records, selection=selection,
         wanted=None if options.sections is None else tuple(options.sections), section_options=section_options(options),
-        kept=(*kept_options(options), ("utc", "")),  # its reports have no other times
+        kept=tuple(dict.fromkeys((*kept_options(options), ("utc", "")))),  # its reports have no other times
     )  # fmt: skip
 
 

@@ -313,7 +313,8 @@ class Tracked:
         self.counts = (0, 0, 0)
         self.failed = self.lost = self.estimated = self.messages = 0
         self.read_bytes = self.plain_bytes = self.clear_bytes = 0
-        self.handshake_ns = BEGAN_ELSEWHERE
+        if self.handshake_ns >= 0:
+            self.handshake_ns = BEGAN_ELSEWHERE
 
     @property
     def is_hopeless(self) -> bool:

@@ -82,7 +82,7 @@ def naming_table(out: str, table: str) -> Iterator[None]:
         if isinstance(error, OSError) and out in text:
             raise
         if re.search("json error|parquet|metadata or protocol", text, re.IGNORECASE):
-            text = f"its log or a file is damaged; read the captures again into another --out ({text[:_LONGEST]})"
+            text = f"its log or a file is damaged; read the captures again into another --output ({text[:_LONGEST]})"
         raise OSError(f"{out}/{table}: {text}") from error
 
 

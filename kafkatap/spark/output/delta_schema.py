@@ -134,7 +134,7 @@ def check_number(out: str, table: str, delta: DeltaTable) -> None:
     if not number.isdecimal() or int(number) > SCHEMA:
         raise OSError(
             f"{out}: a newer version of kafkatap made the Delta table {table} (schema {number}, and this version knows "
-            f"{SCHEMA}); upgrade kafkatap, or use another --out"
+            f"{SCHEMA}); upgrade kafkatap, or use another --output"
         )
 
 
@@ -183,4 +183,4 @@ def _types(schema: Any) -> dict[str, pa.DataType]:
 
 
 def _error(out: str, table: str, reason: str) -> OSError:
-    return OSError(f"{out}: the Delta table {table} {reason}; use another --out")
+    return OSError(f"{out}: the Delta table {table} {reason}; use another --output")
