@@ -147,7 +147,9 @@ def decoded(read: Captures, publication: Publication, by: str = "topic") -> Read
     after = Checkpoint(
         plan.packets, plan.listeners, dict(plan.topic_names), flows, spans, plan.points.read or before.points,
         still_needed(known, flows.values()), plan.datagrams,
-        unnamed.union(*(result.unnamed for result in proved.results)), _added(before.sums, sums, total.as_split()),
+        unnamed.union(*(result.unnamed for result in proved.results)),
+        frozenset().union(*(result.amid_sasl for result in proved.results)),
+        _added(before.sums, sums, total.as_split()),
     )  # fmt: skip
     ledgers = proved.ledgers(known[-1][2] if known else 0)
     return ReadBatch(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _VERSIONS = "kafkatap/versions.json"
 #: Raised with each change of what a state has.
-_FORMAT = b"kafkatap stream 11\n"
+_FORMAT = b"kafkatap stream 12\n"
 #: States that are kept: Spark may run the last batch again.
 _KEPT = 2
 _STATE_NAME = re.compile(r"state-([0-9]+)")

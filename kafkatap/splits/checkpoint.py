@@ -47,7 +47,7 @@ class OpenFlow:
     `earlier`: the key of the connection before it on the same flow, if packets may still come for that one, too.
     `progress`: how far each point saw it (`Assembler.progress_of`), if it was captured at several. `waiting`: packets
     after `state` that are not decoded before those of the other points have come. `is_authenticating`: its latest
-    message was of SASL, or can have been.
+    message was of SASL.
     """
 
     seam: Seam
@@ -89,7 +89,8 @@ class Sums:
 class Checkpoint:
     """`packets`: how many were read. `spans`: when each open flow had packets. `points`: where captures were made.
     `captures`: (first packet, packets, identity) of earlier captures in which rows to come can begin. `unnamed`: ids of
-    topics of which rows were written without a name. `datagrams`: those that wait for fragments."""
+    topics of which rows were written without a name. `datagrams`: those that wait for fragments. `amid_sasl`: flows that
+    ended amid SASL: what comes first of them can be the rest of a token."""
 
     packets: int = 0
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
@@ -100,6 +101,7 @@ class Checkpoint:
     captures: tuple[tuple[int, int, int], ...] = ()
     datagrams: tuple[SavedDatagram, ...] = ()
     unnamed: frozenset[bytes] = frozenset()
+    amid_sasl: frozenset[bytes] = frozenset()
     sums: Sums = field(default_factory=Sums)
 
     @property

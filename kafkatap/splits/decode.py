@@ -85,6 +85,8 @@ class SplitRun:
         self.read = read
         #: With `task.keep_open`: the flows that are open at the end, as of `SplitEngine.open_flows`.
         self.open_flows: dict[bytes, tuple[FlowState, bool, int | None]] = {}
+        #: The flows that end at the end, amid SASL.
+        self.amid_sasl: set[bytes] = set()
         #: How far each point saw those that were captured at several, and their packets that wait (`OpenFlow`).
         self.progress: dict[bytes, Array | None] = {}  # None: merged in order of time, though of one point
         self.waiting: dict[bytes, Seam] = {}
@@ -155,21 +157,22 @@ class SplitRun:
         found = split.open_flows(flows)
         for key, c in split.current(found).items():
             history = found[key][0].history
-            if history.tls is None and not self._notes_tokens(c, self.is_authenticating(key, history)):
+            if self.is_authenticating(key, history) and not self._notes_tokens(c):
                 del found[key]
+                self.amid_sasl.add(key)
         self.open_flows.update(found)
         for key, c in split.current(found.keys() & (self._merged | self._seams.progress.keys())).items():
             self.progress[key] = split.assembler.progress_of(c) if self.task.point_count > 1 else None
         yield from split.detach(list(found))
 
-    def _notes_tokens(self, c: int, is_authenticating: bool) -> bool:
+    def _notes_tokens(self, c: int) -> bool:
         """Note the parts of tokens that connection `c` has. If it is not known where they are, the connection ends
         here, as if no more was captured."""
         both = slice(2 * c, 2 * c + 2)
         used, held = self.engine.dissector.streams["used"][both], self._split.assembler.directions["held_count"][both]
-        if is_authenticating and (held[used == 0] > 0).any():
+        if (held[used == 0] > 0).any():
             return False
-        return not used.any() or self._sasl.add_parts(self.engine.dissector, c) or not is_authenticating
+        return not used.any() or self._sasl.add_parts(self.engine.dissector, c)
 
     def without_tokens(self, flow: bytes, kept: Seam, whole: Seam) -> Seam:
         """Packets that are kept of an open flow, with zeros in place of SASL tokens. `whole`: all that it had."""
@@ -181,7 +184,7 @@ class SplitRun:
 
     def is_authenticating(self, flow: bytes, history: History) -> bool:
         """As of `OpenFlow`, for a connection that is not TLS."""
-        before = flow in self._seams.authenticating or not (flow in self.left or history.handshake[0])
+        before = flow in self._seams.authenticating
         return history.tls is None and self._sasl.is_authenticating(history.facts.key, before)
 
     def _own_packets(self, reader: PackReader) -> Iterator[Batch]:

@@ -33,6 +33,8 @@ _FLEXIBLE = 2
 #: Bytes of a frame by which it is found in its first packet: size, API, version, correlation id.
 _HEAD = 12
 _PORTS, _SIZE = 4, 4
+#: How headers of the PROXY protocol begin.
+_PROXY = (b"PROXY", b"\r\n\r\n")
 #: No API and no version has this number, or a larger one.
 _NO_APIS, _NO_VERSIONS = 128, 64
 #: Bytes of a frame that are looked at.
@@ -85,9 +87,10 @@ class SaslFrames:
         is_sasl = with_token | (api_keys == _HANDSHAKE)
         keys, latest = np.unique(connections[::-1], return_index=True)
         self._latest.update(zip(keys.tolist(), is_sasl[::-1][latest].tolist(), strict=True))
-        keys, first = np.unique(connections, return_index=True)
-        requests, responses = (frames.rows[f"{name}_packet_first"][slots[first]] for name in _SIDES)
-        for key, packet in zip(keys.tolist(), np.where(sides[first], responses, requests).tolist(), strict=True):
+        keys, firsts = np.unique(connections, return_index=True)
+        requests, responses = (frames.rows[f"{name}_packet_first"][slots[firsts]] for name in _SIDES)
+        packets = np.where(sides[firsts], responses, requests)
+        for key, packet in zip(keys.tolist(), packets.tolist(), strict=True):
             self._first.setdefault(key, packet)
         for job, slot in zip(jobs[with_token], slots[with_token].tolist(), strict=True):
             row, side = frames.rows[slot], int(job["frame"]) & 1
@@ -112,7 +115,7 @@ class SaslFrames:
         row, streams = dissector.connections[c], dissector.streams[2 * c : 2 * c + 2]
         for direction, stream in enumerate(streams):
             whole = dissector.pool[stream["buffer"] : stream["buffer"] + min(stream["used"], _MOST)].tobytes()
-            if not whole:
+            if not whole or whole.startswith(_PROXY):
                 continue
             if stream["mode"] == STREAM_RESYNC:
                 return False

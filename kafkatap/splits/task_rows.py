@@ -104,9 +104,19 @@ def decode_inputs(
         )
         found = CaptureSecrets(secrets.get(task.split, b""), later)
         fragments = {split: datagrams[split] for split in places if split in datagrams}
-        authenticating = frozenset(key for key, flow in resumed.items() if flow.is_authenticating)
+        authenticating = {key for key, flow in resumed.items() if flow.is_authenticating}
+        authenticating |= frozenset() if checkpoint is None else checkpoint.amid_sasl
         yield DecodeInput(
-            places.get(task.split), task, places, own, left, found, progress, waiting, fragments, authenticating
+            places.get(task.split),
+            task,
+            places,
+            own,
+            left,
+            found,
+            progress,
+            waiting,
+            fragments,
+            frozenset(authenticating),
         )
 
 

@@ -76,7 +76,7 @@ class RowSink(Protocol):
 class SplitResult:
     """The result of decoding a split. `counts`: for reports, if wanted. `connections`: rows of all its connections, if
     neither is wanted. `written`: what a sink made of its rows. `open_flows`: the flows that stay open at its end.
-    `unnamed`: ids of topics of which rows were written without a name."""
+    `unnamed`: ids of topics of which rows were written without a name. `amid_sasl`: flows that it ended amid SASL."""
 
     outcome: Outcome
     counts: SplitCounts | None = None
@@ -84,6 +84,7 @@ class SplitResult:
     written: list[Any] = field(default_factory=list)
     open_flows: Mapping[bytes, OpenFlow] = field(default_factory=dict)
     unnamed: set[bytes] = field(default_factory=set)
+    amid_sasl: set[bytes] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ class _Split:
     def decoded(self, sink: RowSink | None) -> SplitResult:
         """Read the split."""
         run = self._run
-        result = SplitResult(run.outcome)
+        result = SplitResult(run.outcome, amid_sasl=run.amid_sasl)
         if sink is None:
             for _ in self._batches():
                 pass
