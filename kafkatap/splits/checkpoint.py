@@ -89,8 +89,8 @@ class Sums:
 class Checkpoint:
     """`packets`: how many were read. `spans`: when each open flow had packets. `points`: where captures were made.
     `captures`: (first packet, packets, identity) of earlier captures in which rows to come can begin. `unnamed`: ids of
-    topics of which rows were written without a name. `datagrams`: those that wait for fragments. `amid_sasl`: flows that
-    ended amid SASL: what comes first of them can be the rest of a token."""
+    topics of which rows were written without a name. `datagrams`: those that wait for fragments. `amid_sasl`: flows
+    that ended amid SASL: what comes first of them can be the rest of a token."""
 
     packets: int = 0
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
