@@ -125,7 +125,8 @@ class Job:
         out, options = self.out, read.options
         read.checkpoint, read.keep_open = Checkpoint() if start is None else start.checkpoint, start is not None
         publication.number = None if start is None else start.number
-        batch = last = decoded(read, publication, self.by)
+        begin = min((info.first for info in read.surveys.files() if info.first is not None), default=None)
+        batch = last = decoded(read, publication, self.by, begin)
         written = [
             *batch.written,
             *publication.write("files", files_rows(batch.files, publication, self.pattern)),
@@ -134,7 +135,7 @@ class Job:
         if start is not None:  # the rows of what is open, as far as they are known
             rest = replace(publication, run=f"{publication.run}-open", number=start.number + 1)
             captures = Captures(None, [], 0, read.options, checkpoint=batch.checkpoint, listed=[])
-            last = decoded(captures, rest, self.by)
+            last = decoded(captures, rest, self.by, begin)
             written += [*last.written, *rest.write("ledger", ledger_rows(last.ledgers))]
         since = first_date(out, batch.files)
         tables, captured = tables_of_run(options.records), tuple(sorted(replaced_captures(batch.files)))

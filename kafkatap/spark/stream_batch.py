@@ -123,8 +123,9 @@ def late_captures(surveys: Surveys, before: Checkpoint) -> set[str]:
     return found
 
 
-def decoded(read: Captures, publication: Publication, by: str = "topic") -> ReadBatch:
-    """Captures that go on from a checkpoint, with rows of all tables but `files` and `ledger`. `by`: as of a report."""
+def decoded(read: Captures, publication: Publication, by: str = "topic", since: int | None = None) -> ReadBatch:
+    """Captures that go on from a checkpoint, with rows of all tables but `files` and `ledger`. `by`: as of a report.
+    `since`: connections that ended before are not in the sums for it."""
     before = read.checkpoint
     assert before is not None
     proved, options = read.counted(publication.writer, by)
@@ -135,7 +136,7 @@ def decoded(read: Captures, publication: Publication, by: str = "topic") -> Read
     for result in proved.results:
         flows.update(result.open_flows)
     total = proved.total(options, before=before.sums.counts)
-    ended = total.end_connections({key for flow in flows.values() for key in flow.connections})
+    ended = total.end_connections({key for flow in flows.values() for key in flow.connections}, since)
     written = [*proved.written, *publication.write_connections(ended, total.names, read.capture_index)]
     context = proved.context(read.file_infos)
     unnamed = before.unnamed - before.topic_names.keys()  # the others have their names since the last batch

@@ -160,15 +160,16 @@ class TotalCounts:
             for topic_id, name in names.items():
                 self.names.name_topic(topic_id, name)
 
-    def end_connections(self, still_open: Collection[int] = ()) -> Array:
+    def end_connections(self, still_open: Collection[int] = (), since: int | None = None) -> Array:
         """Count the connections that splits share, each once, after the last `add`. Return them, as CONNECTION_ROW.
-        `still_open`: keys of those that stay as they are."""
+        `still_open`: keys of those that stay as they are. `since`: those that ended before are not counted."""
         rows = merged_connections(joined(self._shared, CONNECTION_ROW))
         is_open = np.isin(rows["connection"], np.array(sorted(still_open), np.int64))
         ended, self._shared = rows[~is_open], [rows[is_open]]
-        self.connections.add(ended)
+        counted = ended if since is None else ended[ended["last"] >= since]
+        self.connections.add(counted)
         if self.sections is not None:
-            self.sections.add_connections(ended)
+            self.sections.add_connections(counted)
         return ended
 
     def open_connections(self) -> SplitCounts:

@@ -77,6 +77,17 @@ def test_any_order(spark: SparkSession, hours: list[str], out: str, order: str) 
     assert_same(out, [hours[n] for n in sorted({int(n) for n in order if n != " "})])
 
 
+def test_a_report_has_the_connections_of_its_run(spark: SparkSession, hours: list[str], out: str) -> None:
+    """Those that are open since earlier captures count only if the run has packets of them."""
+    for hour in hours:
+        report = run_job(spark, [hour], out).report
+        alone = run_job(spark, [hour], f"{out}-{Path(hour).stem}").report
+        assert report is not None
+        assert alone is not None
+        of_run, of_hour = (made.heading.named_rows()[0]["connections"] for made in (report, alone))
+        assert of_run == of_hour
+
+
 def test_forgotten(spark: SparkSession, hours: list[str], out: str) -> None:
     """The next run goes on from what is before."""
     for hour in hours[:4]:
