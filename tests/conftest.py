@@ -24,8 +24,12 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile(LONG, settings.get_profile("repeatable"))
 settings.load_profile("repeatable")
 
+pytest_plugins = ["tests.support.budget"]
+
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, also in what the tests start
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in the background of a shell without job control
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
