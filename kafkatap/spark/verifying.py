@@ -21,7 +21,7 @@ from kafkatap.reports.units import iso
 from .balance import OF_CONNECTIONS, OF_EXCHANGES, Balance, Edges
 from .lake_options import KEY_LOG, remembered_options
 from .output.delta import active_files, is_delta, naming_table, open_table, read_table
-from .output.delta_schema import LAKE_TABLES, tables_of_run
+from .output.delta_schema import LAKE_TABLES, changed_fields, tables_of_run
 from .output.folders import Folder
 from .output.publication import Published, open_publication
 from .output.report_files import delete_old_reports
@@ -44,9 +44,21 @@ class LakeFinding(NamedTuple):
     amount: int
 
 
+def _not_writable(out: str) -> str:
+    """Why rows of this version do not fit into the lake; "" if they do."""
+    for table in LAKE_TABLES:
+        if is_delta(out, table):
+            try:
+                changed_fields(out, table, open_table(out, table))
+            except OSError as error:
+                return str(error).removeprefix(f"{out}: ")
+    return ""
+
+
 def verify(out: str) -> Iterator[LakeFinding]:
     """Check the tables of a lake. FileNotFoundError if it has none.
 
+    * schema: an earlier version of kafkatap made the lake, and no run of this one can write to it
     * missing: tables of the lake, or files of a table, that are gone; nothing else is said of their rows
     * unfinished: rows of captures that are not in `files`, or results without their exchange: a run was killed
     * double: exchanges or connections that one capture has more than once, and captures that are in `files` twice
@@ -60,8 +72,13 @@ def verify(out: str) -> Iterator[LakeFinding]:
     rows = read_table(out, "files")
     files = file_infos(rows)
     whole, is_there = [], True
+    if reason := _not_writable(out):
+        is_there = False
+        yield LakeFinding("schema", reason, 1)
     for table in tables_of_run(is_delta(out, "records")):
         if not is_delta(out, table):
+            if reason:
+                continue
             is_there = False
             yield LakeFinding("missing", f"there is no table {table}; run all captures again", 1)
         elif gone := _gone(out, table):

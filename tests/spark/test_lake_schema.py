@@ -33,6 +33,7 @@ from kafkatap.spark.output.delta_schema import (
 )
 from kafkatap.spark.output.publication import open_publication
 from kafkatap.spark.output.run_tables import file_infos
+from kafkatap.spark.verifying import verify
 from tests.cli.running import ROOT
 from tests.spark.rows import TABLES_MADE, exchanges, index_of, run, seen
 
@@ -406,6 +407,9 @@ def test_a_lake_of_an_earlier_number_gets_no_rows(earlier: Path, tmp_path: Path)
     """Its keys mean something else."""
     lake = shutil.copytree(earlier, tmp_path / "lake")
     before = values(lake, names_of(lake))
+    (finding,) = verify(str(lake))
+    assert (finding.kind, finding.amount) == ("schema", 1)
+    assert finding.text.endswith("use another --output")
     for use_table in (lambda: check_tables(str(lake)), lambda: run(lake, {1: (0,)}, 7)):
         with pytest.raises(
             OSError, match=r"has the column \w+ with its meaning of schema 1, and .*; use another --output"
