@@ -14,7 +14,7 @@ import numpy as np
 from kafkatap.dissector.dtypes import ANSWERED
 
 from ..counting.count_forms import NUMBER
-from ..section_parts.counted import CLIENT, Rows, counted, largest, total
+from ..section_parts.counted import CLIENT, Rows, counted, largest, total, without_waits
 from ..section_parts.notable import SLOW_NS
 from ..section_parts.section import SectionInput
 from ..units import SECOND
@@ -28,11 +28,6 @@ COUNTED_NS = 1_000_000
 _MOST_SECONDS = 3_600
 
 
-def _time(x: Rows) -> Any:
-    """Total time without waits for data and members."""
-    return x.total_ns - x.waiting_ns - x.hol_poll_wait_ns
-
-
 def _behind(x: Rows) -> Any:
     return x.hol_wait_ns - x.hol_throttle_wait_ns - x.hol_poll_wait_ns - x.hol_unknown_wait_ns
 
@@ -41,13 +36,13 @@ def _behind(x: Rows) -> Any:
 #: for earlier requests, as far as neither quotas nor waits for data explain them; `waited`: how many of COUNTED_NS or
 #: more. `time_ns`: all their time.
 STALLS = counted(
-    "advice.stalls", CLIENT | {"api_key": NUMBER}, lambda x: (x.outcome == ANSWERED) & (_time(x) >= SLOW_NS),
+    "advice.stalls", CLIENT | {"api_key": NUMBER}, lambda x: (x.outcome == ANSWERED) & (without_waits(x) >= SLOW_NS),
     more={"second": lambda x: x.request_first // SECOND},
     last=largest("response_last"),
     until=largest(lambda x: np.where(x.broker_ns - x.waiting_ns + x.loss_ns >= STALL_NS, x.response_last, 0)),
     behind_ns=total(lambda x: np.clip(_behind(x), 0, _MOST_SECONDS * SECOND)),
     waited=total(lambda x: _behind(x) >= COUNTED_NS),
-    time_ns=total(lambda x: np.clip(_time(x), 0, _MOST_SECONDS * SECOND)),
+    time_ns=total(lambda x: np.clip(without_waits(x), 0, _MOST_SECONDS * SECOND)),
 )  # fmt: skip
 
 

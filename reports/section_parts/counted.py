@@ -85,6 +85,11 @@ class Rows:
         """Of values of all rows, those of these."""
         return values if self._at is None else values[self._at]
 
+    def top(self, fact: str, column: str, missing: int = -1) -> Array:
+        """A column of a fact of which an exchange has at most one."""
+        assert self.gathered is not None
+        return self.kept(self.gathered.top(fact, column, missing))
+
     def where(self, condition: Array) -> Rows:
         """Some of the rows."""
         at = np.flatnonzero(condition)
@@ -95,6 +100,11 @@ class Rows:
         if isinstance(of, str):
             return getattr(self, of)
         return of(self) if callable(of) else of
+
+
+def without_waits(x: Rows) -> Any:
+    """The total time of exchanges without waits for data and members, ns."""
+    return x.total_ns - x.waiting_ns - x.hol_poll_wait_ns
 
 
 #: In place of kinds of facts: the rows of connections that ended.

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, NO_INT32, NO_TIME
 
 from .. import units
-from ..batch import Array, Context
+from ..batch import Context
 from ..counting.connection_counts import KEY, VALUES, connection_totals
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, MIN, SUM
+from ..counting.count_forms import NUMBER, OTHER, TEXT, CountForm
+from ..counting.count_table import SUM
 from ..counting.rollup import group_columns
 from ..counting.tally import GROUP_KEY
 from ..model import Column, ReportTable, Row, in_columns, largest_first
+from ..section_parts.counted import CLIENT, Rows, counted, largest, least, total
 from ..section_parts.gathered import Gathered
 from ..section_parts.section import Section, SectionInput
 from ..section_parts.section_counts import Tally
@@ -58,27 +60,53 @@ COLUMNS = (
     Column("finding", "finding", "text", "what floods the brokers"),
 )
 _METADATA, _FETCH, _COMMIT, _API_VERSIONS = 3, 1, 8, 18
-_WHO = {"client_id": TEXT, "client_ip": ADDRESS}
-_OTHERS = {"client_id": OTHER, "client_ip": -1}
-CLIENTS = CountForm(
-    "clients.requests",
-    _WHO,
-    {"requests": SUM, "metadata": SUM, "metadata_all": SUM, "fetches": SUM, "answered": SUM, "empty": SUM,
-     "commits": SUM, "api_versions": SUM, "first": MIN, "last": MAX},
-    _OTHERS,
+
+
+def _is_request(x: Rows) -> Any:
+    return x.request_first != NO_TIME
+
+
+def _is_for_all(x: Rows) -> Any:
+    topics = x.top("metadata", "length", 1)
+    return (x.api_key == _METADATA) & ((topics == -1) | ((topics == 0) & (x.api_version == 0)))
+
+
+def _is_answered(x: Rows) -> Any:
+    return (x.api_key == _FETCH) & (x.outcome == ANSWERED)
+
+
+def _has_no_records(x: Rows) -> Any:
+    assert x.gathered is not None
+    has_records = np.zeros(len(x.gathered.exchanges), bool)
+    has_records[x.gathered.facts("fetched batch").exchange] = True
+    return ~x.kept(has_records)
+
+
+CLIENTS = counted(
+    "clients.requests", CLIENT, _is_request,
+    requests=total(1), metadata=total(lambda x: x.api_key == _METADATA), metadata_all=total(_is_for_all),
+    fetches=total(lambda x: x.api_key == _FETCH), answered=total(_is_answered),
+    empty=total(lambda x: _is_answered(x) & _has_no_records(x)), commits=total(lambda x: x.api_key == _COMMIT),
+    api_versions=total(lambda x: x.api_key == _API_VERSIONS),
+    first=least("request_first"), last=largest("request_first"),
 )  # fmt: skip
 #: Columns that are values of CLIENTS.
 _AS_COUNTED = ("first", "last", "requests", "metadata", "metadata_all", "fetches", "commits", "api_versions")
-SECONDS = CountForm("clients.seconds", {**_WHO, "second": NUMBER}, {"requests": SUM}, {**_OTHERS, "second": -1})
-SETTINGS = CountForm(
-    "clients.fetches",
-    {**_WHO, "max_wait_ms": NUMBER, "min_bytes": NUMBER, "max_bytes": NUMBER},
-    {"fetches": SUM},
-    {**_OTHERS, "max_wait_ms": -1, "min_bytes": -1, "max_bytes": -1},
-)
+SECONDS = counted(
+    "clients.seconds", CLIENT, _is_request, more={"second": lambda x: x.request_first // units.SECOND},
+    requests=total(1),
+)  # fmt: skip
+SETTINGS = counted(
+    "clients.fetches", CLIENT | {"max_wait_ms": NUMBER, "min_bytes": NUMBER},
+    lambda x: _is_request(x) & (x.api_key == _FETCH), more={"max_bytes": lambda x: x.top("fetch", "max_bytes")},
+    fetches=total(1),
+)  # fmt: skip
 #: `what`: GROUP, TRANSACTIONAL_ID, PRINCIPAL or MECHANISM.
 NAMES = CountForm(
-    "clients.names", {**_WHO, "what": NUMBER, "name": TEXT}, {"requests": SUM}, {**_OTHERS, "name": OTHER}
+    "clients.names",
+    {**CLIENT, "what": NUMBER, "name": TEXT},
+    {"requests": SUM},
+    {"client_id": OTHER, "client_ip": -1, "name": OTHER},
 )
 GROUP, TRANSACTIONAL_ID, PRINCIPAL, MECHANISM = range(4)
 _NAMED = (
@@ -94,39 +122,13 @@ ALL_TOPICS_RATE, METADATA_RATE, FETCH_RATE, COMMIT_RATE, CONNECTION_RATE = 1.0, 
 EMPTY_SHARE, SHORT_WAIT_MS, REUSE, LEAST = 0.9, 10, 3, 10
 
 
-_COLUMNS = ("client_id", "client_ip", "api_key", "api_version", "request_first", "outcome", "max_wait_ms", "min_bytes")
-
-
 def read(gathered: Gathered, tally: Tally) -> None:
-    """Count requests by client."""
-    if not len(gathered.exchanges):
-        return
-    x = {name: gathered.column(name) for name in _COLUMNS}
-    api, times = x["api_key"], x["request_first"]
-    is_request = times != NO_TIME
-    is_fetch, is_metadata = api == _FETCH, api == _METADATA
-    topics = gathered.top("metadata", "length", 1)
-    is_all = is_metadata & ((topics == -1) | ((topics == 0) & (x["api_version"] == 0)))
-    has_records = np.zeros(len(api), bool)
-    has_records[gathered.facts("fetched batch").exchange] = True
-    is_answered = is_fetch & (x["outcome"] == ANSWERED)
-    values: dict[str, Array] = {
-        "requests": is_request, "metadata": is_metadata, "metadata_all": is_all, "fetches": is_fetch,
-        "answered": is_answered, "empty": is_answered & ~has_records, "commits": api == _COMMIT,
-        "api_versions": api == _API_VERSIONS, "first": times, "last": times,
-    }  # fmt: skip
-    chosen = np.flatnonzero(is_request)
-    who = {name: x[name][chosen] for name in _WHO}
-    tally.add(CLIENTS.name, who, {name: column[chosen] for name, column in values.items()})
-    tally.add(SECONDS.name, who | {"second": times[chosen] // units.SECOND}, {"requests": 1})
-    fetches = np.flatnonzero(is_fetch & is_request)
-    settings = {name: x[name][fetches] for name in (*_WHO, "max_wait_ms", "min_bytes")}
-    tally.add(SETTINGS.name, settings | {"max_bytes": gathered.top("fetch", "max_bytes")[fetches]}, {"fetches": 1})
+    """Count the names that clients say."""
     for kind, column, what in _NAMED:
         facts = gathered.facts(kind)
         rows = facts.where(facts[column] >= 0)
         if len(rows):
-            keys = {name: x[name][rows.exchange] for name in _WHO}
+            keys = {name: gathered.column(name)[rows.exchange] for name in CLIENT}
             tally.add(NAMES.name, keys | {"what": what, "name": rows[column]}, {"requests": 1})
 
 
@@ -253,8 +255,9 @@ SECTION = Section(
     "clients",
     "Who floods the brokers with requests, and who is idle?",
     ("metadata", "fetch", "fetched batch", *(kind for kind, _, _ in _NAMED)),
-    (CLIENTS, SECONDS, SETTINGS, NAMES),
+    (NAMES,),
     {"client_activity": COLUMNS},
     read,
     tables,
+    counts=(CLIENTS, SECONDS, SETTINGS),
 )

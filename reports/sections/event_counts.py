@@ -40,7 +40,7 @@ from .event_leaders import FACTS as LEADER_FACTS
 from .event_leaders import LEADERS, read_leaders
 from .event_replicas import FACTS as IN_SYNC_FACTS
 from .event_replicas import IN_SYNC, read_in_sync
-from .slow_times import LOSS, SLOW, SLOW_AT, read_slow
+from .slow_times import COUNTS as SLOW_COUNTS
 
 #: `asked`: the request's last byte; `answered`: the response's first byte (NO_TIME: none). `is_prompt`: 1: a broker
 #: that works would have answered at once (`_PROMPT`). `own_ns`: the time that a Fetch waits for data.
@@ -116,7 +116,7 @@ THROTTLED = counted(
     last=largest("response_last"), responses=total(1), ms=largest("throttle_time_ms"), first=least("response_last"),
     packet=least("response_packet_last"),
 )  # fmt: skip
-COUNTS = (STUCK, THROTTLED)
+COUNTS = (STUCK, THROTTLED, *SLOW_COUNTS)
 REBALANCES = CountForm(
     "events.rebalances",
     {"group": TEXT, "is_epoch": NUMBER, "number": NUMBER, "second": NUMBER},
@@ -131,9 +131,6 @@ FORMS = (
     LEADERS,
     IN_SYNC,
     REBALANCES,
-    SLOW,
-    SLOW_AT,
-    LOSS,
 )
 #: Packets of one end that were sent again on a connection before it counts as one whose packets did not arrive: TCP
 #: repeats a segment three times within WAIT_NS. Single ones are usual.
@@ -159,7 +156,6 @@ def read(gathered: Gathered, tally: Tally) -> None:
     read_in_sync(gathered, tally)
     _read_topics(gathered, tally)
     _read_rebalances(gathered, tally)
-    read_slow(gathered, tally)
 
 
 def _read_waits(gathered: Gathered, tally: Tally) -> None:

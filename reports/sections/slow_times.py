@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -16,36 +16,15 @@ from kafkatap.dissector.dtypes import ANSWERED
 from kafkatap.kernels.arrays import dict_rows, is_among
 
 from ..batch import Array, Context
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, MIN, SUM
+from ..counting.count_forms import ADDRESS, NUMBER, TEXT
 from ..findings import NOTICED_NS
-from ..section_parts.gathered import Gathered
+from ..section_parts.counted import BROKER, Counted, Rows, counted, largest, least, total, without_waits
 from ..section_parts.notable import SLOW_NS
 from ..section_parts.section import SectionInput
-from ..section_parts.section_counts import Tally
 from ..units import SECOND
 
-SLOW = CountForm(
-    "events.slow",
-    {"client_id": TEXT, "api_key": NUMBER, "second": NUMBER},
-    {"last": MAX, "first": MIN, "requests": SUM, "ns": SUM},
-    {"client_id": OTHER, "api_key": -1, "second": -1},
-)
-#: The same by client and broker, without MEMBER_WAITS.
-SLOW_AT = CountForm(
-    "events.slow-at",
-    {"client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER, "client_id": TEXT, "second": NUMBER},
-    {"last": MAX, "ns": SUM},
-    {"client_ip": -1, "broker_ip": -1, "broker_port": -1, "client_id": OTHER, "second": -1},
-)
 #: JoinGroup and SyncGroup wait for other members.
 MEMBER_WAITS = (11, 14)
-LOSS = CountForm(
-    "events.loss",
-    {"client_ip": ADDRESS, "broker_ip": ADDRESS, "second": NUMBER},
-    {"last": MAX, "first": MIN, "requests": SUM, "ns": SUM},
-    {"client_ip": -1, "broker_ip": -1, "second": -1},
-)
 #: The share of the lost time that may pass before a slow time begins, and after it is over: single requests.
 _OUTSIDE = 0.05
 #: Longer requests are those of a clock that was set: their sum must not overflow.
@@ -54,27 +33,38 @@ _MOST_NS = 86_400 * SECOND
 NOTICED_SHARE = 0.2
 
 
-def read_slow(gathered: Gathered, tally: Tally) -> None:
-    """Count the slow requests."""
-    own = gathered.column("total_ns") - gathered.column("waiting_ns") - gathered.column("hol_poll_wait_ns")
-    chosen = np.flatnonzero((gathered.column("outcome") == ANSWERED) & (own >= SLOW_NS))
-    loss = gathered.column("loss_ns") + gathered.column("hol_loss_wait_ns")
-    _count(gathered, tally, SLOW, chosen, own)
-    _count(gathered, tally, SLOW_AT, chosen[~is_among(gathered.column("api_key")[chosen], MEMBER_WAITS)], own)
-    _count(gathered, tally, LOSS, chosen[loss[chosen] > 0], loss)
+def _is_slow(x: Rows) -> Any:
+    return (x.outcome == ANSWERED) & (without_waits(x) >= SLOW_NS)
 
 
-def _count(gathered: Gathered, tally: Tally, form: CountForm, chosen: Array, ns: Array) -> None:
-    """Add some exchanges to a form, with their time in `ns`, which is of all."""
-    if not len(chosen):
-        return
-    begin = gathered.column("request_first")[chosen]
-    keys = {name: gathered.column(name)[chosen] for name in form.keys if name != "second"}
-    values = {
-        "last": gathered.column("response_last")[chosen], "first": begin, "requests": 1,
-        "ns": np.minimum(ns[chosen], _MOST_NS),
-    }  # fmt: skip
-    tally.add(form.name, keys | {"second": begin // SECOND}, {name: values[name] for name in form.values})
+def _second(x: Rows) -> Any:
+    return x.request_first // SECOND
+
+
+def _slow_ns(x: Rows) -> Any:
+    return np.minimum(without_waits(x), _MOST_NS)
+
+
+def _loss_ns(x: Rows) -> Any:
+    return np.minimum(x.loss_ns + x.hol_loss_wait_ns, _MOST_NS)
+
+
+SLOW = counted(
+    "events.slow", {"client_id": TEXT, "api_key": NUMBER}, _is_slow, more={"second": _second},
+    last=largest("response_last"), first=least("request_first"), requests=total(1), ns=total(_slow_ns),
+)  # fmt: skip
+#: The same by client and broker, without MEMBER_WAITS.
+SLOW_AT = counted(
+    "events.slow-at", {"client_ip": ADDRESS, **BROKER, "client_id": TEXT},
+    lambda x: _is_slow(x) & ~is_among(x.api_key, MEMBER_WAITS), more={"second": _second},
+    last=largest("response_last"), ns=total(_slow_ns),
+)  # fmt: skip
+LOSS = counted(
+    "events.loss", {"client_ip": ADDRESS, "broker_ip": ADDRESS}, lambda x: _is_slow(x) & (_loss_ns(x) > 0),
+    more={"second": _second},
+    last=largest("response_last"), first=least("request_first"), requests=total(1), ns=total(_loss_ns),
+)  # fmt: skip
+COUNTS = (SLOW, SLOW_AT, LOSS)
 
 
 class SlowTime(NamedTuple):
@@ -115,7 +105,7 @@ def loss_times(given: SectionInput) -> LossTimes | None:
     return _times(given, LOSS, lambda row: (context.address(row["client_ip"]), context.address(row["broker_ip"])))
 
 
-def _times(given: SectionInput, form: CountForm, who: Callable[[dict[str, int]], _Who]) -> dict[_Who, SlowTime] | None:
+def _times(given: SectionInput, form: Counted, who: Callable[[dict[str, int]], _Who]) -> dict[_Who, SlowTime] | None:
     """`who`: of a row, whose time it is."""
     keys, values = given.keys(form.name), given.values(form.name)
     if (keys["second"] < 0).any():
