@@ -7,7 +7,6 @@ out rows or columns.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -181,6 +180,8 @@ class ReportTable:
 
     def to_arrow(self) -> pa.Table:
         """The table for Arrow, with one column for each of its columns (`Column.arrow_type`)."""
+        import json
+
         import pyarrow as pa
 
         made = []

@@ -180,7 +180,9 @@ class SplitRun:
         if state.history.tls is not None:
             return kept
         keys = [state.history.facts.key, *([] if earlier is None else [earlier])]
-        return self._sasl.blanked(keys, kept, whole, flow in self.left or state.history.handshake[0] > 0)
+        was_authenticating = flow in self._seams.authenticating
+        is_whole = flow in self.left or state.history.handshake[0] > 0
+        return self._sasl.blanked(keys, kept, whole, was_authenticating, is_whole)
 
     def is_authenticating(self, flow: bytes, history: History) -> bool:
         """As of `OpenFlow`, for a connection that is not TLS."""

@@ -69,10 +69,11 @@ class _Segment(NamedTuple):
 
 class SaslFrames:
     """An inspector that notes the frames with tokens of each connection (key), and its first and its latest frame.
-    Responses without a request can have tokens."""
+    Responses without a request can have tokens where a connection ended amid SASL."""
 
     def __init__(self) -> None:
         self._frames: dict[int, list[_Frame]] = {}
+        self._orphans: dict[int, list[_Frame]] = {}
         self._first: dict[int, int] = {}  # the packet of the first frame
         self._latest: dict[int, bool] = {}
 
@@ -83,16 +84,17 @@ class SaslFrames:
             return
         slots, sides = jobs["frame"] >> 1, jobs["frame"] & 1
         connections, api_keys = frames.rows["connection"][slots], frames.rows["api_key"][slots]
-        with_token = (api_keys == _AUTHENTICATE) | (api_keys < 0) | (frames.links["token"][slots] > 0)
-        is_sasl = with_token | (api_keys == _HANDSHAKE)
-        keys, latest = np.unique(connections[::-1], return_index=True)
-        self._latest.update(zip(keys.tolist(), is_sasl[::-1][latest].tolist(), strict=True))
+        with_token = (api_keys == _AUTHENTICATE) | (frames.links["token"][slots] > 0)
+        is_sasl, is_asked = with_token | (api_keys == _HANDSHAKE), with_token | (api_keys >= 0)
+        keys, latest = np.unique(connections[is_asked][::-1], return_index=True)
+        self._latest.update(zip(keys.tolist(), is_sasl[is_asked][::-1][latest].tolist(), strict=True))
         keys, firsts = np.unique(connections, return_index=True)
         requests, responses = (frames.rows[f"{name}_packet_first"][slots[firsts]] for name in _SIDES)
         packets = np.where(sides[firsts], responses, requests)
         for key, packet in zip(keys.tolist(), packets.tolist(), strict=True):
             self._first.setdefault(key, packet)
-        for job, slot in zip(jobs[with_token], slots[with_token].tolist(), strict=True):
+        noted = np.flatnonzero(with_token | ~is_asked)
+        for job, slot in zip(jobs[noted], slots[noted].tolist(), strict=True):
             row, side = frames.rows[slot], int(job["frame"]) & 1
             name = _SIDES[side]
             size = int(row[f"{name}_bytes"]) + 4
@@ -104,7 +106,9 @@ class SaslFrames:
                 if row["api_key"] >= 0:
                     token = _token_at(frame, token, side, int(row["api_version"]))
             first, last = int(row[f"{name}_packet_first"]), int(row[f"{name}_packet_last"])
-            self._add(int(row["connection"]), _Frame(first, last, frame[:_HEAD], token, size, filler))
+            found = self._frames if filler == _NO_API or row["api_key"] >= 0 else self._orphans
+            made = _Frame(first, last, frame[:_HEAD], token, size, filler)
+            found.setdefault(int(row["connection"]), []).append(made)
 
     def _add(self, connection: int, frame: _Frame) -> None:
         self._frames.setdefault(connection, []).append(frame)
@@ -137,11 +141,14 @@ class SaslFrames:
         """Whether the latest frame of a connection was of SASL. `before`: when this run began."""
         return self._latest.get(connection, before)
 
-    def blanked(self, connections: Sequence[int], kept: Seam, whole: Seam, is_whole: bool) -> Seam:
+    def blanked(
+        self, connections: Sequence[int], kept: Seam, whole: Seam, was_authenticating: bool, is_whole: bool
+    ) -> Seam:
         """Packets that are kept of a flow, without tokens. `whole`: all its packets; `connections`: its keys.
-        `is_whole`: no frame can end before its first one."""
-        frames = [frame for key in connections for frame in self._frames.get(key, ())]
-        before = 0 if is_whole else max(self._first.get(key, 0) for key in connections)
+        `was_authenticating`: when this run began; `is_whole`: no frame can end before its first one."""
+        noted = (self._frames, self._orphans) if was_authenticating else (self._frames,)
+        frames = [frame for some in noted for key in connections for frame in some.get(key, ())]
+        before = 0 if is_whole or not was_authenticating else max(self._first.get(key, 0) for key in connections)
         if not frames and (not before or before <= kept.packets["number"].min(initial=before)):
             return kept
         known = {number: list(_segments(whole, [number])) for number in {frame.first for frame in frames}}

@@ -83,17 +83,18 @@ def _finding(
     brokers: Cluster, number: int, address: str | None, row: _Follower, produces: int, total: int
 ) -> Finding:  # fmt: skip
     clients = sorted(row.clients, key=lambda name: (-row.clients[name], name))
-    p99 = _p99(row) or 0
+    name, p99 = brokers.node_name(number, address) or address, _p99(row) or 0
+    where = f" ({name})" if name else ""
     # A usual follower is waited for too, but shortly: the trouble lasts from the first long wait to the last one.
     slow = [each for each in row.requests if each.wait >= _LONG * p99]
     first = min(slow)
     text = (
-        f"follower {brokers.node_label(number, address)} held back {len(row.requests):,} of {produces:,} Produce "
+        f"follower broker {number}{where} held back {len(row.requests):,} of {produces:,} Produce "
         f"requests with acks=all: {units.share(row.own_ns / total)} of their broker time, p99 {units.duration(p99)}; "
         f'most of client "{clients[0]}"{and_more(len(clients) - 1)}'
     )
     parties = (
-        brokers.node_party(number, address),
+        Party("broker", name or f"{number}"),
         *([Party("host", address)] if address else []),
         *(Party("client", client) for client in clients),
     )

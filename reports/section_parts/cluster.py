@@ -214,14 +214,16 @@ class Cluster:
             found = there[0] if len(there) == 1 and self.nodes[there[0]] is None else None
         return self._listener_of.get(node) if found is None else self.name(found)
 
-    def node_label(self, node: int, host: str | None = None) -> str:
-        """The label of a node. `host`: as of `node_name`; it is said if nothing else is known."""
-        name = self.node_name(node, host) or host
-        return f"broker {node}" + (f" ({name})" if name else "")
+    def node_label(self, node: int) -> str:
+        """The label of a node, which may have no end in the capture."""
+        found = self._by_node.get(node)
+        return f"broker {node}" if found is None else self.label(found)
 
-    def node_party(self, node: int, host: str | None = None) -> Party:
-        """The party of a node: by its number only if no address is known."""
-        return Party("broker", self.node_name(node, host) or host or f"{node}")
+    def node_party(self, node: int) -> Party:
+        """The party of a node: by its number if it has no end in the capture. So an event has one name, whenever its
+        broker's address is learned."""
+        found = self._by_node.get(node)
+        return Party("broker", f"{node}") if found is None else self.party(found)
 
 
 def _ends(given: SectionInput) -> tuple[Array, Array]:

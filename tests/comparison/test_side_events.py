@@ -61,7 +61,7 @@ def test_leaders_that_moved_are_mentioned() -> None:
     """No request waits for it; it explains the errors of its side."""
     found = compare(str(SAMPLES.parent / "apache-4.3.pcap.zst"), split="2026-11-21 04:44:17 UTC")
     (row,) = (row for row in found.as_json()["findings"] if row["event"])
-    assert (row["kind"], row["event"], row["broker"]) == ("different", "leaders_moved", "10.77.0.3:9092")
+    assert (row["kind"], row["event"], row["broker"]) == ("different", "leaders_moved", None)
     assert "leaders of 7 partitions moved, most from broker 3" in str(found)
 
 
