@@ -125,6 +125,8 @@ class SplitRun:
         if reader is None and (self._seams.progress or len(task.points)):
             split.assembler.expect_points(task.point_count)
             split.points = task.points
+        if reader is None:  # when open flows began, fewer ends may have been known to listen
+            split.assembler.forget_listeners()
         if self._primed:
             with closing(self._seams.open(task.split, self._primed, task.primed_ranges)) as before:
                 split.prime(before, self._primed)
