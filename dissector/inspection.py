@@ -12,6 +12,7 @@ import numpy as np
 
 from kafkatap.kernels.arrays import taken
 
+from .dtypes import MAX_FRAME
 from .programs.program import Programs
 
 Array = np.ndarray[Any, Any]
@@ -36,6 +37,12 @@ class Frames(NamedTuple):
     links: Array
     buffers: tuple[Array, Array, Array]
     marks: Array
+
+    def bytes_of(self, job: Any, most: int = MAX_FRAME + 4) -> bytes:
+        """The captured bytes of the frame of a job, from its size field on: `most` at most."""
+        size = self.rows[("request_bytes", "response_bytes")[job["frame"] & 1]][job["frame"] >> 1]
+        start = int(job["limit"]) - int(size) - 4
+        return self.buffers[int(job["source"])][start : min(int(job["end"]), start + most)].tobytes()
 
     def decode(self, programs: Programs, numbers: Array | None = None) -> tuple[Array, Array]:
         """Decode messages once more, by programs of another profile: copies of their jobs, and the tape.

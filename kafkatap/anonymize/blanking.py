@@ -141,7 +141,7 @@ class SecretCounter:
             if self._is_encrypted(int(link["connection"])):
                 continue
             size = int(row[("request_bytes", "response_bytes")[side]]) + 4
-            raw = frames.buffers[int(job["source"])][int(job["limit"]) - size : int(job["end"])].tobytes()
+            raw = frames.bytes_of(job)
             enveloped = self._envelopes.inner.get(int(row["exchange"])) if side else None
             api_key, version = int(row["api_key"]), int(row["api_version"])
             frame = CapturedFrame(raw, side, api_key, version, None, enveloped, bool(link["token"]))

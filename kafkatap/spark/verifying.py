@@ -20,8 +20,8 @@ from kafkatap.reports.units import iso
 
 from .balance import OF_CONNECTIONS, OF_EXCHANGES, Balance, Edges
 from .lake_options import KEY_LOG, remembered_options
-from .output.delta import active_files, is_delta, naming_table, open_table, read_table
-from .output.delta_schema import LAKE_TABLES, changed_fields, tables_of_run
+from .output.delta import active_files, check_tables, is_delta, naming_table, open_table, read_table
+from .output.delta_schema import LAKE_TABLES, tables_of_run
 from .output.folders import Folder
 from .output.publication import Published, open_publication
 from .output.report_files import delete_old_reports
@@ -46,12 +46,10 @@ class LakeFinding(NamedTuple):
 
 def _not_writable(out: str) -> str:
     """Why rows of this version do not fit into the lake; "" if they do."""
-    for table in LAKE_TABLES:
-        if is_delta(out, table):
-            try:
-                changed_fields(out, table, open_table(out, table))
-            except OSError as error:
-                return str(error).removeprefix(f"{out}: ")
+    try:
+        check_tables(out)
+    except OSError as error:
+        return str(error).removeprefix(f"{out}: ")
     return ""
 
 

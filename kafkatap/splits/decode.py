@@ -94,7 +94,7 @@ class SplitRun:
         self._secrets = secrets or CaptureSecrets()
         self._starts = seams.block_starts(task.split)
         self._names = topic_names
-        self._sasl = SaslFrames()
+        self._sasl = SaslFrames(bool(seams.authenticating))
         self._split = SplitEngine(
             task.histories, task.heads, task.listeners, task.datagrams, read=read, all_results=all_results,
             inspectors=(*inspectors, self._sasl) if task.keep_open else inspectors, apis=apis, **engine_options,
@@ -177,7 +177,7 @@ class SplitRun:
         return not used.any() or self._sasl.add_parts(self.engine.dissector, c)
 
     def without_tokens(self, flow: bytes, kept: Seam, whole: Seam) -> Seam:
-        """Packets that are kept of an open flow, with zeros in place of SASL tokens. `whole`: all that it had."""
+        """Packets that are kept of an open flow, with filler in place of SASL tokens. `whole`: all that it had."""
         state, _, earlier = self.open_flows[flow]
         if state.history.tls is not None:
             return kept

@@ -64,8 +64,7 @@ def _enough(run: SplitRun, tried: Mapping[bytes, Seam]) -> dict[bytes, OpenFlow]
     key_log = run.engine.key_log
     read = ReadOptions(run.read.ports, run.read.definitions, key_log=key_log)
     is_measured = run.engine.assembler.is_measured
-    listeners = run.engine.assembler.listeners
-    engine = SplitEngine(histories, listeners=listeners, read=read, apis=frozenset(), measures=is_measured)
+    engine = SplitEngine(histories, read=read, apis=frozenset(), measures=is_measured)
     if tried.keys() & run.progress.keys():
         engine.assembler.expect_points(run.task.point_count)
     whole = joined(tried.values(), by_time=True)

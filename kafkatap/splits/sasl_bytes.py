@@ -69,9 +69,11 @@ class _Segment(NamedTuple):
 
 class SaslFrames:
     """An inspector that notes the frames with tokens of each connection (key), and its first and its latest frame.
-    Responses without a request can have tokens where a connection ended amid SASL."""
+    Responses without a request can have tokens where a connection ended amid SASL. `was_authenticating`: some flows
+    were when this run began."""
 
-    def __init__(self) -> None:
+    def __init__(self, was_authenticating: bool) -> None:
+        self._was_authenticating = was_authenticating
         self._frames: dict[int, list[_Frame]] = {}
         self._orphans: dict[int, list[_Frame]] = {}
         self._first: dict[int, int] = {}  # the packet of the first frame
@@ -88,30 +90,30 @@ class SaslFrames:
         is_sasl, is_asked = with_token | (api_keys == _HANDSHAKE), with_token | (api_keys >= 0)
         keys, latest = np.unique(connections[is_asked][::-1], return_index=True)
         self._latest.update(zip(keys.tolist(), is_sasl[is_asked][::-1][latest].tolist(), strict=True))
+        if self._was_authenticating:
+            self._note_firsts(frames, connections, slots, sides)
+        noted = np.flatnonzero(with_token | ~is_asked if self._was_authenticating else with_token)
+        for job, slot in zip(jobs[noted], slots[noted].tolist(), strict=True):
+            row, side = frames.rows[slot], int(job["frame"]) & 1
+            name = _SIDES[side]
+            size, frame = int(row[f"{name}_bytes"]) + _SIZE, frames.bytes_of(job, _MOST)
+            token, filler, is_orphan = _SIZE, _NO_API, False
+            if not frames.links["token"][slot]:
+                token, filler, is_orphan = int(job["at"]) - int(job["limit"]) + size, _ZERO, row["api_key"] < 0
+                if not is_orphan:
+                    token = _token_at(frame, token, side, int(row["api_version"]))
+            first, last = int(row[f"{name}_packet_first"]), int(row[f"{name}_packet_last"])
+            found = self._orphans if is_orphan else self._frames
+            made = _Frame(first, last, frame[:_HEAD], token, size, filler)
+            found.setdefault(int(row["connection"]), []).append(made)
+
+    def _note_firsts(self, frames: Frames, connections: Array, slots: Array, sides: Array) -> None:
+        """Note the packets of first frames of connections."""
         keys, firsts = np.unique(connections, return_index=True)
         requests, responses = (frames.rows[f"{name}_packet_first"][slots[firsts]] for name in _SIDES)
         packets = np.where(sides[firsts], responses, requests)
         for key, packet in zip(keys.tolist(), packets.tolist(), strict=True):
             self._first.setdefault(key, packet)
-        noted = np.flatnonzero(with_token | ~is_asked)
-        for job, slot in zip(jobs[noted], slots[noted].tolist(), strict=True):
-            row, side = frames.rows[slot], int(job["frame"]) & 1
-            name = _SIDES[side]
-            size = int(row[f"{name}_bytes"]) + 4
-            start = int(job["limit"]) - size
-            frame = frames.buffers[int(job["source"])][start : min(int(job["end"]), start + _MOST)].tobytes()
-            token, filler = _SIZE, _NO_API
-            if not frames.links["token"][slot]:
-                token, filler = int(job["at"]) - start, _ZERO
-                if row["api_key"] >= 0:
-                    token = _token_at(frame, token, side, int(row["api_version"]))
-            first, last = int(row[f"{name}_packet_first"]), int(row[f"{name}_packet_last"])
-            found = self._frames if filler == _NO_API or row["api_key"] >= 0 else self._orphans
-            made = _Frame(first, last, frame[:_HEAD], token, size, filler)
-            found.setdefault(int(row["connection"]), []).append(made)
-
-    def _add(self, connection: int, frame: _Frame) -> None:
-        self._frames.setdefault(connection, []).append(frame)
 
     def add_parts(self, dissector: Dissector, c: int) -> bool:
         """Note the tokens of which connection `c` (by its number) has only the begin so far. False: where messages
@@ -134,7 +136,8 @@ class SaslFrames:
                 continue
             size = max(int.from_bytes(whole[:_SIZE], "big") + _SIZE, int(stream["used"]))
             first, last = int(stream["packet_first"]), int(stream["packet_last"])
-            self._add(int(row["key"]), _Frame(first, last, whole[:_HEAD], token, size, filler))
+            made = _Frame(first, last, whole[:_HEAD], token, size, filler)
+            self._frames.setdefault(int(row["key"]), []).append(made)
         return True
 
     def is_authenticating(self, connection: int, before: bool) -> bool:

@@ -23,8 +23,8 @@ Array = np.ndarray[Any, Any]
 class SeamReader:
     """`places`: the splits that are read, `bases`: packets before each of their files, by split. `left`: the packets of
     open flows of a checkpoint; `progress`, `waiting`: as of `OpenFlow`; `authenticating`: those with
-    `is_authenticating`. `datagrams`: those that wait for fragments at
-    the start of splits."""
+    `is_authenticating`, and flows that ended amid SASL. `datagrams`: those that wait for fragments at the start of
+    splits."""
 
     places: Mapping[int, LocatedSplit]
     bases: Mapping[int, Sequence[int]]

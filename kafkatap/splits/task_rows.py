@@ -107,17 +107,9 @@ def decode_inputs(
         authenticating = {key for key, flow in resumed.items() if flow.is_authenticating}
         authenticating |= frozenset() if checkpoint is None else checkpoint.amid_sasl
         yield DecodeInput(
-            places.get(task.split),
-            task,
-            places,
-            own,
-            left,
-            found,
-            progress,
-            waiting,
-            fragments,
+            places.get(task.split), task, places, own, left, found, progress, waiting, fragments,
             frozenset(authenticating),
-        )
+        )  # fmt: skip
 
 
 def dump(value: Any) -> bytes:

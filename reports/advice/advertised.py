@@ -303,6 +303,5 @@ ADVERTISED = Signature(
     _findings,
     (LEADERS.form, NODES.form),
     counts=(_TOLD, _CONNECTS),
-    facts=_ADDRESSES,
     label="unreachable",
 )

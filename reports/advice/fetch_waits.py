@@ -15,6 +15,7 @@ from ..counting.count_forms import NUMBER
 from ..counting.count_table import EMPTY, MIN
 from ..findings import Finding
 from ..section_parts.counted import CLIENT, Rows, counted, largest, largest_where, least, least_where, total
+from ..section_parts.gathered import Gathered
 from ..section_parts.section import SectionInput
 from .parties import client_words
 from .signature import Signature
@@ -31,22 +32,21 @@ _NOTICED_NS = 100_000_000
 _LARGER, _MORE_BYTES = 1.5, 64
 
 
-def _oldest_records(x: Rows) -> Array:
+def _oldest_records(gathered: Gathered) -> Array:
     """The time of the oldest record of each Fetch whose batches were read, ns since the epoch; else the largest."""
-    assert x.gathered is not None
-    batches = x.gathered.facts("fetched batch")
-    oldest = np.full(len(x.gathered.exchanges), EMPTY[MIN], np.int64)
+    batches = gathered.facts("fetched batch")
+    oldest = np.full(len(gathered.exchanges), EMPTY[MIN], np.int64)
     if len(batches):
         # With log append time all records of a batch have its latest time.
         by_log = batches["attributes"] & _LOG_APPEND_TIME != 0
         times = np.where(by_log, batches["max_timestamp"], batches["first_timestamp"])
         known = times > 0
         np.minimum.at(oldest, batches.exchange[known], times[known] * 1_000_000)
-    return x.kept(oldest)
+    return oldest
 
 
 def _is_dated(x: Rows) -> Any:
-    return _oldest_records(x) < EMPTY[MIN]
+    return x.each(_oldest_records) < EMPTY[MIN]
 
 
 def _has_records(x: Rows) -> Any:
@@ -61,7 +61,7 @@ def _waited(x: Rows) -> Any:
 def _delay(x: Rows) -> Array:
     """How long records were there before the answer, ns."""
     begin = x.response_first - x.waiting_ns
-    delay = x.response_first - np.clip(_oldest_records(x), begin, x.response_first)
+    delay = x.response_first - np.clip(x.each(_oldest_records), begin, x.response_first)
     return np.where(_waited(x) & _is_dated(x), delay, 0)
 
 

@@ -127,5 +127,4 @@ HOT_LEADERS = Signature(
     f"there are {_LEAST_BROKERS} or more. Time lost: unknown.",
     _findings,
     counts=(LEADERS, NODES),
-    facts=("metadata partition", "metadata broker"),
 )

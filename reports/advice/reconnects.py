@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from ..counting import tally
 from ..counting.rollup import group_columns, value_columns
 from ..finding_words import listed
 from ..findings import NOTE, SEVERITIES, WARNING, Finding, Party
-from ..section_parts.counted import CONNECTIONS, PAIR, Rows, counted, largest, least, total
+from ..section_parts.counted import CONNECTIONS, PAIR, counted, largest, least, total
+from ..section_parts.gathered import Gathered
 from ..section_parts.notable import API_VERSIONS, AUTHENTICATE
 from ..section_parts.section import SectionInput
 from .parties import broker_party, client_option, client_parties, client_words
@@ -54,12 +55,11 @@ _CONNECTS = counted(
 )  # fmt: skip
 
 
-def _has_failed(x: Rows) -> Any:
+def _has_failed(gathered: Gathered) -> Array:
     """Whether exchanges have an error code."""
-    assert x.gathered is not None
-    results, failed = x.gathered.results, np.zeros(len(x.gathered.exchanges), bool)
-    failed[rows_at(x.gathered.column("exchange"), results["exchange"][results["error_code"] != 0])] = True
-    return x.kept(failed)
+    results, failed = gathered.results, np.zeros(len(gathered.exchanges), bool)
+    failed[rows_at(gathered.column("exchange"), results["exchange"][results["error_code"] != 0])] = True
+    return failed
 
 
 #: Of requests of _SETUP: those of new clients, those with reserved ids, and those that failed.
@@ -67,7 +67,7 @@ _LOGINS = counted(
     "advice.logins", PAIR, lambda x: is_among(x.api_key, (API_VERSIONS, AUTHENTICATE)),
     starts=total(lambda x: (x.api_key == API_VERSIONS) & (x.correlation_id <= _FIRST_ID)),
     reserved=total(lambda x: (x.api_key == API_VERSIONS) & (x.correlation_id >= _RESERVED_ID)),
-    failed=total(lambda x: (x.api_key != API_VERSIONS) & _has_failed(x)),
+    failed=total(lambda x: (x.api_key != API_VERSIONS) & x.each(_has_failed)),
 )  # fmt: skip
 
 

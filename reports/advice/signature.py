@@ -63,6 +63,12 @@ class Signature(NamedTuple):
     batch_count: BatchCount | None = None
     counts: Sequence[Counted] = ()
 
+    @property
+    def every_fact(self) -> tuple[str, ...]:
+        """The kinds of facts that it always reads: `facts`, and those that are counted."""
+        of_counts = (kind for each in self.counts for kind in each.facts if kind not in self.exact_facts)
+        return (*self.facts, *of_counts)
+
     def found(
         self, given: SectionInput, row: Mapping[str, int], text: str, lost: int = 0,
         numbers: Mapping[str, Any] = MappingProxyType({}), see: Sequence[tuple[str, str | None]] = (),

@@ -11,10 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import ANSWERED
-
 from ..counting.count_forms import NUMBER
-from ..section_parts.counted import CLIENT, Rows, counted, largest, total, without_waits
+from ..section_parts.counted import CLIENT, Rows, counted, is_slow, largest, total, without_waits
 from ..section_parts.notable import SLOW_NS
 from ..section_parts.section import SectionInput
 from ..units import SECOND
@@ -36,7 +34,7 @@ def _behind(x: Rows) -> Any:
 #: for earlier requests, as far as neither quotas nor waits for data explain them; `waited`: how many of COUNTED_NS or
 #: more. `time_ns`: all their time.
 STALLS = counted(
-    "advice.stalls", CLIENT | {"api_key": NUMBER}, lambda x: (x.outcome == ANSWERED) & (without_waits(x) >= SLOW_NS),
+    "advice.stalls", CLIENT | {"api_key": NUMBER}, is_slow,
     more={"second": lambda x: x.request_first // SECOND},
     last=largest("response_last"),
     until=largest(lambda x: np.where(x.broker_ns - x.waiting_ns + x.loss_ns >= STALL_NS, x.response_last, 0)),

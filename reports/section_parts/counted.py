@@ -18,10 +18,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kafkatap.dissector.dtypes import ANSWERED
+
 from ..batch import Array
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import EMPTY, LATEST, MAX, MIN, SUM
 from .gathered import Gathered
+from .notable import SLOW_NS
 from .section_counts import Tally
 
 #: What a column of keys or values is: a column of the rows, a number, or made of columns.
@@ -75,25 +78,29 @@ class Rows:
         self, column: Callable[[str], Array], gathered: Gathered | None = None, at: Array | None = None
     ) -> None:
         self._column, self._at = column, at
-        #: The exchanges that they are of.
-        self.gathered = gathered
+        self._gathered = gathered
 
     def __getattr__(self, name: str) -> Array:
-        return self.kept(self._column(name))
+        return self._kept(self._column(name))
 
-    def kept(self, values: Array) -> Array:
+    def _kept(self, values: Array) -> Array:
         """Of values of all rows, those of these."""
         return values if self._at is None else values[self._at]
 
+    def each(self, make: Callable[[Gathered], Array]) -> Array:
+        """What a function makes of all exchanges: a value for each."""
+        assert self._gathered is not None
+        return self._kept(self._gathered.once(make))
+
     def top(self, fact: str, column: str, missing: int = -1) -> Array:
         """A column of a fact of which an exchange has at most one."""
-        assert self.gathered is not None
-        return self.kept(self.gathered.top(fact, column, missing))
+        assert self._gathered is not None
+        return self._kept(self._gathered.top(fact, column, missing))
 
     def where(self, condition: Array) -> Rows:
         """Some of the rows."""
         at = np.flatnonzero(condition)
-        return Rows(self._column, self.gathered, at if self._at is None else self._at[at])
+        return Rows(self._column, self._gathered, at if self._at is None else self._at[at])
 
     def made(self, of: Made) -> Any:
         """A column of these rows, or what is made of some."""
@@ -105,6 +112,11 @@ class Rows:
 def without_waits(x: Rows) -> Any:
     """The total time of exchanges without waits for data and members, ns."""
     return x.total_ns - x.waiting_ns - x.hol_poll_wait_ns
+
+
+def is_slow(x: Rows) -> Any:
+    """Whether exchanges are slow, as of `notable`."""
+    return (x.outcome == ANSWERED) & (without_waits(x) >= SLOW_NS)
 
 
 #: In place of kinds of facts: the rows of connections that ended.
@@ -126,11 +138,16 @@ class Counted(NamedTuple):
         """The name of its form."""
         return self.form.name
 
+    @property
+    def facts(self) -> Sequence[str]:
+        """The kinds of facts that it counts."""
+        return () if self.of == CONNECTIONS else self.of
+
     def read(self, gathered: Gathered, tally: Tally) -> None:
         """Count exchanges or facts, as of `Section.read`."""
         if not self.of:
             self._add(Rows(gathered.column, gathered), tally)
-        for kind in () if self.of == CONNECTIONS else self.of:
+        for kind in self.facts:
             facts = gathered.facts(kind)
             if len(facts):
                 self._add(Rows(partial(facts.of_exchange, gathered), gathered), tally)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,6 +86,7 @@ class Gathered:
         self._turns: Array = np.zeros(0, np.int64)
         self._found: dict[int, FactRows] = {}
         self._columns: dict[str, Array] = {}
+        self._made: dict[Callable[[Gathered], Array], Array] = {}
         self._tokens = [batch.tokens for batch in batches if batch.tokens is not None]
 
     @property
@@ -110,6 +111,13 @@ class Gathered:
         found = self._columns.get(name)
         if found is None:
             found = self._columns[name] = np.ascontiguousarray(self.exchanges[name])
+        return found
+
+    def once(self, make: Callable[[Gathered], Array]) -> Array:
+        """A value for each exchange, which a function makes when it is first asked for. Nobody changes it."""
+        found = self._made.get(make)
+        if found is None:
+            found = self._made[make] = make(self)
         return found
 
     def rows(self, chosen: Array) -> Array:

@@ -92,7 +92,7 @@ def _section(
     return Section(
         name,
         question,
-        tuple(dict.fromkeys((*(kind for signature in signatures for kind in signature.facts), *more_facts))),
+        tuple(dict.fromkeys((*(kind for signature in signatures for kind in signature.every_fact), *more_facts))),
         tuple({form.name: form for signature in signatures for form in signature.forms}.values()),
         {"advice": COLUMNS} if is_main else {},
         read,

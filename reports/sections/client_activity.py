@@ -15,7 +15,7 @@ import numpy as np
 from kafkatap.dissector.dtypes import ANSWERED, NO_INT32, NO_TIME
 
 from .. import units
-from ..batch import Context
+from ..batch import Array, Context
 from ..counting.connection_counts import KEY, VALUES, connection_totals
 from ..counting.count_forms import NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import SUM
@@ -75,18 +75,17 @@ def _is_answered(x: Rows) -> Any:
     return (x.api_key == _FETCH) & (x.outcome == ANSWERED)
 
 
-def _has_no_records(x: Rows) -> Any:
-    assert x.gathered is not None
-    has_records = np.zeros(len(x.gathered.exchanges), bool)
-    has_records[x.gathered.facts("fetched batch").exchange] = True
-    return ~x.kept(has_records)
+def _has_records(gathered: Gathered) -> Array:
+    has_records = np.zeros(len(gathered.exchanges), bool)
+    has_records[gathered.facts("fetched batch").exchange] = True
+    return has_records
 
 
 CLIENTS = counted(
     "clients.requests", CLIENT, _is_request,
     requests=total(1), metadata=total(lambda x: x.api_key == _METADATA), metadata_all=total(_is_for_all),
     fetches=total(lambda x: x.api_key == _FETCH), answered=total(_is_answered),
-    empty=total(lambda x: _is_answered(x) & _has_no_records(x)), commits=total(lambda x: x.api_key == _COMMIT),
+    empty=total(lambda x: _is_answered(x) & ~x.each(_has_records)), commits=total(lambda x: x.api_key == _COMMIT),
     api_versions=total(lambda x: x.api_key == _API_VERSIONS),
     first=least("request_first"), last=largest("request_first"),
 )  # fmt: skip

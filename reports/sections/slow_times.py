@@ -12,14 +12,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import ANSWERED
 from kafkatap.kernels.arrays import dict_rows, is_among
 
 from ..batch import Array, Context
 from ..counting.count_forms import ADDRESS, NUMBER, TEXT
 from ..findings import NOTICED_NS
-from ..section_parts.counted import BROKER, Counted, Rows, counted, largest, least, total, without_waits
-from ..section_parts.notable import SLOW_NS
+from ..section_parts.counted import BROKER, Counted, Rows, counted, is_slow, largest, least, total, without_waits
 from ..section_parts.section import SectionInput
 from ..units import SECOND
 
@@ -31,10 +29,6 @@ _OUTSIDE = 0.05
 _MOST_NS = 86_400 * SECOND
 #: A person notices a client that loses this share of the seconds in which it has slow requests.
 NOTICED_SHARE = 0.2
-
-
-def _is_slow(x: Rows) -> Any:
-    return (x.outcome == ANSWERED) & (without_waits(x) >= SLOW_NS)
 
 
 def _second(x: Rows) -> Any:
@@ -50,17 +44,17 @@ def _loss_ns(x: Rows) -> Any:
 
 
 SLOW = counted(
-    "events.slow", {"client_id": TEXT, "api_key": NUMBER}, _is_slow, more={"second": _second},
+    "events.slow", {"client_id": TEXT, "api_key": NUMBER}, is_slow, more={"second": _second},
     last=largest("response_last"), first=least("request_first"), requests=total(1), ns=total(_slow_ns),
 )  # fmt: skip
 #: The same by client and broker, without MEMBER_WAITS.
 SLOW_AT = counted(
     "events.slow-at", {"client_ip": ADDRESS, **BROKER, "client_id": TEXT},
-    lambda x: _is_slow(x) & ~is_among(x.api_key, MEMBER_WAITS), more={"second": _second},
+    lambda x: is_slow(x) & ~is_among(x.api_key, MEMBER_WAITS), more={"second": _second},
     last=largest("response_last"), ns=total(_slow_ns),
 )  # fmt: skip
 LOSS = counted(
-    "events.loss", {"client_ip": ADDRESS, "broker_ip": ADDRESS}, lambda x: _is_slow(x) & (_loss_ns(x) > 0),
+    "events.loss", {"client_ip": ADDRESS, "broker_ip": ADDRESS}, lambda x: is_slow(x) & (_loss_ns(x) > 0),
     more={"second": _second},
     last=largest("response_last"), first=least("request_first"), requests=total(1), ns=total(_loss_ns),
 )  # fmt: skip

@@ -16,6 +16,7 @@ import pytest
 BUDGET = 1_300
 _SLOWEST = 10
 _KEY = "processor_seconds"
+_BEGIN = pytest.StashKey[float]()
 
 
 def _seconds() -> float:
@@ -28,9 +29,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     begin = _seconds()
     item.stash[_BEGIN] = begin
     return (yield)
-
-
-_BEGIN = pytest.StashKey[float]()
 
 
 @pytest.hookimpl(wrapper=True)
