@@ -13,7 +13,6 @@ x.first`. Columns that no condition or value names are not read.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,8 @@ from kafkatap.dissector.dtypes import ANSWERED
 from ..batch import Array
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
 from ..counting.count_table import EMPTY, LATEST, MAX, MIN, SUM
-from .gathered import Gathered
+from .gathered import FactRows, Gathered, ResultRows
+from .matching import matched
 from .notable import SLOW_NS
 from .section_counts import Tally
 
@@ -72,35 +72,76 @@ SPAN: Any = {"first": least("request_first"), "last": largest("response_last"), 
 
 
 class Rows:
-    """Rows that a run reads. Their columns are attributes: `x.nagle_ns`."""
+    """Rows that a run reads. Their columns are attributes: `x.nagle_ns`. Facts and results have those of their
+    exchanges too."""
 
     def __init__(
-        self, column: Callable[[str], Array], gathered: Gathered | None = None, at: Array | None = None
+        self,
+        column: Callable[[str], Array],
+        gathered: Gathered | None = None,
+        source: FactRows | ResultRows | None = None,
+        at: Array | None = None,
     ) -> None:
-        self._column, self._at = column, at
+        """`column`: of exchanges, or of connections. `source`: the facts, or the results. `at`: which of them are
+        these rows; None: all."""
+        self._column, self._source, self._at = column, source, at
         self._gathered = gathered
+        self._matched: dict[str, Array] = {}
 
     def __getattr__(self, name: str) -> Array:
-        return self._kept(self._column(name))
+        if self._source is not None and self._source.has(name):
+            return self._kept(self._source[name])
+        return self._of_exchanges(self._column(name))
 
     def _kept(self, values: Array) -> Array:
         """Of values of all rows, those of these."""
         return values if self._at is None else values[self._at]
 
+    def _of_exchanges(self, values: Array) -> Array:
+        """Of values of all exchanges, those of the exchanges of these rows."""
+        return self._kept(values) if self._source is None else values[self._kept(self._source.exchange)]
+
     def each(self, make: Callable[[Gathered], Array]) -> Array:
-        """What a function makes of all exchanges: a value for each."""
+        """What a function makes of all exchanges, a value for each: that of the exchange of each row."""
         assert self._gathered is not None
-        return self._kept(self._gathered.once(make))
+        return self._of_exchanges(self._gathered.once(make))
 
     def top(self, fact: str, column: str, missing: int = -1) -> Array:
         """A column of a fact of which an exchange has at most one."""
         assert self._gathered is not None
-        return self._kept(self._gathered.top(fact, column, missing))
+        return self._of_exchanges(self._gathered.top(fact, column, missing))
+
+    def together(self) -> Array:
+        """How many facts of the kind of these the exchange of each has."""
+        assert self._source is not None
+        return self._kept(np.bincount(self._source.exchange)[self._source.exchange])
+
+    @property
+    def facts(self) -> FactRows:
+        """The facts that these rows are."""
+        assert isinstance(self._source, FactRows)
+        return self._source if self._at is None else self._source.where(self._at)
+
+    def beside(self, kind: str, column: str, missing: int = -1) -> Array:
+        """A column of the first fact of a kind with the exchange, topic and partition of each."""
+        assert self._gathered is not None
+        others = self._gathered.facts(kind)
+        if kind not in self._matched:
+            self._matched[kind] = matched(others, self.facts)
+        return np.append(others[column], missing)[self._matched[kind]]
+
+    def around(self, kind: str, column: str, missing: int = -1) -> Array:
+        """A column of the fact of a kind around each."""
+        assert self._gathered is not None
+        outer = self._gathered.facts(kind)
+        return np.append(outer[column], missing)[outer.around(self.facts)]
 
     def where(self, condition: Array) -> Rows:
         """Some of the rows."""
         at = np.flatnonzero(condition)
-        return Rows(self._column, self._gathered, at if self._at is None else self._at[at])
+        made = Rows(self._column, self._gathered, self._source, at if self._at is None else self._at[at])
+        made._matched = {kind: found[at] for kind, found in self._matched.items()}
+        return made
 
     def made(self, of: Made) -> Any:
         """A column of these rows, or what is made of some."""
@@ -119,17 +160,20 @@ def is_slow(x: Rows) -> Any:
     return (x.outcome == ANSWERED) & (without_waits(x) >= SLOW_NS)
 
 
-#: In place of kinds of facts: the rows of connections that ended.
-CONNECTIONS = ("connections",)
+#: In place of kinds of facts: the rows of connections that ended; the results of exchanges.
+CONNECTIONS, RESULTS = ("connections",), ("results",)
+#: A condition, or several, each on the rows that those before it leave.
+Condition = Callable[[Rows], Array] | tuple[Callable[[Rows], Array], ...] | None
 
 
 class Counted(NamedTuple):
     """A form with what it counts. `of`: kinds of facts, with the columns of their exchanges too; (): exchanges;
-    CONNECTIONS. `where`: a condition; None: all rows. `keys`, `values`: what each column of the form is."""
+    CONNECTIONS; RESULTS. `where`: as of `Condition`; None: all rows. `keys`, `values`: what each column of the form is;
+    values that are left out are not changed."""
 
     form: CountForm
     of: Sequence[str]
-    where: Callable[[Rows], Array] | None
+    where: Condition
     keys: Mapping[str, Made]
     values: Mapping[str, Made]
 
@@ -141,16 +185,23 @@ class Counted(NamedTuple):
     @property
     def facts(self) -> Sequence[str]:
         """The kinds of facts that it counts."""
-        return () if self.of == CONNECTIONS else self.of
+        return () if self.of in (CONNECTIONS, RESULTS) else self.of
+
+    def also(
+        self, of: Sequence[str], where: Condition = None, more: Mapping[str, Made] | None = None, **values: Made
+    ) -> Counted:
+        """Other rows that are counted in the same form. `more`: the keys that are made otherwise of these. `values`:
+        all."""
+        return self._replace(of=of, where=where, keys={**self.keys, **(more or {})}, values=values)
 
     def read(self, gathered: Gathered, tally: Tally) -> None:
-        """Count exchanges or facts, as of `Section.read`."""
+        """Count exchanges, facts or results, as of `Section.read`."""
         if not self.of:
             self._add(Rows(gathered.column, gathered), tally)
-        for kind in self.facts:
-            facts = gathered.facts(kind)
-            if len(facts):
-                self._add(Rows(partial(facts.of_exchange, gathered), gathered), tally)
+        sources = [gathered.result_rows] if self.of == RESULTS else [gathered.facts(kind) for kind in self.facts]
+        for source in sources:
+            if len(source):
+                self._add(Rows(gathered.column, gathered, source), tally)
 
     def read_connections(self, rows: Array, tally: Tally) -> None:
         """Count connections, as of `Section.read_connections`."""
@@ -158,17 +209,25 @@ class Counted(NamedTuple):
             self._add(Rows(rows.__getitem__), tally)
 
     def _add(self, rows: Rows, tally: Tally) -> None:
-        if self.where is not None:
-            rows = rows.where(self.where(rows))
+        for condition in self.where if isinstance(self.where, tuple) else (self.where,):
+            if condition is not None:
+                rows = rows.where(condition(rows))
         keys = {name: rows.made(of) for name, of in self.keys.items()}
         if len(next(iter(keys.values()))):
             tally.add(self.form.name, keys, {name: rows.made(of) for name, of in self.values.items()})
 
 
+def form(name: str, by: Mapping[str, str], newest: str = "", rows: int | None = None, **values: int) -> CountForm:
+    """A form by some keys, whose small rows are those of the first key that is a text, "(other)". `newest`, `rows`,
+    `values`: as of `CountForm`."""
+    text = next((key for key, kind in by.items() if kind == TEXT), None)
+    return CountForm(name, by, values, {key: OTHER if key == text else -1 for key in by}, newest=newest, rows=rows)
+
+
 def counted(
     name: str,
     by: Mapping[str, str],
-    where: Callable[[Rows], Array] | None = None,
+    where: Condition = None,
     of: Sequence[str] = (),
     more: Mapping[str, Made] | None = None,
     newest: str = "",
@@ -179,8 +238,6 @@ def counted(
     those that are not in `by` are numbers.
     `newest`, `rows`: as of `CountForm`. `values`: `total`, `least`, `largest` or `latest`."""
     keys = {**by, **{key: NUMBER for key in more or () if key not in by}}
-    text = next((key for key, kind in keys.items() if kind == TEXT), None)
-    other = {key: OTHER if key == text else -1 for key in keys}
-    form = CountForm(name, keys, {value: how for value, (how, _) in values.items()}, other, newest=newest, rows=rows)
+    own = form(name, keys, newest, rows, **{value: how for value, (how, _) in values.items()})
     made = {value: made for value, (_, made) in values.items()}
-    return Counted(form, of, where, {**dict(zip(keys, keys, strict=True)), **(more or {})}, made)
+    return Counted(own, of, where, {**dict(zip(keys, keys, strict=True)), **(more or {})}, made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,12 +46,9 @@ class FactRows:
             found = self._columns[name] = self._all[name][self.position]
         return found
 
-    def of_exchange(self, gathered: Gathered, column: str) -> Array:
-        """A column of these facts, or else of the exchange of each."""
-        if column in self._names or column in _OF_EVERY_FACT:
-            return self[column]
-        found: Array = gathered.column(column)[self.exchange]
-        return found
+    def has(self, column: str) -> bool:
+        """Whether a column is of these facts, not of their exchanges."""
+        return column in self._names or column in _OF_EVERY_FACT
 
     def where(self, chosen: Array) -> FactRows:
         """Some of the facts: bool, or their indexes."""
@@ -70,6 +68,27 @@ class FactRows:
         """The index of the fact around each of other facts, whose kind is an array in this one's: int64."""
         found: Array = np.searchsorted(self.position, inner.position) - 1
         return found
+
+
+class ResultRows:
+    """Results, as `FactRows`: those whose exchanges were gathered."""
+
+    def __init__(self, results: Array, exchanges: Array) -> None:
+        """`exchanges`: their index for each result, -1: none."""
+        has_exchange = np.flatnonzero(exchanges >= 0)
+        self.exchange: Array = exchanges[has_exchange]
+        self._rows = taken(results, has_exchange)
+
+    def __len__(self) -> int:
+        return len(self.exchange)
+
+    def __getitem__(self, column: str) -> Array:
+        found: Array = self._rows[column]
+        return found
+
+    def has(self, column: str) -> bool:
+        """Whether a column is of results, not of their exchanges."""
+        return column in (RESULT.names or ())
 
 
 class Gathered:
@@ -105,6 +124,11 @@ class Gathered:
                 self._turns = np.cumsum(np.diff(self._exchange, prepend=-1) != 0)
             found = self._found[kind] = FactRows(self._facts, self._exchange, self._turns, position, kind)
         return found
+
+    @cached_property
+    def result_rows(self) -> ResultRows:
+        """The results of these exchanges."""
+        return ResultRows(self.results, rows_of(self.column("exchange"), self.results["exchange"]))
 
     def column(self, name: str) -> Array:
         """A column of the exchanges as an array of its own, from which rows are picked faster."""

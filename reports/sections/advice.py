@@ -103,7 +103,7 @@ def _section(
         findings=findings if is_main else None,
         made_of=made_of,
         reads_notable=True,
-        counts=tuple({each.name: each for signature in signatures for each in signature.counts}.values()),
+        counts=tuple({id(each): each for signature in signatures for each in signature.counts}.values()),
         batch_counts=tuple(each.batch_count for each in signatures if each.batch_count is not None),
     )
 
