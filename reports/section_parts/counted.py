@@ -12,7 +12,8 @@ x.first`. Columns that no condition or value names are not read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,8 +30,8 @@ from .section_counts import Tally
 
 #: What a column of keys or values is: a column of the rows, a number, or made of columns.
 Made = str | int | Callable[[Any], Any]
-#: How values are added up, and of what.
-Value = tuple[int, Made]
+#: How values are added up, and of what; None: only of the rows of `Counted.also`.
+Value = tuple[int, Made | None]
 
 #: Keys that name somebody.
 CLIENT = {"client_id": TEXT, "client_ip": ADDRESS}
@@ -40,15 +41,15 @@ CONNECTION = {"connection": NUMBER}
 PLACE = {"topic": TEXT, "topic_id": TEXT, "partition": NUMBER}
 
 
-def total(of: Made) -> Value:
+def total(of: Made | None = None) -> Value:
     return SUM, of
 
 
-def least(of: Made) -> Value:
+def least(of: Made | None = None) -> Value:
     return MIN, of
 
 
-def largest(of: Made) -> Value:
+def largest(of: Made | None = None) -> Value:
     return MAX, of
 
 
@@ -73,7 +74,7 @@ SPAN: Any = {"first": least("request_first"), "last": largest("response_last"), 
 
 class Rows:
     """Rows that a run reads. Their columns are attributes: `x.nagle_ns`. Facts and results have those of their
-    exchanges too."""
+    exchanges too. `fact`: the kind of the facts."""
 
     def __init__(
         self,
@@ -81,17 +82,27 @@ class Rows:
         gathered: Gathered | None = None,
         source: FactRows | ResultRows | None = None,
         at: Array | None = None,
+        fact: str = "",
     ) -> None:
-        """`column`: of exchanges, or of connections. `source`: the facts, or the results. `at`: which of them are
+        """`column`: of exchanges, connections or estimates. `source`: the facts, or the results. `at`: which of them are
         these rows; None: all."""
         self._column, self._source, self._at = column, source, at
-        self._gathered = gathered
+        self._gathered, self.fact = gathered, fact
         self._matched: dict[str, Array] = {}
 
     def __getattr__(self, name: str) -> Array:
         if self._source is not None and self._source.has(name):
             return self._kept(self._source[name])
         return self._of_exchanges(self._column(name))
+
+    def __getitem__(self, name: str) -> Array:
+        found: Array = getattr(self, name)
+        return found
+
+    def __len__(self) -> int:
+        """The number of these rows, which `where` chose."""
+        assert self._at is not None
+        return len(self._at)
 
     def _kept(self, values: Array) -> Array:
         """Of values of all rows, those of these."""
@@ -139,7 +150,7 @@ class Rows:
     def where(self, condition: Array) -> Rows:
         """Some of the rows."""
         at = np.flatnonzero(condition)
-        made = Rows(self._column, self._gathered, self._source, at if self._at is None else self._at[at])
+        made = Rows(self._column, self._gathered, self._source, at if self._at is None else self._at[at], self.fact)
         made._matched = {kind: found[at] for kind, found in self._matched.items()}
         return made
 
@@ -160,22 +171,23 @@ def is_slow(x: Rows) -> Any:
     return (x.outcome == ANSWERED) & (without_waits(x) >= SLOW_NS)
 
 
-#: In place of kinds of facts: the rows of connections that ended; the results of exchanges.
-CONNECTIONS, RESULTS = ("connections",), ("results",)
+#: In place of kinds of facts: the rows of connections that ended; the results of exchanges; estimates of TLS.
+CONNECTIONS, RESULTS, ESTIMATES = ("connections",), ("results",), ("estimates",)
 #: A condition, or several, each on the rows that those before it leave.
 Condition = Callable[[Rows], Array] | tuple[Callable[[Rows], Array], ...] | None
 
 
 class Counted(NamedTuple):
     """A form with what it counts. `of`: kinds of facts, with the columns of their exchanges too; (): exchanges;
-    CONNECTIONS; RESULTS. `where`: as of `Condition`; None: all rows. `keys`, `values`: what each column of the form is;
-    values that are left out are not changed."""
+    CONNECTIONS, RESULTS or ESTIMATES. `where`: as of `Condition`; None: all rows. `keys`, `values`, `metrics`: what
+    each column of the form is; values that are left out are not changed."""
 
     form: CountForm
     of: Sequence[str]
     where: Condition
     keys: Mapping[str, Made]
     values: Mapping[str, Made]
+    metrics: Mapping[str, Made] = MappingProxyType({})
 
     @property
     def name(self) -> str:
@@ -185,23 +197,27 @@ class Counted(NamedTuple):
     @property
     def facts(self) -> Sequence[str]:
         """The kinds of facts that it counts."""
-        return () if self.of in (CONNECTIONS, RESULTS) else self.of
+        return () if self.of in (CONNECTIONS, RESULTS, ESTIMATES) else self.of
 
     def also(
         self, of: Sequence[str], where: Condition = None, more: Mapping[str, Made] | None = None, **values: Made
     ) -> Counted:
         """Other rows that are counted in the same form. `more`: the keys that are made otherwise of these. `values`:
         all."""
-        return self._replace(of=of, where=where, keys={**self.keys, **(more or {})}, values=values)
+        return Counted(self.form, of, where, {**self.keys, **(more or {})}, values)
 
     def read(self, gathered: Gathered, tally: Tally) -> None:
-        """Count exchanges, facts or results, as of `Section.read`."""
-        if not self.of:
+        """Count exchanges, facts, results or estimates, as of `Section.read`."""
+        if not self.of and len(gathered.exchanges):
             self._add(Rows(gathered.column, gathered), tally)
-        sources = [gathered.result_rows] if self.of == RESULTS else [gathered.facts(kind) for kind in self.facts]
-        for source in sources:
-            if len(source):
-                self._add(Rows(gathered.column, gathered, source), tally)
+        if self.of == RESULTS and len(gathered.result_rows):
+            self._add(Rows(gathered.column, gathered, gathered.result_rows), tally)
+        if self.of == ESTIMATES and len(gathered.estimates):
+            self._add(Rows(gathered.estimates.__getitem__), tally)
+        for kind in self.facts:
+            facts = gathered.facts(kind)
+            if len(facts):
+                self._add(Rows(gathered.column, gathered, facts, fact=kind), tally)
 
     def read_connections(self, rows: Array, tally: Tally) -> None:
         """Count connections, as of `Section.read_connections`."""
@@ -212,16 +228,35 @@ class Counted(NamedTuple):
         for condition in self.where if isinstance(self.where, tuple) else (self.where,):
             if condition is not None:
                 rows = rows.where(condition(rows))
+                if not len(rows):
+                    return
         keys = {name: rows.made(of) for name, of in self.keys.items()}
-        if len(next(iter(keys.values()))):
-            tally.add(self.form.name, keys, {name: rows.made(of) for name, of in self.values.items()})
+        tally.add(self.form.name, keys, {name: rows.made(of) for name, of in self.values.items()})
+        for metric, of in self.metrics.items():
+            numbers = rows.made(of)
+            at = np.flatnonzero(numbers >= 0)
+            tally.observe(self.form.name, {name: key[at] for name, key in keys.items()}, metric, numbers[at])
 
 
-def form(name: str, by: Mapping[str, str], newest: str = "", rows: int | None = None, **values: int) -> CountForm:
-    """A form by some keys, whose small rows are those of the first key that is a text, "(other)". `newest`, `rows`,
-    `values`: as of `CountForm`."""
+def facts_of(counts: Iterable[Counted]) -> tuple[str, ...]:
+    """The kinds of facts that some counts count."""
+    return tuple(kind for each in counts for kind in each.facts)
+
+
+#: What small rows keep of a key.
+KEPT = None
+
+
+def form(
+    name: str, by: Mapping[str, str], newest: str = "", rows: int | None = None,
+    other: Mapping[str, int | None] | None = None, metrics: Iterable[str] = (), **values: int,
+) -> CountForm:  # fmt: skip
+    """A form by some keys, whose small rows are those of the first key that is a text, "(other)". `other`: keys of
+    which small rows have not that or -1, but another number, OTHER or KEPT. All else: as of `CountForm`."""
     text = next((key for key, kind in by.items() if kind == TEXT), None)
-    return CountForm(name, by, values, {key: OTHER if key == text else -1 for key in by}, newest=newest, rows=rows)
+    small = {**{key: OTHER if key == text else -1 for key in by}, **(other or {})}
+    of_small = {key: number for key, number in small.items() if number is not None}
+    return CountForm(name, by, values, of_small, tuple(metrics), newest, rows)
 
 
 def counted(
@@ -232,12 +267,15 @@ def counted(
     more: Mapping[str, Made] | None = None,
     newest: str = "",
     rows: int | None = None,
+    other: Mapping[str, int | None] | None = None,
+    metrics: Mapping[str, Made] = MappingProxyType({}),
     **values: Value,
 ) -> Counted:
     """Declare a form by some keys. `where`, `of`: as of `Counted`. `more`: what keys are that are no columns;
     those that are not in `by` are numbers.
-    `newest`, `rows`: as of `CountForm`. `values`: `total`, `least`, `largest` or `latest`."""
+    `newest`, `rows`, `other`: as of `form`. `metrics`: values with a histogram, of which negative ones are left out.
+    `values`: `total`, `least`, `largest` or `latest`."""
     keys = {**by, **{key: NUMBER for key in more or () if key not in by}}
-    own = form(name, keys, newest, rows, **{value: how for value, (how, _) in values.items()})
-    made = {value: made for value, (_, made) in values.items()}
-    return Counted(own, of, where, {**dict(zip(keys, keys, strict=True)), **(more or {})}, made)
+    own = form(name, keys, newest, rows, other, metrics, **{value: how for value, (how, _) in values.items()})
+    made = {value: made for value, (_, made) in values.items() if made is not None}
+    return Counted(own, of, where, {**dict(zip(keys, keys, strict=True)), **(more or {})}, made, metrics)
