@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from typing import Any
 
 import numpy as np
 
-from kafkatap.kernels.arrays import taken
-
-from ..batch import Array
 from ..connection_words import H_COMPLETE, P_KAFKA
-from ..counting.count_forms import NUMBER, CountForm
-from ..counting.count_table import MAX, MIN, SUM
 from ..finding_words import listed
 from ..findings import ERROR, Finding
+from ..section_parts.counted import CONNECTION, CONNECTIONS, PAIR, Counted, Rows, counted, largest, least, total
 from ..section_parts.section import SectionInput
-from ..section_parts.section_counts import Tally
-from .parties import broker_party, client_option, client_parties, client_words
-from .signature import Signature
-from .stretches import OTHERS, WHO, Connection, stretches_of
+from .parties import broker_party, client_parties, client_words
+from .signature import Signature, spanning
+from .stretches import Connection, stretches_of
 
 #: A lost packet is repaired by its first or second copy. Three copies that are lost too take 1.4 s on Linux.
 _LEAST = 3
@@ -32,50 +28,49 @@ _MSS = 1_460
 _BEFORE = 8
 _PACKETS = 10
 
-_FORM = CountForm(
-    "advice.stuck",
-    {"connection": NUMBER, **WHO, "is_broker": NUMBER},
-    {"connections": SUM, "retransmissions": SUM, "stuck_bytes": SUM, "lasts_ns": SUM, "segment_bytes": MAX,
-     "passed_bytes": SUM, "first": MIN, "last": MAX, "packet": MIN},
-    {"connection": -1, **OTHERS, "is_broker": -1},
-    newest="last",
-)  # fmt: skip
+
+def _stuck_at(is_broker: int, end: str, other: str) -> Counted:
+    """Connections on which an end sends packets of the full size in vain, to which only the first few got through."""
+    again, stuck = f"{end}_retransmitted_packets", f"{end}_unacknowledged_bytes"
+
+    def segment(x: Rows) -> Any:
+        sizes = (x.made(f"{side}_mss") for side in (end, other))
+        return np.minimum(*(np.where(size > 0, size, _MSS) for size in sizes)).astype(np.int64) - _OPTIONS
+
+    def passed(x: Rows) -> Any:
+        return x.made(f"{end}_bytes") - x.made(stuck)
+
+    def is_full(x: Rows) -> Any:
+        full = _FULL * segment(x)
+        is_own = (x.made(f"{end}_retransmitted_bytes") >= full * x.made(again)) & (x.made(stuck) >= full)
+        return is_own & (passed(x) > 0) & (passed(x) < _BEFORE * segment(x))
+
+    def is_known(x: Rows) -> Any:
+        is_stuck = (x.made(again) >= _LEAST) & (x.made(stuck) > 0)
+        return is_stuck & (x.protocol == P_KAFKA) & (x.handshake == H_COMPLETE)
+
+    return counted(
+        "advice.stuck", CONNECTION | PAIR, (is_known, is_full), of=CONNECTIONS, more={"is_broker": is_broker},
+        newest="last", connections=total(1), retransmissions=total(again), stuck_bytes=total(stuck),
+        lasts_ns=total(lambda x: x.last - x.first), segment_bytes=largest(segment),
+        first=least("first"), last=largest("last"), packet=least("first_packet"),
+    )  # fmt: skip
+
+
+_STUCK = (_stuck_at(0, "client", "broker"), _stuck_at(1, "broker", "client"))
 _NUMBERS = ("connections", "retransmissions", "segment_bytes", "stuck_bytes", "lasts_ns")
 
 
-def _read_connections(rows: Array, tally: Tally) -> None:
-    is_known = (rows["protocol"] == P_KAFKA) & (rows["handshake"] == H_COMPLETE)
-    for number, (end, other) in enumerate((("client", "broker"), ("broker", "client"))):
-        again, stuck = rows[f"{end}_retransmitted_packets"], rows[f"{end}_unacknowledged_bytes"]
-        at = np.flatnonzero(is_known & (again >= _LEAST) & (stuck > 0))
-        if not len(at):
-            continue
-        some = taken(rows, at)
-        mss = [np.where(some[f"{side}_mss"] > 0, some[f"{side}_mss"], _MSS) for side in (end, other)]
-        segment = np.minimum(*mss).astype(np.int64) - _OPTIONS
-        again, stuck = some[f"{end}_retransmitted_packets"], some[f"{end}_unacknowledged_bytes"]
-        passed = some[f"{end}_bytes"] - stuck
-        is_full = some[f"{end}_retransmitted_bytes"] >= _FULL * segment * again
-        chosen = is_full & (stuck >= _FULL * segment) & (passed > 0) & (passed < _BEFORE * segment)
-        some = some[chosen]
-        keys = {name: some[name] for name in _FORM.keys if name != "is_broker"} | {"is_broker": number}
-        tally.add(_FORM.name, keys, {
-            "connections": 1, "retransmissions": again[chosen], "stuck_bytes": stuck[chosen],
-            "lasts_ns": some["last"] - some["first"], "segment_bytes": segment[chosen], "passed_bytes": passed[chosen],
-            "first": some["first"], "last": some["last"], "packet": some["first_packet"],
-        })  # fmt: skip
-
-
-def _stuck(given: SectionInput) -> dict[tuple[int, int, bool], list[dict[str, int]]]:
-    """The connections that are stuck, by client and by who sends."""
-    rows = [row for row in given.rows(_FORM.name) if row["connection"] != -1]
+def _findings(given: SectionInput) -> list[Finding]:
+    """One for each client and direction."""
+    rows = [row for row in given.rows(_STUCK[0].name) if row["connection"] != -1]
     connections, _ = stretches_of(given, {(row["client_ip"], row["broker_ip"]) for row in rows})
-    found: dict[tuple[int, int, bool], list[dict[str, int]]] = defaultdict(list)
+    found: dict[tuple[int, ...], list[dict[str, int]]] = defaultdict(list)
     for row in rows:
         one = connections.get(row["connection"])
         if one is not None and _is_first_large(row, one):
-            found[row["client_id"], row["client_ip"], row["is_broker"] > 0].append(row)
-    return found
+            found[row["client_id"], row["client_ip"], row["is_broker"]].append(row)
+    return [_finding(given, mine) for mine in found.values()]
 
 
 def _is_first_large(row: dict[str, int], one: Connection) -> bool:
@@ -86,31 +81,26 @@ def _is_first_large(row: dict[str, int], one: Connection) -> bool:
     return not has_paused and (row["is_broker"] > 0 or not has_passed)
 
 
-def _findings(given: SectionInput) -> list[Finding]:
-    context = given.context
-    made = []
-    for (client_id, client_ip, is_broker), rows in _stuck(given).items():
-        who = client_words(context, client_id, client_ip)
-        lost = Counter[tuple[int, int]]()
-        for row in rows:
-            lost[row["broker_ip"], row["broker_port"]] += row["lasts_ns"]
-        brokers = [broker_party(context, *end) for end, _ in lost.most_common()]
-        at = listed([broker.name for broker in brokers], 1)
-        path = f"from {at} to {who}" if is_broker else f"from {who} to {at}"
-        many = "1 connection is" if len(rows) == 1 else f"{len(rows):,} connections are"
-        sums = {name: sum(row[name] for row in rows) for name in _NUMBERS}
-        sums["segment_bytes"] = max(row["segment_bytes"] for row in rows)
-        text = (
-            f"packets of the full size do not arrive {path}: {many} stuck at segments of {sums['segment_bytes']:,} "
-            f"bytes, sent again {sums['retransmissions']:,} times, while smaller ones pass"
-        )
-        made.append(Finding(
-            BLACK_HOLE.id, ERROR, BLACK_HOLE.label, text, sums["lasts_ns"], min(row["first"] for row in rows),
-            max(row["last"] for row in rows), sums, tuple(sorted(row["packet"] for row in rows)[:_PACKETS]),
-            (*client_parties(context, client_id, client_ip), *brokers), BLACK_HOLE.setting,
-            BLACK_HOLE.remedy, (("sections", "connections"), *client_option(context, client_id)),
-        ))  # fmt: skip
-    return made
+def _finding(given: SectionInput, rows: list[dict[str, int]]) -> Finding:
+    client = rows[0]["client_id"], rows[0]["client_ip"]
+    who, lost = client_words(given.context, *client), Counter[tuple[int, int]]()
+    for row in rows:
+        lost[row["broker_ip"], row["broker_port"]] += row["lasts_ns"]
+    brokers = [broker_party(given.context, *end) for end, _ in lost.most_common()]
+    at = listed([broker.name for broker in brokers], 1)
+    path = f"from {at} to {who}" if rows[0]["is_broker"] else f"from {who} to {at}"
+    numbers = {name: sum(row[name] for row in rows) for name in _NUMBERS}
+    many = "1 connection is" if len(rows) == 1 else f"{len(rows):,} connections are"
+    numbers["segment_bytes"] = max(row["segment_bytes"] for row in rows)
+    text = (
+        f"packets of the full size do not arrive {path}: {many} stuck at segments of "
+        f"{numbers['segment_bytes']:,} bytes, sent again {numbers['retransmissions']:,} times, while smaller ones pass"
+    )
+    return BLACK_HOLE.found(
+        given, spanning(rows), text, numbers["lasts_ns"], numbers, (("sections", "connections"),), ERROR,
+        packets=tuple(sorted(row["packet"] for row in rows)[:_PACKETS]),
+        parties=(*client_parties(given.context, *client), *brokers),
+    )  # fmt: skip
 
 
 BLACK_HOLE = Signature(
@@ -125,8 +115,7 @@ BLACK_HOLE = Signature(
     f"connection ends, less than {_BEFORE} such segments were acknowledged before, and there was no pause. Needs the "
     "handshake, and a capture on the sender's side. Time lost: that of the connections.",
     _findings,
-    (_FORM,),
-    read_connections=_read_connections,
+    counts=_STUCK,
     follows=("idle_dropped",),
     label="path broken",
 )

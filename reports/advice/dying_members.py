@@ -15,14 +15,11 @@ from kafkatap.kernels.arrays import dict_rows, is_among
 
 from .. import units
 from ..batch import Array
-from ..counting.count_forms import NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import LATEST, MAX, SUM
 from ..finding_words import and_more
-from ..findings import WARNING, Finding, Party
+from ..findings import Finding, Party
 from ..groups.group_requests import Partition, assigned_partitions, read_assignment
-from ..section_parts.gathered import Gathered
+from ..section_parts.counted import CONNECTION, PLACE, counted, largest, latest, total
 from ..section_parts.section import SectionInput
-from ..section_parts.section_counts import Tally
 from .connection_limit import OPENED
 from .member_events import EXPELLED, FENCED, JOINED, KINDS, LAST, LEFT, OWNS, SYNCED, TOLD, member_events
 from .parties import broker_party, client_option, client_parties
@@ -41,26 +38,12 @@ _NAMED = 3
 _MOST_PARTITIONS = 1000
 
 #: The offsets that OffsetFetch responses have.
-_COMMITTED = CountForm(
-    "advice.members-committed",
-    {"connection": NUMBER, "topic": TEXT, "topic_id": TEXT, "partition": NUMBER},
-    {"responses": SUM, "time": MAX, "offset": LATEST},
-    {"connection": -1, "topic": OTHER, "topic_id": -1, "partition": -1},
-    newest="time",
-)
-
-
-def _read(gathered: Gathered, tally: Tally) -> None:
-    for kind in ("fetched offset", "fetched offset of group"):
-        rows = gathered.facts(kind)
-        if not len(rows):
-            continue
-        many = np.bincount(rows.exchange, minlength=len(gathered.exchanges))
-        rows = rows.where((many[rows.exchange] <= _MOST_PARTITIONS) & (rows["error_code"] == 0))
-        keys = {name: rows[name] for name in ("topic", "topic_id", "partition")}
-        keys["connection"] = gathered.column("connection")[rows.exchange]
-        times = gathered.column("response_last")[rows.exchange]
-        tally.add(_COMMITTED.name, keys, {"responses": 1, "time": times, "offset": rows["offset"]})
+_COMMITTED = counted(
+    "advice.members-committed", CONNECTION | PLACE,
+    lambda x: (x.error_code == 0) & (x.together() <= _MOST_PARTITIONS),
+    of=("fetched offset", "fetched offset of group"), newest="time",
+    responses=total(1), time=largest("response_last"), offset=latest("offset"),
+)  # fmt: skip
 
 
 class _Life:
@@ -278,18 +261,21 @@ def _finding(given: SectionInput, group: int, dead: Sequence[_Life], stop: _Stop
         text += f"; partitions without a member for {units.duration(stopped_ns)} in total"
     is_record = bool(places) and stop.is_soon
     topic, partition = stop.partitions[0] if stop.partitions else ("", 0)
-    return Finding(
-        DYING_MEMBERS.id, WARNING, DYING_MEMBERS.label, text, stopped_ns, dead[0].died, dead[-1].died,
-        {"deaths": len(dead), "clients": len(clients), "stopped_ns": stopped_ns,
-         "topic": topic or None, "partition": partition if topic else None, "committed_offset": stop.offset},
-        tuple(life.packet for life in dead[:10]),
-        (Party("group", name), *(party for client in clients[:_NAMED] for party in client_parties(context, *client)),
-         *(Party("partition", f"{each}-{number}") for each, number in stop.partitions),
-         broker_party(context, *dead[-1].broker)),
-        "how the consumer handles a record that it cannot process" if is_record else "",
-        _remedy(topic, partition, stop.offset) if is_record else
-        "Find what ends the processes: the log of each, its limit of memory, the probes of its supervisor.",
+    numbers = {
+        "deaths": len(dead), "clients": len(clients), "stopped_ns": stopped_ns, "topic": topic or None,
+        "partition": partition if topic else None, "committed_offset": stop.offset,
+    }  # fmt: skip
+    return DYING_MEMBERS.found(
+        given, {"first": dead[0].died, "last": dead[-1].died}, text, stopped_ns, numbers,
         (("sections", "groups"), *(client_option(context, clients[0][0]) if len(clients) == 1 else ())),
+        packets=tuple(life.packet for life in dead[:10]),
+        parties=(
+            Party("group", name), *(party for client in clients[:_NAMED] for party in client_parties(context, *client)),
+            *(Party("partition", f"{each}-{number}") for each, number in stop.partitions),
+            broker_party(context, *dead[-1].broker),
+        ),
+        setting=_OF_RECORD if is_record else "",
+        remedy=_remedy(topic, partition, stop.offset) if is_record else _OF_PROCESS,
     )  # fmt: skip
 
 
@@ -312,20 +298,20 @@ def _remedy(topic: str, partition: int, offset: int | None) -> str:
     )
 
 
+_OF_RECORD = "how the consumer handles a record that it cannot process"
+_OF_PROCESS = "Find what ends the processes: the log of each, its limit of memory, the probes of its supervisor."
 DYING_MEMBERS = Signature(
     "dying_members",
     "members of a group die again and again",
     "A member that was not expelled closes all of its connections without LeaveGroup. If the dead had the same "
     "partition, a record of it may kill its readers.",
-    "how the consumer handles a record that it cannot process",
+    _OF_RECORD,
     "Look at the records from the committed offset of that partition on. Skip the one that cannot be processed, or "
     "write it to a dead letter topic. Without such a partition, find what ends the processes.",
     f"{_LEAST} deaths in one group, and one client died twice; or all dead members but at most one had the same "
     f"partition, died within {_SOON_NS // units.SECOND} s after its assignment, and its committed offset stays. Time "
     "lost: how long partitions of dead members had no member.",
-    lambda given: list(_findings(given)),
-    (OPENED.form, _COMMITTED),
-    _read,
-    facts=("fetched offset", "fetched offset of group"),
+    _findings,
+    counts=(OPENED, _COMMITTED),
     label="members die",
 )  # fmt: skip

@@ -148,9 +148,9 @@ EXPULSIONS = Signature(
     "Raise the timeout above the client's longest pause, or make its pauses shorter: fewer records in a poll.",
     f"{_LEAST} expulsions of one kind in one group. Time lost: until the client has joined again.",
     _findings,
-    (LAST,),
-    read,
+    read=read,
     facts=FACTS,
     events=KINDS,
+    counts=(LAST,),
     label="expelled",
 )  # fmt: skip

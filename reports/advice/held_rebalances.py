@@ -141,6 +141,6 @@ HELD_REBALANCES = Signature(
     "in JoinGroup as long. New members and groups of the new protocol do not count. Time lost: what the others waited "
     "since the last member in time had joined.",
     _findings,
-    (LAST,),
+    counts=(LAST,),
     label="held up",
 )

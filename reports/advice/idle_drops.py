@@ -4,35 +4,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.arrays import taken
-
 from .. import units
-from ..batch import Array, Context
 from ..connection_words import H_NOT_CAPTURED
-from ..counting.count_forms import NUMBER, CountForm
-from ..counting.count_table import MAX, MIN, SUM
 from ..finding_words import listed
 from ..findings import ERROR, Finding
+from ..section_parts.counted import CONNECTION, CONNECTIONS, PAIR, Counted, Rows, counted, largest, least, total
 from ..section_parts.section import SectionInput
-from ..section_parts.section_counts import Tally
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
-from .stretches import (
-    COUNT_STRETCHES,
-    LATEST_PARTS,
-    OTHERS,
-    PAUSE_NS,
-    STRETCHES,
-    WHO,
-    Connection,
-    Stretch,
-    pauses,
-    stretches_of,
-)
+from .stretches import COUNT_STRETCHES, PAUSE_NS, Connection, Stretch, pauses, stretches_of
 
 #: A lost packet is repaired by its first or second copy. Three copies that are lost too take 1.4 s on Linux.
 _COPIES, _STUCK_NS = 3, units.SECOND
@@ -40,31 +24,30 @@ _COPIES, _STUCK_NS = 3, units.SECOND
 _LEAST = 2
 _PACKETS = 10
 
-_STUCK = CountForm(
-    "advice.stuck-connections",
-    {"connection": NUMBER, "by_broker": NUMBER, **WHO},
-    {"connections": SUM, "first": MIN, "last": MAX, "unacknowledged": SUM, "exchanges": SUM, "was_open": SUM},
-    {"connection": -1, "by_broker": -1, **OTHERS},
-    newest="last",
-)  # fmt: skip
+
+def _stuck_at(by_broker: int, end: str, lost: str, last: str) -> Counted:
+    """Connections on which an end sent again what never arrived. `lost`: its bytes. `last`: the time of the last copy,
+    or of the last packet. That is a copy, or the sender's FIN or RST: nothing came from the other end since."""
+    other = 1 - by_broker
+
+    def last_copy(x: Rows) -> Any:
+        return np.maximum(x.made(last), x.closed_at)
+
+    def is_stuck(x: Rows) -> Any:
+        again = (x.made(lost) > 0) & (x.made(f"{end}_retransmitted_packets") >= _COPIES) & (x.exchanges > 0)
+        return again & (x.reset_by != other) & (x.closed_by != other) & (x.last <= last_copy(x))
+
+    return counted(
+        "advice.stuck-connections", CONNECTION | PAIR, is_stuck, of=CONNECTIONS, more={"by_broker": by_broker},
+        newest="last", connections=total(1), first=least("first"), last=largest(last_copy), unacknowledged=total(lost),
+        exchanges=total("exchanges"), was_open=total(lambda x: x.handshake == H_NOT_CAPTURED),
+    )  # fmt: skip
 
 
-def _read_connections(rows: Array, tally: Tally) -> None:
-    for number, (end, other) in enumerate((("client", 1), ("broker", 0))):
-        stuck = rows["client_lost_bytes" if end == "client" else "broker_unacknowledged_bytes"]
-        is_stuck = (stuck > 0) & (rows[f"{end}_retransmitted_packets"] >= _COPIES) & (rows["exchanges"] > 0)
-        at = np.flatnonzero(is_stuck & (rows["reset_by"] != other) & (rows["closed_by"] != other))
-        if not len(at):
-            continue
-        some = taken(rows, at)
-        # The last packet is a copy, or the sender's FIN or RST: nothing came from the other end since.
-        last = np.maximum(some["client_lost_at"] if end == "client" else some["last"], some["closed_at"])
-        some, last, stuck = some[some["last"] <= last], last[some["last"] <= last], stuck[at][some["last"] <= last]
-        keys = {name: some[name] for name in ("connection", *WHO)} | {"by_broker": number}
-        tally.add(_STUCK.name, keys, {
-            "connections": 1, "first": some["first"], "last": last, "unacknowledged": stuck,
-            "exchanges": some["exchanges"], "was_open": some["handshake"] == H_NOT_CAPTURED,
-        })  # fmt: skip
+_STUCK = (
+    _stuck_at(0, "client", "client_lost_bytes", "client_lost_at"),
+    _stuck_at(1, "broker", "broker_unacknowledged_bytes", "last"),
+)
 
 
 class _Drop(NamedTuple):
@@ -112,7 +95,7 @@ class _Path(NamedTuple):
 def _paths(given: SectionInput) -> list[_Path]:
     """Those with a timeout, of hosts that have one of them in common together."""
     stuck: dict[tuple[int, int], list[dict[str, int]]] = defaultdict(list)
-    for row in given.rows(_STUCK.name):
+    for row in given.rows(_STUCK[0].name):
         if row["connection"] != -1:
             stuck[row["client_ip"], row["broker_ip"]].append(row)
     if not stuck:
@@ -120,7 +103,7 @@ def _paths(given: SectionInput) -> list[_Path]:
     connections, known_since = stretches_of(given, stuck.keys())
     between: dict[tuple[int, int], dict[int, Connection]] = defaultdict(dict)
     for number, one in connections.items():
-        between[one.client_ip, one.broker_ip][number] = one
+        between[one.hosts][number] = one
     found = [_path(hosts, rows, between[hosts], known_since, given.context.first) for hosts, rows in stuck.items()]
     paths = sorted(path for path in found if path is not None)
     made: list[_Path] = []
@@ -139,12 +122,9 @@ def _paths(given: SectionInput) -> list[_Path]:
 
 
 def _path(
-    hosts: tuple[int, int],
-    rows: Sequence[dict[str, int]],
-    connections: Mapping[int, Connection],
-    known_since: int,
+    hosts: tuple[int, int], rows: Sequence[dict[str, int]], connections: Mapping[int, Connection], known_since: int,
     start: int | None,
-) -> _Path | None:
+) -> _Path | None:  # fmt: skip
     """The drops between two hosts; None without, and if they have another reason than a timeout. `start`: of the
     capture."""
     drops, busy = [], []
@@ -194,10 +174,7 @@ def _drop(
         return None
     begin = stretches[at].first
     who = row["client_id"], row["client_ip"], row["broker_ip"], row["broker_port"]
-    later = (
-        other.stretches[0] for other in connections.values()
-        if (other.client_id, other.client_ip, other.broker_ip, other.broker_port) == who
-    )  # fmt: skip
+    later = (other.stretches[0] for other in connections.values() if other.who == who)
     again = min((stretch for stretch in later if stretch.first > begin), default=None)
     until = row["last"] if again is None else min(again.first, row["last"])
     requests = sum(stretch.requests for stretch in stretches[at:]) or stretches[at].answered
@@ -217,11 +194,11 @@ def _others_pass(drop: _Drop, number: int, connections: Mapping[int, Connection]
 
 
 def _findings(given: SectionInput) -> list[Finding]:
-    return [_finding(given.context, path) for path in _paths(given)]
+    return [_finding(given, path) for path in _paths(given)]
 
 
-def _finding(context: Context, path: _Path) -> Finding:
-    drops = path.drops
+def _finding(given: SectionInput, path: _Path) -> Finding:
+    context, drops = given.context, path.drops
     count, requests = len(drops), sum(drop.requests for drop in drops)
     idle = [drop.idle_ns for drop in drops]
     waited = max(drop.until - drop.begin for drop in drops)
@@ -245,14 +222,15 @@ def _finding(context: Context, path: _Path) -> Finding:
         text += ", and new ones work at once" if replaced == count else f", and {replaced:,} new ones work at once"
     people = tuple(party for who in clients for party in client_parties(context, *who))
     option = client_option(context, clients[0][0]) if len({who[0] for who in clients}) == 1 else ()
-    return Finding(
-        IDLE_DROPS.id, ERROR, IDLE_DROPS.label, text, sum(drop.until - drop.begin for drop in drops), drops[0].begin,
-        max(drop.until for drop in drops),
-        {"connections": count, "requests": requests, "unanswered": sum(drop.unanswered for drop in drops),
-         "clients": len(clients), "shortest_pause_ns": min(idle), "longest_pause_ns": max(idle),
-         "passed_pause_ns": path.passed_ns or None, "waited_max_ns": waited, "replaced": replaced},
-        tuple(drop.packet for drop in drops[:_PACKETS]), (*dict.fromkeys(people), *brokers), IDLE_DROPS.setting,
-        IDLE_DROPS.remedy, (("sections", "connections"), *option),
+    numbers = {
+        "connections": count, "requests": requests, "unanswered": sum(drop.unanswered for drop in drops),
+        "clients": len(clients), "shortest_pause_ns": min(idle), "longest_pause_ns": max(idle),
+        "passed_pause_ns": path.passed_ns or None, "waited_max_ns": waited, "replaced": replaced,
+    }  # fmt: skip
+    return IDLE_DROPS.found(
+        given, {"first": drops[0].begin, "last": max(drop.until for drop in drops)}, text,
+        sum(drop.until - drop.begin for drop in drops), numbers, (("sections", "connections"), *option), ERROR,
+        packets=tuple(drop.packet for drop in drops[:_PACKETS]), parties=(*dict.fromkeys(people), *brokers),
     )  # fmt: skip
 
 
@@ -270,8 +248,8 @@ IDLE_DROPS = Signature(
     "survived, and none without a pause. Needs a capture between the sender and the device. Time lost: from the first "
     "message until the client connects again, or the last copy.",
     _findings,
-    (STRETCHES, LATEST_PARTS, _STUCK),
-    read_connections=_read_connections,
+    COUNT_STRETCHES.forms,
+    counts=_STUCK,
     batch_count=COUNT_STRETCHES,
     label="path broken",
 )

@@ -10,8 +10,8 @@ from kafkatap.dissector.facts.fact_rows import NO_NUMBER
 from kafkatap.kernels.arrays import distinct_values, is_among
 
 from ..batch import Array, rows_of
-from ..counting.count_forms import OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, SUM
+from ..counting.count_forms import TEXT
+from ..section_parts.counted import counted, largest, total
 from ..section_parts.event_rows import EventKind, EventView, events_of, events_of_facts
 from ..section_parts.gathered import FactRows, Gathered
 from ..section_parts.section import SectionInput
@@ -33,13 +33,11 @@ FACTS = (
     "leaving member", "consumer heartbeat", "consumer heartbeat answer", "consumer assigned partition",
 )  # fmt: skip
 #: When each member sent its last request.
-LAST = CountForm(
-    "advice.members",
-    {"group": TEXT, "member": TEXT},
-    {"requests": SUM, "last": MAX},
-    {"group": OTHER, "member": OTHER},
-    newest="last",
-)
+LAST = counted(
+    "advice.members", {"group": TEXT, "member": TEXT}, lambda x: x.member >= 0,
+    of=("join group", "heartbeat", "sync group", "consumer heartbeat"), newest="last",
+    requests=total(1), last=largest("request_first"),
+)  # fmt: skip
 #: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH; FENCED_INSTANCE_ID.
 _ERRORS = {EXPELLED: (25, 110), FENCED: (82,)}
 _REBALANCE_IN_PROGRESS = 27
@@ -58,7 +56,6 @@ def read(gathered: Gathered, tally: Tally) -> None:
     _note_assignments(gathered, tally)
     _note_leaves(gathered, tally)
     _note_errors(gathered, tally)
-    _add_last(gathered, tally)
 
 
 def _noted(gathered: Gathered, tally: Tally, rows: FactRows, kind: EventKind, **columns: Array) -> None:
@@ -158,22 +155,12 @@ def _note_refused(gathered: Gathered, tally: Tally, kind: EventKind, exchanges: 
     at = distinct_values(rows_of(gathered.column("exchange"), exchanges))
     at = at[(at >= 0) & is_among(gathered.column("api_key")[at], _APIS)]
     group = np.full(len(gathered.exchanges), -1, np.int64)
-    for fact in ("join group", "heartbeat", "sync group", "consumer heartbeat"):
+    for fact in LAST.of:
         rows = gathered.facts(fact)
         group[rows.exchange] = rows["group"]
     events = events_of(gathered, at, kind)
     events["group"], events["sent"] = group[at], gathered.exchanges["request_first"][at]
     tally.note(events)
-
-
-def _add_last(gathered: Gathered, tally: Tally) -> None:
-    for kind in ("join group", "heartbeat", "sync group", "consumer heartbeat"):
-        rows = gathered.facts(kind)
-        rows = rows.where(rows["member"] >= 0)
-        if len(rows):
-            times = gathered.exchanges["request_first"][rows.exchange]
-            keys = {"group": rows["group"], "member": rows["member"]}
-            tally.add(LAST.name, keys, {"requests": 1, "last": times})
 
 
 def member_events(given: SectionInput, *kinds: EventKind) -> Array:

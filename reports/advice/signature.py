@@ -97,6 +97,12 @@ class Signature(NamedTuple):
         return all(form.name in forms for form in own) and section_of(self) in read
 
 
+def spanning(rows: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """The first of some rows of counts, with the time and the first packet of all."""
+    first, last = min(row["first"] for row in rows), max(row["last"] for row in rows)
+    return {**rows[0], "first": first, "last": last, "packet": min(row["packet"] for row in rows)}
+
+
 def section_of(signature: Signature) -> str:
     """The section that reads a signature, and keeps its events."""
     return "advice-from-all" if signature.from_all else "advice-on-request" if signature.on_request else "advice"

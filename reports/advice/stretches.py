@@ -14,41 +14,26 @@ import numpy as np
 from kafkatap.dissector.dtypes import ANSWERED, EXCHANGE, NO_TIME, UNANSWERED
 from kafkatap.kernels import helper, kernel
 
-from ..counting.count_forms import ADDRESS, CONNECTION_ROWS, NUMBER, OTHER, TEXT, CountForm
+from ..counting.count_forms import CONNECTION_ROWS, NUMBER
 from ..counting.count_table import LATEST, MAX, MIN, SUM, CountArrays, claim_row, has_room
+from ..section_parts.counted import CONNECTION, PAIR, form
 from ..section_parts.section import BatchCount, SectionInput
 
 #: Shorter pauses are not kept. Members of a group send a Heartbeat each 3 or 5 s, and devices on the path that forget
 #: connections keep them for longer.
 PAUSE_NS = 6_000_000_000
 
-WHO = {"client_id": TEXT, "client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER}
-OTHERS = {"client_id": OTHER, "client_ip": -1, "broker_ip": -1, "broker_port": -1}
 #: `part`: the time at which a part begins. `is_part`: 1, so that `last` says which rows are small.
 #: `largest_request`: the most bytes of one that was answered.
-STRETCHES = CountForm(
-    "advice.stretches",
-    {"connection": NUMBER, "part": NUMBER, **WHO},
-    {
-        "is_part": MAX,
-        "first": MIN,
-        "last": MAX,
-        "requests": SUM,
-        "answered": SUM,
-        "unanswered": SUM,
-        "response_bytes": SUM,
-        "packet": MIN,
-        "largest_request": MAX,
-    },
-    {"connection": -1, "part": -1, **OTHERS},
-    newest="last",
-    rows=CONNECTION_ROWS,
-)
-#: The latest part of each connection, which the next messages may belong to.
-LATEST_PARTS = CountForm(
-    "advice.latest-parts", {"connection": NUMBER}, {"is_part": MAX, "last": MAX, "part": LATEST}, {"connection": -1},
-    newest="last", rows=CONNECTION_ROWS,
+STRETCHES = form(
+    "advice.stretches", CONNECTION | {"part": NUMBER} | PAIR, newest="last", rows=CONNECTION_ROWS,
+    is_part=MAX, first=MIN, last=MAX, requests=SUM, answered=SUM, unanswered=SUM, response_bytes=SUM, packet=MIN,
+    largest_request=MAX,
 )  # fmt: skip
+#: The latest part of each connection, which the next messages may belong to.
+LATEST_PARTS = form(
+    "advice.latest-parts", CONNECTION, newest="last", rows=CONNECTION_ROWS, is_part=MAX, last=MAX, part=LATEST
+)
 
 
 class Stretch(NamedTuple):
@@ -75,8 +60,18 @@ class Connection(NamedTuple):
     broker_port: int
     stretches: list[Stretch]
 
+    @property
+    def who(self) -> tuple[int, int, int, int]:
+        """Its client and its broker."""
+        return self.client_id, self.client_ip, self.broker_ip, self.broker_port
 
-_WHO_WIDTH = 2 + len(WHO)
+    @property
+    def hosts(self) -> tuple[int, int]:
+        """The addresses of both."""
+        return self.client_ip, self.broker_ip
+
+
+_PART_WIDTH = len(STRETCHES.keys)
 _PART_COLUMNS, _LATEST_COLUMNS = len(STRETCHES.values), len(LATEST_PARTS.values)
 
 
@@ -97,7 +92,7 @@ def _add_message(e, begin, end, requests, answered, response_bytes, probe, parts
     probe[3] = e.client_ip
     probe[4] = e.broker_ip
     probe[5] = e.broker_port
-    at = np.int64(claim_row(parts.keys, _WHO_WIDTH, parts.slots, parts.used, probe, 0)) * _PART_COLUMNS
+    at = np.int64(claim_row(parts.keys, _PART_WIDTH, parts.slots, parts.used, probe, 0)) * _PART_COLUMNS
     values = parts.values
     values[at] = 1
     values[at + 1] = min(values[at + 1], begin)
@@ -156,17 +151,14 @@ def _joined(rows: list[dict[str, int]]) -> Connection:
         one = Stretch(*(row[name] for name in Stretch._fields))
         if found and one.first <= found[-1].last + PAUSE_NS:
             last = found[-1]
-            one = Stretch(
+            found[-1] = Stretch(
                 last.first, max(last.last, one.last), last.requests + one.requests, last.answered + one.answered,
-                last.unanswered + one.unanswered,
-                last.response_bytes + one.response_bytes, min(last.packet, one.packet),
-                max(last.largest_request, one.largest_request),
+                last.unanswered + one.unanswered, last.response_bytes + one.response_bytes,
+                min(last.packet, one.packet), max(last.largest_request, one.largest_request),
             )  # fmt: skip
-            found[-1] = one
         else:
             found.append(one)
-    who = rows[0]
-    return Connection(who["client_id"], who["client_ip"], who["broker_ip"], who["broker_port"], found)
+    return Connection(**{name: rows[0][name] for name in PAIR}, stretches=found)
 
 
 def pauses(connection: Connection) -> list[tuple[int, int]]:

@@ -84,8 +84,8 @@ class Rows:
         at: Array | None = None,
         fact: str = "",
     ) -> None:
-        """`column`: of exchanges, connections or estimates. `source`: the facts, or the results. `at`: which of them are
-        these rows; None: all."""
+        """`column`: of exchanges, connections or estimates. `source`: the facts, or the results. `at`: which of them
+        are these rows; None: all."""
         self._column, self._source, self._at = column, source, at
         self._gathered, self.fact = gathered, fact
         self._matched: dict[str, Array] = {}
@@ -180,7 +180,8 @@ Condition = Callable[[Rows], Array] | tuple[Callable[[Rows], Array], ...] | None
 class Counted(NamedTuple):
     """A form with what it counts. `of`: kinds of facts, with the columns of their exchanges too; (): exchanges;
     CONNECTIONS, RESULTS or ESTIMATES. `where`: as of `Condition`; None: all rows. `keys`, `values`, `metrics`: what
-    each column of the form is; values that are left out are not changed."""
+    each column of the form is; values that are left out are not changed. `beside`: further kinds of facts that these
+    look at."""
 
     form: CountForm
     of: Sequence[str]
@@ -188,6 +189,7 @@ class Counted(NamedTuple):
     keys: Mapping[str, Made]
     values: Mapping[str, Made]
     metrics: Mapping[str, Made] = MappingProxyType({})
+    beside: Sequence[str] = ()
 
     @property
     def name(self) -> str:
@@ -195,16 +197,21 @@ class Counted(NamedTuple):
         return self.form.name
 
     @property
-    def facts(self) -> Sequence[str]:
-        """The kinds of facts that it counts."""
+    def facts(self) -> tuple[str, ...]:
+        """The kinds of facts that it reads."""
+        return (*self._kinds, *self.beside)
+
+    @property
+    def _kinds(self) -> Sequence[str]:
         return () if self.of in (CONNECTIONS, RESULTS, ESTIMATES) else self.of
 
     def also(
-        self, of: Sequence[str], where: Condition = None, more: Mapping[str, Made] | None = None, **values: Made
-    ) -> Counted:
+        self, of: Sequence[str], where: Condition = None, more: Mapping[str, Made] | None = None,
+        beside: Sequence[str] = (), **values: Made,
+    ) -> Counted:  # fmt: skip
         """Other rows that are counted in the same form. `more`: the keys that are made otherwise of these. `values`:
         all."""
-        return Counted(self.form, of, where, {**self.keys, **(more or {})}, values)
+        return Counted(self.form, of, where, {**self.keys, **(more or {})}, values, beside=beside)
 
     def read(self, gathered: Gathered, tally: Tally) -> None:
         """Count exchanges, facts, results or estimates, as of `Section.read`."""
@@ -214,7 +221,7 @@ class Counted(NamedTuple):
             self._add(Rows(gathered.column, gathered, gathered.result_rows), tally)
         if self.of == ESTIMATES and len(gathered.estimates):
             self._add(Rows(gathered.estimates.__getitem__), tally)
-        for kind in self.facts:
+        for kind in self._kinds:
             facts = gathered.facts(kind)
             if len(facts):
                 self._add(Rows(gathered.column, gathered, facts, fact=kind), tally)
@@ -269,13 +276,14 @@ def counted(
     rows: int | None = None,
     other: Mapping[str, int | None] | None = None,
     metrics: Mapping[str, Made] = MappingProxyType({}),
+    beside: Sequence[str] = (),
     **values: Value,
 ) -> Counted:
-    """Declare a form by some keys. `where`, `of`: as of `Counted`. `more`: what keys are that are no columns;
+    """Declare a form by some keys. `where`, `of`, `beside`: as of `Counted`. `more`: what keys are that are no columns;
     those that are not in `by` are numbers.
     `newest`, `rows`, `other`: as of `form`. `metrics`: values with a histogram, of which negative ones are left out.
     `values`: `total`, `least`, `largest` or `latest`."""
     keys = {**by, **{key: NUMBER for key in more or () if key not in by}}
     own = form(name, keys, newest, rows, other, metrics, **{value: how for value, (how, _) in values.items()})
     made = {value: made for value, (_, made) in values.items() if made is not None}
-    return Counted(own, of, where, {**dict(zip(keys, keys, strict=True)), **(more or {})}, made, metrics)
+    return Counted(own, of, where, {**dict(zip(keys, keys, strict=True)), **(more or {})}, made, metrics, beside)
