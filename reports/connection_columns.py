@@ -64,8 +64,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _ALERTS_OF_RECORDS = (10, 20, 21, 22, 30, 50, 80, 90, 100)
 
 
-def decryptions(rows: Array) -> Array:
-    """Why TLS connections (CONNECTION_ROW) were decrypted or not: D_..., uint8 (n,); D_NOT_TLS for others.
+def decryptions(rows: Any) -> Array:
+    """Why TLS connections (CONNECTION_ROW, or `Rows` of counts) were decrypted or not: D_..., uint8 (n,); D_NOT_TLS for
+    others.
 
     Connections of the protocol TLS of which nothing else is known count as D_NO_KEY_LOG.
     """
@@ -73,7 +74,7 @@ def decryptions(rows: Array) -> Array:
     return np.where(is_unknown, D_NO_KEY_LOG, rows["tls_decryption"])
 
 
-def failed_handshakes(rows: Array) -> Array:
+def failed_handshakes(rows: Any) -> Array:
     """The TLS connections (CONNECTION_ROW) whose handshake failed: bool (n,).
 
     A broker may refuse the certificate of a client after the client's handshake is complete. So alerts that belong to

@@ -21,7 +21,7 @@ Failures of handshakes are shown in detail in the section `tls`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,11 +31,11 @@ from kafkatap.kernels.arrays import is_among
 from ..batch import Array, Context, endpoint
 from ..connection_columns import decryptions
 from ..connection_words import D_NOT_TLS, H_COMPLETE, P_KAFKA
-from ..counting.count_forms import ADDRESS, NUMBER, TEXT, CountForm
-from ..counting.count_table import MAX, MIN, SUM
+from ..counting.count_forms import TEXT
 from ..counting.percentiles import percentile
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Row, as_number, in_columns, largest_first
+from ..section_parts.counted import BROKER, CONNECTION, CONNECTIONS, Rows, counted, largest, least, least_where, total
 from ..section_parts.event_rows import events_of
 from ..section_parts.gathered import Gathered
 from ..section_parts.section import Section, SectionInput
@@ -49,7 +49,7 @@ from .auth_attempts import (
     attempts,
     note_sasl,
 )
-from .auth_tls import TLS, count_tls, failed_tls
+from .auth_tls import TLS, failed_tls
 
 COLUMNS = (
     Column("client_ip", "client IP", "text", "IP address of the client"),
@@ -103,65 +103,38 @@ SESSION_COLUMNS = (
                                           "re-authentication in between: the broker closes these"),
 )  # fmt: skip
 _API_VERSIONS = 18
+
+
+def _is_answered(x: Rows) -> Any:
+    needs_login = ~is_among(x.api_key, (SASL_HANDSHAKE, _API_VERSIONS, SASL_AUTHENTICATE))
+    return (x.outcome == ANSWERED) & needs_login
+
+
 #: A row for each connection. `answered`: requests that need authentication, and were answered; `first_answered`: when
 #: the first of these was sent.
-_CONNECTIONS = CountForm(
-    "auth.connections",
-    {"connection": NUMBER},
-    {
-        "requests": SUM,
-        "answered": SUM,
-        "closed_by": MAX,
-        "handshake": MAX,
-        "tls": MAX,
-        "last": MAX,
-        "first_answered": MIN,
-    },
-    {"connection": 0},
-    newest="last",
+_CONNECTIONS = counted(
+    "auth.connections", CONNECTION, newest="last",
+    requests=total(1), answered=total(_is_answered), closed_by=largest(), handshake=largest(), tls=largest(),
+    last=largest("request_first"), first_answered=least(lambda x: least_where(_is_answered(x), x.request_first)),
+)  # fmt: skip
+_ENDED = _CONNECTIONS.also(
+    CONNECTIONS, lambda x: x.protocol == P_KAFKA,
+    closed_by="closed_by", handshake="handshake", tls=lambda x: decryptions(x) != D_NOT_TLS,
+)  # fmt: skip
+_MECHANISMS = counted(
+    "auth.mechanisms", BROKER | {"mechanism": TEXT}, of=("sasl handshake",), offered=total(), handshakes=total(1)
 )
-_MECHANISMS = CountForm(
-    "auth.mechanisms",
-    {"broker_ip": ADDRESS, "broker_port": NUMBER, "mechanism": TEXT},
-    {"offered": SUM, "handshakes": SUM},
-    {"broker_ip": -1, "broker_port": -1, "mechanism": -1},
-)
+_OFFERED = _MECHANISMS.also(("sasl mechanism",), more={"mechanism": "item"}, offered=1)
 _BROKER = 1
-_NEVER = 2**63 - 1
 
 
 def read(gathered: Gathered, tally: Tally) -> None:
     """Note each SASL exchange and bare token as an event, and other requests without a response."""
     rows = gathered.exchanges
-    needs_no_login = is_among(rows["api_key"], (SASL_HANDSHAKE, _API_VERSIONS, SASL_AUTHENTICATE))
-    answered = (rows["outcome"] == ANSWERED) & ~needs_no_login
-    values = {
-        "requests": 1, "answered": answered, "last": rows["request_first"],
-        "first_answered": np.where(answered, rows["request_first"], _NEVER),
-    }  # fmt: skip
-    tally.add(_CONNECTIONS.name, {"connection": rows["connection"]}, values)
     refused = np.flatnonzero((rows["outcome"] == UNANSWERED) | (rows["outcome"] == RESPONSE_LOST))
     if len(refused):
         tally.note(events_of(gathered, refused, REFUSED))
     note_sasl(gathered, tally)
-    for name, value, column in (
-        ("sasl mechanism", "offered", "item"),
-        ("sasl handshake", "handshakes", "mechanism"),
-    ):
-        facts = gathered.facts(name)
-        if len(facts):
-            brokers = {key: rows[key][facts.exchange] for key in ("broker_ip", "broker_port")}
-            tally.add(_MECHANISMS.name, {**brokers, "mechanism": facts[column]}, {value: 1})
-
-
-def read_connections(rows: Array, tally: Tally) -> None:
-    """Keep how connections began and ended, and the TLS connections of clients."""
-    kafka, tls = rows[rows["protocol"] == P_KAFKA], rows[decryptions(rows) != D_NOT_TLS]
-    if len(kafka):
-        is_tls = decryptions(kafka) != D_NOT_TLS
-        values = {"closed_by": kafka["closed_by"], "handshake": kafka["handshake"], "tls": is_tls}
-        tally.add(_CONNECTIONS.name, {"connection": kafka["connection"]}, values)
-    count_tls(tls, tally)
 
 
 def _refused(given: SectionInput, events: Array) -> Iterator[Attempt]:
@@ -353,7 +326,7 @@ SECTION = Section(
         "sasl handshake", "sasl handshake answer", "sasl mechanism", "sasl token", "sasl answer", "principal",
         "sasl message", "sasl answer message",
     ),
-    (_CONNECTIONS, _MECHANISMS, TLS),
+    (),
     {
         "auth": COLUMNS,
         "auth_mechanisms": MECHANISM_COLUMNS,
@@ -362,5 +335,5 @@ SECTION = Section(
     },
     read,
     tables,
-    read_connections,
+    counts=(_CONNECTIONS, _ENDED, _MECHANISMS, _OFFERED, TLS),
 )  # fmt: skip

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from ..batch import Array
-from ..connection_columns import failed_handshakes
-from ..counting.count_forms import ADDRESS, NUMBER, CountForm
-from ..counting.count_table import MAX, MIN, SUM
+from ..connection_columns import decryptions, failed_handshakes
+from ..connection_words import D_NOT_TLS
+from ..counting.count_forms import ADDRESS
+from ..section_parts.counted import BROKER, CONNECTIONS, counted, largest, largest_where, least, least_where, total
 from ..section_parts.section import SectionInput
-from ..section_parts.section_counts import Tally
 from ..tls_names import HIDDEN, alert_name
 
-#: `alert`: the description of the alert, or _NO_ALERT; `by`: the end that sent it, as in CONNECTION_ROW.
-TLS = CountForm(
-    "auth.tls",
-    {"broker_ip": ADDRESS, "broker_port": NUMBER, "client_ip": ADDRESS, "alert": NUMBER, "by": NUMBER},
-    {"connections": SUM, "failed": SUM, "first": MIN, "last": MAX},
-    {"broker_ip": -1, "broker_port": -1, "client_ip": -1, "alert": -1, "by": -1},
-)
 _NO_ALERT = -1
+#: `alert`: the description of the alert, or _NO_ALERT; `by`: the end that sent it, as in CONNECTION_ROW.
+TLS = counted(
+    "auth.tls", {**BROKER, "client_ip": ADDRESS}, lambda x: decryptions(x) != D_NOT_TLS, of=CONNECTIONS,
+    more={"alert": lambda x: np.where(failed_handshakes(x), x.tls_alert, _NO_ALERT),
+          "by": lambda x: np.where(failed_handshakes(x), x.tls_alert_by, -1)},
+    connections=total(1), failed=total(failed_handshakes),
+    first=least(lambda x: least_where(failed_handshakes(x), x.first)),
+    last=largest(lambda x: largest_where(failed_handshakes(x), x.last)),
+)  # fmt: skip
 
 
 class FailedTls(NamedTuple):
@@ -38,36 +40,22 @@ class FailedTls(NamedTuple):
     last: int
 
 
-def count_tls(rows: Array, tally: Tally) -> None:
-    """Count TLS connections (CONNECTION_ROW)."""
-    if not len(rows):
-        return
-    failed = failed_handshakes(rows)
-    keys = {
-        **{name: rows[name] for name in ("broker_ip", "broker_port", "client_ip")},
-        "alert": np.where(failed, rows["tls_alert"], _NO_ALERT), "by": np.where(failed, rows["tls_alert_by"], -1),
-    }  # fmt: skip
-    values = {
-        "connections": 1, "failed": failed, "first": np.where(failed, rows["first"], 2**63 - 1),
-        "last": np.where(failed, rows["last"], -(2**63)),
-    }  # fmt: skip
-    tally.add(TLS.name, keys, values)
-
-
 def failed_tls(given: SectionInput) -> Iterator[FailedTls]:
     """The failed handshakes by client, broker and alert."""
-    keys, values = given.keys(TLS.name), given.values(TLS.name)
-    columns = [keys[name].tolist() for name in ("client_ip", "broker_ip", "broker_port", "alert", "by")]
-    columns += [values[name].tolist() for name in ("connections", "failed", "first", "last")]
-    rows = list(zip(*columns, strict=True))
-    total: dict[tuple[int, ...], int] = {}
-    for row in rows:
-        total[row[:3]] = total.get(row[:3], 0) + row[5]
-    for client, ip, port, alert, by, _, failed, first, last in rows:
-        if failed:
+    connections = defaultdict[tuple[int, ...], int](int)
+    for row in given.rows(TLS.name):
+        connections[_pair(row)] += row["connections"]
+    for row in given.rows(TLS.name):
+        if row["failed"]:
+            client, ip, port = _pair(row)
             yield FailedTls(
-                client, (ip, port), _outcome(alert), _sender(alert, by), total[client, ip, port], failed, first, last
-            )
+                client, (ip, port), _outcome(row["alert"]), _sender(row["alert"], row["by"]),
+                connections[_pair(row)], row["failed"], row["first"], row["last"],
+            )  # fmt: skip
+
+
+def _pair(row: dict[str, int]) -> tuple[int, int, int]:
+    return row["client_ip"], row["broker_ip"], row["broker_port"]
 
 
 def _outcome(alert: int) -> str:

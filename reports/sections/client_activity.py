@@ -17,15 +17,13 @@ from kafkatap.dissector.dtypes import ANSWERED, NO_INT32, NO_TIME
 from .. import units
 from ..batch import Array, Context
 from ..counting.connection_counts import KEY, VALUES, connection_totals
-from ..counting.count_forms import NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import SUM
+from ..counting.count_forms import NUMBER, OTHER, TEXT
 from ..counting.rollup import group_columns
 from ..counting.tally import GROUP_KEY
 from ..model import Column, ReportTable, Row, in_columns, largest_first
-from ..section_parts.counted import CLIENT, Rows, counted, largest, least, total
+from ..section_parts.counted import CLIENT, KEPT, Rows, counted, facts_of, largest, least, total
 from ..section_parts.gathered import Gathered
-from ..section_parts.section import Section, SectionInput
-from ..section_parts.section_counts import Tally
+from ..section_parts.section import Section, SectionInput, reads_nothing
 
 COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests"),
@@ -100,35 +98,31 @@ SETTINGS = counted(
     lambda x: _is_request(x) & (x.api_key == _FETCH), more={"max_bytes": lambda x: x.top("fetch", "max_bytes")},
     fetches=total(1),
 )  # fmt: skip
-#: `what`: GROUP, TRANSACTIONAL_ID, PRINCIPAL or MECHANISM.
-NAMES = CountForm(
-    "clients.names",
-    {**CLIENT, "what": NUMBER, "name": TEXT},
-    {"requests": SUM},
-    {"client_id": OTHER, "client_ip": -1, "name": OTHER},
-)
 GROUP, TRANSACTIONAL_ID, PRINCIPAL, MECHANISM = range(4)
-_NAMED = (
-    ("commit", "group", GROUP), ("heartbeat", "group", GROUP), ("join group", "group", GROUP),
-    ("sync group", "group", GROUP), ("consumer heartbeat", "group", GROUP), ("share heartbeat", "group", GROUP),
-    ("share fetch", "group", GROUP), ("streams heartbeat", "group", GROUP), ("transaction commit", "group", GROUP),
-    ("init producer", "transactional_id", TRANSACTIONAL_ID), ("produce", "transactional_id", TRANSACTIONAL_ID),
-    ("end transaction", "transactional_id", TRANSACTIONAL_ID), ("principal", "principal", PRINCIPAL),
-    ("sasl handshake", "mechanism", MECHANISM),
+_NAME_COLUMNS = ("group", "transactional_id", "principal", "mechanism")
+_NAMED = {
+    **dict.fromkeys((
+        "commit", "heartbeat", "join group", "sync group", "consumer heartbeat", "share heartbeat", "share fetch",
+        "streams heartbeat", "transaction commit",
+    ), GROUP),
+    **dict.fromkeys(("init producer", "produce", "end transaction"), TRANSACTIONAL_ID),
+    "principal": PRINCIPAL, "sasl handshake": MECHANISM,
+}  # fmt: skip
+
+
+def _name(x: Rows) -> Any:
+    return x[_NAME_COLUMNS[_NAMED[x.fact]]]
+
+
+#: The names that clients say. `what`: GROUP, TRANSACTIONAL_ID, PRINCIPAL or MECHANISM.
+NAMES = counted(
+    "clients.names", CLIENT | {"what": NUMBER, "name": TEXT}, lambda x: _name(x) >= 0, of=tuple(_NAMED),
+    more={"what": lambda x: _NAMED[x.fact], "name": _name}, other={"what": KEPT, "name": OTHER}, requests=total(1),
 )  # fmt: skip
+COUNTS = (CLIENTS, SECONDS, SETTINGS, NAMES)
 #: Rates a second from which on something is a flood.
 ALL_TOPICS_RATE, METADATA_RATE, FETCH_RATE, COMMIT_RATE, CONNECTION_RATE = 1.0, 10.0, 20.0, 10.0, 1.0
 EMPTY_SHARE, SHORT_WAIT_MS, REUSE, LEAST = 0.9, 10, 3, 10
-
-
-def read(gathered: Gathered, tally: Tally) -> None:
-    """Count the names that clients say."""
-    for kind, column, what in _NAMED:
-        facts = gathered.facts(kind)
-        rows = facts.where(facts[column] >= 0)
-        if len(rows):
-            keys = {name: gathered.column(name)[rows.exchange] for name in CLIENT}
-            tally.add(NAMES.name, keys | {"what": what, "name": rows[column]}, {"requests": 1})
 
 
 Client = tuple[int, int]
@@ -253,10 +247,10 @@ def _rate(count: int, seconds: float) -> str:
 SECTION = Section(
     "clients",
     "Who floods the brokers with requests, and who is idle?",
-    ("metadata", "fetch", "fetched batch", *(kind for kind, _, _ in _NAMED)),
-    (NAMES,),
+    ("metadata", "fetch", "fetched batch", *facts_of(COUNTS)),
+    (),
     {"client_activity": COLUMNS},
-    read,
+    reads_nothing,
     tables,
-    counts=(CLIENTS, SECONDS, SETTINGS),
+    counts=COUNTS,
 )

@@ -11,16 +11,15 @@ import numpy as np
 from kafkatap.dissector.dtypes import ANSWERED, EXCHANGE
 from kafkatap.kernels import kernel
 
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..counting.count_forms import ADDRESS, NUMBER, TEXT
 from ..counting.count_table import MAX, MIN, SUM, CountArrays, claim_row, has_room
+from ..section_parts.counted import BROKER, form
 
 SECOND = 1_000_000_000
-ANSWERS = CountForm(
-    "events.answers",
-    {"client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER, "client_id": TEXT, "second": NUMBER},
-    {"last": MAX, "first": MIN, "answers": SUM, "packet": MIN, "bytes": MAX},
-    {"client_ip": -1, "broker_ip": -1, "broker_port": -1, "second": -1, "client_id": OTHER},
-)
+ANSWERS = form(
+    "events.answers", {"client_ip": ADDRESS, **BROKER, "client_id": TEXT, "second": NUMBER},
+    last=MAX, first=MIN, answers=SUM, packet=MIN, bytes=MAX,
+)  # fmt: skip
 _WIDTH, _COLUMNS = len(ANSWERS.keys), len(ANSWERS.values)
 
 

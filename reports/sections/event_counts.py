@@ -10,6 +10,9 @@ took `WAIT_NS` longer than they were asked to wait for data, or that have no res
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, FETCHES, NO_INT32, NO_REPLY_EXPECTED, NO_TIME, ORPHAN_RESPONSE
@@ -27,19 +30,27 @@ from ..connection_words import (
     P_FOREIGN,
     WITH_FIN,
 )
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import EMPTY, MAX, MIN, SUM
+from ..counting.count_forms import ADDRESS, NUMBER, TEXT
+from ..section_parts.counted import (
+    BROKER,
+    CONNECTION,
+    RESULTS,
+    Rows,
+    counted,
+    largest,
+    largest_where,
+    least,
+    least_where,
+    total,
+)
 from ..section_parts.counted import CONNECTIONS as ENDED
-from ..section_parts.counted import counted, largest, least, total
 from ..section_parts.event_rows import EventKind, EventView, events_of, events_of_facts
-from ..section_parts.gathered import FactRows, Gathered
+from ..section_parts.gathered import Gathered
 from ..section_parts.notable import WAIT_NS
 from ..section_parts.section_counts import Tally
-from .event_answers import ANSWERS, SECOND
-from .event_leaders import FACTS as LEADER_FACTS
-from .event_leaders import LEADERS, read_leaders
-from .event_replicas import FACTS as IN_SYNC_FACTS
-from .event_replicas import IN_SYNC, read_in_sync
+from .event_answers import SECOND
+from .event_leaders import LEADERS
+from .event_replicas import IN_SYNC, PARTITIONS
 from .slow_times import COUNTS as SLOW_COUNTS
 
 #: `asked`: the request's last byte; `answered`: the response's first byte (NO_TIME: none). `is_prompt`: 1: a broker
@@ -59,44 +70,83 @@ COORDINATOR = EventKind(6, EventView(node="v0", key="s0"))
 _PROMPT = (0, *FETCHES, 2, 3, 10, 12, 17, 18, 23, 36, 60)
 _PRODUCE = 0
 FACTS = (
-    *dict.fromkeys((*LEADER_FACTS, *IN_SYNC_FACTS)), "controlled shutdown", "find coordinator", "coordinator",
-    "coordinator of key", "created topic", "deleted topic", "broker registration", "broker heartbeat",
-    "join group", "joined group", "sync group", "consumer heartbeat", "consumer heartbeat answer",
+    *PARTITIONS, "controlled shutdown", "find coordinator", "coordinator", "coordinator of key", "created topic",
+    "deleted topic", "broker registration", "broker heartbeat", "joined group", "consumer heartbeat answer",
     "broker heartbeat answer", "broker registration answer", "controlled shutdown answer",
 )  # fmt: skip
 
-_PAIR = {"client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER}
-_NO_PAIR = {"client_ip": -1, "broker_ip": -1, "broker_port": -1, "second": -1}
-#: `gone_packet`: of the first FIN or RST of the broker, or of its host to a SYN.
-CONNECTIONS = CountForm(
-    "events.connections",
-    {**_PAIR, "client_id": TEXT, "second": NUMBER},
-    {
-        "last": MAX, "opened": SUM, "seen": SUM, "refused": SUM, "unanswered": SUM, "client_closed": SUM,
-        "broker_closed": SUM, "broker_fins": SUM, "first_refused": MIN,
-        "first": MIN, "first_close": MIN, "last_close": MAX, "packet": MIN, "gone_packet": MIN,
-    },
-    {**_NO_PAIR, "client_id": OTHER},
+_PAIR = {"client_ip": ADDRESS, **BROKER}
+_CLIENT = _PAIR | {"client_id": TEXT}
+
+
+def _answered_at(x: Rows) -> Any:
+    return x.response_last // SECOND
+
+
+def _is_oriented(x: Rows) -> Any:
+    return (x.protocol != P_FOREIGN) & (x.orientation_known != 0)
+
+
+def _is_refused(x: Rows) -> Any:
+    return x.handshake == H_REFUSED
+
+
+def _by_broker(x: Rows) -> Any:
+    return x.closed_by == 1
+
+
+#: Connections in the seconds in which they began. `gone_packet`: of the first FIN or RST of the broker, or of its host
+#: to a SYN.
+CONNECTIONS = counted(
+    "events.connections", _CLIENT, _is_oriented, of=ENDED, more={"second": lambda x: x.first // SECOND},
+    last=largest("first"), opened=total(lambda x: x.handshake == H_COMPLETE),
+    seen=total(lambda x: x.handshake == H_NOT_CAPTURED), refused=total(_is_refused),
+    unanswered=total(lambda x: x.handshake == H_UNANSWERED), client_closed=total(), broker_closed=total(),
+    broker_fins=total(), first_refused=least(lambda x: least_where(_is_refused(x), x.first)), first=least("first"),
+    first_close=least(), last_close=largest(), packet=least("first_packet"),
+    gone_packet=least(lambda x: least_where(_is_refused(x), np.maximum(x.closed_packet, x.first_packet))),
 )  # fmt: skip
-LINKS = CountForm(
-    "events.links",
-    {"connection": NUMBER},
-    {
-        "last": MAX,
-        "closed_at": MAX,
-        "resent": MAX,
-        "is_stuck": MAX,
-        "missing": MAX,
-        "lost_bytes": MAX,
-        "unacknowledged_bytes": MAX,
-    },
-    {"connection": 0},
-)
+#: The same in the seconds in which they ended.
+_CLOSED = CONNECTIONS.also(
+    ENDED,
+    lambda x: _is_oriented(x) & (x.closed_with != NOT_CLOSED) & ~is_among(x.handshake, (H_REFUSED, H_UNANSWERED)),
+    {"second": lambda x: x.last // SECOND},
+    last="last", client_closed=lambda x: ~_by_broker(x), broker_closed=_by_broker,
+    broker_fins=lambda x: _by_broker(x) & (x.closed_with == WITH_FIN),
+    first_close=lambda x: least_where(_by_broker(x), x.closed_at),
+    last_close=lambda x: largest_where(_by_broker(x), x.last),
+    gone_packet=lambda x: least_where(_by_broker(x), x.closed_packet),
+)  # fmt: skip
+#: Packets of one end that were sent again on a connection before it counts as one whose packets did not arrive: TCP
+#: repeats a segment three times within WAIT_NS. Single ones are usual.
+RESENT_PACKETS = 2
+
+
+def _resent(x: Rows) -> Any:
+    """Packets that one end sent again. Copies of what had arrived show that the path works."""
+    return np.maximum(*(x[f"{end}_retransmitted_packets"] - x[f"{end}_spurious_retransmissions"] for end in ENDS))
+
+
+def _of_any_end(name: str) -> Callable[[Rows], Any]:
+    """Whether one end has any such bytes."""
+    return lambda x: (x[f"client_{name}"] > 0) | (x[f"broker_{name}"] > 0)
+
+
+_is_missing = _of_any_end("gap_bytes")
+#: Waits without an answer are judged by the end of their connection. Of all others, packets that were sent again and
+#: bytes that are missing say all.
+LINKS = counted(
+    "events.links", CONNECTION,
+    lambda x: _is_oriented(x) & ((x.unanswered > 0) | (_resent(x) >= RESENT_PACKETS) | _is_missing(x)), of=ENDED,
+    last=largest("last"), closed_at=largest("closed_at"), resent=largest(_resent),
+    is_stuck=largest(_of_any_end("unacknowledged_bytes")), missing=largest(_is_missing),
+    lost_bytes=largest("client_lost_bytes"), unacknowledged_bytes=largest("client_unacknowledged_bytes"),
+)  # fmt: skip
 #: Times in which nothing acknowledged what a broker sent again. `heard`: the first of their ends. `is_open`: to the end
 #: of the connection.
 STUCK = counted(
-    "events.stuck", _PAIR, lambda x: (x.broker_stuck_ns > 0) & (x.protocol != P_FOREIGN) & (x.orientation_known != 0),
-    of=ENDED, more={"second": lambda x: x.broker_stuck_at // SECOND},
+    "events.stuck", _PAIR, lambda x: (x.broker_stuck_ns > 0) & _is_oriented(x), of=ENDED,
+    more={"second": lambda x: x.broker_stuck_at // SECOND},
     last=largest(lambda x: x.broker_stuck_at + x.broker_stuck_ns), first=least("broker_stuck_at"),
     heard=least(lambda x: x.broker_stuck_at + x.broker_stuck_ns), connections=total(1),
     is_open=largest(
@@ -104,41 +154,55 @@ STUCK = counted(
         & (x.closed_with == NOT_CLOSED)
     ),
 )  # fmt: skip
-ERRORS = CountForm(
-    "events.errors",
-    {**_PAIR, "client_id": TEXT, "error_code": NUMBER, "api_key": NUMBER, "second": NUMBER},
-    {"last": MAX, "codes": SUM, "first": MIN, "packet": MIN},
-    {**_NO_PAIR, "client_id": OTHER, "error_code": 0, "api_key": -1},
-)
+ERRORS = counted(
+    "events.errors", _CLIENT | {"error_code": NUMBER, "api_key": NUMBER}, lambda x: x.error_code != 0, of=RESULTS,
+    more={"second": _answered_at},
+    last=largest("response_last"), codes=total(1), first=least("response_last"), packet=least("response_packet_last"),
+)  # fmt: skip
 THROTTLED = counted(
-    "events.throttled", _PAIR | {"client_id": TEXT}, lambda x: (x.outcome == ANSWERED) & (x.throttle_time_ms > 0),
-    more={"second": lambda x: x.response_last // SECOND},
+    "events.throttled", _CLIENT, lambda x: (x.outcome == ANSWERED) & (x.throttle_time_ms > 0),
+    more={"second": _answered_at},
     last=largest("response_last"), responses=total(1), ms=largest("throttle_time_ms"), first=least("response_last"),
     packet=least("response_packet_last"),
 )  # fmt: skip
-COUNTS = (STUCK, THROTTLED, *SLOW_COUNTS)
-REBALANCES = CountForm(
-    "events.rebalances",
-    {"group": TEXT, "is_epoch": NUMBER, "number": NUMBER, "second": NUMBER},
-    {"last": MAX, "first": MIN, "members": SUM, "packet": MIN, "waited_ns": SUM},
-    {"group": OTHER, "is_epoch": -1, "number": -1, "second": -1},
-)
-FORMS = (
-    ANSWERS,
-    CONNECTIONS,
-    LINKS,
-    ERRORS,
-    LEADERS,
-    IN_SYNC,
-    REBALANCES,
-)
-#: Packets of one end that were sent again on a connection before it counts as one whose packets did not arrive: TCP
-#: repeats a segment three times within WAIT_NS. Single ones are usual.
-RESENT_PACKETS = 2
-_ENDS = ("client_ip", "broker_ip", "broker_port")
-#: The columns of connections that `read_connections` reads.
+#: Answers that say a new generation or epoch, and its number.
+_ANSWERS = {
+    "join group": ("joined group", "generation"), "consumer heartbeat": ("consumer heartbeat answer", "member_epoch")
+}  # fmt: skip
+
+
+def _number(x: Rows) -> Any:
+    return x.generation if x.fact == "sync group" else x.top(*_ANSWERS[x.fact])
+
+
+def _is_new(x: Rows) -> Any:
+    number = _number(x)
+    is_known = (x.top(_ANSWERS[x.fact][0], "error_code") == 0) & (number > 0)
+    if x.fact == "join group":
+        return is_known
+    # A member's own epoch may not have been captured.
+    return is_known & (x.member_epoch != NO_NUMBER) & (x.member_epoch != number)
+
+
+#: The members that are answered a new generation or epoch.
+REBALANCES = counted(
+    "events.rebalances", {"group": TEXT, "is_epoch": NUMBER, "number": NUMBER, "second": NUMBER}, _is_new,
+    of=tuple(_ANSWERS),
+    more={"is_epoch": lambda x: x.fact != "join group", "number": _number, "second": _answered_at},
+    last=largest("response_last"), first=least("request_first"), members=total(1),
+    packet=least("request_packet_first"), waited_ns=total(),
+)  # fmt: skip
+#: How long members waited for the others in JoinGroup or SyncGroup, by the generation that they waited for.
+_MEMBER_WAITS = REBALANCES.also(
+    ("join group", "sync group"), lambda x: (x.outcome == ANSWERED) & (_number(x) > 0) & (x.total_ns > 0),
+    {"is_epoch": 0}, waited_ns="total_ns",
+)  # fmt: skip
+COUNTS = (
+    CONNECTIONS, _CLOSED, LINKS, STUCK, ERRORS, THROTTLED, LEADERS, IN_SYNC, REBALANCES, _MEMBER_WAITS, *SLOW_COUNTS,
+)  # fmt: skip
+#: The columns of connections that are counted.
 CONNECTION_COLUMNS = (
-    *_ENDS, "client_id", "connection", "protocol", "orientation_known", "handshake", "first", "first_packet", "last",
+    *_CLIENT, "connection", "protocol", "orientation_known", "handshake", "first", "first_packet", "last",
     "closed_with", "closed_by", "closed_at", "closed_packet", "unanswered", "broker_stuck_at", "broker_stuck_ns",
     "client_lost_bytes",
     *(f"{end}_{name}" for end in ENDS for name in (
@@ -148,14 +212,10 @@ CONNECTION_COLUMNS = (
 
 
 def read(gathered: Gathered, tally: Tally) -> None:
-    """Count errors and throttled responses; note rare requests and waits. `event_answers` counts answers."""
+    """Note rare requests and waits."""
     _read_waits(gathered, tally)
-    _read_errors(gathered, tally)
     _read_brokers(gathered, tally)
-    read_leaders(gathered, tally)
-    read_in_sync(gathered, tally)
     _read_topics(gathered, tally)
-    _read_rebalances(gathered, tally)
 
 
 def _read_waits(gathered: Gathered, tally: Tally) -> None:
@@ -188,21 +248,6 @@ def _beyond_own_wait(rows: Array, total: Array) -> Array:
     own = np.where(polls, rows["max_wait_ms"], 0).astype(np.int64) * 1_000_000
     found: Array = total - own - rows["hol_wait_ns"] - rows["throttle_wait_ns"]
     return found
-
-
-def _read_errors(gathered: Gathered, tally: Tally) -> None:
-    results = gathered.results
-    failed = results[results["error_code"] != 0] if len(results) else results
-    if not len(failed):
-        return
-    from ..batch import rows_of
-
-    at = rows_of(gathered.column("exchange"), failed["exchange"])
-    rows = gathered.rows(at)
-    ends = rows["response_last"]
-    keys = {name: rows[name] for name in (*_ENDS, "client_id", "api_key")}
-    keys |= {"error_code": failed["error_code"], "second": ends // SECOND}
-    tally.add(ERRORS.name, keys, {"last": ends, "codes": 1, "first": ends, "packet": rows["response_packet_last"]})
 
 
 def _read_brokers(gathered: Gathered, tally: Tally) -> None:
@@ -250,87 +295,3 @@ def _read_topics(gathered: Gathered, tally: Tally) -> None:
         if len(rows):
             rows = rows.where(rows["code"] == 0)  # and not one whose error code was not captured
             tally.note(events_of_facts(gathered, rows, event))
-
-
-def _read_rebalances(gathered: Gathered, tally: Tally) -> None:
-    """Count the members that are answered a new generation or epoch."""
-    joins = gathered.facts("join group")
-    if len(joins):
-        generation = gathered.top("joined group", "generation")[joins.exchange]
-        error = gathered.top("joined group", "error_code", -1)[joins.exchange]
-        _add_rebalances(gathered, tally, joins.where((error == 0) & (generation > 0)), "joined group", "generation", 0)
-        _add_waits(gathered, tally, joins, generation)
-    syncs = gathered.facts("sync group")
-    if len(syncs):
-        _add_waits(gathered, tally, syncs, syncs["generation"])
-    beats = gathered.facts("consumer heartbeat")
-    if len(beats):
-        epoch = gathered.top("consumer heartbeat answer", "member_epoch")[beats.exchange]
-        error = gathered.top("consumer heartbeat answer", "error_code", -1)[beats.exchange]
-        own = beats["member_epoch"]  # it may not have been captured
-        is_new = (error == 0) & (epoch > 0) & (own != NO_NUMBER) & (epoch != own)
-        _add_rebalances(gathered, tally, beats.where(is_new), "consumer heartbeat answer", "member_epoch", 1)
-
-
-def _add_rebalances(
-    gathered: Gathered, tally: Tally, rows: FactRows, answer: str, number: str, is_epoch: int
-) -> None:  # fmt: skip
-    at = rows.exchange
-    if len(at):
-        ends = gathered.column("response_last")[at]
-        keys = {"group": rows["group"], "is_epoch": is_epoch, "number": gathered.top(answer, number)[at]}
-        tally.add(REBALANCES.name, keys | {"second": ends // SECOND}, {
-            "last": ends, "first": gathered.column("request_first")[at], "members": 1,
-            "packet": gathered.column("request_packet_first")[at],
-        })  # fmt: skip
-
-
-def _add_waits(gathered: Gathered, tally: Tally, rows: FactRows, generation: Array) -> None:
-    """Add how long members waited for the others in JoinGroup or SyncGroup, by the generation that they waited for."""
-    waited = gathered.column("total_ns")[rows.exchange]
-    chosen = (gathered.column("outcome")[rows.exchange] == ANSWERED) & (generation > 0) & (waited > 0)
-    keys = {"group": rows["group"][chosen], "is_epoch": 0, "number": generation[chosen]}
-    ends = gathered.column("response_last")[rows.exchange[chosen]]
-    tally.add(REBALANCES.name, keys | {"second": ends // SECOND}, {"waited_ns": waited[chosen]})
-
-
-def read_connections(rows: Array, tally: Tally) -> None:
-    """Count connections in the seconds in which they began, and in which they ended."""
-    at = np.flatnonzero((rows["protocol"] != P_FOREIGN) & (rows["orientation_known"] != 0))
-    if not len(at):
-        return
-    handshake, first = rows["handshake"][at], rows["first"][at]
-    keys = {name: rows[name][at] for name in (*_ENDS, "client_id")}
-    closed_at, closed_packet, is_refused = rows["closed_at"][at], rows["closed_packet"][at], handshake == H_REFUSED
-    is_tried = is_refused | (handshake == H_UNANSWERED)
-    tally.add(CONNECTIONS.name, keys | {"second": first // SECOND}, {
-        "last": first, "opened": handshake == H_COMPLETE, "seen": (handshake == H_NOT_CAPTURED),
-        "refused": is_refused, "unanswered": handshake == H_UNANSWERED, "first": first,
-        "first_refused": np.where(is_refused, first, EMPTY[MIN]),
-        "packet": rows["first_packet"][at],
-        "gone_packet": np.where(is_refused, np.maximum(closed_packet, rows["first_packet"][at]), EMPTY[MIN]),
-    })  # fmt: skip
-    is_closed = rows["closed_with"][at] != NOT_CLOSED
-    closed = np.flatnonzero(is_closed & ~is_tried)
-    ends, by_broker = rows["last"][at[closed]], rows["closed_by"][at[closed]] == 1
-    tally.add(CONNECTIONS.name, {name: values[closed] for name, values in keys.items()} | {"second": ends // SECOND}, {
-        "last": ends, "client_closed": ~by_broker, "broker_closed": by_broker,
-        "broker_fins": by_broker & (rows["closed_with"][at[closed]] == WITH_FIN),
-        "first_close": np.where(by_broker, closed_at[closed], EMPTY[MIN]),
-        "last_close": np.where(by_broker, ends, EMPTY[MAX]),
-        "gone_packet": np.where(by_broker, closed_packet[closed], EMPTY[MIN]),
-    })  # fmt: skip
-    # Copies of what had arrived show that the path works.
-    needed = [rows[f"{end}_retransmitted_packets"][at] - rows[f"{end}_spurious_retransmissions"][at] for end in ENDS]
-    resent = np.maximum(*needed)
-    is_stuck = (rows["client_unacknowledged_bytes"][at] > 0) | (rows["broker_unacknowledged_bytes"][at] > 0)
-    missing = (rows["client_gap_bytes"][at] > 0) | (rows["broker_gap_bytes"][at] > 0)
-    # Waits without an answer are judged by the end of their connection. Of all others, these two say all.
-    matters = np.flatnonzero((rows["unanswered"][at] > 0) | (resent >= RESENT_PACKETS) | missing)
-    if len(matters):
-        mine = at[matters]
-        tally.add(LINKS.name, {"connection": rows["connection"][mine]}, {
-            "last": rows["last"][mine], "closed_at": closed_at[matters], "resent": resent[matters],
-            "is_stuck": is_stuck[matters], "missing": missing[matters], "lost_bytes": rows["client_lost_bytes"][mine],
-            "unacknowledged_bytes": rows["client_unacknowledged_bytes"][mine],
-        })  # fmt: skip

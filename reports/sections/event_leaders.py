@@ -7,7 +7,8 @@ counts. So a leader that comes back shows by epochs alone.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,29 +16,48 @@ from kafkatap.dissector.dtypes import NO_TIME
 from kafkatap.dissector.facts.fact_rows import NO_NUMBER
 
 from ..batch import Array
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, MIN
-from ..section_parts.gathered import Gathered
+from ..counting.count_forms import NUMBER
+from ..section_parts.counted import BROKER, PLACE, Rows, counted, largest, least
 from ..section_parts.section import SectionInput
-from ..section_parts.section_counts import Tally
 
 METADATA = 3
-#: `first`: when a message showed it; `asked`: when an exchange that shows it began. The broker is that of an answer
-#: without an epoch, else -1.
-LEADERS = CountForm(
-    "events.leaders",
-    {"topic": TEXT, "topic_id": TEXT, "partition": NUMBER, "epoch": NUMBER, "leader": NUMBER, "api_key": NUMBER,
-     "broker_ip": ADDRESS, "broker_port": NUMBER},
-    {"last": MAX, "first": MIN, "asked": MIN, "packet": MIN},
-    {"topic": OTHER, "topic_id": -1, "partition": -1, "epoch": -1, "leader": -1, "api_key": -1, "broker_ip": -1,
-     "broker_port": -1},
-)  # fmt: skip
 #: The kinds of facts that name leaders, and the byte of the exchange by which they are known.
-END_OF = {
+_END_OF = {
     "metadata partition": "response_last", "leader state": "request_last", "updated partition": "request_last",
     "altered partition": "response_last",
 }  # fmt: skip
-FACTS = tuple(END_OF)
+#: Before the kinds of facts of replicas.
+REPLICA_OF = "replica of "
+
+
+def _shown_at(x: Rows) -> Any:
+    return x[_END_OF[x.fact.removeprefix(REPLICA_OF)]]
+
+
+def _packet(x: Rows) -> Any:
+    return x[_END_OF[x.fact.removeprefix(REPLICA_OF)].replace("_", "_packet_")]
+
+
+def _epoch(x: Rows) -> Any:
+    return np.maximum(x.leader_epoch, -1)
+
+
+def _without_epoch(name: str, x: Rows) -> Any:
+    return np.where(_epoch(x) < 0, x[name], -1)
+
+
+#: When messages showed facts, and when the exchanges that show them began.
+SHOWN: Any = {
+    "last": largest(_shown_at), "first": least(_shown_at),
+    "asked": least(lambda x: np.where(x.request_first == NO_TIME, _shown_at(x), x.request_first)),
+    "packet": least(_packet),
+}  # fmt: skip
+#: The broker is that of an answer without an epoch, else -1.
+LEADERS = counted(
+    "events.leaders", {**PLACE, "epoch": NUMBER, "leader": NUMBER, "api_key": NUMBER, **BROKER},
+    lambda x: (x.leader != NO_NUMBER) & ((x.error_code == 0) | (x.fact != "altered partition")), of=tuple(_END_OF),
+    more={"epoch": _epoch, **{name: partial(_without_epoch, name) for name in BROKER}}, **SHOWN,
+)  # fmt: skip
 
 
 class Move(NamedTuple):
@@ -52,26 +72,6 @@ class Move(NamedTuple):
     asked: int
     packet: int
     api_key: int
-
-
-def read_leaders(gathered: Gathered, tally: Tally) -> None:
-    for kind, end in END_OF.items():
-        rows = gathered.facts(kind)
-        if not len(rows):
-            continue
-        is_known = rows["leader"] != NO_NUMBER
-        if kind == "altered partition":
-            is_known &= rows["error_code"] == 0
-        rows = rows.where(is_known)
-        at, epoch = rows.exchange, np.maximum(rows["leader_epoch"], -1)
-        api = gathered.column("api_key")[at]
-        times, asked = gathered.column(end)[at], gathered.column("request_first")[at]
-        keys = {name: rows[name] for name in ("topic", "topic_id", "partition", "leader")}
-        keys |= {"epoch": epoch, "api_key": api}
-        keys |= {name: np.where(epoch < 0, gathered.column(name)[at], -1) for name in ("broker_ip", "broker_port")}
-        packet = gathered.column(end.replace("_", "_packet_"))[at]
-        asked = np.where(asked == NO_TIME, times, asked)
-        tally.add(LEADERS.name, keys, {"last": times, "first": times, "asked": asked, "packet": packet})
 
 
 def leader_moves(given: SectionInput) -> list[Move]:

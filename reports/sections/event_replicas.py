@@ -8,33 +8,31 @@ Metadata has no such epoch, and is not read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import NO_TIME
 from kafkatap.kernels.arrays import groups_of
 
-from ..counting.count_forms import NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, MIN
-from ..section_parts.gathered import Gathered
+from ..counting.count_forms import NUMBER
+from ..section_parts.counted import PLACE, Rows, counted
 from ..section_parts.section import SectionInput
-from ..section_parts.section_counts import Tally
-from .event_leaders import END_OF, topics_of
+from .event_leaders import REPLICA_OF, SHOWN, topics_of
 
-#: A row for each replica in sync. `first`, `asked`: as of `event_leaders.LEADERS`.
-IN_SYNC = CountForm(
-    "events.in_sync",
-    {"topic": TEXT, "topic_id": TEXT, "partition": NUMBER, "epoch": NUMBER, "node": NUMBER, "api_key": NUMBER},
-    {"last": MAX, "first": MIN, "asked": MIN, "packet": MIN},
-    {"topic": OTHER, "topic_id": -1, "partition": -1, "epoch": -1, "node": -1, "api_key": -1},
-)
-#: The kinds of facts of partitions, and of their replicas in sync.
-_KINDS = {
-    "leader state": "replica of leader state", "updated partition": "replica of updated partition",
-    "altered partition": "replica of altered partition",
-}  # fmt: skip
-FACTS = (*_KINDS, *_KINDS.values())
+#: The kinds of facts of partitions whose replicas in sync are named.
+PARTITIONS = ("leader state", "updated partition", "altered partition")
+
+
+def _epoch(x: Rows) -> Any:
+    return x.around(x.fact.removeprefix(REPLICA_OF), "partition_epoch")
+
+
+#: A row for each replica in sync.
+IN_SYNC = counted(
+    "events.in_sync", {**PLACE, "epoch": NUMBER, "node": NUMBER, "api_key": NUMBER},
+    lambda x: (_epoch(x) >= 0) & (x.around(x.fact.removeprefix(REPLICA_OF), "error_code") == 0),
+    of=[REPLICA_OF + kind for kind in PARTITIONS], more={"epoch": _epoch, "node": "item"}, **SHOWN,
+)  # fmt: skip
 
 
 class Change(NamedTuple):
@@ -49,24 +47,6 @@ class Change(NamedTuple):
     asked: int
     packet: int
     api_key: int
-
-
-def read_in_sync(gathered: Gathered, tally: Tally) -> None:
-    for kind, of_replicas in _KINDS.items():
-        replicas, partitions = gathered.facts(of_replicas), gathered.facts(kind)
-        if not len(replicas):
-            continue
-        outer = partitions.around(replicas)
-        chosen = (partitions["partition_epoch"][outer] >= 0) & (partitions["error_code"][outer] == 0)
-        replicas, outer = replicas.where(chosen), outer[chosen]
-        at, end = replicas.exchange, END_OF[kind]
-        times, asked = gathered.column(end)[at], gathered.column("request_first")[at]
-        keys = {name: partitions[name][outer] for name in ("topic", "topic_id", "partition")}
-        keys |= {"epoch": partitions["partition_epoch"][outer], "node": replicas["item"]}
-        tally.add(IN_SYNC.name, keys | {"api_key": gathered.column("api_key")[at]}, {
-            "last": times, "first": times, "asked": np.where(asked == NO_TIME, times, asked),
-            "packet": gathered.column(end.replace("_", "_packet_"))[at],
-        })  # fmt: skip
 
 
 def in_sync_changes(given: SectionInput) -> list[Change]:

@@ -14,12 +14,13 @@ from ..batch import Context
 from ..commands import command
 from ..findings import NOTE, Finding
 from ..model import Column, ReportTable, in_columns
+from ..section_parts.counted import facts_of
 from ..section_parts.section import BatchCount, Section, SectionInput
 from ..units import duration
 from .event_answers import ANSWERS, count_answers
 from .event_changes import cause_of, changes
 from .event_clients import client_events, note_losses
-from .event_counts import COUNTS, FACTS, FORMS, read, read_connections
+from .event_counts import COUNTS, FACTS, read
 from .event_outages import outages
 from .event_timeline import Seen
 from .selected_findings import selected_findings
@@ -96,12 +97,11 @@ def tables(given: SectionInput) -> Sequence[ReportTable]:
 SECTION = Section(
     "events",
     "What happened, when, and to whom?",
-    FACTS,
-    FORMS,
+    (*FACTS, *facts_of(COUNTS)),
+    (ANSWERS,),
     {"events": COLUMNS},
     read,
     tables,
-    read_connections,
     under_selection="Events are learned from all that was read. These are in the selected time, on parties of the "
     "selected exchanges.",
     findings=findings,
