@@ -6,17 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from .. import units
-from ..batch import Array
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, MIN, SUM
+from ..counting.count_forms import NUMBER, TEXT
 from ..finding_words import and_more
-from ..findings import WARNING, Finding, Party
-from ..section_parts.gathered import Gathered
+from ..findings import Finding, Party
+from ..section_parts.counted import CLIENT, PLACE, Rows, counted, largest, least, total
 from ..section_parts.section import SectionInput
-from ..section_parts.section_counts import Tally
 from ..section_parts.transaction_log import followed
 from .parties import client_option, client_parties, client_words
 from .signature import Signature, section_of
@@ -25,82 +20,42 @@ _COMMITTED, _TRANSACTIONAL = 1, 0x10
 #: A transaction usually ends at once, or with a commit interval of 100 ms (Kafka Streams). A person notices this.
 _LEAST_NS = 1_000_000_000
 
-_PLACE = {"topic": TEXT, "topic_id": TEXT, "partition": NUMBER}
-_NO_PLACE = {"topic": OTHER, "topic_id": -1, "partition": -1}
+
+def _offset(x: Rows) -> Any:
+    """Of the first record of batches."""
+    return x.beside("produced partition", "base_offset")
+
+
 #: Of readers: the Fetch responses whose last stable offset is behind the high watermark.
-_HELD = CountForm(
-    "advice.held-readers",
-    {"client_id": TEXT, "client_ip": ADDRESS, **_PLACE, "stable_offset": NUMBER},
-    {"fetches": SUM, "waiting_ns": SUM, "high_watermark": MAX, "first": MIN, "last": MAX, "packet": MIN},
-    {"client_id": OTHER, "client_ip": -1, **_NO_PLACE, "stable_offset": -1},
-    newest="last",
-)
-#: Of producers: the batches of transactions. The first one of a partition is where readers stop.
-_WRITTEN = CountForm(
-    "advice.transactional-batches",
-    {**_PLACE, "offset": NUMBER, "producer_id": NUMBER, "transactional_id": TEXT, "client_id": TEXT,
-     "client_ip": ADDRESS},
-    {"batches": SUM, "first": MIN, "last": MAX, "packet": MIN},
-    {**_NO_PLACE, "offset": -1, "producer_id": -1, "transactional_id": OTHER, "client_id": OTHER, "client_ip": -1},
-    newest="last",
+_HELD = counted(
+    "advice.held-readers", CLIENT | PLACE | {"stable_offset": NUMBER},
+    lambda x: (x.stable_offset >= 0) & (x.stable_offset < x.high_watermark)
+    & (x.top("fetch", "isolation_level", 0) == _COMMITTED),
+    of=("fetched partition",), newest="last", beside=("fetch",),
+    fetches=total(1), high_watermark=largest("high_watermark"), first=least("request_first"),
+    last=largest("response_last"), packet=least("response_packet_last"),
+)  # fmt: skip
+#: Of producers: the batches of transactions. The first one of a partition is where readers stop. A request has a batch
+#: for each partition, and its response the offset.
+_WRITTEN = counted(
+    "advice.transactional-batches", PLACE | CLIENT | {"producer_id": NUMBER, "transactional_id": TEXT},
+    (
+        lambda x: (x.attributes & _TRANSACTIONAL != 0) & (x.producer_id >= 0),
+        lambda x: (x.beside("produced partition", "error_code") == 0) & (_offset(x) >= 0),
+    ),
+    of=("batch",), newest="last", beside=("produced partition", "produce"),
+    more={"offset": _offset, "transactional_id": lambda x: x.top("produce", "transactional_id")},
+    batches=total(1), first=least("request_first"), last=largest("request_first"),
 )  # fmt: skip
 #: The largest last stable offset of a partition: whatever began before it has ended.
-_STABLE = CountForm("advice.stable-offsets", _PLACE, {"seen": SUM, "stable_offset": MAX}, _NO_PLACE)
+_STABLE = counted(
+    "advice.stable-offsets", PLACE, lambda x: x.stable_offset >= 0, of=("fetched partition",),
+    seen=total(1), stable_offset=largest("stable_offset"),
+)  # fmt: skip
 
 
-def _read(gathered: Gathered, tally: Tally) -> None:
-    _read_readers(gathered, tally)
-    _read_writers(gathered, tally)
-
-
-def _read_readers(gathered: Gathered, tally: Tally) -> None:
-    rows = gathered.facts("fetched partition")
-    isolation = gathered.top("fetch", "isolation_level", 0)
-    stable, high = rows["stable_offset"], rows["high_watermark"]
-    known = rows.where(stable >= 0)
-    tally.add(_STABLE.name, {name: known[name] for name in _PLACE},
-              {"seen": 1, "stable_offset": known["stable_offset"]})  # fmt: skip
-    rows = rows.where((isolation[rows.exchange] == _COMMITTED) & (stable >= 0) & (stable < high))
-    if not len(rows):
-        return
-    of = gathered.rows(rows.exchange)
-    keys = {name: rows[name] for name in (*_PLACE, "stable_offset")}
-    tally.add(_HELD.name, keys | {name: of[name] for name in ("client_id", "client_ip")}, {
-        "fetches": 1, "waiting_ns": of["waiting_ns"], "high_watermark": rows["high_watermark"],
-        "first": of["request_first"], "last": of["response_last"], "packet": of["response_packet_last"],
-    })  # fmt: skip
-
-
-def _read_writers(gathered: Gathered, tally: Tally) -> None:
-    """A request has a batch for each partition, in the same order as its response has their offsets."""
-    batches, answers = gathered.facts("batch"), gathered.facts("produced partition")
-    batches = batches.where((batches["attributes"] & _TRANSACTIONAL != 0) & (batches["producer_id"] >= 0))
-    if not len(batches) or not len(answers):
-        return
-    answers = answers.where((answers["error_code"] == 0) & (answers["base_offset"] >= 0))
-    number = _places(gathered, batches, answers)
-    mine, theirs = number[: len(batches)], number[len(batches) :]
-    order = np.argsort(theirs, kind="stable")
-    at = np.searchsorted(theirs[order], mine)
-    found = np.flatnonzero((at < len(order)) & (theirs[order[np.minimum(at, len(order) - 1)]] == mine))
-    batches, answer = batches.where(found), order[at[found]]
-    of = gathered.rows(batches.exchange)
-    ids = gathered.top("produce", "transactional_id")
-    keys = {name: batches[name] for name in (*_PLACE, "producer_id")}
-    keys |= {name: of[name] for name in ("client_id", "client_ip")}
-    keys |= {"offset": answers["base_offset"][answer], "transactional_id": ids[batches.exchange]}
-    tally.add(_WRITTEN.name, keys, {
-        "batches": 1, "first": of["request_first"], "last": of["request_first"], "packet": of["request_packet_first"],
-    })  # fmt: skip
-
-
-def _places(gathered: Gathered, *kinds: object) -> Array:
-    """A number for the exchange, topic and partition of each fact of some kinds, one after another: int64."""
-    columns = [np.concatenate([each.exchange for each in kinds])]  # type: ignore[attr-defined]
-    columns += [np.concatenate([each[name] for each in kinds]).astype(np.int64) for name in _PLACE]  # type: ignore[index]
-    _, number = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-    found: Array = number.reshape(-1)
-    return found
+#: An offset of a partition: topic, partition, offset.
+_Place = tuple[str, int, int]
 
 
 class _Writer(NamedTuple):
@@ -110,13 +65,12 @@ class _Writer(NamedTuple):
     client_ip: int
     transactional_id: int
     producer_id: int
-    begin: int = 0
-    packet: int = 0
+    first: int
 
     @property
     def who(self) -> _Writer:
         """The same producer, of any transaction."""
-        return self._replace(begin=0, packet=0)
+        return self._replace(first=0)
 
 
 class _Hold(NamedTuple):
@@ -124,7 +78,7 @@ class _Hold(NamedTuple):
     transaction ended, or the last response that shows it as open. `is_by_broker`: the coordinator ended it."""
 
     reader: tuple[int, int]
-    place: tuple[str, int, int]
+    place: _Place
     topic: str
     begin: int
     end: int
@@ -138,9 +92,7 @@ def _findings(given: SectionInput) -> list[Finding]:
     return [finding for finding, _ in given.once(_found)]
 
 
-def cause_of(
-    given: SectionInput, reader: tuple[str | None, str | None], place: tuple[str, int, int]
-) -> tuple[Any, ...] | None:
+def cause_of(given: SectionInput, reader: tuple[str | None, str | None], place: _Place) -> tuple[Any, ...] | None:
     """The key of the finding on a transaction that holds a reader (address, client_id) at an offset of a partition:
     None if there is none."""
     given = given.learned_by(section_of(OPEN_TRANSACTIONS))
@@ -153,28 +105,29 @@ def cause_of(
     return None
 
 
+def _place(given: SectionInput, row: dict[str, int], offset: str) -> _Place:
+    return given.context.topic(row["topic"], row["topic_id"]) or "?", row["partition"], row[offset]
+
+
 def _found(given: SectionInput) -> list[tuple[Finding, list[_Hold]]]:
     """The findings, each with what it is made of."""
     writers, holds = _writers(given), defaultdict[_Writer | None, list[_Hold]](list)
     logs, stable = {item.name: item for item in followed(given)}, _stable_offsets(given)
     for row in given.rows(_HELD.name):
-        place = (given.context.topic(row["topic"], row["topic_id"]) or "?", row["partition"], row["stable_offset"])
+        place = _place(given, row, "stable_offset")
         known = _named(place, row, writers)
-        writer, begin, end, is_by_broker = writers.get(known), row["first"], row["last"], False
-        ended = None
+        writer, begin, ended, is_by_broker = writers.get(known), row["first"], None, False
         if writer is not None:
-            begin, log = max(begin, writer.begin), logs.get(writer.transactional_id)
-            ended = None if log is None else next((at for at in log.ends if at >= writer.begin), None)
+            begin, log = max(begin, writer.first), logs.get(writer.transactional_id)
+            ended = None if log is None else next((at for at in log.ends if at >= writer.first), None)
             is_by_broker = log is not None and ended in log.ends_by_broker
         is_open = ended is None and stable.get(place[:2], -1) <= place[2]
-        end = end if ended is None else ended
+        end = row["last"] if ended is None else ended
         if end - begin >= _LEAST_NS:
-            held = row["high_watermark"] - row["stable_offset"]
-            hold = _Hold(
-                (row["client_id"], row["client_ip"]), place, known[0], begin, end, is_open, is_by_broker, held,
-                row["packet"],
-            )  # fmt: skip
-            holds[None if writer is None else writer.who].append(hold)
+            holds[None if writer is None else writer.who].append(_Hold(
+                (row["client_id"], row["client_ip"]), place, known[0], begin, end, is_open, is_by_broker,
+                row["high_watermark"] - row["stable_offset"], row["packet"],
+            ))  # fmt: skip
     return [(_finding(given, writer, found), found) for writer, found in holds.items()]
 
 
@@ -182,32 +135,27 @@ def _stable_offsets(given: SectionInput) -> dict[tuple[str, int], int]:
     """The largest last stable offset of each partition."""
     found: dict[tuple[str, int], int] = {}
     for row in given.rows(_STABLE.name):
-        place = (given.context.topic(row["topic"], row["topic_id"]) or "?", row["partition"])
-        found[place] = max(found.get(place, -1), row["stable_offset"])
+        topic, partition, offset = _place(given, row, "stable_offset")
+        found[topic, partition] = max(found.get((topic, partition), -1), offset)
     return found
 
 
-def _named(
-    place: tuple[str, int, int], row: dict[str, int], writers: Mapping[tuple[str, int, int], _Writer]
-) -> tuple[str, int, int]:
+def _named(place: _Place, row: dict[str, int], writers: Mapping[_Place, _Writer]) -> _Place:
     """A place with the topic's name. Fetch requests have ids of topics, Produce requests names: if no Metadata with
     both was captured, the only transaction that began at this offset of this partition, before the reader came there,
     says which topic it is."""
     if row["topic"] >= 0 or place in writers:
         return place
-    same = [one for one, writer in writers.items() if one[1:] == place[1:] and writer.begin <= row["last"]]
+    same = [one for one, writer in writers.items() if one[1:] == place[1:] and writer.first <= row["last"]]
     return same[0] if len(same) == 1 else place
 
 
-def _writers(given: SectionInput) -> dict[tuple[str, int, int], _Writer]:
+def _writers(given: SectionInput) -> dict[_Place, _Writer]:
     """Who wrote the batch of a transaction at an offset of a partition."""
-    found: dict[tuple[str, int, int], _Writer] = {}
+    found: dict[_Place, _Writer] = {}
     for row in given.rows(_WRITTEN.name):
-        place = (given.context.topic(row["topic"], row["topic_id"]) or "?", row["partition"], row["offset"])
-        one = _Writer(
-            row["client_id"], row["client_ip"], row["transactional_id"], row["producer_id"], row["first"], row["packet"]
-        )
-        found[place] = min(found.get(place, one), one, key=lambda writer: writer.begin)
+        place, one = _place(given, row, "offset"), _Writer(*(row[name] for name in _Writer._fields))
+        found[place] = min(found.get(place, one), one, key=lambda writer: writer.first)
     return found
 
 
@@ -246,15 +194,16 @@ def _finding(given: SectionInput, writer: _Writer | None, holds: list[_Hold]) ->
     )
     parties += tuple(dict.fromkeys(party for each in readers for party in client_parties(context, *each)))
     parties += tuple(Party("topic", topic) for topic in dict.fromkeys(topic for topic, _ in places))
-    return Finding(
-        OPEN_TRANSACTIONS.id, WARNING, OPEN_TRANSACTIONS.label, text,
-        sum(longest.values()), min(hold.begin for hold in holds),
-        None if is_open else max(hold.end for hold in holds),
-        {"held_ns": sum(longest.values()), "longest_ns": most.end - most.begin, "holds": len(longest),
-         "offsets": most.records, "offset": most.place[2], "readers": len(readers), "partitions": len(places),
-         "producer_id": None if writer is None else writer.producer_id},
-        (min(hold.packet for hold in holds),), parties, OPEN_TRANSACTIONS.setting, _SOONER + _ABORT * is_open,
+    numbers = {
+        "held_ns": sum(longest.values()), "longest_ns": most.end - most.begin, "holds": len(longest),
+        "offsets": most.records, "offset": most.place[2], "readers": len(readers), "partitions": len(places),
+        "producer_id": None if writer is None else writer.producer_id,
+    }  # fmt: skip
+    return OPEN_TRANSACTIONS.found(
+        given, {"first": min(hold.begin for hold in holds), "packet": min(hold.packet for hold in holds)}, text,
+        sum(longest.values()), numbers,
         (("sections", "transactions"), *(client_option(context, writer.client_id) if writer else ())),
+        end=None if is_open else max(hold.end for hold in holds), parties=parties, remedy=_SOONER + _ABORT * is_open,
     )  # fmt: skip
 
 
@@ -273,9 +222,7 @@ OPEN_TRANSACTIONS = Signature(
     f"the last stable offset stays for {_LEAST_NS // 1_000_000_000} s. If the producer was not captured, the readers "
     "are named alone. Time lost: from the reader's first such Fetch until the answer to EndTxn, or the marker.",
     _findings,
-    (_HELD, _WRITTEN, _STABLE),
-    _read,
-    facts=("fetch", "fetched partition", "batch", "produced partition", "produce"),
+    counts=(_HELD, _WRITTEN, _STABLE),
     on_request=True,
     from_all=True,
     label="held back",

@@ -8,22 +8,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kafkatap.dissector.dtypes import NO_TIME
 
 from .. import units
-from ..batch import Array, rows_of
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import LATEST, MAX
 from ..finding_words import and_more
 from ..findings import ERROR, Finding, Party
 from ..groups.offsets_over_time import POSITIONS
 from ..parties import has_own_name
-from ..section_parts.gathered import FactRows, Gathered
-from ..section_parts.matching import matched
+from ..section_parts.counted import CLIENT, PLACE, RESULTS, Rows, counted, largest, latest
 from ..section_parts.section import SectionInput
-from ..section_parts.section_counts import Tally
 from .parties import client_option, client_parties, client_words
 from .signature import Signature
 
@@ -40,61 +35,33 @@ _TOGETHER_NS = units.SECOND
 _ROWS = 50_000
 _PACKETS = 10
 
-_WHERE = {
-    "client_id": TEXT, "client_ip": ADDRESS, "topic": TEXT, "topic_id": TEXT, "partition": NUMBER, "time": NUMBER,
-}  # fmt: skip
-_NOWHERE = {"client_id": OTHER, "client_ip": -1, "topic": OTHER, "topic_id": -1, "partition": -1, "time": -1}
 #: `time`: of the response. `offset`: the one that the reader asked for, where Fetch requests are read. `is_one`: 1, so
 #: that `last` says which rows are small.
-_REFUSED = CountForm(
-    "advice.offsets-out-of-range", _WHERE, {"is_one": MAX, "last": MAX, "packet": LATEST, "offset": MAX}, _NOWHERE,
-    newest="last", rows=_ROWS,
+_REFUSED = counted(
+    "advice.offsets-out-of-range", CLIENT | PLACE, lambda x: (x.error_code == _OUT_OF_RANGE) & (x.api_key == _FETCH),
+    of=RESULTS, more={"time": "response_last"}, newest="last", rows=_ROWS,
+    is_one=largest(1), last=largest("response_last"), packet=latest("response_packet_last"), offset=largest(),
 )  # fmt: skip
+_ASKED = _REFUSED.also(
+    ("fetched partition",),
+    (lambda x: x.error_code == _OUT_OF_RANGE, lambda x: x.beside("fetch partition", "offset") >= 0),
+    beside=("fetch partition",), offset=lambda x: x.beside("fetch partition", "offset"),
+)  # fmt: skip
+
+
+def _timestamp(x: Rows) -> Any:
+    """Of the request."""
+    return x.beside("list offsets partition", "timestamp", NO_TIME)
+
+
 #: `time`: of the request.
-_LISTED = CountForm(
-    "advice.listed-offsets", _WHERE, {"is_one": MAX, "last": MAX, "timestamp": LATEST, "offset": LATEST}, _NOWHERE,
-    newest="last", rows=_ROWS,
+_LISTED = counted(
+    "advice.listed-offsets", CLIENT | PLACE,
+    lambda x: (x.error_code == 0) & (x.offset >= 0) & (x.request_first != NO_TIME) & (_timestamp(x) != NO_TIME),
+    of=("listed partition",), more={"time": "request_first"}, newest="last", rows=_ROWS,
+    beside=("list offsets partition",),
+    is_one=largest(1), last=largest("request_first"), timestamp=latest(_timestamp), offset=latest("offset"),
 )  # fmt: skip
-
-
-def _read(gathered: Gathered, tally: Tally) -> None:
-    codes = gathered.results[gathered.results["error_code"] == _OUT_OF_RANGE]
-    if len(codes):
-        at = rows_of(gathered.column("exchange"), codes["exchange"])
-        codes, at = codes[at >= 0], at[at >= 0]
-        is_fetch = gathered.column("api_key")[at] == _FETCH
-        codes, at = codes[is_fetch], at[is_fetch]
-        times, packets = (gathered.column(name)[at] for name in ("response_last", "response_packet_last"))
-        keys = _keys(gathered, codes, at, times)
-        tally.add(_REFUSED.name, keys, {"is_one": 1, "last": times, "packet": packets})
-    answers = gathered.facts("fetched partition")
-    answers = answers.where(answers["error_code"] == _OUT_OF_RANGE)
-    asked = gathered.facts("fetch partition")
-    if len(answers) and len(asked):
-        found = matched(asked, answers)
-        answers, found = answers.where(found >= 0), found[found >= 0]
-        keys = _keys(gathered, answers, answers.exchange, gathered.column("response_last")[answers.exchange])
-        tally.add(_REFUSED.name, keys, {"offset": asked["offset"][found]})
-    _read_listed(gathered, tally)
-
-
-def _read_listed(gathered: Gathered, tally: Tally) -> None:
-    asked, listed = gathered.facts("list offsets partition"), gathered.facts("listed partition")
-    if not len(asked) or not len(listed):
-        return
-    at = matched(asked, listed)
-    times = gathered.column("request_first")[listed.exchange]
-    is_good = (at >= 0) & (listed["error_code"] == 0) & (listed["offset"] >= 0) & (times != NO_TIME)
-    listed, at, times = listed.where(is_good), at[is_good], times[is_good]
-    tally.add(_LISTED.name, _keys(gathered, listed, listed.exchange, times), {
-        "is_one": 1, "last": times, "timestamp": asked["timestamp"][at], "offset": listed["offset"],
-    })  # fmt: skip
-
-
-def _keys(gathered: Gathered, places: Array | FactRows, exchanges: Array, times: Array) -> dict[str, Array]:
-    who = {name: gathered.column(name)[exchanges] for name in ("client_id", "client_ip")}
-    return who | {name: places[name] for name in ("topic", "topic_id", "partition")} | {"time": times}
-
 
 #: Where readers went: what asks for it, and Kafka's setting that does.
 _WAYS = {_END: ("the end of the log", "latest"), _BEGINNING: ("the beginning of the log", "earliest")}
@@ -132,10 +99,10 @@ class _Reset(NamedTuple):
 _Reader = tuple[int, int, str, int]
 
 
-def _by_reader(given: SectionInput, form: CountForm) -> dict[_Reader, list[dict[str, int]]]:
+def _by_reader(given: SectionInput, form: str) -> dict[_Reader, list[dict[str, int]]]:
     """The rows of each reader in order of time."""
     found: dict[_Reader, list[dict[str, int]]] = defaultdict(list)
-    for row in given.rows(form.name):
+    for row in given.rows(form):
         topic = given.context.topic(row["topic"], row["topic_id"])
         if row["time"] > 0 and topic is not None:
             found[row["client_id"], row["client_ip"], topic, row["partition"]].append(row)
@@ -149,9 +116,9 @@ def _resets(given: SectionInput) -> Iterator[_Reset]:
     a replica is no reader."""
     if not len(given.keys(_REFUSED.name)["time"]):
         return
-    refused, listed = _by_reader(given, _REFUSED), _by_reader(given, _LISTED)
+    refused, listed = _by_reader(given, _REFUSED.name), _by_reader(given, _LISTED.name)
     has_fetches = POSITIONS.name in given.sections.forms
-    positions = _by_reader(given, POSITIONS) if has_fetches else {}
+    positions = _by_reader(given, POSITIONS.name) if has_fetches else {}
     for reader, rows in refused.items():
         if has_own_name(given.context.text(reader[0])):
             continue
@@ -206,22 +173,25 @@ def _finding(given: SectionInput, resets: list[_Reset]) -> Finding:
     else:
         went = f"the log does not have the offset that it was at (OFFSET_OUT_OF_RANGE), and it {went}"
     on = "" if partitions == 1 else f"on {where} "
-    is_shorter = worst.direction < 0
-    return Finding(
-        POSITION_RESET.id, ERROR, "records lost" if worst.direction > 0 else POSITION_RESET.label,
-        f"{who} {what}: {on}{went}. {why}", 0, min(reset.begin for reset in resets),
-        max(reset.end for reset in resets),
-        {"records": records if worst.direction else None, "direction": worst.direction, "asked": worst.asked,
-         "to": worst.to, "reset": policy, "partition": worst.partition, "partitions": partitions,
-         "clients": len(clients), "resets": len(resets)},
-        tuple(reset.packet for reset in resets[:_PACKETS]),
-        (*dict.fromkeys(party for client in clients for party in client_parties(context, *client)),
-         *((Party("group", group),) if group else ()), Party("topic", worst.topic), Party("partition", where)),
-        _SHORTER if is_shorter else POSITION_RESET.setting, _REMEDY_OF_SHORTER if is_shorter else POSITION_RESET.remedy,
-        (("filter", "error == OFFSET_OUT_OF_RANGE or api == ListOffsets") if worst.direction else _NUMBER_OF_RECORDS,
-         *(client_option(context, worst.client[0]) if len(clients) == 1 else ())),
-        "show" if worst.direction else "report",
+    numbers = {
+        "records": records if worst.direction else None, "direction": worst.direction, "asked": worst.asked,
+        "to": worst.to, "reset": policy, "partition": worst.partition, "partitions": partitions,
+        "clients": len(clients), "resets": len(resets),
+    }  # fmt: skip
+    see = ("filter", "error == OFFSET_OUT_OF_RANGE or api == ListOffsets") if worst.direction else _NUMBER_OF_RECORDS
+    found = POSITION_RESET.found(
+        given, {"first": min(reset.begin for reset in resets), "last": max(reset.end for reset in resets)},
+        f"{who} {what}: {on}{went}. {why}", 0, numbers,
+        (see, *(client_option(context, worst.client[0]) if len(clients) == 1 else ())), ERROR,
+        "show" if worst.direction else "report", packets=tuple(reset.packet for reset in resets[:_PACKETS]),
+        parties=(
+            *dict.fromkeys(party for client in clients for party in client_parties(context, *client)),
+            *((Party("group", group),) if group else ()), Party("topic", worst.topic), Party("partition", where),
+        ),
     )  # fmt: skip
+    if worst.direction < 0:
+        return found._replace(setting=_SHORTER, remedy=_REMEDY_OF_SHORTER)
+    return found._replace(label="records lost") if worst.direction > 0 else found
 
 
 def _words(worst: _Reset, place: str, records: int) -> tuple[str, str]:
@@ -277,9 +247,7 @@ POSITION_RESET = Signature(
     "client that asks for both ends, and followers, do not count. Only `--sections advice` and small input show the "
     "number of records, the difference of the offsets.",
     _findings,
-    (_REFUSED, _LISTED),
-    _read,
-    facts=("list offsets partition", "listed partition"),
+    counts=(_REFUSED, _ASKED, _LISTED),
     exact_facts=("fetch partition", "fetched partition"),
     label="position reset",
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,12 +14,12 @@ from kafkatap.kernels import kernel
 from .. import units
 from ..batch import Array
 from ..connection_words import P_KAFKA
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..counting.count_forms import NUMBER
 from ..counting.count_table import MAX, MIN, SUM, CountArrays, claim_row, has_room
 from ..findings import ERROR, Finding
-from ..section_parts.counted import CONNECTION, CONNECTIONS, PAIR, counted, largest
+from ..section_parts.counted import CONNECTION, CONNECTIONS, PAIR, counted, form, largest
 from ..section_parts.section import BatchCount, SectionInput
-from .parties import broker_party, client_option, client_parties, client_words
+from .parties import broker_party, client_words
 from .signature import Signature
 
 #: A broker refuses a batch within milliseconds. A longer time may be chance.
@@ -30,18 +30,14 @@ _ALIKE_NS = units.SECOND
 _LEAST = 3
 
 #: By size class of the request: the number of bits of its bytes.
-_SENT = CountForm(
-    "advice.unacknowledged",
-    {"connection": NUMBER, "size": NUMBER, "client_id": TEXT, "client_ip": ADDRESS, "broker_ip": ADDRESS,
-     "broker_port": NUMBER},
-    {"requests": SUM, "bytes": MAX, "first": MIN, "last": MAX, "packet": MAX},
-    {"connection": -1, "size": 0, "client_id": OTHER, "client_ip": -1, "broker_ip": -1, "broker_port": -1},
+_SENT = form(
+    "advice.unacknowledged", CONNECTION | {"size": NUMBER} | PAIR,
+    requests=SUM, bytes=MAX, first=MIN, last=MAX, packet=MAX,
 )  # fmt: skip
 _CLOSED = counted(
     "advice.closed_by_broker", CONNECTION | PAIR, lambda x: (x.closed_by == 1) & (x.protocol == P_KAFKA),
     of=CONNECTIONS, closed_at=largest("closed_at"),
 )  # fmt: skip
-
 
 _WIDTH, _COLUMNS = len(_SENT.keys), len(_SENT.values)
 
@@ -85,22 +81,20 @@ class _Refusal(NamedTuple):
     out_ns: int
 
 
-def _findings(given: SectionInput) -> list[Finding]:
+def _findings(given: SectionInput) -> Iterator[Finding]:
     closings = list(given.rows(_CLOSED.name))
     closed = {row["connection"]: row["closed_at"] for row in closings}
     clients: dict[tuple[int, ...], list[dict[str, int]]] = defaultdict(list)
     for row in given.rows(_SENT.name):
         clients[tuple(row[name] for name in PAIR)].append(row)
-    made = []
-    for who, rows in clients.items():
-        others = np.sort([r["closed_at"] for r in closings if r["broker_ip"] == who[2] and r["client_ip"] != who[1]])
+    for rows in clients.values():
+        ip, broker = rows[0]["client_ip"], rows[0]["broker_ip"]
+        others = np.sort([r["closed_at"] for r in closings if r["broker_ip"] == broker and r["client_ip"] != ip])
         refused = _refusals(rows, closed, others)
         if len(refused) >= _LEAST:
-            passed = max(
-                (row["bytes"] for row in rows if row["bytes"] not in {one.bytes for one in refused}), default=0
-            )
-            made.append(_finding(given, who, refused, passed))
-    return made
+            sizes = {one.bytes for one in refused}
+            passed = max((row["bytes"] for row in rows if row["bytes"] not in sizes), default=0)
+            yield _finding(given, rows[0], refused, passed)
 
 
 def _refusals(rows: Sequence[dict[str, int]], closed: dict[int, int], others: Array) -> list[_Refusal]:
@@ -121,8 +115,9 @@ def _refusals(rows: Sequence[dict[str, int]], closed: dict[int, int], others: Ar
     return sorted(found.values())
 
 
-def _finding(given: SectionInput, who: tuple[int, ...], refused: Sequence[_Refusal], passed: int) -> Finding:
-    client, broker = client_words(given.context, *who[:2]), broker_party(given.context, *who[2:])
+def _finding(given: SectionInput, who: dict[str, int], refused: Sequence[_Refusal], passed: int) -> Finding:
+    client = client_words(given.context, who["client_id"], who["client_ip"])
+    broker = broker_party(given.context, who["broker_ip"], who["broker_port"])
     smallest, largest = min(one.bytes for one in refused), max(one.bytes for one in refused)
     sizes = ""
     if smallest > passed > 0:
@@ -135,11 +130,9 @@ def _finding(given: SectionInput, who: tuple[int, ...], refused: Sequence[_Refus
         "connections": len(refused), "smallest_refused_bytes": smallest, "largest_refused_bytes": largest,
         "largest_passed_bytes": passed,
     }  # fmt: skip
-    return Finding(
-        REFUSED_PRODUCE.id, ERROR, REFUSED_PRODUCE.label, text, sum(one.out_ns for one in refused), refused[0].at,
-        refused[-1].at, numbers, tuple(one.packet for one in refused[:10]),
-        (*client_parties(given.context, *who[:2]), broker), REFUSED_PRODUCE.setting, REFUSED_PRODUCE.remedy,
-        (("api", "Produce"), *client_option(given.context, who[0])), "show",
+    return REFUSED_PRODUCE.found(
+        given, who | {"first": refused[0].at, "last": refused[-1].at}, text, sum(one.out_ns for one in refused),
+        numbers, (("api", "Produce"),), ERROR, "show", packets=tuple(one.packet for one in refused[:10]),
     )  # fmt: skip
 
 

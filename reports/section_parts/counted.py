@@ -53,7 +53,7 @@ def largest(of: Made | None = None) -> Value:
     return MAX, of
 
 
-def latest(of: Made) -> Value:
+def latest(of: Made | None = None) -> Value:
     """Of the row with the largest of the value before it."""
     return LATEST, of
 
