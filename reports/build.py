@@ -145,9 +145,10 @@ def _with_timeline_by(
 
 def _marks(events: Sequence[Finding]) -> tuple[Mark, ...]:
     """The events that charts show: those that follow from no other one, and the returns of brokers."""
+    from . import kinds
     from .findings import NOTE
 
-    chosen = (e for e in events if e.severity != NOTE or e.id == "broker_returned")
+    chosen = (e for e in events if e.severity != NOTE or e.id == kinds.RETURNED)
     return tuple(Mark(e.begin or 0, e.end, e.label, e.text) for e in chosen if e.cause is None or e.severity == NOTE)
 
 

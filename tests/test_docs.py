@@ -14,9 +14,9 @@ from kafkatap.dissector.kafka.releases import RELEASES
 from kafkatap.dissector.layouts.catalog import load_messages
 from kafkatap.dissector.layouts.schema import REQUEST
 from kafkatap.reports.comparison.wording import WAITS_FOR, WHERE
+from kafkatap.reports.kinds import FINDINGS
 from kafkatap.reports.rollup_tables import ROLLUP_TABLES
 from kafkatap.reports.sections.clients import by_verdict
-from kafkatap.reports.sections.summary import FINDINGS
 from kafkatap.reports.sections.time_shares import NOTHING
 from kafkatap.reports.table_columns import Declared
 from kafkatap.reports.tables import TABLES

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from kafkatap.kernels.arrays import is_among
-from kafkatap.reports import units
+from kafkatap.reports import kinds, units
 from kafkatap.reports.batch import Array, Batch
 from kafkatap.reports.connection_words import NOT_CLOSED
 from kafkatap.reports.findings import NOTE, Finding
@@ -35,11 +35,9 @@ _SAME_NS = 2 * SECOND
 #: Requests that wait for so long can tell a hang.
 _WAITS_NS = SECOND
 #: Events that rest on what did not come: packets that the kernel dropped may be what is missing.
-_BY_SILENCE = frozenset(("broker_hung", "broker_unreachable", "hosts_cut_off"))
+_BY_SILENCE = kinds.SILENCES | {kinds.CUT_OFF}
 #: A silence that begins so long before a drop, or later, may be one of the capture.
 _NEAR_NS = 2 * SECOND
-#: Events that are complete only when a capture is.
-AT_END = frozenset(("connection_leak", "capture_dropped", "capture_hole"))
 _WANTED = ("events",)
 
 
@@ -107,7 +105,7 @@ class EventWatch:
     def _new(self, found: list[Finding], now: int) -> Iterator[Finding]:
         for finding in found:
             begin = finding.begin or now
-            if finding.id in AT_END or begin < (self._first or 0) or self._is_doubtful(finding):
+            if finding.id in kinds.AT_END or begin < (self._first or 0) or self._is_doubtful(finding):
                 continue
             # A note without an end took no time. All others last.
             until = finding.end or (begin if finding.severity == NOTE else now)
@@ -120,13 +118,13 @@ class EventWatch:
 
     def _is_doubtful(self, finding: Finding) -> bool:
         """Whether what did not come may have been dropped here. The end of a silence is as doubtful as the silence."""
-        name, _, begin = finding.cause if finding.id == "broker_returned" and finding.cause else finding.key
+        name, _, begin = finding.cause if finding.id == kinds.RETURNED and finding.cause else finding.key
         return name in _BY_SILENCE and (begin or 0) < self._dropped + _NEAR_NS
 
 
 def _whom(finding: Finding) -> tuple[object, ...]:
     """The kind of an event and its first party. A host may be cut off from several brokers."""
-    return (finding.id, *finding.parties[: 2 if finding.id == "hosts_cut_off" else 1])
+    return (finding.id, *finding.parties[: 2 if finding.id == kinds.CUT_OFF else 1])
 
 
 class EventNotices(Sink):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafkatap.dissector.dtypes import ANSWERED, ORPHAN_RESPONSE, OUTCOMES
 from kafkatap.dissector.programs.loading import load_programs
+from kafkatap.reports import kinds
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.connection_counts import ConnectionCounts
 from kafkatap.reports.counting.counts import ReportCounts
@@ -18,7 +19,6 @@ from kafkatap.reports.counting.hour_counts import HOUR, HourCounts
 from kafkatap.reports.findings import NOTE, Finding
 from kafkatap.reports.name_table import NameTable
 from kafkatap.reports.rollup_tables import FORMS, ROLLUP_TABLES, add_rollup
-from kafkatap.reports.sections.summary import NOT_CHECKED
 
 from ..splits.capture_ledgers import sum_ledgers
 from ..splits.two_passes import context_of
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 #: By outcome, the part of the ledger that has its response.
 _RESPONSES = {OUTCOMES[ANSWERED]: "matched", OUTCOMES[ORPHAN_RESPONSE]: "orphan"}
 _UNCHECKED = Finding(
-    NOT_CHECKED, NOTE, "not checked",
+    kinds.NOT_CHECKED, NOTE, "not checked",
     "outages, restarts, settings and what else messages say: a rollup has counts by hour; `kafkatap report` over the "
     "captures looks for them",
 )  # fmt: skip

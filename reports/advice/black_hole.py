@@ -116,6 +116,5 @@ BLACK_HOLE = Signature(
     "handshake, and a capture on the sender's side. Time lost: that of the connections.",
     _findings,
     counts=_STUCK,
-    follows=("idle_dropped",),
     label="path broken",
 )

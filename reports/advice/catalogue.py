@@ -1,4 +1,4 @@
-"""The catalogue: every signature, in the order of docs/signatures.md."""
+"""The catalogue: every signature, in the order of docs/findings.md."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 from .. import units
 from ..finding_words import NAMED, and_more, listed
@@ -12,8 +11,6 @@ from ..findings import WARNING, Finding, Party
 from ..groups.group_requests import read_assignment
 from ..parties import client_text
 from ..section_parts.section import SectionInput
-from .dying_members import DYING_MEMBERS
-from .expulsions import EXPULSIONS
 from .member_events import EXPELLED, JOINED, LAST, LEFT, REFUSED, SYNCED, TOLD, member_events
 from .parties import client_parties
 from .rebalance_holds import CAME, DEAD, LEAST_NS, REMOVED, STILL, WENT, Client, Hold, holds_of
@@ -42,18 +39,7 @@ def _findings(given: SectionInput) -> list[Finding]:
     groups: dict[int, list[Hold]] = defaultdict(list)
     for hold in holds_of(events, last, given.context.last or 0):
         groups[hold.group].append(hold)
-    made = [_finding(given, group, found) for group, found in groups.items()]
-    return [finding._replace(cause=_cause(given, finding)) for finding in made]
-
-
-def _cause(given: SectionInput, finding: Finding) -> tuple[Any, ...] | None:
-    """What says of the group that it loses members, if it waited only for those."""
-    for how, signature in ((DEAD, DYING_MEMBERS), (DEAD, EXPULSIONS), (REMOVED, EXPULSIONS), (WENT, EXPULSIONS)):
-        if finding.numbers["how"] == how:
-            for other in given.once(signature.findings):
-                if all(other.party(kind) == finding.party(kind) for kind in ("group", "client")):
-                    return other.key
-    return None
+    return [_finding(given, group, found) for group, found in groups.items()]
 
 
 def _finding(given: SectionInput, group: int, found: Sequence[Hold]) -> Finding:

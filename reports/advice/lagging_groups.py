@@ -53,5 +53,4 @@ LAGGING_GROUPS = Signature(
     _findings,
     on_request=True,
     label="lagging",
-    follows=("dying_members", "expelled_members"),
 )  # fmt: skip

@@ -154,5 +154,4 @@ ONE_CONNECTION = Signature(
     (_BEHIND, _BUSY),
     counts=(STALLS,),
     batch_count=BatchCount((_BEHIND, _BUSY), count_behind),
-    follows=("single_records",),
 )

@@ -24,7 +24,7 @@ _ADVICE = "advice"
 
 
 class Signature(NamedTuple):
-    """One row of the catalogue. Texts are plain English, for docs/signatures.md.
+    """One row of the catalogue. Texts are plain English, for docs/findings.md.
 
     `id`: of its findings. `title`: what is wrong, in a few words. `wire`: what it looks like in packets. `setting`:
     what to change, as Kafka calls it. `remedy`: how, in a sentence. `threshold`: when it is named, and why not earlier.
@@ -34,7 +34,6 @@ class Signature(NamedTuple):
     of its `batch_counts`. Forms have names that begin with "advice.". `events`: the kinds of its events, which no other
     signature has (`events_of_kind`).
 
-    `follows`: ids of signatures that explain a finding of this one on the same party: it is folded under theirs.
     `exact_facts`: kinds of facts that make its numbers exact where they are read: with `--sections advice`.
     `from_all`: its findings are on states, which it learns from all that is read, whatever is selected.
     `label`: of its findings, one or two words: what is broken, or "advice" on a setting that could be better.
@@ -58,7 +57,6 @@ class Signature(NamedTuple):
     on_request: bool = False
     from_all: bool = False
     exact_facts: Sequence[str] = ()
-    follows: Sequence[str] = ()
     label: str = _ADVICE
     batch_count: BatchCount | None = None
     counts: Sequence[Counted] = ()

@@ -14,6 +14,7 @@ import numpy as np
 
 from kafkatap.dissector.kafka.error_codes import error_name
 
+from .. import kinds
 from ..advice.open_transactions import OPEN_TRANSACTIONS
 from ..advice.parties import client_option, client_parties, client_words
 from ..findings import ERROR, NOTE, Finding, Party
@@ -31,10 +32,8 @@ from .stories import BETTER, DIFFERENT, WORSE, Story, in_order
 
 #: The events of transactions; of a broker, or of a path to it, that make others wait; and leaders that moved, which
 #: explain errors.
-_OF_TRANSACTIONS = frozenset((OPEN_TRANSACTIONS.id, "producer_fenced"))
-_KINDS = _OF_TRANSACTIONS | {
-    "broker_stopped", "broker_hung", "broker_unreachable", "hosts_cut_off", "leaders_moved",
-}  # fmt: skip
+_OF_TRANSACTIONS = frozenset((OPEN_TRANSACTIONS.id, kinds.FENCED))
+_KINDS = _OF_TRANSACTIONS | kinds.OUTAGES | {kinds.LEADERS}
 #: A share that says what holds for all: most.
 _MOST = 0.5
 #: An event is of one side if this share of it is: who splits at its begin or end does not hit it exactly.
@@ -56,7 +55,7 @@ def _fences(given: SectionInput) -> list[Finding]:
             text = f'transaction "{name}": {client_words(context, *victim)} was fenced by {by}: {code}'
             parties = (Party("producer", name), *client_parties(context, *victim), Party("error", code))
             found.append(Finding(
-                "producer_fenced", ERROR, "fenced", text, 0, at, at, {"errors": item.fenced}, parties=parties,
+                kinds.FENCED, ERROR, "fenced", text, 0, at, at, {"errors": item.fenced}, parties=parties,
                 options=(("sections", "transactions"), *client_option(context, victim.client_id)),
             ))  # fmt: skip
     return found

@@ -6,16 +6,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from .. import units
+from .. import kinds, units
 from ..findings import NOTE
 from ..model import ReportTable, Row, Value, as_number
-from ..sections.summary import NOT_CHECKED, SHOWN
+from ..sections.summary import SHOWN
 from .text_tables import LONGEST_SENTENCE, cell_text
 
 #: Lines of one kind of finding, so that many of one kind do not hide the others.
 _OF_A_KIND = 3
-#: Usual work, as a note: no line on the first screen while something is wrong.
-_USUAL = frozenset(("topic_created", "topic_deleted", "group_rebalanced"))
 #: A finding shows when it began, if it lasted for less than this share of the capture: otherwise that says nothing.
 _PASSING = 0.9
 #: A setting is so all the time. What it does shows when it began, if that was after this share of the capture.
@@ -32,11 +30,11 @@ def first_lines(table: ReportTable, whole: bool = False) -> tuple[list[Row], int
     place = []
     is_wrong = any(row["severity"] != NOTE for row in own)
     for n, row in enumerate(own):
-        if is_wrong and row["finding"] in _USUAL and row["severity"] == NOTE:
-            continue
+        if is_wrong and row["finding"] in kinds.USUAL and row["severity"] == NOTE:
+            continue  # usual work is no line on the first screen while something is wrong
         seen[row["finding"]] += 1
         place.append((seen[row["finding"]] > _OF_A_KIND, seen[row["finding"]] > 1, n))
-    last = [n for n, row in enumerate(own) if row["finding"] == NOT_CHECKED]
+    last = [n for n, row in enumerate(own) if row["finding"] == kinds.NOT_CHECKED]
     others = sorted(each for each in place if each[-1] not in last)
     room = SHOWN - len(last)
     room += len(others) == room + 1  # no line says that one more is left

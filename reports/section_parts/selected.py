@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from .. import kinds
 from ..addresses import broker_spellings
 from ..batch import Context
 from ..counting import tally
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from ..expressions.meaning import ColumnAtom, Expression, FieldAtom, Node
     from ..expressions.verdicts import MatchedTexts
 
-#: Events that take no time. All others without an end last until the capture's end.
-MOMENTS = frozenset(("broker_returned", "coordinator_moved", "topic_created", "topic_deleted"))
 #: What a row is on, by the names that expressions have for it: texts of which one has to match.
 Named = Mapping[str, Sequence[str]]
 #: Tables of connections: a selection leaves out only rows.
@@ -78,7 +77,7 @@ class Selected(NamedTuple):
         """Whether something of a finding is within the time. One without a time is on the whole capture."""
         if self.span is None or finding.begin is None:
             return True
-        end = finding.begin if finding.id in MOMENTS else finding.end
+        end = finding.begin if finding.id in kinds.MOMENTS else finding.end
         return finding.begin < self.span[1] and (end is None or end >= self.span[0])
 
     def may_have(self, named: Named) -> bool:

@@ -7,8 +7,8 @@ to the same table.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from .. import kinds
 from ..advice.catalogue import CATALOGUE, ON_REQUEST, USUAL
 from ..advice.signature import Signature, section_of
 from ..batch import Array
@@ -18,8 +18,9 @@ from ..section_parts.gathered import Gathered
 from ..section_parts.section import Section, SectionInput
 from ..section_parts.section_counts import Tally
 from . import finding_rows
+from .folding import folded
+from .folds import Known
 from .selected_findings import selected_findings
-from .summary import NOT_CHECKED
 
 #: As of every list of findings. Here the setting and what to change are for people.
 _RANKS = {"finding": 0, "label": 9, "time_lost_ns": 0, "begin": 4, "end": 5, "setting": 0, "remedy": 0, "command": 9}
@@ -37,15 +38,13 @@ def findings(given: SectionInput) -> list[Finding]:
 def all_advice(given: SectionInput) -> list[Finding]:
     """What the signatures find at any time, as of `findings`."""
     found = [
-        (signature, finding)
+        (kinds.ADVICE, finding)
         for signature in CATALOGUE
         if signature.is_read(of := given.learned_by(section_of(signature)))
         for finding in of.once(signature.findings)
     ]
-    causes = {(finding.id, finding.parties[:1]): finding.key for _, finding in found}
-    folded = [_folded(signature, finding, causes) for signature, finding in found]
-    folded.sort(key=lambda f: (-f.time_lost_ns, SEVERITIES.index(f.severity), f.id, f.begin or 0, f.text))
-    return folded
+    made = [finding for _, finding in folded(found, Known(given.context))]
+    return sorted(made, key=lambda f: (-f.time_lost_ns, SEVERITIES.index(f.severity), f.id, f.begin or 0, f.text))
 
 
 def unchecked_finding(given: SectionInput) -> Finding | None:
@@ -54,14 +53,7 @@ def unchecked_finding(given: SectionInput) -> Finding | None:
     if len(left) == len(CATALOGUE) or not left:
         return None
     text = "; ".join(f"whether {signature.title}" for signature in left)
-    return Finding(NOT_CHECKED, NOTE, "not checked", text, options=(("sections", "advice"),))
-
-
-def _folded(signature: Signature, finding: Finding, causes: dict[tuple[str, Any], Any]) -> Finding:
-    """The finding, with its cause if another one of the same party explains it."""
-    found = (causes.get((other, finding.parties[:1])) for other in signature.follows)
-    cause = next((key for key in found if key is not None), None)
-    return finding if finding.cause is not None or cause is None else finding._replace(cause=cause)
+    return Finding(kinds.NOT_CHECKED, NOTE, "not checked", text, options=(("sections", "advice"),))
 
 
 def tables(given: SectionInput) -> tuple[ReportTable, ...]:

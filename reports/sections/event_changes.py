@@ -20,7 +20,6 @@ from ..findings import NOTE, WARNING, Finding, Party
 from ..units import duration
 from .event_answers import SECOND
 from .event_counts import CREATED, DELETED, REBALANCES
-from .event_effects import AFTER_NS, CODES
 from .event_leaders import leader_moves
 from .event_replicas import Change, in_sync_changes
 from .event_timeline import Seen, around, runs
@@ -47,27 +46,10 @@ _MANY_REBALANCES = 3
 _NOTICED_NS = SECOND
 
 
-def changes(seen: Seen, outages: Sequence[Finding]) -> list[Finding]:
-    """Findings of changes. Those within the time of an outage, or shortly after it, name it as their cause."""
-    moved = [made._replace(cause=cause_of(seen, made, outages)) for made in _leaders(seen)]
-    causes = [*outages, *moved]
-    found = [*_in_sync(seen), *_coordinators(seen), *_topics(seen), *_bursts(seen), *_rebalances(seen)]
-    return [*moved, *(made._replace(cause=cause_of(seen, made, causes)) for made in found)]
-
-
-def cause_of(seen: Seen, made: Finding, causes: Sequence[Finding]) -> tuple[Any, ...] | None:
-    """The key of the outage, or move of leaders, that explains a change."""
-    if made.id in ("topic_created", "topic_deleted") or (
-        made.id == "error_burst" and made.numbers["code"] not in CODES
-    ):
-        return None
-    at = made.begin or 0
-    for outage in causes:
-        if outage.cause is None and outage.begin is not None and outage.id != "broker_returned":
-            end = seen.end if outage.end is None and outage.id != "leaders_moved" else (outage.end or at) + AFTER_NS
-            if outage.begin - SECOND <= at <= end:
-                return outage.key
-    return None
+def changes(seen: Seen) -> list[Finding]:
+    """Findings of changes."""
+    of = (_leaders, _in_sync, _coordinators, _topics, _bursts, _rebalances)
+    return [found for find in of for found in find(seen)]
 
 
 def _leaders(seen: Seen) -> Iterator[Finding]:

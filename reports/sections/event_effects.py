@@ -12,18 +12,11 @@ from kafkatap.kernels.arrays import distinct_values, groups_of, is_among
 
 from ..finding_words import and_more, counted
 from ..model import Scalar
+from .error_meanings import OF_CHANGES
 from .event_answers import SECOND
 from .event_leaders import leader_moves
 from .event_timeline import Seen
 
-#: Error codes that follow from a broker that is gone or comes back: its leaders, coordinators, replicas and members.
-#: LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT, BROKER_NOT_AVAILABLE, REPLICA_NOT_AVAILABLE,
-#: STALE_CONTROLLER_EPOCH (the broker was the controller), NETWORK_EXCEPTION, COORDINATOR_LOAD_IN_PROGRESS,
-#: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-#: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, NOT_CONTROLLER, FETCH_SESSION_ID_NOT_FOUND,
-#: INVALID_FETCH_SESSION_EPOCH, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, STALE_BROKER_EPOCH, INELIGIBLE_REPLICA,
-#: DUPLICATE_BROKER_REGISTRATION, BROKER_ID_NOT_REGISTERED.
-CODES = (5, 6, 7, 8, 9, 11, 13, 14, 15, 16, 19, 20, 22, 25, 27, 41, 70, 71, 74, 75, 77, 101, 102, 107)
 #: Effects end with the broker's return, or this long after it or after the beginning: clients repeat within seconds.
 AFTER_NS = 10 * SECOND
 #: Errors of an event in one line at most.
@@ -66,7 +59,7 @@ class AllEffects:
 
     def __init__(self, seen: Seen) -> None:
         self._nodes, self._end = seen.brokers.nodes, seen.end
-        rows = np.flatnonzero(is_among(seen.errors["error_code"], CODES))
+        rows = np.flatnonzero(is_among(seen.errors["error_code"], OF_CHANGES))
         errors = seen.of(seen.errors, rows[np.argsort(seen.errors["first"][rows], kind="stable")])
         self._times, codes = errors["first"], errors["error_code"]
         #: The errors of each code before each row.

@@ -236,7 +236,7 @@ def _findings(
         yield Finding(
             "broker_returned", NOTE, "returned", f"{label} works again, after {duration(main.end - outage.begin)}",
             begin=main.end, numbers={"after_ns": main.end - outage.begin}, packets=(packet,) if packet else (),
-            parties=(seen.brokers.party(outage.broker),), cause=main.key,
+            parties=(seen.brokers.party(outage.broker),),
         )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .. import kinds
 from ..batch import Context
 from ..commands import command
 from ..findings import NOTE, Finding
@@ -18,11 +19,13 @@ from ..section_parts.counted import facts_of
 from ..section_parts.section import BatchCount, Section, SectionInput
 from ..units import duration
 from .event_answers import ANSWERS, count_answers
-from .event_changes import cause_of, changes
+from .event_changes import changes
 from .event_clients import client_events, note_losses
 from .event_counts import COUNTS, FACTS, read
 from .event_outages import outages
 from .event_timeline import Seen
+from .folding import folded
+from .folds import Known
 from .selected_findings import selected_findings
 
 COLUMNS = (
@@ -50,18 +53,15 @@ def all_events(given: SectionInput) -> list[Finding]:
     seen = Seen(given)
     losses = list(note_losses(seen))
     stops = [known for stop in outages(seen) if (known := _with_holes(stop, losses, given.context)) is not None]
-    clients = [
-        found._replace(cause=cause_of(seen, found, stops)) if found.numbers.get("refused") else found
-        for found in client_events(seen)
-    ]
-    found = [*stops, *changes(seen, stops), *clients, *losses]
-    return sorted(found, key=lambda f: (f.begin or 0, f.id, str(f.parties)))
+    found = [*stops, *changes(seen), *client_events(seen), *losses]
+    made = [each for _, each in folded([(kinds.EVENTS, each) for each in found], Known(given.context))]
+    return sorted(made, key=lambda f: (f.begin or 0, f.id, str(f.parties)))
 
 
 def _with_holes(outage: Finding, losses: Sequence[Finding], context: Context) -> Finding | None:
     """An outage that says how much of its time was not captured: it may have ended then. None if that is most of it:
     nobody knows whether it was one."""
-    begin, holes = outage.begin or 0, [f for f in losses if f.id == "capture_hole"]
+    begin, holes = outage.begin or 0, [f for f in losses if f.id == kinds.HOLE]
     until = (context.last or 0) if outage.end is None else outage.end
     missing = sum(max(min(f.end or 0, until) - max(f.begin or 0, begin), 0) for f in holes)
     if outage.severity == NOTE or not missing:

@@ -12,15 +12,17 @@ from typing import NamedTuple
 
 from kafkatap.dissector.dtypes import ANSWERED, IN_FLIGHT, ORPHAN_RESPONSE
 
+from .. import kinds
 from ..batch import Context
 from ..counting.counts import ReportCounts
 from ..finding_words import counted
 from ..findings import ERROR, NOTE, WARNING, Finding
 from ..model import ReportTable, as_number
 from . import finding_rows
+from .alike import repeats_in_one, retried_in_one
 from .error_meanings import MEANINGS
-from .failure_findings import error_findings, not_decoded_finding, retried_together, unanswered_finding
-from .folding import folded
+from .failure_findings import error_findings, not_decoded_finding, unanswered_finding
+from .folding import folded, known_of
 from .loss_findings import lost_finding, mixed_times_finding
 from .lossy_hosts import lossy_host_findings
 from .slow_findings import slow_findings
@@ -31,21 +33,7 @@ from .unanswered import Unanswered
 COLUMNS = finding_rows.COLUMNS
 #: Lines on a screen; the rest is counted.
 SHOWN = 8
-_NO_REQUESTS = "no Kafka request was found, or none matches the selection"
-#: The ids of the first line without requests, or without responses, and of the last line if signatures were not read.
-NO_REQUESTS, NONE_ANSWERED, NOT_CHECKED = "no_requests", "none_answered", "not_checked"
-#: The findings of the report itself, and the place of those of sections, in the order of findings that cost the same
-#: time, or cost none that is known. Others come first.
-_ORDER = (
-    "slow_broker", "slow_network", "slow_client", "slow_head_of_line", "slow_unknown", "advice", "throttled",
-    "sasl_failed", "wrong_port", "tls_failed", "errors", "retried", "unanswered", "certificate", "not_decoded",
-    "encrypted", "slow_between_brokers", "mixed_times", "events", "lost",
-)  # fmt: skip
-FINDINGS = (*(name for name in _ORDER if name not in ("advice", "events")), NONE_ANSWERED, NOT_CHECKED)
-
-
-#: Findings of the report itself on what is broken, and not slow: they come before what costs time.
-_BROKEN = frozenset(("lossy_host", "wrong_port", "tls_failed"))
+_NONE = "no Kafka request was found, or none matches the selection"
 #: A lossy path that cost less than this share of what cost most is one of those that cost time.
 _LOSSY_SHARE = 0.1
 
@@ -77,7 +65,7 @@ def summary(
     know."""
     more = (slow, unanswered, losses, versions)
     findings = summary_findings(counts, context, tables, selected is not None, found or {}, *more)
-    findings += [] if unchecked is None or findings[0].id == NO_REQUESTS else [unchecked]
+    findings += [] if unchecked is None or findings[0].id == kinds.NO_REQUESTS else [unchecked]
     events = {finding.key for finding in (found or {}).get("events", ())}
     rows = finding_rows.finding_rows(findings, context, selected, events)
     return ReportTable("summary", "Findings", COLUMNS, rows, whole=True)
@@ -112,18 +100,17 @@ def summary_findings(
     mixed = mixed_times_finding(context) if any(finding.id.startswith("slow_") for finding in own) else None
     own += [] if mixed is None else [mixed]
     of_sections = [(name, finding) for name, findings in found.items() for finding in findings]
-    own = [_since(finding, found.get("events", ())) for finding in own]
-    all_of_them = folded([*of_sections, *(("", finding) for finding in own)], counts, context)
-    ordered = _ordered(_retried_in_one(all_of_them, context))
+    all_of_them = repeats_in_one([*of_sections, *(("", finding) for finding in own)])
+    ordered = _ordered(retried_in_one(folded(all_of_them, known_of(counts, context)), context))
     if not requests:
-        return [Finding(NO_REQUESTS, NOTE, "no requests", _NO_REQUESTS, command=""), *ordered]
+        return [Finding(kinds.NO_REQUESTS, NOTE, "no requests", _NONE, command=""), *ordered]
     if not outcomes[ANSWERED] and outcomes[IN_FLIGHT] and all(finding.severity == NOTE for finding in ordered):
         return [_none_answered(outcomes[IN_FLIGHT], context), *ordered]
     if not ordered:
         text = _all_well(requests, outcomes[IN_FLIGHT], bool(tables.errors.rows), bool(slow))
         if is_selection:  # what was left out may decide
-            return [Finding("none", NOTE, "no finding", f"{text} The selection left out others.", command="")]
-        return [Finding("none", NOTE, "all well", text, command="")]
+            return [Finding(kinds.NOTHING, NOTE, "no finding", f"{text} The selection left out others.", command="")]
+        return [Finding(kinds.NOTHING, NOTE, "all well", text, command="")]
     return ordered
 
 
@@ -133,31 +120,10 @@ def _none_answered(requests: int, context: Context) -> Finding:
         f"{counted(requests, 'request')} waited for a response when the capture ended, and none had one before: the "
         "brokers are silent, or the capture is too short to show it"
     )
-    options = (("filter", "outcome == in_flight"),)
-    return Finding(NONE_ANSWERED, WARNING, "no response", text, begin=context.first, options=options, command="show")
-
-
-def _since(finding: Finding, events: Sequence[Finding]) -> Finding:
-    """The line on throttled clients with the time in which the quota bit the first of them."""
-    if finding.id != "throttled":
-        return finding
-    quotas = (f for f in events if f.id == "quota_began" and f.party("client") == finding.party("client"))
-    quota = next(quotas, None)
-    return finding if quota is None else finding._replace(begin=quota.begin, end=quota.end)
-
-
-def _retried_in_one(found: Sequence[tuple[str, Finding]], context: Context) -> list[tuple[str, Finding]]:
-    """Error codes that clients retried, and that nobody noticed, are one line."""
-    causes = {finding.cause for _, finding in found}
-    minor = [
-        each for each in found
-        if each[1].id == "errors" and each[1].severity == NOTE and each[1].cause is None and each[1].key not in causes
-        and not each[1].numbers.get("is_at_close")
-    ]  # fmt: skip
-    if len(minor) < 2:
-        return list(found)
-    rest = [each for each in found if each not in minor]
-    return [*rest, ("", retried_together([finding for _, finding in minor], context))]
+    return Finding(
+        kinds.NONE_ANSWERED, WARNING, "no response", text, begin=context.first,
+        options=(("filter", "outcome == in_flight"),), command="show",
+    )  # fmt: skip
 
 
 def _ordered(found: Sequence[tuple[str, Finding]]) -> list[Finding]:
@@ -173,15 +139,15 @@ def _ordered(found: Sequence[tuple[str, Finding]]) -> list[Finding]:
         return [each for f in follow.get(finding.key, ()) if f.key != finding.key for each in (f, *effects(f))]
 
     def place(section: str, finding: Finding) -> tuple[object, ...]:
-        kind = finding.id if finding.id in _ORDER else section
-        order = _ORDER.index(kind) if kind in _ORDER else -1
+        kind = finding.id if finding.id in kinds.ORDER else section
+        order = kinds.ORDER.index(kind) if kind in kinds.ORDER else -1
         weighty = [f for f in effects(finding) if f.severity != NOTE]
         cost = max([finding.time_lost_ns, *(f.time_lost_ns for f in weighty)])
-        explains = section == "events" and bool(weighty) and finding.id != "group_rebalanced"  # that is usual work
-        is_last = finding.id == "lost" or (finding.severity == NOTE and not explains)
-        last = 2 if finding.id == "retried" or _is_noise(finding) else int(is_last)
+        explains = section == kinds.EVENTS and bool(weighty) and finding.id != kinds.REBALANCED  # that is usual work
+        is_last = finding.id == kinds.LOST or (finding.severity == NOTE and not explains)
+        last = 2 if finding.id == kinds.RETRIED or _is_noise(finding) else int(is_last)
         is_cause = (explains and cost > 0) or (section != "" and finding.severity == ERROR)
-        is_minor = finding.id == "lossy_host" and cost < _LOSSY_SHARE * most
+        is_minor = finding.id == kinds.LOSSY and cost < _LOSSY_SHARE * most
         is_cause = is_cause or (_is_broken(finding) and not is_minor) or finding.numbers.get("error") in MEANINGS
         many = as_number(finding.numbers.get("codes"))
         return (last, not is_cause, -cost, order, -many, finding.begin or 0, finding.text)
@@ -194,12 +160,12 @@ def _ordered(found: Sequence[tuple[str, Finding]]) -> list[Finding]:
 
 def _is_noise(finding: Finding) -> bool:
     """Whether a finding is a note on what clients retried, or left behind when they closed: nobody misses it."""
-    return finding.severity == NOTE and finding.id in ("errors", "unanswered")
+    return finding.severity == NOTE and finding.id in (kinds.ERRORS, kinds.UNANSWERED)
 
 
 def _is_broken(finding: Finding) -> bool:
-    is_expired = finding.id == "certificate" and finding.severity == ERROR
-    return finding.id in _BROKEN or is_expired
+    is_expired = finding.id == kinds.CERTIFICATE and finding.severity == ERROR
+    return finding.id in kinds.BROKEN or is_expired
 
 
 def _all_well(requests: int, in_flight: int, has_errors: bool, has_slow: bool) -> str:

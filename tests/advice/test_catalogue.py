@@ -7,13 +7,13 @@ from collections import Counter
 from pathlib import Path
 
 from kafkatap.reports.advice.catalogue import CATALOGUE, ON_REQUEST, USUAL
-from kafkatap.reports.advice.document import document
+from kafkatap.reports.findings_page import document
 from kafkatap.reports.section_parts.registry import FIRST, load_sections
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "signatures.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "findings.md"
 
 
-def test_the_page_is_made_from_the_catalogue() -> None:
+def test_the_page_is_made_from_the_tables() -> None:
     if os.environ.get("KAFKATAP_UPDATE"):
         PAGE.write_text(document())
     assert PAGE.read_text() == document()

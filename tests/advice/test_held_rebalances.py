@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from kafkatap.engine.selection import Selection
-from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.findings import ERROR, NOTE, WARNING, Finding, Party
 from kafkatap.reports.sections.advice import findings
 from kafkatap.reports.sections.folding import folded
+from kafkatap.reports.sections.folds import Known
 from tests.reports.rows import context
 from tests.reports.test_first_findings import rows
 from tests.support.captures import pcap_bytes, read_capture
@@ -377,7 +377,7 @@ def test_rebalances_and_lag_follow_from_it(effect: str, begin: int, is_effect: b
     section = "events" if effect == "group_rebalanced" else "advice"
     other = Finding(effect, NOTE, "", "", 0, AT + begin * SECOND, AT + (begin + 1) * SECOND, parties=GROUP)
     last = context(first=AT, last=AT + 40 * SECOND)
-    made = folded([("advice", held), (section, other)], ReportCounts(), last)
+    made = folded([("advice", held), (section, other)], Known(last))
     expected = is_effect or (lasts and effect == "group_rebalanced")
     assert [finding.cause for _, finding in made] == [None, held.key if expected else None]
 
@@ -386,5 +386,5 @@ def test_it_makes_no_other_request_slow() -> None:
     client = (Party("client", "late"),)
     held = HELD_UP._replace(parties=(*GROUP, *client))
     slow = Finding("slow_client", ERROR, "slow", "", SECOND, AT, parties=client)
-    made = folded([("advice", held), ("", slow)], ReportCounts(), context())
+    made = folded([("advice", held), ("", slow)], Known(context()))
     assert [finding.cause for _, finding in made] == [None, None]

@@ -7,13 +7,13 @@ import pytest
 
 from kafkatap.reports.advice.open_transactions import cause_of
 from kafkatap.reports.batch import Context
-from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.findings import ERROR, WARNING, Finding, Party
 from kafkatap.reports.groups.group import groups_of
 from kafkatap.reports.groups.group_lag import ASSIGNMENT, Latest, PartitionLag
 from kafkatap.reports.groups.lag_in_time import CommitsFallBack, FallBack, commits_fall_back, fall_back, growth_per_s
 from kafkatap.reports.sections.advice import findings
 from kafkatap.reports.sections.folding import folded
+from kafkatap.reports.sections.folds import Known
 from tests.support.section_runs import QUESTIONS, section_input, section_rows
 
 from .advice_samples import FOLDER, SECOND, found, of, truth
@@ -99,12 +99,12 @@ def test_what_keeps_the_client_from_reading_is_the_cause(
     other: str, parties: tuple[Party, ...], is_cause: bool
 ) -> None:
     cause = Finding(other, ERROR, "advice", "", SECOND, START, parties=parties)
-    found = folded([("advice", cause), ("advice", LAG)], ReportCounts(), Context())
+    found = folded([("advice", cause), ("advice", LAG)], Known(Context()))
     assert [finding.cause for _, finding in found] == [None, cause.key if is_cause else None]
 
 
 def test_lag_explains_no_slow_client() -> None:
-    found = folded([("advice", LAG), ("latency", SLOW)], ReportCounts(), Context())
+    found = folded([("advice", LAG), ("latency", SLOW)], Known(Context()))
     assert [finding.cause for _, finding in found] == [None, None]
 
 

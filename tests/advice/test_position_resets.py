@@ -17,6 +17,7 @@ from kafkatap.reports.section_parts.section import SectionInput
 from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.reports.sections.advice import findings
 from kafkatap.reports.sections.folding import folded
+from kafkatap.reports.sections.folds import Known
 from tests.reports.rows import BILLING, MS, ORDERS, START, STRINGS, batch, context, counted, exchange, result
 from tests.support.section_runs import section_input
 
@@ -265,5 +266,5 @@ CLIENT, TOPIC = Party("client", "billing"), Party("topic", "orders")
 def test_the_line_on_the_code_follows_from_it(line: Finding, is_folded: bool) -> None:
     given = given_of(*TO_THE_END)
     (reset,) = resets(*TO_THE_END)
-    found = folded([("advice", reset), ("", line)], given.counts, given.context)
+    found = folded([("advice", reset), ("", line)], Known(given.context))
     assert [finding.cause for _, finding in found] == [None, reset.key if is_folded else None]

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from kafkatap.engine.engine import Engine
-from kafkatap.live.event_watch import AT_END
 from kafkatap.live.governor import Governor
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.sink import Sink
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.findings import Finding
+from kafkatap.reports.kinds import AT_END
 from kafkatap.reports.section_parts.registry import counted_sections, needs_of
 from kafkatap.reports.sections.event_answers import ANSWERS
 from kafkatap.reports.sections.events import findings

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from kafkatap.reports.batch import Context
-from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.findings import Finding, Party
 from kafkatap.reports.section_parts.cluster import Cluster
 from kafkatap.reports.sections.advice import findings as advice
 from kafkatap.reports.sections.events import findings as events
 from kafkatap.reports.sections.folding import folded
+from kafkatap.reports.sections.folds import Known
 from tests.support.captures import pcap_bytes
 from tests.support.section_runs import section_input
 from tests.support.tcp import encode, merge
@@ -73,7 +73,7 @@ def test_a_slow_follower_follows_from_the_outage_of_that_broker(tmp_path: Path) 
     assert began is not None
     late = late_follower(listing(tmp_path, {3: "10.77.0.3"}, began, "10.77.0.1"))
     hung = Finding("broker_hung", "error", "", "", begin=began - 1, parties=(Party("broker", "10.77.0.3:9092"),))
-    made = dict(folded([("events", hung), ("advice", late)], ReportCounts(), Context()))
+    made = dict(folded([("events", hung), ("advice", late)], Known(Context())))
     assert made["advice"].cause == hung.key
 
 

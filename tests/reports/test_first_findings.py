@@ -13,10 +13,12 @@ import pytest
 from kafkatap.reports.findings import Finding, Party
 from kafkatap.reports.model import ReportTable
 from kafkatap.reports.rendering.first_lines import finding_text
+from kafkatap.reports.sections.alike import repeats_in_one
 from kafkatap.reports.sections.folding import folded
+from kafkatap.reports.sections.folds import Known
 from kafkatap.reports.sections.heading import heading
 from tests.cli.running import kafkatap
-from tests.reports.rows import MS, START, context, counted, exchange
+from tests.reports.rows import MS, START, context, counted
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 
@@ -195,7 +197,7 @@ def test_requests_behind_a_slow_follower_follow_from_it(longest: int, client: st
         parties=(Party("client", client),),
     )  # fmt: skip
     found = [("advice", late), ("", slow)]
-    made = {each.id: each for _, each in folded(found, counted([]), context())}
+    made = {each.id: each for _, each in folded(found, Known(context()))}
     assert (made["slow_head_of_line"].cause == late.key) is is_cause
 
 
@@ -221,7 +223,7 @@ def test_advice_on_others_explains_no_slow_client(cause: str, client: str, is_ca
     slow = Finding(
         "slow_broker", "warning", "", "", 80_000 * MS, parties=(Party("client", "pay"), Party("client", "etl"))
     )
-    made = {each.id: each for _, each in folded([("advice", advice), ("", slow)], counted([]), context())}
+    made = {each.id: each for _, each in folded([("advice", advice), ("", slow)], Known(context()))}
     assert (made["slow_broker"].cause == advice.key) is is_cause
 
 
@@ -229,7 +231,7 @@ def test_advice_on_others_explains_no_slow_client(cause: str, client: str, is_ca
 def test_an_event_explains_no_other_time(begin: int, is_cause: bool) -> None:
     hung = Finding("broker_hung", "warning", "", "", 90_000 * MS, START, START + 5_000 * MS)
     slow = Finding("slow_broker", "warning", "", "", 80_000 * MS, START + begin * 1_000 * MS, START + 40_000 * MS)
-    made = {each.id: each for _, each in folded([("events", hung), ("", slow)], counted([]), context())}
+    made = {each.id: each for _, each in folded([("events", hung), ("", slow)], Known(context()))}
     assert (made["slow_broker"].cause == hung.key) is is_cause
 
 
@@ -251,7 +253,7 @@ def test_an_event_explains_no_client_that_did_not_wait(parties: tuple[Party, ...
     event = Finding("broker_hung", "warning", "", "", 90_000 * MS, START, START + 5_000 * MS, parties=parties)
     mine = (Party("client", "pay"), Party("broker", "10.0.0.2:9092"), Party("client", "etl"))
     slow = Finding("slow_broker", "warning", "", "", 80_000 * MS, START, START + 5_000 * MS, parties=mine)
-    made = {each.id: each for _, each in folded([("events", event), ("", slow)], counted([]), context())}
+    made = {each.id: each for _, each in folded([("events", event), ("", slow)], Known(context()))}
     assert (made["slow_broker"].cause == event.key) is is_cause
 
 
@@ -260,7 +262,7 @@ def test_a_lossy_path_explains_no_client_that_does_not_use_it(lossy: str, is_cau
     host = Finding("lossy_host", "warning", "", "", 1, parties=(Party("host", "10.0.0.9"), Party("client", lossy)))
     mine = (Party("client", "pay"), Party("client", "etl"))
     slow = Finding("slow_network", "warning", "", "", 80_000 * MS, parties=mine)
-    made = {each.id: each for _, each in folded([("", host), ("", slow)], counted([]), context())}
+    made = {each.id: each for _, each in folded([("", host), ("", slow)], Known(context()))}
     assert (made["slow_network"].cause == host.key) is is_cause
 
 
@@ -270,7 +272,7 @@ def test_an_outage_explains_error_codes_if_most_came_with_it(codes: int, is_caus
     name, parties = "FENCED_LEADER_EPOCH", (Party("broker", "10.0.0.2:9092"), Party("error", "FENCED_LEADER_EPOCH"))
     stop = Finding("broker_stopped", "error", "", "", 1, START, None, {f"{name}_codes": 4}, parties=parties)
     line = Finding("errors", "error", "", "", 1, START, numbers={"error": name, "codes": codes})
-    made = {each.id: each for _, each in folded([("events", stop), ("", line)], counted([]), context())}
+    made = {each.id: each for _, each in folded([("events", stop), ("", line)], Known(context()))}
     assert (made["errors"].cause == stop.key) is is_cause
 
 
@@ -288,7 +290,7 @@ def test_an_outage_explains_no_advice_on_the_time_after_it(
         return Finding(name, "error", "", "", 0, at, until, parties=(Party("broker", "10.0.0.2:9092"),))
 
     stop, advice = made("broker_stopped", 0, lasts), made("reconnect_storm", begin, end)
-    found = {each.id: each for _, each in folded([("events", stop), ("advice", advice)], counted([]), context())}
+    found = {each.id: each for _, each in folded([("events", stop), ("advice", advice)], Known(context()))}
     assert (found["reconnect_storm"].cause == stop.key) is is_cause
 
 
@@ -298,14 +300,14 @@ def test_a_cut_off_host_explains_no_loss_on_the_time_after_it(lasts: int | None,
     hosts, until = (Party("host", "10.0.0.9"),), None if lasts is None else START + lasts * 1_000 * MS
     cut = Finding("hosts_cut_off", "error", "", "", 1 * MS, START, until, parties=hosts)
     lossy = Finding("lossy_host", "warning", "", "", 90 * MS, START, START + end * 1_000 * MS, parties=hosts)
-    found = {each.id: each for _, each in folded([("events", cut), ("", lossy)], counted([]), context())}
+    found = {each.id: each for _, each in folded([("events", cut), ("", lossy)], Known(context()))}
     assert (found["lossy_host"].cause == cut.key) is is_cause
 
 
 def test_an_outage_explains_no_advice_without_a_broker() -> None:
     cut = Finding("hosts_cut_off", "error", "", "", 1, START, START + 5_000 * MS, parties=(Party("host", "10.0.0.9"),))
     advice = Finding("dying_members", "warning", "", "", 0, START, parties=(Party("group", "etl"),))
-    made = {each.id: each for _, each in folded([("events", cut), ("advice", advice)], counted([]), context())}
+    made = {each.id: each for _, each in folded([("events", cut), ("advice", advice)], Known(context()))}
     assert made["dying_members"].cause is None
 
 
@@ -315,7 +317,7 @@ def test_failed_logins_explain_no_login_of_others() -> None:
     )
     mine = (Party("client", "pay"), Party("client", "etl"))
     slow = Finding("slow_broker", "warning", "", "", 1, numbers={"api": "SaslAuthenticate"}, parties=mine)
-    made = {each.id: each for _, each in folded([("", failed), ("", slow)], counted([]), context())}
+    made = {each.id: each for _, each in folded([("", failed), ("", slow)], Known(context()))}
     assert made["slow_broker"].cause is None
 
 
@@ -330,14 +332,13 @@ def test_a_broker_that_hangs_again_and_again_is_one_line() -> None:
             {"silence_ns": 1_500 * MS}, (number + 1,), broker,
         )  # fmt: skip
 
-    counts = counted([exchange(0)])
-    one, *rest = [finding for _, finding in folded([("events", hung(n)) for n in range(5)], counts, context())]
+    one, *rest = [finding for _, finding in repeats_in_one([("events", hung(n)) for n in range(5)])]
     every = "5 times in 13.5 s, 1.50 s each, longest 1.50 s"
     assert one.text == f"broker 2 (10.0.0.2:9092) hung {every}; its kernel acknowledged what came"
     assert (one.time_lost_ns, one.numbers["times"], one.packets) == (10_000 * MS, 5, (1, 2, 3, 4, 5))
     assert {finding.cause for finding in rest} == {one.key}
     for count, lines in ((2, 2), (3, 1)):
-        made = folded([("events", hung(n)) for n in range(count)], counts, context())
+        made = repeats_in_one([("events", hung(n)) for n in range(count)])
         assert [finding.cause for _, finding in made].count(None) == lines
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kafkatap.engine.selection import Selection
+from kafkatap.reports.kinds import MOMENTS
 from kafkatap.reports.literals import Moment
-from kafkatap.reports.section_parts.selected import MOMENTS
 from kafkatap.shards.shard_run import count_with_shards
 from kafkatap.splits.run_options import RunOptions
 from tests.splits.test_jobs import unpacked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from ... import units
+from ... import kinds, units
 from ...commands import with_captures, with_captures_in
 from ...model import Report, ReportTable, Row
 from ...sections.row_commands import RowCommander
@@ -13,13 +13,6 @@ from ..first_lines import finding_text, first_lines
 from ..text import heading_facts, ledger_line
 from .page import PageFigure, PageFinding, render_page
 
-#: The tables that show more of findings. Those of advice have a setting; the others are events.
-_TABLES = {
-    "throttled": "throttle", "sasl_failed": "auth", "wrong_port": "auth", "tls_failed": "tls_failures",
-    "errors": "error_totals", "retried": "error_totals", "unanswered": "timeouts", "certificate": "tls_certificates",
-    "not_decoded": "not_decoded", "encrypted": "tls", "lost": "ledger", "lossy_host": "connections", "none": "latency",
-    "no_requests": "ledger", "not_checked": "ledger",
-}  # fmt: skip
 #: Captures in the title.
 _NAMED = 2
 
@@ -64,7 +57,7 @@ def _findings(report: Report, captures: Sequence[str], utc: bool) -> list[PageFi
 
 def _finding(row: Row, heading: ReportTable, captures: Sequence[str], utc: bool) -> PageFinding:
     command = with_captures(str(row["command"] or ""), captures)
-    style = "good" if row["finding"] == "none" else "bad"
+    style = "good" if row["finding"] == kinds.NOTHING else "bad"
     kind = str(row["finding"])
-    table = "clients" if kind.startswith("slow_") else _TABLES.get(kind, "advice" if row["setting"] else "events")
+    table = "clients" if kind.startswith("slow_") else kinds.TABLES.get(kind, "advice" if row["setting"] else "events")
     return PageFinding(str(row["label"]), finding_text(row, heading, utc), (command,), style, table)

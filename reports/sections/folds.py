@@ -1,0 +1,360 @@
+"""What follows from what: a table of all causes. `folding` puts findings under each other by it.
+
+A row reads: a finding of `effects` follows from one of `causes` if both are on the same client, broker, host or group
+(`share`), and `when` holds; `choose` says which of several it is, if they explain enough. The first row that finds a
+cause counts. A cause may follow from another one itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from .. import kinds, units
+from ..batch import Context
+from ..finding_words import listed, sentence
+from ..findings import NOTE, Finding, Party
+from ..model import as_number
+from .error_meanings import MEANINGS, OF_CHANGES
+from .failure_findings import lasting
+
+#: Clients note an event up to this much before the packet that shows it: clocks of capture points, and other brokers
+#: that hear of it first.
+BEFORE_NS = units.SECOND
+#: Effects come within this after an event is over: clients repeat within seconds (`event_effects.AFTER_NS`).
+AFTER_NS = 10 * units.SECOND
+#: A cause explains most of what follows: at least this share of its time, or of its number.
+MOST = 0.5
+
+
+class Known(NamedTuple):
+    """What causes are judged by, beside the findings. `unanswered`: requests without a response, by broker."""
+
+    context: Context
+    unanswered: Mapping[str, int] = {}
+
+
+class Kinds(NamedTuple):
+    """The findings of a section, without some ids."""
+
+    section: str
+    without: Collection[str] = ()
+
+
+#: Whether a finding may follow from another one.
+Test = Callable[[Finding, Finding], bool]
+#: Of the causes that a finding may follow from, the one that it does.
+Choice = Callable[[Finding, Iterable[Finding], Known], Finding | None]
+
+
+def first(_: Finding, causes: Iterable[Finding], __: Known) -> Finding | None:
+    return next(iter(causes), None)
+
+
+class Fold(NamedTuple):
+    """`text`: when it is so, for docs/findings.md. `told(cause, effects, known)`: the cause, with what followed. Others
+    as above."""
+
+    effects: Collection[str]
+    causes: Collection[str] | Kinds
+    text: str
+    share: str = ""
+    when: Test = lambda effect, cause: True
+    choose: Choice = first
+    told: Callable[[Finding, Sequence[Finding], Known], Finding] | None = None
+
+
+# ------------------------------------------------------------ whom, and when
+
+
+def named(finding: Finding, kind: str) -> set[Party]:
+    """The parties of a kind; of clients, the hosts if it names none."""
+    found = {party for party in finding.parties if party.kind == kind}
+    return found or (named(finding, "host") if kind == "client" else found)
+
+
+def _all_among(effect: Finding, cause: Finding, *kinds: str) -> bool:
+    """Whether the cause names all that the effect names."""
+    mine = {party for party in effect.parties if party.kind in kinds}
+    return bool(mine) and mine <= set(cause.parties)
+
+
+def _begins_in(effect: Finding, cause: Finding) -> bool:
+    """Whether it begins in the time of the other, or shortly after it."""
+    if effect.begin is None or cause.begin is None:
+        return False
+    end = cause.begin if cause.end is None and cause.id in kinds.MOMENTS else cause.end
+    return effect.begin >= cause.begin - BEFORE_NS and (end is None or effect.begin <= end + AFTER_NS)
+
+
+def _overlaps(effect: Finding, cause: Finding) -> bool:
+    """Whether it is on the time of the other, or shortly after it. One without a time is."""
+    if effect.begin is None or cause.begin is None:
+        return True
+    is_after = cause.end is not None and effect.begin > cause.end + AFTER_NS
+    return not is_after and (effect.end or effect.begin) >= cause.begin - BEFORE_NS
+
+
+def _is_within(effect: Finding, cause: Finding) -> bool:
+    """Whether all of it is in the time of the other, or shortly after it."""
+    if effect.begin is None or cause.begin is None:
+        return False
+    is_over = cause.end is not None and (effect.end or effect.begin) > cause.end + AFTER_NS
+    return effect.begin >= cause.begin - BEFORE_NS and not is_over
+
+
+# ------------------------------------------------------------ how much
+
+
+def _number(finding: Finding, name: str) -> float:
+    return finding.time_lost_ns if name == "time_lost_ns" else as_number(finding.numbers.get(name))
+
+
+def _half(of_cause: str, of_effect: str) -> Test:
+    """Whether one cause has most of a number of the effect."""
+    return lambda effect, cause: _number(cause, of_cause) >= MOST * _number(effect, of_effect) > 0
+
+
+def _most(name: str, is_first: bool = False) -> Choice:
+    """The largest cause, or the first, if they have most of a number of the effect together."""
+
+    def choose(effect: Finding, causes: Iterable[Finding], _: Known) -> Finding | None:
+        found = list(causes)
+        cost = sum(_number(cause, name) for cause in found)
+        if not cost or cost < MOST * _number(effect, name):
+            return None
+        return found[0] if is_first else max(found, key=lambda cause: _number(cause, name))
+
+    return choose
+
+
+# ------------------------------------------------------------ slow clients
+
+
+def _is_of_both(effect: Finding, event: Finding) -> bool:
+    """Whether an event was in the time of a slow client. If it names who waited, it has to name the client that lost
+    most; else the broker at which the time passed. It names no brokers that waited."""
+    is_named = effect.id != kinds.BETWEEN_BROKERS
+    names = {party.name for party in event.parties if party.kind == "client" and is_named}
+    client, brokers = effect.party("client"), (effect.party("broker"), event.party("broker"))
+    is_other = client not in names if names and client is not None else None not in brokers and brokers[0] != brokers[1]
+    return not is_other and _overlaps(effect, event)
+
+
+def _first_client(effect: Finding, cause: Finding) -> bool:
+    """Whether the cause is on the client that lost most, too."""
+    return ("client", effect.party("client")) in cause.parties
+
+
+def _of_first_client(choose: Choice) -> Choice:
+    """Choose, if one of the causes is on the client that lost most."""
+
+    def of(effect: Finding, causes: Iterable[Finding], known: Known) -> Finding | None:
+        found = list(causes)
+        return choose(effect, found, known) if any(_first_client(effect, cause) for cause in found) else None
+
+    return of
+
+
+def _failed_login(effect: Finding, causes: Iterable[Finding], _: Known) -> Finding | None:
+    """That of the client that lost most, if the logins of all fail."""
+    failed = list(causes)
+    if not named(effect, "client") <= {party for cause in failed for party in named(cause, "client")}:
+        return None
+    return next((cause for cause in failed if _first_client(effect, cause)), None)
+
+
+# ------------------------------------------------------------ error codes, requests without a response
+
+
+def _code(*names: str) -> Test:
+    return lambda effect, cause: effect.numbers.get("error") in names and _begins_in(effect, cause)
+
+
+def _code_of_topics(*names: str) -> Test:
+    """One of some codes, of no other topics than the event's."""
+    is_code = _code(*names)
+    return lambda effect, cause: (
+        is_code(effect, cause) and (not named(cause, "topic") or _all_among(effect, cause, "topic"))
+    )
+
+
+def _says_code(effect: Finding, event: Finding) -> bool:
+    """Whether the line of an event has the code."""
+    return event.severity != NOTE and Party("error", str(effect.numbers.get("error"))) in event.parties
+
+
+def _most_codes(effect: Finding, events: Iterable[Finding], _: Known) -> Finding | None:
+    """The first event before the codes, if such events have most of them."""
+    found = list(events)
+    name, begin = f"{effect.numbers['error']}_codes", effect.begin
+    if not found or sum(_number(event, name) for event in found) < MOST * _number(effect, "codes"):
+        return None
+    before = (e for e in found if begin is not None and e.begin is not None and begin >= e.begin - BEFORE_NS)
+    return next(before, None)
+
+
+def _lost_position(effect: Finding, resets: Iterable[Finding], _: Known) -> Finding | None:
+    """Where the readers went, if that is known of all clients and topics."""
+    found = list(resets)
+    known = {party for reset in found for party in reset.parties}
+    hit = {party for party in effect.parties if party.kind in ("client", "topic")}
+    return max(found, key=lambda reset: _number(reset, "records")) if found and hit and hit <= known else None
+
+
+def _told_by_another(effect: Finding, other: Finding) -> bool:
+    meaning = MEANINGS.get(str(other.numbers.get("error")))
+    is_meant = meaning is not None and effect.numbers["error"] in meaning.follows
+    return is_meant and (effect.begin or 0) >= (other.begin or 0) - BEFORE_NS and _all_among(effect, other, "topic")
+
+
+def _most_at_broker(effect: Finding, outages: Iterable[Finding], known: Known) -> Finding | None:
+    """The outage of the broker that has most of them, if such brokers have most of all."""
+    found = [outage for outage in outages if outage.party("broker")]
+    brokers, lost = {outage.party("broker") for outage in found}, known.unanswered
+    if not found or sum(n for name, n in lost.items() if name in brokers) < MOST * sum(lost.values()):
+        return None
+    return max(found, key=lambda f: (lost.get(str(f.party("broker")), 0), _number(f, "unanswered")))
+
+
+# ------------------------------------------------------------ groups
+
+
+def _holds_up(effect: Finding, causes: Iterable[Finding], known: Known) -> Finding | None:
+    """A rebalance that was held up for most of the time since the group falls behind."""
+    last, since = known.context.last or 0, effect.begin or 0
+    for held in causes:
+        if (last if held.end is None else held.end) - max(held.begin or 0, since) >= MOST * (last - since):
+            return held
+    return None
+
+
+def _same_host(effect: Finding, cause: Finding) -> bool:
+    hosts = {party.name for party in cause.parties if party.kind == "host"}
+    return not hosts or effect.party("host") in hosts
+
+
+def _members(*hows: str) -> Test:
+    """Whether it waited for members of one client only, that left in these ways."""
+    return lambda effect, cause: effect.numbers.get("how") in hows and effect.party("client") == cause.party("client")
+
+
+# ------------------------------------------------------------ what followed, in the line of the cause
+
+
+def _with_groups(throttled: Finding, late: Sequence[Finding], _: Known) -> Finding:
+    behind = [f'"{f.party("group")}" of client "{f.party("client")}"' for f in late]
+    return throttled._replace(text=sentence([throttled.text, f"behind: group {listed(behind)}"]))
+
+
+def _since(throttled: Finding, quotas: Sequence[Finding], _: Known) -> Finding:
+    """The time in which the quota bit the first of them."""
+    mine = (quota for quota in quotas if quota.party("client") == throttled.party("client"))
+    quota = next(mine, None)
+    return throttled if quota is None else throttled._replace(begin=quota.begin, end=quota.end)
+
+
+def _with_codes(error: Finding, effects: Sequence[Finding], known: Known) -> Finding:
+    names = listed([f"{as_number(f.numbers['codes']):,} {f.numbers['error']}" for f in effects])
+    last = max(f.end or 0 for f in effects)
+    how_long = lasting(error.begin or 0, last, known.context)
+    return error._replace(text=sentence([error.text, f"{names} followed", how_long]), end=last)
+
+
+# ------------------------------------------------------------ the table
+
+_SLOW = (*kinds.SLOW, kinds.BETWEEN_BROKERS)
+_BROKERS_OUT = kinds.OUTAGES - {kinds.CUT_OFF}
+_CHANGES = ("isr_shrank", "isr_grew", "coordinator_moved", kinds.REBALANCED)
+_FAILED = (kinds.ERRORS, kinds.LOGIN)
+#: Advice that says what a slow client does, and not why; and on records that wait, not requests.
+_NO_CAUSES = ("lagging_group", "open_transaction", "fetch_waits", "dying_members", "held_rebalance")
+#: Advice on connections that are lost: the path drops idle ones, or the broker closes those over a limit.
+_IDLE, _LIMITED = "idle_dropped", "connection_limit"
+_ON_CONNECTIONS = ("connection_each_message", "reconnect_storm")
+_DYING, _EXPELLED, _HELD = "dying_members", "expelled_members", "held_rebalance"
+_AT_ITS_TIME = "it began in that time, or up to 10 s after it"
+_LEADER_CODES = ("LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH")
+
+FOLDS: tuple[Fold, ...] = (
+    # events under events
+    Fold([kinds.RETURNED], _BROKERS_OUT, "it is the end of that outage", "broker",
+         lambda effect, cause: effect.begin == cause.end),
+    Fold([kinds.LEADERS, *_CHANGES], kinds.OUTAGES, _AT_ITS_TIME, when=_begins_in),
+    Fold([kinds.BURST], kinds.OUTAGES, f"{_AT_ITS_TIME}, and the code is one of moves and time-outs",
+         when=lambda effect, cause: effect.numbers["code"] in OF_CHANGES and _begins_in(effect, cause)),
+    Fold([kinds.STORM], kinds.OUTAGES, f"{_AT_ITS_TIME}, and connections were refused",
+         when=lambda effect, cause: bool(effect.numbers.get("refused")) and _begins_in(effect, cause)),
+    Fold(_CHANGES, [kinds.LEADERS], _AT_ITS_TIME, when=_begins_in),
+    Fold([kinds.BURST], [kinds.LEADERS], f"{_AT_ITS_TIME}, and the code is one of moves and time-outs",
+         when=lambda effect, cause: effect.numbers["code"] in OF_CHANGES and _begins_in(effect, cause)),
+    # advice under advice
+    Fold(["lagging_group"], [_DYING, _EXPELLED], "of the same group", "group"),
+    Fold([_HELD], [_DYING], "it waited only for members of that client that died", "group", _members("dead")),
+    Fold([_HELD], [_EXPELLED], "it waited only for members of that client that died or left", "group",
+         _members("dead", "removed", "left")),
+    Fold(["one_connection"], ["single_records"], "of the same client", "client"),
+    Fold(["mtu_black_hole"], [_IDLE], "of the same client", "client"),
+    # slow clients: under what says more of the same, then under what took most of their time
+    Fold(["slow_network"], [kinds.LOSSY], "packets to the client that lost most are lost",
+         when=lambda effect, cause: bool(effect.parties) and effect.parties[0] in cause.parties),
+    Fold(_SLOW, [kinds.THROTTLED], "all its clients are throttled, and that cost more",
+         when=lambda effect, cause: _all_among(effect, cause, "client") and cause.time_lost_ns > effect.time_lost_ns),
+    Fold(_SLOW, Kinds(kinds.ADVICE, _NO_CAUSES), "advice on its clients, the first of them too, has half of the time",
+         when=lambda effect, cause: ("client", cause.party("client")) in effect.parties,
+         choose=_of_first_client(_most("time_lost_ns"))),
+    Fold(_SLOW, Kinds(kinds.EVENTS, (kinds.QUOTA, kinds.REBALANCED)),
+         "in its time; on its client that lost most, or at its broker; such events have half of the time",
+         when=_is_of_both, choose=_most("time_lost_ns")),
+    Fold(["slow_head_of_line"], ["slow_follower"], "a request of the same client waited half as long as its longest",
+         "client", _half("wait_max_ns", "total_max_ns")),
+    Fold(["slow_head_of_line"], Kinds(kinds.EVENTS), "its first client waited half as long as its longest request",
+         when=lambda effect, cause: (
+             _first_client(effect, cause) and _half("longest_wait_ns", "total_max_ns")(effect, cause))),
+    Fold(_SLOW, [kinds.LOGIN], "it is SaslAuthenticate: brokers delay the answer to a login that fails",
+         when=lambda effect, cause: effect.numbers.get("api") == "SaslAuthenticate", choose=_failed_login),
+    # error codes: under the event that explains them
+    Fold([kinds.ERRORS], ["position_reset"], "OFFSET_OUT_OF_RANGE, of readers and topics that are all known",
+         when=lambda effect, cause: effect.numbers["error"] == "OFFSET_OUT_OF_RANGE", choose=_lost_position),
+    Fold([kinds.ERRORS], [kinds.REBALANCED], "UNKNOWN_MEMBER_ID of members that timed out", when=lambda effect, cause: (
+        bool(cause.numbers.get("timed_out")) and _all_among(effect, cause, "client")
+        and _code("UNKNOWN_MEMBER_ID")(effect, cause))),
+    Fold(_FAILED, Kinds(kinds.EVENTS, (kinds.BURST, kinds.REBALANCED)),
+         "the event names the code, began before, and such events have half of the codes",
+         when=_says_code, choose=_most_codes),
+    Fold([kinds.ERRORS], [kinds.LEADERS], f"a code of moved leaders; {_AT_ITS_TIME}", when=_code(*_LEADER_CODES)),
+    Fold([kinds.ERRORS], ["coordinator_moved"], f"NOT_COORDINATOR; {_AT_ITS_TIME}", when=_code("NOT_COORDINATOR")),
+    Fold([kinds.ERRORS], [kinds.REBALANCED], f"REBALANCE_IN_PROGRESS; {_AT_ITS_TIME}",
+         when=_code("REBALANCE_IN_PROGRESS")),
+    Fold([kinds.ERRORS], ["topic_created"], f"the topic was unknown, or had no leader; {_AT_ITS_TIME}",
+         when=_code_of_topics("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID", "LEADER_NOT_AVAILABLE")),
+    Fold([kinds.ERRORS], ["topic_deleted"], f"the topic was unknown; {_AT_ITS_TIME}",
+         when=_code_of_topics("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID")),
+    Fold([kinds.ERRORS], [kinds.ERRORS], "the other code says why, on the same topics, from its time on",
+         when=_told_by_another, told=_with_codes),
+    # requests without a response, and connections that are made again
+    *(Fold([kinds.UNANSWERED], [lost], "half of them were on its connections", choose=_most("unanswered"))
+      for lost in (_IDLE, _LIMITED)),
+    Fold([kinds.UNANSWERED], kinds.OUTAGES, "half of them were at its broker", choose=_most_at_broker),
+    *(Fold(_ON_CONNECTIONS, [lost], "it has all its clients", "client",
+           lambda effect, cause: named(effect, "client") <= named(cause, "client")) for lost in (_IDLE, _LIMITED)),
+    # events under the line that says more
+    Fold([kinds.QUOTA], [kinds.THROTTLED], "of the same client", "client", told=_since),
+    Fold([kinds.STORM], [*_ON_CONNECTIONS, _LIMITED], "of the same client", "client"),
+    Fold([kinds.BURST], _FAILED, "of the same code",
+         when=lambda effect, cause: effect.party("error") == cause.numbers["error"]),
+    Fold([kinds.CUT_OFF], ["mtu_black_hole"], "of the same host", "host"),
+    Fold([kinds.REBALANCED], [_DYING, _EXPELLED, _HELD], "of the same group, in its time", "group", _overlaps),
+    Fold([kinds.LOSSY], [kinds.CUT_OFF], "of the same host, with half of the time", "host",
+         choose=_most("time_lost_ns", is_first=True)),
+    Fold([kinds.LOSSY], [kinds.CUT_OFF], "of the same host, all in its time", "host", _is_within),
+    # what keeps a group from reading
+    Fold(["lagging_group"], [_HELD], "of the same group, for half of the time", "group", choose=_holds_up),
+    Fold(["lagging_group"], ["mtu_black_hole"], "of the same client and host", "client", _same_host),
+    Fold(["lagging_group"], [kinds.THROTTLED], "of the same client and host", "client", _same_host,
+         told=_with_groups),
+    # advice that an outage explains as well: requests wait behind those without an answer, and clients connect again
+    Fold(["one_connection", "request_timeout", "reconnect_storm", "slow_follower", _DYING], kinds.OUTAGES,
+         "at the same broker, all in its time, or half of the time", "broker",
+         lambda effect, cause: _is_within(effect, cause) or _half("time_lost_ns", "time_lost_ns")(effect, cause)),
+)  # fmt: skip

@@ -1,0 +1,271 @@
+"""What follows from what: each row of the table of causes, and what is just outside of it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import kafkatap.reports
+from kafkatap.reports import kinds
+from kafkatap.reports.advice.catalogue import CATALOGUE
+from kafkatap.reports.batch import Context
+from kafkatap.reports.findings import NOTE, WARNING, Finding, Party
+from kafkatap.reports.sections.folding import folded
+from kafkatap.reports.sections.folds import FOLDS, Fold, Kinds, Known
+
+SECOND = 1_000_000_000
+START = 1_700_000_000 * SECOND
+CONTEXT = Context(first=START, last=START + 1000 * SECOND)
+ADVICE = frozenset(signature.id for signature in CATALOGUE)
+EVENTS = kinds.OUTAGES | kinds.MOMENTS | kinds.AT_END | {
+    kinds.LEADERS, kinds.REBALANCED, kinds.BURST, kinds.STORM, kinds.QUOTA, "isr_shrank", "isr_grew",
+}  # fmt: skip
+
+
+def made(
+    name: str, on: str = "", span: tuple[float, float | None] = (100, 110), lost: float = 1, **more: Any
+) -> Finding:
+    """A finding. `on`: `client=a host=b`; `span`: seconds of its begin and end; `lost`: seconds."""
+    parties = tuple(Party(*each.split("=")) for each in on.split())
+    begin, end = (None if at is None else START + int(at * SECOND) for at in span)
+    severity = more.pop("severity", WARNING)
+    return Finding(name, severity, name, name, int(lost * SECOND), begin, end, more, (), parties)
+
+
+def found(*findings: Finding) -> list[tuple[str, Finding]]:
+    return [
+        (kinds.ADVICE if f.id in ADVICE else kinds.EVENTS if f.id in EVENTS else "", f) for f in findings
+    ]  # fmt: skip
+
+
+class Example(NamedTuple):
+    """An effect and its cause that a row puts together, and others of it that it does not: each is put in the place of
+    the effect, or of the cause, with the same id."""
+
+    effect: Finding
+    cause: Finding
+    outside: Sequence[Finding]
+    known: Known = Known(CONTEXT)
+
+
+OUT = made("broker_hung", "broker=b:1", (100, 110))
+A, B = "client=a", "client=b"
+EXAMPLES: Sequence[Example] = (
+    Example(made("broker_returned", "broker=b:1", (110, None), 0), OUT,
+            [made("broker_returned", "broker=b:1", (111, None), 0),
+             made("broker_returned", "broker=c:1", (110, None))]),
+    Example(made("leaders_moved", "", (120, 121), 0), OUT,
+            [made("leaders_moved", "", (120.1, 121), 0), made("leaders_moved", "", (98.9, 121), 0)]),
+    Example(made("error_burst", "error=X", (99, 130), code=6), OUT,
+            [made("error_burst", "error=X", (99, 130), code=3), made("error_burst", "error=X", (121, 130), code=6)]),
+    Example(made("connection_storm", A, (99, 130), refused=1), OUT,
+            [made("connection_storm", A, (99, 130), refused=0)]),
+    Example(made("isr_shrank", "", (120, 121), 0), made("leaders_moved"), [made("isr_shrank", "", (120.1, 121), 0)]),
+    Example(made("error_burst", "error=X", (120, 130), code=6), made("leaders_moved"),
+            [made("error_burst", "error=X", (120, 130), code=3)]),
+    Example(made("lagging_group", "group=g client=a"), made("dying_members", "group=g"),
+            [made("lagging_group", "group=h client=a")]),
+    Example(made("held_rebalance", "group=g client=a", how="dead"), made("dying_members", "group=g client=a"),
+            [made("held_rebalance", "group=g client=a", how="left"),
+             made("held_rebalance", "group=g client=b", how="dead"),
+             made("held_rebalance", "group=h client=a", how="dead")]),
+    Example(made("held_rebalance", "group=g client=a", how="removed"), made("expelled_members", "group=g client=a"),
+            [made("held_rebalance", "group=g client=a", how="joined")]),
+    Example(made("one_connection", A), made("single_records", A), [made("one_connection", B)]),
+    Example(made("mtu_black_hole", A), made("idle_dropped", A), [made("mtu_black_hole", B)]),
+    Example(made("slow_network", f"{A} {B}"), made("lossy_host", "host=h client=a"),
+            [made("slow_network", f"{B} {A}"), made("slow_broker", f"{A} {B}")]),
+    Example(made("slow_broker", A, lost=1), made("throttled", f"{A} {B}", lost=1.1),
+            [made("slow_broker", A, lost=1.1), made("slow_broker", "client=c"), made("slow_between_brokers", "")]),
+    Example(made("slow_client", A, lost=2), made("nagle", A, lost=1),
+            [made("slow_client", A, lost=2.1), made("slow_client", B, lost=2),
+             made("slow_client", f"{B} {A}", lost=2)]),
+    Example(made("slow_client", "client=a broker=b:1", (90, 99), lost=2),
+            made("broker_hung", "broker=b:1 client=a", lost=1),
+            [made("slow_client", "client=a broker=b:1", (90, 98.9), lost=2), made("slow_client", B, lost=2),
+             made("slow_client", "client=a broker=b:1", lost=2.1),
+             made("slow_client", "client=a broker=b:1", (120.1, 130), lost=2)]),
+    Example(made("slow_head_of_line", A, lost=9, total_max_ns=20), made("slow_follower", A, wait_max_ns=10),
+            [made("slow_head_of_line", A, lost=9, total_max_ns=21),
+             made("slow_head_of_line", B, lost=9, total_max_ns=20)]),
+    Example(made("slow_head_of_line", A, (300, 310), 9, total_max_ns=20),
+            made("broker_hung", "broker=b:1 client=a", longest_wait_ns=10),
+            [made("slow_head_of_line", A, (300, 310), 9, total_max_ns=21),
+             made("slow_head_of_line", f"{B} {A}", (300, 310), 9, total_max_ns=20)]),
+    Example(made("slow_broker", A, lost=9, api="SaslAuthenticate"), made("sasl_failed", A, error="X"),
+            [made("slow_broker", A, lost=9, api="Fetch"),
+             made("slow_broker", f"{A} {B}", lost=9, api="SaslAuthenticate")]),
+    Example(made("errors", f"{A} topic=t", error="OFFSET_OUT_OF_RANGE"),
+            made("position_reset", f"{A} topic=t", records=1),
+            [made("errors", f"{A} topic=t", error="X"), made("errors", f"{A} topic=u", error="OFFSET_OUT_OF_RANGE")]),
+    Example(made("errors", A, (120, 130), error="UNKNOWN_MEMBER_ID"),
+            made("group_rebalanced", f"group=g {A}", severity=NOTE, timed_out=1),
+            [made("errors", A, (120.1, 130), error="UNKNOWN_MEMBER_ID"), made("errors", A, error="X"),
+             made("errors", B, error="UNKNOWN_MEMBER_ID")]),
+    Example(made("errors", A, (500, 600), error="X", codes=10), made("broker_stopped", "broker=b:1 error=X", X_codes=5),
+            [made("errors", A, (98.9, 600), error="X", codes=10), made("errors", A, (500, 600), error="X", codes=11),
+             made("errors", A, (500, 600), error="Y", codes=1)]),
+    *(
+        Example(made("errors", f"{A} topic=t", (120, 130), error=code), made(event, on, end, severity=NOTE),
+                [made("errors", f"{A} topic=t", (120.1, 130), error=code),
+                 made("errors", f"{A} topic=t", error="X"), *no])
+        for event, on, end, code, no in (
+            ("leaders_moved", "broker=b:1", (100, 110), "NOT_LEADER_OR_FOLLOWER", []),
+            ("coordinator_moved", "group=g", (110, None), "NOT_COORDINATOR", []),
+            ("group_rebalanced", "group=g", (100, 110), "REBALANCE_IN_PROGRESS", []),
+            ("topic_created", "topic=t", (110, None), "UNKNOWN_TOPIC_OR_PARTITION",
+             [made("errors", f"{A} topic=u", (120, 130), error="UNKNOWN_TOPIC_OR_PARTITION")]),
+            ("topic_deleted", "topic=t", (110, None), "UNKNOWN_TOPIC_ID",
+             [made("errors", A, (120, 130), error="UNKNOWN_TOPIC_ID")]),
+        )
+    ),
+    Example(made("errors", "topic=t", (99, 130), error="NOT_LEADER_OR_FOLLOWER", codes=3),
+            made("errors", "topic=t topic=u", error="KAFKA_STORAGE_ERROR", codes=1),
+            [made("errors", "topic=v", (99, 130), error="NOT_LEADER_OR_FOLLOWER"),
+             made("errors", "topic=t", (98.9, 130), error="NOT_LEADER_OR_FOLLOWER"),
+             made("errors", "topic=t", (99, 130), error="X")]),
+    Example(made("unanswered", "", unanswered=10), made("idle_dropped", A, unanswered=5),
+            [made("unanswered", "", unanswered=11)]),
+    Example(made("unanswered", "", unanswered=10), made("connection_limit", A, unanswered=5),
+            [made("unanswered", "", unanswered=11)]),
+    Example(made("unanswered", "", unanswered=10), made("broker_stopped", "broker=b:1"), [],
+            Known(CONTEXT, {"b:1": 5, "c:1": 5})),
+    Example(made("reconnect_storm", A), made("idle_dropped", f"{A} {B}"), [made("reconnect_storm", f"{A} client=c")]),
+    Example(made("connection_each_message", A), made("connection_limit", f"{A} {B}"),
+            [made("connection_each_message", f"{A} client=c")]),
+    Example(made("quota_began", A), made("throttled", f"{B} {A}"), [made("quota_began", "client=c")]),
+    Example(made("connection_storm", A), made("reconnect_storm", f"{B} {A}"), [made("connection_storm", "client=c")]),
+    Example(made("error_burst", "error=X", code=3), made("errors", "", error="X"),
+            [made("error_burst", "error=Y", code=3)]),
+    Example(made("hosts_cut_off", "host=h broker=b:1"), made("mtu_black_hole", "client=a host=h"),
+            [made("hosts_cut_off", "host=i broker=b:1")]),
+    Example(made("group_rebalanced", "group=g", (120, 130)), made("dying_members", "group=g"),
+            [made("group_rebalanced", "group=g", (120.1, 130)), made("group_rebalanced", "group=h"),
+             made("group_rebalanced", "group=g", (90, 98.9))]),
+    Example(made("lossy_host", "host=h", (300, 310), lost=2), made("hosts_cut_off", "host=h", lost=1),
+            [made("lossy_host", "host=h", (300, 310), lost=2.1), made("lossy_host", "host=i", lost=2)]),
+    Example(made("lossy_host", "host=h", (99, 120), lost=9), made("hosts_cut_off", "host=h", lost=1),
+            [made("lossy_host", "host=h", (99, 120.1), lost=9), made("lossy_host", "host=h", (98.9, 120), lost=9)]),
+    Example(made("lagging_group", "group=g", (700, None)), made("held_rebalance", "group=g", (800, 950), how="joined"),
+            [made("lagging_group", "group=g", (600, None)), made("lagging_group", "group=h", (700, None))]),
+    Example(made("lagging_group", "group=g client=a host=h"), made("mtu_black_hole", "client=a host=h"),
+            [made("lagging_group", "group=g client=a host=i"), made("lagging_group", "group=g client=b host=h")]),
+    Example(made("lagging_group", "group=g client=a host=h"), made("throttled", A),
+            [made("lagging_group", "group=g client=b host=h")]),
+    Example(made("request_timeout", "client=a broker=b:1", (99, 120), 9), made("broker_hung", "broker=b:1"),
+            [made("request_timeout", "client=a broker=b:1", (98.9, 120), 9),
+             made("request_timeout", "client=a broker=b:1", (99, 120.1), 9),
+             made("request_timeout", "client=a broker=c:1", (99, 120), 1)]),
+)  # fmt: skip
+
+
+def cause_of(effect: Finding, cause: Finding, known: Known, folds: Sequence[Fold] = FOLDS) -> object:
+    """What the effect follows from, with the ids of findings."""
+    for _, one in folded(found(effect, cause), known, folds):
+        if one.cause is not None:
+            return (one.id, one.cause[0])
+    return None
+
+
+@pytest.mark.parametrize("row", range(len(FOLDS)))
+def test_a_row_puts_findings_together_and_no_other_does(row: int) -> None:
+    effect, cause, outside, known = EXAMPLES[row]
+    fold = FOLDS[row]
+    assert effect.id in fold.effects
+    assert isinstance(fold.causes, Kinds) or cause.id in fold.causes
+    assert cause_of(effect, cause, known) == (effect.id, cause.id)
+    assert cause_of(effect, cause, known, [*FOLDS[:row], *FOLDS[row + 1 :]]) is None, "another row does it as well"
+    for other in outside:
+        assert cause_of(other, cause, known) is None, other
+    if not outside:  # what is known, and not the findings, decides
+        assert cause_of(effect, cause, Known(CONTEXT, {"b:1": 4, "c:1": 5})) is None
+
+
+def test_a_row_for_each_example() -> None:
+    assert len(EXAMPLES) == len(FOLDS)
+
+
+@pytest.mark.parametrize(("event", "is_cause"), [("quota_began", False), ("group_rebalanced", False), ("storm", None)])
+def test_events_and_advice_that_make_no_request_slow(event: str, is_cause: bool | None) -> None:
+    if is_cause is None:
+        for advice in ("lagging_group", "open_transaction", "fetch_waits", "dying_members", "held_rebalance"):
+            assert cause_of(made("slow_client", A), made(advice, A), Known(CONTEXT)) is None
+    else:
+        assert cause_of(made("slow_client", A), made(event, A), Known(CONTEXT)) is None
+
+
+def test_what_followed_is_in_the_line_of_the_cause() -> None:
+    late = [made("lagging_group", f"group={g} client=a host=h") for g in ("g", "g2")]
+    quota = made("quota_began", A, (150, 160))
+    throttled = made("throttled", A, (0, 900))
+    lines = {f.id: f for _, f in folded(found(*late, quota, throttled), Known(CONTEXT))}
+    assert lines["throttled"].text == 'throttled; behind: group "g" of client "a", "g2" of client "a"'
+    assert (lines["throttled"].begin, lines["throttled"].end) == (quota.begin, quota.end)
+    assert {lines[name].cause for name in ("lagging_group", "quota_began")} == {lines["throttled"].key}
+
+
+def test_the_largest_of_several_causes() -> None:
+    hung, cut = made("broker_hung", "broker=b:1", lost=1), made("broker_stopped", "broker=b:1", lost=3)
+    slow = made("slow_broker", "client=a broker=b:1", lost=8)
+    (*_, (_, one)) = folded(found(hung, cut, slow), Known(CONTEXT))
+    assert one.cause == cut.key  # 4 s of 8: none has half alone
+
+
+def test_a_cause_that_is_left_out_is_none() -> None:
+    ((_, one),) = folded(found(made("broker_returned")._replace(cause=OUT.key)), Known(CONTEXT))
+    assert one.cause is None
+
+
+def test_nothing_follows_from_itself() -> None:
+    """By kinds: else findings could be folded under each other, and none would be shown."""
+    follows: dict[str, set[str]] = {}
+    for fold in FOLDS:
+        whole = {kinds.ADVICE: ADVICE, kinds.EVENTS: EVENTS}
+        causes = fold.causes
+        names = whole[causes.section] - {*causes.without} if isinstance(causes, Kinds) else {*causes}
+        for effect in fold.effects:
+            follows.setdefault(effect, set()).update(names - {effect} if effect == kinds.ERRORS else names)
+
+    def reach(name: str, seen: frozenset[str]) -> None:
+        assert name not in seen, f"{name} follows from itself: {sorted(seen)}"
+        for cause in follows.get(name, ()):
+            reach(cause, seen | {name})
+
+    for name in follows:
+        reach(name, frozenset())
+
+
+def test_an_id_stands_only_where_its_findings_are_made_and_in_the_tables() -> None:
+    """Else a kind of finding that is renamed, or new, is forgotten somewhere. Words that also name columns are not
+    looked for."""
+    roots = (Path(kafkatap.__file__).parent, Path(kafkatap.reports.__file__).resolve().parent)
+    words = {
+        "throttled",
+        "unanswered",
+        "encrypted",
+        "lost",
+        "none",
+        "not_decoded",
+        "nagle",
+        "errors",
+        "retried",
+        "leaders_moved",
+    }
+    texts = {path: ast.parse(path.read_text()) for root in roots for path in root.rglob("*.py")}
+    ids: dict[str, set[str]] = {}
+    for path, tree in texts.items():
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+            name = getattr(call.func, "id", None)
+            first = call.args[0] if call.args else None
+            if name in ("Finding", "Signature") and isinstance(first, ast.Constant) and isinstance(first.value, str):
+                ids.setdefault(first.value, set()).add(path.name)
+    assert len(ids) > 40
+    for path, tree in texts.items():
+        if path.name not in ("kinds.py", "folds.py") and "doctor" not in path.parts:
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in ids.keys() - words:
+                    assert path.name in ids[node.value], f"{path.name}: {node.value}"
