@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from .. import units
-from ..batch import Array, endpoint
+from ..batch import endpoint
 from ..connection_columns import decryptions
 from ..connection_words import (
     D_NOT_TLS,
@@ -30,13 +30,12 @@ from ..connection_words import (
     WITH_FIN,
     WITH_RST,
 )
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import EMPTY, MAX, MIN, SUM
+from ..counting.count_forms import ADDRESS, NUMBER, TEXT
 from ..counting.histogram import P50, percentiles
-from ..model import Column, ReportTable, Row, Value, in_columns
-from ..section_parts.gathered import Gathered
-from ..section_parts.section import Section, SectionInput
-from ..section_parts.section_counts import Tally
+from ..model import Column, ReportTable, Row, in_columns
+from ..model import Value as Cell
+from ..section_parts.counted import BROKER, CONNECTIONS, KEPT, Rows, Value, counted, largest, least, least_where, total
+from ..section_parts.section import Section, SectionInput, reads_nothing
 
 SECOND = 1_000_000_000
 #: A connection that is open and silent so long before the capture ends is idle, ns.
@@ -122,11 +121,7 @@ SLOW_COLUMNS = (
     Column("finding", "finding", "text", "what stands out"),
 )  # fmt: skip
 
-_WHO = {"client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER}
-_COUNTED = (
-    "connections", "half_open", "refused", "client_fin", "broker_fin", "client_rst", "broker_rst", "still_open",
-    "without_data", "sasl", "tls", "exchanges",
-)  # fmt: skip
+_WHO = {"client_ip": ADDRESS, **BROKER}
 _PARTS_OF_TRANSFERS = tuple(
     f"{message}_{name}_ns" for message in ("request", "response") for name in ("transfer", *_CAUSES)
 )
@@ -146,69 +141,62 @@ _LARGEST = (
         "sack_permitted", "timestamps",
     )),
 )  # fmt: skip
-_LEAST = tuple(f"{end}_rtt_min_ns" for end in _ENDS)
-FORMS = (
-    CountForm(
-        "connections.addresses", _WHO, dict.fromkeys(_COUNTED, SUM),
-        {"client_ip": -1, "broker_ip": -1, "broker_port": -1}, ("lifetime",),
-    ),
-    CountForm(
-        "connections.seconds", {**_WHO, "what": NUMBER, "second": NUMBER}, {"connections": SUM},
-        {"client_ip": -1, "broker_ip": -1, "broker_port": -1, "second": -1},
-    ),
-    CountForm(
-        "connections.slowest",
-        {"connection": NUMBER, "client_ip": ADDRESS, "client_port": NUMBER, "broker_ip": ADDRESS,
-         "broker_port": NUMBER, "client_id": TEXT},
-        {"slow_ns": SUM, **dict.fromkeys(_SUMMED, SUM), **dict.fromkeys(_LARGEST, MAX), **dict.fromkeys(_LEAST, MIN)},
-        {"connection": -1, "client_ip": -1, "client_port": -1, "broker_ip": -1, "broker_port": -1, "client_id": OTHER},
-    ),
+
+
+def _is_half_open(x: Rows) -> Any:
+    return (x.handshake == H_UNANSWERED) | (x.handshake == H_UNFINISHED)
+
+
+def _is_open(x: Rows) -> Any:
+    return (x.closed_by < 0) & ~_is_half_open(x)
+
+
+def _lifetime(x: Rows) -> Any:
+    has_lived = ~_is_half_open(x) & (x.handshake != H_REFUSED)
+    return np.where(has_lived, np.maximum(x.last - x.first, 0), -1)
+
+
+def _closed(how: int, end: int) -> Value:
+    """Connections that an end closed. A RST that refuses one does not close it."""
+    return total(lambda x: (x.closed_with == how) & (x.closed_by == end) & (x.handshake != H_REFUSED))
+
+
+_ADDRESSES = counted(
+    "connections.addresses", _WHO, of=CONNECTIONS, metrics={"lifetime": _lifetime},
+    connections=total(1), half_open=total(_is_half_open), refused=total(lambda x: x.handshake == H_REFUSED),
+    client_fin=_closed(WITH_FIN, 0), broker_fin=_closed(WITH_FIN, 1),
+    client_rst=_closed(WITH_RST, 0), broker_rst=_closed(WITH_RST, 1), still_open=total(_is_open),
+    without_data=total(lambda x: (x.handshake == H_COMPLETE) & (x.client_bytes == 0)),
+    sasl=total(lambda x: x.sasl_mechanism >= 0), tls=total(lambda x: decryptions(x) != D_NOT_TLS),
+    exchanges=total("exchanges"),
 )  # fmt: skip
+_SECONDS = counted(
+    "connections.seconds", _WHO, lambda x: x.handshake > 0, of=CONNECTIONS,
+    more={"what": _BEGAN, "second": lambda x: x.first // SECOND}, other={"what": KEPT}, connections=total(1),
+)  # fmt: skip
+_OPEN_SECONDS = _SECONDS.also(
+    CONNECTIONS, _is_open, {"what": _OPEN, "second": lambda x: x.last // SECOND}, connections=1
+)
 
 
-def read(gathered: Gathered, tally: Tally) -> None:
-    """Exchanges count with their connections."""
+def _slow_ns(x: Rows) -> Any:
+    return x.request_transfer_ns + x.response_transfer_ns + x.wait_loss_ns
 
 
-def read_connections(rows: Array, tally: Tally) -> None:
-    """Count connections that ended."""
-    who = {name: rows[name] for name in _WHO}
-    state, closed_by, closed_with = rows["handshake"], rows["closed_by"], rows["closed_with"]
-    is_refused = state == H_REFUSED
-    by_fin, by_rst = closed_with == WITH_FIN, (closed_with == WITH_RST) & ~is_refused
-    half_open = (state == H_UNANSWERED) | (state == H_UNFINISHED)
-    is_open = (closed_by < 0) & ~half_open
-    found = {
-        "connections": np.ones(len(rows), np.int64),
-        "half_open": half_open,
-        "refused": is_refused,
-        "client_fin": by_fin & (closed_by == 0),
-        "broker_fin": by_fin & (closed_by == 1),
-        "client_rst": by_rst & (closed_by == 0),
-        "broker_rst": by_rst & (closed_by == 1),
-        "still_open": is_open,
-        "without_data": (state == H_COMPLETE) & (rows["client_bytes"] == 0),
-        "sasl": rows["sasl_mechanism"] >= 0,
-        "tls": decryptions(rows) != D_NOT_TLS,
-        "exchanges": rows["exchanges"],
-    }
-    tally.add("connections.addresses", who, found)
-    lived = np.flatnonzero(~half_open & ~is_refused)
-    life = np.maximum(rows["last"] - rows["first"], 0)
-    tally.observe("connections.addresses", {name: who[name][lived] for name in who}, "lifetime", life[lived])
-    for what, chosen, times in ((_BEGAN, state > 0, rows["first"]), (_OPEN, is_open, rows["last"])):
-        some = np.flatnonzero(chosen)
-        keys = {**{name: who[name][some] for name in who}, "what": what, "second": times[some] // SECOND}
-        tally.add("connections.seconds", keys, {"connections": 1})
-    slow = rows["request_transfer_ns"] + rows["response_transfer_ns"] + rows["wait_loss_ns"]
-    repeated = rows["client_retransmissions"] + rows["broker_retransmissions"]
-    some = np.flatnonzero((slow > 0) | (repeated > 0))
-    mine = rows[some]
-    keys = {name: mine[name] for name in FORMS[2].keys}
-    values = {name: mine[name].astype(np.int64) for name in (*_SUMMED, *_LARGEST)}
-    for name in _LEAST:
-        values[name] = np.where(mine[name.replace("min_ns", "count")] > 0, mine[name], EMPTY[MIN])
-    tally.add("connections.slowest", keys, {"slow_ns": slow[some], **values})
+def _least_rtt(end: str) -> Value:
+    return least(lambda x: least_where(x[f"{end}_rtt_count"] > 0, x[f"{end}_rtt_min_ns"]))
+
+
+_OF_ONE: Any = {
+    **{name: total(name) for name in _SUMMED}, **{name: largest(name) for name in _LARGEST},
+    **{f"{end}_rtt_min_ns": _least_rtt(end) for end in _ENDS},
+}  # fmt: skip
+_SLOWEST = counted(
+    "connections.slowest",
+    {"connection": NUMBER, "client_ip": ADDRESS, "client_port": NUMBER, **BROKER, "client_id": TEXT},
+    lambda x: (_slow_ns(x) > 0) | (x.client_retransmissions + x.broker_retransmissions > 0), of=CONNECTIONS,
+    slow_ns=total(_slow_ns), **_OF_ONE,
+)  # fmt: skip
 
 
 def _duration(ns: int) -> str:
@@ -242,9 +230,9 @@ def _why_many(row: dict[str, Any], busiest: int, life: int | None) -> str:
 def addresses(given: SectionInput) -> ReportTable:
     """Connections by client address and broker, the most first."""
     context = given.context
-    keys, values = given.keys("connections.addresses"), given.values("connections.addresses")
+    keys, values = given.keys(_ADDRESSES.name), given.values(_ADDRESSES.name)
     count = len(values["connections"])
-    owner, bucket, times = given.sections.forms["connections.addresses"].buckets("lifetime")
+    owner, bucket, times = given.sections.forms[_ADDRESSES.name].buckets("lifetime")
     top = np.full(count, np.iinfo(np.int64).max, np.int64)
     life = percentiles(owner, bucket, times, count, (P50,), top)[:, 0].tolist() if count else []
     busiest, idle = _by_second(given)
@@ -253,7 +241,7 @@ def addresses(given: SectionInput) -> ReportTable:
 
     def named_rows() -> Iterator[Row]:
         for i in np.argsort(-values["connections"], kind="stable").tolist():  # then in order of addresses
-            row = {name: int(values[name][i]) for name in _COUNTED}
+            row = {name: int(column[i]) for name, column in values.items()}
             ip, broker_ip, port = who[i]
             lived = life[i] if life[i] >= 0 else None
             most = busiest.get(who[i], 0)
@@ -271,17 +259,14 @@ def addresses(given: SectionInput) -> ReportTable:
 
 def _by_second(given: SectionInput) -> tuple[dict[tuple[int, ...], int], dict[tuple[int, ...], int]]:
     """By address and broker: the connections that began in the busiest second, and those that are idle."""
-    keys, found = given.keys("connections.seconds"), given.values("connections.seconds")["connections"]
     last = given.context.last or 0
-    busiest: dict[tuple[int, ...], int] = defaultdict(int)
-    idle: dict[tuple[int, ...], int] = defaultdict(int)
-    columns = (*(keys[name].tolist() for name in _WHO), keys["what"].tolist(), keys["second"].tolist(), found.tolist())
-    for ip, broker_ip, port, what, second, number in zip(*columns, strict=True):
-        who = ip, broker_ip, port
-        if what == _BEGAN and second >= 0:
-            busiest[who] = max(busiest[who], number)
-        elif what == _OPEN and second >= 0 and (second + 1) * SECOND <= last - IDLE_NS:
-            idle[who] += number
+    busiest, idle = defaultdict[tuple[int, ...], int](int), defaultdict[tuple[int, ...], int](int)
+    for row in given.rows(_SECONDS.name):
+        who, second = (row["client_ip"], row["broker_ip"], row["broker_port"]), row["second"]
+        if row["what"] == _BEGAN and second >= 0:
+            busiest[who] = max(busiest[who], row["connections"])
+        elif row["what"] == _OPEN and second >= 0 and (second + 1) * SECOND <= last - IDLE_NS:
+            idle[who] += row["connections"]
     return busiest, idle
 
 
@@ -332,20 +317,16 @@ def _why_slow(v: dict[str, int]) -> str:
 
 def slowest(given: SectionInput) -> ReportTable:
     """The connections with most transfer time and lost waits."""
-    context, form = given.context, "connections.slowest"
-    keys = {name: column.tolist() for name, column in given.keys(form).items()}
-    columns = {name: column.tolist() for name, column in given.values(form).items()}
+    context = given.context
 
     def named_rows() -> Iterator[Row]:
-        order = sorted(range(len(keys["connection"])), key=lambda i: (-columns["slow_ns"][i], keys["connection"][i]))
-        for i in order:
-            v = {name: column[i] for name, column in columns.items()}
-            is_one = keys["client_ip"][i] >= 0
+        for row in sorted(given.rows(_SLOWEST.name), key=lambda row: (-row["slow_ns"], row["connection"])):
+            is_one = row["client_ip"] >= 0
             yield {
-                "client_id": context.text(keys["client_id"][i]), "finding": _why_slow(v) if is_one else "",
-                **{end: endpoint(context.address(keys[f"{end}_ip"][i]), keys[f"{end}_port"][i]) if is_one else "(other)"
+                "client_id": context.text(row["client_id"]), "finding": _why_slow(row) if is_one else "",
+                **{end: endpoint(context.address(row[f"{end}_ip"]), row[f"{end}_port"]) if is_one else "(other)"
                    for end in _ENDS},
-                **_slow_values(v),
+                **_slow_values(row),
             }  # fmt: skip
 
     rows = in_columns(SLOW_COLUMNS, named_rows())
@@ -358,14 +339,14 @@ def slowest(given: SectionInput) -> ReportTable:
     )
 
 
-def _slow_values(v: dict[str, int]) -> dict[str, Value]:
+def _slow_values(v: dict[str, int]) -> dict[str, Cell]:
     """The values of SLOW_COLUMNS that are made of numbers only."""
     transfer = v["request_transfer_ns"] + v["response_transfer_ns"]
     parts = {cause: v[f"request_{cause}_ns"] + v[f"response_{cause}_ns"] for cause in _CAUSES}
     # Lost data at the begin of a message delays its first byte, which is no part of its transfer.
     whole = max(transfer, sum(parts.values()))
     parts["path"] = whole - sum(parts.values())
-    values: dict[str, Value] = {
+    values: dict[str, Cell] = {
         "exchanges": v["exchanges"], "transfer_sum_ns": transfer,
         **{f"{name}_sum_ns": v[f"{name}_ns"] for name in ("total", "broker", "hol_wait", "throttle_wait", "wait_loss")},
         **{f"{name}_share": part / whole if whole else None for name, part in parts.items()},
@@ -401,11 +382,11 @@ SECTION = Section(
     "connections",
     "Who opens connections, how do they end, and what slows their transfers?",
     (),
-    FORMS,
+    (),
     {"connections": ADDRESS_COLUMNS, "slow_connections": SLOW_COLUMNS},
-    read,
+    reads_nothing,
     tables,
-    read_connections,
     measures=True,
     under_selection="These tables have all connections: filters select exchanges.",
+    counts=(_ADDRESSES, _SECONDS, _OPEN_SECONDS, _SLOWEST),
 )

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import NO_TIME
-from kafkatap.kernels.arrays import distinct_values
+from kafkatap.kernels.arrays import distinct_values, groups_of, is_among
 
 from ..batch import Array, Context, endpoint
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, MIN, SUM
+from ..counting.count_forms import TEXT
 from ..model import Column, ReportTable, Row, as_number, in_columns, largest_first
+from ..section_parts.counted import BROKER, KEPT, Rows, counted, largest, least, total
 from ..section_parts.event_rows import EventKind, EventView, events_of
 from ..section_parts.gathered import Gathered
 from ..section_parts.section import Section, SectionInput
@@ -77,37 +77,29 @@ _OBEYS, _IGNORES = 0.25, 0.5
 #: Throttle times up to this are no evidence of what a broker does.
 _SHORT_MS = 5
 _NOTHING = np.zeros(0, np.int64)
-FORM = CountForm(
-    "quotas.bytes",
-    {"client_id": TEXT, "broker_ip": ADDRESS, "broker_port": NUMBER, "direction": NUMBER, "second": NUMBER},
-    {"bytes": SUM, "first": MIN, "last": MAX},  # the times of the first and the last of them
-    {"client_id": OTHER},
-)
+
+
+def _counted_at(x: Rows) -> Any:
+    return np.where(x.api_key == _FETCH, x.response_first, x.request_last)
+
+
+def _counted_bytes(x: Rows) -> Any:
+    of_request = x.request_bytes - x.request_cut_bytes
+    return np.where(x.api_key == _FETCH, x.response_bytes - x.response_cut_bytes, of_request)
+
+
+#: The bytes of each second, and the times of the first and the last of them.
+FORM = counted(
+    "quotas.bytes", {"client_id": TEXT, **BROKER},
+    (lambda x: is_among(x.api_key, (_PRODUCE, _FETCH)),
+     lambda x: (_counted_at(x) != NO_TIME) & (_counted_bytes(x) > 0)),
+    more={"direction": lambda x: x.api_key == _FETCH, "second": lambda x: _counted_at(x) // SECOND},
+    other=dict.fromkeys((*BROKER, "direction", "second"), KEPT),
+    bytes=total(_counted_bytes), first=least(_counted_at), last=largest(_counted_at),
+)  # fmt: skip
 
 
 def read(gathered: Gathered, tally: Tally) -> None:
-    """Add the bytes of each second, and note what a quota delayed."""
-    _add_bytes(gathered, tally)
-    _note_delayed(gathered, tally)
-
-
-def _add_bytes(gathered: Gathered, tally: Tally) -> None:
-    column = gathered.column
-    is_fetch = column("api_key") == _FETCH
-    times = np.where(is_fetch, column("response_first"), column("request_last"))
-    responses = column("response_bytes") - column("response_cut_bytes")
-    sizes = np.where(is_fetch, responses, column("request_bytes") - column("request_cut_bytes"))
-    chosen = gathered.of_api(_PRODUCE, _FETCH)
-    chosen = chosen[(times[chosen] != NO_TIME) & (sizes[chosen] > 0)]
-    if not len(chosen):
-        return
-    times, sizes = times[chosen], sizes[chosen]
-    ends = {name: column(name)[chosen] for name in ("client_id", "broker_ip", "broker_port")}
-    keys = ends | {"direction": is_fetch[chosen], "second": times // SECOND}
-    tally.add(FORM.name, keys, {"bytes": sizes, "first": times, "last": times})
-
-
-def _note_delayed(gathered: Gathered, tally: Tally) -> None:
     """Note exchanges with a throttle time or a throttle wait, at the request's first byte."""
     rows = gathered.exchanges
     delayed = (rows["throttle_time_ms"] > 0) | (rows["throttle_wait_ns"] > 0) | (rows["hol_throttle_wait_ns"] > 0)
@@ -299,21 +291,16 @@ def rate_of(rows: Array, quota: int | None, window: tuple[int, int]) -> Rate:
 def _rates(given: SectionInput) -> ReportTable:
     keys, found, context = given.keys(FORM.name), given.values(FORM.name), given.context
     quota, window = given.options.get("quota"), given.options.get("window") or WINDOW
+    lines = np.stack([keys.pop("second"), *found.values()], axis=1)
     values: list[Row] = []
-    if len(found["bytes"]):
-        columns = [keys[name] for name in FORM.keys]
-        order = np.lexsort(columns[::-1])
-        rows = np.stack([*columns, found["bytes"], found["first"], found["last"]], axis=1)[order]
-        changes = np.any(np.diff(rows[:, :4], axis=0) != 0, axis=1)
-        for part in np.split(rows, np.flatnonzero(changes) + 1):
-            client, ip, port, direction = part[0, :4].tolist()
-            rate = rate_of(part[:, 4:], quota, window)
-            values.append({
-                "client_id": context.text(client), "broker": endpoint(context.address(ip), port),
-                "direction": _DIRECTIONS[direction], "counted_bytes": rate.bytes, "busiest": rate.busiest,
-                "rate": rate.rate, "rate_at": rate.at, "quota": quota, "over_from": rate.over[0] if rate.over else None,
-                "over_windows": len(rate.over) if quota is not None else None, "throttle_ns": rate.throttle_ns or None,
-            })  # fmt: skip
+    for (client, ip, port, direction), mine in groups_of(*keys.values()):
+        rate = rate_of(lines[mine[np.argsort(lines[mine, 0])]], quota, window)
+        values.append({
+            "client_id": context.text(client), "broker": endpoint(context.address(ip), port),
+            "direction": _DIRECTIONS[direction], "counted_bytes": rate.bytes, "busiest": rate.busiest,
+            "rate": rate.rate, "rate_at": rate.at, "quota": quota, "over_from": rate.over[0] if rate.over else None,
+            "over_windows": len(rate.over) if quota is not None else None, "throttle_ns": rate.throttle_ns or None,
+        })  # fmt: skip
     num, size = window
     notes = (
         f"Rates are over {num} windows of {size} s, as Kafka counts them (--window). "
@@ -334,8 +321,9 @@ SECTION = Section(
     "quotas",
     "Who obeys, and when would a quota throttle whom?",
     (),
-    (FORM,),
+    (),
     {"throttle_obedience": OBEDIENCE, "quota_rates": RATES},
     read,
     tables,
+    counts=(FORM,),
 )

@@ -42,11 +42,11 @@ from kafkatap.kernels.arrays import dict_rows, is_among
 
 from ..batch import Array, endpoint
 from ..connection_words import CLOSERS, NOT_CLOSED, P_KAFKA, WITH_RST
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, SUM
+from ..counting.count_forms import NUMBER
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Row, as_number, in_columns
 from ..section_parts.batch_copies import COPIES, FACTS, batch_key, first_batches
+from ..section_parts.counted import CLIENT, CONNECTION, CONNECTIONS, counted, largest, total
 from ..section_parts.event_rows import EventKind, EventView, events_of
 from ..section_parts.gathered import Gathered
 from ..section_parts.section import READ_SELECTED, Section, SectionInput
@@ -84,28 +84,22 @@ _THROTTLED_MS = 1000
 #: JoinGroup and SyncGroup, which wait for other members.
 _WAIT_FOR_MEMBERS = tuple(key for key in WAITS if key not in FETCHES)
 
-_ANSWERED = CountForm(
+_ANSWERED = counted(
     "timeouts.answered",
-    {"client_id": TEXT, "client_ip": ADDRESS, "api_key": NUMBER, "connection": NUMBER},
-    {"answered": SUM, "last": MAX, "throttle_ms": MAX},
-    {"client_id": OTHER, "client_ip": -1, "api_key": -1, "connection": 0},
+    CLIENT | {"api_key": NUMBER, **CONNECTION},
+    lambda x: x.outcome == ANSWERED,
     newest="last",
+    answered=total(1),
+    last=largest("request_first"),
+    throttle_ms=largest(lambda x: np.maximum(x.throttle_time_ms, 0)),
 )
-_CONNECTIONS = CountForm(
-    "timeouts.connections",
-    {"connection": NUMBER},
-    {
-        "is_suspect": MAX,
-        "last": MAX,
-        "closed_by": MAX,
-        "closed_with": MAX,
-        "reset_by": MAX,
-        "lost_bytes": MAX,
-        "lost_at": MAX,
-    },
-    {"connection": 0},
-    newest="last",
-)
+#: How connections ended.
+_CONNECTIONS = counted(
+    "timeouts.connections", CONNECTION, lambda x: x.protocol == P_KAFKA, of=CONNECTIONS, newest="last",
+    is_suspect=largest(lambda x: (x.reset_by >= 0) | (x.closed_with == WITH_RST) | (x.client_lost_bytes > 0)),
+    last=largest("last"), closed_by=largest("closed_by"), closed_with=largest("closed_with"),
+    reset_by=largest("reset_by"), lost_bytes=largest("client_lost_bytes"), lost_at=largest("client_lost_at"),
+)  # fmt: skip
 _CLIENT, _BROKER = 0, 1
 #: A candidate. `sent`: the request's time; `until`: the response's, or until when it waited. `producer_id` to `crc`,
 #: and its partition: of its first batch. `loss_or_bytes`: the loss of an answered one, ns, or the size of another one.
@@ -121,7 +115,7 @@ _FAULTS = ("network", "broker", "quota", "unknown", "client")
 
 
 def read(gathered: Gathered, tally: Tally) -> None:
-    """Note candidates, and count what they are joined with."""
+    """Note candidates."""
     rows = gathered.exchanges
     answered = rows["outcome"] == ANSWERED
     waited = rows["total_ns"].copy()
@@ -131,11 +125,6 @@ def read(gathered: Gathered, tally: Tally) -> None:
     chosen = np.flatnonzero(is_late | (rows["outcome"] == UNANSWERED) | (rows["outcome"] == RESPONSE_LOST))
     if len(chosen):
         tally.note(_events(gathered, chosen))
-    if answered.any():
-        keys = {name: rows[name][answered] for name in _ANSWERED.keys}
-        throttle_ms = np.maximum(rows["throttle_time_ms"][answered], 0)
-        values = {"answered": 1, "last": rows["request_first"][answered], "throttle_ms": throttle_ms}
-        tally.add(_ANSWERED.name, keys, values)
 
 
 def _events(gathered: Gathered, chosen: Array) -> Array:
@@ -175,18 +164,6 @@ def _largest(rows: Array) -> Array:
     largest = np.stack([shares[name] for name in names]).argmax(axis=0)
     found: Array = np.array([_FAULTS.index(name) for name in names])[largest]
     return found
-
-
-def read_connections(rows: Array, tally: Tally) -> None:
-    """Keep how each connection ended."""
-    rows = rows[rows["protocol"] == P_KAFKA]
-    if len(rows):
-        is_suspect = (rows["reset_by"] >= 0) | (rows["closed_with"] == WITH_RST) | (rows["client_lost_bytes"] > 0)
-        tally.add(_CONNECTIONS.name, {"connection": rows["connection"]}, {
-            "is_suspect": is_suspect, "last": rows["last"], "closed_by": rows["closed_by"],
-            "closed_with": rows["closed_with"], "reset_by": rows["reset_by"],
-            "lost_bytes": rows["client_lost_bytes"], "lost_at": rows["client_lost_at"],
-        })  # fmt: skip
 
 
 class _Connection(NamedTuple):
@@ -326,20 +303,18 @@ class _Retries:
         several = np.flatnonzero(values["copies"] > 1)
         rows = zip(*(keys[name][several].tolist() for name in COPIES.keys), strict=True)
         self._batches = dict(zip(rows, values["answered"][several].tolist(), strict=True))
-        keys, values = given.keys(_ANSWERED.name), given.values(_ANSWERED.name)
-        self._answered: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
+        self._answered = defaultdict[tuple[int, ...], list[tuple[int, int]]](list)
         #: The longest throttle time that each client was told, ms, by client_id and address.
-        self.throttle_ms: dict[tuple[int, int], int] = defaultdict(int)
-        is_more = ~is_among(keys["api_key"], _HANDSHAKE)
+        self.throttle_ms = defaultdict[tuple[int, int], int](int)
         #: Connections and clients with an answer to more than a handshake.
-        self._connections = set(keys["connection"][is_more].tolist())
-        self._clients = set(zip(*(keys[name][is_more].tolist() for name in ("client_id", "client_ip")), strict=True))
-        columns = [keys[name].tolist() for name in _ANSWERED.keys]
-        for client, ip, api, connection, last, throttle_ms in zip(
-            *columns, values["last"].tolist(), values["throttle_ms"].tolist(), strict=True
-        ):
-            self._answered[client, ip, api].append((last, connection))
-            self.throttle_ms[client, ip] = max(self.throttle_ms[client, ip], throttle_ms)
+        self._connections, self._clients = set[int](), set[tuple[int, int]]()
+        for row in given.rows(_ANSWERED.name):
+            client = row["client_id"], row["client_ip"]
+            self._answered[*client, row["api_key"]].append((row["last"], row["connection"]))
+            self.throttle_ms[client] = max(self.throttle_ms[client], row["throttle_ms"])
+            if row["api_key"] not in _HANDSHAKE:
+                self._connections.add(row["connection"])
+                self._clients.add(client)
         for found in self._answered.values():
             found.sort(reverse=True)
 
@@ -406,11 +381,11 @@ SECTION = Section(
     "timeouts",
     "Which requests time out, and whose fault is it?",
     FACTS,
-    (_ANSWERED, _CONNECTIONS),
+    (),
     {"timeouts": COLUMNS},
     read,
     tables,
-    read_connections,
     under_selection=READ_SELECTED,
     made_of=("batch_reading",),
+    counts=(_ANSWERED, _CONNECTIONS),
 )

@@ -10,22 +10,37 @@ So a client that pipelines has few, and a Fetch that waits for data counts like 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..batch import Array, Context, endpoint
+from kafkatap.kernels.arrays import is_among
+
+from ..batch import Context, endpoint
 from ..connection_columns import decryptions, failed_handshakes
 from ..connection_words import D_NOT_TLS, DECRYPTIONS, TLS_EARLY_DATA, TLS_FULL, TLS_RESUMED
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, MIN, SUM
+from ..counting.count_forms import ADDRESS, NUMBER, TEXT
 from ..counting.histogram import P50, P99, percentiles
 from ..counting.rollup import maybe
 from ..encryption import NAMED_SHARE, encryption_of
 from ..model import Column, ReportTable, Row, in_columns, largest_first
-from ..section_parts.gathered import Gathered
-from ..section_parts.section import Section, SectionInput
-from ..section_parts.section_counts import Tally
+from ..section_parts.counted import (
+    BROKER,
+    CONNECTION,
+    CONNECTIONS,
+    ESTIMATES,
+    KEPT,
+    Counted,
+    Made,
+    Rows,
+    Value,
+    counted,
+    largest,
+    least,
+    total,
+)
+from ..section_parts.section import Section, SectionInput, reads_nothing
 from ..tls_names import alert_name, suite_name, version_name
 from ..tls_software import probable_software
 from .tls_findings import EXPIRES_SOON_NS, expiry_text
@@ -117,112 +132,80 @@ CONNECTION_COLUMNS = (
     _WHERE[1],
     *_ESTIMATED,
 )
-_WHO = {"client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER}
-_NOBODY = {"client_ip": -1, "broker_ip": -1, "broker_port": -1}
-_SUMMED = (
-    "connections", "full", "resumed", "early_data", "failed", "asks_certificate", "payload_bytes", "decrypted_bytes",
-    "records", "failed_records", "lost_records",
-)  # fmt: skip
-#: Of these, columns of COLUMNS.
+_WHO = {"client_ip": ADDRESS, **BROKER}
+#: Columns that are values of _CONNECTIONS.
 _AS_COUNTED = (
     "connections", "early_data", "payload_bytes", "decrypted_bytes", "records", "failed_records", "lost_records"
 )  # fmt: skip
-#: `what` of tls.names.
+#: `what` of _NAMES.
 _SERVER_NAME, _ALPN, _SERVER_CERTIFICATE, _CLIENT_CERTIFICATE, _JA4 = range(5)
-_NAMES = {
+_NAMED_BY = {
     _SERVER_NAME: "tls_server_name", _ALPN: "tls_alpn", _SERVER_CERTIFICATE: "tls_server_certificate",
     _CLIENT_CERTIFICATE: "tls_client_certificate", _JA4: "tls_ja4",
 }  # fmt: skip
-_ESTIMATE_VALUES = {"count": SUM, "ns": MAX, "requests": SUM}
 #: If this part of the requests has an estimate, or more, the times of estimates are shown.
 COVERS = 0.75
-FORMS = (
-    CountForm(
-        "tls.connections",
-        {**_WHO, "version": NUMBER, "suite": NUMBER, "decryption": NUMBER},
-        {**dict.fromkeys(_SUMMED, SUM), "handshake_ns": MAX},
-        {**_NOBODY, "version": 0, "suite": 0}, ("handshake",),
-    ),
-    CountForm(
-        "tls.names", {**_WHO, "what": NUMBER, "name": TEXT, "end": NUMBER}, {"connections": SUM},
-        {**_NOBODY, "name": OTHER, "end": 0},
-    ),
-    CountForm(
-        "tls.failures", {**_WHO, "client_id": TEXT, "alert": NUMBER, "by": NUMBER, "is_late": NUMBER},
-        {"connections": SUM, "first": MIN, "last": MAX}, {**_NOBODY, "client_id": OTHER},
-    ),
-    CountForm("tls.estimates", _WHO, _ESTIMATE_VALUES, _NOBODY, ("ns",)),
-    CountForm(
-        "tls.estimated_connections",
-        {"connection": NUMBER, "client_ip": ADDRESS, "client_port": NUMBER, "broker_ip": ADDRESS,
-         "broker_port": NUMBER},
-        _ESTIMATE_VALUES, {"connection": -1, **_NOBODY, "client_port": -1}, ("ns",),
-    ),
+
+
+def _is_tls(x: Rows) -> Any:
+    return decryptions(x) != D_NOT_TLS
+
+
+def _began(x: Rows) -> Any:
+    return (x.tls_handshake_ns >= 0) & ~failed_handshakes(x)
+
+
+def _sessions(*kinds: int) -> Value:
+    return total(lambda x: _began(x) & is_among(x.tls_session, kinds))
+
+
+_CONNECTIONS = counted(
+    "tls.connections", _WHO, _is_tls, of=CONNECTIONS,
+    more={"version": "tls_version", "suite": "tls_suite", "decryption": decryptions},
+    other={"version": 0, "suite": 0, "decryption": KEPT},
+    metrics={"handshake": lambda x: np.where(_began(x), x.tls_handshake_ns, -1)},
+    connections=total(1), full=_sessions(TLS_FULL), resumed=_sessions(TLS_RESUMED, TLS_EARLY_DATA),
+    early_data=_sessions(TLS_EARLY_DATA), failed=total(failed_handshakes),
+    asks_certificate=total(lambda x: x.tls_asks_certificate != 0),
+    payload_bytes=total(lambda x: x.client_bytes + x.broker_bytes), decrypted_bytes=total("tls_decrypted_bytes"),
+    records=total("tls_records"), failed_records=total("tls_failed_records"), lost_records=total("tls_lost_records"),
+    handshake_ns=largest("tls_handshake_ns"),
 )  # fmt: skip
+_NAMES = counted("tls.names", _WHO | {"what": NUMBER, "name": TEXT, "end": NUMBER}, other={"what": KEPT, "end": 0},
+                 of=CONNECTIONS, connections=total(1))  # fmt: skip
 
 
-def read(gathered: Gathered, tally: Tally) -> None:
-    """Count estimates. Exchanges of decrypted connections count with their connections."""
-    rows = gathered.estimates
-    if not len(rows):
-        return
-    for form in FORMS[3:]:
-        keys = {name: rows[name] for name in form.keys}
-        tally.add(form.name, keys, {"count": 1, "ns": rows["ns"]})
-        tally.observe(form.name, keys, "ns", np.maximum(rows["ns"], 0))
-
-
-def read_connections(rows: Array, tally: Tally) -> None:
-    """Count TLS connections that ended."""
-    decryption = decryptions(rows)
-    chosen = np.flatnonzero(decryption != D_NOT_TLS)
-    if not len(chosen):
-        return
-    rows, decryption = rows[chosen], decryption[chosen]
-    who = {name: rows[name] for name in _WHO}
-    keys = {**who, "version": rows["tls_version"], "suite": rows["tls_suite"], "decryption": decryption}
-    failed, session = failed_handshakes(rows), rows["tls_session"]
-    began = (rows["tls_handshake_ns"] >= 0) & ~failed
-    tally.add("tls.connections", keys, {
-        "connections": 1,
-        "full": began & (session == TLS_FULL),
-        "resumed": began & ((session == TLS_RESUMED) | (session == TLS_EARLY_DATA)),
-        "early_data": began & (session == TLS_EARLY_DATA),
-        "failed": failed,
-        "asks_certificate": rows["tls_asks_certificate"] != 0,
-        "payload_bytes": rows["client_bytes"] + rows["broker_bytes"],
-        "decrypted_bytes": rows["tls_decrypted_bytes"],
-        "records": rows["tls_records"],
-        "failed_records": rows["tls_failed_records"],
-        "lost_records": rows["tls_lost_records"],
-        "handshake_ns": rows["tls_handshake_ns"],
-    })  # fmt: skip
-    _count_requests(rows, tally)
-    timed = np.flatnonzero(began)
-    tally.observe(
-        "tls.connections", {name: column[timed] for name, column in keys.items()}, "handshake",
-        rows["tls_handshake_ns"][timed],
+def _names(what: int, column: str) -> Counted:
+    """The names of a kind. `end`: when certificates expire; 0: never, or no certificate."""
+    end: Made = f"{column}_end" if what in (_SERVER_CERTIFICATE, _CLIENT_CERTIFICATE) else 0
+    return _NAMES.also(
+        CONNECTIONS, lambda x: _is_tls(x) & ((x[column] >= 0) | (x.made(end) != 0)),
+        {"what": what, "name": column, "end": end}, connections=1,
     )  # fmt: skip
-    for what, column in _NAMES.items():
-        end = f"{column}_end"
-        ends = rows[end] if end in (rows.dtype.names or ()) else np.zeros(len(rows), np.int64)
-        named = np.flatnonzero((rows[column] >= 0) | (ends != 0))
-        if len(named):
-            found = {"what": what, "name": rows[column][named], "end": ends[named]}
-            tally.add("tls.names", {**{n: c[named] for n, c in who.items()}, **found}, {"connections": 1})
-    lost = np.flatnonzero(failed | (rows["tls_alert"] > 0))
-    if len(lost):
-        mine = {**{n: c[lost] for n, c in who.items()}, "client_id": rows["client_id"][lost]}
-        mine |= {"alert": rows["tls_alert"][lost], "by": rows["tls_alert_by"][lost], "is_late": ~failed[lost]}
-        first = rows["first"][lost]
-        tally.add("tls.failures", mine, {"connections": 1, "first": first, "last": first})
 
 
-def _count_requests(rows: Array, tally: Tally) -> None:
-    """Count the requests beside which estimates stand."""
-    mine = rows[rows["tls_requests"] > 0]
-    for form in FORMS[3:] if len(mine) else ():
-        tally.add(form.name, {name: mine[name] for name in form.keys}, {"requests": mine["tls_requests"]})
+_FAILURES = counted(
+    "tls.failures", _WHO | {"client_id": TEXT}, (_is_tls, lambda x: failed_handshakes(x) | (x.tls_alert > 0)),
+    of=CONNECTIONS,
+    more={"alert": "tls_alert", "by": "tls_alert_by", "is_late": lambda x: ~failed_handshakes(x)},
+    other={"alert": KEPT, "by": KEPT, "is_late": KEPT},
+    connections=total(1), first=least("first"), last=largest("first"),
+)  # fmt: skip
+_BY_CLIENT, _BY_CONNECTION = (
+    counted(
+        name, by, of=ESTIMATES, metrics={"ns": lambda x: np.maximum(x.ns, 0)},
+        count=total(1), ns=largest("ns"), requests=total(),
+    )
+    for name, by in (
+        ("tls.estimates", _WHO),
+        ("tls.estimated_connections", {**CONNECTION, "client_ip": ADDRESS, "client_port": NUMBER, **BROKER}),
+    )
+)  # fmt: skip
+#: The requests beside which estimates stand.
+_REQUESTS = tuple(
+    form.also(CONNECTIONS, (_is_tls, lambda x: x.tls_requests > 0), requests="tls_requests")
+    for form in (_BY_CLIENT, _BY_CONNECTION)
+)
 
 
 class Place(NamedTuple):
@@ -240,22 +223,24 @@ def _where(context: Context, row: dict[str, int]) -> Place:
     return Place(context.address(row["client_ip"]) or "?", broker)
 
 
-def _percentiles(given: SectionInput, form: str, metric: str, largest: str) -> list[list[int]]:
-    """The median and the 99th percentile of each row; -1 for a row without values."""
-    top = given.values(form)[largest]
-    owner, bucket, counts = given.sections.forms[form].buckets(metric)
-    found: list[list[int]] = percentiles(owner, bucket, counts, len(top), (P50, P99), top).tolist() if len(top) else []
-    return found
+def _with_times(
+    given: SectionInput, counts: Counted, metric: str = "ns", largest: str = "ns"
+) -> Iterator[tuple[dict[str, int], list[int]]]:
+    """The rows of a form, with the median and the 99th percentile of each; -1 for a row without values."""
+    top = given.values(counts.name)[largest]
+    owner, bucket, times = given.sections.forms[counts.name].buckets(metric)
+    found = percentiles(owner, bucket, times, len(top), (P50, P99), top).tolist() if len(top) else []
+    return zip(given.rows(counts.name), found, strict=True)
 
 
 def connections(given: SectionInput) -> ReportTable:
     """TLS connections by address, broker, version, suite and decryption, the most first."""
     context = given.context
     names: dict[tuple[int, str, str], set[str]] = defaultdict(set)
-    for row in given.rows("tls.names"):
+    for row in given.rows(_NAMES.name):
         names[(row["what"], *_where(context, row))].add(context.text(row["name"]) or "")
-    times = _percentiles(given, "tls.connections", "handshake", "handshake_ns")
-    each = [(_where(context, row), row, time) for row, time in zip(given.rows("tls.connections"), times, strict=True)]
+    each = [(_where(context, row), row, times)
+            for row, times in _with_times(given, _CONNECTIONS, "handshake", "handshake_ns")]  # fmt: skip
     each.sort(key=lambda one: (-one[1]["connections"], one[0], one[1]["version"], one[1]["suite"]))
     rows = in_columns(COLUMNS, (
         {
@@ -280,7 +265,7 @@ def certificates(given: SectionInput) -> ReportTable:
     """Certificates, those first that expire first."""
     context = given.context
     found: dict[tuple[int, str, str], tuple[set[str], list[int]]] = {}
-    for row in given.rows("tls.names"):
+    for row in given.rows(_NAMES.name):
         if row["what"] not in (_SERVER_CERTIFICATE, _CLIENT_CERTIFICATE):
             continue
         is_server = row["what"] == _SERVER_CERTIFICATE
@@ -307,7 +292,7 @@ def software(given: SectionInput) -> ReportTable:
     """Clients by what they offer, the most connections first."""
     context = given.context
     found: dict[str, tuple[set[str], list[int]]] = {}
-    for row in given.rows("tls.names"):
+    for row in given.rows(_NAMES.name):
         if row["what"] == _JA4:
             who, counts = found.setdefault(context.text(row["name"]) or "(other)", (set(), []))
             who.add(_where(context, row).client_ip)
@@ -330,7 +315,7 @@ def failures(given: SectionInput) -> ReportTable:
     """Failed handshakes and alerts by client, the most first."""
     context = given.context
     found: list[Row] = []
-    for row in given.rows("tls.failures"):
+    for row in given.rows(_FAILURES.name):
         by = row["by"] if row["alert"] > 0 else -1
         alert = alert_name(row["alert"]) if row["alert"] > 0 else None
         found.append({
@@ -365,20 +350,15 @@ def estimates(given: SectionInput) -> tuple[ReportTable, ReportTable]:
     """Estimated response times by client and broker, and by connection, the longest first."""
     context = given.context
     by_client: list[Row] = []
-    form = "tls.estimates"
-    times = _percentiles(given, form, "ns", "ns")
-    for row, mine in zip(given.rows(form), times, strict=True):
-        by_client.append({**_where(context, row)._asdict(), **_estimated(row, mine)})
     by_connection: list[Row] = []
-    form = "tls.estimated_connections"
-    times = _percentiles(given, form, "ns", "ns")
-    for row, mine in zip(given.rows(form), times, strict=True):
+    for row, times in _with_times(given, _BY_CLIENT):
+        by_client.append({**_where(context, row)._asdict(), **_estimated(row, times)})
+    for row, times in _with_times(given, _BY_CONNECTION):
         if not row["count"]:
             continue
-        _, broker = _where(context, row)
         is_one = row["client_ip"] >= 0
         client = endpoint(context.address(row["client_ip"]), row["client_port"]) if is_one else "(other)"
-        by_connection.append({"client": client, "broker": broker, **_estimated(row, mine)})
+        by_connection.append({"client": client, "broker": _where(context, row).broker, **_estimated(row, times)})
     by = ("estimated_p99_ns", "estimated_count")
     empty = "no estimates: no connection that was not decrypted has a response time that can be estimated"
     return (
@@ -400,15 +380,17 @@ SECTION = Section(
     "tls",
     "Who uses TLS, with which versions and certificates, what fails, and what was decrypted?",
     (),
-    FORMS,
+    (),
     {
         "tls": COLUMNS, "tls_software": SOFTWARE_COLUMNS, "tls_certificates": CERTIFICATE_COLUMNS,
         "tls_failures": FAILURE_COLUMNS,
         "tls_estimates": ESTIMATE_COLUMNS, "tls_estimated_connections": CONNECTION_COLUMNS,
     },
-    read,
+    reads_nothing,
     tables,
-    read_connections,
     under_selection="These tables have all TLS connections: filters select exchanges. Estimates are those of the time "
     "window.",
+    counts=(
+        _CONNECTIONS, *(_names(*each) for each in _NAMED_BY.items()), _FAILURES, _BY_CLIENT, _BY_CONNECTION, *_REQUESTS,
+    ),
 )  # fmt: skip

@@ -20,7 +20,7 @@ much that is.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,15 +29,12 @@ from kafkatap.dissector.dtypes import ORPHAN_RESPONSE
 from kafkatap.dissector.kafka.releases import release_number, release_of, removed_in, speaks, stable_versions
 from kafkatap.kernels.arrays import distinct_values
 
-from ..batch import Array
 from ..connection_words import P_KAFKA
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, SUM
+from ..counting.count_forms import ADDRESS, NUMBER, TEXT
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Row, as_number, in_columns
-from ..section_parts.gathered import Gathered
-from ..section_parts.section import Section, SectionInput
-from ..section_parts.section_counts import Tally
+from ..section_parts.counted import BROKER, CONNECTIONS, Counted, counted, facts_of, largest, total
+from ..section_parts.section import Section, SectionInput, reads_nothing
 from .clients import Who, by_api, software_seen, software_text, texts_of, with_software
 from .own_brokers import BROKER_APIS, own_by
 
@@ -57,7 +54,7 @@ COLUMNS = (
     Column("started", "from\nstart", "count", "of these connections, those whose start was captured", 2),
 )  # fmt: skip
 
-BREAKS, CANNOT_TELL, FINE, BROKER = "breaks", "cannot tell", "ok", "broker"
+BREAKS, CANNOT_TELL, FINE, OF_CLUSTER = "breaks", "cannot tell", "ok", "broker"
 DEFAULT_RELEASE = "4.0"
 #: The oldest clients that Kafka 4.0 and later support (KIP-896).
 _OLDEST_CLIENT = "2.1"
@@ -70,52 +67,27 @@ _API_VERSIONS = 18
 #: What a client sends before it does anything: SaslHandshake, ApiVersions, SaslAuthenticate.
 _FIRST_APIS = {17, _API_VERSIONS, 36}
 _MORE = "capture more of it"
-_WHO = ("client_id", "client_ip", "software", "software_version")
 _WHO_KINDS = {"client_id": TEXT, "client_ip": ADDRESS, "software": TEXT, "software_version": TEXT}
-
-_OTHERS = {"client_id": OTHER, "client_ip": -1, "software": OTHER, "software_version": OTHER}
-_OFFERED = CountForm(
-    "upgrade.offered",
-    {"broker_ip": ADDRESS, "broker_port": NUMBER, "api_key": NUMBER},
-    {"answers": SUM, "max_version": MAX},
-    {"broker_ip": -1, "broker_port": 0, "api_key": -1},
-)
-_USED = CountForm(
-    "upgrade.used",
-    {**_WHO_KINDS, "broker_ip": ADDRESS, "broker_port": NUMBER, "api_key": NUMBER, "api_version": NUMBER},
-    {"requests": SUM},
-    {**_OTHERS, "broker_ip": -1, "broker_port": 0, "api_key": -1, "api_version": -1},
-)
-_REPLICAS = CountForm("upgrade.replicas", _WHO_KINDS, {"fetches": SUM}, _OTHERS)
-_CONNECTIONS = CountForm("upgrade.connections", _WHO_KINDS, {"connections": SUM, "started": SUM}, _OTHERS)
-
-
-def read(gathered: Gathered, tally: Tally) -> None:
-    """Count the versions that clients use, and what brokers offer: the newest version by API."""
-    rows = gathered.exchanges
-    asked = (rows["outcome"] != ORPHAN_RESPONSE) & (rows["api_version"] >= 0)
-    if asked.any():
-        keys = {name: rows[_COLUMN_OF.get(name, name)][asked] for name in _USED.keys}
-        tally.add("upgrade.used", keys, {"requests": 1})
-    fetches = gathered.facts("fetch")
-    if len(fetches):
-        of_brokers = fetches.exchange[np.maximum(fetches["replica_id"], fetches["replica_state_id"]) >= 0]
-        keys = {name: gathered.exchanges[_COLUMN_OF.get(name, name)][of_brokers] for name in _WHO}
-        if len(of_brokers):
-            tally.add("upgrade.replicas", keys, {"fetches": 1})
-    ranges = gathered.facts("version range")
-    if len(ranges):
-        rows = gathered.rows(ranges.exchange)
-        keys = {"broker_ip": rows["broker_ip"], "broker_port": rows["broker_port"], "api_key": ranges["api_key"]}
-        tally.add("upgrade.offered", keys, {"answers": 1, "max_version": ranges["max_version"]})
-
-
-def read_connections(rows: Array, tally: Tally) -> None:
-    """Count connections of clients, and those whose start was captured."""
-    rows = rows[rows["protocol"] == P_KAFKA]
-    if len(rows):
-        started = rows["handshake_rtt_ns"] >= 0
-        tally.add("upgrade.connections", {name: rows[name] for name in _WHO}, {"connections": 1, "started": started})
+#: The newest version by API that brokers offer.
+_OFFERED = counted(
+    "upgrade.offered", BROKER | {"api_key": NUMBER}, of=("version range",),
+    answers=total(1), max_version=largest("max_version"),
+)  # fmt: skip
+#: The versions that clients use.
+_USED = counted(
+    "upgrade.used", {**_WHO_KINDS, **BROKER, "api_key": NUMBER, "api_version": NUMBER},
+    lambda x: (x.outcome != ORPHAN_RESPONSE) & (x.api_version >= 0), more=_COLUMN_OF, requests=total(1),
+)  # fmt: skip
+_REPLICAS = counted(
+    "upgrade.replicas", _WHO_KINDS, lambda x: np.maximum(x.replica_id, x.replica_state_id) >= 0, of=("fetch",),
+    more=_COLUMN_OF, fetches=total(1),
+)  # fmt: skip
+#: `started`: those whose start was captured.
+_CONNECTIONS = counted(
+    "upgrade.connections", _WHO_KINDS, lambda x: x.protocol == P_KAFKA, of=CONNECTIONS,
+    connections=total(1), started=total(lambda x: x.handshake_rtt_ns >= 0),
+)  # fmt: skip
+COUNTS = (_USED, _OFFERED, _REPLICAS, _CONNECTIONS)
 
 
 class _Seen:
@@ -210,37 +182,33 @@ def java_release(who: Who) -> str | None:
 
 def _clients(given: SectionInput) -> dict[Who, _Seen]:
     """What was seen of each client."""
-    columns = given.keys("upgrade.used")
-    names = texts_of([columns[n].tolist() for n in _WHO], given.context)
-    known = software_seen(names)
-    requests = given.values("upgrade.used")["requests"].tolist()
-    c = {n: columns[n].tolist() for n in ("api_key", "api_version", "broker_ip", "broker_port")}
+    known = software_seen([who for who, _ in _people(given, _USED)])
     clients: dict[Who, _Seen] = defaultdict(_Seen)
-    for i, who in enumerate(names):
-        if c["api_version"][i] >= 0:
+    for who, row in _people(given, _USED):
+        if row["api_version"] >= 0:
             seen = clients[with_software(who, known)]
-            seen.requests += requests[i]
-            seen.brokers[c["api_key"][i], c["api_version"][i]].add((c["broker_ip"][i], c["broker_port"][i]))
-    keys = given.keys("upgrade.replicas")
-    for who in texts_of([keys[n].tolist() for n in _WHO], given.context):
-        found = clients.get(with_software(who, known))
-        if found is not None:
-            found.replicates = True
-    keys, values = given.keys("upgrade.connections"), given.values("upgrade.connections")
-    people = texts_of([keys[n].tolist() for n in _WHO], given.context)
-    for who, connections, started in zip(
-        people, values["connections"].tolist(), values["started"].tolist(), strict=True
-    ):
-        found = clients.get(with_software(who, known))
-        if found is not None:
-            found.connections += connections
-            found.started += started
+            seen.requests += row["requests"]
+            seen.brokers[row["api_key"], row["api_version"]].add((row["broker_ip"], row["broker_port"]))
+    for form in (_REPLICAS, _CONNECTIONS):
+        for who, row in _people(given, form):
+            found = clients.get(with_software(who, known))
+            if found is not None:
+                found.replicates |= form is _REPLICAS
+                found.connections += row.get("connections", 0)
+                found.started += row.get("started", 0)
     return clients
+
+
+def _people(given: SectionInput, form: Counted) -> Iterator[tuple[Who, dict[str, int]]]:
+    """The rows of a form, with the client of each."""
+    keys = given.keys(form.name)
+    names = texts_of([keys[name].tolist() for name in _WHO_KINDS], given.context)
+    return zip(names, given.rows(form.name), strict=True)
 
 
 def _own(clients: Mapping[Who, _Seen], given: SectionInput) -> dict[Who, str]:
     """The clients that are the cluster's own brokers, and what shows it."""
-    keys, addresses = given.keys("upgrade.used"), given.context.addresses
+    keys, addresses = given.keys(_USED.name), given.context.addresses
     brokers = {addresses[n] for n in distinct_values(keys["broker_ip"]).tolist() if n >= 0}
     found = {}
     for who, seen in clients.items():
@@ -254,15 +222,16 @@ def _of_broker(judge: _Judge, why: str, seen: _Seen) -> tuple[str, str, str | No
     """The verdict on a broker's own client, its evidence, and what helps."""
     gone = sorted({api for api, version in seen.brokers if judge.is_removed(api, version) and not judge.has_api(api)})
     if not gone:
-        return BROKER, why, None
+        return OF_CLUSTER, why, None
     names = ", ".join(map(api_label, gone))
-    return BROKER, f"{why}; {names}: ZooKeeper mode, removed in 4.0", "migrate the cluster to KRaft first"
+    return OF_CLUSTER, f"{why}; {names}: ZooKeeper mode, removed in 4.0", "migrate the cluster to KRaft first"
 
 
 def _offered(given: SectionInput) -> dict[tuple[tuple[int, int], int], int]:
-    keys, values = given.keys("upgrade.offered"), given.values("upgrade.offered")
-    rows = zip(*(keys[n].tolist() for n in ("broker_ip", "broker_port", "api_key")), strict=True)
-    return {((ip, port), api): top for (ip, port, api), top in zip(rows, values["max_version"].tolist(), strict=True)}
+    return {
+        ((row["broker_ip"], row["broker_port"]), row["api_key"]): row["max_version"]
+        for row in given.rows(_OFFERED.name)
+    }  # fmt: skip
 
 
 def _verdict(judge: _Judge, who: Who, seen: _Seen) -> tuple[str, str, str | None]:
@@ -347,7 +316,7 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
 
     def order(row: Row) -> tuple[Any, ...]:
         who = str((row["client_id"], row["address"], row["software"]))
-        return (BREAKS, CANNOT_TELL, FINE, BROKER).index(str(row["verdict"])), -as_number(row["requests"]), who
+        return (BREAKS, CANNOT_TELL, FINE, OF_CLUSTER).index(str(row["verdict"])), -as_number(row["requests"]), who
 
     made = in_columns(COLUMNS, rows, order)
     notes = ["A client is judged by the versions that it used in the capture, not by those that it could use."]
@@ -366,10 +335,10 @@ def breaking_clients(table: ReportTable) -> int:
 SECTION = Section(
     "upgrade",
     "Who breaks at Kafka 4.0 (or the release of --release)?",
-    ("version range", "fetch"),
-    (_USED, _OFFERED, _REPLICAS, _CONNECTIONS),
+    facts_of(COUNTS),
+    (),
     {"upgrade": COLUMNS},
-    read,
+    reads_nothing,
     tables,
-    read_connections,
+    counts=COUNTS,
 )

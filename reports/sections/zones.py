@@ -10,7 +10,8 @@ A consumer in another zone than its broker could have read from a replica in its
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from ipaddress import ip_address, ip_network
 from typing import Any, NamedTuple
 
@@ -20,12 +21,11 @@ from kafkatap.dissector.dtypes import NO_INT32, NO_TIME
 from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import SUM
+from ..counting.count_forms import ADDRESS, NUMBER, TEXT
 from ..model import Column, ReportTable, in_columns, largest_first
-from ..section_parts.gathered import FactRows, Gathered
-from ..section_parts.section import Section, SectionInput
-from ..section_parts.section_counts import Tally
+from ..section_parts.counted import BROKER, CLIENT, KEPT, PLACE, Rows, counted, facts_of, total
+from ..section_parts.gathered import Gathered
+from ..section_parts.section import Section, SectionInput, reads_nothing
 from ..units import share, size
 
 ZONES = (
@@ -59,87 +59,77 @@ READERS = (
 _PRODUCE, _FETCH, _REPLICATION, _OTHER = range(4)
 _TRAFFIC = ("produce", "fetch", "replication", "other")
 _NONE = NO_INT32
-BYTES = CountForm(
+
+
+def _replica(x: Rows) -> Any:
+    """The broker that fetches as a follower; -1: none."""
+    return np.maximum(x.top("fetch", "replica_id"), x.top("fetch", "replica_state_id"))
+
+
+def _traffic(x: Rows) -> Any:
+    of_fetch = np.where(_replica(x) >= 0, _REPLICATION, _FETCH)
+    return np.select((x.api_key == 0, x.api_key == 1), (_PRODUCE, of_fetch), _OTHER)
+
+
+def _message_bytes(message: str, gathered: Gathered) -> Array:
+    size = gathered.column(f"{message}_bytes") + 4 - gathered.column(f"{message}_cut_bytes")
+    return np.where(gathered.column(f"{message}_first") != NO_TIME, size, 0)
+
+
+def _batch_bytes(kind: str, gathered: Gathered) -> Array:
+    """Those of batches. Of a batch whose end was not captured, or not sent, the message has less."""
+    batches = gathered.facts(kind)
+    sums = np.bincount(batches.exchange, np.maximum(batches["bytes"], 0), minlength=len(gathered.exchanges))
+    return sums.astype(np.int64)
+
+
+#: The bytes of the message with each kind of batch, and of its batches.
+_SIZES = {
+    "batch": (partial(_message_bytes, "request"), partial(_batch_bytes, "batch")),
+    "fetched batch": (partial(_message_bytes, "response"), partial(_batch_bytes, "fetched batch")),
+}  # fmt: skip
+
+
+def _is_whole(x: Rows) -> Any:
+    size, batches = _SIZES[x.fact]
+    return x.each(batches) <= x.each(size)
+
+
+def _rest(x: Rows, kind: str) -> Any:
+    """The bytes of messages beside those of batches that count for themselves."""
+    size, batches = (x.each(each) for each in _SIZES[kind])
+    return size - np.where(batches <= size, batches, 0)
+
+
+def _partition(x: Rows) -> Any:
+    """Only a consumer's Fetch needs it."""
+    return np.where(_traffic(x) == _FETCH, x.partition, _NONE)
+
+
+#: Bytes by the ends of connections and by topic: first those of no record.
+BYTES = counted(
     "zones.bytes",
-    {
-        "client_id": TEXT, "client_ip": ADDRESS, "broker_ip": ADDRESS, "broker_port": NUMBER, "traffic": NUMBER,
-        "rack": TEXT, "topic": TEXT, "topic_id": TEXT, "partition": NUMBER,
-    },
-    {"bytes": SUM, "to_client": SUM, "redirects": SUM},
-    {"client_id": OTHER, "partition": _NONE},
+    {**CLIENT, **BROKER, "traffic": NUMBER, "rack": TEXT, **PLACE},
+    more={"traffic": _traffic, "rack": lambda x: x.top("fetch", "rack"), "topic": -1, "topic_id": -1,
+          "partition": _NONE},
+    other={**dict.fromkeys(("client_ip", *BROKER, "traffic", "rack", "topic", "topic_id"), KEPT), "partition": _NONE},
+    bytes=total(lambda x: _rest(x, "batch") + _rest(x, "fetched batch")),
+    to_client=total(lambda x: _rest(x, "fetched batch")), redirects=total(),
 )  # fmt: skip
-BROKERS = CountForm("zones.brokers", {"node": NUMBER, "host": TEXT, "rack": TEXT}, {"seen": SUM}, {"host": OTHER})
-REPLICAS = CountForm(
-    "zones.replicas",
-    {"topic": TEXT, "topic_id": TEXT, "partition": NUMBER, "node": NUMBER},
-    {"seen": SUM},
-    {"topic": OTHER, "topic_id": -1, "partition": _NONE, "node": -1},
-)
-FOLLOWERS = CountForm("zones.followers", {"node": NUMBER, "ip": ADDRESS}, {"seen": SUM}, {"node": -1})
-
-
-# ---------------------------------------------------------------- reading
-
-
-def read(gathered: Gathered, tally: Tally) -> None:
-    """Add bytes by the ends of connections and by partition, and what Metadata says of brokers and replicas."""
-    if len(gathered.exchanges):
-        _add_bytes(gathered, tally)
-    rows = gathered.facts("metadata broker")
-    _add(tally, BROKERS, {name: rows[name] for name in BROKERS.keys}, {"seen": np.ones(len(rows), np.int64)})
-    rows = gathered.facts("replica")
-    names = {"topic": "topic", "topic_id": "topic_id", "partition": "partition", "node": "item"}
-    _add(tally, REPLICAS, {key: rows[name] for key, name in names.items()}, {"seen": np.ones(len(rows), np.int64)})
-
-
-def _add(tally: Tally, form: CountForm, keys: Mapping[str, Array], values: Mapping[str, Array]) -> None:
-    if len(next(iter(values.values()))):
-        tally.add(form.name, keys, values)
-
-
-def _add_bytes(gathered: Gathered, tally: Tally) -> None:
-    exchanges = gathered.exchanges
-    fetch = gathered.facts("fetch")
-    replica = np.full(len(exchanges), -1, np.int64)
-    replica[fetch.exchange] = np.maximum(fetch["replica_id"], fetch["replica_state_id"])
-    rack = gathered.top("fetch", "rack")
-    api = gathered.column("api_key")
-    traffic = np.full(len(exchanges), _OTHER, np.int64)
-    traffic[api == 0] = _PRODUCE
-    traffic[api == 1] = np.where(replica[api == 1] >= 0, _REPLICATION, _FETCH)
-    to_broker, to_client = (
-        np.where(exchanges[f"{m}_first"] != NO_TIME, exchanges[f"{m}_bytes"] + 4 - exchanges[f"{m}_cut_bytes"], 0)
-        for m in ("request", "response")
-    )
-    ends = {name: gathered.column(name) for name in ("client_id", "client_ip", "broker_ip", "broker_port")}
-    ends |= {"traffic": traffic, "rack": rack}
-    for kind, sizes in (("batch", to_broker), ("fetched batch", to_client)):
-        rows = gathered.facts(kind)
-        bytes_of = np.maximum(rows["bytes"], 0)
-        # Of a batch whose end was not captured, or not sent, the message has less.
-        sums = np.bincount(rows.exchange, bytes_of, minlength=len(exchanges)).astype(np.int64)
-        is_whole = (sums <= sizes)[rows.exchange]
-        rows, bytes_of = rows.where(is_whole), bytes_of[is_whole]
-        sizes -= np.where(sums <= sizes, sums, 0)
-        added = bytes_of if kind == "fetched batch" else np.zeros(len(rows), np.int64)
-        _add(tally, BYTES, _keys(ends, rows), {"bytes": bytes_of, "to_client": added, "redirects": 0 * added})
-    rows = gathered.facts("fetched partition")
-    rows = rows.where(rows["preferred_replica"] >= 0)
-    nothing = np.zeros(len(rows), np.int64)
-    _add(tally, BYTES, _keys(ends, rows), {"bytes": nothing, "to_client": nothing, "redirects": nothing + 1})
-    whole = {"bytes": to_broker + to_client, "to_client": to_client, "redirects": np.zeros(len(exchanges), np.int64)}
-    tally.add(BYTES.name, ends | {"topic": -1, "topic_id": -1, "partition": _NONE}, whole)
-    of_followers = np.flatnonzero(replica >= 0)
-    keys = {"node": replica[of_followers], "ip": exchanges["client_ip"][of_followers]}
-    _add(tally, FOLLOWERS, keys, {"seen": np.ones(len(of_followers), np.int64)})
-
-
-def _keys(ends: Mapping[str, Array], rows: FactRows) -> dict[str, Array]:
-    """The keys of rows of record batches, or of partitions. Only a consumer's Fetch needs the partition."""
-    keys = {name: column[rows.exchange] for name, column in ends.items()}
-    keys |= {name: rows[name] for name in ("topic", "topic_id")}
-    keys["partition"] = np.where(keys["traffic"] == _FETCH, rows["partition"], _NONE)
-    return keys
+_IN_TOPIC: Any = {"topic": "topic", "topic_id": "topic_id", "partition": _partition}
+_BATCHES = BYTES.also(
+    tuple(_SIZES), _is_whole, _IN_TOPIC, bytes=lambda x: np.maximum(x.bytes, 0),
+    to_client=lambda x: np.maximum(x.bytes, 0) if x.fact == "fetched batch" else 0,
+)  # fmt: skip
+_REDIRECTS = BYTES.also(("fetched partition",), lambda x: x.preferred_replica >= 0, _IN_TOPIC, redirects=1)
+#: What Metadata says of brokers and replicas.
+BROKERS = counted("zones.brokers", {"node": NUMBER, "host": TEXT, "rack": TEXT}, of=("metadata broker",), seen=total(1))
+REPLICAS = counted("zones.replicas", PLACE, of=("replica",), more={"node": "item"}, seen=total(1))
+FOLLOWERS = counted(
+    "zones.followers", {"node": NUMBER, "ip": ADDRESS}, lambda x: _replica(x) >= 0, of=("fetch",),
+    more={"node": _replica, "ip": "client_ip"}, seen=total(1),
+)  # fmt: skip
+COUNTS = (BYTES, _BATCHES, _REDIRECTS, BROKERS, REPLICAS, FOLLOWERS)
 
 
 # ---------------------------------------------------------------- zones
@@ -333,9 +323,10 @@ def _finding(row: _Reader, rack: str | None) -> str:
 SECTION = Section(
     "zones",
     "What does cross-zone traffic cost?",
-    ("batch", "fetched batch", "fetch", "fetched partition", "metadata broker", "replica"),
-    (BYTES, BROKERS, REPLICAS, FOLLOWERS),
+    facts_of(COUNTS),
+    (),
     {"zones": ZONES, "zone_readers": READERS},
-    read,
+    reads_nothing,
     tables,
+    counts=COUNTS,
 )
