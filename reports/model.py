@@ -8,6 +8,7 @@ out rows or columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ class Column(NamedTuple):
     """`name` is for programs. `title` is for people and may contain a line break. `note` explains the column.
 
     `rank`: columns of rank 0 are always shown. On a narrow terminal, high ranks go first. Rank 9 is for programs only.
-    `apis`: keys of APIs without whose exchanges the value is not known.
+    `apis`: keys of APIs without whose exchanges the value is not known. `of`: its value in a row (`in_columns`): an
+    attribute or a key of the row, or a function of it; "": the one with its own name.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Column(NamedTuple):
     note: str
     rank: int = 0
     apis: tuple[int, ...] = ()
+    of: str | Callable[[Any], Value] = ""
 
     @property
     def plain_title(self) -> str:
@@ -93,21 +96,29 @@ class Column(NamedTuple):
 
 
 def in_columns(
-    columns: Sequence[Column], rows: Iterable[Row], key: Callable[[Row], Any] | None = None
+    columns: Sequence[Column], rows: Iterable[Any], key: Callable[[Any], Any] | None = None
 ) -> list[tuple[Value, ...]]:
-    """Rows by name as rows of a table with these columns. Each has a value for every column, and no other one.
+    """Rows of a table with these columns, of rows by name or of objects: each column says its value (`Column.of`). If
+    none of them does, a row by name has a value for every column, and no other one.
 
-    `key`: of a row by name, for the order of the rows. Rows with the same key keep their order.
+    `key`: of a row, for the order of the rows. Rows with the same key keep their order.
     """
+    in_order = list(rows) if key is None else sorted(rows, key=key)
+    if in_order and isinstance(in_order[0], Mapping):
+        return _of_mappings(columns, in_order)
+    values = [column.of if callable(column.of) else attrgetter(column.of or column.name) for column in columns]
+    return [tuple(value(row) for value in values) for row in in_order]
+
+
+def _of_mappings(columns: Sequence[Column], rows: Sequence[Row]) -> list[tuple[Value, ...]]:
     names = [column.name for column in columns]
-    made, keys = list[tuple[Value, ...]](), list[Any]()
+    if any(column.of for column in columns):
+        values = [column.of if callable(column.of) else itemgetter(column.of or column.name) for column in columns]
+        return [tuple(value(row) for value in values) for row in rows]
     for row in rows:
         if len(row) != len(names):
             raise ValueError(f"no such columns: {', '.join(row.keys() - set(names))}")
-        made.append(tuple(map(row.__getitem__, names)))
-        if key is not None:
-            keys.append(key(row))
-    return made if key is None else [made[i] for i in sorted(range(len(made)), key=keys.__getitem__)]
+    return [tuple(map(row.__getitem__, names)) for row in rows]
 
 
 def in_rows(columns: Sequence[Column], values: Mapping[str, Sequence[Value]]) -> list[tuple[Value, ...]]:

@@ -35,6 +35,7 @@ class Rolled:
         self.values = values
         self.row_of = row_of
         self.histograms = histograms
+        self._made: dict[int, Array] = {}
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -46,6 +47,12 @@ class Rolled:
         kept = rows >= 0
         return percentiles(rows[kept], bucket[kept], count[kept], len(self), parts, top)
 
+    def all_percentiles(self, metric: int, top: str) -> Array:
+        """PARTS of a metric, made once. `top`: the name of its exact maximum."""
+        if metric not in self._made:
+            self._made[metric] = self.percentiles(metric, self.values[top])
+        return self._made[metric]
+
     def counted(self, metric: int) -> Array:
         """The number of values of a metric in each row: int64 (rows,)."""
         owner, _, count = self.histograms.of(metric)
@@ -54,11 +61,36 @@ class Rolled:
         np.add.at(totals, rows[rows >= 0], count[rows >= 0])
         return totals
 
+    def rows(self) -> list[RolledRow]:
+        """Each row by itself."""
+        return [RolledRow(self, row) for row in range(len(self))]
+
     def exchanges(self) -> Array:
         """The number of requests of each row, with or without a response."""
         v = self.values
         total: Array = sum((v[name] for name in OUTCOMES[:ORPHAN_RESPONSE]), np.zeros(len(self), np.int64))
         return total
+
+
+class RolledRow:
+    """A row: its values are attributes."""
+
+    __slots__ = ("_rolled", "_row")
+
+    def __init__(self, rolled: Rolled, row: int) -> None:
+        self._rolled, self._row = rolled, row
+
+    @property
+    def key(self) -> Label:
+        """Its label."""
+        return self._rolled.keys[self._row]
+
+    def __getattr__(self, name: str) -> int:
+        return int(self._rolled.values[name][self._row])
+
+    def percentile(self, metric: int, top: str, part: int) -> int | None:
+        """A percentile of a metric. `top`: the name of its exact maximum."""
+        return maybe(self._rolled.all_percentiles(metric, top)[self._row, PARTS.index(part)])
 
 
 def group_columns(table: CountTable, names: Sequence[str]) -> dict[str, Array]:

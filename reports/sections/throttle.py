@@ -7,43 +7,36 @@ response. Older brokers hold the throttled response back: it waits itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Context
 from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.histogram import P99
-from ..counting.rollup import Label, api_label, group_columns, maybe, roll_up, value_columns
-from ..model import Column, ReportTable, Row, in_columns
+from ..counting.rollup import Label, api_label, group_columns, roll_up, value_columns
+from ..model import Column, ReportTable, in_columns
 
 COLUMNS = (
-    Column("client_id", "client", "text", "client_id of the requests"),
-    Column("api", "API", "text", "API of the request"),
-    Column("responses", "responses", "count", "responses that have the field throttle_time_ms", 1),
+    Column("client_id", "client", "text", "client_id of the requests", of=lambda r: r.key[0]),
+    Column("api", "API", "text", "API of the request", of=lambda r: api_label(r.key[1])),
+    Column("responses", "responses", "count", "responses that have the field throttle_time_ms", 1, of="throttle_known"),
     Column("throttled", "throttled", "count", "responses with throttle_time_ms above zero"),
-    Column("throttled_share", "share", "share", "share of the responses that are throttled"),
-    Column("throttle_time_sum_ms", "throttle\ntime sum", "ms", "throttle_time_ms, summed"),
-    Column(
-        "throttle_time_p99_ms",
-        "throttle\ntime p99",
-        "ms",
-        "throttle_time_ms, 99th percentile of the throttled responses",
-        1,
-    ),
-    Column("throttle_time_max_ms", "throttle\ntime max", "ms", "throttle_time_ms, largest"),
+    Column("throttled_share", "share", "share", "share of the responses that are throttled",
+           of=lambda r: r.throttled / r.throttle_known if r.throttle_known else None),
+    Column("throttle_time_sum_ms", "throttle\ntime sum", "ms", "throttle_time_ms, summed", of="throttle_time_ms"),
+    Column("throttle_time_p99_ms", "throttle\ntime p99", "ms",
+           "throttle_time_ms, 99th percentile of the throttled responses", 1,
+           of=lambda r: r.percentile(tally.M_THROTTLE_TIME, "throttle_time_ms_max", P99)),
+    Column("throttle_time_max_ms", "throttle\ntime max", "ms", "throttle_time_ms, largest",
+           of=lambda r: r.throttle_time_ms_max if r.throttled else None),
     Column("throttle_waits", "throttle\nwaits", "count", "requests with a throttle wait", 1),
-    Column("throttle_wait_sum_ns", "throttle\nwait sum", "ns", "throttle wait, summed"),
-    Column(
-        "throttle_wait_p99_ns",
-        "throttle\nwait p99",
-        "ns",
-        "throttle wait, 99th percentile of the requests that waited",
-        2,
-    ),
-    Column("throttle_wait_max_ns", "throttle\nwait max", "ns", "throttle wait, longest"),
-)
+    Column("throttle_wait_sum_ns", "throttle\nwait sum", "ns", "throttle wait, summed", of="throttle_wait_ns"),
+    Column("throttle_wait_p99_ns", "throttle\nwait p99", "ns",
+           "throttle wait, 99th percentile of the requests that waited", 2,
+           of=lambda r: r.percentile(tally.M_THROTTLE_WAIT, "throttle_wait_max", P99)),
+    Column("throttle_wait_max_ns", "throttle\nwait max", "ns", "throttle wait, longest",
+           of=lambda r: r.throttle_wait_max if r.throttle_waits else None),
+)  # fmt: skip
 
 
 def throttle(counts: ReportCounts, context: Context) -> ReportTable:
@@ -56,33 +49,15 @@ def throttle(counts: ReportCounts, context: Context) -> ReportTable:
         (names[client], key) if has_rows else None
         for client, key in zip(c["client_id"].tolist(), c["api_key"].tolist(), strict=True)
     ]
-    rolled = roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, labels)
-    v = rolled.values
-    times = rolled.percentiles(tally.M_THROTTLE_TIME, v["throttle_time_ms_max"], (P99,))
-    waits = rolled.percentiles(tally.M_THROTTLE_WAIT, v["throttle_wait_max"], (P99,))
-    chosen = [i for i in range(len(rolled)) if v["throttled"][i] or v["throttle_waits"][i]]
-    chosen.sort(key=lambda i: (-int(v["throttle_wait_ns"][i]), -int(v["throttle_time_ms"][i]), str(rolled.keys[i])))
-
-    def named_rows() -> Iterator[Row]:
-        for i in chosen:
-            client, api_key = rolled.keys[i]
-            assert isinstance(api_key, int)
-            known, throttled, waited = int(v["throttle_known"][i]), int(v["throttled"][i]), int(v["throttle_waits"][i])
-            yield {
-                "client_id": client, "api": api_label(api_key), "responses": known, "throttled": throttled,
-                "throttled_share": throttled / known if known else None,
-                "throttle_time_sum_ms": int(v["throttle_time_ms"][i]), "throttle_time_p99_ms": maybe(times[i, 0]),
-                "throttle_time_max_ms": int(v["throttle_time_ms_max"][i]) if throttled else None,
-                "throttle_waits": waited, "throttle_wait_sum_ns": int(v["throttle_wait_ns"][i]),
-                "throttle_wait_p99_ns": maybe(waits[i, 0]),
-                "throttle_wait_max_ns": int(v["throttle_wait_max"][i]) if waited else None,
-            }  # fmt: skip
-
+    rolled = roll_up(counts.groups, tally.GROUP_VALUES, counts.histograms, labels).rows()
+    rows = in_columns(
+        COLUMNS, (row for row in rolled if row.throttled or row.throttle_waits),
+        lambda r: (-r.throttle_wait_ns, -r.throttle_time_ms, str(r.key)),
+    )  # fmt: skip
     notes = (
         "Throttle time: throttle_time_ms in the responses.",
         "Throttle wait: of the next requests of the connection, of any API; before Kafka 2.0, of the throttled one.",
     )
     return ReportTable(
-        "throttle", "Throttling by client and API", COLUMNS, in_columns(COLUMNS, named_rows()), notes,
-        empty="no response was throttled",
+        "throttle", "Throttling by client and API", COLUMNS, rows, notes, empty="no response was throttled",
     )  # fmt: skip
