@@ -6,17 +6,18 @@ one batch of DELAY_SAMPLED is noted as an event at both ends. Which ones depends
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from kafkatap.dissector.dtypes import NO_INT16, NO_TIME
+from kafkatap.dissector.dtypes import NO_INT16, NO_INT32, NO_TIME
 from kafkatap.kernels.arrays import is_among
 
 from ..batch import Array
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, MIN, SUM
+from ..counting.count_forms import NUMBER, OTHER, TEXT
+from ..section_parts.counted import CLIENT, KEPT, PLACE, Rows, counted, facts_of, largest, least, total
 from ..section_parts.event_rows import EventKind, EventView, events_of_facts
-from ..section_parts.gathered import FactRows, Gathered
-from ..section_parts.matching import matched
+from ..section_parts.gathered import Gathered
 from ..section_parts.section_counts import Tally
 
 #: What a client does with a topic.
@@ -33,55 +34,8 @@ _SHARE_FETCH = 78
 _TOO_FEW_REPLICAS = (19, 20)
 
 _TOPIC = {"topic": TEXT, "topic_id": TEXT}
-_WHO = {"role": NUMBER, "client_id": TEXT, "client_ip": ADDRESS, **_TOPIC}
-_OTHERS = {"client_id": OTHER, "client_ip": -1, "topic": OTHER, "topic_id": -1}
-
-#: `api_version`: of Produce and Fetch, -1 for ShareFetch. `acks`: of Produce. `too_few_replicas`: its partitions that
-#: were answered NOT_ENOUGH_REPLICAS or NOT_ENOUGH_REPLICAS_AFTER_APPEND.
-REQUESTS = CountForm(
-    "topics.requests",
-    {**_WHO, "api_version": NUMBER, "acks": NUMBER},
-    {"requests": SUM, "partitions": SUM, "too_few_replicas": SUM, "first": MIN, "last": MAX},
-    {**_OTHERS, "api_version": -1, "acks": NO_INT16},
-)
-#: `codec`: the lowest three bits of a batch's attributes. `unknown`: batches without a number of records.
-#: `acknowledged`, `refused`: records of Produce requests whose partition was answered without and with an error code.
-BATCHES = CountForm(
-    "topics.batches",
-    {**_WHO, "codec": NUMBER, "magic": NUMBER},
-    {
-        "bytes": SUM,
-        "batches": SUM,
-        "records": SUM,
-        "unknown": SUM,
-        "acknowledged": SUM,
-        "refused": SUM,
-        "far_past": SUM,
-        "far_future": SUM,
-        "farthest": MAX,
-    },
-    {**_OTHERS, "codec": -1, "magic": -1},
-)
-SAMPLES = CountForm(
-    "topics.samples",
-    {**_TOPIC, "codec": NUMBER},
-    {"bytes": SUM, "decompressed": SUM, "batches": SUM, "damaged": SUM},
-    {"topic": OTHER, "topic_id": -1, "codec": -1},
-)
-#: `end`: the largest offset seen behind the last record: a high watermark, the end of an answered Produce or
-#: the latest offset of ListOffsets.
-OFFSETS = CountForm(
-    "topics.offsets",
-    {**_TOPIC, "partition": NUMBER},
-    {"seen": SUM, "end": MAX},
-    {"topic": OTHER, "topic_id": -1, "partition": -1},
-)
-FORMS = (REQUESTS, BATCHES, SAMPLES, OFFSETS)
-FACTS = (
-    "produce partition", "produced partition", "fetch", "fetch partition", "fetched partition", "batch",
-    "fetched batch", "batch sample", "share fetch partition", "share fetched partition",
-    "list offsets partition", "listed partition",
-)  # fmt: skip
+_WHO = {"role": NUMBER, **CLIENT, **_TOPIC}
+_OTHERS = {"role": KEPT, "topic": OTHER}
 
 
 def roles_of(gathered: Gathered) -> Array:
@@ -92,111 +46,93 @@ def roles_of(gathered: Gathered) -> Array:
     return roles
 
 
-def keys_of(gathered: Gathered, facts: FactRows, roles: Array) -> dict[str, Array]:
-    """The key columns role, client_id, client_ip, topic and topic_id of facts."""
-    return {
-        "role": roles[facts.exchange],
-        "client_id": gathered.column("client_id")[facts.exchange],
-        "client_ip": gathered.column("client_ip")[facts.exchange],
-        "topic": facts["topic"],
-        "topic_id": facts["topic_id"],
-    }
+def role(x: Rows) -> Any:
+    """WRITES, READS or REPLICATES."""
+    return x.each(roles_of)
+
+
+def _begins_topic(x: Rows) -> Any:
+    """Whether a partition is the first one of its topic in the request."""
+    begins = np.ones(len(x.topic), bool)
+    begins[1:] = (np.diff(x.facts.exchange) != 0) | (np.diff(np.maximum(x.topic, x.topic_id)) != 0)
+    return begins
+
+
+#: `api_version`: of Produce and Fetch, -1 for ShareFetch. `acks`: of Produce. `too_few_replicas`: its partitions that
+#: were answered NOT_ENOUGH_REPLICAS or NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+REQUESTS = counted(
+    "topics.requests", _WHO | {"api_version": NUMBER, "acks": NUMBER},
+    of=("produce partition", "fetch partition", "share fetch partition"),
+    more={"role": role, "api_version": lambda x: np.where(x.api_key == _SHARE_FETCH, -1, x.api_version)},
+    other={**_OTHERS, "acks": NO_INT16}, beside=("fetch",),
+    requests=total(_begins_topic), partitions=total(1), too_few_replicas=total(), first=least("request_first"),
+    last=largest("request_first"),
+)  # fmt: skip
+_TOO_FEW = REQUESTS.also(
+    ("produced partition",), lambda x: is_among(x.error_code, _TOO_FEW_REPLICAS),
+    too_few_replicas=1, first="request_first", last="request_first",
+)  # fmt: skip
+
+
+def _is_whole(x: Rows) -> Any:
+    """Of a message that is cut, sizes and counts of batches are announced, not sent."""
+    return np.maximum(x.request_cut_bytes, x.response_cut_bytes) == 0
+
+
+def _records(x: Rows) -> Any:
+    return np.maximum(x.records, 0)
+
+
+def _error(x: Rows) -> Any:
+    """The error code of a batch's partition; NO_INT32: no answer."""
+    return x.beside("produced partition", "error_code", NO_INT32)
+
+
+def _far(x: Rows) -> Any:
+    """How far the latest timestamp of a batch is after the request, ms."""
+    return np.where(x.max_timestamp >= 0, x.max_timestamp - x.request_first // 1_000_000, 0)
+
+
+#: `codec`: the lowest three bits of a batch's attributes. `unknown`: batches without a number of records.
+#: `acknowledged`, `refused`: records of Produce requests whose partition was answered without and with an error code.
+BATCHES = counted(
+    "topics.batches", _WHO | {"codec": NUMBER, "magic": NUMBER}, _is_whole, of=("batch",),
+    more={"role": role, "codec": lambda x: x.attributes & 7, "magic": lambda x: x.attributes >> 16},
+    other=_OTHERS, beside=("fetch", "produced partition"),
+    bytes=total("bytes"), batches=total(1), records=total(_records), unknown=total(lambda x: x.records < 0),
+    acknowledged=total(lambda x: np.where(_error(x) == 0, _records(x), 0)),
+    refused=total(lambda x: np.where(is_among(_error(x), (0, NO_INT32)), 0, _records(x))),
+    far_past=total(lambda x: _far(x) < -FAR_MS), far_future=total(lambda x: _far(x) > FAR_MS),
+    farthest=largest(lambda x: np.abs(_far(x))),
+)  # fmt: skip
+_FETCHED_BATCHES = BATCHES.also(
+    ("fetched batch",), _is_whole, bytes="bytes", batches=1, records=_records, unknown=lambda x: x.records < 0
+)
+SAMPLES = counted(
+    "topics.samples", _TOPIC, of=("batch sample",), more={"codec": lambda x: x.attributes & 7},
+    bytes=total(lambda x: np.where(x.decompressed_bytes >= 0, x.bytes, 0)),
+    decompressed=total(lambda x: np.maximum(x.decompressed_bytes, 0)), batches=total(1), damaged=total("is_damaged"),
+)  # fmt: skip
+#: `end`: the largest offset seen behind the last record: a high watermark, the end of an answered Produce or
+#: the latest offset of ListOffsets.
+OFFSETS = counted(
+    "topics.offsets", PLACE, lambda x: (x.base_offset >= 0) & (x.beside("batch", "records") > 0),
+    of=("produced partition",), beside=("batch",),
+    seen=total(1), end=largest(lambda x: x.base_offset + x.beside("batch", "records")),
+)  # fmt: skip
+_LISTED = OFFSETS.also(
+    ("listed partition",),
+    (lambda x: x.offset >= 0, lambda x: x.beside("list offsets partition", "timestamp", 0) == _LATEST),
+    beside=("list offsets partition",), seen=1, end="offset",
+)  # fmt: skip
+_WATERMARKS = OFFSETS.also(("fetched partition",), lambda x: x.high_watermark >= 0, end="high_watermark")
+COUNTS = (REQUESTS, _TOO_FEW, BATCHES, _FETCHED_BATCHES, SAMPLES, OFFSETS, _LISTED, _WATERMARKS)
+FACTS = facts_of(COUNTS)
 
 
 def read(gathered: Gathered, tally: Tally) -> None:
-    """Count topics, and note the sampled batches of which the delay is measured."""
-    roles = roles_of(gathered)
-    for name in ("produce partition", "fetch partition", "share fetch partition"):
-        _requests(gathered, tally, gathered.facts(name), roles)
-    answers = gathered.facts("produced partition")
-    _too_few_replicas(gathered, tally, answers.where(is_among(answers["error_code"], _TOO_FEW_REPLICAS)), roles)
-    for name in ("batch", "fetched batch"):
-        _batches(gathered, tally, gathered.facts(name), roles)
-    samples = gathered.facts("batch sample")
-    if len(samples):
-        keys = {name: samples[name] for name in _TOPIC} | {"codec": samples["attributes"] & 7}
-        known = samples["decompressed_bytes"] >= 0
-        tally.add(SAMPLES.name, keys, {
-            "bytes": np.where(known, samples["bytes"], 0), "decompressed": np.maximum(samples["decompressed_bytes"], 0),
-            "batches": 1, "damaged": samples["is_damaged"],
-        })  # fmt: skip
-    _offsets(gathered, tally)
-    _delays(gathered, tally, roles)
-
-
-def _requests(gathered: Gathered, tally: Tally, facts: FactRows, roles: Array) -> None:
-    if not len(facts):
-        return
-    topic = np.maximum(facts["topic"], facts["topic_id"])
-    is_first = np.ones(len(facts), bool)
-    is_first[1:] = (np.diff(facts.exchange) != 0) | (np.diff(topic) != 0)
-    starts = np.flatnonzero(is_first)
-    rows = facts.where(starts)
-    times, keys = gathered.column("request_first")[rows.exchange], _request_keys(gathered, rows, roles)
-    counts = np.diff(np.append(starts, len(facts)))
-    tally.add(REQUESTS.name, keys, {"requests": 1, "partitions": counts, "first": times, "last": times})
-
-
-def _request_keys(gathered: Gathered, facts: FactRows, roles: Array) -> dict[str, Array]:
-    is_share = gathered.column("api_key")[facts.exchange] == _SHARE_FETCH
-    versions = np.where(is_share, -1, gathered.column("api_version")[facts.exchange])
-    return keys_of(gathered, facts, roles) | {"api_version": versions, "acks": gathered.column("acks")[facts.exchange]}
-
-
-def _too_few_replicas(gathered: Gathered, tally: Tally, answers: FactRows, roles: Array) -> None:
-    if len(answers):
-        times, keys = gathered.column("request_first")[answers.exchange], _request_keys(gathered, answers, roles)
-        tally.add(REQUESTS.name, keys, {"too_few_replicas": 1, "first": times, "last": times})
-
-
-def _batches(gathered: Gathered, tally: Tally, facts: FactRows, roles: Array) -> None:
-    cut = np.maximum(gathered.column("request_cut_bytes"), gathered.column("response_cut_bytes"))[facts.exchange]
-    facts = facts.where(cut == 0)  # of a message that is cut, sizes and counts are announced, not sent
-    if not len(facts):
-        return
-    attributes = facts["attributes"]
-    keys = keys_of(gathered, facts, roles) | {"codec": attributes & 7, "magic": attributes >> 16}
-    records = facts["records"]
-    values = {
-        "bytes": facts["bytes"], "batches": 1, "records": np.maximum(records, 0), "unknown": records < 0,
-    }  # fmt: skip
-    if gathered.column("api_key")[facts.exchange[0]] == 0:
-        stamp, sent = facts["max_timestamp"], gathered.column("request_first")[facts.exchange] // 1_000_000
-        off = np.where(stamp >= 0, stamp - sent, 0)
-        answers = gathered.facts("produced partition")
-        at = matched(answers, facts)
-        error = np.where(at >= 0, answers["error_code"][at] if len(answers) else -1, -1)
-        known = np.maximum(records, 0)
-        values |= {"acknowledged": np.where((at >= 0) & (error == 0), known, 0)}
-        values |= {"refused": np.where((at >= 0) & (error != 0), known, 0)}
-        values |= {"far_past": off < -FAR_MS, "far_future": off > FAR_MS, "farthest": np.abs(off)}
-    tally.add(BATCHES.name, keys, values)
-
-
-def _offsets(gathered: Gathered, tally: Tally) -> None:
-    fetched = gathered.facts("fetched partition")
-    fetched = fetched.where(fetched["high_watermark"] >= 0)
-    tally.add(
-        OFFSETS.name, {name: fetched[name] for name in (*_TOPIC, "partition")}, {"end": fetched["high_watermark"]}
-    )
-    asked, listed = gathered.facts("list offsets partition"), gathered.facts("listed partition")
-    at = matched(asked, listed)
-    ends = listed.where(
-        (at >= 0) & (listed["offset"] >= 0) & (asked["timestamp"][at] == _LATEST if len(asked) else False)
-    )
-    tally.add(OFFSETS.name, {name: ends[name] for name in (*_TOPIC, "partition")}, {"seen": 1, "end": ends["offset"]})
-    produced, batches = gathered.facts("produced partition"), gathered.facts("batch")
-    if not len(produced) or not len(batches):
-        return
-    at = matched(batches, produced)
-    records = np.where(at >= 0, batches["records"][at], -1)
-    known = (produced["base_offset"] >= 0) & (records > 0)
-    rows = produced.where(known)
-    last = rows["base_offset"] + records[known]
-    tally.add(OFFSETS.name, {name: rows[name] for name in (*_TOPIC, "partition")}, {"seen": 1, "end": last})
-
-
-def _delays(gathered: Gathered, tally: Tally, roles: Array) -> None:
+    """Note the sampled batches of which the delay is measured."""
+    roles = gathered.once(roles_of)
     for kind, name, time in (
         (PRODUCED, "produced partition", "request_last"),
         (FETCHED, "fetched batch", "response_last"),

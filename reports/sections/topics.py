@@ -21,9 +21,9 @@ from ..section_parts.section import Section, SectionInput
 from .reader_counts import POSITIONS
 from .topic_counts import (
     BATCHES,
+    COUNTS,
     FACTS,
     FETCHED,
-    FORMS,
     OFFSETS,
     PRODUCED,
     READS,
@@ -331,9 +331,10 @@ SECTION = Section(
     "topics",
     "Which topics are written and read, and are their batches small, poorly compressed or damaged?",
     FACTS,
-    FORMS,
+    (),
     {"topics": COLUMNS},
     read,
     tables,
     made_of=("batch_reading",),
+    counts=COUNTS,
 )
