@@ -63,6 +63,16 @@ class Column(NamedTuple):
     apis: tuple[int, ...] = ()
     of: str | Callable[[Any], Value] = ""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Tables that go to other processes have their values. Functions cannot go there."""
+        return Column, self[:-1]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Column) and self[:-1] == other[:-1]
+
+    def __hash__(self) -> int:
+        return hash(self[:-1])
+
     @property
     def plain_title(self) -> str:
         """The title on one line."""
