@@ -7,18 +7,21 @@ tables do not depend on how the exchanges were gathered, and the rows are few.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, KIND_GROUP, KIND_RESOURCE, NO_TIME
 from kafkatap.dissector.time_parts import TIME_PARTS
-from kafkatap.kernels.arrays import distinct_values
+from kafkatap.kernels.arrays import dict_rows, distinct_values
 
-from ..batch import Array, endpoint, rows_of
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
+from ..batch import Array, endpoint
+from ..counting.count_forms import ADDRESS, NUMBER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN
 from ..counting.rollup import api_label
 from ..finding_words import counted
 from ..model import Column, ReportTable, Value, in_columns
+from ..section_parts.counted import form
 from ..section_parts.gathered import Gathered
 from ..section_parts.section import Section, SectionInput
 from ..section_parts.section_counts import Tally
@@ -73,22 +76,13 @@ _EXCHANGE = {
     "exchange": NUMBER, "api_key": NUMBER, "client_id": TEXT, "client_ip": ADDRESS, "client_port": NUMBER,
     "broker_ip": ADDRESS, "broker_port": NUMBER,
 }  # fmt: skip
-_NONE: dict[str, int] = {
-    "exchange": 0, "api_key": -1, "client_id": OTHER, "client_ip": -1, "client_port": -1, "broker_ip": -1,
-    "broker_port": -1,
-}  # fmt: skip
 _TIMES = tuple(column.name for column in _SPLIT)
 _SIZES = ("request_bytes", "response_bytes")
-_ENDS = ("request_packet_first", "response_packet_last")
-_SLOW = CountForm(
-    "slowest.exchanges", _EXCHANGE, dict.fromkeys((*_TIMES, "request_first", *_SIZES, *_ENDS), MAX), _NONE
-)
-_FAILED = CountForm(
-    "slowest.errors",
-    {**_EXCHANGE, "error_code": NUMBER, "kind": NUMBER, "topic": TEXT, "topic_id": TEXT, "name": TEXT},
-    {"at": MIN, **dict.fromkeys(("total_ns", *_ENDS), MAX)},
-    {**_NONE, "error_code": 0, "kind": -1, "topic": OTHER, "topic_id": -1, "name": -1},
-)
+_AT_ENDS: Any = dict.fromkeys(("request_packet_first", "response_packet_last"), MAX)
+_OF_SLOW: Any = dict.fromkeys((*_TIMES, "request_first", *_SIZES), MAX)
+_SLOW = form("slowest.exchanges", _EXCHANGE, **_OF_SLOW, **_AT_ENDS)
+_RESULT = {"error_code": NUMBER, "kind": NUMBER, "topic": TEXT, "topic_id": TEXT, "name": TEXT}
+_FAILED = form("slowest.errors", _EXCHANGE | _RESULT, at=MIN, total_ns=MAX, **_AT_ENDS)
 
 
 def read(gathered: Gathered, tally: Tally) -> None:
@@ -131,43 +125,36 @@ def _slowest(keys: dict[str, Array], values: dict[str, Array]) -> dict[int, list
 
 
 def _add_failed(gathered: Gathered, tally: Tally) -> None:
-    results = gathered.results[gathered.results["error_code"] != 0]
-    at = rows_of(gathered.column("exchange"), results["exchange"])
-    results, at = results[at >= 0], at[at >= 0]
-    if not len(at):
+    results = gathered.result_rows
+    failed = np.flatnonzero(results["error_code"])
+    if not len(failed):
         return
-    exchanges = gathered.rows(at)
+    exchanges = gathered.rows(results.exchange[failed])
+    keys = {name: results[name][failed] for name in _RESULT}
     time = np.where(exchanges["response_first"] != NO_TIME, exchanges["response_first"], exchanges["request_first"])
-    kinds = np.stack((results["error_code"].astype(np.int64), exchanges["api_key"].astype(np.int64)))
-    order = np.lexsort((*_places(results), exchanges["key"], time, *kinds))
+    kinds = np.stack((keys["error_code"].astype(np.int64), exchanges["api_key"].astype(np.int64)))
+    # Results of one exchange are in an order that is the same in every run.
+    order = np.lexsort((results["partition"][failed], keys["kind"], exchanges["key"], time, *kinds))
     is_first = np.ones(len(order), bool)
     is_first[1:] = (np.diff(kinds[:, order], axis=1) != 0).any(axis=0)
     chosen = order[is_first]
-    keys, values = tally.rows(_FAILED.name)
     earliest: dict[tuple[int, int], int] = {}
-    for code, api_key, moment in zip(
-        keys["error_code"].tolist(), keys["api_key"].tolist(), values["at"].tolist(), strict=True
-    ):
-        earliest[code, api_key] = min(moment, earliest.get((code, api_key), moment))
+    for row in dict_rows({name: column for columns in tally.rows(_FAILED.name) for name, column in columns.items()}):
+        kind = row["error_code"], row["api_key"]
+        earliest[kind] = min(row["at"], earliest.get(kind, row["at"]))
     is_new = [
         moment <= earliest.get((code, api_key), moment)
         for (code, api_key), moment in zip(kinds[:, chosen].T.tolist(), time[chosen].tolist(), strict=True)
     ]
     chosen = chosen[np.array(is_new, bool)]
     if len(chosen):
-        of = results[chosen]
-        more = {name: of[name] for name in ("error_code", "kind", "topic", "topic_id", "name")}
-        _add(tally, _FAILED, exchanges[chosen], more, at=time[chosen])
+        mine = {name: column[chosen] for name, column in keys.items()}
+        _add(tally, _FAILED, exchanges[chosen], mine, at=time[chosen])
 
 
-def _places(results: Array) -> tuple[Array, ...]:
-    """Columns that order the results of one exchange, by what is the same in every run."""
-    return (results["partition"], results["kind"])
-
-
-def _add(tally: Tally, form: CountForm, rows: Array, keys: dict[str, Array], **values: Array) -> None:
+def _add(tally: Tally, of: CountForm, rows: Array, keys: dict[str, Array], **values: Array) -> None:
     keys = {name: rows["key" if name == "exchange" else name] for name in _EXCHANGE} | keys
-    tally.add(form.name, keys, {name: rows[name] for name in form.values if name not in values} | values)
+    tally.add(of.name, keys, {name: rows[name] for name in of.values if name not in values} | values)
 
 
 def tables(given: SectionInput) -> tuple[ReportTable, ...]:
@@ -186,9 +173,9 @@ def _of_exchange(given: SectionInput, row: dict[str, int]) -> dict[str, Value]:
     }  # fmt: skip
 
 
-def _form_rows(given: SectionInput, form: CountForm) -> list[dict[str, int]]:
+def _form_rows(given: SectionInput, of: CountForm) -> list[dict[str, int]]:
     """The rows of a form that are exchanges: not those that were added up."""
-    return [row for row in given.rows(form.name) if row["api_key"] >= 0]
+    return [row for row in given.rows(of.name) if row["api_key"] >= 0]
 
 
 def _slow_table(given: SectionInput) -> ReportTable:
