@@ -12,28 +12,18 @@ expect no answer: neither are counted.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED, IN_FLIGHT, NO_REPLY_EXPECTED, UNANSWERED
 
 from ..batch import Array
-from ..counting.count_forms import NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import EMPTY, MAX, MIN, SUM
+from ..counting.count_forms import NUMBER, TEXT
+from ..counting.count_table import EMPTY, MAX, MIN
+from .counted import PLACE, Rows, counted, largest, least, least_where, total
 from .gathered import FactRows, Gathered
-from .matching import matched
-from .section_counts import Tally
 
-#: The kinds of facts that `count_batches` needs.
-FACTS = ("batch", "produced partition")
-_KEYS = {
-    "client_id": TEXT, "topic": TEXT, "topic_id": TEXT, "partition": NUMBER, "producer_id": NUMBER,
-    "epoch_sequence": NUMBER, "crc": NUMBER,
-}  # fmt: skip
-_VALUES = {
-    "copies": SUM, "answered": SUM, "in_flight": SUM, "unanswered": SUM, "failed": SUM, "min_offset": MIN,
-    "max_offset": MAX, "first": MIN, "last": MAX, "first_end": MIN, "min_connection": MIN, "max_connection": MAX,
-    "error_code": MAX, "records": MAX,
-}  # fmt: skip
 #: Copies that are in flight at the same time, and begin within this, are not retries: a proxy passed the request on,
 #: and both of its connections were captured. Clients wait 100 ms before they retry.
 _SAME_REQUEST_NS = 20_000_000
@@ -46,62 +36,57 @@ DUPLICATED, NOT_ACKNOWLEDGED, REFUSED, PERHAPS_TWICE, DEDUPLICATED, ACKNOWLEDGED
 )  # fmt: skip
 
 
-#: The form of `count_batches`.
-COPIES = CountForm("batches", _KEYS, _VALUES, {"client_id": OTHER, **dict.fromkeys(list(_KEYS)[1:], -1)}, newest="last")
+def _has_crc(batches: Rows | FactRows) -> Any:
+    return (batches["attributes"] >> 16 == 2) & (batches["partition"] >= 0)
+
+
+def _epoch_sequence(batches: Rows | FactRows) -> Any:
+    return (batches["producer_epoch"] << 32) | (batches["sequence"] & 0xFFFFFFFF)
+
+
+def _error(x: Rows) -> Any:
+    return x.beside("produced partition", "error_code", 0)
+
+
+def _is_answered(x: Rows) -> Any:
+    return (x.outcome == ANSWERED) & (_error(x) == 0)
+
+
+def _offset(x: Rows, missing: int) -> Any:
+    """Where the log has them."""
+    found = x.beside("produced partition", "base_offset")
+    return np.where(_is_answered(x) & (found >= 0), found, missing)
+
+
+#: The record batches of Produce requests.
+COPIES = counted(
+    "batches",
+    {"client_id": TEXT, **PLACE, "producer_id": NUMBER, "epoch_sequence": NUMBER, "crc": NUMBER},
+    lambda x: _has_crc(x) & (x.outcome != NO_REPLY_EXPECTED), of=("batch",), more={"epoch_sequence": _epoch_sequence},
+    newest="last", beside=("produced partition",),
+    copies=total(1), answered=total(_is_answered), in_flight=total(lambda x: x.outcome == IN_FLIGHT),
+    unanswered=total(lambda x: x.outcome == UNANSWERED), failed=total(lambda x: _error(x) != 0),
+    min_offset=least(lambda x: _offset(x, EMPTY[MIN])), max_offset=largest(lambda x: _offset(x, EMPTY[MAX])),
+    first=least("request_first"), last=largest("request_first"),
+    first_end=least(lambda x: least_where(x.outcome == ANSWERED, x.response_last)),
+    min_connection=least("connection"), max_connection=largest("connection"),
+    error_code=largest(_error), records=largest("records"),
+)  # fmt: skip
+#: The kinds of facts that they are made of.
+FACTS = COPIES.facts
 
 
 def first_batches(gathered: Gathered) -> FactRows:
-    """The first batch of each Produce request that has batches with a CRC."""
+    """The first batch of each Produce request that has batches with a CRC, in order of these requests."""
     batches = gathered.facts("batch")
-    batches = batches.where((batches["attributes"] >> 16 == 2) & (batches["partition"] >= 0))
-    if len(batches):
-        batches = batches.where(np.unique(batches.exchange, return_index=True)[1])
-    return batches
+    batches = batches.where(_has_crc(batches))
+    return batches.where(np.unique(batches.exchange, return_index=True)[1])
 
 
 def batch_key(gathered: Gathered, batches: FactRows) -> dict[str, Array]:
     """The key columns of batches in the form."""
     keys = {name: batches[name] for name in ("topic", "topic_id", "partition", "producer_id", "crc")}
-    keys["client_id"] = gathered.column("client_id")[batches.exchange]
-    keys["epoch_sequence"] = (batches["producer_epoch"] << 32) | (batches["sequence"] & 0xFFFFFFFF)
-    return keys
-
-
-def count_batches(gathered: Gathered, tally: Tally) -> None:
-    """Add the record batches of Produce requests."""
-    batches = gathered.facts("batch")
-    if not len(batches):
-        return
-    has_crc = (batches["attributes"] >> 16 == 2) & (batches["partition"] >= 0)
-    batches = batches.where(has_crc & (gathered.column("outcome")[batches.exchange] != NO_REPLY_EXPECTED))
-    if not len(batches):
-        return
-    outcome, sent, answered, connection = (
-        gathered.column(name)[batches.exchange] for name in ("outcome", "request_first", "response_last", "connection")
-    )
-    error, offset = _answers(gathered, batches)
-    is_answered = (outcome == ANSWERED) & (error == 0)
-    has_offset = is_answered & (offset >= 0)
-    end = np.where(outcome == ANSWERED, answered, EMPTY[MIN])
-    tally.add(COPIES.name, batch_key(gathered, batches), {
-        "copies": 1, "answered": is_answered, "in_flight": outcome == IN_FLIGHT,
-        "unanswered": outcome == UNANSWERED, "failed": error != 0,
-        "min_offset": np.where(has_offset, offset, EMPTY[MIN]), "max_offset": np.where(has_offset, offset, EMPTY[MAX]),
-        "first": sent, "last": sent, "first_end": end, "min_connection": connection, "max_connection": connection,
-        "error_code": error,
-        "records": batches["records"],
-    })  # fmt: skip
-
-
-def _answers(gathered: Gathered, batches: FactRows) -> tuple[Array, Array]:
-    """The error code and the base offset that each batch was answered, 0 and -1 without an answer."""
-    answers = gathered.facts("produced partition")
-    at = matched(answers, batches)
-    has_answer = np.flatnonzero(at >= 0)
-    error, offset = np.zeros(len(batches), np.int64), np.full(len(batches), -1, np.int64)
-    error[has_answer] = answers["error_code"][at[has_answer]]
-    offset[has_answer] = answers["base_offset"][at[has_answer]]
-    return error, offset
+    return keys | {"epoch_sequence": _epoch_sequence(batches)}
 
 
 def what_became(values: dict[str, Array], keys: dict[str, Array]) -> tuple[Array, list[str]]:

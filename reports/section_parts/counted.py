@@ -92,8 +92,11 @@ class Rows:
 
     def __getattr__(self, name: str) -> Array:
         if self._source is not None and self._source.has(name):
-            return self._kept(self._source[name])
-        return self._of_exchanges(self._column(name))
+            found = self._kept(self._source[name])
+        else:
+            found = self._of_exchanges(self._column(name))
+        self.__dict__[name] = found
+        return found
 
     def __getitem__(self, name: str) -> Array:
         found: Array = getattr(self, name)
@@ -140,6 +143,15 @@ class Rows:
         if kind not in self._matched:
             self._matched[kind] = matched(others, self.facts)
         return np.append(others[column], missing)[self._matched[kind]]
+
+    def summed(self, kind: str, column: str) -> Array:
+        """The sum of a column of all facts of a kind with the exchange, topic and partition of each. Negative ones do
+        not count."""
+        assert self._gathered is not None
+        others, mine = self._gathered.facts(kind), self.facts
+        found, at = np.zeros(len(mine), np.int64), matched(mine, others)
+        np.add.at(found, at[at >= 0], np.maximum(others[column][at >= 0], 0))
+        return found
 
     def around(self, kind: str, column: str, missing: int = -1) -> Array:
         """A column of the fact of a kind around each."""

@@ -49,6 +49,7 @@ EVENT = record_dtype(
     ("api_key", "i2"),
     ("outcome", "i2"),  # of the exchange
 )
+_ENDS = ("client_id", "client_ip", "client_port", "broker_ip", "broker_port")
 EVENT_TEXTS = ("client_id", "topic", "topic_id", "s0", "s1", "s2", "s3")
 EVENT_ADDRESSES = ("client_ip", "broker_ip")
 _COMMON = tuple(name for name in EVENT.names or () if not name[-1].isdigit())
@@ -94,24 +95,17 @@ class EventKind(int):
         return self.view.of(taken(events, np.flatnonzero(events["kind"] == int(self))))
 
 
-def events_of(gathered: Gathered, exchanges: Array, kind: EventKind, *, at_request: bool = False) -> Array:
-    """EVENT rows of exchanges (their indexes) with the names of their kind, for the section to fill.
+def events_of(
+    gathered: Gathered, exchanges: Array, kind: EventKind, *, at_request: bool = False, **columns: Any
+) -> Array:
+    """EVENT rows of exchanges (their indexes) with the names of their kind, with some columns, for the section to fill.
 
     The time is that of the response's last byte, or with `at_request` of the request's first byte. Where there is no
     such byte, it is that of the other message.
     """
     rows = gathered.rows(exchanges)
     made = np.zeros(len(rows), EVENT)
-    for name in (
-        "connection",
-        "client_id",
-        "client_ip",
-        "broker_ip",
-        "client_port",
-        "broker_port",
-        "api_key",
-        "outcome",
-    ):
+    for name in (*_ENDS, "connection", "api_key", "outcome"):
         made[name] = rows[name]
     made["exchange"] = rows["key"]
     order = ("request_first", "response_last") if at_request else ("response_last", "request_first")
@@ -123,7 +117,10 @@ def events_of(gathered: Gathered, exchanges: Array, kind: EventKind, *, at_reque
     made["partition"] = NO_INT32
     for name in ("topic", "topic_id", "s0", "s1", "s2", "s3"):
         made[name] = -1
-    return kind.view.of(made)
+    events = kind.view.of(made)
+    for name, values in columns.items():
+        events[name] = values
+    return events
 
 
 def events_of_facts(gathered: Gathered, facts: FactRows, kind: EventKind, *, at_request: bool = False) -> Array:

@@ -59,6 +59,11 @@ class FactRows:
         made._columns = {name: column[rows] for name, column in self._columns.items()}
         return made
 
+    def is_first(self) -> Array:
+        """Whether each fact is the first one of its exchange: bool."""
+        found: Array = np.diff(self.exchange, prepend=-1) != 0
+        return found
+
     def turn(self) -> Array:
         """A number for the exchange of each fact, which ascends over the facts of all kinds: int64."""
         found: Array = self._turns[self.position]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..section_parts.batch_copies import COPIES, FACTS, count_batches
-from ..section_parts.section import Section
+from ..section_parts.batch_copies import COPIES
+from ..section_parts.section import Section, reads_nothing
 
-SECTION = Section("batch-reading", "", FACTS, (COPIES,), {}, count_batches, lambda given: ())
+SECTION = Section(
+    "batch-reading", "", COPIES.facts, (), {}, reads_nothing, lambda given: (), counts=(COPIES,)
+)  # fmt: skip

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from ..groups import group_events, offsets_over_time
-from ..section_parts.gathered import Gathered
 from ..section_parts.section import Section
-from ..section_parts.section_counts import Tally
-
-
-def read(gathered: Gathered, tally: Tally) -> None:
-    """Read the exchanges of groups, and offsets with and without their times."""
-    group_events.read(gathered, tally)
-    offsets_over_time.read(gathered, tally)
-
 
 SECTION = Section(
     group_events.READ_BY,
     "",
     group_events.FACTS,
-    (*group_events.FORMS, offsets_over_time.POSITIONS, offsets_over_time.COMMITS, offsets_over_time.ENDS),
+    (),
     {},
-    read,
+    group_events.read,
     lambda given: (),
     reads_notable=True,
+    counts=(*group_events.COUNTS, *offsets_over_time.COUNTS),
 )

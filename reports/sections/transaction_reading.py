@@ -6,27 +6,22 @@ first and the last one. Only those that failed are events.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from kafkatap.dissector.dtypes import ANSWERED
 from kafkatap.kernels.arrays import is_among
 
 from ..batch import Array
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, MIN, SUM
+from ..counting.count_forms import NUMBER, TEXT
+from ..section_parts.counted import CLIENT, Rows, counted, largest, least, total
 from ..section_parts.event_rows import EventKind, events_of
 from ..section_parts.gathered import FactRows, Gathered
 from ..section_parts.section import Section
 from ..section_parts.section_counts import Tally
 from ..section_parts.transaction_log import ADD, COMMIT, END, FAILED, INIT, MARKER, PRODUCED, READ_BY
 
-_PRODUCED = CountForm(
-    PRODUCED,
-    {"transactional_id": TEXT, "producer_id": NUMBER, "epoch": NUMBER, "client_id": TEXT, "client_ip": ADDRESS},
-    {"requests": SUM, "first": MIN, "last": MAX},
-    {"transactional_id": OTHER, "producer_id": -1, "epoch": -1, "client_id": OTHER, "client_ip": -1},
-    newest="last",
-)
 #: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, PRODUCER_FENCED, INVALID_TXN_STATE.
 _ERRORS_OF_PRODUCE = (47, 52, 90, 48)
 #: By API key: the kind of event, the facts of the request, and those of the response with the error code.
@@ -43,7 +38,7 @@ def read(gathered: Gathered, tally: Tally) -> None:
             tally.note(_simple_events(gathered, asked, api, kind, response))
     _note_added(gathered, tally)
     _note_markers(gathered, tally)
-    _read_produce(gathered, tally)
+    _note_failed(gathered, tally)
 
 
 def _simple_events(gathered: Gathered, asked: FactRows, api: int, kind: EventKind, response: str) -> Array:
@@ -74,52 +69,44 @@ def _name_producer(events: Array, asked: FactRows) -> None:
 
 def _worst_result(gathered: Gathered, exchanges: Array) -> Array:
     """The largest error code in the results of each exchange; 0 for none."""
-    numbers = gathered.exchanges["exchange"]
-    order = np.argsort(numbers, kind="stable")
-    results = gathered.results[gathered.results["error_code"] != 0]
-    worst = np.zeros(len(numbers), np.int64)
-    at = order[np.searchsorted(numbers[order], results["exchange"])] if len(results) else np.zeros(0, np.int64)
-    np.maximum.at(worst, at, results["error_code"].astype(np.int64))
+    worst, results = np.zeros(len(gathered.exchanges), np.int64), gathered.result_rows
+    np.maximum.at(worst, results.exchange, results["error_code"].astype(np.int64))
     found: Array = worst[exchanges]
     return found
 
 
+def _worst(gathered: Gathered, kind: str) -> Array:
+    """The largest error code of the facts of a kind, by exchange; 0 for none."""
+    worst, rows = np.zeros(len(gathered.exchanges), np.int64), gathered.facts(kind)
+    np.maximum.at(worst, rows.exchange, rows["error_code"].astype(np.int64))
+    return worst
+
+
 def _note_added(gathered: Gathered, tally: Tally) -> None:
     """Note AddPartitionsToTxn: of clients (up to version 3), and of brokers for several producers."""
-    worst = None
-    for name, errors, is_broker in (
-        ("add partitions", "added partition", 0),
-        ("add partitions of", "added partition of", 1),
-    ):
+    for name, is_of_broker in (("add partitions", 0), ("add partitions of", 1)):
         asked = gathered.facts(name)
-        chosen = asked["transactional_id"] >= 0
-        if is_broker:
-            chosen &= asked["verify_only"] != 1
-        asked = asked.where(chosen)
-        if not len(asked):
-            continue
-        events = events_of(gathered, asked.exchange, ADD, at_request=True)
-        _name_producer(events, asked)
-        events["is_of_broker"] = is_broker
-        worst = np.zeros(len(gathered.exchanges), np.int64)
-        answers = gathered.facts(errors)
-        if is_broker:
-            events["error_code"] = _worst_of(gathered, asked, answers)
-        else:
-            np.maximum.at(worst, answers.exchange, answers["error_code"].astype(np.int64))
-            events["error_code"] = worst[asked.exchange]
-        tally.note(events)
+        asked = asked.where(asked["transactional_id"] >= 0)
+        if is_of_broker:
+            asked = asked.where(asked["verify_only"] != 1)
+        if len(asked):
+            events = events_of(gathered, asked.exchange, ADD, at_request=True)
+            _name_producer(events, asked)
+            events["is_of_broker"] = is_of_broker
+            events["error_code"] = (
+                _worst_of(gathered, asked) if is_of_broker else _worst(gathered, "added partition")[asked.exchange]
+            )
+            tally.note(events)
 
 
-def _worst_of(gathered: Gathered, asked: FactRows, answers: FactRows) -> Array:
+def _worst_of(gathered: Gathered, asked: FactRows) -> Array:
     """The largest error code of the partitions of each transaction in requests for several."""
-    of = gathered.facts("added partitions of")
+    of, answers = gathered.facts("added partitions of"), gathered.facts("added partition of")
     codes = np.zeros(len(of), np.int64)
     if len(answers):
         np.maximum.at(codes, of.around(answers), answers["error_code"].astype(np.int64))
-    found = {
-        (e, t): c for e, t, c in zip(of.exchange.tolist(), of["transactional_id"].tolist(), codes.tolist(), strict=True)
-    }
+    pairs = zip(of.exchange.tolist(), of["transactional_id"].tolist(), strict=True)
+    found = dict(zip(pairs, codes.tolist(), strict=True))
     pairs = zip(asked.exchange.tolist(), asked["transactional_id"].tolist(), strict=True)
     return np.array([found.get(pair, 0) for pair in pairs], np.int64)
 
@@ -135,33 +122,38 @@ def _note_markers(gathered: Gathered, tally: Tally) -> None:
     tally.note(events)
 
 
-def _read_produce(gathered: Gathered, tally: Tally) -> None:
-    """Count Produce requests of transactions that were answered well; note those that were fenced."""
-    ids = gathered.top("produce", "transactional_id")
-    batches = gathered.facts("batch")
-    batches = batches.where(ids[batches.exchange] >= 0)
-    if not len(batches):
-        return
-    _, first = np.unique(batches.exchange, return_index=True)
-    batches = batches.where(first)
-    answers = gathered.facts("produced partition")
-    worst = np.zeros(len(gathered.exchanges), np.int64)
-    np.maximum.at(worst, answers.exchange, answers["error_code"].astype(np.int64))
-    error = worst[batches.exchange]
-    is_good = (error == 0) & (gathered.exchanges["outcome"][batches.exchange] == ANSWERED)
-    good, failed = batches.where(is_good), batches.where(is_among(error, _ERRORS_OF_PRODUCE))
-    if len(good):
-        rows = gathered.rows(good.exchange)
-        keys = {"transactional_id": ids[good.exchange], "producer_id": good["producer_id"],
-                "epoch": good["producer_epoch"], "client_id": rows["client_id"],
-                "client_ip": rows["client_ip"]}  # fmt: skip
-        times = rows["request_first"]
-        tally.add(PRODUCED, keys, {"requests": 1, "first": times, "last": times})
-    if len(failed):
+def _worst_produced(gathered: Gathered) -> Array:
+    return _worst(gathered, "produced partition")
+
+
+def _transactional_id(x: Rows) -> Any:
+    return x.top("produce", "transactional_id")
+
+
+#: Produce requests of transactions that were answered well, by the first batch of each.
+_PRODUCED = counted(
+    PRODUCED, {"transactional_id": TEXT, "producer_id": NUMBER, "epoch": NUMBER} | CLIENT,
+    (
+        lambda x: (x.outcome == ANSWERED) & (_transactional_id(x) >= 0) & x.facts.is_first(),
+        lambda x: x.each(_worst_produced) == 0,
+    ),
+    of=("batch",), more={"transactional_id": _transactional_id, "epoch": "producer_epoch"}, newest="last",
+    beside=("produce", "produced partition"),
+    requests=total(1), first=least("request_first"), last=largest("request_first"),
+)  # fmt: skip
+
+
+def _note_failed(gathered: Gathered, tally: Tally) -> None:
+    """Note Produce requests of transactions that were fenced."""
+    ids, batches = gathered.top("produce", "transactional_id"), gathered.facts("batch")
+    batches = batches.where(batches.is_first() & (ids[batches.exchange] >= 0))
+    error = gathered.once(_worst_produced)[batches.exchange] if len(batches) else np.zeros(0, np.int64)
+    at = np.flatnonzero(is_among(error, _ERRORS_OF_PRODUCE))
+    if len(at):
+        failed = batches.where(at)
         events = events_of(gathered, failed.exchange, FAILED)
         events["transactional_id"], events["producer_id"] = ids[failed.exchange], failed["producer_id"]
-        events["epoch"] = failed["producer_epoch"]
-        events["error_code"] = worst[failed.exchange]
+        events["epoch"], events["error_code"] = failed["producer_epoch"], error[at]
         tally.note(events)
 
 
@@ -169,13 +161,14 @@ SECTION = Section(
     READ_BY,
     "",
     (
-        "produce", "init producer", "producer", "add partitions", "added partition", "add partitions of",
+        "init producer", "producer", "add partitions", "added partition", "add partitions of",
         "added partitions of", "added partition of", "add offsets", "added offsets", "end transaction",
-        "ended transaction", "marker", "marker partition", "transaction commit", "batch", "produced partition",
+        "ended transaction", "marker", "marker partition", "transaction commit", *_PRODUCED.facts,
     ),
-    (_PRODUCED,),
+    (),
     {},
     read,
     lambda given: (),
     reads_notable=True,
+    counts=(_PRODUCED,),
 )  # fmt: skip
