@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import ANSWERED, INCOMPLETE, NO_TIME
+from kafkatap.dissector.dtypes import ANSWERED, INCOMPLETE
 from kafkatap.dissector.facts.fact_rows import NO_NUMBER
 from kafkatap.kernels.arrays import is_among
 
@@ -28,7 +28,9 @@ from ..section_parts.counted import (
     Counted,
     Made,
     Rows,
+    began,
     counted,
+    ended,
     facts_of,
     largest,
     largest_where,
@@ -130,16 +132,6 @@ def _has_moved(gathered: Gathered) -> Array:
 def of_group(x: Rows) -> Any:
     """The group of the request."""
     return x.each(_group)
-
-
-def began(x: Rows) -> Any:
-    """The time of the request's first byte, or of the response's last."""
-    return np.where(x.request_first != NO_TIME, x.request_first, x.response_last)
-
-
-def ended(x: Rows) -> Any:
-    """The time of the response's last byte, or of the request's first."""
-    return np.where(x.response_last != NO_TIME, x.response_last, x.request_first)
 
 
 def _type(x: Rows) -> Any:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..counting.count_forms import TEXT
-from ..section_parts.counted import CLIENT, PLACE, Rows, counted, largest, latest, total
+from ..section_parts.counted import CLIENT, PLACE, Rows, began, counted, ended, largest, latest, total
 from .group_events import (
     COMMIT_PARTITIONS,
     FETCHED_OFFSETS,
-    began,
     end_of_appended,
-    ended,
     has_end,
     is_appended,
     is_committed,

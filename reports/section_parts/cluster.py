@@ -8,29 +8,36 @@ broker of its own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
-from kafkatap.dissector.dtypes import NO_TIME
 from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array, endpoint
 from ..connection_words import P_FOREIGN
 from ..counting import tally
-from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
-from ..counting.count_table import MAX, MIN
+from ..counting.count_forms import ADDRESS, NUMBER, TEXT
 from ..counting.rollup import group_columns, value_columns
 from ..findings import Party
-from ..section_parts.counted import BROKER, CONNECTIONS, counted, largest, least, total
-from .gathered import Gathered
+from .counted import BROKER, CONNECTIONS, Counted, Rows, counted, ended, largest, least, total
 from .section import SectionInput
-from .section_counts import Tally
 
-NODES = CountForm("cluster.nodes", {"node": NUMBER, "host": TEXT, "port": NUMBER}, {"last": MAX, "first": MIN},
-                  {"node": -1, "host": OTHER, "port": -1})  # fmt: skip
 #: Where listeners of nodes are, and by what nodes speak to their controller.
 _LISTENERS = ("metadata broker", "coordinator", "coordinator of key", "live broker", "live leader")
 _TO_CONTROLLER = ("broker heartbeat", "controlled shutdown", "broker registration")
 FACTS = (*_LISTENERS, "live broker endpoint", "broker listener", *_TO_CONTROLLER)
+
+
+def _is_listener(x: Rows) -> Any:
+    return (x.node >= 0) & (x.port > 0)
+
+
+NODES = counted(
+    "cluster.nodes", {"node": NUMBER, "host": TEXT, "port": NUMBER}, _is_listener, of=_LISTENERS,
+    last=largest(ended), first=least(ended),
+)  # fmt: skip
 #: Ends of brokers that connections were made to.
 ENDS = counted(
     "cluster.ends", BROKER, lambda x: (x.protocol != P_FOREIGN) & (x.orientation_known != 0), of=CONNECTIONS,
@@ -40,39 +47,20 @@ NODE_ADDRESSES = counted(
     "cluster.node_addresses", {"node": NUMBER, "address": ADDRESS}, of=_TO_CONTROLLER, more={"address": "client_ip"},
     last=largest("request_first"), first=least("request_first"),
 )  # fmt: skip
-COUNTS = (ENDS, NODE_ADDRESSES)
+
+
+def _listeners(of: str, node: Callable[[Rows], Any]) -> Counted:
+    """Listeners of the nodes that other facts name."""
+    where = (lambda x: x.port > 0, lambda x: node(x) >= 0)
+    return NODES.also((of,), where, {"node": node}, last=ended, first=ended)
+
+
+COUNTS = (
+    NODES, ENDS, NODE_ADDRESSES,
+    _listeners("live broker endpoint", lambda x: x.around("live broker", "node")),
+    _listeners("broker listener", lambda x: x.top("broker registration", "node")),
+)  # fmt: skip
 _PORT_BITS = 16
-
-
-def read(gathered: Gathered, tally: Tally) -> None:
-    """Read where nodes listen."""
-    for kind in _LISTENERS:
-        rows = gathered.facts(kind)
-        if len(rows):
-            _add_nodes(gathered, tally, rows.exchange, rows["node"], rows["host"], rows["port"])
-    for outer, inner, name in (("live broker", "live broker endpoint", "node"), ("", "broker listener", "")):
-        rows = gathered.facts(inner)
-        if len(rows):
-            if name:
-                brokers = gathered.facts(outer)
-                node = brokers[name][brokers.around(rows)]
-            else:
-                node = gathered.top("broker registration", "node")[rows.exchange]
-            _add_nodes(gathered, tally, rows.exchange, node, rows["host"], rows["port"])
-
-
-def _ends_of(gathered: Gathered, at: Array) -> Array:
-    """The time of the response's last byte, or else of the request's first byte, of some exchanges."""
-    ends = gathered.column("response_last")[at]
-    found: Array = np.where(ends != NO_TIME, ends, gathered.column("request_first")[at])
-    return found
-
-
-def _add_nodes(gathered: Gathered, tally: Tally, at: Array, node: Array, host: Array, port: Array) -> None:
-    times = _ends_of(gathered, at)
-    known = (node >= 0) & (port > 0)
-    tally.add(NODES.name, {"node": node[known], "host": host[known], "port": port[known]},
-              {"last": times[known], "first": times[known]})  # fmt: skip
 
 
 def codes_of(ip: Array, port: Array) -> Array:

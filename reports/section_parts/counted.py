@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import ANSWERED
+from kafkatap.dissector.dtypes import ANSWERED, NO_TIME
 
 from ..batch import Array
 from ..counting.count_forms import ADDRESS, NUMBER, OTHER, TEXT, CountForm
@@ -171,6 +171,16 @@ class Rows:
         if isinstance(of, str):
             return getattr(self, of)
         return of(self) if callable(of) else of
+
+
+def began(x: Rows) -> Any:
+    """The time of the request's first byte, or of the response's last."""
+    return np.where(x.request_first != NO_TIME, x.request_first, x.response_last)
+
+
+def ended(x: Rows) -> Any:
+    """The time of the response's last byte, or of the request's first."""
+    return np.where(x.response_last != NO_TIME, x.response_last, x.request_first)
 
 
 def without_waits(x: Rows) -> Any:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..section_parts import cluster
-from ..section_parts.section import Section
+from ..section_parts.section import Section, reads_nothing
 
 SECTION = Section(
-    "cluster-reading", "", cluster.FACTS, (cluster.NODES,), {}, cluster.read, lambda given: (), reads_notable=True,
+    "cluster-reading", "", cluster.FACTS, (), {}, reads_nothing, lambda given: (), reads_notable=True,
     counts=cluster.COUNTS,
 )  # fmt: skip
