@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 import pytest
 
 import kafkatap.reports
+from kafkatap.dissector.dtypes import UNANSWERED
 from kafkatap.reports import kinds
 from kafkatap.reports.advice.catalogue import CATALOGUE
 from kafkatap.reports.batch import Context
 from kafkatap.reports.findings import NOTE, WARNING, Finding, Party
-from kafkatap.reports.sections.folding import folded
+from kafkatap.reports.sections.folding import folded, known_of
 from kafkatap.reports.sections.folds import FOLDS, Fold, Kinds, Known
+from tests.reports.rows import context, counted, exchange
 
 SECOND = 1_000_000_000
 START = 1_700_000_000 * SECOND
@@ -27,7 +29,7 @@ EVENTS = kinds.OUTAGES | kinds.MOMENTS | kinds.AT_END | {
 
 
 def made(
-    name: str, on: str = "", span: tuple[float, float | None] = (100, 110), lost: float = 1, **more: Any
+    name: str, on: str = "", span: tuple[float | None, float | None] = (100, 110), lost: float = 1, **more: Any
 ) -> Finding:
     """A finding. `on`: `client=a host=b`; `span`: seconds of its begin and end; `lost`: seconds."""
     parties = tuple(Party(*each.split("=")) for each in on.split())
@@ -213,6 +215,82 @@ def test_the_largest_of_several_causes() -> None:
     slow = made("slow_broker", "client=a broker=b:1", lost=8)
     (*_, (_, one)) = folded(found(hung, cut, slow), Known(CONTEXT))
     assert one.cause == cut.key  # 4 s of 8: none has half alone
+
+
+@pytest.mark.parametrize(
+    ("effect", "causes", "chosen"),
+    [
+        (made("errors", A, error="OFFSET_OUT_OF_RANGE"),
+         [made("position_reset", A, (n, n), records=n) for n in (1, 3, 2)], 1),
+        (made("unanswered", unanswered=9), [made("idle_dropped", A, (n, n), unanswered=n) for n in (2, 5, 3)], 1),
+        (made("unanswered", unanswered=9), [made("broker_hung", f"broker={b}:1") for b in "cba"], 1),
+        (made("slow_client", f"{A} {B}", lost=9),
+         [made("nagle", B, lost=5), made("fetch_waits", A), made("nagle", A, lost=4)], 0),
+        (made("lossy_host", "host=h", (300, 310), lost=4),
+         [made("hosts_cut_off", "host=h", (n, n + 1), lost=n / 100) for n in (50, 90, 70)], 0),
+        (made("errors", "topic=t", error="X", codes=9),
+         [made("broker_hung", f"broker={n}:1", (n, n), X_codes=3) for n in (120, 101, 90)], 1),
+    ],
+)  # fmt: skip
+def test_the_one_of_several_causes(effect: Finding, causes: Sequence[Finding], chosen: int) -> None:
+    """By records, requests or time; on the client that lost most; the first one, where an effect names no party."""
+    causes = [cause._replace(parties=(*cause.parties, Party("error", "X"))) for cause in causes]
+    (*_, (_, one)) = folded(found(*causes, effect), Known(CONTEXT, {"b:1": 3, "c:1": 2, "a:1": 1}))
+    assert one.cause == causes[chosen].key
+
+
+NEVER = (None, None)
+
+
+@pytest.mark.parametrize(
+    ("effect", "cause", "is_effect"),
+    [
+        (made("slow_client", A, NEVER), made("broker_hung", A), True),  # without a time: in any time
+        (made("slow_client", A), made("broker_hung", A, NEVER), True),
+        (made("slow_client", "client=a broker=c:1"), made("broker_hung", "broker=b:1"), False),
+        (made("slow_client", A), made("broker_hung", "broker=b:1"), True),  # it is not known at which broker
+        (made("slow_between_brokers", "client=a broker=b:1"), made("broker_hung", "broker=b:1 client=z"), True),
+        (made("errors", A, NEVER, error="NOT_LEADER_OR_FOLLOWER"), made("leaders_moved"), False),
+        (made("errors", A, error="NOT_LEADER_OR_FOLLOWER"), made("leaders_moved", "", NEVER), False),
+        (made("errors", A, (900, 901), error="NOT_LEADER_OR_FOLLOWER"), made("leaders_moved", "", (100, None)), True),
+        (made("request_timeout", "broker=b:1", NEVER, 9), made("broker_hung", "broker=b:1"), False),
+        (made("request_timeout", "broker=b:1", lost=9), made("broker_hung", "broker=b:1", NEVER), False),
+        (made("request_timeout", "broker=b:1", (900, 901), 2), made("broker_hung", "broker=b:1"), True),
+        (made("request_timeout", "broker=b:1", (900, 901), 0), made("broker_hung", "broker=b:1", lost=0), False),
+        (made("slow_head_of_line", A, (900, 901)), made("slow_follower", A, lost=0), False),
+        (made("errors", A, (99, 101), error="X", codes=2), made("broker_stopped", "error=X", X_codes=1), True),
+        (made("errors", A, (500, 501), error="X", codes=2),
+         made("broker_stopped", "error=X", X_codes=1, severity=NOTE), False),
+        (made("reconnect_storm", A), made("idle_dropped", A), True),
+        (made("errors", "topic=t", NEVER, error="NOT_LEADER_OR_FOLLOWER", codes=3),
+         made("errors", "topic=t", NEVER, error="KAFKA_STORAGE_ERROR", codes=1), True),
+    ],
+)  # fmt: skip
+def test_findings_without_times_and_numbers(effect: Finding, cause: Finding, is_effect: bool) -> None:
+    assert cause_of(effect, cause, Known(CONTEXT)) == ((effect.id, cause.id) if is_effect else None)
+
+
+def test_a_cause_that_a_finding_has_stays() -> None:
+    held, other = made("open_transaction", "producer=p"), made("throttled", A)
+    lag = made("lagging_group", "group=g client=a")._replace(cause=held.key)
+    *_, (_, one) = folded(found(held, other, lag), Known(CONTEXT))
+    assert one.cause == held.key
+
+
+def test_requests_without_a_response_by_broker() -> None:
+    lost = [exchange(n, outcome=UNANSWERED, broker_port=9092 + n % 2) for n in range(5)]
+    known = known_of(counted([*lost, exchange(9)]), context())
+    assert sorted(known.unanswered.values()) == [2, 3]
+    assert {name.rpartition(":")[2] for name in known.unanswered} == {"9092", "9093"}
+
+
+def test_codes_that_followed_are_in_the_line_that_says_why() -> None:
+    disk = made("errors", "topic=t", (100, 101), error="KAFKA_STORAGE_ERROR", codes=1)
+    after = [made("errors", "topic=t", (101, 101 + n), error=code, codes=n)
+             for n, code in ((5, "NOT_LEADER_OR_FOLLOWER"), (2, "LEADER_NOT_AVAILABLE"))]  # fmt: skip
+    (_, line), *_ = folded(found(disk, *after), Known(CONTEXT))
+    assert line.text == "errors; 5 NOT_LEADER_OR_FOLLOWER, 2 LEADER_NOT_AVAILABLE followed; for 6.00 s"
+    assert (line.begin, line.end) == (disk.begin, after[0].end)
 
 
 def test_a_cause_that_is_left_out_is_none() -> None:
