@@ -189,7 +189,7 @@ def _moved(given: SectionInput, move: _Move) -> Finding:
     ways = " and ".join(f"{count:,} {way}" for way, count in sums.items() if count)
     by = listed([str(host) for host in sorted(move.tries, key=str)])
     tried = f"{ways} connects, by {by}" if ways else "no client that is told so connects to it"
-    most = sorted(move.told, key=lambda who: (-move.told[who]["responses"], who))
+    most = sorted(move.told, key=lambda who: (-move.told[who]["responses"], client_words(context, *who)))
     clients = dict.fromkeys(client_words(context, client) for client, _ in most)
     led = led_by(given, move.node, move.address)
     partitions = [f"{topic}[{', '.join(units.ranges(numbers))}]" for topic, numbers in led.items()]
