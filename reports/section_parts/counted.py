@@ -264,7 +264,8 @@ class Counted(NamedTuple):
         for metric, of in self.metrics.items():
             numbers = rows.made(of)
             at = np.flatnonzero(numbers >= 0)
-            tally.observe(self.form.name, {name: key[at] for name, key in keys.items()}, metric, numbers[at])
+            mine = {name: key[at] if np.ndim(key) else key for name, key in keys.items()}
+            tally.observe(self.form.name, mine, metric, numbers[at])
 
 
 def facts_of(counts: Iterable[Counted]) -> tuple[str, ...]:

@@ -80,8 +80,8 @@ class Section(NamedTuple):
     the report say of it. `made_of`: modules of `reports.sections` that read for it, and are loaded with it: several
     sections may be made of the same counts.
 
-    `counts`: forms that say what they count. `reads_notable`: `read` and `counts` need only notable exchanges
-    (`notable`), and results with error codes. `batch_counts`: what is counted of others too.
+    `counts`: forms that say what they count, connections that ended too. `reads_notable`: `read` and `counts` need only
+    notable exchanges (`notable`), and results with error codes. `batch_counts`: what is counted of others too.
     """
 
     name: str
