@@ -13,7 +13,7 @@ from ..counting.count_forms import CountForm
 from ..findings import WARNING, Finding, Party
 from ..section_parts.counted import Counted
 from ..section_parts.gathered import Gathered
-from ..section_parts.section import BatchCount, SectionInput, reads_nothing
+from ..section_parts.section import BatchCount, SectionInput, facts_needed, reads_nothing
 from .parties import broker_party, client_option, client_parties
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ class Signature(NamedTuple):
     `id`: of its findings. `title`: what is wrong, in a few words. `wire`: what it looks like in packets. `setting`:
     what to change, as Kafka calls it. `remedy`: how, in a sentence. `threshold`: when it is named, and why not earlier.
 
-    `findings(given)` makes the findings from `forms`, `counts` and `events`; none without evidence. `read`,
-    `read_connections`, `facts`, `forms` and `measures` are as in `Section`, and `batch_count` is one
+    `findings(given)` makes the findings from `forms`, `counts` and `events`; none without evidence. `read`, `facts`, `forms` and `measures` are as in `Section`, and `batch_count` is one
     of its `batch_counts`. Forms have names that begin with "advice.". `events`: the kinds of its events, which no other
     signature has (`events_of_kind`).
 
@@ -50,7 +49,6 @@ class Signature(NamedTuple):
     findings: Callable[[SectionInput], Iterable[Finding]]
     forms: Sequence[CountForm] = ()
     read: Callable[[Gathered, Tally], None] = reads_nothing
-    read_connections: Callable[[Array, Tally], None] | None = None
     facts: Sequence[str] = ()
     events: Sequence[int] = ()
     measures: bool = False
@@ -64,8 +62,7 @@ class Signature(NamedTuple):
     @property
     def every_fact(self) -> tuple[str, ...]:
         """The kinds of facts that it always reads: `facts`, and those that are counted."""
-        of_counts = (kind for each in self.counts for kind in each.facts if kind not in self.exact_facts)
-        return (*self.facts, *of_counts)
+        return facts_needed(self.facts, self.counts, self.exact_facts)
 
     def found(
         self, given: SectionInput, row: Mapping[str, int], text: str, lost: int = 0,

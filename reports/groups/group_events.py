@@ -31,7 +31,6 @@ from ..section_parts.counted import (
     began,
     counted,
     ended,
-    facts_of,
     largest,
     largest_where,
     latest,
@@ -277,10 +276,10 @@ COUNTS = (
     ),
     ENDS.also(("produced partition",), is_appended, beside=("batch",), seen=1, end=end_of_appended),
 )  # fmt: skip
-FACTS = tuple(dict.fromkeys((
-    *_WITH_MEMBER, *facts_of(COUNTS), "leaving member", "offset fetch group", "consumer subscription",
-    "share subscription", "consumer assigned partition", "share assigned partition",
-)))  # fmt: skip
+FACTS = (
+    *_WITH_MEMBER, "leaving member", "offset fetch group", "consumer subscription", "share subscription",
+    "consumer assigned partition", "share assigned partition",
+)  # fmt: skip
 
 
 def read(gathered: Gathered, tally: Tally) -> None:

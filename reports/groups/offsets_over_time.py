@@ -6,9 +6,13 @@ from typing import Any
 
 from ..counting.count_forms import TEXT
 from ..section_parts.counted import CLIENT, PLACE, Rows, began, counted, ended, largest, latest, total
+from ..section_parts.section import Section
+from . import group_events
 from .group_events import (
     COMMIT_PARTITIONS,
+    FACTS,
     FETCHED_OFFSETS,
+    READ_BY,
     end_of_appended,
     has_end,
     is_appended,
@@ -17,6 +21,7 @@ from .group_events import (
     is_position,
     of_fetching_group,
     of_group,
+    read,
 )
 
 #: Twice the default of auto.commit.interval.ms, and 20 times the default of fetch.max.wait.ms: readers that keep up
@@ -55,3 +60,6 @@ COUNTS = (
     ),
     ENDS.also(("produced partition",), is_appended, beside=("batch",), time="response_last", end=end_of_appended),
 )  # fmt: skip
+
+#: What reads groups, once for the section `groups` and for advice.
+READING = Section(READ_BY, facts=FACTS, counts=(*group_events.COUNTS, *COUNTS), read=read, reads_notable=True)

@@ -23,6 +23,7 @@ from ..counting.count_forms import NUMBER, TEXT
 from ..counting.count_table import EMPTY, MAX, MIN
 from .counted import PLACE, Rows, counted, largest, least, least_where, total
 from .gathered import FactRows, Gathered
+from .section import Section
 
 #: Copies that are in flight at the same time, and begin within this, are not retries: a proxy passed the request on,
 #: and both of its connections were captured. Clients wait 100 ms before they retry.
@@ -73,7 +74,6 @@ COPIES = counted(
     error_code=largest(_error), records=largest("records"),
 )  # fmt: skip
 #: The kinds of facts that they are made of.
-FACTS = COPIES.facts
 
 
 def first_batches(gathered: Gathered) -> FactRows:
@@ -112,3 +112,7 @@ def what_became(values: dict[str, Array], keys: dict[str, Array]) -> tuple[Array
         else:
             found.append(REFUSED if error and not v["unanswered"][row] else NOT_ACKNOWLEDGED)
     return chosen, found
+
+
+#: What reads them, once for all sections that need them.
+READING = Section("batch-reading", counts=(COPIES,))

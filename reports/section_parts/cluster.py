@@ -22,12 +22,11 @@ from ..counting.count_forms import ADDRESS, NUMBER, TEXT
 from ..counting.rollup import group_columns, value_columns
 from ..findings import Party
 from .counted import BROKER, CONNECTIONS, Counted, Rows, counted, ended, largest, least, total
-from .section import SectionInput
+from .section import Section, SectionInput
 
 #: Where listeners of nodes are, and by what nodes speak to their controller.
 _LISTENERS = ("metadata broker", "coordinator", "coordinator of key", "live broker", "live leader")
 _TO_CONTROLLER = ("broker heartbeat", "controlled shutdown", "broker registration")
-FACTS = (*_LISTENERS, "live broker endpoint", "broker listener", *_TO_CONTROLLER)
 
 
 def _is_listener(x: Rows) -> Any:
@@ -225,3 +224,7 @@ def _ends(given: SectionInput) -> tuple[Array, Array]:
     is_end = codes >= 0
     places = np.searchsorted(known, codes[is_end])
     return known, np.bincount(places, weights=answered[is_end], minlength=len(known))
+
+
+#: What reads the map, once for all sections that name brokers.
+READING = Section("cluster-reading", counts=COUNTS, reads_notable=True)

@@ -249,7 +249,7 @@ class Counted(NamedTuple):
                 self._add(Rows(gathered.column, gathered, facts, fact=kind), tally)
 
     def read_connections(self, rows: Array, tally: Tally) -> None:
-        """Count connections, as of `Section.read_connections`."""
+        """Count connections that ended, each once: rows of CONNECTION_ROW."""
         if self.of == CONNECTIONS:
             self._add(Rows(rows.__getitem__), tally)
 
@@ -266,11 +266,6 @@ class Counted(NamedTuple):
             at = np.flatnonzero(numbers >= 0)
             mine = {name: key[at] if np.ndim(key) else key for name, key in keys.items()}
             tally.observe(self.form.name, mine, metric, numbers[at])
-
-
-def facts_of(counts: Iterable[Counted]) -> tuple[str, ...]:
-    """The kinds of facts that some counts count."""
-    return tuple(kind for each in counts for kind in each.facts)
 
 
 #: What small rows keep of a key.

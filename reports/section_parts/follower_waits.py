@@ -26,7 +26,7 @@ from kafkatap.kernels.arrays import distinct_values, taken
 from ..batch import Array, Context
 from .event_rows import EventKind, EventView, events_of, events_of_facts
 from .gathered import FactRows, Gathered
-from .section import SectionInput
+from .section import Section, SectionInput
 from .section_counts import Tally
 
 _FETCHED = EventView(offset="v0", follower="v1", answered_at="v2")
@@ -335,3 +335,7 @@ def charged_requests(given: SectionInput) -> dict[int, Charge]:
         for key, *mine in zip(*(column.tolist() for column in columns), strict=True):
             charged[key] = max(charged.get(key, NOT_CHARGED), Charge(*mine))
     return charged
+
+
+#: What reads them, once for the section `replication` and for advice.
+READING = Section(READ_BY, facts=FACTS, read=read, reads_notable=True)

@@ -20,29 +20,32 @@ USUAL = {
     "not-decoded": "What could not be decoded?",
     "files": "Which captures were read?",
 }
-#: The sections over facts: by name the modules of `reports.sections` with their SECTION. Some add to a usual section.
+#: Signatures that read more than the usual report may, and those that are on states of several clients and brokers.
+_FROM_ALL = "sections.advice:FROM_ALL_SECTION"
+_ON_REQUEST_SECTIONS = ("sections.advice:ON_REQUEST_SECTION", _FROM_ALL)
+#: The sections over facts by name: the modules with their SECTION, or another name. Some add to a usual section.
 OVER_FACTS: dict[str, tuple[str, ...]] = {
-    "auth": ("auth",),
-    "tls": ("tls",),
-    "clients": ("client_activity",),
-    "topics": ("topics", "topic_clients"),
-    "timeouts": ("timeouts",),
-    "transactions": ("transactions",),
-    "upgrade": ("upgrade",),
-    "connections": ("connections",),
-    "groups": ("groups",),
-    "replication": ("replication",),
-    "throttle": ("quotas",),
-    "zones": ("zones",),
-    "events": ("events",),
-    "slowest": ("slowest",),
-    "broker-times": ("broker_times",),
-    "advice": ("advice", "advice_on_request", "advice_from_all"),
+    "auth": ("sections.auth",),
+    "tls": ("sections.tls",),
+    "clients": ("sections.client_activity",),
+    "topics": ("sections.topics", "sections.topic_clients"),
+    "timeouts": ("sections.timeouts",),
+    "transactions": ("sections.transactions",),
+    "upgrade": ("sections.upgrade",),
+    "connections": ("sections.connections",),
+    "groups": ("sections.groups",),
+    "replication": ("sections.replication",),
+    "throttle": ("sections.quotas",),
+    "zones": ("sections.zones",),
+    "events": ("sections.events",),
+    "slowest": ("sections.slowest",),
+    "broker-times": ("sections.broker_times",),
+    "advice": ("sections.advice", *_ON_REQUEST_SECTIONS),
 }
 #: What each report with first lines counts, as these are made of the findings of sections. Their facts are of rare APIs
 #: only, so that they cost little. It is no name of --sections: `load_sections` makes these modules of it.
 _FIRST_LINES = "first-lines"
-_OF_FIRST_LINES = tuple(name for name in ("events", "advice") if name in OVER_FACTS)
+_OF_FIRST_LINES = ("sections.events", "sections.advice")
 FIRST = (_FIRST_LINES,)
 #: What it counts besides for small input: signatures over facts of Produce and Fetch (`Signature.on_request`).
 _ON_REQUEST = "first-lines-on-request"
@@ -90,17 +93,21 @@ def load_sections(names: Iterable[str]) -> tuple[Section, ...]:
     """The sections over facts of these names: of `--sections`, or of `counted_sections`."""
     by_name = OVER_FACTS | {
         _FIRST_LINES: _OF_FIRST_LINES,
-        _ON_REQUEST: ("advice_on_request", "advice_from_all"),
-        EVENT_SECTIONS[0]: ("events", "advice_from_all"),
+        _ON_REQUEST: _ON_REQUEST_SECTIONS,
+        EVENT_SECTIONS[0]: ("sections.events", _FROM_ALL),
     }
-    modules = [module for name in names for module in by_name.get(name, ())]
     found: dict[str, Section] = {}
-    for module in modules:
-        section: Section = import_module(f"..sections.{module}", __package__).SECTION
-        for other in section.made_of:
-            found[other] = import_module(f"..sections.{other}", __package__).SECTION
-        found[module] = section
+    for place in (place for name in names for place in by_name.get(name, ())):
+        section = _section(place)
+        found |= {other: _section(other) for other in section.made_of} | {place: section}
     return tuple(found.values())
+
+
+def _section(place: str) -> Section:
+    """The section at `module` or `module:NAME` of this package."""
+    module, _, name = place.partition(":")
+    section: Section = getattr(import_module(f"..{module}", __package__), name or "SECTION")
+    return section
 
 
 def counted_sections(names: Iterable[str] | None, input_bytes: int | None = None) -> tuple[str, ...]:
@@ -130,5 +137,5 @@ def needs_of(names: Iterable[str] | None, with_connections: bool = False) -> Nee
         return Needs(measures=with_connections)
     from kafkatap.dissector.programs.fact_kinds import NUMBER_OF
 
-    facts = frozenset(NUMBER_OF[name] for section in sections for name in section.facts)
+    facts = frozenset(NUMBER_OF[name] for section in sections for name in section.every_fact)
     return Needs(facts, with_connections or any(section.measures for section in sections))

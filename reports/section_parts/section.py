@@ -7,7 +7,8 @@ from both. So a result is the same for any number of processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -69,40 +70,57 @@ class BatchCounter:
 _PROBE: Array = np.zeros(16, np.int64)
 
 
+def reads_nothing(gathered: Gathered, tally: Tally) -> None:
+    """`Section.read` of a section whose counts say what they read."""
+
+
+def makes_nothing(given: SectionInput) -> Sequence[ReportTable]:
+    """`Section.tables` of a section that reads for others."""
+    return ()
+
+
 class Section(NamedTuple):
-    """`name`: as in --sections. `question`: what it answers. `facts`: the kinds of facts that `read` needs. `forms`:
-    its counts. `columns`: the columns of its tables, by their names.
+    """`name`: as in --sections. `question`: what it answers. `columns`: the columns of its tables, by their names.
+    `tables(input)` makes them. `counts`: forms that say what they count, connections that ended too.
 
+    `facts`: the kinds of facts that `read` needs, besides those of `counts`. `exact_facts`: kinds that are counted only
+    where others read them. `forms`: counts of `read` and `batch_counts`.
     `read(gathered, tally)` reads exchanges, facts and estimates. It must not depend on which exchanges are gathered
-    together. `read_connections(rows, tally)` reads CONNECTION_ROW of connections that ended, each once. `tables(input)`
-    makes the tables. `measures`: the run has to measure TCP (`reassembly.measures`).
+    together. `measures`: the run has to measure TCP (`reassembly.measures`).
     `under_selection`: a note on its first table if exchanges are selected. `findings(input)`: what the first lines of
-    the report say of it. `made_of`: modules of `reports.sections` that read for it, and are loaded with it: several
-    sections may be made of the same counts.
+    the report say of it. `made_of`: sections that read for it, and are loaded with it (`registry.load_sections`):
+    several sections may be made of the same counts.
 
-    `counts`: forms that say what they count, connections that ended too. `reads_notable`: `read` and `counts` need only
-    notable exchanges (`notable`), and results with error codes. `batch_counts`: what is counted of others too.
+    `reads_notable`: `read` and `counts` need only notable exchanges (`notable`), and results with error codes.
+    `batch_counts`: what is counted of others too.
     """
 
     name: str
-    question: str
-    facts: Sequence[str]
-    forms: Sequence[CountForm]
-    columns: Mapping[str, Sequence[Column]]
-    read: Callable[[Gathered, Tally], None]
-    tables: Callable[[SectionInput], Sequence[ReportTable]]
-    read_connections: Callable[[Array, Tally], None] | None = None
+    question: str = ""
+    columns: Mapping[str, Sequence[Column]] = MappingProxyType({})
+    tables: Callable[[SectionInput], Sequence[ReportTable]] = makes_nothing
+    facts: Sequence[str] = ()
+    forms: Sequence[CountForm] = ()
+    counts: Sequence[Counted] = ()
+    read: Callable[[Gathered, Tally], None] = reads_nothing
     measures: bool = False
     under_selection: str = ""
     findings: Callable[[SectionInput], Sequence[Finding]] | None = None
     made_of: Sequence[str] = ()
     reads_notable: bool = False
     batch_counts: Sequence[BatchCount] = ()
-    counts: Sequence[Counted] = ()
+    exact_facts: Sequence[str] = ()
+
+    @property
+    def every_fact(self) -> tuple[str, ...]:
+        """The kinds of facts that it needs: of `facts` and `counts`."""
+        return facts_needed(self.facts, self.counts, self.exact_facts)
 
 
-def reads_nothing(gathered: Gathered, tally: Tally) -> None:
-    """`Section.read` of a section that is made of what others read."""
+def facts_needed(facts: Sequence[str], counts: Iterable[Counted], exact: Collection[str]) -> tuple[str, ...]:
+    """Kinds of facts, with those of counts that are not counted only where others read them."""
+    of_counts = (kind for each in counts for kind in each.facts if kind not in exact)
+    return tuple(dict.fromkeys((*facts, *of_counts)))
 
 
 #: `under_selection` of sections that rebuild states from what they read.

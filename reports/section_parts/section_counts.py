@@ -164,8 +164,6 @@ class SectionCounts:
             one.add_connections(rows)
         for section in self.sections if len(rows) else ():
             tally = Tally(self, section.name)
-            if section.read_connections is not None:
-                section.read_connections(rows, tally)
             for each in section.counts:
                 each.read_connections(rows, tally)
         self._limit(self.forms)

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from .. import kinds
 from ..advice.catalogue import CATALOGUE, ON_REQUEST, USUAL
 from ..advice.signature import Signature, section_of
-from ..batch import Array
 from ..findings import NOTE, SEVERITIES, Finding
 from ..model import ReportTable
 from ..section_parts.gathered import Gathered
-from ..section_parts.section import Section, SectionInput
+from ..section_parts.section import Section, SectionInput, makes_nothing
 from ..section_parts.section_counts import Tally
 from . import finding_rows
 from .folding import folded
@@ -76,40 +75,30 @@ def _section(
         for signature in signatures:
             signature.read(gathered, tally)
 
-    def read_connections(rows: Array, tally: Tally) -> None:
-        for signature in signatures:
-            if signature.read_connections is not None:
-                signature.read_connections(rows, tally)
-
     return Section(
-        name,
-        question,
-        tuple(dict.fromkeys((*(kind for signature in signatures for kind in signature.every_fact), *more_facts))),
-        tuple({form.name: form for signature in signatures for form in signature.forms}.values()),
-        {"advice": COLUMNS} if is_main else {},
-        read,
-        tables if is_main else lambda given: (),
-        read_connections,
-        measures=any(signature.measures for signature in signatures),
-        under_selection=_UNDER_SELECTION if is_main else "",
-        findings=findings if is_main else None,
-        made_of=made_of,
-        reads_notable=True,
-        counts=tuple({id(each): each for signature in signatures for each in signature.counts}.values()),
-        batch_counts=tuple(each.batch_count for each in signatures if each.batch_count is not None),
-    )
+        name, question,
+        columns={"advice": COLUMNS} if is_main else {}, tables=tables if is_main else makes_nothing,
+        facts=tuple(dict.fromkeys((*(kind for each in signatures for kind in each.every_fact), *more_facts))),
+        forms=tuple({form.name: form for each in signatures for form in each.forms}.values()),
+        counts=tuple({id(count): count for each in signatures for count in each.counts}.values()),
+        read=read, measures=any(each.measures for each in signatures),
+        under_selection=_UNDER_SELECTION if is_main else "", findings=findings if is_main else None, made_of=made_of,
+        reads_notable=True, batch_counts=tuple(each.batch_count for each in signatures if each.batch_count is not None),
+        exact_facts=tuple(kind for each in signatures for kind in each.exact_facts),
+    )  # fmt: skip
 
 
 assert all(section_of(signature) == "advice" for signature in USUAL)
 SECTION = _section(
-    "advice", "Which settings explain what is slow or failing?", USUAL, is_main=True, made_of=("cluster_reading",)
-)
+    "advice", "Which settings explain what is slow or failing?", USUAL, is_main=True,
+    made_of=("section_parts.cluster:READING",),
+)  # fmt: skip
 ON_REQUEST_SECTION = _section(
     "advice-on-request", "", [each for each in ON_REQUEST if not each.from_all], is_main=False,
     more_facts=tuple(kind for signature in USUAL for kind in signature.exact_facts),
-    made_of=("group_reading", "follower_reading"),
+    made_of=("groups.offsets_over_time:READING", "section_parts.follower_waits:READING"),
 )  # fmt: skip
 FROM_ALL_SECTION = _section(
     "advice-from-all", "", [each for each in ON_REQUEST if each.from_all], is_main=False,
-    made_of=("transaction_reading",),
+    made_of=("sections.transaction_reading",),
 )  # fmt: skip

@@ -320,20 +320,17 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
 
 
 SECTION = Section(
-    "auth",
-    "Who fails to authenticate?",
-    (
-        "sasl handshake", "sasl handshake answer", "sasl mechanism", "sasl token", "sasl answer", "principal",
-        "sasl message", "sasl answer message",
-    ),
-    (),
-    {
+    "auth", "Who fails to authenticate?",
+    columns={
         "auth": COLUMNS,
         "auth_mechanisms": MECHANISM_COLUMNS,
         "auth_messages": MESSAGE_COLUMNS,
         "auth_sessions": SESSION_COLUMNS,
     },
-    read,
-    tables,
-    counts=(_CONNECTIONS, _ENDED, _MECHANISMS, _OFFERED, TLS),
+    tables=tables,
+    facts=(
+        "sasl handshake", "sasl handshake answer", "sasl mechanism", "sasl token", "sasl answer", "principal",
+        "sasl message", "sasl answer message",
+    ),
+    counts=(_CONNECTIONS, _ENDED, _MECHANISMS, _OFFERED, TLS), read=read,
 )  # fmt: skip

@@ -281,14 +281,10 @@ def read(gathered: Gathered, tally: Tally) -> None:
 
 
 SECTION = Section(
-    "broker-times",
-    "Where does the time go inside of the brokers, by their own request logs (--request-log)?",
-    (),
-    (),
-    {
+    "broker-times", "Where does the time go inside of the brokers, by their own request logs (--request-log)?",
+    columns={
         "broker_times": BY_API, "broker_times_by_client": BY_CLIENT, "broker_time_differences": DIFFERENCES,
         "request_log_unmatched": UNMATCHED, "request_logs": FILES,
     },
-    read,
-    tables,
+    tables=tables, read=read,
 )  # fmt: skip

@@ -21,9 +21,9 @@ from ..counting.count_forms import NUMBER, OTHER, TEXT
 from ..counting.rollup import group_columns
 from ..counting.tally import GROUP_KEY
 from ..model import Column, ReportTable, Row, in_columns, largest_first
-from ..section_parts.counted import CLIENT, KEPT, Rows, counted, facts_of, largest, least, total
+from ..section_parts.counted import CLIENT, KEPT, Rows, counted, largest, least, total
 from ..section_parts.gathered import Gathered
-from ..section_parts.section import Section, SectionInput, reads_nothing
+from ..section_parts.section import Section, SectionInput
 
 COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests"),
@@ -245,12 +245,6 @@ def _rate(count: int, seconds: float) -> str:
 
 
 SECTION = Section(
-    "clients",
-    "Who floods the brokers with requests, and who is idle?",
-    ("metadata", "fetch", "fetched batch", *facts_of(COUNTS)),
-    (),
-    {"client_activity": COLUMNS},
-    reads_nothing,
-    tables,
-    counts=COUNTS,
-)
+    "clients", "Who floods the brokers with requests, and who is idle?",
+    columns={"client_activity": COLUMNS}, tables=tables, facts=("metadata", "fetch", "fetched batch"), counts=COUNTS,
+)  # fmt: skip

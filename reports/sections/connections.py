@@ -35,7 +35,7 @@ from ..counting.histogram import P50, percentiles
 from ..model import Column, ReportTable, Row, in_columns
 from ..model import Value as Cell
 from ..section_parts.counted import BROKER, CONNECTIONS, KEPT, Rows, Value, counted, largest, least, least_where, total
-from ..section_parts.section import Section, SectionInput, reads_nothing
+from ..section_parts.section import Section, SectionInput
 
 SECOND = 1_000_000_000
 #: A connection that is open and silent so long before the capture ends is idle, ns.
@@ -379,14 +379,8 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
 
 
 SECTION = Section(
-    "connections",
-    "Who opens connections, how do they end, and what slows their transfers?",
-    (),
-    (),
-    {"connections": ADDRESS_COLUMNS, "slow_connections": SLOW_COLUMNS},
-    reads_nothing,
-    tables,
-    measures=True,
+    "connections", "Who opens connections, how do they end, and what slows their transfers?",
+    columns={"connections": ADDRESS_COLUMNS, "slow_connections": SLOW_COLUMNS}, tables=tables,
+    counts=(_ADDRESSES, _SECONDS, _OPEN_SECONDS, _SLOWEST), measures=True,
     under_selection="These tables have all connections: filters select exchanges.",
-    counts=(_ADDRESSES, _SECONDS, _OPEN_SECONDS, _SLOWEST),
-)
+)  # fmt: skip

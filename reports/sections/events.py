@@ -15,7 +15,6 @@ from ..batch import Context
 from ..commands import command
 from ..findings import NOTE, Finding
 from ..model import Column, ReportTable, in_columns
-from ..section_parts.counted import facts_of
 from ..section_parts.section import BatchCount, Section, SectionInput
 from ..units import duration
 from .event_answers import ANSWERS, count_answers
@@ -95,18 +94,10 @@ def tables(given: SectionInput) -> Sequence[ReportTable]:
 
 
 SECTION = Section(
-    "events",
-    "What happened, when, and to whom?",
-    (*FACTS, *facts_of(COUNTS)),
-    (ANSWERS,),
-    {"events": COLUMNS},
-    read,
-    tables,
+    "events", "What happened, when, and to whom?",
+    columns={"events": COLUMNS}, tables=tables, facts=FACTS, forms=(ANSWERS,), counts=COUNTS, read=read,
     under_selection="Events are learned from all that was read. These are in the selected time, on parties of the "
     "selected exchanges.",
-    findings=findings,
-    made_of=("cluster_reading",),
-    reads_notable=True,
-    counts=COUNTS,
+    findings=findings, made_of=("section_parts.cluster:READING",), reads_notable=True,
     batch_counts=(BatchCount((ANSWERS,), count_answers),),
-)
+)  # fmt: skip

@@ -19,7 +19,7 @@ from ..groups.group_rebalances import longest
 from ..groups.group_requests import Partition
 from ..groups.lag_growth import growths
 from ..model import Column, ReportTable, Row, as_number, in_columns, largest_first
-from ..section_parts.section import READ_SELECTED, Section, SectionInput, reads_nothing
+from ..section_parts.section import READ_SELECTED, Section, SectionInput
 
 #: Records/s by group and partition.
 Growth = Mapping[tuple[str, Partition], float]
@@ -304,16 +304,10 @@ def _error_rows(groups: Sequence[Group]) -> Iterator[Row]:
 
 
 SECTION = Section(
-    "groups",
-    "Who rebalances, why and for how long, and how far does each group lag?",
-    (),
-    (),
-    {
+    "groups", "Who rebalances, why and for how long, and how far does each group lag?",
+    columns={
         "groups": GROUPS, "group_lag": LAG, "rebalances": REBALANCES, "group_members": MEMBERS,
         "group_partitions": PARTITIONS, "group_errors": ERRORS,
     },
-    reads_nothing,
-    tables,
-    under_selection=READ_SELECTED,
-    made_of=("group_reading",),
+    tables=tables, under_selection=READ_SELECTED, made_of=("groups.offsets_over_time:READING",),
 )  # fmt: skip

@@ -318,12 +318,6 @@ def tables(given: SectionInput) -> Sequence[ReportTable]:
 
 
 SECTION = Section(
-    "quotas",
-    "Who obeys, and when would a quota throttle whom?",
-    (),
-    (),
-    {"throttle_obedience": OBEDIENCE, "quota_rates": RATES},
-    read,
-    tables,
-    counts=(FORM,),
-)
+    "quotas", "Who obeys, and when would a quota throttle whom?",
+    columns={"throttle_obedience": OBEDIENCE, "quota_rates": RATES}, tables=tables, counts=(FORM,), read=read,
+)  # fmt: skip

@@ -23,7 +23,7 @@ from ..section_parts.follower_waits import (
     charged_requests,
     follower_addresses,
 )
-from ..section_parts.section import READ_SELECTED, Section, SectionInput, reads_nothing
+from ..section_parts.section import READ_SELECTED, Section, SectionInput
 from ..units import share
 
 FOLLOWERS = (
@@ -188,13 +188,7 @@ def _slowest(waits_by: dict[int, int], total: int, is_known: bool) -> str:
 
 
 SECTION = Section(
-    "replication",
-    "Why is acks=all slow?",
-    (),
-    (),
-    {"replication": FOLLOWERS, "replication_writers": WRITERS},
-    reads_nothing,
-    tables,
-    under_selection=READ_SELECTED,
-    made_of=("follower_reading",),
-)
+    "replication", "Why is acks=all slow?",
+    columns={"replication": FOLLOWERS, "replication_writers": WRITERS}, tables=tables, under_selection=READ_SELECTED,
+    made_of=("section_parts.follower_waits:READING",),
+)  # fmt: skip

@@ -220,11 +220,6 @@ def _error_table(given: SectionInput) -> ReportTable:
 
 
 SECTION = Section(
-    "slowest",
-    "Which exchanges are the slowest, which failed first, and in which packets are they?",
-    (),
-    (_SLOW, _FAILED),
-    {"slowest": COLUMNS, "first_errors": ERROR_COLUMNS},
-    read,
-    tables,
-)
+    "slowest", "Which exchanges are the slowest, which failed first, and in which packets are they?",
+    columns={"slowest": COLUMNS, "first_errors": ERROR_COLUMNS}, tables=tables, forms=(_SLOW, _FAILED), read=read,
+)  # fmt: skip

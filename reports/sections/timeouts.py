@@ -45,7 +45,7 @@ from ..connection_words import CLOSERS, NOT_CLOSED, P_KAFKA, WITH_RST
 from ..counting.count_forms import NUMBER
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Row, as_number, in_columns
-from ..section_parts.batch_copies import COPIES, FACTS, batch_key, first_batches
+from ..section_parts.batch_copies import COPIES, batch_key, first_batches
 from ..section_parts.counted import CLIENT, CONNECTION, CONNECTIONS, counted, largest, total
 from ..section_parts.event_rows import EventKind, EventView, events_of
 from ..section_parts.gathered import Gathered
@@ -378,14 +378,7 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
 
 
 SECTION = Section(
-    "timeouts",
-    "Which requests time out, and whose fault is it?",
-    FACTS,
-    (),
-    {"timeouts": COLUMNS},
-    read,
-    tables,
-    under_selection=READ_SELECTED,
-    made_of=("batch_reading",),
-    counts=(_ANSWERED, _CONNECTIONS),
-)
+    "timeouts", "Which requests time out, and whose fault is it?",
+    columns={"timeouts": COLUMNS}, tables=tables, counts=(_ANSWERED, _CONNECTIONS), read=read,
+    under_selection=READ_SELECTED, made_of=("section_parts.batch_copies:READING",),
+)  # fmt: skip

@@ -40,7 +40,7 @@ from ..section_parts.counted import (
     least,
     total,
 )
-from ..section_parts.section import Section, SectionInput, reads_nothing
+from ..section_parts.section import Section, SectionInput
 from ..tls_names import alert_name, suite_name, version_name
 from ..tls_software import probable_software
 from .tls_findings import EXPIRES_SOON_NS, expiry_text
@@ -377,20 +377,16 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
 
 
 SECTION = Section(
-    "tls",
-    "Who uses TLS, with which versions and certificates, what fails, and what was decrypted?",
-    (),
-    (),
-    {
+    "tls", "Who uses TLS, with which versions and certificates, what fails, and what was decrypted?",
+    columns={
         "tls": COLUMNS, "tls_software": SOFTWARE_COLUMNS, "tls_certificates": CERTIFICATE_COLUMNS,
         "tls_failures": FAILURE_COLUMNS,
         "tls_estimates": ESTIMATE_COLUMNS, "tls_estimated_connections": CONNECTION_COLUMNS,
     },
-    reads_nothing,
-    tables,
-    under_selection="These tables have all TLS connections: filters select exchanges. Estimates are those of the time "
-    "window.",
+    tables=tables,
     counts=(
         _CONNECTIONS, *(_names(*each) for each in _NAMED_BY.items()), _FAILURES, _BY_CLIENT, _BY_CONNECTION, *_REQUESTS,
     ),
+    under_selection="These tables have all TLS connections: filters select exchanges. Estimates are those of the time "
+    "window.",
 )  # fmt: skip

@@ -12,8 +12,7 @@ from typing import Any
 
 from ..batch import Context
 from ..model import Column, ReportTable, Row, Value, as_number, in_columns
-from ..section_parts.counted import facts_of
-from ..section_parts.section import READ_SELECTED, Section, SectionInput, reads_nothing
+from ..section_parts.section import READ_SELECTED, Section, SectionInput
 from .reader_counts import COUNTS
 from .topic_counts import BATCHES, READS, REPLICATES, REQUESTS, WRITES
 from .topic_readers import (
@@ -201,13 +200,6 @@ def _certainty(reader: Reader | None) -> str | None:
 
 
 SECTION = Section(
-    "topics",
-    "Who writes and reads each topic, in which group, and how far behind?",
-    facts_of(COUNTS),
-    (),
-    {"topic_clients": COLUMNS},
-    reads_nothing,
-    tables,
-    under_selection=READ_SELECTED,
-    counts=COUNTS,
-)
+    "topics", "Who writes and reads each topic, in which group, and how far behind?",
+    columns={"topic_clients": COLUMNS}, tables=tables, counts=COUNTS, under_selection=READ_SELECTED,
+)  # fmt: skip

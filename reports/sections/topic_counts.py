@@ -15,7 +15,7 @@ from kafkatap.kernels.arrays import is_among
 
 from ..batch import Array
 from ..counting.count_forms import NUMBER, OTHER, TEXT
-from ..section_parts.counted import CLIENT, KEPT, PLACE, Rows, counted, facts_of, largest, least, total
+from ..section_parts.counted import CLIENT, KEPT, PLACE, Rows, counted, largest, least, total
 from ..section_parts.event_rows import EventKind, EventView, events_of_facts
 from ..section_parts.gathered import Gathered
 from ..section_parts.section_counts import Tally
@@ -127,7 +127,6 @@ _LISTED = OFFSETS.also(
 )  # fmt: skip
 _WATERMARKS = OFFSETS.also(("fetched partition",), lambda x: x.high_watermark >= 0, end="high_watermark")
 COUNTS = (REQUESTS, _TOO_FEW, BATCHES, _FETCHED_BATCHES, SAMPLES, OFFSETS, _LISTED, _WATERMARKS)
-FACTS = facts_of(COUNTS)
 
 
 def read(gathered: Gathered, tally: Tally) -> None:

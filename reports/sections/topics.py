@@ -22,7 +22,6 @@ from .reader_counts import POSITIONS
 from .topic_counts import (
     BATCHES,
     COUNTS,
-    FACTS,
     FETCHED,
     OFFSETS,
     PRODUCED,
@@ -328,13 +327,7 @@ def _old_formats(t: _Topic) -> list[str]:
 
 
 SECTION = Section(
-    "topics",
-    "Which topics are written and read, and are their batches small, poorly compressed or damaged?",
-    FACTS,
-    (),
-    {"topics": COLUMNS},
-    read,
-    tables,
-    made_of=("batch_reading",),
-    counts=COUNTS,
-)
+    "topics", "Which topics are written and read, and are their batches small, poorly compressed or damaged?",
+    columns={"topics": COLUMNS}, tables=tables, counts=COUNTS, read=read,
+    made_of=("section_parts.batch_copies:READING",),
+)  # fmt: skip

@@ -159,16 +159,10 @@ def _note_failed(gathered: Gathered, tally: Tally) -> None:
 
 SECTION = Section(
     READ_BY,
-    "",
-    (
+    facts=(
         "init producer", "producer", "add partitions", "added partition", "add partitions of",
         "added partitions of", "added partition of", "add offsets", "added offsets", "end transaction",
-        "ended transaction", "marker", "marker partition", "transaction commit", *_PRODUCED.facts,
+        "ended transaction", "marker", "marker partition", "transaction commit",
     ),
-    (),
-    {},
-    read,
-    lambda given: (),
-    reads_notable=True,
-    counts=(_PRODUCED,),
+    counts=(_PRODUCED,), read=read, reads_notable=True,
 )  # fmt: skip

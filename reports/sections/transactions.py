@@ -17,7 +17,7 @@ from ..batch import Array, Context
 from ..counting.rollup import maybe
 from ..model import Column, ReportTable, Row, in_columns
 from ..section_parts.batch_copies import COPIES, FATES, what_became
-from ..section_parts.section import Section, SectionInput, reads_nothing
+from ..section_parts.section import Section, SectionInput
 from ..section_parts.transaction_log import Producer, Transactional, followed, followed_here
 from ..units import duration
 
@@ -169,13 +169,8 @@ def _example(row: int, keys: dict[str, Array], v: dict[str, Array]) -> str:
 
 
 SECTION = Section(
-    "transactions",
-    "Who holds a transaction open, who is fenced, and which batches are duplicated or lost?",
-    (),
-    (),
-    {"transactions": COLUMNS, "retried_batches": BATCH_COLUMNS},
-    reads_nothing,
-    tables,
+    "transactions", "Who holds a transaction open, who is fenced, and which batches are duplicated or lost?",
+    columns={"transactions": COLUMNS, "retried_batches": BATCH_COLUMNS}, tables=tables,
     under_selection="States are learned from all that was read. Rows are of the ids that the selected requests name.",
-    made_of=("batch_reading", "transaction_reading"),
-)
+    made_of=("section_parts.batch_copies:READING", "sections.transaction_reading"),
+)  # fmt: skip

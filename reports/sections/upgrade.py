@@ -33,8 +33,8 @@ from ..connection_words import P_KAFKA
 from ..counting.count_forms import ADDRESS, NUMBER, TEXT
 from ..counting.rollup import api_label
 from ..model import Column, ReportTable, Row, as_number, in_columns
-from ..section_parts.counted import BROKER, CONNECTIONS, Counted, counted, facts_of, largest, total
-from ..section_parts.section import Section, SectionInput, reads_nothing
+from ..section_parts.counted import BROKER, CONNECTIONS, Counted, counted, largest, total
+from ..section_parts.section import Section, SectionInput
 from .clients import Who, by_api, software_seen, software_text, texts_of, with_software
 from .own_brokers import BROKER_APIS, own_by
 
@@ -333,12 +333,6 @@ def breaking_clients(table: ReportTable) -> int:
 
 
 SECTION = Section(
-    "upgrade",
-    "Who breaks at Kafka 4.0 (or the release of --release)?",
-    facts_of(COUNTS),
-    (),
-    {"upgrade": COLUMNS},
-    reads_nothing,
-    tables,
-    counts=COUNTS,
-)
+    "upgrade", "Who breaks at Kafka 4.0 (or the release of --release)?",
+    columns={"upgrade": COLUMNS}, tables=tables, counts=COUNTS,
+)  # fmt: skip

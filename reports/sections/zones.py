@@ -23,9 +23,9 @@ from kafkatap.kernels.arrays import distinct_values
 from ..batch import Array
 from ..counting.count_forms import ADDRESS, NUMBER, TEXT
 from ..model import Column, ReportTable, in_columns, largest_first
-from ..section_parts.counted import BROKER, CLIENT, KEPT, PLACE, Rows, counted, facts_of, total
+from ..section_parts.counted import BROKER, CLIENT, KEPT, PLACE, Rows, counted, total
 from ..section_parts.gathered import Gathered
-from ..section_parts.section import Section, SectionInput, reads_nothing
+from ..section_parts.section import Section, SectionInput
 from ..units import share, size
 
 ZONES = (
@@ -321,12 +321,6 @@ def _finding(row: _Reader, rack: str | None) -> str:
 
 
 SECTION = Section(
-    "zones",
-    "What does cross-zone traffic cost?",
-    facts_of(COUNTS),
-    (),
-    {"zones": ZONES, "zone_readers": READERS},
-    reads_nothing,
-    tables,
-    counts=COUNTS,
-)
+    "zones", "What does cross-zone traffic cost?",
+    columns={"zones": ZONES, "zone_readers": READERS}, tables=tables, counts=COUNTS,
+)  # fmt: skip

@@ -38,4 +38,4 @@ def test_the_usual_report_reads_no_costly_facts() -> None:
     assert "advice-on-request" not in {section.name for section in sections}
     for signature in USUAL:
         assert not signature.measures
-        assert not {KINDS[NUMBER_OF[fact]].api_key for fact in signature.facts} & {-1, 0, 1, 78}
+        assert not {KINDS[NUMBER_OF[fact]].api_key for fact in signature.every_fact} & {-1, 0, 1, 78}
