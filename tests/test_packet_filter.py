@@ -18,10 +18,9 @@ from kafkatap.engine.engine import Engine
 from kafkatap.engine.read_options import ReadOptions
 from kafkatap.engine.selection import Selection
 from kafkatap.engine.tls.key_log_files import open_key_logs
-from kafkatap.reports.build import build_report
 from kafkatap.run import Run
+from kafkatap.spark.captures import Captures
 from kafkatap.splits.run_options import RunOptions
-from tests.splits.local_report import count_with_jobs
 from tests.support import damage
 from tests.support.captures import ETHERNET, Packet, pcap_bytes, read_capture, write_capture
 from tests.support.copies import cut_up, places
@@ -204,9 +203,7 @@ def test_splits_and_show_select_the_same(
     inner = [n for n in truth if truth.get(n - 1) == truth[n] == truth.get(n + 1)]
     for n in inner[:: len(inner) // 3]:
         options = RunOptions(selection=Selection.of(filter=f"packet == {n}"))
-        found = count_with_jobs([str(path)], 1, options, split_size=size)
-        heading = build_report(found.counts, found.context).heading
-        assert dict(zip((c.name for c in heading.columns), heading.rows[0], strict=True))["requests"] == 1
+        assert Captures(None, [str(path)], size, options).report().heading.named_rows()[0]["requests"] == 1
         assert main(["show", "-f", f"packet == {n}", str(path)]) == 0
         lines = capsys.readouterr().out.splitlines()[1:]
         assert {int(line.split()[0]) for line in lines} >= truth[n]

@@ -13,8 +13,8 @@ from kafkatap import analyze
 from kafkatap.dissector.time_parts import DURATIONS, parts_of
 from kafkatap.live.export.parquet_files import ParquetLog
 from tests.live.logged import log
+from tests.shards.test_tables import write
 from tests.splits.join_support import cut_evenly, join
-from tests.splits.test_tables import write
 from tests.support.captures import read_bytes
 
 SAMPLES = Path(__file__).resolve().parents[1] / "samples"

@@ -12,13 +12,9 @@ import pytest
 from kafkatap import analyze
 from kafkatap.dissector.layouts import catalog
 from kafkatap.dissector.layouts.catalog import load_messages
-from kafkatap.engine.engine import Engine, open_definitions
+from kafkatap.engine.engine import open_definitions
 from kafkatap.engine.read_options import ReadOptions
-from kafkatap.reports.counting.counts import ReportCounts
-from kafkatap.run import Run
 from kafkatap.splits.run_options import RunOptions
-from tests.splits.local_report import count_with_jobs
-from tests.splits.test_jobs import as_json
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import TcpConversation, encode, request_frame, response_frame
 from tests.support.vendor import (
@@ -35,6 +31,7 @@ from tests.support.vendor import (
     vendor_segments,
     write_vendor_definitions,
 )
+from tests.ways.reports import assert_same, one_engine, over_splits
 
 from .running import kafkatap
 
@@ -157,14 +154,10 @@ def test_splits_of_a_capture_make_the_same_report(tmp_path: Path, definitions: P
     path = tmp_path / "vendor.pcap"
     path.write_bytes(pcap_bytes(encode(segments)))
     known = open_definitions(definitions) if named else None
-    engine = Engine(ReadOptions(definitions=known), tables=False)
-    run, whole = Run([str(path)], engine), ReportCounts()
-    for batch in run.batches():
-        whole.add(batch)
-    wanted = as_json(whole, run.context(), "version").splitlines()
-    for size in (700, 1_900, 4_100):
-        found = count_with_jobs([str(path)], 2, RunOptions(ReadOptions(definitions=known)), split_size=size)
-        assert as_json(found.counts, found.context, "version").splitlines() == wanted, size
+    options = RunOptions(ReadOptions(definitions=known))
+    wanted = one_engine([path], options, "version")
+    for count in (2, 5, 12):
+        assert_same(over_splits([path], count, options, "version"), wanted)
 
 
 def test_a_version_between_those_that_are_known(tmp_path: Path, definitions: Path) -> None:

@@ -20,10 +20,9 @@ from kafkatap.reports.model import Report
 from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.run import Run
 from kafkatap.splits.run_options import RunOptions
-from tests.splits.local_report import count_with_jobs
-from tests.splits.test_jobs import unpacked
-from tests.support.captures import Packet, pcap_bytes, read_capture, write_capture
+from tests.support.captures import Packet, pcap_bytes, read_capture, unpacked, write_capture
 from tests.support.segments import way_of
+from tests.ways.reports import assert_same, one_engine, over_splits
 
 QUESTIONS = Path(__file__).resolve().parents[2] / "samples" / "questions"
 MS = 1_000_000
@@ -157,12 +156,8 @@ def test_blocks_change_nothing(name: str, block_size: int) -> None:
 @pytest.mark.parametrize("name", ["tcp", "storms", "throttle"])
 def test_splits_change_nothing(name: str, processes: int, tmp_path: Path) -> None:
     path = unpacked(QUESTIONS, name, tmp_path)
-    reading = RunOptions(wanted=("connections",))
-    found = count_with_jobs([str(path)], 2, reading, split_size=-(-path.stat().st_size // processes))
-    report = build_report(found.counts, found.context, sections=("connections",), over_facts=found.sections)
-    one = read(QUESTIONS / f"{name}.pcap.zst").report
-    for table in ("connections", "slow_connections"):
-        assert sorted(map(str, report.table(table).rows)) == sorted(map(str, one.table(table).rows))
+    options = RunOptions(wanted=("connections",))
+    assert_same(over_splits([path], processes, options), one_engine([path], options))
 
 
 @pytest.mark.parametrize("name", ["account/lossy-broker", "account/lossy-client", "events/hang", "live-4.3"])

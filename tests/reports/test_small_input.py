@@ -18,7 +18,7 @@ from kafkatap.reports.section_parts import registry
 from kafkatap.reports.section_parts.registry import SMALL_INPUT, counted_sections, load_sections
 from kafkatap.splits.run_options import RunOptions
 from tests.cli.running import kafkatap
-from tests.splits.test_jobs import unpacked
+from tests.support.captures import unpacked
 
 ADVICE = Path(__file__).resolve().parents[2] / "samples" / "advice"
 #: Recordings whose trouble only such a signature names.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,14 @@ from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import Report
-from kafkatap.reports.rendering.json_report import report_object
 from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.reports.sections.tls_findings import tls_findings
 from kafkatap.reports.tables import connections_table
 from kafkatap.reports.tls_names import alert_name
 from kafkatap.run import Run
 from kafkatap.splits.run_options import RunOptions
-from tests.splits.local_report import count_with_jobs
-from tests.splits.test_jobs import unpacked
+from tests.support.captures import unpacked
+from tests.ways.reports import assert_same, one_engine, over_splits
 
 WANTED = ("tls", "summary", "connections", "clients", "auth")
 
@@ -106,17 +104,10 @@ def test_no_client_is_said_to_use_a_wrong_port_where_none_does(recordings: Path)
 def test_any_number_of_processes(recordings: Path, tmp_path: Path, name: str, has_keys: bool) -> None:
     path = unpacked(recordings, name, tmp_path)
     key_log = keys(recordings, name, has_keys)
-    objects = []
+    options = RunOptions(ReadOptions(key_log=key_log), wanted=WANTED)
+    wanted = one_engine([path], options)
     for processes in (1, 2, 4):
-        reading = RunOptions(ReadOptions(key_log=key_log), wanted=WANTED)
-        size = -(-os.path.getsize(path) // processes)
-        found = count_with_jobs([str(path)], processes, reading, split_size=size)
-        made = build_report(found.counts, found.context, sections=WANTED, over_facts=found.sections)
-        objects.append(report_object(made, "0"))
-    assert objects[0] == objects[1] == objects[2]
-    one, _ = report(path, key_log)
-    for table in ("tls", "tls_failures", "tls_certificates", "tls_estimates", "tls_estimated_connections"):
-        assert report_object(one, "0")["reports"][table] == objects[0]["reports"][table], table
+        assert_same(over_splits([path], processes, options), wanted)
 
 
 @pytest.mark.parametrize("name", ["broker", "failures"])

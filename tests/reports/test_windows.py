@@ -14,11 +14,11 @@ import pytest
 from kafkatap.engine.selection import Selection
 from kafkatap.reports.kinds import MOMENTS
 from kafkatap.reports.literals import Moment
-from kafkatap.shards.shard_run import count_with_shards
+from kafkatap.reports.section_parts.registry import OVER_FACTS
 from kafkatap.splits.run_options import RunOptions
-from tests.splits.test_jobs import unpacked
-from tests.splits.test_sections import WANTED, as_json, one_process, several
+from tests.support.captures import unpacked
 from tests.support.section_runs import section_input
+from tests.ways.reports import assert_same, in_shards, one_engine, over_splits
 
 SECOND = 1_000_000_000
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
@@ -84,9 +84,8 @@ def test_windows_in_splits_and_shards(samples: Path, tmp_path: Path, options: di
     (moved,) = (event for event in events(path) if event[0] == "leaders_moved")
     assert moved[1] is not None
     selection = window(moved[1] - 2 * SECOND, moved[1] + 2 * SECOND, **options)
-    whole = one_process(path, selection)
-    assert "leaders_moved" in whole
-    assert several(path, 3, selection).splitlines() == whole.splitlines()
-    found = count_with_shards([str(path)], 2, RunOptions(selection=selection, wanted=WANTED))
-    assert found.sections is not None
-    assert as_json(found.counts, found.context, found.sections, selection).splitlines() == whole.splitlines()
+    options = RunOptions(selection=selection, wanted=tuple(OVER_FACTS))
+    wanted = one_engine([path], options)
+    assert "leaders_moved" in {row["event"] for row in wanted["reports"]["events"]}
+    assert_same(over_splits([path], 3, options), wanted)
+    assert_same(in_shards([path], 2, options), wanted)

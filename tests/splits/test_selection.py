@@ -10,6 +10,8 @@ import pytest
 from kafkatap import analyze
 from kafkatap.engine.selection import Selection
 from kafkatap.reports.literals import read_moment
+from kafkatap.reports.section_parts.registry import OVER_FACTS
+from kafkatap.splits.run_options import RunOptions
 from tests.splits.join_support import (
     assert_same,
     compared,
@@ -21,6 +23,7 @@ from tests.splits.join_support import (
 )
 from tests.support.captures import read_bytes
 from tests.support.split_plans import planned_splits
+from tests.ways import reports
 
 #: By name: arguments of `analyze` that select some of the exchanges of the samples.
 SELECTIONS: dict[str, dict[str, Any]] = {
@@ -59,3 +62,10 @@ def test_a_relative_window_counts_from_the_first_packet_of_all_captures(sample: 
     options = SELECTIONS["a relative window"]
     joined = join(planned_splits(files, 0), selection=selection_of(options))
     assert_same(joined, compared(local(files, **options)))
+
+
+def test_sections_over_selected_exchanges(sample: Path) -> None:
+    options = RunOptions(selection=Selection.of(clients=["*a*"]), wanted=tuple(OVER_FACTS))
+    wanted = reports.one_engine([sample], options)
+    assert wanted["reports"] != reports.one_engine([sample], RunOptions(wanted=options.wanted))["reports"]
+    reports.assert_same(reports.over_splits([sample], 3, options), wanted)

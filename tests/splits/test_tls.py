@@ -8,24 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.engine.engine import engine_for
 from kafkatap.engine.read_options import ReadOptions
-from kafkatap.engine.selection import EVERYTHING
 from kafkatap.engine.tls.key_log import KeyLog
-from kafkatap.reports.build import build_report
-from kafkatap.reports.counting.counts import ReportCounts
-from kafkatap.reports.section_parts.registry import needs_of
-from kafkatap.reports.section_parts.section_counts import SectionCounts
-from kafkatap.run import Run
 from kafkatap.splits.run_options import RunOptions
 from tests.splits.join_support import check, cut_at_packets, cut_evenly, packets_at_random
 from tests.splits.join_talks import pipelined
-from tests.splits.local_report import count_with_jobs
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes
 from tests.support.sweeps import seeds
 from tests.support.tcp import Segment, encode, merge, shake
 from tests.support.tls_talk import OverTls, TLSv1_2, TLSv1_3
 from tests.tls.real_endpoints import FOLDER, connections, truth, without_resumed
+from tests.ways.reports import assert_same, one_engine, over_splits
 
 SUITES = {
     "TLS 1.3": (TLSv1_3, None),
@@ -152,23 +145,13 @@ def test_ports_used_again(tmp_path: Path) -> None:
 def test_estimates_and_sections(
     recorded: tuple[Path, Path], has_keys: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    """Several processes count the estimates of one, and all other tables on TLS."""
+    """Splits count the estimates of one engine, and all other tables on TLS."""
     path, keylog = recorded
     key_log = KeyLog([str(keylog)]) if has_keys else None
-    engine = engine_for(EVERYTHING, ReadOptions(key_log=key_log), tables=False, **needs_of(("tls",))._asdict())
-    run, counts = Run([str(path)], engine), ReportCounts()
-    sections = SectionCounts(("tls",), engine.limits.names, lambda: engine.dissector.strings.other)
-    engine.on_connections(sections.add_connections)
-    for batch in run.batches():
-        counts.add(batch)
-        sections.add(batch)
-    wanted = build_report(counts, run.context(), sections=("tls",), over_facts=sections)
-    reading = RunOptions(ReadOptions(key_log=key_log), wanted=("tls",))
-    found = count_with_jobs([str(path)], 2, reading, split_size=-(-path.stat().st_size // 5))
-    report = build_report(found.counts, found.context, sections=("tls",), over_facts=found.sections)
-    assert [(table.name, table.rows) for table in report.tables] == [(t.name, t.rows) for t in wanted.tables]
-    estimates = next(table for table in report.tables if table.name == "tls_estimates")
-    assert bool(estimates.rows) != has_keys
+    options = RunOptions(ReadOptions(key_log=key_log), wanted=("tls",))
+    wanted = one_engine([path], options)
+    assert_same(over_splits([path], 5, options), wanted)
+    assert bool(wanted["reports"]["tls_estimates"]) != has_keys
 
 
 def test_client_randoms_that_no_survey_sees(recorded: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,11 +159,7 @@ def test_client_randoms_that_no_survey_sees(recorded: tuple[Path, Path], monkeyp
     path, keylog = recorded
     monkeypatch.setattr("kafkatap.splits.survey._FlowEngine._note_handshake", lambda *_: None)
     reading = RunOptions(ReadOptions(key_log=KeyLog([str(keylog)])))
-    found = count_with_jobs([str(path)], 2, reading, split_size=-(-path.stat().st_size // 3))
-    run = Run([str(path)], engine_for(EVERYTHING, ReadOptions(key_log=KeyLog([str(keylog)])), tables=False))
-    for _ in run.batches():
-        pass
-    assert found.context.ledger == run.context().ledger
+    assert_same(over_splits([path], 3, reading), one_engine([path], reading))
 
 
 @pytest.mark.usefixtures("early_heads")

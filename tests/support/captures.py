@@ -82,6 +82,13 @@ def read_bytes(path: str | Path) -> bytes:
     return data
 
 
+def unpacked(samples: Path, name: str, folder: Path) -> Path:
+    """A recording as a plain file in a folder."""
+    path = folder / f"{name}.pcap"
+    path.write_bytes(read_bytes(samples / f"{name}.pcap.zst"))
+    return path
+
+
 def read_capture(source: str | Path | bytes) -> Capture:
     """Read a pcap or pcapng file, or the bytes of one, without a record that its end cuts off."""
     data = source if isinstance(source, bytes) else read_bytes(source)

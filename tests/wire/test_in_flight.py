@@ -17,12 +17,10 @@ from kafkatap import analyze
 from kafkatap.dissector.dtypes import CLOSED_BY, LATE_NS
 from kafkatap.engine.engine import Engine
 from kafkatap.engine.read_options import ReadOptions
-from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.run import Run
-from kafkatap.splits.run_options import RunOptions
-from tests.splits.local_report import count_with_jobs
 from tests.support.captures import pcap_bytes
 from tests.support.tcp import ACK, FIN, RST, START_NS, Segment, encode, merge
+from tests.ways.reports import assert_same, one_engine, over_splits
 from tests.wire.harness import Decoded, check
 from tests.wire.kafkatalk import FETCH, HEARTBEAT, JOIN_GROUP, METADATA, PRODUCE, SYNC_GROUP, KafkaTalk
 
@@ -209,16 +207,9 @@ def test_tables_filters_and_heading(path: Path) -> None:
     assert dict(zip([column.name for column in heading.columns], heading.rows[0], strict=True))["in_flight"] == 1
 
 
-@pytest.mark.parametrize("size", [2_000, 5_000])
-def test_a_split_is_not_the_end_of_the_capture(path: Path, size: int) -> None:
-    one = ReportCounts()
-    engine = Engine(tables=False)
-    for batch in Run([str(path)], engine).batches():
-        one.add(batch)
-    found = count_with_jobs([str(path)], 2, RunOptions(), split_size=size)
-    for name in ("in_flight", "unanswered", "response_lost", "no_reply_expected", "client_closed", "broker_closed"):
-        assert found.counts.total(name) == one.total(name), name
-    assert found.context.ledger["requests"] == engine.ledger()["requests"]
+@pytest.mark.parametrize("count", [2, 6])
+def test_a_split_is_not_the_end_of_the_capture(path: Path, count: int) -> None:
+    assert_same(over_splits([path], count), one_engine([path]))
 
 
 def test_an_answer_in_a_later_file_is_an_answer(tmp_path: Path) -> None:

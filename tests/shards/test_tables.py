@@ -1,4 +1,4 @@
-"""Several processes write the rows that one writes, wherever the captures are cut, or no files at all."""
+"""Several engines write the rows that one writes, or no files at all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import errno
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,42 +22,29 @@ from kafkatap.reports.literals import read_moment
 from kafkatap.reports.tables import TABLES as COLUMNS
 from kafkatap.reports.tables import arrow_schema
 from kafkatap.shards.local_tables import LocalTables
-from kafkatap.shards.shard_run import OneEngineNeeded, count_with_shards
+from kafkatap.shards.shard_run import OneEngineNeeded
 from kafkatap.shards.workers import WorkerEnded
 from kafkatap.splits.run_options import RunOptions
 from tests.cli.running import KAFKATAP, environment, kafkatap
+from tests.shards.processes import children_of, until
+from tests.shards.test_jobs import COUNTS
 from tests.splits.join_support import compared, differences
 from tests.splits.join_talks import ONE_ENGINE, TALKS
-from tests.splits.local_report import CapturedTwice, Counted, count_with_jobs
-from tests.splits.test_jobs import SAMPLES, unpacked
-from tests.support.captures import PcapRecords, pcap_bytes, read_bytes
+from tests.support.captures import PcapRecords, pcap_bytes, read_bytes, unpacked
 from tests.support.tcp import encode
 from tests.test_parquet import late_talk
+from tests.ways.reports import Whole, in_shards
+
+SAMPLES = ("apache-4.3", "apache-2.8", "apache-0.10.2", "apache-0.8.2", "live-4.3", "live-4.4")
 
 TABLES = ("exchanges", "results", "connections", "files", "ledger")
 
 
-def write(
-    paths: Sequence[Path], folder: Path, jobs: int, size: int | None = None, selection: Selection = EVERYTHING
-) -> Counted:
-    """Write the tables with so many processes, from splits of a size (None: as many as processes)."""
-    names = [str(path) for path in paths]
-    size = size or -(-sum(path.stat().st_size for path in paths) // jobs)
+def write(paths: Sequence[Path], folder: Path, shards: int, selection: Selection = EVERYTHING) -> Whole:
+    """Write the tables with engines that share connections. Returns the report."""
     folder.mkdir(exist_ok=True)
-    with LocalTables(folder, jobs) as files:
-        reading = RunOptions(selection=selection)
-        found = count_with_jobs(names, jobs, reading, split_size=size, tables=files)
-        files.publish(found.context)
-    return found
-
-
-def write_in_shards(paths: Sequence[Path], folder: Path, shards: int, selection: Selection) -> None:
-    """Write the tables with engines that share connections."""
-    folder.mkdir()
     with LocalTables(folder, shards) as files:
-        reading = RunOptions(selection=selection)
-        found = count_with_shards([str(path) for path in paths], shards, reading, tables=files)
-        files.publish(found.context)
+        return in_shards(paths, shards, RunOptions(selection=selection), tables=files)
 
 
 def one_process(paths: Sequence[Path], selection: Selection = EVERYTHING) -> dict[str, pa.Table]:
@@ -77,20 +63,12 @@ def tables_in(folder: Path) -> dict[str, pa.Table]:
 
 
 def check(
-    paths: Sequence[Path], folder: Path, jobs: Iterable[int] = (2, 3), selection: Selection = EVERYTHING,
-    in_shards: bool = True,
+    paths: Sequence[Path], folder: Path, counts: Iterable[int] = (3,), selection: Selection = EVERYTHING
 ) -> dict[str, pa.Table]:  # fmt: skip
-    """Compare the tables with those of one process; return these. `in_shards`: also those of engines that share
-    connections."""
+    """Compare the tables of so many engines with those of one; return these."""
     wanted = one_process(paths, selection)
-    condition = selection.condition()
-    names_topics = condition is not None and condition.names_topics
-    for count in jobs:
-        if in_shards and not names_topics:
-            write_in_shards(paths, folder / f"shards-{count}", count, selection)
-            lines = differences(compared(tables_in(folder / f"shards-{count}")), compared(wanted))
-            assert not lines, "\n".join(lines)
-        write(paths, folder / str(count), count, selection=selection)
+    for count in counts:
+        write(paths, folder / str(count), count, selection)
         lines = differences(compared(tables_in(folder / str(count))), compared(wanted))
         assert not lines, "\n".join(lines)
     return wanted
@@ -99,25 +77,23 @@ def check(
 @pytest.mark.parametrize("name", SAMPLES)
 def test_samples(samples: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_groups.GatheredRows.__init__, "__defaults__", (20_000,))
-    check([unpacked(samples, name, tmp_path)], tmp_path, (1, 2, 3, 7))
+    check([unpacked(samples, name, tmp_path)], tmp_path, (1, 3))
 
 
-@pytest.mark.parametrize("name", TALKS)
-def test_traffic_that_is_hard_to_cut(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("name", [name for name in TALKS if name != ONE_ENGINE])
+def test_traffic_that_is_hard_to_cut(tmp_path: Path, name: str, count: int) -> None:
     path = tmp_path / "talk.pcap"
     path.write_bytes(pcap_bytes(encode(TALKS[name]()), nanoseconds=True))
-    check([path], tmp_path, (2, 6), in_shards=name != ONE_ENGINE)
-    if name == ONE_ENGINE:
-        with pytest.raises(OneEngineNeeded):
-            write_in_shards([path], tmp_path / "shards", 2, EVERYTHING)
+    check([path], tmp_path, (count,))
 
 
 @pytest.mark.parametrize("is_named", [True, False])
 def test_names_that_come_later(tmp_path: Path, is_named: bool) -> None:
-    """A split in the midst shows the name of topics that splits before it have by their ids."""
+    """A connection of another engine shows the name of topics that others have by their ids."""
     path = tmp_path / "late.pcap"
     path.write_bytes(pcap_bytes(encode(late_talk(200, is_named=is_named).segments), nanoseconds=True))
-    wanted = check([path], tmp_path, (2, 3, 5))
+    wanted = check([path], tmp_path, (2, 3))
     topics, ids = (wanted["results"][name] for name in ("topic", "topic_id"))
     assert pc.sum(pc.and_(pc.is_null(topics), pc.is_valid(ids))).as_py() == (1 if is_named else 401)
 
@@ -133,7 +109,6 @@ def test_a_recording(corpus: Path, tmp_path: Path, name: str) -> None:
     "options",
     [
         {"filter": "broker_time > 1ms and api != Fetch"},
-        {"topics": ("*a*",)},
         {"apis": ("Produce", "Fetch"), "clients": ("*a*",)},
         {"start": "+1s", "end": "+3s"},
     ],
@@ -210,8 +185,8 @@ def test_connections_captured_at_both_ends(samples: Path, tmp_path: Path) -> Non
     half = len(records) // 2
     paths[0].write_bytes(records.slice(0, half))
     paths[1].write_bytes(records.slice(half - 200, len(records)))
-    with pytest.raises(CapturedTwice):
-        write(paths, tmp_path / "none", 2, 1 << 20)
+    with pytest.raises(OneEngineNeeded):
+        write(paths, tmp_path / "none", 2)
     assert contents(tmp_path / "none") == {}
     found = kafkatap("report", "--jobs", "2", "--parquet", tmp_path / "out", *paths)
     assert found.code == 0
@@ -231,14 +206,13 @@ def test_the_command(samples: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_run_that_is_ended(samples: Path, tmp_path: Path, number: int) -> None:
-    path = unpacked(samples, "apache-4.3", tmp_path)
-    before = older(tmp_path / "out")
-    command = [*KAFKATAP, "report", "--jobs", "2", "--parquet", tmp_path / "out", path]
+    assert kafkatap("report", "--parquet", tmp_path / "out", samples / "live-4.3.pcap.zst").code == 0
+    before = contents(tmp_path / "out")
+    path = unpacked(samples, "live-4.4", tmp_path)
+    command = [*KAFKATAP, "report", "--jobs", "2", "--overwrite", "--parquet", tmp_path / "out", path]
     slow = environment() | {"NUMBA_DISABLE_JIT": "1"}
     with subprocess.Popen(command, env=slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        end = time.monotonic() + 60
-        while len(os.listdir(tmp_path / "out")) == len(before) and time.monotonic() < end:
-            time.sleep(0.01)
+        until(lambda: len(children_of(process.pid)) == 2, 60)
         process.send_signal(number)
         process.wait(60)
     found = contents(tmp_path / "out")
