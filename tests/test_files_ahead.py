@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkatap.captures.files_ahead import AHEAD, LARGEST, FilesAhead
+from kafkatap.captures.pack_reader import AHEAD, LARGEST, FilesAhead
 from kafkatap.captures.splits import Split
 
 

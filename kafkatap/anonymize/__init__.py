@@ -14,13 +14,10 @@ blanking           frames without their secrets, and all else as it is
 message_rows       many frames at once
 stream_map         the new bytes of TCP streams
 captured_streams   the bytes of streams until their frames are known
-proxy_headers      the header of the PROXY protocol
 learning           the first pass: from a capture to the map of its streams
-checksums          the checksums of IP, TCP and UDP
-fragments          IP fragments
 packets            the second pass: packets with new headers and payload
 headers            what is kept of each header before TCP
-packet_copy        a packet and its copy, which starts as zeros
+packet_copy        a packet and its copy, which starts as zeros; checksums
 tcp_segments       TCP headers, options and payload
 rewriter           both passes for one capture
 audit              searches the result for what was replaced

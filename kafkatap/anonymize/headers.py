@@ -15,8 +15,7 @@ from kafkatap.reassembly.layers import LINK
 from kafkatap.reassembly.trail import EXTENSION
 
 from .addresses import Addresses
-from .checksums import internet_checksum, transport_checksum
-from .packet_copy import PacketCopy
+from .packet_copy import PacketCopy, internet_checksum, transport_checksum
 
 _NOP = 1
 _HOP_BY_HOP, _DESTINATION = 0, 60

@@ -8,9 +8,10 @@ secrets are blanked, TLS stays as it is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KA
 from kafkatap.dissector.inspection import Frames
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.tree.view import Viewer
-from kafkatap.engine.tls.record_header import RECORD_HEADER, record_length
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.dtypes import CHUNK_DATA, CHUNK_END, CHUNK_GAP, CHUNK_START, FROM_HELD
 from kafkatap.reports.batch import Batch
@@ -27,23 +27,29 @@ from kafkatap.reports.batch import Batch
 from ..engine.assembly import Assembled
 from ..engine.engine import Engine
 from ..engine.read_options import AS_USUAL, ReadOptions
+from ..engine.tls.record_header import RECORD_HEADER, record_length
 from ..run import Run, Watch, never
 from ..selected_messages.envelopes import EnvelopeCollector
+from .addresses import Addresses
 from .blanking import SecretBlanker
 from .captured_streams import CapturedStream
 from .messages import CapturedFrame, MessageRewriter
 from .names import Names
-from .proxy_headers import rewritten_proxy_header
 from .stream_map import End, Stream, StreamMap
-
-if TYPE_CHECKING:
-    pass
 
 Array = np.ndarray[Any, Any]
 #: Frames from this size on are not copied while they are rewritten.
 _LARGE = 1 << 20
 #: Bytes of frames that are rewritten together.
 _TOGETHER = 1 << 20
+#: The facts are those of HAProxy's specification, as in `dissector.framing.proxy_protocol`.
+_LINE = re.compile(
+    rb"PROXY (?:UNKNOWN[^\r\n]*|TCP([46]) ([0-9A-Fa-f:.]+) ([0-9A-Fa-f:.]+) ([0-9]{1,5}) ([0-9]{1,5}))\r\n"
+)
+_SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
+_FIXED = 16
+#: Bytes of an address, by the family byte.
+_WIDTHS = {0x11: 4, 0x21: 16}
 
 
 @dataclass
@@ -142,7 +148,7 @@ class Learner:
         """Add what is harmless around the bytes of other protocols: a PROXY header, the headers of TLS records."""
         at, first = 0, stream.end
         if not first and data[:1] in (b"P", b"\r"):
-            header = rewritten_proxy_header(self.names.addresses, data)
+            header = _rewritten_proxy_header(self.names.addresses, data)
             self.streams.add(stream.stream, 0, header)
             at = len(header)
             stream.cursor = at
@@ -220,3 +226,34 @@ class Learner:
             return None
         raw = self._engine.strings[number]
         return None if raw is None else raw.decode("utf-8", "replace")
+
+
+def _rewritten_proxy_header(addresses: Addresses, data: bytes) -> bytes:
+    """The header of the PROXY protocol that `data` starts with, in as many bytes; b"" if none starts there. Its
+    addresses become pseudonyms, all beyond addresses and ports filler."""
+    if data.startswith(_SIGNATURE) and len(data) >= _FIXED:
+        return _binary(addresses, data)
+    found = _LINE.match(data)
+    if found is None:
+        return b""
+    if found[1] is None:
+        return b"PROXY UNKNOWN" + b" " * (len(found[0]) - 15) + b"\r\n"
+    mapped = [(addresses.ipv4_text if found[1] == b"4" else addresses.ipv6_text)(found[k]) for k in (2, 3)]
+    if mapped[0] is None or mapped[1] is None:
+        return b""
+    return b"PROXY TCP%s %s %s %s %s\r\n" % (found[1], mapped[0], mapped[1], found[4], found[5])
+
+
+def _binary(addresses: Addresses, data: bytes) -> bytes:
+    size = _FIXED + int.from_bytes(data[14:16], "big")
+    if size > len(data):
+        return b""
+    made = bytearray(size)
+    made[:_FIXED] = data[:_FIXED]
+    width = _WIDTHS.get(data[13], 0)
+    if width and size >= _FIXED + 2 * width + 4:
+        for at in (_FIXED, _FIXED + width):
+            made[at : at + width] = addresses.packed(data[at : at + width])
+        ports = _FIXED + 2 * width
+        made[ports : ports + 4] = data[ports : ports + 4]
+    return bytes(made)

@@ -8,6 +8,7 @@ computed anew, from the innermost header outwards. A packet that does not lead t
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
 
@@ -19,7 +20,6 @@ from kafkatap.reassembly.trail import FRAGMENT_PAYLOAD, LONGEST_TRAIL, TCP_SEGME
 
 from .addresses import Addresses
 from .fields import FILLER
-from .fragments import Fragment, FragmentKey, Fragments
 from .headers import EXTENSIONS, WRITERS, Header, HeaderCopy
 from .stream_map import StreamMap
 from .tcp_segments import Span, copy_segment
@@ -28,6 +28,10 @@ from .tcp_segments import Span, copy_segment
 _USUAL_PACKET = 65_536
 #: Headers of which the needed bytes are remembered.
 _MOST_REMEMBERED = 4_096
+#: Datagrams that wait for more fragments, at most; the oldest are given up.
+_MOST_WAITING = 4_096
+#: Of a datagram: its addresses, protocol and identifier.
+_FragmentKey = tuple[bytes, bytes, int, int]
 
 
 class PacketRewriter:
@@ -37,7 +41,7 @@ class PacketRewriter:
     def __init__(self, addresses: Addresses, streams: StreamMap) -> None:
         self.addresses = addresses
         self.streams = streams
-        self.fragments = Fragments()
+        self.fragments = _Fragments()
         #: Calls `collect` for all packets; it is called at the first fragment.
         self.scan: Callable[[], None] | None = None
         self._row = np.zeros(1, PACKET)
@@ -123,11 +127,11 @@ class PacketRewriter:
             return
         protocol = copy.old[before.at if before.what in EXTENSIONS else before.at + 9]
         key = (*copy.old_ends, protocol, last.identifier)
-        whole = fragments.add(Fragment(key, copy.number, last.offset, bool(last.is_last), copy.old[at:end]))
+        whole = fragments.add(_Fragment(key, copy.number, last.offset, bool(last.is_last), copy.old[at:end]))
         if whole is not None:
             fragments.keep(whole, self._datagram(key, b"".join(other.payload for other in whole), copy.number))
 
-    def _datagram(self, key: FragmentKey, payload: bytes, number: int) -> bytes:
+    def _datagram(self, key: _FragmentKey, payload: bytes, number: int) -> bytes:
         """The new payload of a datagram that came in fragments; filler if it does not lead to TCP."""
         source, target, protocol, _ = key
         if len(source) == 4:
@@ -153,3 +157,52 @@ class PayloadRewriter(PacketRewriter):
             at = last.at + (packet[last.at + 12] >> 4) * 4 if last.at + 12 < len(packet) else last.end
             is_cut = last.end < last.wire
         return made if is_cut or made[at : last.end] != packet[at : last.end] else packet
+
+
+@dataclass(frozen=True, slots=True)
+class _Fragment:
+    """The payload of one fragment."""
+
+    key: _FragmentKey
+    number: int
+    offset: int
+    is_last: bool
+    payload: bytes
+
+
+class _Fragments:
+    """IP fragments: the new bytes of each, made of the whole datagram.
+
+    At the first one, a scan of the capture adds all of them. Once those of a datagram are complete, it is rewritten as
+    a whole, so that its TCP payload and checksum are right, and cut again as before. Fragments of datagrams that never
+    become complete stay filler. `is_collecting`: during the scan. `new`: by packet number, the new payload.
+    """
+
+    def __init__(self) -> None:
+        self.is_collecting = False
+        self.new: dict[int, bytes] = {}
+        self._waiting: dict[_FragmentKey, list[_Fragment]] = {}
+
+    def add(self, fragment: _Fragment) -> list[_Fragment] | None:
+        """Add a fragment; return all of its datagram, in order, if they are complete."""
+        found = self._waiting.setdefault(fragment.key, [])
+        if any(other.offset == fragment.offset for other in found):
+            return None
+        found.append(fragment)
+        found.sort(key=lambda other: other.offset)
+        end = 0
+        for other in found:
+            if other.offset != end:
+                break
+            end += len(other.payload)
+        else:
+            if found[-1].is_last:
+                return self._waiting.pop(fragment.key)
+        if len(self._waiting) > _MOST_WAITING:
+            del self._waiting[next(iter(self._waiting))]
+        return None
+
+    def keep(self, datagram: list[_Fragment], payload: bytes) -> None:
+        """Keep the new payload of a datagram, as it is cut."""
+        for fragment in datagram:
+            self.new[fragment.number] = payload[fragment.offset : fragment.offset + len(fragment.payload)]

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from kafkatap.reassembly import layers as known
 
-from .checksums import transport_checksum
-from .packet_copy import PacketCopy
+from .packet_copy import PacketCopy, transport_checksum
 from .stream_map import End, StreamMap
 
 _HEADER = 20

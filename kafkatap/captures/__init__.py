@@ -17,7 +17,6 @@ splits             byte ranges of one capture, each read without those before it
 split_checks       whether the splits of a file fit together, and the sums of their reports
 packs              which small captures are read one after the other, as one split
 pack_reader        the packets of a pack, and a report on each of its files
-files_ahead        small files, read by threads before their turn
 readahead          a generator in a thread, a few items ahead of its consumer
 
 It knows packets and their times, but not TCP, Kafka, commands or Spark.

@@ -7,7 +7,9 @@ one file has plain numbers. When it is known how many packets come before each f
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -17,11 +19,11 @@ from .capture_bytes import UnreadableBytes
 from .capture_points import SLACK_NS
 from .capture_reader import BLOCK_SIZE, CaptureReader, FileReport
 from .current_reader import CurrentReader
-from .files_ahead import FilesAhead
 from .identity import identity_at, missing_identity
 from .merge import EARLIEST, sort_times
 from .packs import Pack
 from .splits import Split, SplitReader
+from .storage import InputFile, is_uri, open_input, read_range
 
 Array = np.ndarray[Any, Any]
 
@@ -29,6 +31,8 @@ FILE_BITS = 40
 _IN_FILE = (1 << FILE_BITS) - 1
 #: In place of the base of a file without packets: it is not read again.
 NO_PACKETS = -1
+#: Files of a store that are read at once, and the largest of them in bytes.
+AHEAD, LARGEST = 8, 4 << 20
 
 
 def numbered(numbers: Array, bases: Sequence[int]) -> Array:
@@ -192,3 +196,30 @@ class PackReader(CurrentReader[CaptureReader]):
         if self._reader is not None and self.files[-1].head_time is not None:
             assert self._reader.report.last is not None
             self._latest = (self.files[-1].head_time, self._reader.report.last, self._pack[self.file].file)
+
+
+class FilesAhead:
+    """Opens files of one folder in their order. Small ones of a store are read in threads before they are needed: a
+    request takes many ms. OSErrors are those of `open_input`."""
+
+    def __init__(self, splits: Sequence[Split]) -> None:
+        self._splits = splits
+        is_remote = len(splits) > 1 and is_uri(splits[0].path)
+        self._threads = ThreadPoolExecutor(AHEAD, "kafkatap-files") if is_remote else None
+        self._reading: dict[int, Future[bytes]] = {}
+
+    def open(self, number: int) -> InputFile:
+        """Open file `number`, and read the next ones."""
+        for n in range(number, min(number + AHEAD + 1, len(self._splits))):
+            split = self._splits[n]
+            if n not in self._reading and self._threads is not None and split.size <= LARGEST:
+                self._reading[n] = self._threads.submit(read_range, split.path, 0, split.size)
+        for n in [n for n in self._reading if n < number]:
+            self._reading.pop(n).cancel()
+        if number not in self._reading:
+            return open_input(self._splits[number].path)
+        return io.BytesIO(self._reading.pop(number).result())
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)

@@ -9,6 +9,5 @@ command_parser    `COMMANDS`, `parse`, and the parser of the whole command line
 shared_options    options that several commands share: captures, selection, appearance
 values            values of options: times, durations, sizes, APIs, brokers, ports
 exit_codes        DONE, DAMAGED, WRONG, BREAKS, LEFT_OUT, INTERRUPTED, TERMINATED
-console           what commands share on a terminal: readable captures, Ctrl-C, refusals
-progress          the progress bar
+console           what commands share on a terminal: readable captures, Ctrl-C, refusals, the progress bar
 """

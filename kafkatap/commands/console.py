@@ -6,6 +6,7 @@ import argparse
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 #: What ends --follow besides Ctrl-C, as it ends live capture.
 SIGNALS_OF_FOLLOW = ("SIGTERM", "SIGHUP")
+#: Seconds of work before the progress bar is drawn.
+PATIENCE = 0.5
 
 
 def discard_output() -> None:
@@ -145,10 +148,9 @@ def progress(options: argparse.Namespace) -> Iterator[Any]:
     if not (options.progress and sys.stderr.isatty()):
         yield lambda done: False
         return
-    from .progress import Bar
 
     sizes = [0 if is_pipe(c) or is_uri(c) else os.stat(c).st_size for c in options.captures]
-    bar = Bar(sum(sizes) if all(sizes) else None)
+    bar = _Bar(sum(sizes) if all(sizes) else None)
     try:
         yield bar.update
     finally:
@@ -191,3 +193,49 @@ def no_kafka(context: Context) -> str:
         why = encryption_of(context).why()
         return f"no readable Kafka in this input: its connections are encrypted (TLS){f': {why}' if why else ''}"
     return "no Kafka found in this input (if its connections started before the capture, try --port)"
+
+
+class _Bar:
+    """A progress bar on standard error, by rich. `update(bytes read so far)`. `total`: None where the input's length is
+    not known."""
+
+    def __init__(self, total: int | None) -> None:
+        self._total = total
+        self._begun = time.monotonic()
+        self._progress: Any = None
+        self._task: Any = None
+
+    def update(self, done: int) -> bool:
+        """Show where we are. Returns False: it never ends the reading."""
+        if self._progress is None and time.monotonic() - self._begun > PATIENCE:
+            self._show()
+        if self._progress is not None:
+            self._progress.update(self._task, completed=done)
+        return False
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+
+        self._progress = Progress(
+            TextColumn("reading"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._progress.add_task("reading", total=self._total)
+        self._progress.start()
+
+    def close(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()

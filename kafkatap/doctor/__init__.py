@@ -6,10 +6,11 @@
 
 observed          one pass over captures that gathers what checks read
 packet_checks     packets: lengths, times, order; clock_steps: steps of the clock; capture_heads: interfaces
-checks            the checks by name; file_checks, stream_checks and content_checks have them
+file_checks, stream_checks, content_checks
+                  the checks
 finding           one finding
 capture_commands  better commands, made from what the captures show
-diagnosis         the tables; diagnosis_text: their text
+diagnosis         the checks by name, and the tables; diagnosis_text: their text
 
 It decodes no more than a report does, and changes nothing.
 """

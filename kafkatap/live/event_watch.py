@@ -8,16 +8,20 @@ want to know the end of a capture (a leak, packets that were lost) are not among
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from kafkatap.kernels.arrays import is_among
+import numpy as np
+
+from kafkatap.kernels.arrays import grown, is_among, taken
+from kafkatap.kernels.decorator import record_dtype
+from kafkatap.reassembly.dtypes import ROW_OPEN
 from kafkatap.reports import kinds, units
 from kafkatap.reports.batch import Array, Batch
+from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.connection_words import NOT_CLOSED
 from kafkatap.reports.findings import NOTE, Finding
 
-from .open_connections import OpenConnections
 from .sink import Sink, names_of
 
 if TYPE_CHECKING:
@@ -39,6 +43,8 @@ _BY_SILENCE = kinds.SILENCES | {kinds.CUT_OFF}
 #: A silence that begins so long before a drop, or later, may be one of the capture.
 _NEAR_NS = 2 * SECOND
 _WANTED = ("events",)
+#: Of a connection by number: which one it was, and how many packets it had, when its row was made.
+_MADE = record_dtype(("serial", "i8"), ("packets", "i8"))
 
 
 class EventWatch:
@@ -47,7 +53,7 @@ class EventWatch:
     def __init__(self, engine: Engine) -> None:
         from kafkatap.reports.sections.event_counts import CONNECTION_COLUMNS
 
-        self._open = OpenConnections(CONNECTION_COLUMNS)
+        self._open = _OpenConnections(CONNECTION_COLUMNS)
         self._counts = engine.section_counts(_WANTED, ROWS)
         self._first: int | None = None  # what came before is not known
         self._dropped = 0  # when the kernel dropped packets for the last time
@@ -65,7 +71,7 @@ class EventWatch:
         """Forget all: the engine is about to change its numbers."""
         from kafkatap.reports.sections.event_counts import CONNECTION_COLUMNS
 
-        self._open = OpenConnections(CONNECTION_COLUMNS)
+        self._open = _OpenConnections(CONNECTION_COLUMNS)
         self._counts = engine.section_counts(_WANTED, ROWS)
         self._first = engine.latest
 
@@ -140,3 +146,32 @@ class EventNotices(Sink):
             begin=None if finding.begin is None else units.iso(finding.begin), numbers=dict(finding.numbers),
             parties=[party._asdict() for party in finding.parties],
         )  # fmt: skip
+
+
+class _OpenConnections:
+    """Rows of the open connections, of which only those that had packets are made anew each second. `columns`: those of
+    CONNECTION_ROW that the rows have. A row takes memory for these only."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = columns
+        self._rows: Array = np.zeros(256, [(name, CONNECTION_ROW[name]) for name in columns])
+        self._made: Array = np.zeros(256, _MADE)
+
+    def rows(self, engine: Engine) -> Array:
+        """A copy of the rows of all connections that are open now."""
+        table = engine.assembler.connections
+        if len(self._rows) < len(table):
+            self._rows, self._made = (grown(rows, len(table)) for rows in (self._rows, self._made))
+        numbers = np.flatnonzero(table["used"] == ROW_OPEN)
+        made = self._made[numbers]
+        is_changed = np.zeros(len(numbers), bool)
+        for name in ("serial", "packets"):
+            is_changed |= made[name] != table[name][numbers]
+        changed = numbers[is_changed]
+        if len(changed):
+            rows = engine.open_rows(changed)
+            for name in self._columns:
+                self._rows[name][changed] = rows[name]
+            for name in ("serial", "packets"):
+                self._made[name][changed] = table[name][changed]
+        return taken(self._rows, numbers)

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
 from kafkatap.kernels import store
+from kafkatap.reassembly.errors import TruncatedCapture
 from kafkatap.reports.batch import Batch, FileInfo
 from kafkatap.reports.section_parts.registry import needs_of
 from kafkatap.reports.tables import connections_table
 
-from ..captures.capture_reader import FileReport
+from ..captures.capture_reader import CaptureReader, FileReport
 from ..engine.engine import engine_for
 from ..engine.limits import Limits
 from ..parquet.row_groups import GatheredRows
@@ -24,11 +25,10 @@ from ..splits.capture_ledgers import Ledger
 from ..splits.executor import HERE, Place
 from ..splits.run_options import RunOptions
 from ..splits.split_counts import CountsOfSplit, SplitCounts
-from .reader import SharedReader
+from .blocks import SharedBlocks, SharedBytes
 
 if TYPE_CHECKING:
     from ..parquet.row_groups import RowGroup
-    from .blocks import SharedBlocks
     from .local_tables import LocalTables
 
 Array = np.ndarray[Any, Any]
@@ -113,7 +113,7 @@ class _Shard:
         self._run = Run(task.captures, engine, self._watch, threaded=False)
         if task.blocks is not None:
             source = task.blocks.opened(shard)
-            self._run.open = lambda path, _: SharedReader(path, source)
+            self._run.open = lambda path, _: _SharedReader(path, source)
         self._counted = CountsOfSplit(options, engine, task.interval)
         engine.on_connections(self._counted.add_connections)
 
@@ -183,3 +183,28 @@ def part_of_limits(options: RunOptions, shards: int) -> RunOptions:
     limits = options.read.limits or Limits()
     shared = {name: max(getattr(limits, name) // shards, 1) for name in ("connections", "waiting", "held")}
     return replace(options, read=options.read._replace(limits=limits._replace(**shared)))
+
+
+class _SharedReader(CaptureReader):
+    """Reads one capture block by block, for `assemble`. It copies only records that a block cuts. `buffer` stays as it
+    is until the next block is read."""
+
+    def __init__(self, path: str, source: SharedBytes) -> None:
+        super().__init__(path, source=source)
+
+    def _read_more(self) -> bool:
+        rest = self.buffer[self._at : self._end]
+        source = cast(SharedBytes, self._source)
+        found = source.take(rest)
+        if found is None:
+            self._over = True
+            if len(rest) and not source.is_stopped:
+                raise TruncatedCapture("cut short: the last packet is not whole", self._base + self._at)
+            return False
+        self._base += self._at
+        self.buffer, self._at, self._end = found
+        self._base -= self._at
+        return True
+
+    def _shared(self) -> tuple[Array, Array] | None:
+        return cast(SharedBytes, self._source).shared_from(self._at)

@@ -1,7 +1,6 @@
 """Messages for people: lines, trees, hexadecimal dumps, JSON.
 
-printing      the printers for each form of output
-output        lines with styles onto a file or terminal
+printing      the printers for each form of output, onto a file or terminal
 lines         one line a message
 viewing       the tree of a message, with the names of its cluster
 tree_text     trees as lines of text

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from ..selected_messages.message import FRAME, Message, Messages
 from .hexdump import hexdump
-from .lines import LineMaker
+from .lines import LineMaker, Span
 from .message_json import JsonMaker
-from .output import Output
 from .tree_text import TreeWriter, terminal_paint
 from .viewing import Known, MessageViewer
 
@@ -116,3 +117,50 @@ def make_printer(options: argparse.Namespace, known: Known, definitions: Definit
         return JsonPrinter(options, known, None) if options.json else Printer(options, known)
     viewer = MessageViewer(known, definitions, options.show_secrets, options.records, options.max_frame)
     return JsonPrinter(options, known, viewer) if options.json else WholePrinter(options, known, viewer)
+
+
+class Output:
+    """Writes lines in the encoding of a file. `color`: "auto" (on a terminal, unless NO_COLOR or TERM=dumb is set),
+    "always" or "never"."""
+
+    def __init__(self, file: TextIO, color: str = "auto") -> None:
+        self._file = file
+        self._encoding = file.encoding or "utf-8"
+        self.terminal = file.isatty()
+        wanted = self.terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self.colored = color == "always" or (color == "auto" and wanted)
+
+    def write_lines(self, lines: Sequence[str]) -> None:
+        """Write lines and their ends."""
+        if lines:
+            text = "\n".join(lines)
+            if not text.isascii():
+                text = text.encode(self._encoding, "backslashreplace").decode(self._encoding)
+            self._file.write(text)  # it may be long: it is not copied for its end
+            self._file.write("\n")
+
+    def styled(self, spans: Iterable[Span]) -> str:
+        """A line of spans, without blank ones at its end."""
+        kept = list(spans)
+        while kept and not kept[-1][0].strip():
+            kept.pop()
+        return "".join(text.join(self.begin_and_end(style)) for text, style in kept).rstrip()
+
+    def begin_and_end(self, style: str) -> tuple[str, str]:
+        """The escape sequences before and behind text of this style."""
+        if not self.colored or not style:
+            return "", ""
+        begin, _, end = _ansi(style).partition("\0")
+        return begin, end
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+@cache
+def _ansi(style: str) -> str:
+    """The escape sequences of a style around "\\0"."""
+    from rich.color import ColorSystem
+    from rich.style import Style
+
+    return Style.parse(style).render("\0", color_system=ColorSystem.STANDARD)

@@ -14,9 +14,10 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..captures.storage import find, read_range
+from ..engine.tls.key_log import KeyLog
+from ..engine.tls.secrets import Secrets
 
 if TYPE_CHECKING:
-    from ..engine.tls.key_log import KeyLog
     from .survey import SplitSurvey
 
 #: Connections whose handshake is not captured are tried with these many secrets, the latest ones. So many secrets of
@@ -24,6 +25,27 @@ if TYPE_CHECKING:
 LATEST = 8_192
 #: Bytes of a key log in a store that are read at most.
 _LARGEST = 256 << 20
+#: Client randoms that are noted at most.
+_MOST = 65_536
+
+
+class TaskKeyLog(KeyLog):
+    """The lines of a key log that a task got. `unknown`: client randoms without a secret.
+
+    Surveys see the client randoms of handshakes in the clear. A renegotiated handshake is encrypted, so its client
+    random shows only when a task decrypts it. The driver looks for those in its key log, and the split is decoded
+    again.
+    """
+
+    def __init__(self, paths: Sequence[str] = ()) -> None:
+        super().__init__(paths)
+        self.unknown: set[bytes] = set()
+
+    def secrets(self, client_random: bytes) -> Secrets | None:
+        found = super().secrets(client_random)
+        if found is None and len(self.unknown) < _MOST:
+            self.unknown.add(client_random)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +117,6 @@ def key_log_of(lines: bytes | None) -> KeyLog | None:
     """The key log of a task. `lines`: as of `needed_lines`."""
     if lines is None:
         return None
-    from .task_key_log import TaskKeyLog
 
     key_log = TaskKeyLog()
     if lines:

@@ -2,7 +2,7 @@
 
 group_events        read exchanges as counts and events
 group_requests      the events with their strings
-group_generations, group_epochs, group_rebalances, group_history
+group_generations, group_epochs, group_rebalances
                     the history of a group: members, and rebalances with their causes
 group_lag           committed offsets and positions beside the ends of partitions
 lag_in_time         how long ago, and since when, a reader fell behind

@@ -11,7 +11,7 @@ import pytest
 
 from kafkatap.commands.command_parser import COMMANDS, build_parser
 from kafkatap.commands.completion.command import completion_script
-from kafkatap.commands.completion.man_pages import man_pages
+from kafkatap.commands.completion.shell_files import man_pages
 
 
 def needs(program: str) -> None:

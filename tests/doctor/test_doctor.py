@@ -17,8 +17,7 @@ import pytest
 from kafkatap import analyze, examine
 from kafkatap.captures.capture_reader import FileReport
 from kafkatap.doctor import content_checks
-from kafkatap.doctor.checks import CHECKS
-from kafkatap.doctor.diagnosis import TABLES
+from kafkatap.doctor.diagnosis import CHECKS, TABLES
 from kafkatap.doctor.diagnosis_text import diagnosis_lines
 from kafkatap.doctor.observed import read_captures
 from kafkatap.doctor.packet_checks import CaptureChecks

@@ -12,7 +12,7 @@ import pytest
 
 from kafkatap.reports.findings import Finding, Party
 from kafkatap.reports.model import ReportTable
-from kafkatap.reports.rendering.first_lines import finding_text
+from kafkatap.reports.rendering.text import finding_text
 from kafkatap.reports.sections.alike import repeats_in_one
 from kafkatap.reports.sections.folding import folded
 from kafkatap.reports.sections.folds import Known
@@ -70,7 +70,7 @@ def test_the_same_trouble_is_one_line(name: str, finding: str, cause: str) -> No
 
 def test_rebalances_are_on_the_first_screen_by_the_time_that_members_wait() -> None:
     """The recording has seldom rebalances too, which are notes, and slow lines that cost less."""
-    from kafkatap.reports.rendering.first_lines import first_lines
+    from kafkatap.reports.rendering.text import first_lines
     from kafkatap.reports.sections.summary import COLUMNS
 
     found = rows(SAMPLES / "questions/rebalances.pcap.zst")

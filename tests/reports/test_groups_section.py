@@ -24,8 +24,8 @@ from kafkatap.engine.selection import EVERYTHING
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.count_table import LATEST, MAX, SUM, CountTable
 from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.groups.group import History, Seen, history_of
 from kafkatap.reports.groups.group_events import BEAT, CLASSIC, CONSUMER, JOIN, LEAVE, REFUSED, SYNC
-from kafkatap.reports.groups.group_history import History, Seen, history_of
 from kafkatap.reports.groups.group_requests import Event, read_assignment
 from kafkatap.reports.section_parts.registry import needs_of
 from kafkatap.reports.section_parts.section_counts import SectionCounts

@@ -10,7 +10,7 @@ from typing import Any
 from kafkatap import analyze
 from kafkatap.dissector import dtypes as r
 from kafkatap.reports.build import build_report
-from kafkatap.reports.rendering.first_lines import finding_text
+from kafkatap.reports.rendering.text import finding_text
 from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.reports.sections.slow_times import slow_times
 from tests.reports import rows as made

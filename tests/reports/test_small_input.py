@@ -12,8 +12,8 @@ import pytest
 from kafkatap import analyze
 from kafkatap.captures.storage import stored_bytes
 from kafkatap.reports.advice.catalogue import ON_REQUEST
-from kafkatap.reports.rendering.first_lines import first_lines
 from kafkatap.reports.rendering.json_report import write_json
+from kafkatap.reports.rendering.text import first_lines
 from kafkatap.reports.section_parts import registry
 from kafkatap.reports.section_parts.registry import SMALL_INPUT, counted_sections, load_sections
 from kafkatap.splits.run_options import RunOptions

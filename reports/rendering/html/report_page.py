@@ -9,8 +9,7 @@ from ... import kinds, units
 from ...commands import with_captures, with_captures_in
 from ...model import Report, ReportTable, Row
 from ...sections.row_commands import RowCommander
-from ..first_lines import finding_text, first_lines
-from ..text import heading_facts, ledger_line
+from ..text import finding_text, first_lines, heading_facts, ledger_line
 from .page import PageFigure, PageFinding, render_page
 
 #: Captures in the title.
