@@ -29,9 +29,9 @@ class Signature(NamedTuple):
     `id`: of its findings. `title`: what is wrong, in a few words. `wire`: what it looks like in packets. `setting`:
     what to change, as Kafka calls it. `remedy`: how, in a sentence. `threshold`: when it is named, and why not earlier.
 
-    `findings(given)` makes the findings from `forms`, `counts` and `events`; none without evidence. `read`, `facts`, `forms` and `measures` are as in `Section`, and `batch_count` is one
-    of its `batch_counts`. Forms have names that begin with "advice.". `events`: the kinds of its events, which no other
-    signature has (`events_of_kind`).
+    `findings(given)` makes the findings from `forms`, `counts` and `events`; none without evidence. `read`, `facts`,
+    `forms` and `measures` are as in `Section`, and `batch_count` is one of its `batch_counts`. Forms have names that
+    begin with "advice.". `events`: the kinds of its events, which no other signature has (`events_of_kind`).
 
     `exact_facts`: kinds of facts that make its numbers exact where they are read: with `--sections advice`.
     `from_all`: its findings are on states, which it learns from all that is read, whatever is selected.
