@@ -16,13 +16,7 @@ from kafkatap.kernels import kernel
 from kafkatap.kernels.decorator import helper
 from kafkatap.kernels.writers import put_bytes, put_int
 
-from .framing.connections import (
-    PROTOCOL_FOREIGN,
-    PROTOCOL_TLS,
-    PROTOCOL_UNKNOWN,
-    STREAM_AT_START,
-    STREAM_IN_SYNC,
-)
+from .framing.connections import PROTOCOL_FOREIGN, PROTOCOL_TLS, PROTOCOL_UNKNOWN, STREAM_AT_START, STREAM_IN_SYNC
 from .framing.silences import silence_of
 from .framing.tables import Tables
 from .strings import StringTable

@@ -25,16 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from .declarations import (
-    ArgType,
-    Helper,
-    KernelSource,
-    helper,
-    inlined,
-    is_array_tuple,
-    kernel_mode,
-    record_dtype,
-)
+from .declarations import ArgType, Helper, KernelSource, helper, inlined, is_array_tuple, kernel_mode, record_dtype
 
 __all__ = ["Helper", "Kernel", "helper", "inlined", "kernel", "kernel_mode", "record_dtype"]
 

@@ -13,17 +13,7 @@ from kafkatap.kernels.decorator import helper, record_dtype
 
 from .dtypes import PACKET, Packet
 from .inner_packets import IP_LEVELS, LAYERS
-from .layers import (
-    IPV4,
-    IPV6,
-    TCP_PROTOCOL,
-    extension_length,
-    ip_header,
-    ip_payload,
-    is_ip,
-    link_layer,
-    next_layer,
-)
+from .layers import IPV4, IPV6, TCP_PROTOCOL, extension_length, ip_header, ip_payload, is_ip, link_layer, next_layer
 
 #: What a header is beside those of `layers`: an extension header of IPv6 (EXTENSION + its protocol), TCP, and the
 #: payload of an IP fragment, which ends the trail. Of IP, it is IPV4 or IPV6 by its version.

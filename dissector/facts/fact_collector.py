@@ -10,27 +10,11 @@ import numpy as np
 from kafkatap.kernels.arrays import copied, grown, is_among, return_memory, taken, untouched, zeros
 
 from ..inspection import Frames
-from ..programs.fact_kinds import (
-    BATCH,
-    BATCH_SAMPLE,
-    KINDS,
-    PRINCIPAL,
-    SASL_ANSWER,
-    SASL_MESSAGE,
-    columns_of,
-)
+from ..programs.fact_kinds import BATCH, BATCH_SAMPLE, KINDS, PRINCIPAL, SASL_ANSWER, SASL_MESSAGE, columns_of
 from ..programs.machine import JOB, SCRATCH_SIZE, TAPE
 from ..programs.program import DENSE, KEYS, VERSIONS, Programs
 from ..strings import Strings, StringTable
-from .fact_rows import (
-    FACT,
-    FACT_STRINGS,
-    FACTS_STATE,
-    NEEDS_TAPE,
-    FactTables,
-    collect_facts,
-    take_facts,
-)
+from .fact_rows import FACT, FACT_STRINGS, FACTS_STATE, NEEDS_TAPE, FactTables, collect_facts, take_facts
 from .samples import fill_samples
 from .sasl_tokens import token_facts
 

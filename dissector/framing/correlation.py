@@ -18,16 +18,7 @@ from kafkatap.kernels.decorator import helper, inlined
 from kafkatap.kernels.hashing import add_to_key, finish_key, start_key
 from kafkatap.kernels.table import take_row
 
-from ..dtypes import (
-    ANSWERED,
-    NO_INT16,
-    NO_INT32,
-    NO_TIME,
-    NOT_DECODED,
-    OK,
-    ORPHAN_RESPONSE,
-    UNANSWERED,
-)
+from ..dtypes import ANSWERED, NO_INT16, NO_INT32, NO_TIME, NOT_DECODED, OK, ORPHAN_RESPONSE, UNANSWERED
 from ..programs.machine import NO_ROWS, run_program
 from ..strings import intern
 from .advertised import note_advertised

@@ -19,16 +19,7 @@ from ..dtypes import INCOMPLETE, OK
 from .connections import PROTOCOL_KAFKA, PROTOCOL_UNKNOWN, STREAM_AT_START, STREAM_RESYNC
 from .cursor import Cursor, i2, left
 from .evidence import ACCEPT, body_status, request_header
-from .headers import (
-    PRODUCE,
-    REQUEST_FIXED,
-    REQUEST_HEADER,
-    api_key,
-    api_version,
-    frame_size,
-    has_client_id,
-    is_named,
-)
+from .headers import PRODUCE, REQUEST_FIXED, REQUEST_HEADER, api_key, api_version, frame_size, has_client_id, is_named
 from .known_brokers import is_at_broker, note_missed
 from .program_index import REQUEST, program_of
 from .resync import ENOUGH, search_buffer

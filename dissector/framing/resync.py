@@ -19,16 +19,7 @@ from .advertised import is_advertised
 from .buffers import drop_segment
 from .connections import DOUBT_AT_SEGMENT, DOUBT_IN_SEGMENT, DOUBT_NONE, PROTOCOL_KAFKA
 from .cursor import Cursor, left, seq_behind, skip
-from .evidence import (
-    ACCEPT,
-    REJECT,
-    SEARCH_DEPTH,
-    WAIT,
-    body_status,
-    is_telling,
-    request_header,
-    response_header,
-)
+from .evidence import ACCEPT, REJECT, SEARCH_DEPTH, WAIT, body_status, is_telling, request_header, response_header
 from .headers import (
     PRODUCE,
     REQUEST_HEADER,

@@ -11,13 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..programs.roles import (
-    R_ABORTED,
-    R_ABORTED_FIRST,
-    R_ABORTED_PRODUCER,
-    R_FETCH_OFFSET,
-    R_ISOLATION_LEVEL,
-)
+from ..programs.roles import R_ABORTED, R_ABORTED_FIRST, R_ABORTED_PRODUCER, R_FETCH_OFFSET, R_ISOLATION_LEVEL
 from . import batches as b
 
 Array = np.ndarray[Any, Any]

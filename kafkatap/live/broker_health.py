@@ -15,12 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kafkatap.dissector.framing.connections import (
-    PROTOCOL_FOREIGN,
-    PROTOCOL_KAFKA,
-    PROTOCOL_TLS,
-    PROTOCOL_UNKNOWN,
-)
+from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, PROTOCOL_UNKNOWN
 from kafkatap.kernels.arrays import grown, taken
 from kafkatap.kernels.decorator import record_dtype
 from kafkatap.reports.batch import Array, endpoint

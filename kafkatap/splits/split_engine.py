@@ -22,12 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from kafkatap.dissector.connection_state import ConnectionFacts
-from kafkatap.dissector.framing.connections import (
-    PROTOCOL_FOREIGN,
-    PROTOCOL_KAFKA,
-    PROTOCOL_TLS,
-    PROTOCOL_UNKNOWN,
-)
+from kafkatap.dissector.framing.connections import PROTOCOL_FOREIGN, PROTOCOL_KAFKA, PROTOCOL_TLS, PROTOCOL_UNKNOWN
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import ACK, CHUNK_START, LISTENER, OPENING_RESUMED, OPENING_SYN, ROW_OPEN, SYN

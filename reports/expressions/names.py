@@ -19,19 +19,7 @@ from typing import Any
 
 from kafkatap.dissector import dtypes as r
 from kafkatap.dissector.time_parts import DURATIONS
-from kafkatap.kernels.column_spec import (
-    ADDRESS,
-    BYTES,
-    FLAG,
-    MS,
-    NS,
-    NUMBER,
-    STRING,
-    TIME,
-    TOPIC_ID,
-    WORD,
-    ColumnSpec,
-)
+from kafkatap.kernels.column_spec import ADDRESS, BYTES, FLAG, MS, NS, NUMBER, STRING, TIME, TOPIC_ID, WORD, ColumnSpec
 
 from ..addresses import canonical_address, canonical_broker
 from . import exchange_columns as c

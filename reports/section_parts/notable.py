@@ -8,15 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import (
-    ANSWERED,
-    EXCHANGE,
-    FETCHES,
-    IN_FLIGHT,
-    RESPONSE_LOST,
-    RESULT,
-    UNANSWERED,
-)
+from kafkatap.dissector.dtypes import ANSWERED, EXCHANGE, FETCHES, IN_FLIGHT, RESPONSE_LOST, RESULT, UNANSWERED
 from kafkatap.dissector.exchange_places import enter_places, row_of
 from kafkatap.dissector.facts.fact_rows import FACT
 from kafkatap.kernels import helper, kernel

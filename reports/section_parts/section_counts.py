@@ -17,15 +17,7 @@ import numpy as np
 from kafkatap.kernels.arrays import distinct_values, joined
 
 from ..batch import Array, Batch, Names
-from ..counting.count_forms import (
-    ADDRESS,
-    TEXT,
-    CountStore,
-    FormCounts,
-    Numbers,
-    numbers_by_kind,
-    numbers_in,
-)
+from ..counting.count_forms import ADDRESS, TEXT, CountStore, FormCounts, Numbers, numbers_by_kind, numbers_in
 from ..counting.counts import ReportCounts
 from .event_rows import EVENT, EVENT_ADDRESSES, EVENT_TEXTS, in_order
 from .gathered import Gathered

@@ -40,15 +40,7 @@ from ..section_parts.event_rows import events_of
 from ..section_parts.gathered import Gathered
 from ..section_parts.section import Section, SectionInput
 from ..section_parts.section_counts import Tally
-from .auth_attempts import (
-    REFUSED,
-    SASL_AUTHENTICATE,
-    SASL_HANDSHAKE,
-    Attempt,
-    Connection,
-    attempts,
-    note_sasl,
-)
+from .auth_attempts import REFUSED, SASL_AUTHENTICATE, SASL_HANDSHAKE, Attempt, Connection, attempts, note_sasl
 from .auth_tls import TLS, failed_tls
 
 COLUMNS = (

@@ -46,16 +46,7 @@ from ..counting import tally
 from ..counting.connection_counts import KEY, VALUES, connection_totals
 from ..counting.counts import ReportCounts
 from ..counting.histogram import P50, P99
-from ..counting.rollup import (
-    Label,
-    Rolled,
-    add_up,
-    api_label,
-    group_columns,
-    maybe,
-    numbered,
-    value_columns,
-)
+from ..counting.rollup import Label, Rolled, add_up, api_label, group_columns, maybe, numbered, value_columns
 from ..findings import ERROR, Finding
 from ..model import Column, ReportTable, Row, Value, Versions, in_columns, in_rows
 from ..parties import has_own_name

@@ -19,16 +19,7 @@ from ..parties import Options
 from ..section_parts.cluster import NODES, Cluster, codes_of
 from ..section_parts.section import SectionInput
 from .event_answers import ANSWERS, SECOND
-from .event_counts import (
-    CONNECTIONS,
-    COORDINATOR,
-    ERRORS,
-    HEARTBEAT,
-    LINKS,
-    RESENT_PACKETS,
-    THROTTLED,
-    WAIT,
-)
+from .event_counts import CONNECTIONS, COORDINATOR, ERRORS, HEARTBEAT, LINKS, RESENT_PACKETS, THROTTLED, WAIT
 from .slow_times import SLOW_AT
 
 #: Commands show this much before and after an event.

@@ -18,17 +18,7 @@ from ..batch import Array, Context, endpoint
 from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.histogram import P99
-from ..counting.rollup import (
-    PARTS,
-    Label,
-    Rolled,
-    add_up,
-    api_label,
-    group_columns,
-    maybe,
-    numbered_rows,
-    roll_up,
-)
+from ..counting.rollup import PARTS, Label, Rolled, add_up, api_label, group_columns, maybe, numbered_rows, roll_up
 from ..model import Column, ReportTable, Row, Value, in_columns
 from . import time_shares
 from .time_shares import has_unknown_waits, spent

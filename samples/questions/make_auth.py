@@ -25,12 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from confluent_kafka import Producer  # noqa: E402
-from confluent_kafka.admin import (  # noqa: E402
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion  # noqa: E402
 
 from tests.support.authority import key_store_settings  # noqa: E402
 from tests.support.questions import Answer, ClientError, Scene, log_time_ms, now_ms, question_main, scene  # noqa: E402

@@ -29,12 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from confluent_kafka import Producer  # noqa: E402
-from confluent_kafka.admin import (  # noqa: E402
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion  # noqa: E402
 
 from tests.support.broker import BrokerError, fetch_client_jars, java_command  # noqa: E402
 from tests.support.kerberos import Realm, kdc, missing_kdc  # noqa: E402

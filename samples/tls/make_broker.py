@@ -29,12 +29,7 @@ sys.path.insert(0, str(ROOT))
 import aiokafka  # noqa: E402
 import kafka  # noqa: E402
 from confluent_kafka import Producer  # noqa: E402
-from confluent_kafka.admin import (  # noqa: E402
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion  # noqa: E402
 
 from tests.support.authority import Authority  # noqa: E402
 from tests.support.broker import fetch_agent  # noqa: E402

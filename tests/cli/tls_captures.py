@@ -8,14 +8,7 @@ from pathlib import Path
 from tests.support.captures import Packet, pcap_bytes
 from tests.support.tcp import START_NS, Segment, encode
 from tests.support.tls_talk import OverTls, TLSv1_2, TLSv1_3
-from tests.wire.kafkatalk import (
-    API_VERSIONS,
-    METADATA,
-    SASL_AUTHENTICATE,
-    SASL_HANDSHAKE,
-    KafkaTalk,
-    add_exchanges,
-)
+from tests.wire.kafkatalk import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE, KafkaTalk, add_exchanges
 
 BROKER = ("10.0.1.1", 9_093)
 #: What nobody may see unless they ask for it.

@@ -10,14 +10,7 @@ from kafkatap.dissector.dtypes import INCOMPLETE, MALFORMED, OK, TRAILING_BYTES,
 from kafkatap.dissector.layouts.catalog import built_in_names, load_api
 from kafkatap.dissector.layouts.notation import parse_api
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout, Struct
-from tests.support.reference import (
-    UNKNOWN_TAGS,
-    Decoded,
-    decode_message,
-    decode_request,
-    decode_response,
-    least_struct,
-)
+from tests.support.reference import UNKNOWN_TAGS, Decoded, decode_message, decode_request, decode_response, least_struct
 
 from ..support.messages import Taste, emptiest_message, encode_message, generate_message
 

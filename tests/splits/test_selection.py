@@ -12,15 +12,7 @@ from kafkatap.engine.selection import Selection
 from kafkatap.reports.literals import read_moment
 from kafkatap.reports.section_parts.registry import OVER_FACTS
 from kafkatap.splits.run_options import RunOptions
-from tests.splits.join_support import (
-    assert_same,
-    compared,
-    cut_at_packets,
-    join,
-    local,
-    packets_at_random,
-    rotate,
-)
+from tests.splits.join_support import assert_same, compared, cut_at_packets, join, local, packets_at_random, rotate
 from tests.support.captures import read_bytes
 from tests.support.split_plans import planned_splits
 from tests.ways import reports

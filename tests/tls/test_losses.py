@@ -12,15 +12,7 @@ import pytest
 from kafkatap import analyze
 from kafkatap.reports.connection_words import D_DECRYPTED
 from tests.support.captures import Packet, read_capture
-from tests.support.tls_records import (
-    APPLICATION_DATA,
-    Stream,
-    TlsRecord,
-    copy_without,
-    losing,
-    payloads,
-    tls_records,
-)
+from tests.support.tls_records import APPLICATION_DATA, Stream, TlsRecord, copy_without, losing, payloads, tls_records
 
 from .real_endpoints import FOLDER, TIMES, Row, by_client, exchanges, rows, truth
 

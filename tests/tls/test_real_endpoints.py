@@ -22,18 +22,7 @@ from kafkatap.reports.connection_words import (
 from kafkatap.reports.tls_names import HIDDEN_NO_CERTIFICATE
 from tests.support.captures import Interface, block, pcapng_bytes, read_bytes, read_capture
 
-from .real_endpoints import (
-    FOLDER,
-    Row,
-    analysis,
-    by_client,
-    connections,
-    exchanges,
-    rows,
-    same,
-    truth,
-    without_resumed,
-)
+from .real_endpoints import FOLDER, Row, analysis, by_client, connections, exchanges, rows, same, truth, without_resumed
 
 MATRIX = truth("matrix")
 #: The connections to the terminator that came through, by case.

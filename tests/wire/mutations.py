@@ -9,15 +9,7 @@ from dataclasses import replace
 
 from tests.support.captures import ETHERNET, SLL2, Interface, Packet, pcap_bytes, pcapng_bytes
 from tests.support.tcp import Segment, encode
-from tests.wire.kafkatalk import (
-    API_VERSIONS,
-    FETCH,
-    METADATA,
-    PRODUCE,
-    SASL_HANDSHAKE,
-    KafkaTalk,
-    add_exchanges,
-)
+from tests.wire.kafkatalk import API_VERSIONS, FETCH, METADATA, PRODUCE, SASL_HANDSHAKE, KafkaTalk, add_exchanges
 
 _NUMBERS = (0, 1, 3, 4, 7, 8, 12, 100, 255, 65_535, 65_536, 2**20, 2**30, 2**31 - 1, 2**31, 2**32 - 1, 2**32 - 4)
 

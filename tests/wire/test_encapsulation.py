@@ -26,15 +26,7 @@ from kafkatap.reassembly.inner_packets import IP_LEVELS, Inner, read_inner
 from kafkatap.reassembly.link_types import LOOP, NULL, RAW, RAW_BSD, RAW_IPV4, RAW_IPV6, RAW_OPENBSD, READ
 from kafkatap.reassembly.packet_counts import NOT_IP, NOT_TCP, TCP
 from kafkatap.reassembly.packet_tables import PacketTables
-from tests.support.captures import (
-    ETHERNET,
-    Interface,
-    Packet,
-    pcap_bytes,
-    pcapng_bytes,
-    read_capture,
-    write_capture,
-)
+from tests.support.captures import ETHERNET, Interface, Packet, pcap_bytes, pcapng_bytes, read_capture, write_capture
 from tests.support.encapsulation import KINDS, encapsulate, fragment, ip_offset
 from tests.support.sweeps import examples
 from tests.support.tcp import ACK, PSH, START_NS, Segment, encode, on_link, tcp_packet

@@ -20,16 +20,7 @@ import numpy as np
 from kafkatap.kernels.hashing import new_seed
 
 from .key_log_lines import LONGEST, OFFSET_BITS, PROBLEMS, SHORTEST, USED, KeyLine, find_lines, hash_of, parse_line
-from .key_log_sources import (
-    GrowingLines,
-    HeldLines,
-    LineBlocks,
-    LineSocket,
-    LineSource,
-    WholeFile,
-    is_plain,
-    is_socket,
-)
+from .key_log_sources import GrowingLines, HeldLines, LineBlocks, LineSocket, LineSource, WholeFile, is_plain, is_socket
 from .secrets import LABELS, Secrets, TrafficSecret, Trials
 
 Array = np.ndarray[Any, np.dtype[Any]]
