@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,8 +22,9 @@ SECRETS = (b"n,,n=Zq7&Wv,r=Jx9_Kf3", b"r=9fVpQ0xK3uJw,s=Gh5!Ry8?Lm2", b"c=biws,p
 PIECE = 4
 
 
-def talk_of(version: int) -> list[Segment]:
-    """A connection that logs in, and later once more. `version`: of SaslAuthenticate; -1: tokens are bare."""
+def talk_of(version: int, plain: tuple[int, int] = (12, 3)) -> list[Segment]:
+    """A connection that logs in, and later once more. `version`: of SaslAuthenticate; -1: tokens are bare. `plain`:
+    so many exchanges come after each login."""
     talk = KafkaTalk(client_id="sasl-client")
     talk.tcp.open()
     talk.respond(talk.request(API_VERSIONS, 3, 1, ClientSoftwareName="librdkafka", ClientSoftwareVersion="2.6.0"))
@@ -36,7 +37,7 @@ def talk_of(version: int) -> list[Segment]:
             else:
                 talk.tcp.client(frame(token))
                 talk.tcp.server(frame(answer))
-        for n in range(3 if again else 12):
+        for n in range(plain[again]):
             talk.respond(talk.request(METADATA, 4, 10 + n, Topics=[{"Name": "orders"}]))
     return talk.segments
 
@@ -78,6 +79,16 @@ def make(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("version", [-1, 0, 1, 2])
+def test_each_message_ends_one_of_many_captures(tmp_path: Path, version: int) -> None:
+    segments = talk_of(version, (2, 1))
+    cuts = list(range(3, len(segments) - 1, 2))
+    found, flows = read_in_parts(tmp_path, segments, cuts)
+    assert found == []
+    assert flows == [1] * (len(cuts) + 1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", [-1, 0, 1, 2])
 def test_each_message_ends_a_capture(tmp_path: Path, version: int) -> None:
     segments = talk_of(version)
     for cut in range(3, len(segments) - 1, 2):
@@ -86,23 +97,33 @@ def test_each_message_ends_a_capture(tmp_path: Path, version: int) -> None:
         assert flows == [1, 1]
 
 
+#: Some of many cuts, or with `--long` all.
+Sweep = Callable[[Sequence[int], int], list[int]]
+
+
+def within_tokens(segments: Sequence[Segment]) -> list[int]:
+    """Cuts behind each segment that has a piece of a token."""
+    pieces = {secret[at : at + 3] for secret in SECRETS for at in range(len(secret) - 2)}
+    return [n + 1 for n, each in enumerate(segments[:-12]) if any(piece in each.payload for piece in pieces)]
+
+
 @pytest.mark.parametrize(("version", "size"), [(-1, 3), (1, 11), (2, 3)])
-def test_captures_end_within_tokens(tmp_path: Path, version: int, size: int) -> None:
+def test_captures_end_within_tokens(tmp_path: Path, sweep: Sweep, version: int, size: int) -> None:
     segments = split_small(talk_of(version), size)
-    for cut in range(5, len(segments) // 2, 17):
+    for cut in sweep(within_tokens(segments), 4):
         found, flows = read_in_parts(make(tmp_path / str(cut)), segments, [cut, cut + 9])
         assert found == [], cut
         assert flows == [1, 1, 1]
 
 
 @pytest.mark.parametrize(("version", "size"), [(-1, 11), (1, 3), (2, 11)])
-def test_parts_of_tokens_are_lost_and_out_of_order(tmp_path: Path, version: int, size: int) -> None:
+def test_parts_of_tokens_are_lost_and_out_of_order(tmp_path: Path, sweep: Sweep, version: int, size: int) -> None:
     """A connection that cannot be left open without a token ends with its run."""
     segments = split_small(talk_of(version), size)
     for number in [n for n, each in enumerate(segments) if each.payload][:200:7]:
         segments = retransmit(segments, number, 2)
     same = 0
-    for cut in range(5, len(segments) // 2, 17):
+    for cut in sweep(within_tokens(segments), 4):
         shaken = shake(segments, random.Random(cut))
         found, _ = read_in_parts(make(tmp_path / str(cut)), shaken, [cut, cut + 9])
         same += not found

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -368,11 +367,11 @@ def _recording(corpus: Path, tmp_path: Path, name: str) -> Path:
     return path
 
 
-def test_a_recording_cut_many_ways(corpus: Path, tmp_path: Path, sweep: Any) -> None:
+@pytest.mark.parametrize("count", [9, *(pytest.param(count, marks=pytest.mark.long) for count in (4, 1, 30))])
+def test_a_recording_cut_many_ways(corpus: Path, tmp_path: Path, count: int) -> None:
     path = _recording(corpus, tmp_path, "apache-4.3-broker1")
     wanted = compared(local(path))
-    for count in sweep((4, 1, 30, 9), 2):
-        assert_same(join(cut_evenly(path, count)), wanted)
+    assert_same(join(cut_evenly(path, count)), wanted)
     files = rotate(path, tmp_path / "rotated", packets_at_random(path, 6, 1), 1)
     joined = join(planned_splits(files, 16 << 20))
     wanted["files"] = compared(local(files))["files"]
@@ -385,8 +384,17 @@ def test_a_recording_as_pcapng(corpus: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("burst", [1, 50])
+def test_a_sample_with_lost_packets(samples: Path, tmp_path: Path, burst: int) -> None:
+    _check_lossy(PcapRecords(samples / "apache-4.3.pcap.zst"), tmp_path, burst)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("burst", [1, 50])
 def test_a_recording_with_lost_packets(corpus: Path, tmp_path: Path, burst: int) -> None:
-    records = PcapRecords(_recording(corpus, tmp_path, "apache-4.3-broker1"))
+    _check_lossy(PcapRecords(_recording(corpus, tmp_path, "apache-4.3-broker1")), tmp_path, burst)
+
+
+def _check_lossy(records: PcapRecords, tmp_path: Path, burst: int) -> None:
     path = tmp_path / "lossy.pcap"
     path.write_bytes(records.drop(0.01, burst=burst, seed=4)[0])
     check(cut_evenly(path, 4))

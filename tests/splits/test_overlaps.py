@@ -76,7 +76,7 @@ def _short(client: tuple[str, int], time_ns: int) -> list[Segment]:
     return talk.segments
 
 
-@pytest.mark.parametrize("delay", [20_000, 500_000, 100_000_000])
+@pytest.mark.parametrize("delay", [pytest.param(20_000, marks=pytest.mark.long), 500_000, 100_000_000])
 def test_connections_that_are_shorter_than_their_delay(tmp_path: Path, delay: int) -> None:
     """They are captured at both ends, even if one point saw their last packet before the other one saw the first."""
     base = 1_795_233_600_000_000_000
