@@ -6,7 +6,7 @@ numbers. A finding that follows from another one is folded under it: it names th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ class Party(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One conclusion.
+    """One conclusion. A `Rule` makes it.
 
     `id`: stable, for programs, such as "broker_stopped" or "nagle". `label`: one or two words before the sentence.
     `text`: the sentence, unescaped; made from `numbers` and `parties`. `severity`: of SEVERITIES.
@@ -76,3 +76,26 @@ class Finding(NamedTuple):
     def party(self, kind: str) -> str | None:
         """The name of its first party of a kind."""
         return next((party.name for party in self.parties if party.kind == kind), None)
+
+
+class Rule(NamedTuple):
+    """What the findings of one kind have in common, as of `Finding`."""
+
+    id: str
+    label: str
+    severity: str = WARNING
+    command: str = "report"
+    setting: str = ""
+    remedy: str = ""
+
+    def found(
+        self, text: str, *parties: Party, begin: int | None, end: int | None = None, packets: Iterable[int] = (),
+        lost: int = 0, see: Iterable[tuple[str, str | None]] = (), severity: str = "", **numbers: Scalar,
+    ) -> Finding:  # fmt: skip
+        """A finding. `packets`: 0 is none. `lost`: `time_lost_ns`. `see`: the options of the command. `severity`: if it
+        is not the usual one."""
+        shown_by = tuple(filter(None, packets))
+        return Finding(
+            self.id, severity or self.severity, self.label, text, lost, begin, end, numbers, shown_by, parties,
+            self.setting, self.remedy, tuple(see), self.command,
+        )  # fmt: skip

@@ -16,18 +16,25 @@ from kafkatap.kernels.arrays import distinct_values, groups_of
 
 from ..counting.rollup import api_label
 from ..finding_words import NAMED, counted, listed, sentence
-from ..findings import NOTE, WARNING, Finding, Party
+from ..findings import NOTE, WARNING, Finding, Party, Rule
 from ..units import duration
 from .event_answers import SECOND
 from .event_counts import CREATED, DELETED, REBALANCES
 from .event_leaders import leader_moves
 from .event_replicas import Change, in_sync_changes
-from .event_timeline import Seen, around, runs
+from .event_timeline import Seen, around, bursts
 
 if TYPE_CHECKING:
     from ..groups.group_rebalances import Rebalance
     from ..section_parts.section import SectionInput
 
+_LEADERS = Rule("leaders_moved", "leaders moved", NOTE, "show")
+_SHRANK, _GREW = Rule("isr_shrank", "ISR shrank", NOTE, "show"), Rule("isr_grew", "ISR grew", NOTE, "show")
+_COORDINATOR = Rule("coordinator_moved", "coordinator moved", NOTE, "show")
+_CREATED = Rule("topic_created", "topic created", NOTE, "show")
+_DELETED = Rule("topic_deleted", "topic deleted", NOTE, "show")
+_BURST_OF_ERRORS = Rule("error_burst", "errors", command="show")
+_REBALANCED = Rule("group_rebalanced", "rebalance", NOTE)
 #: Changes of the same kind within this are one event. Clients ask for metadata again within seconds of a change.
 _TOGETHER_NS = 10 * SECOND
 #: A burst ends with a silence of this length: five times the longest pause between two tries of a client
@@ -63,18 +70,16 @@ def _leaders(seen: Seen) -> Iterator[Finding]:
         text = f"leaders of {counted(count, 'partition')} moved, most from {seen.brokers.node_label(old)}"
         apis = ",".join(api_label(key) for key in sorted({move.api_key for move in mine}))
         begin, end = mine[0].time, mine[-1].time
-        yield Finding(
-            "leaders_moved", NOTE, "leaders moved", f"{text}: {listed(listing)}", begin=begin, end=end,
-            numbers={"partitions": count}, packets=(mine[0].packet,),
-            parties=(seen.brokers.node_party(old),),
-            options=(*around(min(move.asked for move in mine), end), ("api", apis)), command="show",
+        yield _LEADERS.found(
+            f"{text}: {listed(listing)}", seen.brokers.node_party(old), begin=begin, end=end, packets=[mine[0].packet],
+            see=(*around(min(move.asked for move in mine), end), ("api", apis)), partitions=count,
         )  # fmt: skip
 
 
 def _in_sync(seen: Seen) -> Iterator[Finding]:
     """In-sync replicas that partitions lost and gained, each in events of their own."""
     changes = seen.given.once(in_sync_changes)
-    for name, word, lost in (("isr_shrank", "shrank", True), ("isr_grew", "grew", False)):
+    for rule, word, lost in ((_SHRANK, "shrank", True), (_GREW, "grew", False)):
 
         def nodes(change: Change, lost: bool = lost) -> frozenset[int]:
             return change.before - change.after if lost else change.after - change.before
@@ -88,13 +93,11 @@ def _in_sync(seen: Seen) -> Iterator[Finding]:
             many = len({place for place, _ in places})
             begin, end = together[0].time, together[-1].time
             apis = ",".join(api_label(key) for key in sorted({change.api_key for change in together}))
-            yield Finding(
-                name, NOTE, f"ISR {word}",
-                f"in-sync replicas of {counted(many, 'partition')} {word}: {listed(listing)}", begin=begin, end=end,
-                numbers={"partitions": many, "fewest": min(len(change.after) for change in together)},
-                packets=(together[0].packet,),
-                parties=(seen.brokers.node_party(by_node[0][0]),),
-                options=(*around(min(change.asked for change in together), end), ("api", apis)), command="show",
+            yield rule.found(
+                f"in-sync replicas of {counted(many, 'partition')} {word}: {listed(listing)}",
+                seen.brokers.node_party(by_node[0][0]), begin=begin, end=end, packets=[together[0].packet],
+                see=(*around(min(change.asked for change in together), end), ("api", apis)),
+                partitions=many, fewest=min(len(change.after) for change in together),
             )  # fmt: skip
 
 
@@ -114,17 +117,16 @@ def _coordinators(seen: Seen) -> Iterator[Finding]:
         if before is not None and time - before <= _TOGETHER_NS:
             continue
         text = f'the coordinator of "{key}" moved from {seen.brokers.node_label(old)} to {seen.brokers.node_label(new)}'
-        yield Finding(
-            "coordinator_moved", NOTE, "coordinator moved", text, begin=time, packets=(packet,),
-            numbers={"from_node": old, "to_node": new}, parties=(Party("group", key),),
-            options=(*around(time, None), ("api", "FindCoordinator")), command="show",
+        yield _COORDINATOR.found(
+            text, Party("group", key), begin=time, packets=[packet],
+            see=(*around(time, None), ("api", "FindCoordinator")), from_node=old, to_node=new,
         )  # fmt: skip
 
 
 def _topics(seen: Seen) -> Iterator[Finding]:
     """Topics that were created or deleted, those of a client within _TOGETHER_NS in one event."""
     context = seen.context
-    for kind, name, word in ((CREATED, "topic_created", "created"), (DELETED, "topic_deleted", "deleted")):
+    for kind, rule, word in ((CREATED, _CREATED, "created"), (DELETED, _DELETED, "deleted")):
         events = seen.events[seen.events["kind"] == kind]
         for (client,), of_client in groups_of(events["client_id"].astype(np.int64)):
             mine = events[of_client]
@@ -138,12 +140,11 @@ def _topics(seen: Seen) -> Iterator[Finding]:
                 by = f'by "{who}" ({context.address(int(rows["client_ip"][0]))})'
                 subject = f"topic {topics[0]} was" if len(topics) == 1 else f"{len(topics):,} topics were"
                 names = "" if len(topics) == 1 else f": {listed(topics)}"
-                yield Finding(
-                    name, NOTE, f"topic {word}", f"{subject} {word} {by}{names}", begin=at,
-                    numbers={"topics": len(topics)}, packets=(int(rows["packet"][0]),),
-                    parties=tuple(Party("topic", topic) for topic in topics[:NAMED]),
-                    options=(*around(at, None), ("api", "CreateTopics" if kind == CREATED else "DeleteTopics")),
-                    command="show",
+                yield rule.found(
+                    f"{subject} {word} {by}{names}", *(Party("topic", topic) for topic in topics[:NAMED]), begin=at,
+                    packets=[int(rows["packet"][0])],
+                    see=(*around(at, None), ("api", "CreateTopics" if kind == CREATED else "DeleteTopics")),
+                    topics=len(topics),
                 )  # fmt: skip
 
 
@@ -154,15 +155,13 @@ def _bursts(seen: Seen) -> Iterator[Finding]:
     for code, api_key in _USUAL:
         usual |= (errors["error_code"] == code) & (errors["api_key"] == api_key)
     for code in distinct_values(errors["error_code"][~usual]).tolist():
-        mine = seen.of(errors, (errors["error_code"] == code) & ~usual)
-        for run in runs(mine, _PAUSE_NS):
-            begin, last = int(mine["first"][run].min()), int(mine["last"][run].max())
-            codes = int(mine["codes"][run].sum())
+        for burst in bursts(seen.of(errors, (errors["error_code"] == code) & ~usual), _PAUSE_NS):
+            begin, last, codes = burst.begin, burst.last, burst.total("codes")
             if codes < _BURST or last - begin < _AT_ONCE_NS or begin - seen.begin < _PAUSE_NS:
                 continue
-            people = set(zip(mine["client_ip"][run].tolist(), mine["client_id"][run].tolist(), strict=True))
+            people = set(zip(burst["client_ip"].tolist(), burst["client_id"].tolist(), strict=True))
             apis = Counter[str]()
-            for key, count in zip(mine["api_key"][run].tolist(), mine["codes"][run].tolist(), strict=True):
+            for key, count in zip(burst["api_key"].tolist(), burst["codes"].tolist(), strict=True):
                 apis[api_label(key)] += count
             is_over = seen.end - last >= _PAUSE_NS
             text = (
@@ -170,11 +169,10 @@ def _bursts(seen: Seen) -> Iterator[Finding]:
                 f"{counted(len(people), 'client')} within {duration(last - begin)}"
                 + ("" if is_over else ", and goes on")
             )
-            yield Finding(
-                "error_burst", WARNING, "errors", text, begin=begin, end=last if is_over else None,
-                numbers={"code": code, "codes": codes, "clients": len(people)},
-                packets=(int(mine["packet"][run].min()),), parties=(Party("error", error_name(code)),),
-                options=(*around(begin, last), ("filter", f"error == {error_name(code)}")), command="show",
+            yield _BURST_OF_ERRORS.found(
+                text, Party("error", error_name(code)), begin=begin, end=last if is_over else None,
+                packets=[burst.packet], see=(*around(begin, last), ("filter", f"error == {error_name(code)}")),
+                code=code, codes=codes, clients=len(people),
             )  # fmt: skip
 
 
@@ -214,14 +212,11 @@ def _rebalances(seen: Seen) -> Iterator[Finding]:
             if is_costly:
                 text += f", which waited for each other for {duration(waited)} in total"
             text = sentence([text, _causes_text(known)])
-            yield Finding(
-                "group_rebalanced", WARNING if is_costly or lost else NOTE, "rebalance", text,
-                waited if is_costly else 0, begin, end,
-                {"rebalances": len(numbers), "first_number": low, "last_number": high, "waited_ns": waited,
-                 "timed_out": len(lost)},
-                packets=(int(values["packet"][run].min()),),
-                parties=(Party("group", name), *(Party("client", each) for each in sorted(lost))),
-                options=(("sections", "groups"),),
+            yield _REBALANCED.found(
+                text, Party("group", name), *(Party("client", each) for each in sorted(lost)), begin=begin, end=end,
+                packets=[int(values["packet"][run].min())], lost=waited if is_costly else 0,
+                see=[("sections", "groups")], severity=WARNING if is_costly or lost else NOTE,
+                rebalances=len(numbers), first_number=low, last_number=high, waited_ns=waited, timed_out=len(lost),
             )  # fmt: skip
 
 

@@ -10,13 +10,20 @@ import numpy as np
 from kafkatap.kernels.arrays import distinct_values, groups_of, is_among
 
 from ..batch import Array
-from ..findings import NOTE, WARNING, Finding, Party
+from ..finding_words import counted
+from ..findings import NOTE, Finding, Party, Rule
 from ..section_parts.notable import SLOW_NS
 from ..units import duration
 from .connections import STORM_RATE
 from .event_answers import SECOND
-from .event_timeline import Seen, around, runs
+from .event_timeline import Burst, Seen, around, bursts
 
+_QUOTA = Rule("quota_began", "quota", command="show")
+_STORM = Rule("connection_storm", "storm")
+_LEAK = Rule(
+    "connection_leak", "leak", remedy="close each client when it is no longer used, or use one for all",
+)  # fmt: skip
+_DROPPED, _HOLE = Rule("capture_dropped", "capture lost", NOTE), Rule("capture_hole", "capture lost", NOTE)
 #: Throttled responses that are farther apart are two events: Kafka's quotas are of the last 11 s (quota.window.num
 #: times quota.window.size.seconds).
 _QUOTA_NS = 11 * SECOND
@@ -45,29 +52,21 @@ def _party(seen: Seen, client_id: int, client_ip: int) -> Party:
 
 def _throttled(seen: Seen) -> Iterator[Finding]:
     """Clients whose responses begin to be throttled."""
-    columns = seen.throttled
-    for (client_ip, client_id), of_client in groups_of(columns["client_ip"], columns["client_id"]):
-        mine = seen.of(columns, of_client)
-        for run in runs(mine, _QUOTA_NS):
-            begin, last = int(mine["first"][run].min()), int(mine["last"][run].max())
-            responses, most = int(mine["responses"][run].sum()), int(mine["ms"][run].max())
-            if (
-                begin - seen.begin < _BEFORE_NS and _was_here(seen, client_id, client_ip)
-            ) or most * 1_000_000 < SLOW_NS:
-                continue
-            text = (
-                f"{_name(seen, client_id, client_ip)} exceeds a quota: {responses:,} throttled "
-                f"response{'' if responses == 1 else 's'}{f' in {duration(last - begin)}' if responses > 1 else ''}, "
-                f"throttle time up to {duration(most * 1_000_000)}"
-            )
-            filter_ = ("filter", "throttle > 0ms")
-            yield Finding(
-                "quota_began", WARNING, "quota", text, begin=begin,
-                end=None if seen.end - last < _QUOTA_NS else last,
-                numbers={"responses": responses, "throttle_time_ms": most},
-                packets=(int(mine["packet"][run].min()),), parties=(_party(seen, client_id, client_ip),),
-                options=(*around(begin, last), filter_), command="show",
-            )  # fmt: skip
+    for burst in bursts(seen.throttled, _QUOTA_NS, "client_ip", "client_id"):
+        begin, last, client = burst.begin, burst.last, (int(burst["client_id"][0]), int(burst["client_ip"][0]))
+        responses, most = burst.total("responses"), int(burst["ms"].max())
+        if (begin - seen.begin < _BEFORE_NS and _was_here(seen, *client)) or most * 1_000_000 < SLOW_NS:
+            continue
+        text = (
+            f"{_name(seen, *client)} exceeds a quota: {counted(responses, 'throttled response')}"
+            f"{f' in {duration(last - begin)}' if responses > 1 else ''}, "
+            f"throttle time up to {duration(most * 1_000_000)}"
+        )
+        yield _QUOTA.found(
+            text, _party(seen, *client), begin=begin, end=None if seen.end - last < _QUOTA_NS else last,
+            packets=[burst.packet], see=(*around(begin, last), ("filter", "throttle > 0ms")),
+            responses=responses, throttle_time_ms=most,
+        )  # fmt: skip
 
 
 def _was_here(seen: Seen, client_id: int, client_ip: int) -> bool:
@@ -117,18 +116,16 @@ def _busy_clients(columns: dict[str, Array], tried: Array) -> Iterator[tuple[int
 
 
 def _storm(seen: Seen, client_id: int, client_ip: int, rows: Array, tried: Array, count: int) -> Finding:
-    columns = seen.connections
-    begin, end = int(columns["first"][rows].min()), int(columns["last"][rows].max())
-    brokers, inverse = np.unique(columns["broker"][rows], return_inverse=True)
-    main = int(brokers[np.argmax(np.bincount(inverse, weights=tried[rows]))])
-    refused = int(columns["refused"][rows].sum())
-    text = f"{_name(seen, client_id, client_ip)} opened {count:,} connections within {duration(end - begin)}, "
+    burst = Burst(seen.connections, rows)
+    brokers, inverse = np.unique(burst["broker"], return_inverse=True)
+    main, refused = int(brokers[np.argmax(np.bincount(inverse, weights=tried[rows]))]), burst.total("refused")
+    within = duration(burst.last - burst.begin)
+    text = f"{_name(seen, client_id, client_ip)} opened {count:,} connections within {within}, "
     text += f"most to {seen.brokers.label(main)}"
     text += f"; {refused:,} refused" if refused else "; most were closed at once"
-    return Finding(
-        "connection_storm", WARNING, "storm", text, begin=begin, end=end,
-        numbers={"connections": count, "refused": refused}, packets=(int(columns["packet"][rows].min()),),
-        parties=(_party(seen, client_id, client_ip), seen.brokers.party(main)), options=(("sections", "connections"),),
+    return _STORM.found(
+        text, _party(seen, client_id, client_ip), seen.brokers.party(main), begin=burst.begin, end=burst.last,
+        packets=[burst.packet], see=[("sections", "connections")], connections=count, refused=refused,
     )  # fmt: skip
 
 
@@ -146,24 +143,21 @@ def _leaks(seen: Seen) -> Iterator[Finding]:
         closed = int((columns["client_closed"] + columns["broker_closed"])[rows].sum())
         if opened - closed < most:
             continue
-        begun = rows[columns["opened"][rows] > 0]
-        begin, last = int(columns["first"][begun].min()), int(columns["last"][begun].max())
+        begun = Burst(columns, rows[columns["opened"][rows] > 0])
+        begin, last = begun.begin, begun.last
         edges = np.linspace(begin, seen.end, _PARTS + 1)
         change = columns["opened"] - columns["client_closed"] - columns["broker_closed"]
         if (np.histogram(columns["last"][rows], edges, weights=change[rows])[0] <= 0).any():
             continue
-        clients = len(distinct_values(columns["client_id"][begun]))
         name, host = sorted(numbers)[stem], context.address(client_ip) or "?"
         text = (
             f'"{name}" ({host}) opened {opened:,} connections within {duration(last - begin)} and closed '
             f"{closed:,}: {opened - closed:,} are open at the end"
         )
-        yield Finding(
-            "connection_leak", WARNING, "leak", text, begin=begin,
-            numbers={"opened": opened, "closed": closed, "open": opened - closed, "clients": clients},
-            packets=(int(columns["packet"][begun].min()),), parties=(Party("client", name), Party("host", host)),
-            remedy="close each client when it is no longer used, or use one for all",
-            options=(("sections", "connections"),),
+        yield _LEAK.found(
+            text, Party("client", name), Party("host", host), begin=begin, packets=[begun.packet],
+            see=[("sections", "connections")], opened=opened, closed=closed, open=opened - closed,
+            clients=len(distinct_values(begun["client_id"])),
         )  # fmt: skip
 
 
@@ -179,9 +173,8 @@ def note_losses(seen: Seen) -> Iterator[Finding]:
     for file in seen.context.files:
         if file.drops and file.first is not None:
             text = f"{file.drops:,} packets were dropped during capture: what these had is not in the report"
-            yield Finding("capture_dropped", NOTE, "capture lost", text, begin=file.first, end=file.last,
-                          numbers={"dropped_packets": file.drops}, packets=(file.first_packet,),
-                          options=(("ledger", ""),))  # fmt: skip
+            yield _DROPPED.found(text, begin=file.first, end=file.last, packets=[file.first_packet],
+                                 see=[("ledger", "")], dropped_packets=file.drops)  # fmt: skip
     yield from _holes(seen)
 
 
@@ -195,9 +188,8 @@ def _holes(seen: Seen) -> Iterator[Finding]:
         assert file.last is not None
         if reached and file.first - reached >= _HOLE_NS and _goes_on(seen, reached, file.first):
             text = f"no packets were captured for {duration(file.first - reached)}, though connections went on"
-            yield Finding("capture_hole", NOTE, "capture lost", text, begin=reached, end=file.first,
-                          numbers={"hole_ns": file.first - reached}, packets=(file.first_packet,),
-                          options=(("ledger", ""),))  # fmt: skip
+            yield _HOLE.found(text, begin=reached, end=file.first, packets=[file.first_packet],
+                              see=[("ledger", "")], hole_ns=file.first - reached)  # fmt: skip
         reached = max(reached, file.last)
 
 

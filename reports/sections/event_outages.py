@@ -25,15 +25,19 @@ from kafkatap.kernels.arrays import distinct_values
 
 from ..batch import Array
 from ..finding_words import counted
-from ..findings import ERROR, NOTE, WARNING, Finding, Party
+from ..findings import ERROR, NOTE, WARNING, Finding, Party, Rule
 from ..model import Scalar
 from ..units import duration
 from .event_answers import SECOND
 from .event_effects import AllEffects, Effects
-from .event_stuck import Span, stuck_hosts
+from .event_stuck import CUT_OFF, Span, stuck_hosts
 from .event_timeline import Gap, Seen
 from .event_waits import BEFORE_NS, Costs, Waited, WaitingHosts
 
+_STOPPED = Rule("broker_stopped", "broker stopped", ERROR, "show")
+_HUNG = Rule("broker_hung", "broker hung", ERROR, "show")
+_UNREACHABLE = Rule("broker_unreachable", "not reached", ERROR, "show")
+_RETURNED = Rule("broker_returned", "returned", NOTE, "show")
 #: A silence of a broker. Brokers of healthy clusters answer each second: fetches come back after 500 ms, and clients
 #: repeat what is not acknowledged within it.
 SILENCE_NS = SECOND
@@ -233,10 +237,10 @@ def _findings(
     if main.end is not None:
         label = seen.brokers.label(outage.broker)
         packet = _return_of(seen, outage.broker, outage.gap, outage.begin)[1]
-        yield Finding(
-            "broker_returned", NOTE, "returned", f"{label} works again, after {duration(main.end - outage.begin)}",
-            begin=main.end, numbers={"after_ns": main.end - outage.begin}, packets=(packet,) if packet else (),
-            parties=(seen.brokers.party(outage.broker),),
+        after = main.end - outage.begin
+        yield _RETURNED._replace(command="report").found(
+            f"{label} works again, after {duration(after)}", seen.brokers.party(outage.broker), begin=main.end,
+            packets=[packet], after_ns=after,
         )  # fmt: skip
 
 
@@ -263,8 +267,8 @@ def _stop(seen: Seen, outage: Outage, end: int | None, effects: Effects, waits: 
             "has its address"
         )
     numbers |= {"refused": outage.refused, "unanswered": outage.unanswered, "last_answer": gap.begin}
-    return _made(seen, "broker_stopped", WARNING if outage.announced is not None else ERROR, "broker stopped", outage,
-                 parts, numbers, effects, end, waits)  # fmt: skip
+    severity = WARNING if outage.announced is not None else ERROR
+    return _made(seen, _STOPPED, severity, outage, parts, numbers, effects, end, waits)
 
 
 def _used(waits: dict[str, Array]) -> int:
@@ -295,9 +299,9 @@ def _hang(seen: Seen, outage: Outage, effects: Effects, waits_for_it: Waited, sl
         "unanswered": outage.unanswered,
         "is_acknowledged": is_hang,
     }  # fmt: skip
-    name = ("broker_hung", "broker hung") if is_hang else ("broker_unreachable", "not reached")
     waits_for_it = waits_for_it._replace(lost_ns=max(lost, slow_ns, waits_for_it.lost_ns))
-    return _made(seen, name[0], ERROR, name[1], outage, parts, numbers, effects, gap.end, waits_for_it)
+    rule = _HUNG if is_hang else _UNREACHABLE
+    return _made(seen, rule, ERROR, outage, parts, numbers, effects, gap.end, waits_for_it)
 
 
 def _least(seen: Seen, outage: Outage, waits: dict[str, Array]) -> int:
@@ -308,7 +312,7 @@ def _least(seen: Seen, outage: Outage, waits: dict[str, Array]) -> int:
 
 
 def _made(
-    seen: Seen, name: str, severity: str, title: str, outage: Outage, parts: list[str], numbers: dict[str, Scalar],
+    seen: Seen, rule: Rule, severity: str, outage: Outage, parts: list[str], numbers: dict[str, Scalar],
     effects: Effects, end: int | None, waits: Waited,
 ) -> Finding:  # fmt: skip
     if outage.refused:
@@ -318,13 +322,11 @@ def _made(
     parts += effects.words()
     if outage.kind == "stop":
         parts += [] if end is None else [f"works again after {duration(end - outage.begin)}"]
-    return Finding(
-        name, severity, title, "; ".join(parts), waits.lost_ns, outage.begin, end,
-        numbers | effects.numbers() | {"longest_wait_ns": max((ns for _, ns in waits.longest), default=0)},
-        (outage.packet,) if outage.packet else (),
-        (seen.brokers.party(outage.broker), *(Party("client", name) for name, _ in waits.longest),
-         *(Party("error", code) for code, _ in effects.errors)),
-        options=seen.shown(outage.broker, outage.begin, end), command="show",
+    return rule.found(
+        "; ".join(parts), seen.brokers.party(outage.broker), *(Party("client", name) for name, _ in waits.longest),
+        *(Party("error", code) for code, _ in effects.errors), begin=outage.begin, end=end,
+        packets=[outage.packet or 0], lost=waits.lost_ns, see=seen.shown(outage.broker, outage.begin, end),
+        severity=severity, **numbers, **effects.numbers(), longest_wait_ns=max((ns for _, ns in waits.longest), default=0),
     )  # fmt: skip
 
 
@@ -338,11 +340,10 @@ def _starts(seen: Seen, broker: int) -> Iterator[Finding]:
     refused = int((links["refused"] * links["has_answered"])[links["last"] < first].sum())
     if refused:
         label = seen.brokers.label(broker)
-        yield Finding(
-            "broker_returned", NOTE, "returned",
-            f"{label} answers; it had refused {counted(refused, 'connection')} before",
-            begin=first, numbers={"refused": refused}, packets=(_packet_of_answer(seen, broker, first),),
-            parties=(seen.brokers.party(broker),), options=seen.shown(broker, first, None), command="show",
+        yield _RETURNED.found(
+            f"{label} answers; it had refused {counted(refused, 'connection')} before", seen.brokers.party(broker),
+            begin=first, packets=[_packet_of_answer(seen, broker, first)], see=seen.shown(broker, first, None),
+            refused=refused,
         )  # fmt: skip
 
 
@@ -355,10 +356,9 @@ def _announcements(seen: Seen, outages_of: dict[int | None, list[Outage]]) -> It
         for at, packet in zip(times["time"].tolist(), times["packet"].tolist(), strict=True):
             if any(stop.begin - _CLOSING_NS <= at <= stop.gap.until(seen.end) for stop in stops):
                 continue
-            yield Finding(
-                "broker_stopped", WARNING, "broker stopped", f"{seen.brokers.node_label(node)} began to shut down",
-                begin=at, numbers={"announced": True}, packets=(packet,), parties=(seen.brokers.node_party(node),),
-                options=seen.shown(broker, at, None), command="show",
+            yield _STOPPED.found(
+                f"{seen.brokers.node_label(node)} began to shut down", seen.brokers.node_party(node), begin=at,
+                packets=[packet], see=seen.shown(broker, at, None), severity=WARNING, announced=True,
             )  # fmt: skip
             break
 
@@ -415,10 +415,9 @@ def _cut(
     ]
     if unanswered:
         parts.append(f"{counted(unanswered, 'connection')} not answered")
-    return Finding(
-        "hosts_cut_off", ERROR, "cut off", "; ".join(parts), lost, begin, gap.end,
-        {"silence_ns": until - begin, "waits": len(waits["begin"]), "connections": _used(waits),
-         "unanswered": unanswered, "last_answer": gap.begin},
-        (int(resent["packet"][np.argmin(resent["begin"])]),), (Party("host", host), seen.brokers.party(broker)),
-        options=seen.shown(broker, begin, gap.end, client_ip), command="show",
+    return CUT_OFF.found(
+        "; ".join(parts), Party("host", host), seen.brokers.party(broker), begin=begin, end=gap.end, lost=lost,
+        packets=[int(resent["packet"][np.argmin(resent["begin"])])], see=seen.shown(broker, begin, gap.end, client_ip),
+        silence_ns=until - begin, waits=len(waits["begin"]), connections=_used(waits), unanswered=unanswered,
+        last_answer=gap.begin,
     )  # fmt: skip

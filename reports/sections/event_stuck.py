@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from kafkatap.kernels.arrays import groups_of
-
 from ..finding_words import counted
-from ..findings import ERROR, Finding, Party
+from ..findings import ERROR, Finding, Party, Rule
 from ..units import duration
 from .event_answers import SECOND
 from .event_counts import STUCK
-from .event_timeline import Seen, runs
+from .event_timeline import Seen, bursts
 
+CUT_OFF = Rule("hosts_cut_off", "cut off", ERROR, "show")
 #: A time in which a host does not reach a broker: the broker, the address (None: any), begin, end.
 Span = tuple[int, int | None, int, int]
 
@@ -28,21 +27,18 @@ def stuck_hosts(seen: Seen, known: Sequence[Span]) -> Iterator[Finding]:
     stuck, known_of = seen.columns(STUCK.name), defaultdict[int, list[Span]](list)
     for span in known:
         known_of[span[0]].append(span)
-    for (client_ip, broker), of_pair in groups_of(stuck["client_ip"], stuck["broker"]):
-        mine = seen.of(stuck, of_pair)
+    for burst in bursts(stuck, 0, "client_ip", "broker"):
+        client_ip, broker = int(burst["client_ip"][0]), int(burst["broker"][0])
         gaps = seen.gaps(seen.rows_of("answers", client_ip=client_ip, broker=broker), SECOND)
-        for rows in runs(mine, 0):
-            begin, end = int(mine["first"][rows].min()), int(mine["heard"][rows].min())
-            is_open = bool(mine["is_open"][rows].all()) and any(gap.end is None for gap in gaps)
-            until = seen.end if is_open else end
-            silent = max((min(gap.until(seen.end), until) - max(gap.begin, begin) for gap in gaps), default=0)
-            is_known = any(
-                host in (None, client_ip) and first < until and last > begin
-                for _, host, first, last in known_of[broker]
-            )
-            if silent >= SECOND and not is_known:
-                yield _finding(seen, client_ip, broker, begin, None if is_open else end,
-                               int(mine["connections"][rows].sum()))  # fmt: skip
+        begin, end = burst.begin, int(burst["heard"].min())
+        is_open = bool(burst["is_open"].all()) and any(gap.end is None for gap in gaps)
+        until = seen.end if is_open else end
+        silent = max((min(gap.until(seen.end), until) - max(gap.begin, begin) for gap in gaps), default=0)
+        is_known = any(
+            host in (None, client_ip) and first < until and last > begin for _, host, first, last in known_of[broker]
+        )
+        if silent >= SECOND and not is_known:
+            yield _finding(seen, client_ip, broker, begin, None if is_open else end, burst.total("connections"))
 
 
 def _finding(seen: Seen, client_ip: int, broker: int, begin: int, end: int | None, connections: int) -> Finding:
@@ -54,9 +50,8 @@ def _finding(seen: Seen, client_ip: int, broker: int, begin: int, end: int | Non
         + f"; packets on {counted(connections, 'connection')} were sent again; no request of it "
         "was answered meanwhile"
     )
-    return Finding(
-        "hosts_cut_off", ERROR, "cut off", text, length, begin, end,
-        {"silence_ns": length, "waits": 0, "connections": connections, "unanswered": 0, "last_answer": begin},
-        (), (Party("host", host), seen.brokers.party(broker)),
-        options=seen.shown(broker, begin, end, client_ip), command="show",
+    return CUT_OFF.found(
+        text, Party("host", host), seen.brokers.party(broker), begin=begin, end=end, lost=length,
+        see=seen.shown(broker, begin, end, client_ip), silence_ns=length, waits=0, connections=connections,
+        unanswered=0, last_answer=begin,
     )  # fmt: skip

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -43,14 +44,45 @@ def _moment(ns: int) -> str:
     return units.iso(ns // 1_000_000 * 1_000_000).removesuffix("Z").rstrip("0").rstrip(".") + "Z"
 
 
-def runs(columns: dict[str, Array], pause: int) -> list[Array]:
-    """The rows of a form of one party, split where nothing happened for `pause` ns: indexes, in order of time."""
-    first, last = columns["first"], columns["last"]
-    if not len(first):
-        return []
-    order = np.argsort(first, kind="stable")
-    reached = np.maximum.accumulate(last[order])
-    return list(np.split(order, np.flatnonzero(first[order][1:] - reached[:-1] > pause) + 1))
+class Burst:
+    """Rows of a form that belong together in time."""
+
+    __slots__ = ("_columns", "_rows")
+
+    def __init__(self, columns: dict[str, Array], rows: Array) -> None:
+        self._columns, self._rows = columns, rows
+
+    def __getitem__(self, name: str) -> Array:
+        found: Array = self._columns[name][self._rows]
+        return found
+
+    @property
+    def begin(self) -> int:
+        return int(self["first"].min())
+
+    @property
+    def last(self) -> int:
+        return int(self["last"].max())
+
+    @property
+    def packet(self) -> int:
+        """The first one."""
+        return int(self["packet"].min())
+
+    def total(self, name: str) -> int:
+        return int(self[name].sum())
+
+
+def bursts(columns: dict[str, Array], pause: int, *by: str) -> Iterator[Burst]:
+    """The rows of a form with the same values of some columns, split where nothing happened for `pause` ns, each group
+    in order of time."""
+    whole = [((), np.arange(len(columns["first"])))]
+    for _, rows in groups_of(*(columns[name] for name in by)) if by else whole:
+        if len(rows):
+            order = rows[np.argsort(columns["first"][rows], kind="stable")]
+            reached = np.maximum.accumulate(columns["last"][order])
+            for run in np.split(order, np.flatnonzero(columns["first"][order][1:] - reached[:-1] > pause) + 1):
+                yield Burst(columns, run)
 
 
 class Gap(NamedTuple):
