@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,12 @@ from .counting.counts import ReportCounts
 from .counting.heat_map import heat_map
 from .counting.histogram import middle
 from .counting.rollup import api_label
+from .findings import Finding
 from .model import Curve, Curves, Mark, Report, ReportTable
 from .section_parts.registry import USUAL, load_sections
-from .section_parts.selected import Clients
+from .section_parts.section import SectionInput
+from .section_parts.section_counts import SectionCounts
+from .section_parts.selected import Clients, Selected
 from .sections.client_failures import failing_clients
 from .sections.clients import clients, with_encrypted
 from .sections.error_codes import error_meanings, error_totals, errors
@@ -24,17 +27,11 @@ from .sections.latency import check_by, latency, roll_latency
 from .sections.ledger import ledger, loss_warnings, unknown_wait_warnings
 from .sections.never_answered import never_answered, never_answered_warnings
 from .sections.not_decoded import not_decoded, not_decoded_warnings
+from .sections.slow_times import LossTimes, SlowTimes
 from .sections.summary import Tables, summary
 from .sections.throttle import throttle
 from .sections.timeline import timeline
-
-if TYPE_CHECKING:
-    from .findings import Finding
-    from .section_parts.section import SectionInput
-    from .section_parts.section_counts import SectionCounts
-    from .section_parts.selected import Selected
-    from .sections.slow_times import LossTimes, SlowTimes
-    from .sections.unanswered import Unanswered
+from .sections.unanswered import Unanswered
 
 
 def build_report(

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kafkatap.dissector.inspection import Frames
 from kafkatap.dissector.layouts.catalog import api_name
+from kafkatap.dissector.layouts.overlay import Definitions
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE
 from kafkatap.dissector.layouts.secrets import CAREFUL_APIS
 from kafkatap.dissector.tree import node as n
@@ -26,9 +26,6 @@ from .fields import FILLER, PLAIN_VALUE
 from .keyed import random_key
 from .messages import FILLERS, CapturedFrame, MessageRewriter
 from .names import Names
-
-if TYPE_CHECKING:
-    from kafkatap.dissector.layouts.overlay import Definitions
 
 _FETCHES = (1, 59)
 _METADATA_LOG, _METADATA_ID = b"__cluster_metadata", bytes(15) + b"\1"

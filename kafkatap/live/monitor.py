@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import RLock
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from kafkatap.kernels.arrays import joined
 from kafkatap.reports.batch import LIVE, Array, Batch, Context, FileInfo
 from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.section_parts.section_counts import SectionCounts
 
 from ..engine.assembly import Assembled, Assembly
 from ..engine.engine import Engine
@@ -32,9 +33,6 @@ from .process_memory import resident
 from .provisional_rows import revoked_rows, without_confirmed
 from .sink import Sink
 from .status import Status
-
-if TYPE_CHECKING:
-    from kafkatap.reports.section_parts.section_counts import SectionCounts
 
 SECOND = 1_000_000_000
 #: Seconds after which the memory that large messages needed is returned.

@@ -5,16 +5,12 @@ An Envelope's response does not name the API of its inner response. Only the req
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from kafkatap.dissector.inspection import Frames
+from kafkatap.dissector.layouts.overlay import Definitions
 from kafkatap.dissector.layouts.schema import REQUEST
 from kafkatap.dissector.programs.loading import load_programs
-
-if TYPE_CHECKING:
-    from kafkatap.dissector.layouts.overlay import Definitions
 
 ENVELOPE = 58
 #: The collector keeps this many Envelopes and drops the oldest.

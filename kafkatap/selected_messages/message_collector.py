@@ -5,11 +5,12 @@ A response waits for the end of its drain, which computes its times.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from kafkatap.dissector.inspection import Frames
+from kafkatap.dissector.layouts.overlay import Definitions
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.tree.packed_facts import PACKED
 from kafkatap.dissector.tree.summary import FactReader
@@ -34,9 +35,6 @@ from .message import (
     joined_messages,
 )
 from .message_index import are_among, message_ids, message_times
-
-if TYPE_CHECKING:
-    from kafkatap.dissector.layouts.overlay import Definitions
 
 Array = np.ndarray[Any, Any]
 #: Texts of addresses with ports that are kept.

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from kafkatap.dissector.inspection import Array, Frames
+from kafkatap.dissector.layouts.overlay import Definitions
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.programs.profiles import NODE_APIS
-
-if TYPE_CHECKING:
-    from kafkatap.dissector.layouts.overlay import Definitions
-
 
 #: Nodes that get a name, and hosts and ports of a node that are compared.
 MOST_NODES, MOST_PLACES = 10_000, 64

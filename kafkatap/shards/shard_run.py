@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import permutations
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kafkatap.reports.batch import Context
 from kafkatap.reports.counting.counts import ReportCounts
+from kafkatap.reports.section_parts.section_counts import SectionCounts
 
 from ..captures.capture_bytes import CaptureBytes
 from ..captures.capture_reader import BLOCK_SIZE, FileReport
@@ -23,13 +23,9 @@ from ..splits.run_options import RunOptions
 from ..splits.split_counts import TotalCounts
 from ..splits.two_passes import context_of, report_context
 from .blocks import SharedBlocks
+from .local_tables import LocalTables
 from .shard import ShardResult, ShardTask, part_of_limits
 from .workers import Interrupted, Workers
-
-if TYPE_CHECKING:
-    from kafkatap.reports.section_parts.section_counts import SectionCounts
-
-    from .local_tables import LocalTables
 
 #: Blocks are as many times larger as there are engines, up to this: each engine finds as much in a block as one does.
 _LARGEST = 8

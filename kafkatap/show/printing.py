@@ -8,7 +8,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import repeat
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
+
+from kafkatap.dissector.layouts.overlay import Definitions
 
 from ..selected_messages.message import FRAME, Message, Messages
 from .hexdump import hexdump
@@ -16,9 +18,6 @@ from .lines import LineMaker, Span
 from .message_json import JsonMaker
 from .tree_text import TreeWriter, terminal_paint
 from .viewing import Known, MessageViewer
-
-if TYPE_CHECKING:
-    from kafkatap.dissector.layouts.overlay import Definitions
 
 #: Messages that are printed at once: their lines are made together. Whole messages are many lines each. Those whose
 #: frames have more bytes are printed in parts.

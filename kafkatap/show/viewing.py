@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kafkatap.dissector.dtypes import MAX_FRAME
+from kafkatap.dissector.layouts.overlay import Definitions
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.dissector.tree.node import Node
 from kafkatap.dissector.tree.record_nodes import RecordViewer
 from kafkatap.dissector.tree.view import ClusterNames, EarlierFacts, Viewer
 
 from ..selected_messages.message import Message
-
-if TYPE_CHECKING:
-    from kafkatap.dissector.layouts.overlay import Definitions
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from kafkatap.reports.model import Report
+from kafkatap.reports.model import Report
 
 _TABLES_OF_ROWS = ("exchanges", "results", "connections", "records")
 #: The stages of a job, in order.

@@ -10,19 +10,16 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..captures.identity import capture_head
+from ..captures.storage import File
 from ..engine.limits import Limits
+from ..engine.selection import TimeWindow
+from ..splits.run_options import RunOptions
 from .output.delta import is_delta, open_table, read_table
 from .output.folders import Folder
-
-if TYPE_CHECKING:
-    from ..captures.storage import File
-    from ..engine.selection import TimeWindow
-    from ..splits.run_options import RunOptions
 
 NAME = "lake.json"
 #: Raised when what the file means changes.

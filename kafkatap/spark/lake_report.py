@@ -7,34 +7,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from kafkatap.dissector.dtypes import ANSWERED, ORPHAN_RESPONSE, OUTCOMES
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.reports import kinds
+from kafkatap.reports.batch import Context, FileInfo
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.connection_counts import ConnectionCounts
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.counting.hour_counts import HOUR, HourCounts
 from kafkatap.reports.findings import NOTE, Finding
+from kafkatap.reports.model import Report
 from kafkatap.reports.name_table import NameTable
 from kafkatap.reports.rollup_tables import FORMS, ROLLUP_TABLES, add_rollup
 
 from ..splits.capture_ledgers import sum_ledgers
 from ..splits.two_passes import context_of
 from .lake_options import NAME
-from .lake_points import shared_rows
-from .lake_query import read_rows
+from .lake_points import Shared, shared_rows
+from .lake_query import LakeQuery, read_rows
 from .output.delta import is_delta, read_table, row_counts
 from .output.folders import Folder
 from .output.run_tables import file_infos
-
-if TYPE_CHECKING:
-    from kafkatap.reports.batch import Context, FileInfo
-    from kafkatap.reports.model import Report
-
-    from .lake_points import Shared
-    from .lake_query import LakeQuery
 
 #: By outcome, the part of the ledger that has its response.
 _RESPONSES = {OUTCOMES[ANSWERED]: "matched", OUTCOMES[ORPHAN_RESPONSE]: "orphan"}

@@ -11,15 +11,12 @@ import re
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ..splits.checkpoint import Checkpoint
 from .output.delta import transaction_version
 from .output.folders import Folder
+from .output.writing import Written
 from .state_bytes import DamagedState, state_bytes, state_of
-
-if TYPE_CHECKING:
-    from .output.writing import Written
 
 _VERSIONS = "kafkatap/versions.json"
 #: Raised with each change of what a state has.

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+from kafkatap.reports.batch import FileInfo
 
 from .output.delta import is_delta, read_table
 from .output.run_tables import file_infos
-
-if TYPE_CHECKING:
-    from kafkatap.reports.batch import FileInfo
 
 
 @dataclass

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,14 +20,11 @@ from kafkatap.reassembly.dtypes import SHIFT_UNKNOWN
 
 from ..captures.capture_points import CLOSE_NS, SLACK_NS
 from ..captures.pack_reader import numbered
-from .checkpoint import FlowSpan, is_at_several_points
+from .checkpoint import Checkpoint, FlowSpan, is_at_several_points
 from .flow_rows import FLOW_KEY, HISTORY_FIELDS, TEXTS, as_keys, flow_bytes, group_flows, history_rows, renumber_strings
+from .flow_state import History
 from .split_engine import NOTHING
-
-if TYPE_CHECKING:
-    from .checkpoint import Checkpoint
-    from .flow_state import History
-    from .survey import SplitSurvey
+from .survey import SplitSurvey
 
 Array = np.ndarray[Any, Any]
 #: A flow and one of its splits.

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kafkatap.reassembly.dtypes import LISTENER
+from kafkatap.reassembly.fragments import SavedDatagram
 
 from ..captures.capture_points import CLOSE_NS, SLACK_NS, ReadPoint
 from .flow_state import FlowState, History
 from .seams import Seam
-
-if TYPE_CHECKING:
-    from kafkatap.reassembly.fragments import SavedDatagram
-
-    from .split_counts import SplitCounts
+from .split_counts import SplitCounts
 
 Array = np.ndarray[Any, Any]
 #: Spans that are kept of each open flow.

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from kafkatap.dissector.inspection import Inspector
 from kafkatap.reports.batch import Batch
 
+from ..captures.pack_reader import PackReader
 from ..engine.read_options import AS_USUAL, ReadOptions
 from .capture_ledgers import CaptureIndex, CaptureLedgers, Ledger, sum_ledgers
 from .flow_rows import FlowStates, flow_bytes
@@ -27,11 +29,6 @@ from .seam_reader import SeamReader
 from .seams import Seam, SeamPackets, followed_by, joined, part_of
 from .secrets import CaptureSecrets, unknown_randoms
 from .split_engine import NOTHING, SplitEngine
-
-if TYPE_CHECKING:
-    from kafkatap.dissector.inspection import Inspector
-
-    from ..captures.pack_reader import PackReader
 
 Array = np.ndarray[Any, Any]
 

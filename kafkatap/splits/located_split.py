@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+
+from kafkatap.reassembly.fragments import SavedDatagram
 
 from ..captures.pack_reader import PackReader
 from ..captures.packs import Pack
@@ -14,9 +16,6 @@ from ..captures.splits import Split
 from .packet_ranges import RangesReader
 from .seams import Seam
 from .survey import cut_flows
-
-if TYPE_CHECKING:
-    from kafkatap.reassembly.fragments import SavedDatagram
 
 Array = np.ndarray[Any, Any]
 

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from kafkatap.dissector.connection_state import ConnectionFacts
 from kafkatap.reassembly.dtypes import LISTENER
+from kafkatap.reassembly.fragments import SavedDatagram
 
 from ..captures.pack_reader import NO_PACKETS
 from .chains import TASK_FLOW, FlowInSplit, Part, TaskFlows, plan_flows
+from .checkpoint import Checkpoint
 from .datagrams import datagrams_before, waiting_packets
 from .flow_rows import as_keys, flow_bytes, histories, history_rows
 from .flow_state import History
@@ -28,11 +30,6 @@ from .packet_ranges import union
 from .points_of_run import POINT_RANGE, RunPoints, points_of_run
 from .split_engine import NOTHING
 from .survey import Listener, SplitSurvey, broker_keys
-
-if TYPE_CHECKING:
-    from kafkatap.reassembly.fragments import SavedDatagram
-
-    from .checkpoint import Checkpoint
 
 Array = np.ndarray[Any, Any]
 _UNKNOWN = History(ConnectionFacts(0), 0)

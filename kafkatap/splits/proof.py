@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +13,7 @@ from .decode import Outcome
 from .flow_rows import STATE_ROW, FlowStates, group_flows
 from .flow_state import FlowState
 from .plan import Corrections, Plan
-
-if TYPE_CHECKING:
-    from .tasks import SplitResult
+from .tasks import SplitResult
 
 #: The rounds after which `prove` gives up. Each round corrects what the round before it found.
 ROUNDS = 20

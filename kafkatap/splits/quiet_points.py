@@ -7,18 +7,16 @@ guess: an answer may have more records, and requests from before the split may w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+
+from kafkatap.reassembly.assembler import Assembler
 
 from ..engine.tls.layer import TlsLayer
 from ..engine.tls.record_header import APPLICATION_DATA
 from ..engine.tls.record_tables import ROW_BROKEN, RecordRow
-
-if TYPE_CHECKING:
-    from kafkatap.reassembly.assembler import Assembler
-
-    from ..engine.tls.tracked import Tracked
+from ..engine.tls.tracked import Tracked
 
 Array = np.ndarray[Any, Any]
 #: Answers after which a connection is quiet: so many show the dissector where frames begin.

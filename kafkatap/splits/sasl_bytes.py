@@ -6,25 +6,21 @@ their sequence numbers, so copies become filler too. Of TLS a checkpoint only ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from kafkatap.dissector.dissector import Dissector
 from kafkatap.dissector.framing.connections import STREAM_RESYNC
+from kafkatap.dissector.inspection import Frames
 from kafkatap.dissector.layouts.schema import RESPONSE
 from kafkatap.kernels.arrays import copied
 from kafkatap.reassembly.layers import IPV4, IPV6
 from kafkatap.reassembly.trail import LONGEST_TRAIL, TCP_SEGMENT, TRAIL, read_trail
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kafkatap.dissector.dissector import Dissector
-    from kafkatap.dissector.inspection import Frames
-
-    from .seams import Seam
+from .seams import Seam
 
 Array = np.ndarray[Any, Any]
 _HANDSHAKE, _AUTHENTICATE = 17, 36

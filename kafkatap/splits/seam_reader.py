@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+
+from kafkatap.reassembly.fragments import SavedDatagram
 
 from ..captures.pack_reader import PackReader
 from .located_split import LocatedSplit
 from .packet_ranges import RangesReader
 from .seams import Seam, SeamPackets, joined
-
-if TYPE_CHECKING:
-    from kafkatap.reassembly.fragments import SavedDatagram
 
 Array = np.ndarray[Any, Any]
 

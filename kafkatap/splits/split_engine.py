@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,19 +27,16 @@ from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import ACK, CHUNK_START, LISTENER, OPENING_RESUMED, OPENING_SYN, ROW_OPEN, SYN
 from kafkatap.reassembly.flows import flow_keys
+from kafkatap.reassembly.fragments import SavedDatagram
 from kafkatap.reports.batch import Batch
 
+from ..captures.capture_reader import CaptureReader, FileReport
 from ..engine.assembly import Assembled
 from ..engine.engine import Engine
 from ..engine.tls.hand_over import IS_PLAIN, PASSES, hand_overs, layer_states, resume_connection
 from .flow_rows import STATE_ROW, FlowStates, as_keys, fill_histories, fill_tls, renumber_strings
 from .flow_state import FlowState, History
 from .points_of_run import POINT_RANGE, note_points
-
-if TYPE_CHECKING:
-    from kafkatap.reassembly.fragments import SavedDatagram
-
-    from ..captures.capture_reader import CaptureReader, FileReport
 
 Array = np.ndarray[Any, Any]
 #: A head beyond all packets: the split has nothing of the flow for itself.

@@ -11,20 +11,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from kafkatap.dissector.dissector import Dissector
 from kafkatap.dissector.framing.connections import PROTOCOL_KAFKA, PROTOCOL_TLS
+from kafkatap.engine.tls.facts import TlsFacts
 from kafkatap.kernels import arrays
 from kafkatap.kernels.arrays import as_bytes, taken
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.dtypes import CHUNK, FLOW, FROM_HELD, OPENING_SYN
 from kafkatap.reassembly.flows import KEY_BYTES
+from kafkatap.reassembly.fragments import SavedDatagram
 from kafkatap.reassembly.link_types import RAW
 from kafkatap.reassembly.recent_packets import COPY_NS
 
+from ..captures.capture_reader import CaptureReader
+from ..captures.pack_reader import FileRead, PackReader
+from ..captures.splits import SplitReader
 from ..engine.assembly import Assembled, Assembly
 from ..engine.endpoints import end_keys
 from ..engine.engine import programs_for
@@ -38,14 +43,6 @@ from .packet_ranges import BLOCK_START
 from .quiet_points import QuietPoints
 from .seams import Seam, cut_out, joined
 from .split_engine import NOTHING, Packets, counted, number_by_packet
-
-if TYPE_CHECKING:
-    from kafkatap.engine.tls.facts import TlsFacts
-    from kafkatap.reassembly.fragments import SavedDatagram
-
-    from ..captures.capture_reader import CaptureReader
-    from ..captures.pack_reader import FileRead, PackReader
-    from ..captures.splits import SplitReader
 
 Array = np.ndarray[Any, Any]
 #: Bytes of a frame that are kept if only its head is decoded.

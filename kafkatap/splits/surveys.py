@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkatap.reports.batch import FileInfo
 
 from ..captures.capture_reader import FileReport
+from ..captures.pack_reader import FileRead
 from ..captures.packs import TimedFile, repack
 from ..captures.split_checks import dropped, misinformed, misplaced, void
+from ..captures.splits import Split
 from ..captures.storage import without_credentials
 from .located_split import LocatedSplit
 from .survey import SplitSurvey
-
-if TYPE_CHECKING:
-    from ..captures.pack_reader import FileRead
-    from ..captures.splits import Split
 
 #: Surveys splits, by their numbers.
 Survey = Callable[[list[int]], dict[int, SplitSurvey]]

@@ -8,33 +8,30 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkatap.dissector.programs.loading import load_programs
 from kafkatap.reports.batch import Context, FileInfo
 from kafkatap.reports.build import build_report
+from kafkatap.reports.model import Report
 
 from ..captures.packs import pack_splits
 from ..captures.splits import plan_splits
+from ..captures.storage import File
 from .capture_ledgers import CaptureIndex, Ledger, sum_ledgers
+from .checkpoint import Checkpoint
 from .decode import Outcome
+from .executor import Executor
 from .located_split import LocatedSplit
 from .plan import Corrections, Plan, make_plan
 from .proof import prove
 from .run_options import RunOptions
 from .secrets import needed_lines
 from .split_counts import SplitCounts, TotalCounts
+from .survey import SplitSurvey
 from .surveys import Choice, Surveys
 from .task_rows import DecodeInput, SurveyInput, decode_inputs
 from .tasks import DecodeTask, SplitResult, SurveyTask
-
-if TYPE_CHECKING:
-    from kafkatap.reports.model import Report
-
-    from ..captures.storage import File
-    from .checkpoint import Checkpoint
-    from .executor import Executor
-    from .survey import SplitSurvey
 
 #: Called before a pass with its name and the bytes that each task reads; returns a function to call at its end.
 Begin = Callable[[str, Sequence[int]], Callable[[], None]]

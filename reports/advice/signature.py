@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kafkatap.kernels.arrays import is_among
 
@@ -14,10 +14,8 @@ from ..findings import WARNING, Finding, Party
 from ..section_parts.counted import Counted
 from ..section_parts.gathered import Gathered
 from ..section_parts.section import BatchCount, SectionInput, facts_needed, reads_nothing
+from ..section_parts.section_counts import Tally
 from .parties import broker_party, client_option, client_parties
-
-if TYPE_CHECKING:
-    from ..section_parts.section_counts import Tally
 
 #: The label of findings that are no outage, but a setting that others should have.
 _ADVICE = "advice"

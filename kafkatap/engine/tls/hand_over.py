@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +18,9 @@ from kafkatap.reports.connection_words import D_DECRYPTED
 
 from .estimates import TURN_NONE, TURN_RESPONSE
 from .facts import Negotiated, TlsFacts
+from .layer import TlsLayer
 from .record_tables import DECRYPTED, HOLDING, LINK_COUNTED, LINK_MIDDLE, LINK_PLAIN
 from .tracked import BEGAN_ELSEWHERE, Tracked
-
-if TYPE_CHECKING:
-    from .layer import TlsLayer
 
 Array = np.ndarray[Any, Any]
 #: How a connection continues: it is no TLS; its chunks pass; plain bytes do; secrets are tried first.

@@ -5,14 +5,11 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING
 
 from ..governor import LEVELS
+from ..status import Status
 from .label_slots import BROKERS, label
 from .metric_list import COUNTER, LEDGER, Family, Metric, Point, ledger_metric
-
-if TYPE_CHECKING:
-    from ..status import Status
 
 #: Series by the name of their metric.
 Points = dict[str, list[Point]]

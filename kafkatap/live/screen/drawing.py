@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kafkatap.reports import units
 
 from ..broker_health import value
 from ..governor import FULL, LEVELS
+from ..status import Status
 from .breakdown import SECOND
 from .columns import BAD, DIM, WARN, Line, Span, cells, fit, heading, message_lines, rate
 from .pages import TEXTS, VIEWS, Page, Section, Shown, scope_text, window_text
-
-if TYPE_CHECKING:
-    from ..status import Status
 
 Field = tuple[int, list[Span]]  #: rank, spans
 KEYS = (

@@ -6,17 +6,14 @@ The report of a job stays as long as the table `files` has a capture of the job.
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
 
+from kafkatap.reports.model import Report
 from kafkatap.reports.rendering.json_report import write_json
 from kafkatap.reports.rendering.text import write_text
 
 from ...installation import own_version
 from .delta import read_table
 from .folders import Folder
-
-if TYPE_CHECKING:
-    from kafkatap.reports.model import Report
 
 NAMES = ("report.json", "report.txt")
 #: The folder with the reports of jobs.
