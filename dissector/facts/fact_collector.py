@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kafkatap.kernels.arrays import copied, grown, is_among, return_memory, taken, untouched, zeros
 
+from ..batch_headers import BATCH_HEADER, CODEC_BITS
 from ..inspection import Frames
 from ..programs.fact_kinds import BATCH, BATCH_SAMPLE, KINDS, PRINCIPAL, SASL_ANSWER, SASL_MESSAGE, columns_of
 from ..programs.machine import JOB, SCRATCH_SIZE, TAPE
 from ..programs.program import DENSE, KEYS, VERSIONS, Programs
 from ..strings import Strings, StringTable
 from .fact_rows import FACT, FACT_STRINGS, FACTS_STATE, NEEDS_TAPE, FactTables, collect_facts, take_facts
-from .samples import fill_samples
 from .sasl_tokens import token_facts
 
 Array = np.ndarray[Any, Any]
@@ -30,6 +31,8 @@ _WIDTHS: Array = np.array(
     [max((int(c[1:]) + 1 for c in columns_of(n).values() if c[0] == "v"), default=0) for n in range(len(KINDS))],
     np.uint8,
 )
+
+
 for _number, _kind in enumerate(KINDS):
     if _kind.api_key >= 0 and not _kind.element and _kind.name not in ("batch", "fetched batch"):
         _TOPS[_kind.direction * KEYS + _kind.api_key] = 1 + _number
@@ -92,7 +95,7 @@ class FactCollector:
             self._make_room(need)
         numbers = self._numbers
         if numbers.item(_SAMPLES):
-            fill_samples(self._facts, self._samples[: numbers.item(_SAMPLES)], frames.buffers)
+            _fill_samples(self._facts, self._samples[: numbers.item(_SAMPLES)], frames.buffers)
         if self.has_tokens and numbers.item(_TOKENS):
             tokens = np.flatnonzero(frames.links["token"][frames.jobs["frame"] >> 1] == 1)
             self._append(token_facts(taken(frames.jobs, tokens), frames, self._strings, self._of_tokens))
@@ -174,3 +177,42 @@ class _Bound(NamedTuple):
     collect: Callable[..., int]
     take: Callable[..., int]
     strings: Strings
+
+
+@cache
+def _bounds() -> Any:
+    from ..records.codecs import Bounds
+
+    return Bounds()
+
+
+def _fill_samples(facts: Array, numbers: Array, buffers: Sequence[Array]) -> None:
+    """Set how large sampled batches are when decompressed, and whether their checksum is right: the columns of
+    `facts[numbers]` (int64). `v3` has their checksum before.
+
+    Only batches that were captured whole are sampled. The size of one that cannot be decompressed is -1.
+    """
+    views = [memoryview(buffer) for buffer in buffers]  # type: ignore[arg-type]
+    sizes, damaged = np.full(len(numbers), -1, np.int64), np.zeros(len(numbers), np.int64)
+    columns = (facts[name][numbers].tolist() for name in ("source", "at", "v0", "v2", "v3"))
+    for i, (source, at, size, attributes, checksum) in enumerate(zip(*columns, strict=True)):
+        batch = views[source][at : at + size]
+        sizes[i] = _decompressed_size(batch, attributes & CODEC_BITS)
+        damaged[i] = _is_damaged(batch, checksum)
+    facts["v1"][numbers], facts["v3"][numbers] = sizes, damaged
+
+
+def _is_damaged(batch: memoryview, checksum: int) -> bool:
+    from ..records.checksums import crc_of
+
+    return crc_of(2, batch) != checksum
+
+
+def _decompressed_size(batch: memoryview, codec: int) -> int:
+    """The bytes of a batch with its records decompressed, or -1 if they cannot be."""
+    if codec == 0:
+        return len(batch)
+    from ..records.codecs import DONE, decompress
+
+    found = decompress(codec, 2, batch[BATCH_HEADER:], _bounds())
+    return BATCH_HEADER + len(found.data) if found.problem == DONE else -1

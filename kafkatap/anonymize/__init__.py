@@ -16,9 +16,7 @@ stream_map         the new bytes of TCP streams
 captured_streams   the bytes of streams until their frames are known
 learning           the first pass: from a capture to the map of its streams
 packets            the second pass: packets with new headers and payload
-headers            what is kept of each header before TCP
-packet_copy        a packet and its copy, which starts as zeros; checksums
-tcp_segments       TCP headers, options and payload
+headers            what is kept of each header up to TCP, and the payload
 rewriter           both passes for one capture
 audit              searches the result for what was replaced
 

@@ -1,4 +1,4 @@
-"""What is kept of each kind of header between a packet's record and TCP. Addresses become pseudonyms.
+"""What is kept of each kind of header up to TCP, and the payload by a `StreamMap`. Addresses become pseudonyms.
 
 Only known fields are copied. Options with unknown contents, padding and trailers stay zeros or become no-operations. A
 kind of header that is not here is rewritten all the same (`packets`), without its addresses.
@@ -15,10 +15,16 @@ from kafkatap.reassembly.layers import LINK
 from kafkatap.reassembly.trail import EXTENSION
 
 from .addresses import Addresses
-from .packet_copy import PacketCopy, internet_checksum, transport_checksum
+from .fields import FILLER
+from .stream_map import End, StreamMap
 
-_NOP = 1
 _HOP_BY_HOP, _DESTINATION = 0, 60
+_TCP_HEADER = 20
+#: Options of IPv4 and TCP.
+_NOP, _END_OF_OPTIONS = 1, 0
+#: Options of TCP that only have numbers, with their lengths: MSS, window scale, SACK permitted, SACK (any), timestamps.
+_OPTIONS = {2: (4,), 3: (3,), 4: (2,), 5: (10, 18, 26, 34), 8: (10,)}
+_MAPPED = bytes(10) + b"\xff\xff"
 
 
 class Header(NamedTuple):
@@ -31,6 +37,55 @@ class Header(NamedTuple):
     identifier: int = 0
     offset: int = 0
     is_last: int = 0
+
+
+class PacketCopy:
+    """A packet, and the new one of the same length that starts as zeros. `old`: the packet's captured bytes, up to
+    `end`; `new`: what is copied of them, and what replaces them."""
+
+    def __init__(self, packet: bytes, number: int, addresses: Addresses) -> None:
+        self.old, self.number, self.addresses = packet, number, addresses
+        self.new = bytearray(len(packet))
+        self.end = len(packet)
+
+    def u16(self, at: int) -> int:
+        return int.from_bytes(self.old[at : at + 2], "big")
+
+    def copy(self, at: int, end: int) -> bool:
+        """Copy bytes; False if they were not captured."""
+        if end > self.end:
+            return False
+        self.new[at:end] = self.old[at:end]
+        return True
+
+    def mac(self, at: int) -> None:
+        self.new[at : at + 6] = self.addresses.mac(self.old[at : at + 6])
+
+    def fill(self, at: int, end: int) -> None:
+        self.new[at:end] = FILLER * max(end - at, 0)
+
+
+def internet_checksum(*parts: bytes | bytearray | memoryview) -> int:
+    """The Internet checksum (RFC 1071) of bytes; each part but the last has an even number of them."""
+    total = 0
+    for part in parts:
+        odd = len(part) & 1
+        # The sum of 16-bit words in ones' complement is the number modulo 65,535.
+        total += int.from_bytes(part, "big") << 8 * odd
+    folded = total % 0xFFFF
+    if not folded and total:
+        folded = 0xFFFF
+    return folded ^ 0xFFFF
+
+
+def transport_checksum(protocol: int, source: bytes, target: bytes, segment: bytes | bytearray) -> int:
+    """The checksum of a TCP segment or UDP datagram, over its pseudo header, whose own field is 0. Addresses have 4 or
+    16 bytes."""
+    if len(source) == 4:
+        pseudo = source + target + bytes((0, protocol)) + len(segment).to_bytes(2, "big")
+    else:
+        pseudo = source + target + len(segment).to_bytes(4, "big") + bytes((0, 0, 0, protocol))
+    return internet_checksum(pseudo, segment)
 
 
 class HeaderCopy(PacketCopy):
@@ -157,3 +212,73 @@ WRITERS: dict[int, Writer] = {
 }  # fmt: skip
 #: The protocols of IPv6's extension headers, by what a trail calls them.
 EXTENSIONS = {EXTENSION + protocol: protocol for protocol in known.EXTENSION_HEADERS}
+
+
+class Span(NamedTuple):
+    """Where a segment lies in its packet: the captured bytes `at`:`end`. `wire`: its end on the wire."""
+
+    at: int
+    end: int
+    wire: int
+
+
+def copy_segment(
+    packet: PacketCopy, streams: StreamMap, span: Span, olds: tuple[bytes, bytes], ends: tuple[bytes, bytes]
+) -> None:
+    """Copy a TCP segment. `olds`, `ends`: the addresses of the original and their pseudonyms."""
+    at, end, wire = span
+    if at + _TCP_HEADER > end:
+        packet.copy(at, min(end, at + 16))
+        return
+    header = (packet.old[at + 12] >> 4) * 4
+    packet.copy(at, at + 16)
+    packet.copy(at + 18, at + 20)
+    if header < _TCP_HEADER or at + header > wire:
+        packet.fill(at + 20, end)
+    else:
+        _copy_options(packet, at + _TCP_HEADER, min(at + header, end))
+        _write_payload(packet, streams, Span(at + header, end, wire), at, olds)
+    if end == wire:
+        checksum = transport_checksum(known.TCP_PROTOCOL, *ends, packet.new[at:end])
+        packet.new[at + 16 : at + 18] = checksum.to_bytes(2, "big")
+
+
+def _copy_options(packet: PacketCopy, at: int, end: int) -> None:
+    """Copy the options that only have numbers; the others become no-operations."""
+    packet.new[at:end] = bytes((_NOP,)) * max(end - at, 0)
+    while at < end:
+        kind = packet.old[at]
+        if kind == _END_OF_OPTIONS:
+            packet.new[at:end] = bytes(end - at)
+            return
+        if kind == _NOP:
+            at += 1
+            continue
+        size = packet.old[at + 1] if at + 1 < end else 0
+        if size < 2 or at + size > end:
+            return
+        if size in _OPTIONS.get(kind, ()):
+            packet.copy(at, at + size)
+        at += size
+
+
+def _write_payload(packet: PacketCopy, streams: StreamMap, span: Span, tcp: int, olds: tuple[bytes, bytes]) -> None:
+    """Write the new payload. `tcp`: where the header begins."""
+    at, end, _ = span
+    if at >= end:
+        return
+    packet.fill(at, end)
+    sender: End = (_mapped(olds[0]), packet.u16(tcp))
+    receiver: End = (_mapped(olds[1]), packet.u16(tcp + 2))
+    stream = streams.stream_of(sender, receiver, packet.number)
+    if stream is None or stream.base < 0:
+        return
+    sequence = int.from_bytes(packet.old[tcp + 4 : tcp + 8], "big") + (packet.old[tcp + 13] >> 1 & 1)
+    offset = stream.offset_of(sequence)
+    for place, piece in streams.pieces(stream, offset, offset + end - at):
+        start = at + place - offset
+        packet.new[start : start + len(piece)] = piece
+
+
+def _mapped(address: bytes) -> bytes:
+    return address if len(address) == 16 else _MAPPED + address

@@ -1,4 +1,4 @@
-"""Rewrites packets along their trails: what `headers` has of each header, and TCP and its payload by `tcp_segments`.
+"""Rewrites packets along their trails: by what `headers` has of each header, and of TCP's payload.
 
 `reassembly.trail` shows where each header begins, so a packet that leads to a stream is always one that is rewritten. A
 new packet starts as zeros. The innermost TCP payload is filler under the bytes of the stream map. All checksums are
@@ -20,9 +20,8 @@ from kafkatap.reassembly.trail import FRAGMENT_PAYLOAD, LONGEST_TRAIL, TCP_SEGME
 
 from .addresses import Addresses
 from .fields import FILLER
-from .headers import EXTENSIONS, WRITERS, Header, HeaderCopy
+from .headers import EXTENSIONS, WRITERS, Header, HeaderCopy, Span, copy_segment
 from .stream_map import StreamMap
-from .tcp_segments import Span, copy_segment
 
 #: Bytes of packets that need no larger buffer.
 _USUAL_PACKET = 65_536

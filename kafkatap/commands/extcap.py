@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Event
 
 from ..engine.read_options import ReadOptions
-from ..extcap.interface_lines import interface_of, list_interfaces, list_link_types, list_options
+from ..extcap.protocol import interface_of, list_interfaces, list_link_types, list_options
 from ..installation import own_version
 from .exit_codes import DONE, WRONG
 from .shared_options import add_reading, add_selection
@@ -144,7 +144,7 @@ def _capture(options: argparse.Namespace, name: str) -> int:
     from ..engine.limits import Limits
     from ..engine.selection import Selection, selection_of
     from ..extcap.kafka_capture import Choice, KafkaCapture
-    from ..extcap.packet_pipe import PacketPipe
+    from ..extcap.protocol import PacketPipe
     from ..live.capture import capabilities
     from ..live.capture.packet_source import open_capture
     from ..live.process_memory import keep_flat

@@ -7,7 +7,7 @@ segments (`ClockSteps`), and connections when they end (`StreamFacts`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,9 +25,6 @@ from ..selected_messages.node_names import NodeNames
 from .capture_heads import Head, read_head
 from .clock_steps import ClockStep, ClockSteps
 from .packet_checks import PacketChecks
-
-if TYPE_CHECKING:
-    pass
 
 Array = np.ndarray[Any, Any]
 

@@ -37,7 +37,7 @@ from ..engine.selection import Selection, Selector
 from ..installation import own_version
 from .connection_watch import ConnectionWatch
 from .held_packets import WANTED, Group, HeldPackets
-from .packet_pipe import PacketPipe
+from .protocol import PacketPipe
 
 SECOND = 1_000_000_000
 #: Seconds for which each packet waits.

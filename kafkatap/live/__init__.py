@@ -14,7 +14,7 @@ Spark. Beside the monitor are the modules that it is made of:
 * `count_windows`    counts of each second, of the last seconds, and since the start
 * `broker_health`    connections by broker: opened, refused, reset, round trips
 * `provisional_rows` exchanges that count before they end
-* `governor`         the level of detail, so that the host keeps its processors; `thread_priority` raises the niceness
+* `governor`         the level of detail, so that the host keeps its processors, and the niceness
 * `memory_limits`    what keeps memory flat for months; `process_memory` asks the C library and the kernel
 * `notices`          lines for the user while a screen has the terminal
 * `latency_buckets`  the bounds of all histograms of metrics

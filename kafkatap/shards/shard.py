@@ -18,7 +18,7 @@ from kafkatap.reports.tables import connections_table
 from ..captures.capture_reader import CaptureReader, FileReport
 from ..engine.engine import engine_for
 from ..engine.limits import Limits
-from ..parquet.row_groups import GatheredRows
+from ..parquet.row_groups import GatheredRows, RowGroup
 from ..parquet.row_names import named
 from ..run import Run
 from ..splits.capture_ledgers import Ledger
@@ -28,7 +28,6 @@ from ..splits.split_counts import CountsOfSplit, SplitCounts
 from .blocks import SharedBlocks, SharedBytes
 
 if TYPE_CHECKING:
-    from ..parquet.row_groups import RowGroup
     from .local_tables import LocalTables
 
 Array = np.ndarray[Any, Any]

@@ -27,21 +27,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .captures import Captures, DamagedCaptureError
-    from .frames import connections, exchanges, files, ledger, read_captures, records, reports, results
+    from .frames import connections, exchanges, exchanges_once, files, ledger, read_captures, records, reports, results
     from .job import run_job
-    from .lake_frames import exchanges_once
     from .source import register
 
-_OF = {
-    **dict.fromkeys(
-        ("connections", "exchanges", "files", "ledger", "read_captures", "records", "reports", "results"), "frames"
-    ),
-    "Captures": "captures",
-    "DamagedCaptureError": "captures",
-    "exchanges_once": "lake_frames",
-    "run_job": "job",
-    "register": "source",
-}
+#: The modules of the names that are not of `frames`.
+_OF = {"Captures": "captures", "DamagedCaptureError": "captures", "register": "source", "run_job": "job"}
 __all__ = [
     "Captures", "DamagedCaptureError", "connections", "exchanges", "exchanges_once", "files", "ledger", "read_captures",
     "records", "register", "reports", "results", "run_job",
@@ -49,6 +40,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _OF:
-        return getattr(import_module(f".{_OF[name]}", __name__), name)
+    if name in __all__:
+        return getattr(import_module(f".{_OF.get(name, 'frames')}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

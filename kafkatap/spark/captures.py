@@ -25,7 +25,7 @@ from ..splits.split_counts import merged
 from ..splits.surveys import Choice, Surveys
 from ..splits.task_rows import DecodeInput
 from ..splits.two_passes import Begin, Proved, TwoPasses, quiet, report_of
-from .cluster.cores import cores_of
+from .cluster.session import cores_of
 from .executor import RowsOf, SparkExecutor
 from .output.writing import TableWriter
 

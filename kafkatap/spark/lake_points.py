@@ -16,7 +16,7 @@ import numpy as np
 
 from kafkatap.dissector.dtypes import EXCHANGE, EXCHANGE_COLUMNS, RESULT, RESULT_COLUMNS
 from kafkatap.kernels.arrays import groups_of, joined, taken
-from kafkatap.reports.batch import Context
+from kafkatap.reports.batch import Context, FileInfo
 from kafkatap.reports.connection_columns import COLUMNS, CONNECTION_ROW
 from kafkatap.reports.counting.count_table import SUM, CountTable
 from kafkatap.reports.counting.hour_counts import HOUR, HourCounts
@@ -24,14 +24,11 @@ from kafkatap.reports.name_table import NameTable
 from kafkatap.reports.table_rows import int64_of, numbers_by_text, rows_of_table
 
 from ..parquet.partitions import exchange_begins
-from .lake_query import isin, read_rows
+from .lake_query import LakeQuery, isin, read_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkatap.reports.batch import FileInfo
-
-    from .lake_query import LakeQuery
 
 Array = np.ndarray[Any, Any]
 #: Columns of a place: hours since the epoch, the numbers of both ends, and the capture.

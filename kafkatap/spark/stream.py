@@ -29,9 +29,9 @@ from ..splits.capture_ledgers import sum_ledgers
 from ..splits.run_options import RunOptions
 from .arrival_log import Arrival, ArrivalLog
 from .arrivals import BATCH_SIZE, ArrivalPlanner
-from .cluster.cores import cores_of
 from .cluster.interrupts import STOPPED
 from .cluster.job_stages import figures_of
+from .cluster.session import cores_of
 from .cluster.shared_folders import shared_folders
 from .job_result import JobResult, has_kafka
 from .lake_options import check_options, remember

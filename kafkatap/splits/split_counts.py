@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from kafkatap.dissector.strings import OTHER
-from kafkatap.kernels.arrays import joined
+from kafkatap.kernels.arrays import joined, taken
+from kafkatap.kernels.column_spec import ColumnSpec
 from kafkatap.reports.batch import ADDRESS_COLUMNS, STRING_COLUMNS, Array, Batch, Names
-from kafkatap.reports.connection_columns import CONNECTION_ROW
+from kafkatap.reports.connection_columns import COLUMNS, CONNECTION_ROW
 from kafkatap.reports.counting.connection_counts import ConnectionCounts
 from kafkatap.reports.counting.count_forms import ADDRESS, TEXT, Numbers, numbers_by_kind
 from kafkatap.reports.counting.counts import ReportCounts
@@ -30,13 +31,13 @@ from kafkatap.reports.name_table import NameTable
 from kafkatap.reports.section_parts.section_counts import SectionCounts
 
 from ..engine.limits import Limits
-from .merged_connections import merged_connections
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
     from .run_options import RunOptions
 
 Name = TypeVar("Name")
+_MOST = np.iinfo(np.int64).max
 
 
 class NamedConnections(NamedTuple):
@@ -218,3 +219,63 @@ def _by_number(names: Mapping[int, Name], number_of: Callable[[Name], int]) -> A
     for old, name in names.items():
         found[old] = number_of(name)
     return found
+
+
+def merged_connections(rows: Array) -> Array:
+    """One CONNECTION_ROW for each connection. Each of the rows, in order of splits, counts the packets of one split.
+    How a column is merged is declared with it (`reports/connection_columns.py`)."""
+    if not len(rows):
+        return rows
+    groups = _Groups(rows)
+    rows = taken(rows, groups.order)
+    merged: Array = np.zeros(len(groups.starts), rows.dtype)
+    for column in COLUMNS:
+        merged[column.field] = _merged(column, rows, groups)
+    return merged
+
+
+def _merged(column: ColumnSpec, rows: Array, groups: _Groups) -> Array:
+    """A column of the merged rows. `rows`: in the order of `groups`."""
+    values, rule, order = rows[column.field], column.merge.rule, column.merge.order
+    if rule == "sum":
+        return np.add.reduceat(values, groups.starts)
+    if rule == "greatest":
+        ranks = np.argsort(np.array(order))[values] if order else values
+        found = np.maximum.reduceat(ranks, groups.starts)
+        return np.array(order)[found] if order else found
+    known = _known(column, rows) if column.merge.among is None else column.merge.among(rows)
+    if rule == "first":
+        return values[groups.first(known)]
+    if rule == "latest":
+        return values[groups.latest(known)]
+    if rule == "least":
+        found = np.minimum.reduceat(np.where(known, values, _MOST), groups.starts)
+        return np.where(np.logical_or.reduceat(known, groups.starts), found, column.missing)
+    raise ValueError(f"rows with the column {column.name} are not merged")
+
+
+def _known(column: ColumnSpec, rows: Array) -> Array:
+    nulls = column.nulls(rows)
+    return np.ones(len(rows), bool) if nulls is None else ~nulls
+
+
+class _Groups:
+    """Rows in groups of one connection: `order` makes them adjacent, in order of time. `starts`: the first row of each
+    group in that order."""
+
+    def __init__(self, rows: Array) -> None:
+        self.order = np.lexsort((rows["last"], rows["connection"]))
+        connection = rows["connection"][self.order]
+        self.starts = np.flatnonzero(np.concatenate(([True], connection[1:] != connection[:-1])))
+        self._lasts = np.concatenate((self.starts[1:], [len(rows)])) - 1
+        self._rows = np.arange(len(rows))
+
+    def latest(self, holds: Array) -> Array:
+        """The last row of each group for which a condition holds (bool), or else the last row."""
+        found = np.maximum.reduceat(np.where(holds, self._rows, -1), self.starts)
+        return np.where(found >= 0, found, self._lasts)
+
+    def first(self, holds: Array) -> Array:
+        """The first row of each group for which a condition holds (bool), or else the last row."""
+        found = np.minimum.reduceat(np.where(holds, self._rows, len(self._rows)), self.starts)
+        return np.where(found < len(self._rows), found, self._lasts)

@@ -6,8 +6,8 @@ A `DecodeTask` yields the rows of tables, or writes them to a sink, or counts fo
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -20,12 +20,9 @@ from .executor import HERE, Place
 from .open_flows import open_flows
 from .secrets import key_log_of
 from .split_counts import CountsOfSplit, NamedConnections, SplitCounts
-from .survey import survey_split
+from .survey import SplitSurvey, survey_split
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from contextlib import AbstractContextManager
-
     import pyarrow as pa
 
     from kafkatap.dissector.records.record_inspector import RecordCollector
@@ -36,7 +33,6 @@ if TYPE_CHECKING:
     from .capture_ledgers import CaptureIndex
     from .checkpoint import OpenFlow
     from .run_options import RunOptions
-    from .survey import SplitSurvey
     from .task_rows import DecodeInput, SurveyInput
 
 Array = np.ndarray[Any, Any]

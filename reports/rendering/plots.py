@@ -34,8 +34,7 @@ from .plot_style import (
     table_of,
     time_axis,
 )
-from .rebalance_plot import GROUPS, rebalances
-from .topic_matrix import CLIENTS, topic_matrix
+from .row_plots import CLIENTS, GROUPS, rebalances, topic_matrix
 
 #: The maximum number of curves in the latency plot.
 CURVES = len(PALETTE)

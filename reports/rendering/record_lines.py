@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ..table_columns import RECORDS
 from ..units import clock, iso, safe
-from .csv_report import text_cell
+from .table_files import text_cell
 
 #: Forms of keys and values.
 FORMS = ("auto", "utf8", "json", "hex", "base64", "none")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafkatap.anonymize.addresses import Addresses
-from kafkatap.anonymize.headers import EXTENSIONS, WRITERS, Header, HeaderCopy
+from kafkatap.anonymize.headers import EXTENSIONS, WRITERS, Header, HeaderCopy, internet_checksum
 from kafkatap.anonymize.keyed import Permutations
-from kafkatap.anonymize.packet_copy import internet_checksum
 from kafkatap.reassembly import layers as known
 from kafkatap.reassembly import link_types as link
 from kafkatap.reassembly.layers import LINK

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkatap.anonymize import CaptureRewriter
-from kafkatap.anonymize.packet_copy import internet_checksum
+from kafkatap.anonymize.headers import internet_checksum
 from kafkatap.library import analyze
 from tests.support.captures import ETHERNET, Packet, pcap_bytes
 from tests.support.encapsulation import KINDS, encapsulate, fragment, link_type_of

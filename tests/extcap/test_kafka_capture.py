@@ -13,7 +13,7 @@ from kafkatap.engine.engine import Engine
 from kafkatap.engine.selection import Selection
 from kafkatap.extcap.held_packets import with_comments
 from kafkatap.extcap.kafka_capture import Choice, KafkaCapture
-from kafkatap.extcap.packet_pipe import PacketPipe
+from kafkatap.extcap.protocol import PacketPipe
 from kafkatap.reassembly.assembler import Assembler
 from kafkatap.reassembly.link_types import ETHERNET
 from tests.live import network

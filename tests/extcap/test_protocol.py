@@ -13,8 +13,7 @@ from threading import Thread
 import pytest
 
 from kafkatap.commands.command_parser import parse
-from kafkatap.extcap.interface_lines import interface_of, list_interfaces, list_options
-from kafkatap.extcap.packet_pipe import PacketPipe
+from kafkatap.extcap.protocol import PacketPipe, interface_of, list_interfaces, list_options
 from tests.cli.running import kafkatap
 
 SENTENCE = re.compile(r"(extcap|interface|dlt|arg|value) ((?:\{[a-z]+=[^{}]*\})+)")

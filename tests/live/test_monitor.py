@@ -19,11 +19,10 @@ from kafkatap.engine.engine import Engine
 from kafkatap.engine.read_options import ReadOptions
 from kafkatap.engine.tls.key_log import KeyLog
 from kafkatap.live.capture import capabilities
-from kafkatap.live.governor import CALM, FULL, HEADERS, LEAN, LONGEST_CALM, PAUSED, Governor
+from kafkatap.live.governor import CALM, FULL, HEADERS, LEAN, LONGEST_CALM, PAUSED, Governor, Priority
 from kafkatap.live.memory_limits import MemoryLimits, fold_small_rows
 from kafkatap.live.monitor import Monitor
 from kafkatap.live.sink import Sink
-from kafkatap.live.thread_priority import Priority
 from kafkatap.reports.batch import Context
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting import tally
@@ -334,7 +333,7 @@ def test_a_thread_gets_its_niceness_back() -> None:
     """Also without any capability, where `allow_return` was called before."""
     steps = (
         "import os, json, resource; from kafkatap.live.capture import capabilities;"
-        "from kafkatap.live.thread_priority import *;"
+        "from kafkatap.live.governor import *;"
         "before = os.nice(0); allow_return(); os.nice(5); capabilities.keep_only(()); p = Priority(before);"
         "print(json.dumps([os.nice(0) - before, p.raise_(), os.nice(0) - before, p.raise_(), p.restore(), "
         "os.nice(0) - before, resource.getrlimit(resource.RLIMIT_NICE)[0] >= 20 - before]))"
@@ -350,7 +349,7 @@ def test_a_niceness_without_a_way_back_is_not_used(may_return: bool) -> None:
     """As root in a container, which has none of the capabilities and a limit that is set from outside; and as root."""
     steps = (
         "import os, json; from kafkatap.commands.live.command import _be_nice;"
-        "from kafkatap.live.thread_priority import Priority; before = os.nice(0); best = _be_nice(5);"
+        "from kafkatap.live.governor import Priority; before = os.nice(0); best = _be_nice(5);"
         "found = [best, os.nice(0), Priority(best).raise_(), os.nice(0)]; print(json.dumps([before, *found]))"
     )
     bare = ["prlimit", "--nice=0:0", "setpriv", "--bounding-set=-sys_nice,-sys_resource"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kafkatap.reports.model import Column, ReportTable, Value
-from kafkatap.reports.rendering.csv_report import cell as csv_cell
-from kafkatap.reports.rendering.html.table_data import table_data
+from kafkatap.reports.rendering.html.page import table_data
+from kafkatap.reports.rendering.table_files import cell as csv_cell
 from kafkatap.reports.rendering.text_tables import (
     LONGEST_CELL,
     LONGEST_COMMAND,

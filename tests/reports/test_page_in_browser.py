@@ -10,9 +10,8 @@ import pytest
 from kafkatap import analyze
 from kafkatap.reports.build import build_report
 from kafkatap.reports.model import Column, ReportTable
-from kafkatap.reports.rendering.html.charts import chart_figures
 from kafkatap.reports.rendering.html.page import PageFinding, render_page
-from kafkatap.reports.rendering.html.report_page import render_report
+from kafkatap.reports.rendering.html.report_page import chart_figures, render_report
 from kafkatap.reports.section_parts.registry import section_names
 from tests.support.browser import OpenedPage
 

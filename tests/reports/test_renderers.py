@@ -18,8 +18,8 @@ from kafkatap.reports.batch import FileInfo
 from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.counts import SECOND
 from kafkatap.reports.model import Column
-from kafkatap.reports.rendering.csv_report import cell, write_csv
 from kafkatap.reports.rendering.json_report import report_object, schema, write_json
+from kafkatap.reports.rendering.table_files import cell, write_csv
 from kafkatap.reports.rendering.text import render_table, render_text, write_text
 
 from . import rows as made

@@ -30,7 +30,7 @@ from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.reports.sections.tls_findings import expiry_text, tls_findings
 from kafkatap.reports.tables import connections_table
 from kafkatap.reports.tls_names import ALERTS, SUITES, VERSIONS, alert_name, suite_name, version_name
-from kafkatap.splits.merged_connections import merged_connections
+from kafkatap.splits.split_counts import merged_connections
 
 from .rows import HOSTILE, MS, START, STRINGS, batch, connection, context, counted, exchange
 

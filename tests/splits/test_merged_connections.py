@@ -13,7 +13,7 @@ from kafkatap.reports.batch import Context
 from kafkatap.reports.connection_columns import COLUMNS, CONNECTION_ROW, CONNECTIONS
 from kafkatap.reports.connection_words import D_DECRYPTED, D_NO_KEY, NOT_CLOSED, P_KAFKA, P_TLS, SCALE_UNKNOWN
 from kafkatap.reports.tables import connections_table
-from kafkatap.splits.merged_connections import merged_connections
+from kafkatap.splits.split_counts import merged_connections
 
 STRINGS = (b"billing", b"orders", "f\u00fcr".encode(), b"")
 ADDRESSES = ("10.0.0.1", "::1", "10.0.0.2")

@@ -31,12 +31,11 @@ from ...live.background import abandon
 from ...live.capture import capabilities, changed_user, interfaces
 from ...live.capture.capabilities import Identity
 from ...live.capture.packet_source import Capture, open_capture
-from ...live.governor import Governor
+from ...live.governor import Governor, Priority, allow_return, can_return
 from ...live.memory_limits import memory_limits
 from ...live.monitor import Monitor
 from ...live.notices import Notices
 from ...live.process_memory import keep_flat
-from ...live.thread_priority import Priority, allow_return, can_return
 from ..console import discard_output, no_kafka, refuse
 from ..exit_codes import DONE, WRONG
 from ..values import check_section_options, chosen_key_log, read_options, section_options

@@ -4,8 +4,7 @@ arguments  its options
 command    its run
 reporting  from counts to the printed report
 files      CSV and plots
-outputs    the checks of what is to be written
-page       the page of --html
+outputs    the checks of what is to be written; the page of --html
 jobs       several processes
 lake       the report of a lake
 """

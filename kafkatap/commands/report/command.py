@@ -36,8 +36,7 @@ from ..kept_options import kept_options
 from ..lakes import chosen_lake
 from ..values import chosen_key_log, read_options, section_options
 from .jobs import JobsRun, choose_jobs, run_with_jobs
-from .outputs import check_outputs
-from .page import as_printed, choose_sections, has_curves
+from .outputs import as_printed, check_outputs, choose_sections, has_curves
 
 if TYPE_CHECKING:
     from kafkatap.reports.batch import Context

@@ -15,7 +15,7 @@ from ...complaints import complain
 def write_files(options: argparse.Namespace, result: Report) -> None:
     """Write what --csv and --plots name. OSError if a file cannot be written."""
     if options.csv:
-        from kafkatap.reports.rendering.csv_report import write_csv
+        from kafkatap.reports.rendering.table_files import write_csv
 
         complain_written(write_csv(result, Path(options.csv), options.overwrite), options.csv)
     if options.plots:
@@ -26,7 +26,7 @@ def write_files(options: argparse.Namespace, result: Report) -> None:
 
 def write_sections(options: argparse.Namespace, result: Report) -> None:
     """Write the tables of the chosen sections as Parquet. OSError if a file cannot be written."""
-    from kafkatap.reports.rendering.parquet_report import write_parquet
+    from kafkatap.reports.rendering.table_files import write_parquet
 
     folder = Path(options.parquet) / "sections"
     complain_written(write_parquet(result.tables, folder, options.overwrite), str(folder))

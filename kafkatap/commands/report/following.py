@@ -16,7 +16,7 @@ from kafkatap.reports.counting.counts import ReportCounts
 from ..console import discard_output
 from ..kept_options import kept_options
 from ..values import section_options, text_rows
-from .page import as_printed
+from .outputs import as_printed
 from .reporting import as_ordered, print_report
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ...captures.storage import is_uri, stored_bytes
 from ...complaints import complain, name_of
 from ...usable_cores import usable_cores
 from ..values import section_options
-from .page import has_curves
+from .outputs import has_curves
 
 if TYPE_CHECKING:
     from ...captures.capture_reader import FileReport

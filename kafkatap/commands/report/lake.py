@@ -17,8 +17,7 @@ from ..console import refuse
 from ..exit_codes import DAMAGED, DONE, WRONG
 from ..kept_options import kept_options
 from .arguments import add_arguments
-from .outputs import check_outputs
-from .page import has_curves
+from .outputs import check_outputs, has_curves
 
 #: The options that a report of a lake answers, by their names in `options`.
 _ANSWERED = {

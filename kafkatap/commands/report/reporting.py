@@ -40,7 +40,7 @@ def write_outputs(options: argparse.Namespace, report: Report, page: Report) -> 
 
         write_files(options, report)
     if options.html:
-        from .page import write_page
+        from .outputs import write_page
 
         write_page(options, page)
 

@@ -2,7 +2,6 @@
 
 session         `open_session`
 java            the Java that Spark starts
-java_options    options of Java for short jobs
 executors       `checked`: a task that first checks its executor for this package
 shared_folders  `shared_folders`: captures and output that executors must see as the driver does
 package         the files of this package, and a fingerprint of them

@@ -4,7 +4,7 @@ A running session is returned as it is. A new one has the settings below, unless
 spark-defaults.conf set others. The output of Spark's Java process goes to a file, not to the terminal.
 
 `for_jobs` is for sessions that run only jobs of this package, as the command does. Their work is done in Python, so
-Java and Spark spend less on preparing for long computations of their own (JOB_SETTINGS, `java_options`).
+Java and Spark spend less on preparing for long computations of their own (JOB_SETTINGS, `_light_options`).
 
 Executors get the package in one of two ways (docs/spark.md). It is installed for their Python, which
 `spark.pyspark.python` names. Or an archive made by `pack` is sent along, with a `python` of its own. Both ways set
@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...installation import install_command
 from .java import SetupError, require_java
-from .java_options import light_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,6 +52,11 @@ JOB_SETTINGS = {
 UNPACKED = "kafkatap-archive"
 PACKED_PYTHON = f"./{UNPACKED}/bin/python"
 WORKER_PYTHON = "spark.sql.execution.pyspark.python"
+#: Compile hot code once, simply. (A setting of the user that comes later overrides it.)
+ONE_COMPILER = "-XX:TieredStopAtLevel=1"
+#: A garbage collector of one thread. Java does not start with two collectors, so the user's must not be another one.
+ONE_COLLECTOR = "-XX:+UseSerialGC"
+_ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 
 
 def open_session(
@@ -171,7 +175,7 @@ def _started(
     for key, value in (ours | _of_master(master)).items():
         conf.setIfMissing(key, value)
     if for_jobs:
-        conf.setIfMissing("spark.executor.defaultJavaOptions", light_options(dict(conf.getAll()), "executor"))
+        conf.setIfMissing("spark.executor.defaultJavaOptions", _light_options(dict(conf.getAll()), "executor"))
     python = conf.get("spark.pyspark.python", None)
     if archive is not None and not re.match(r"local(\[|$)", master):
         archives = conf.get("spark.archives", "")
@@ -211,7 +215,7 @@ def _java_settings(chosen: Mapping[str, str]) -> dict[str, str]:
     theirs = _defaults_file() | dict(chosen)
     if "spark.driver.defaultJavaOptions" in theirs:
         return {}
-    return {"spark.driver.defaultJavaOptions": light_options(theirs, "driver")}
+    return {"spark.driver.defaultJavaOptions": _light_options(theirs, "driver")}
 
 
 def _defaults_file() -> dict[str, str]:
@@ -245,3 +249,23 @@ def _launch(chosen: Mapping[str, str], log: Any) -> None:
             output = file.read().decode(errors="replace").splitlines()
             raise SetupError("Spark did not start: " + "\n".join(output[-8:] or [str(error)])) from error
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _light_options(settings: Mapping[str, str], of: str) -> str:
+    """Options for the Java of `driver` or `executor`, given the user's settings.
+
+    A job of this package needs Java for seconds. By default Java compiles its hot code twice, the second time for hours
+    of use, and runs a garbage collector with several threads. Both take more time than the job.
+    """
+    theirs = [settings.get(f"spark.{of}.extraJavaOptions", ""), *(os.environ.get(name, "") for name in _ENVIRONMENT)]
+    has_collector = any(word.startswith("-XX:+Use") and word.endswith("GC") for text in theirs for word in text.split())
+    return ONE_COMPILER if has_collector else f"{ONE_COMPILER} {ONE_COLLECTOR}"
+
+
+def cores_of(spark: SparkSession) -> int | None:
+    """The cores that run tasks; None if the session does not show them, as through Spark Connect."""
+    context = getattr(spark, "_sc", None)
+    if context is not None:
+        return int(context.defaultParallelism)
+    known = spark.conf.get("spark.default.parallelism", None)
+    return int(known) if known else None

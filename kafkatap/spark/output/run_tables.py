@@ -12,7 +12,7 @@ from kafkatap.reports.tables import arrow_schema, files_table
 from ...captures.identity import missing_identity
 from ...installation import own_version
 from ...parquet.partitions import DAY_NS, date_of
-from ..path_pattern import NAMES
+from ..path_pattern import NAMES, PathPattern
 from .delta import is_delta, read_table
 from .delta_schema import CAPTURE, OF_FILES, in_schema
 from .writing import with_capture
@@ -20,7 +20,6 @@ from .writing import with_capture
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..path_pattern import PathPattern
     from .publication import Publication
 
 #: Columns of OF_FILES that a FileInfo has.

@@ -4,6 +4,10 @@ The page has its style and its script in it, and a Content-Security-Policy that 
 Rows are data: JSON in a script element that browsers do not run. The page's script makes cells of it with textContent.
 All other texts pass through jinja2's autoescape. `safe` escapes control characters and those that reorder text, as on
 a terminal.
+
+Texts of cells are formatted here, as in the text report, so the script has no units of its own. A column of counts has
+only values to sort by, and a column of texts has only texts. Times are relative to the earliest one of their column: a
+double has not enough digits for nanoseconds since the epoch. `start` is that time in ms since the epoch.
 """
 
 from __future__ import annotations
@@ -11,20 +15,34 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ... import units
-from ...model import ReportTable
-from ..text_tables import chosen_rows
+from ...model import Column, ReportTable, Value
+from ..text_tables import (
+    BAD,
+    FOR_PROGRAMS,
+    LONGEST_COMMAND,
+    RIGHT,
+    SENTENCES,
+    cell,
+    chosen_rows,
+    clock_form,
+    columns_for_people,
+)
 from .svg import TimeSpan
-from .table_data import RowCommands, table_data
 
 _FOLDER = Path(__file__).parent
 #: Rows of a table at most. A browser opens a page with ten such tables at once.
 MOST_ROWS = 10_000
+#: Commands of a row, the most specific first: `kafkatap show ...` or nothing.
+RowCommands = Callable[[ReportTable, tuple[Value, ...]], Sequence[str]]
+_TEXTS = ("text", "texts", "versions", "numbers", "parties", "packets")
+#: Columns whose words have a colour.
+_WORDS = frozenset(("verdict", "evidence", "fault"))
 
 
 class PageFinding(NamedTuple):
@@ -191,3 +209,60 @@ def _template() -> Any:
     environment.filters["safe_text"] = units.safe
     environment.filters["verbatim_svg"] = _svg
     return environment.get_template("page.html.jinja")
+
+
+def table_data(table: ReportTable, utc: bool, first: int | None, commands: RowCommands | None = None) -> dict[str, Any]:
+    """The table as JSON for the script. `first`: the time of the capture's first packet. `commands`: those of a row."""
+    digits, date = clock_form(table, table.rows, first, utc)
+    for_people = columns_for_people(table)
+    columns = [_column(table, i, i in for_people, utc, digits, date) for i in range(len(table.columns))]
+    made: dict[str, Any] = {"name": table.name, "rows": len(table.rows), "columns": columns}
+    if commands is not None and table.rows:
+        found = [[each for each in commands(table, row) if len(each) <= LONGEST_COMMAND] for row in table.rows]
+        if any(found):
+            made["commands"] = found
+    return made
+
+
+def _column(
+    table: ReportTable, i: int, is_for_people: bool, utc: bool, digits: int, date: bool
+) -> dict[str, Any]:  # fmt: skip
+    column = table.columns[i]
+    values = [row[i] for row in table.rows]
+    made: dict[str, Any] = {
+        "name": column.name,
+        "title": column.plain_title,
+        "note": column.note,
+        "kind": column.kind,
+        "rank": column.rank if is_for_people else FOR_PROGRAMS,
+    }
+    if column.kind in RIGHT or column.kind == "time":
+        made["right"] = True
+    if column.name in SENTENCES:
+        made["sentence"] = True
+    if column.name in BAD or column.name == "error":
+        made["bad"] = BAD.get(column.name, "red")
+    if column.name in _WORDS:
+        made["words"] = True
+    if column.kind == "time":
+        made["start"] = _earliest(values) / 1e6
+    if column.kind not in _TEXTS:
+        made["values"] = _numbers(column, values)
+    if column.kind not in ("count", "packet"):
+        made["texts"] = [cell(column, value, utc, digits, date) for value in values]
+    return made
+
+
+def _numbers(column: Column, values: Sequence[Value]) -> list[int | float | None]:
+    """Numbers to sort by."""
+    numbers = [value if isinstance(value, int | float) else None for value in values]
+    if column.kind == "flag":
+        return [None if value is None else int(value) for value in numbers]
+    if column.kind == "time":
+        start = _earliest(numbers)
+        return [None if value is None else value - start for value in numbers]
+    return numbers
+
+
+def _earliest(values: Sequence[Value]) -> int:
+    return min((value for value in values if isinstance(value, int)), default=0)

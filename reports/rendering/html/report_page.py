@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePath
+from typing import NamedTuple
 
 from ... import kinds, units
 from ...commands import with_captures, with_captures_in
 from ...model import Report, ReportTable, Row
 from ...sections.row_commands import RowCommander
+from ..plots import draw, height_of
 from ..text import finding_text, first_lines, heading_facts, ledger_line
 from .page import PageFigure, PageFinding, render_page
+from .svg import themed_svg
 
 #: Captures in the title.
 _NAMED = 2
@@ -60,3 +63,40 @@ def _finding(row: Row, heading: ReportTable, captures: Sequence[str], utc: bool)
     kind = str(row["finding"])
     table = "clients" if kind.startswith("slow_") else kinds.TABLES.get(kind, "advice" if row["setting"] else "events")
     return PageFinding(str(row["label"]), finding_text(row, heading, utc), (command,), style, table)
+
+
+class _Chart(NamedTuple):
+    """`name`: as in `plots.PLOTS`. `beside`: the table above which it stands. `height`: in inches; 0: what it needs."""
+
+    name: str
+    beside: str
+    height: float
+
+
+#: Inches. A page has the title beside the plot, which needs less height.
+_WIDTH, _HEAD = 11.5, 0.5
+_CHARTS = (
+    _Chart("latency-heat-map", "latency", 3.9),
+    _Chart("latency", "latency", 3.9),
+    _Chart("throttle-over-time", "throttle", 3.4),
+    _Chart("errors-over-time", "error_totals", 3.4),
+    _Chart("latency-over-time", "timeline", 3.4),
+    _Chart("topic-matrix", "topic_clients", 0.0),
+    _Chart("rebalances", "rebalances", 0.0),
+)
+
+
+def chart_figures(report: Report, utc: bool) -> Sequence[PageFigure]:
+    """The charts of a report with curves: the plots that it has data for, as SVG. It needs matplotlib."""
+    figures = []
+    for chart in _CHARTS:
+        height = chart.height or height_of(chart.name, report) - _HEAD
+        plot = draw(chart.name, report, utc, size=(_WIDTH, height), has_head=False)
+        if plot is None:
+            continue
+        title = plot.head["title"]
+        svg = themed_svg(plot, chart.name, title)
+        figures.append(PageFigure(
+            chart.name, f"{title}, {plot.head['note']}", svg.element, svg.css, beside=chart.beside, span=svg.span
+        ))  # fmt: skip
+    return figures

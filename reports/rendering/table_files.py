@@ -1,4 +1,4 @@
-"""Reports as CSV (RFC 4180, UTF-8): one file for each table, with a header line of column names.
+"""Reports as files, one for each table: CSV (RFC 4180, UTF-8) with a header line, or Parquet.
 
 A spreadsheet treats a cell that begins with =, +, -, @, tab or carriage return as a formula. Texts can come from the
 wire, so such a text is prefixed with '. Control characters in texts are escaped as on a terminal.
@@ -7,10 +7,12 @@ wire, so such a text is prefixed with '. Control characters in texts are escaped
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
 
 from kafkatap.output_file import OutputFiles
+from kafkatap.replaceable import PARQUET_KEY
 
 from .. import units
 from ..model import Column, Report, ReportTable, Value, as_number
@@ -56,3 +58,16 @@ def text_cell(text: str) -> str:
     """A text as that of a CSV cell, which acts neither in a spreadsheet nor on a terminal."""
     harmless = units.safe(text)
     return "'" + harmless if text.lstrip(" ")[:1] in _FORMULA and text.strip(" ") not in ("", "-") else harmless
+
+
+def write_parquet(tables: Sequence[ReportTable], folder: Path, overwrite: bool = False) -> list[Path]:
+    """Write each table to FOLDER/NAME.parquet, with the columns of JSON (`Column.arrow_type`). Return the paths.
+    OSError if a file cannot be written. `overwrite`: as of `OutputFile`."""
+    import pyarrow.parquet as pq
+
+    with OutputFiles(folder, overwrite=overwrite) as files:
+        for table in tables:
+            made = table.to_arrow()
+            marked = made.replace_schema_metadata({**(made.schema.metadata or {}), PARQUET_KEY: ""})
+            pq.write_table(marked, files.add(f"{table.name}.parquet"), compression="zstd")
+        return files.publish()
