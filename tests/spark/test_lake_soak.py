@@ -298,8 +298,8 @@ def finish(lake: Lake) -> None:
 @pytest.mark.parametrize(
     ("hours", "seed", "has_spark"),
     [
-        (6, 1, True),
-        *(pytest.param(6, n, True, marks=pytest.mark.long) for n in range(2, 10)),
+        (6, 1, False),
+        *(pytest.param(6, n, True, marks=pytest.mark.long) for n in range(1, 10)),
         *(pytest.param(72, n, n < 3, marks=pytest.mark.long) for n in range(1, 9)),
     ],
 )

@@ -396,7 +396,7 @@ def test_the_state_stays_small(samples: Path, tmp_path: Path) -> None:
     packets of messages that are not complete."""
     whole = tmp_path / "whole.pcap"
     whole.write_bytes(read_bytes(samples / "apache-2.8.pcap.zst"))
-    bounds = np.linspace(0, len(PcapRecords(whole)), 31).astype(int).tolist()[1:-1]
+    bounds = np.linspace(0, len(PcapRecords(whole)), 17).astype(int).tolist()[1:-1]
     stream = Stream(_options(tmp_path))
     states = StateFolder(stream.options.checkpoint)
     for path in sorted(rotate(whole, tmp_path / "captures", bounds), key=first_time):
@@ -453,7 +453,7 @@ def test_a_backlog_is_many_batches(spark: SparkSession, samples: Path, tmp_path:
     """Also where the query only reads what has arrived."""
     whole = tmp_path / "whole.pcap"
     whole.write_bytes(read_bytes(samples / "apache-2.8.pcap.zst"))
-    paths = rotate(whole, tmp_path / "captures", packets_at_random(whole, 19, 3))
+    paths = rotate(whole, tmp_path / "captures", packets_at_random(whole, 6, 3))
     options = _options(tmp_path)
     results: list[JobResult] = []
     query = start_stream(
@@ -461,13 +461,13 @@ def test_a_backlog_is_many_batches(spark: SparkSession, samples: Path, tmp_path:
     )
     query.awaitTermination()
     assert query.exception() is None
-    assert len(results) == len(paths) == 20
+    assert len(results) == len(paths) == 7
     assert all(result.tables["files"] == 1 for result in results)
     run_stream(spark, [str(tmp_path / "captures")], options, finish=True)
     _assert_same(options, paths)
 
 
-@pytest.mark.parametrize("has_queries", [True, False])
+@pytest.mark.parametrize("has_queries", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_driver_that_is_killed(
     spark: SparkSession, arrived: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_queries: bool
 ) -> None:

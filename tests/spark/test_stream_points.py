@@ -113,6 +113,12 @@ ORDERS = {
 }
 
 
+_LONG = pytest.mark.long
+#: A usual run has one order of both where the other makes no other state.
+IN_TURNS = ("in turns", pytest.param("both in each", marks=_LONG))
+AT_ONCE = ("both in each", pytest.param("in turns", marks=_LONG))
+
+
 def batches_of(order: str, paths: Sequence[str]) -> list[list[str]]:
     return [[paths[n] for n in batch] for batch in ORDERS[order]]
 
@@ -141,7 +147,7 @@ def test_the_ends_of_a_connection(tmp_path: Path, ends: tuple[float, float]) -> 
     (check_counts if 43 in ends else check)(*found)
 
 
-@pytest.mark.parametrize("order", ["in turns", "ahead and behind", "one first"])
+@pytest.mark.parametrize("order", [pytest.param("in turns", marks=_LONG), "ahead and behind", "one first"])
 def test_the_ends_of_a_connection_in_turns(tmp_path: Path, order: str) -> None:
     packets = talks()
     paths = parts(packets, tmp_path / "files", "a", (20, 40))
@@ -149,7 +155,7 @@ def test_the_ends_of_a_connection_in_turns(tmp_path: Path, order: str) -> None:
     check_counts(*streamed(tmp_path, batches_of(order, paths)))
 
 
-@pytest.mark.parametrize("order", ["both in each", "in turns"])
+@pytest.mark.parametrize("order", AT_ONCE)
 def test_points_that_lose_packets(tmp_path: Path, order: str) -> None:
     """What one point lost, the other one has; and segments that were sent again."""
     packets = talks()
@@ -163,7 +169,7 @@ def test_points_that_lose_packets(tmp_path: Path, order: str) -> None:
         assert found[0]["exchanges"].num_rows == pytest.approx(found[1]["exchanges"].num_rows, rel=0.05)
 
 
-@pytest.mark.parametrize("order", ["both in each", "in turns"])
+@pytest.mark.parametrize("order", IN_TURNS)
 def test_three_points(tmp_path: Path, order: str) -> None:
     packets, paths = talks(), []
     for n, name in enumerate("abc"):
@@ -174,7 +180,7 @@ def test_three_points(tmp_path: Path, order: str) -> None:
     check(*streamed(tmp_path, batches))
 
 
-@pytest.mark.parametrize("order", ["both in each", "in turns"])
+@pytest.mark.parametrize("order", IN_TURNS)
 def test_fragments(tmp_path: Path, order: str) -> None:
     """Datagrams begin in one batch and end in another. Copies of their fragments count as one datagram where both lie
     in one batch, as in splits of a job."""
@@ -224,7 +230,7 @@ def test_a_port_that_is_used_again(tmp_path: Path, points: int) -> None:
     check(*streamed(tmp_path, [list(batch) for batch in zip(*captured, strict=True)]))
 
 
-@pytest.mark.parametrize("order", ["both in each", "in turns"])
+@pytest.mark.parametrize("order", IN_TURNS)
 def test_tls(tmp_path: Path, order: str) -> None:
     over = OverTls(tmp_path)
     packets = encode(merge(*conversations(over, 60)))
