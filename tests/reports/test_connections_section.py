@@ -19,10 +19,8 @@ from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.model import Report
 from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.run import Run
-from kafkatap.splits.run_options import RunOptions
-from tests.support.captures import Packet, pcap_bytes, read_capture, unpacked, write_capture
+from tests.support.captures import Packet, pcap_bytes, read_capture, write_capture
 from tests.support.segments import way_of
-from tests.ways.reports import assert_same, one_engine, over_splits
 
 QUESTIONS = Path(__file__).resolve().parents[2] / "samples" / "questions"
 MS = 1_000_000
@@ -46,9 +44,9 @@ class _Read(NamedTuple):
 
 
 @cache
-def read(path: Path, block_size: int = 1 << 21) -> _Read:
+def read(path: Path) -> _Read:
     engine = engine_for(EVERYTHING, measures=True)
-    run, counts = Run([str(path)], engine, block_size=block_size), ReportCounts()
+    run, counts = Run([str(path)], engine), ReportCounts()
     sections = SectionCounts(("connections",), engine.limits.names, lambda: engine.dissector.strings.other)
     engine.on_connections(sections.add_connections)
     for batch in run.batches():
@@ -141,23 +139,6 @@ def test_storms_are_as_the_clients_counted() -> None:
     assert rows[hosts["scanner"], "9099"]["half_open"] == clients["scanner, filtered port"]["no answer"]
     accepted = sum(row["connections"] - row["half_open"] - row["refused"] for row in rows.values())
     assert accepted == truth["kernel"]["PassiveOpens"]
-
-
-@pytest.mark.parametrize("name", ["tcp", "storms", "throttle"])
-@pytest.mark.parametrize("block_size", [20_000, 333_333])
-def test_blocks_change_nothing(name: str, block_size: int) -> None:
-    path = QUESTIONS / f"{name}.pcap.zst"
-    one, other = read(path), read(path, block_size)
-    for table in ("connections", "slow_connections"):
-        assert one.rows(table) == other.rows(table)
-
-
-@pytest.mark.parametrize("processes", [3, 8])
-@pytest.mark.parametrize("name", ["tcp", "storms", "throttle"])
-def test_splits_change_nothing(name: str, processes: int, tmp_path: Path) -> None:
-    path = unpacked(QUESTIONS, name, tmp_path)
-    options = RunOptions(wanted=("connections",))
-    assert_same(over_splits([path], processes, options), one_engine([path], options))
 
 
 @pytest.mark.parametrize("name", ["account/lossy-broker", "account/lossy-client", "events/hang", "live-4.3"])

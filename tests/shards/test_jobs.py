@@ -29,18 +29,14 @@ COUNTS = (3, pytest.param(2, marks=pytest.mark.long), pytest.param(6, marks=pyte
 
 
 def check(
-    paths: Sequence[Path | str], counts: Sequence[int] = (3,), options: RunOptions = USUAL, by: str = "api",
-    one: str = "",
+    paths: Sequence[Path | str], counts: Sequence[int] = (3,), options: RunOptions = USUAL, by: str = "api"
 ) -> None:  # fmt: skip
-    """Compare the report of one engine with those of so many shards, and over so many splits. `one`: why shards cannot
-    read it."""
+    """Compare the report of one engine with those of so many shards, and over so many splits."""
     wanted = one_engine(paths, options, by)
     condition = options.selection.condition()
-    if condition is not None and condition.names_topics:
-        one = "topics are selected"
     for count in counts:
-        if one:
-            with pytest.raises(OneEngineNeeded, match=one):
+        if condition is not None and condition.names_topics:
+            with pytest.raises(OneEngineNeeded, match="topics are selected"):
                 in_shards(paths, count, options, by)
         else:
             assert_same(in_shards(paths, count, options, by), wanted)
@@ -54,9 +50,13 @@ def test_a_pcapng(samples: Path) -> None:
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("name", TALKS)
 def test_traffic_that_is_hard_to_cut(tmp_path: Path, name: str, count: int) -> None:
+    """In splits; `test_tables.py` has the same of shards, with their rows."""
     path = tmp_path / "talk.pcap"
     path.write_bytes(pcap_bytes(encode(TALKS[name]()), nanoseconds=True))
-    check([path], (count,), one="single requests" if name == ONE_ENGINE else "")
+    assert_same(over_splits([path], count), one_engine([path]))
+    if name == ONE_ENGINE:
+        with pytest.raises(OneEngineNeeded, match="single requests"):
+            in_shards([path], count)
 
 
 def test_lone_requests_to_a_broker_that_others_show(tmp_path: Path) -> None:

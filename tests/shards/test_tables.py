@@ -33,7 +33,7 @@ from tests.splits.join_talks import ONE_ENGINE, TALKS
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes, unpacked
 from tests.support.tcp import encode
 from tests.test_parquet import late_talk
-from tests.ways.reports import Whole, in_shards
+from tests.ways.reports import Whole, assert_same, in_shards, one_engine
 
 SAMPLES = ("apache-4.3", "apache-2.8", "apache-0.10.2", "apache-0.8.2", "live-4.3", "live-4.4")
 
@@ -65,10 +65,10 @@ def tables_in(folder: Path) -> dict[str, pa.Table]:
 def check(
     paths: Sequence[Path], folder: Path, counts: Iterable[int] = (3,), selection: Selection = EVERYTHING
 ) -> dict[str, pa.Table]:  # fmt: skip
-    """Compare the tables of so many engines with those of one; return these."""
-    wanted = one_process(paths, selection)
+    """Compare the tables and the report of so many engines with those of one; return these tables."""
+    wanted, report = one_process(paths, selection), one_engine(paths, RunOptions(selection=selection))
     for count in counts:
-        write(paths, folder / str(count), count, selection)
+        assert_same(write(paths, folder / str(count), count, selection), report)
         lines = differences(compared(tables_in(folder / str(count))), compared(wanted))
         assert not lines, "\n".join(lines)
     return wanted

@@ -34,9 +34,9 @@ def made(report: Report) -> Whole:
     return whole
 
 
-def one_engine(paths: Paths, options: RunOptions = USUAL, by: str = "api") -> Whole:
+def one_engine(paths: Paths, options: RunOptions = USUAL, by: str = "api", block_size: int | None = None) -> Whole:
     """What all other ways are compared with."""
-    found = Analysis(paths, options.read, options.selection)
+    found = Analysis(paths, options.read, options.selection, block_size)
     return made(found.report(by, sections=options.wanted, options=options.section_options, curves=False))
 
 

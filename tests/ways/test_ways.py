@@ -25,9 +25,9 @@ from tests.ways.reports import Whole, compared, differences
 from tests.ways.ways import WAYS, comparable
 
 PAIRS = {
-    "advice": ("pipe", "compressed", "processes", "files", "files_of_processes", "gathered", "splits", "batches"),
+    "advice": tuple(way for way in WAYS if way != "live"),  # which takes as long as the recording has seconds
     "events": ("processes", "files", "gathered", "splits", "batches"),
-    "questions": ("pipe", "processes", "files_of_processes", "gathered", "splits"),
+    "questions": ("processes", "files_of_processes", "blocks", "gathered", "splits"),
     "questions/rebalances": ("live", "gathered"),
     "advice/slow-follower": ("processes", "splits", "live"),
     "events/leak": ("splits", "batches", "live"),
@@ -98,8 +98,7 @@ def test_the_report_is_the_same(name: str, way: str, read: Read, tmp_path: Path)
 
 def test_each_way_and_each_recording_is_in_the_table() -> None:
     assert PAIRS.keys() == {*RECORDINGS, LOST}
-    assert {way for found in PAIRS.values() for way in found} == WAYS.keys()
-    assert {*PAIRS["advice"], "live"} == WAYS.keys()
+    assert {way for name, found in PAIRS.items() if name != "advice" for way in found} <= WAYS.keys()
     assert all(len(found) > 1 for found in PAIRS.values())
 
 

@@ -67,6 +67,11 @@ def files_of_processes(paths: Sequence[Path], folder: Path) -> Whole:
     return command("--jobs", "2", *_in_disorder(_rotated(paths, folder, 4), 5))
 
 
+def blocks(paths: Sequence[Path], folder: Path) -> Whole:
+    """Read in small blocks, each of some packets."""
+    return one_engine(paths, OPTIONS, block_size=20_000)
+
+
 def gathered(paths: Sequence[Path], folder: Path) -> Whole:
     """Sections add exchanges up seven at a time, not thousands."""
     with pytest.MonkeyPatch.context() as patch:
@@ -118,7 +123,7 @@ def _in_disorder(paths: list[str], seed: int) -> list[str]:
 
 WAYS: dict[str, Way] = {
     way.__name__: way
-    for way in (pipe, compressed, processes, files, files_of_processes, gathered, splits, batches, live)
+    for way in (pipe, compressed, processes, files, files_of_processes, blocks, gathered, splits, batches, live)
 }
 
 
