@@ -209,9 +209,9 @@ def _moved(given: SectionInput, move: _Move) -> Finding:
         *dict.fromkeys(party for client, _ in most for party in client_parties(context, client)),
         *(Party("topic", topic) for topic in led),
     )  # fmt: skip
-    return Finding(
-        ADVERTISED.id, ERROR, ADVERTISED.label, text, end - began, began, end, numbers, packets, parties,
-        ADVERTISED.setting, ADVERTISED.remedy, (("filter", "api in (Metadata, FindCoordinator)"),), "show",
+    return ADVERTISED.rule._replace(command="show").found(
+        text, *parties, begin=began, end=end, packets=packets, lost=end - began,
+        see=[("filter", "api in (Metadata, FindCoordinator)")], severity=ERROR, **numbers,
     )  # fmt: skip
 
 
@@ -282,10 +282,10 @@ def _finding(
 ) -> Finding:  # fmt: skip
     is_stuck = not whole.api_keys - _PREPARING
     parties = (*client_parties(context, *who), Party("broker", broker))
-    return Finding(
-        ADVERTISED.id, ERROR, ADVERTISED.label, text, max(end - begin, 0) if is_stuck else 0, begin, end,
-        numbers | {"lasts_ns": max(end - begin, 0)}, packets, parties, ADVERTISED.setting, ADVERTISED.remedy,
-        (("filter", "api in (Metadata, FindCoordinator)"), *client_option(context, who[0])), "show",
+    return ADVERTISED.rule._replace(command="show").found(
+        text, *parties, begin=begin, end=end, packets=packets, lost=max(end - begin, 0) if is_stuck else 0,
+        see=[("filter", "api in (Metadata, FindCoordinator)"), *client_option(context, who[0])], severity=ERROR,
+        **(numbers | {"lasts_ns": max(end - begin, 0)}),
     )  # fmt: skip
 
 

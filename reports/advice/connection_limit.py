@@ -142,14 +142,12 @@ def _finding(given: SectionInput, host: _Host) -> Finding:
         text += ". Connections of other hosts go on" if hit else "; connections of other hosts go on"
     clients = [client for client, _ in known if client != holder]
     parties = (*client_parties(context, holder, ip), *(Party("client", str(context.text(one))) for one in clients))
-    return Finding(
-        CONNECTION_LIMIT.id, ERROR, CONNECTION_LIMIT.label, text, 0, begin, until,
-        {"connections": len(host.refused), "open": host.most, "open_of_client": count, "idle_of_client": idle,
-         "between_ns": every, "clients": len(known),
-         "unanswered": sum(row["unanswered"] for row in host.refused)},
-        tuple(row["packet"] for row in host.refused[:10]), (*dict.fromkeys(parties), broker),
-        CONNECTION_LIMIT.setting, CONNECTION_LIMIT.remedy,
-        (("sections", "connections"), *client_option(context, holder)),
+    return CONNECTION_LIMIT.rule.found(
+        text, *dict.fromkeys(parties), broker, begin=begin, end=until,
+        packets=(row["packet"] for row in host.refused[:10]),
+        see=[("sections", "connections"), *client_option(context, holder)], severity=ERROR,
+        connections=len(host.refused), open=host.most, open_of_client=count, idle_of_client=idle, between_ns=every,
+        clients=len(known), unanswered=sum(row["unanswered"] for row in host.refused),
     )  # fmt: skip
 
 

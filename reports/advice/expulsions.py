@@ -9,7 +9,7 @@ from kafkatap.kernels.arrays import dict_rows
 
 from .. import units
 from ..finding_words import and_more
-from ..findings import WARNING, Finding, Party
+from ..findings import Finding, Party
 from ..section_parts.section import SectionInput
 from .member_events import EXPELLED, FACTS, JOINED, KINDS, LAST, LEFT, member_events, read
 from .parties import client_option, client_parties
@@ -128,14 +128,12 @@ def _finding(given: SectionInput, group: int, how: str, found: list[_Expulsion])
         "Raise `session.timeout.ms` (at least 3 times `heartbeat.interval.ms`) above the client's pauses, or find what "
         "stops the process (GC, CPU limits)."
     )  # fmt: skip
-    return Finding(
-        EXPULSIONS.id, WARNING, EXPULSIONS.label, text,
-        sum(out), found[0].begin, max(one.end or one.begin for one in found),
-        {"expulsions": len(found), "clients": len(clients), "out_ns": sum(out), "timeout_ms": timeout or None,
-         "how": how},
-        tuple(one.packet for one in found[:10]), (Party("group", name), *client_parties(context, *clients[0])),
-        "max.poll.interval.ms, max.poll.records" if how == POLL else "session.timeout.ms, heartbeat.interval.ms",
-        remedy, (("sections", "groups"), *client_option(context, clients[0][0])),
+    setting = "max.poll.interval.ms, max.poll.records" if how == POLL else "session.timeout.ms, heartbeat.interval.ms"
+    return EXPULSIONS.rule._replace(setting=setting, remedy=remedy).found(
+        text, Party("group", name), *client_parties(context, *clients[0]), begin=found[0].begin,
+        end=max(one.end or one.begin for one in found), packets=(one.packet for one in found[:10]), lost=sum(out),
+        see=[("sections", "groups"), *client_option(context, clients[0][0])], expulsions=len(found),
+        clients=len(clients), out_ns=sum(out), timeout_ms=timeout or None, how=how,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from .. import units
 from ..finding_words import NAMED, and_more, listed
-from ..findings import WARNING, Finding, Party
+from ..findings import Finding, Party
 from ..groups.group_requests import read_assignment
 from ..parties import client_text
 from ..section_parts.section import SectionInput
@@ -49,15 +49,15 @@ def _finding(given: SectionInput, group: int, found: Sequence[Hold]) -> Finding:
     setting, remedy = _SILENT if worst.is_silent else _BUSY
     hows = {hold.how for hold in found}
     beats = sum(count for hold in found for *_, count in hold.by)
-    return Finding(
-        HELD_REBALANCES.id, WARNING, HELD_REBALANCES.label, _text(given, name, found, worst),
-        sum(hold.waited_ns for hold in found), min(hold.begin for hold in found),
-        None if found[-1].end is None else max(hold.until for hold in found),
-        {"rebalances": len(found), "rebalance_ns": worst.until - worst.begin, "held_ns": worst.until - worst.since,
-         "waited_ns": sum(hold.waited_ns for hold in found), "members_waiting": len(worst.waited),
-         "heartbeats": beats, "how": hows.pop() if len(hows) == 1 else "several", "is_silent": worst.is_silent},
-        tuple(hold.packet for hold in found[:10]), (Party("group", name), *client_parties(context, *client)),
-        setting, remedy, (("sections", "groups"), *(() if set("*?[") & set(name) else (("group", name),))),
+    return HELD_REBALANCES.rule._replace(setting=setting, remedy=remedy).found(
+        _text(given, name, found, worst), Party("group", name), *client_parties(context, *client),
+        begin=min(hold.begin for hold in found),
+        end=None if found[-1].end is None else max(hold.until for hold in found),
+        packets=(hold.packet for hold in found[:10]), lost=sum(hold.waited_ns for hold in found),
+        see=[("sections", "groups"), *(() if set("*?[") & set(name) else (("group", name),))], rebalances=len(found),
+        rebalance_ns=worst.until - worst.begin, held_ns=worst.until - worst.since,
+        waited_ns=sum(hold.waited_ns for hold in found), members_waiting=len(worst.waited), heartbeats=beats,
+        how=hows.pop() if len(hows) == 1 else "several", is_silent=worst.is_silent,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from .. import units
 from ..batch import endpoint
 from ..counting.count_forms import NUMBER, TEXT
-from ..findings import WARNING, Finding, Party
+from ..findings import Finding, Party
 from ..section_parts.cluster import Cluster
 from ..section_parts.counted import BROKER, PLACE, counted, largest, latest, least, total
 from ..section_parts.section import SectionInput
@@ -105,14 +105,11 @@ def _finding(address: str, leader: int, found: list[tuple[int, int, str, Rows, i
         f"{name} leads {count} of {partitions} partitions of topic {topic} ({units.share(count / partitions)}){too}, "
         f"and there are {nodes} brokers: it does their work alone"
     )
-    return Finding(
-        HOT_LEADERS.id, WARNING, HOT_LEADERS.label, text,
-        0, min(row["first"] for row in rows), max(row["last"] for row in rows),
-        {"led": count, "partitions": partitions, "share": count / partitions, "brokers": nodes, "leader": leader,
-         "topics": len(topics)},
-        (min(row["packet"] for row in rows),),
-        (Party("broker", address or f"{leader}"), *(Party("topic", each) for each in topics[:_NAMED])),
-        HOT_LEADERS.setting, HOT_LEADERS.remedy, (("sections", "topics"),),
+    return HOT_LEADERS.rule.found(
+        text, Party("broker", address or f"{leader}"), *(Party("topic", each) for each in topics[:_NAMED]),
+        begin=min(row["first"] for row in rows), end=max(row["last"] for row in rows),
+        packets=[min(row["packet"] for row in rows)], see=[("sections", "topics")], led=count, partitions=partitions,
+        share=count / partitions, brokers=nodes, leader=leader, topics=len(topics),
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from .. import units
-from ..findings import WARNING, Finding, Party
+from ..findings import Finding, Party
 from ..groups.group import Group, groups_of, shared_clients
 from ..groups.group_lag import ASSIGNMENT, CLIENT, Client, Latest, PartitionLag
 from ..groups.group_requests import Partition
@@ -155,17 +155,14 @@ def _finding(signature: Signature, group: Group, found: list[_Late], throttled: 
     address, client = worst.lag.reader or (None, None)
     parties = (Party("group", group.name), *_parties((("client", client), ("host", address))))
     name = () if set("*?[") & set(group.name) else (("group", group.name),)
-    return Finding(
-        signature.id, WARNING, signature.label, text, max(one.fall.behind_ns for one in found),
-        min(one.fall.since for one in found), None,
-        {"lag": lag, "behind_ns": fall.behind_ns, "lag_all": total, "partition": worst.lag.partition,
-         "position": worst.lag.position, "committed": worst.lag.committed,
-         "is_of_commits": worst.of_commits, "is_fetched": worst.is_fetched,
-         "partitions": len(found), "partitions_read": len(read),
-         "falls_back_per_s": round(fall.records_per_s, 2), "appended_per_s": round(fall.appended_per_s, 2)},
-        (worst.packet,), (*parties, Party("topic", worst.lag.topic)),
-        _QUOTA if is_throttled else signature.setting, _RAISE if is_throttled else signature.remedy,
-        (("sections", "groups"), *name),
+    rule = signature.rule._replace(setting=_QUOTA, remedy=_RAISE) if is_throttled else signature.rule
+    return rule.found(
+        text, *parties, Party("topic", worst.lag.topic), begin=min(one.fall.since for one in found),
+        packets=[worst.packet], lost=max(one.fall.behind_ns for one in found), see=[("sections", "groups"), *name],
+        lag=lag, behind_ns=fall.behind_ns, lag_all=total, partition=worst.lag.partition, position=worst.lag.position,
+        committed=worst.lag.committed, is_of_commits=worst.of_commits, is_fetched=worst.is_fetched,
+        partitions=len(found), partitions_read=len(read), falls_back_per_s=round(fall.records_per_s, 2),
+        appended_per_s=round(fall.appended_per_s, 2),
     )  # fmt: skip
 
 

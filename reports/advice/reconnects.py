@@ -181,16 +181,13 @@ def _each_finding(given: SectionInput, mine: Sequence[_Client]) -> Finding:
         f"{one.uses['uses']:,} requests besides their setup: {why}. Setup takes {units.share(share)} of its time, "
         f"{units.duration(setup // count)} each"
     )
-    return Finding(
-        CONNECTION_EACH.id, WARNING if share >= _SHARE else NOTE, CONNECTION_EACH.label, text,
-        lost, one.connects["first"],
-        one.connects["last"],
-        {"connections": count, "requests": one.uses["uses"], "setup_ns": setup, "setup_share": share,
-         "new_clients": one.uses["starts"], "closed_by_client": one.connects["by_client"],
-         "closed_by_broker": one.connects["by_broker"]},
-        (one.connects["packet"],), (*client_parties(context, client, ip), *brokers),
-        setting, remedy,
-        (("sections", "connections"), *client_option(context, client)),
+    return CONNECTION_EACH.rule._replace(setting=setting, remedy=remedy).found(
+        text, *client_parties(context, client, ip), *brokers, begin=one.connects["first"], end=one.connects["last"],
+        packets=[one.connects["packet"]], lost=lost,
+        see=[("sections", "connections"), *client_option(context, client)],
+        severity=WARNING if share >= _SHARE else NOTE, connections=count, requests=one.uses["uses"], setup_ns=setup,
+        setup_share=share, new_clients=one.uses["starts"], closed_by_client=one.connects["by_client"],
+        closed_by_broker=one.connects["by_broker"],
     )  # fmt: skip
 
 
@@ -229,13 +226,10 @@ def _storm_finding(given: SectionInput, one: _Client) -> Finding:
     who = f"host {name}" if context.text(client) is None else client_words(context, client, ip)
     text = f"{who} connects to {broker.name} {rate:,.0f} times a second: {count:,} times, {', '.join(parts)}"
     parties = client_parties(context, client, ip) or (Party("host", name),)
-    return Finding(
-        RECONNECT_STORM.id, WARNING, RECONNECT_STORM.label, text,
-        one.uses["setup_ns"], one.connects["first"], one.connects["last"],
-        {"connections": count, "rate": rate, "refused": refused, "unanswered": unanswered,
-         "requests": one.uses["requests"]},
-        (one.connects["packet"],), (*parties, broker), RECONNECT_STORM.setting, RECONNECT_STORM.remedy,
-        (("sections", "connections"),),
+    return RECONNECT_STORM.rule.found(
+        text, *parties, broker, begin=one.connects["first"], end=one.connects["last"],
+        packets=[one.connects["packet"]], lost=one.uses["setup_ns"], see=[("sections", "connections")],
+        connections=count, rate=rate, refused=refused, unanswered=unanswered, requests=one.uses["requests"],
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from .. import units
 from ..connection_words import P_KAFKA
 from ..counting.count_forms import NUMBER
 from ..counting.rollup import api_label
-from ..findings import WARNING, Finding
+from ..findings import Finding
 from ..section_parts.counted import BROKER, CONNECTION, CONNECTIONS, PAIR, Rows, counted, largest, latest, total
 from ..section_parts.notable import LONG_NS
 from ..section_parts.section import SectionInput
@@ -135,14 +135,11 @@ def _finding(given: SectionInput, client: tuple[int, int], same: list[_GivenUp],
         f"{client_words(context, *client)} gives up after {units.duration(waited)}, {len(same)} times ({apis}): it "
         f"closes the connection and asks again; {why}"
     )
-    return Finding(
-        REQUEST_TIMEOUTS.id, WARNING, REQUEST_TIMEOUTS.label, text, sum(one.waited_ns for one in same), same[0].asked,
-        same[-1].asked + same[-1].waited_ns,
-        {"given_up": len(same), "timeout_ns": waited, "answered_later": late, "needed_ns": needed or None,
-         "others_ns": others or None},
-        tuple(one.packet for one in same[:10]),
-        (*client_parties(context, *client), broker_party(context, *same[0].broker)), REQUEST_TIMEOUTS.setting,
-        REQUEST_TIMEOUTS.remedy, (("sections", "timeouts"), *client_option(context, client[0])),
+    return REQUEST_TIMEOUTS.rule.found(
+        text, *client_parties(context, *client), broker_party(context, *same[0].broker), begin=same[0].asked,
+        end=same[-1].asked + same[-1].waited_ns, packets=(one.packet for one in same[:10]),
+        lost=sum(one.waited_ns for one in same), see=[("sections", "timeouts"), *client_option(context, client[0])],
+        given_up=len(same), timeout_ns=waited, answered_later=late, needed_ns=needed or None, others_ns=others or None,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from kafkatap.kernels.arrays import is_among
 
 from ..batch import Array
 from ..counting.count_forms import CountForm
-from ..findings import WARNING, Finding, Party
+from ..findings import WARNING, Finding, Party, Rule
 from ..section_parts.counted import Counted
 from ..section_parts.gathered import Gathered
 from ..section_parts.section import BatchCount, SectionInput, facts_needed, reads_nothing
@@ -58,6 +58,11 @@ class Signature(NamedTuple):
     counts: Sequence[Counted] = ()
 
     @property
+    def rule(self) -> Rule:
+        """What its findings have in common."""
+        return Rule(self.id, self.label, setting=self.setting, remedy=self.remedy)
+
+    @property
     def every_fact(self) -> tuple[str, ...]:
         """The kinds of facts that it always reads: `facts`, and those that are counted."""
         return facts_needed(self.facts, self.counts, self.exact_facts)
@@ -75,10 +80,9 @@ class Signature(NamedTuple):
             see = (*see[:1], *client_option(context, row["client_id"]), *see[1:])
         if "broker_ip" in row:
             parties.append(broker_party(context, row["broker_ip"], row["broker_port"]))
-        packets = (row["packet"],) if "packet" in row else ()
-        made = Finding(
-            self.id, severity, self.label, text, lost, row.get("first"), row.get("last"), numbers, packets,
-            tuple(parties), self.setting, self.remedy, tuple(see), command,
+        made = self.rule._replace(command=command).found(
+            text, *parties, begin=row.get("first"), end=row.get("last"), packets=[row.get("packet", 0)], lost=lost,
+            see=see, severity=severity, **numbers,
         )  # fmt: skip
         return made._replace(**changed)
 

@@ -11,7 +11,7 @@ from kafkatap.kernels.arrays import is_among, taken
 from .. import units
 from ..counting.percentiles import percentile
 from ..finding_words import and_more
-from ..findings import WARNING, Finding, Party
+from ..findings import Finding, Party
 from ..section_parts import follower_waits
 from ..section_parts.cluster import Cluster
 from ..section_parts.section import SectionInput
@@ -98,16 +98,11 @@ def _finding(
         *([Party("host", address)] if address else []),
         *(Party("client", client) for client in clients),
     )
-    numbers = {
-        "wait_ns": sum(each.wait for each in row.requests), "own_ns": row.own_ns, "wait_p99_ns": p99,
-        "wait_max_ns": max(each.wait for each in row.requests),
-        "broker_ns": total, "share": row.own_ns / total, "produces": produces, "held_back": len(row.requests),
-        "follower": number,
-    }  # fmt: skip
-    return Finding(
-        SLOW_FOLLOWERS.id, WARNING, SLOW_FOLLOWERS.label, text,
-        row.own_ns, first.begin, max(each.end for each in slow), numbers, (first.packet,), parties,
-        SLOW_FOLLOWERS.setting, SLOW_FOLLOWERS.remedy, (("sections", "replication"),),
+    return SLOW_FOLLOWERS.rule.found(
+        text, *parties, begin=first.begin, end=max(each.end for each in slow), packets=[first.packet], lost=row.own_ns,
+        see=[("sections", "replication")], wait_ns=sum(each.wait for each in row.requests), own_ns=row.own_ns,
+        wait_p99_ns=p99, wait_max_ns=max(each.wait for each in row.requests), broker_ns=total,
+        share=row.own_ns / total, produces=produces, held_back=len(row.requests), follower=number,
     )  # fmt: skip
 
 

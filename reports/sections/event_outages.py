@@ -326,7 +326,8 @@ def _made(
         "; ".join(parts), seen.brokers.party(outage.broker), *(Party("client", name) for name, _ in waits.longest),
         *(Party("error", code) for code, _ in effects.errors), begin=outage.begin, end=end,
         packets=[outage.packet or 0], lost=waits.lost_ns, see=seen.shown(outage.broker, outage.begin, end),
-        severity=severity, **numbers, **effects.numbers(), longest_wait_ns=max((ns for _, ns in waits.longest), default=0),
+        severity=severity, **numbers, **effects.numbers(),
+        longest_wait_ns=max((ns for _, ns in waits.longest), default=0),
     )  # fmt: skip
 
 
