@@ -339,7 +339,11 @@ def test_an_id_stands_only_where_its_findings_are_made_and_in_the_tables() -> No
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
             name = getattr(call.func, "id", None)
             first = call.args[0] if call.args else None
-            if name in ("Finding", "Rule", "Signature") and isinstance(first, ast.Constant) and isinstance(first.value, str):
+            if (
+                name in ("Finding", "Rule", "Signature")
+                and isinstance(first, ast.Constant)
+                and isinstance(first.value, str)
+            ):
                 ids.setdefault(first.value, set()).add(path.name)
     assert len(ids) > 40
     for path, tree in texts.items():

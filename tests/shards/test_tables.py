@@ -28,7 +28,7 @@ from kafkatap.splits.run_options import RunOptions
 from tests.cli.running import KAFKATAP, environment, kafkatap
 from tests.shards.processes import children_of, until
 from tests.shards.test_jobs import COUNTS
-from tests.splits.join_support import compared, differences
+from tests.splits.join_support import compared, cut_evenly, differences, join
 from tests.splits.join_talks import ONE_ENGINE, TALKS
 from tests.support.captures import PcapRecords, pcap_bytes, read_bytes, unpacked
 from tests.support.tcp import encode
@@ -90,10 +90,11 @@ def test_traffic_that_is_hard_to_cut(tmp_path: Path, name: str, count: int) -> N
 
 @pytest.mark.parametrize("is_named", [True, False])
 def test_names_that_come_later(tmp_path: Path, is_named: bool) -> None:
-    """A connection of another engine shows the name of topics that others have by their ids."""
+    """Another engine, or a split in the midst, shows the name of topics that others have by their ids."""
     path = tmp_path / "late.pcap"
     path.write_bytes(pcap_bytes(encode(late_talk(200, is_named=is_named).segments), nanoseconds=True))
     wanted = check([path], tmp_path, (2, 3))
+    assert not differences(compared(join(cut_evenly(path, 5)).tables), compared(wanted))
     topics, ids = (wanted["results"][name] for name in ("topic", "topic_id"))
     assert pc.sum(pc.and_(pc.is_null(topics), pc.is_valid(ids))).as_py() == (1 if is_named else 401)
 

@@ -19,7 +19,7 @@ from tests.support.tcp import encode, merge
 from tests.wire.kafkatalk import KafkaTalk
 
 SINGLE = (
-    "questions/rebalances", "advice/slow-follower", "events/leak", "account/lossy-client",
+    "questions/rebalances", "questions/timeouts", "advice/slow-follower", "events/leak", "account/lossy-client",
     "live-4.3", "live-4.4", "apache-0.8.2", "apache-0.10.2", "apache-2.8", "apache-4.3",
 )  # fmt: skip
 SECOND = 1_000_000_000

@@ -29,6 +29,7 @@ PAIRS = {
     "events": ("processes", "files", "gathered", "splits", "batches"),
     "questions": ("processes", "files_of_processes", "blocks", "gathered", "splits"),
     "questions/rebalances": ("live", "gathered"),
+    "questions/timeouts": ("pipe_of_processes", "batches"),
     "advice/slow-follower": ("processes", "splits", "live"),
     "events/leak": ("splits", "batches", "live"),
     "live-4.4": ("compressed", "batches", "live"),

@@ -48,10 +48,13 @@ def pipe(paths: Sequence[Path], folder: Path) -> Whole:
 
 
 def compressed(paths: Sequence[Path], folder: Path) -> Whole:
-    found = [folder / f"{path.name}.zst" for path in paths]
-    for path, packed in zip(paths, found, strict=True):
-        packed.write_bytes(zstandard.ZstdCompressor().compress(path.read_bytes()))
-    return command(*found)
+    return command(*(_packed(path, folder) for path in paths))
+
+
+def pipe_of_processes(paths: Sequence[Path], folder: Path) -> Whole:
+    """Compressed, too."""
+    (path,) = paths
+    return command("--jobs", "3", "-", stdin=_packed(path, folder).read_bytes())
 
 
 def processes(paths: Sequence[Path], folder: Path) -> Whole:
@@ -64,7 +67,9 @@ def files(paths: Sequence[Path], folder: Path) -> Whole:
 
 
 def files_of_processes(paths: Sequence[Path], folder: Path) -> Whole:
-    return command("--jobs", "2", *_in_disorder(_rotated(paths, folder, 4), 5))
+    """Some of them are compressed."""
+    first, *others = _in_disorder(_rotated(paths, folder, 4), 5)
+    return command("--jobs", "2", _packed(Path(first), folder), *others)
 
 
 def blocks(paths: Sequence[Path], folder: Path) -> Whole:
@@ -112,6 +117,12 @@ def live(paths: Sequence[Path], folder: Path) -> Whole:
     )
 
 
+def _packed(path: Path, folder: Path) -> Path:
+    packed = folder / f"{path.name}.zst"
+    packed.write_bytes(zstandard.ZstdCompressor().compress(path.read_bytes()))
+    return packed
+
+
 def _rotated(paths: Sequence[Path], folder: Path, count: int) -> list[str]:
     (path,) = paths
     return rotate(path, folder / "rotated", packets_at_random(path, count - 1, 7))
@@ -121,10 +132,10 @@ def _in_disorder(paths: list[str], seed: int) -> list[str]:
     return random.Random(seed).sample(paths, len(paths))
 
 
-WAYS: dict[str, Way] = {
-    way.__name__: way
-    for way in (pipe, compressed, processes, files, files_of_processes, blocks, gathered, splits, batches, live)
-}
+_ALL = (
+    pipe, compressed, processes, pipe_of_processes, files, files_of_processes, blocks, gathered, splits, batches, live,
+)  # fmt: skip
+WAYS: dict[str, Way] = {way.__name__: way for way in _ALL}
 
 
 # ---------------------------------------------------------------- what differs by design
