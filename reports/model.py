@@ -138,9 +138,13 @@ def in_rows(columns: Sequence[Column], values: Mapping[str, Sequence[Value]]) ->
     return list(zip(*(values[column.name] for column in columns), strict=True))
 
 
-def largest_first(*numbers: str, then: Sequence[str] = ()) -> Callable[[Row], Any]:
-    """The `key` of rows by these numbers, the largest first, and then by the text of some columns, or of all."""
-    return lambda row: (*(-as_number(row[name]) for name in numbers), str(tuple(row[name] for name in then or row)))
+def largest_first(
+    columns: Sequence[Column], rows: Iterable[tuple[Value, ...]], *numbers: str, then: Sequence[str] = ()
+) -> list[tuple[Value, ...]]:
+    """The rows of a table by these numbers, the largest first, and then by the text of some columns, or of all."""
+    names = [column.name for column in columns]
+    first, texts = (list(map(names.index, some)) for some in (numbers, then or names))
+    return sorted(rows, key=lambda row: (*(-as_number(row[i]) for i in first), str(tuple(row[i] for i in texts))))
 
 
 class ReportTable:

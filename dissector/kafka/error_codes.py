@@ -22,6 +22,7 @@ class ErrorCode(NamedTuple):
     """`name`: of today. `old_names`: of earlier releases. `since`: the first release with it. `retriable_changed`: the
     release in which `is_retriable` became what it is; "" if it always was."""
 
+    code: int
     name: str
     old_names: tuple[str, ...]
     since: str
@@ -41,7 +42,7 @@ def error_codes() -> Mapping[int, ErrorCode]:
     with open(_TABLE, encoding="utf-8") as file:
         rows = [line.split("\t") for line in file.read().splitlines()[1:]]
     return {
-        int(code): ErrorCode(name, tuple(old.split()), since, retriable == "yes", changed, text)
+        int(code): ErrorCode(int(code), name, tuple(old.split()), since, retriable == "yes", changed, text)
         for code, name, old, since, retriable, changed, text in rows
     }
 

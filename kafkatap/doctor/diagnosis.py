@@ -20,14 +20,15 @@ from .observed import Observed
 from .stream_checks import ends, gap_bytes, halves
 
 FINDINGS = (
-    Column("check", "check", "text", "name of the check"),
+    Column("check", "check", "text", "name of the check", of="id"),
     Column("severity", "severity", "text", "error: reports are wrong or empty; warning: something is missing; note"),
-    Column("what", "what", "text", "the finding in a sentence"),
+    Column("what", "what", "text", "the finding in a sentence", of="text"),
     Column("evidence", "evidence", "text", "the numbers behind it"),
     Column("effect", "effect", "text", "what it does to reports"),
     Column("remedy", "remedy", "text", "what to do about it"),
-    Column("numbers", "numbers", "numbers", "the numbers that it rests on, with their units in their names", 9),
-)
+    Column("numbers", "numbers", "numbers", "the numbers that it rests on, with their units in their names", 9,
+           of=lambda f: tuple(f.numbers.items())),
+)  # fmt: skip
 CHECKED = (
     Column("check", "check", "text", "name of the check"),
     Column("looks_for", "looks for", "text", "what it looks for"),
@@ -77,19 +78,13 @@ MOST_CONNECTIONS = 1_000
 def diagnose(seen: Observed) -> Report:
     """The diagnosis of captures as a report: the tables of TABLES, `files`, the heading and the ledger."""
     found = find(seen)
-    rows = in_columns(FINDINGS, (
-        {"check": f.id, "severity": f.severity, "what": f.text, "evidence": f.evidence, "effect": f.effect,
-         "remedy": f.remedy, "numbers": tuple(f.numbers.items())}
-        for f in found
-    ))  # fmt: skip
-    findings = ReportTable("findings", "Findings", FINDINGS, rows, empty="no problem found")
+    findings = ReportTable("findings", "Findings", FINDINGS, in_columns(FINDINGS, found), empty="no problem found")
     checked = in_columns(CHECKED, (
         {"check": check.name, "looks_for": check.question, "findings": sum(f.id == check.name for f in found)}
         for check in CHECKS
     ))  # fmt: skip
     broker, client, count = halves(seen)
-    places: list[Row] = [{"handshakes": count, "broker_rtt_ns": broker, "client_rtt_ns": client}] if count else []
-    place = in_columns(PLACE, places)
+    place: list[tuple[Value, ...]] = [(count, broker, client)] if count else []
     tables = (
         findings,
         ReportTable("checks", "Checks", CHECKED, checked, whole=True),

@@ -51,13 +51,9 @@ FINDINGS = (
     Column("client_id", "client", "text", "client_id that it is on, if it is one", 9),
     Column("api", "API", "text", "API that it is on, if it is one", 9),
     Column("broker", "broker", "text", "broker that it is on, if it is one", 9),
-    Column(
-        "verdict",
-        "where",
-        "text",
-        f"where the time went: {', '.join(dict.fromkeys(wording.WHERE.values()))}; null: no time changed, "
-        "or none of these changed most",
-    ),
+    Column("verdict", "where", "text",
+           f"where the time went: {', '.join(dict.fromkeys(wording.WHERE.values()))}; null: no time changed, "
+           "or none of these changed most"),
     Column("time_shares", "time", "text", "how much each of these added to the mean total time, in words", 9),
     Column("sure", "sure", "text", "sure, very sure, or almost certain", 1),
     Column("evidence", "evidence", "text", "the numbers behind it: values, blocks, p", 9),
@@ -65,41 +61,36 @@ FINDINGS = (
     Column("impact", "impact", "number", "how much it matters, for the order; 1: as much as all waiting together", 9),
     Column("command_before", "more before", "text", "command that shows more of the side before", 9),
     Column("command_after", "more after", "text", "command that shows more of the side after", 9),
-    Column(
-        "event",
-        "event",
-        "text",
-        "an event that one side lacks, or that spans both: its id in the section events or advice",
-        9,
-    ),
+    Column("event", "event", "text",
+           "an event that one side lacks, or that spans both: its id in the section events or advice", 9),
     Column("begin", "begin", "time", "when the event began", 9),
     Column("end", "end", "time", "when the event was over; empty: it lasts", 9),
-)
+)  # fmt: skip
 CHANGES = (
     Column("number", "#", "count", "number of the finding that it belongs to"),
     Column("on", "on", "text", "client, API, broker, or all clients"),
     Column("client_id", "client", "text", "client_id, if it is one", 9),
     Column("api", "API", "text", "API, if it is one", 9),
     Column("broker", "broker", "text", "broker, if it is one", 9),
-    Column("measure", "measure", "text", "total, broker, HOL, throttle, loss, receiver, sender, path (ns); "
-           "size (bytes); records; throttled, unanswered, error N, retransmitted (shares); rate, refused (by second); "
-           "rtt (ns)", 9),
+    Column("measure", "measure", "text",
+           "total, broker, HOL, throttle, loss, receiver, sender, path (ns); size (bytes); records; throttled, "
+           "unanswered, error N, retransmitted (shares); rate, refused (by second); rtt (ns)", 9),
     Column("test", "test", "text", "ranks, slowest, means, shares or rates (docs/compare.md)", 9),
     Column("what", "what", "text", "the measure in words"),
     Column("before", "before", "number", "its value before, in the unit of the measure", 9),
     Column("after", "after", "number", "its value after", 9),
     Column("change", "change", "text", "both values in words"),
     Column("ratio", "ratio", "number", "after by before; null: from or to zero", 9),
-    Column("superiority", "superiority", "number", "ranks: the probability that a value after is larger than one before"
-           " (equal ones count half)", 9),
+    Column("superiority", "superiority", "number",
+           "ranks: the probability that a value after is larger than one before (equal ones count half)", 9),
     Column("p", "p", "number", "probability of such a difference by chance", 9),
     Column("false_discovery_rate", "FDR", "number", "the false discovery rate at which it is a finding", 9),
     Column("count_before", "values before", "count", "values (exchanges, batches, requests) before", 9),
     Column("count_after", "values after", "count", "values after", 9),
     Column("blocks_before", "blocks before", "count", "blocks of time with values before", 9),
     Column("blocks_after", "blocks after", "count", "blocks of time with values after", 9),
-    Column("design_effect_before", "design effect", "number", "how much more the means of blocks scatter than those of "
-           "independent values would; null: unknown", 9),
+    Column("design_effect_before", "design effect", "number",
+           "how much more the means of blocks scatter than those of independent values would; null: unknown", 9),
     Column("design_effect_after", "design effect", "number", "the same after", 9),
 )  # fmt: skip
 PRESENCE = (
@@ -113,15 +104,14 @@ PRESENCE = (
     Column("version", "version", "count", "version of the API, if it is one", 9),
     Column("ja4", "JA4", "text", "JA4 of the ClientHellos without its first part, if it is TLS software", 9),
     Column("exchanges", "exchanges", "count", "exchanges with it on its side; of TLS software: connections"),
-    Column(
-        "share", "share", "share", "their share of that side's exchanges, or of its connections with a ClientHello", 2
-    ),
+    Column("share", "share", "share",
+           "their share of that side's exchanges, or of its connections with a ClientHello", 2),
     Column("blocks", "blocks", "count", "blocks of time in which it was seen", 9),
     Column("of_blocks", "of blocks", "count", "blocks of that side", 9),
     Column("other_blocks", "other blocks", "count", "blocks of the other side, in which it was not seen", 9),
     Column("p", "p", "number", "probability of that by chance", 9),
     Column("is_sure", "sure", "flag", "false: it may be missing on the other side by chance"),
-)
+)  # fmt: skip
 TABLES = {"sides": SIDES, "findings": FINDINGS, "changes": CHANGES, "presence": PRESENCE}
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from kafkatap.kernels import Kernel
 from kafkatap.kernels.arrays import dict_rows
 
-from ..batch import Array, Context
+from ..batch import Array, Context, endpoint
 from ..counting.count_forms import CountForm
 from ..findings import Finding
 from ..model import Column, ReportTable
@@ -30,6 +30,25 @@ if TYPE_CHECKING:
     from .selected import Selected
 
 _Made = TypeVar("_Made")
+#: The name of what others were added up to.
+OTHERS = "(other)"
+
+
+class CountRow(dict[str, Any]):
+    """A row of a form by name, and the texts of its numbers."""
+
+    def __init__(self, row: Mapping[str, int], context: Context) -> None:
+        super().__init__(row)
+        self.context = context
+
+    def text(self, name: str) -> str | None:
+        return self.context.text(self[name])
+
+    def end(self, end: str) -> str:
+        """Address and port of the client or broker."""
+        if self["client_ip"] < 0 and self["broker_ip"] < 0:
+            return OTHERS
+        return endpoint(self.context.address(self[f"{end}_ip"]), self[f"{end}_port"])
 
 
 class BatchCount(NamedTuple):
@@ -179,6 +198,10 @@ class SectionInput:
     def rows(self, form: str) -> Iterator[dict[str, int]]:
         """The rows of a form, keys and values by name."""
         return dict_rows(self.keys(form) | self.values(form))
+
+    def count_rows(self, form: str) -> list[CountRow]:
+        """The rows of a form with their texts."""
+        return [CountRow(row, self.context) for row in self.rows(form)]
 
     def events(self, section: str) -> Array:
         """The EVENT rows of a section in order of time."""

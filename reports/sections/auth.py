@@ -49,13 +49,13 @@ COLUMNS = (
     Column("principal", "principal", "text", "user name in the SASL token (PLAIN, SCRAM)"),
     Column("mechanism", "mechanism", "text", "SASL mechanism of the handshake"),
     Column("attempts", "attempts", "count", "SASL conversations, and connections without one that need it; of failed "
-                                            "TLS handshakes, TLS connections of the client"),
+           "TLS handshakes, TLS connections of the client"),
     Column("failed", "failed", "count", "those that failed"),
     Column("rounds", "rounds", "count", "tokens of the client in an attempt, at most", 3),
     Column("time_p50_ns", "time\np50", "ns", "from the SaslHandshake request to the last response, median"),
     Column("time_max_ns", "slowest", "ns", "from the SaslHandshake request to the last response, at most", 4),
-    Column("outcome", "outcome", "text", "error code of the last failure, or unanswered, unfinished, no SASL, no "
-                                              "TLS, or the alert of a TLS handshake"),
+    Column("outcome", "outcome", "text", "error code of the last failure, or unanswered, unfinished, no SASL, no TLS, "
+           "or the alert of a TLS handshake"),
     Column("failed_at", "failed at", "text", "kind of the client's message that the last failure answers", 3),
     Column("message", "message", "text", "error message of the broker for the last failure, or what happened", 1),
     Column("connections", "conns", "count", "connections with such a conversation", 2),
@@ -92,7 +92,7 @@ SESSION_COLUMNS = (
     Column("after_max_ns", "at most", "ns", "from the authentication before to the re-authentication, at most", 2),
     Column("late", "late", "count", "re-authentications after the session had expired"),
     Column("expired", "expired", "count", "connections with a request after their session had expired, and without a "
-                                          "re-authentication in between: the broker closes these"),
+           "re-authentication in between: the broker closes these"),
 )  # fmt: skip
 _API_VERSIONS = 18
 
@@ -218,7 +218,7 @@ def _auth(given: SectionInput, found: Sequence[Attempt]) -> ReportTable:
         "TLS alerts: of connections with TLS whose handshake failed, as far as they can be read.",
     )
     has_tls = any(row["outcome"] is not None and str(row["outcome"]).startswith("TLS") for row in values)
-    rows = in_columns(COLUMNS, values, largest_first("failed", "attempts", then=Key._fields))
+    rows = largest_first(COLUMNS, in_columns(COLUMNS, values), "failed", "attempts", then=Key._fields)
     return ReportTable(
         "auth", "Authentication", COLUMNS, rows, notes if has_tls else notes[:1], empty="no SASL requests"
     )
@@ -284,7 +284,8 @@ def _sessions(found: Sequence[Attempt], connections: dict[int, Connection], cont
             "late": sum(a.is_late for a in again), "expired": len(expired),
         })  # fmt: skip
     title = "Re-authentication of SASL sessions"
-    made = in_columns(SESSION_COLUMNS, rows, largest_first("expired", "late", "again", then=Key._fields))
+    made = in_columns(SESSION_COLUMNS, rows)
+    made = largest_first(SESSION_COLUMNS, made, "expired", "late", "again", then=Key._fields)
     return ReportTable("auth_sessions", title, SESSION_COLUMNS, made, shown_from=1)
 
 

@@ -75,30 +75,34 @@ API = Column("api", "API", "text", "API of the requests")
 BY_API = (API, *_TIMES)
 BY_CLIENT = (Column("client_id", "client", "text", "client_id of the requests"), API, *_TIMES)
 DIFFERENCES = (
-    Column("compared", "compared with the broker's clock", "text", "a time between packets, without some waits"),
-    Column("count", "count", "count", "answered requests that are in a log too"),
-    Column("difference_p50_ns", "median", "ns", "median of the difference, in either direction"),
-    Column("difference_mean_ns", "mean", "ns", "mean of it"),
-    Column("difference_p90_ns", "p90", "ns", "90 of 100 differ by at most this"),
-    Column("difference_p99_ns", "p99", "ns", "99 of 100 differ by at most this"),
+    Column("compared", "compared with the broker's clock", "text",
+           "a time between packets, without some waits", of=lambda d: d[0]),
+    Column("count", "count", "count", "answered requests that are in a log too", of=lambda d: len(d[1])),
+    Column("difference_p50_ns", "median", "ns", "median of the difference, in either direction",
+           of=lambda d: percentile(d[1], 50)),
+    Column("difference_mean_ns", "mean", "ns", "mean of it", of=lambda d: int(d[1].mean())),
+    Column("difference_p90_ns", "p90", "ns", "90 of 100 differ by at most this", of=lambda d: percentile(d[1], 90)),
+    Column("difference_p99_ns", "p99", "ns", "99 of 100 differ by at most this", of=lambda d: percentile(d[1], 99)),
 )  # fmt: skip
 UNMATCHED = (
     Column("side", "side", "text", "capture: requests without a line; log: lines without a request"),
     Column("reason", "reason", "text", "why it has no partner"),
-    Column("count", "count", "count", "number of them"),
-    Column("share", "share", "share", "of all requests in the captures, or of all lines"),
-)
+    Column("count", "count", "count", "number of them", of="number"),
+    Column("share", "share", "share", "of all requests in the captures, or of all lines",
+           of=lambda u: u.number / u.of if u.of else None),
+)  # fmt: skip
 FILES = (
-    Column("path", "path", "text", "path of the log"),
-    Column("lines", "lines", "count", "lines in it"),
-    Column("requests", "requests", "count", "lines of requests"),
-    Column("unreadable", "unread-\nable", "count", "lines of requests that are cut, or of an unknown form"),
+    Column("path", "path", "text", "path of the log", of="file.path"),
+    Column("lines", "lines", "count", "lines in it", of="file.lines"),
+    Column("requests", "requests", "count", "lines of requests", of="file.requests"),
+    Column("unreadable", "unread-\nable", "count", "lines of requests that are cut, or of an unknown form",
+           of="file.unreadable"),
     Column("joined", "joined", "count", "lines whose request is in the captures"),
     Column("first", "first", "time", "earliest time in it, by the broker's clock"),
     Column("last", "last", "time", "latest time in it, by the broker's clock"),
     Column("offset_ns", "clock\nahead by", "ns",
            "median of the time of a line - the end of its exchange; with the log's time zone, if it names none"),
-    Column("damage", "damage", "text", "why the rest of it could not be read"),
+    Column("damage", "damage", "text", "why the rest of it could not be read", of="file.damage"),
 )  # fmt: skip
 #: The share of the time from which on a part is named.
 NAMED = 0.5
@@ -248,32 +252,20 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
 
 
 def _differences(joined: JoinedRows) -> ReportTable:
-    made = in_columns(DIFFERENCES, (
-        {"compared": name, "count": len(values), "difference_mean_ns": int(values.mean()),
-         **{f"difference_p{part}_ns": percentile(values, part) for part in (50, 90, 99)}}
-        for name, values in differences(joined).items() if len(values)
-    ))  # fmt: skip
+    made = in_columns(DIFFERENCES, (each for each in differences(joined).items() if len(each[1])))
     return ReportTable("broker_time_differences", "Difference from the broker's clock", DIFFERENCES, made, whole=True)
 
 
 def _unmatched(joined: JoinedRows) -> ReportTable:
-    rows = in_columns(UNMATCHED, (
-        {"side": u.side, "reason": u.reason, "count": u.number, "share": u.number / u.of if u.of else None}
-        for u in joined.unmatched
-    ))  # fmt: skip
     return ReportTable(
-        "request_log_unmatched", "Requests and lines without a partner", UNMATCHED, rows, whole=True,
+        "request_log_unmatched", "Requests and lines without a partner", UNMATCHED,
+        in_columns(UNMATCHED, joined.unmatched), whole=True,
         empty="every request is in a log, and every line in a capture",
     )  # fmt: skip
 
 
 def _files(joined: JoinedRows) -> ReportTable:
-    rows = in_columns(FILES, (
-        {"path": f.file.path, "lines": f.file.lines, "requests": f.file.requests, "unreadable": f.file.unreadable,
-         "joined": f.joined, "first": f.first, "last": f.last, "offset_ns": f.offset_ns, "damage": f.file.damage}
-        for f in joined.files
-    ))  # fmt: skip
-    return ReportTable("request_logs", "Request logs", FILES, rows, whole=True)
+    return ReportTable("request_logs", "Request logs", FILES, in_columns(FILES, joined.files), whole=True)
 
 
 def read(gathered: Gathered, tally: Tally) -> None:

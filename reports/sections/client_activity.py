@@ -31,13 +31,8 @@ COLUMNS = (
     Column("software", "software", "texts", "names and versions of the client software (KIP-511)", 3),
     Column("principal", "principal", "texts", "user names in SASL tokens (PLAIN, SCRAM), with their mechanism", 3),
     Column("mechanisms", "SASL", "texts", "SASL mechanisms of handshakes", 4),
-    Column(
-        "tls_connections",
-        "TLS",
-        "count",
-        "connections of the address that use TLS; requests of those that were not decrypted are unknown",
-        4,
-    ),
+    Column("tls_connections", "TLS", "count",
+           "connections of the address that use TLS; requests of those that were not decrypted are unknown", 4),
     Column("groups", "groups", "texts", "groups in its requests", 2),
     Column("transactional_ids", "transac-\ntional ids", "texts", "transactional ids in its requests", 4),
     Column("first", "first", "time", "its first request", 3),
@@ -56,7 +51,7 @@ COLUMNS = (
     Column("connections", "conns", "count", "TCP connections whose last client_id this is", 2),
     Column("api_versions", "ApiVer-\nsions", "count", "ApiVersions requests; usually one for each connection", 3),
     Column("finding", "finding", "text", "what floods the brokers"),
-)
+)  # fmt: skip
 _METADATA, _FETCH, _COMMIT, _API_VERSIONS = 3, 1, 8, 18
 
 
@@ -182,7 +177,7 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
         _row(given.context, known, _client(row), row, end)
         for row in given.rows(CLIENTS.name) if row["requests"]
     )  # fmt: skip
-    rows = in_columns(COLUMNS, found, largest_first("requests", then=("client_id", "address")))
+    rows = largest_first(COLUMNS, in_columns(COLUMNS, found), "requests", then=("client_id", "address"))
     notes = ("most/s: requests in the busiest second. idle: since its last request, until the capture's end.",)
     return (ReportTable("client_activity", "Activity of clients", COLUMNS, rows, notes, empty="no requests"),)
 

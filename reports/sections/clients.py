@@ -59,40 +59,19 @@ from .time_shares import Spent, has_unknown_waits
 
 COLUMNS = (
     Column("client_id", "client", "text", "client_id of the requests"),
-    Column(
-        "verdict",
-        "verdict",
-        "text",
-        "failing: most requests fail, or advice has an error on it; "
-        "or where most of the time went: network, broker, client, throttled, "
-        "head-of-line, unknown; ok: not slow; "
-        "encrypted: its connections were not decrypted",
-    ),
-    Column(
-        "evidence",
-        "evidence",
-        "text",
-        f"what fails; or {time_shares.EVIDENCE}, if the client is slow; or what shows that it is one of the "
-        "cluster's own",
-    ),
+    Column("verdict", "verdict", "text", "failing: most requests fail, or advice has an error on it; or where most of "
+           "the time went: network, broker, client, throttled, head-of-line, unknown; ok: not slow; encrypted: its "
+           "connections were not decrypted"),
+    Column("evidence", "evidence", "text",
+           f"what fails; or {time_shares.EVIDENCE}, if the client is slow; or what shows that it is one of the "
+           "cluster's own"),
     Column("address", "address", "text", "IP address of the client", 1),
-    Column(
-        "software",
-        "software",
-        "text",
-        "name and version of the client software (KIP-511); probably, perhaps: what its ClientHellos show "
-        "(docs/tls.md)",
-        1,
-    ),
+    Column("software", "software", "text", "name and version of the client software (KIP-511); probably, perhaps: what "
+           "its ClientHellos show (docs/tls.md)", 1),
     Column("connections", "conns", "count", "TCP connections whose last client_id this is", 2),
     Column("requests", "requests", "count", "requests; null: its connections were not decrypted"),
-    Column(
-        "oldest_release",
-        "min. broker\nversion",
-        "text",
-        "oldest Kafka release that supports all API versions in use",
-        1,
-    ),
+    Column("oldest_release", "min. broker\nversion", "text",
+           "oldest Kafka release that supports all API versions in use", 1),
     Column("removed", "gone\nin 4.0", "versions", "API versions in use that Kafka 4.0 removed", 3),
     Column("api_versions", "API versions", "versions", "all API versions in use", 9),
     Column("request_bytes", "sent", "bytes", "size of the requests", 2),
@@ -101,53 +80,26 @@ COLUMNS = (
     Column("error_codes", "error\ncodes", "count", "non-zero error codes in the responses", 2),
     Column("throttled", "throt-\ntled", "count", "responses with throttle_time_ms above zero", 2),
     Column("throttle_wait_sum_ns", "throttle\nwait", "ns", "throttle wait, summed", 2),
-    Column(
-        "hol_throttle_wait_sum_ns",
-        "HOL\nthrottle",
-        "ns",
-        "head-of-line wait behind throttled requests, summed",
-        9,
-    ),
-    Column(
-        "hol_poll_wait_sum_ns",
-        "HOL\npoll",
-        "ns",
-        "head-of-line wait behind Fetch, ShareFetch, JoinGroup and SyncGroup requests, summed",
-        9,
-    ),
+    Column("hol_throttle_wait_sum_ns", "HOL\nthrottle", "ns", "head-of-line wait behind throttled requests, summed", 9),
+    Column("hol_poll_wait_sum_ns", "HOL\npoll", "ns",
+           "head-of-line wait behind Fetch, ShareFetch, JoinGroup and SyncGroup requests, summed", 9),
     Column("total_p50_ns", "total\np50", "ns", "total time, median (without Fetch, JoinGroup, SyncGroup)", 4),
     Column("total_p99_ns", "total\np99", "ns", "total time, 99th percentile (without Fetch, JoinGroup, SyncGroup)"),
     Column("rtt_ns", "RTT", "ns", "TCP round trip time of the handshakes, median", 2),
-    Column(
-        "retransmitted_packets",
-        "retrans-\nmissions",
-        "count",
-        "retransmitted packets with payload of which the first copy was captured, too",
-        4,
-    ),
-    Column(
-        "retransmitted_share",
-        "bytes re-\ntransmitted",
-        "share",
-        "share of the payload bytes that was retransmitted",
-        2,
-    ),
+    Column("retransmitted_packets", "retrans-\nmissions", "count",
+           "retransmitted packets with payload of which the first copy was captured, too", 4),
+    Column("retransmitted_share", "bytes re-\ntransmitted", "share",
+           "share of the payload bytes that was retransmitted", 2),
     Column("zero_windows", "zero\nwin.", "count", "number of times that the client closed its receive window", 4),
-    Column(
-        "total_sum_ns",
-        "total\nsum",
-        "ns",
-        "total time, summed, without waits for data and members: what the shares are of",
-        9,
-    ),
+    Column("total_sum_ns", "total\nsum", "ns",
+           "total time, summed, without waits for data and members: what the shares are of", 9),
     *time_shares.COLUMNS,
-    Column(
-        "client_share", "client\nshare", "share", "share of the time: of receiver and sender, at the client's end", 9
-    ),
+    Column("client_share", "client\nshare", "share",
+           "share of the time: of receiver and sender, at the client's end", 9),
     Column("nagle_share", "Nagle\nshare", "share", "share of the time: of sender, Nagle with delayed ACK", 9),
     time_shares.HOL_BEHIND._replace(rank=9),
     Column("is_own", "own", "flag", "whether it is one of the cluster's own brokers and controllers", 9),
-)
+)  # fmt: skip
 
 #: Columns that are values of groups, and waits that are summed.
 _AS_COUNTED = ("request_bytes", "response_bytes", "failed_exchanges", "error_codes", "throttled")

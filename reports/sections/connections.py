@@ -32,10 +32,11 @@ from ..connection_words import (
 )
 from ..counting.count_forms import ADDRESS, NUMBER, TEXT
 from ..counting.histogram import P50, percentiles
+from ..counting.rollup import maybe
 from ..model import Column, ReportTable, Row, in_columns
 from ..model import Value as Cell
 from ..section_parts.counted import BROKER, CONNECTIONS, KEPT, Rows, Value, counted, largest, least, least_where, total
-from ..section_parts.section import Section, SectionInput
+from ..section_parts.section import OTHERS, CountRow, Section, SectionInput
 
 SECOND = 1_000_000_000
 #: A connection that is open and silent so long before the capture ends is idle, ns.
@@ -50,12 +51,14 @@ NAMED_RETRANSMISSIONS = 3
 UNSCALED = 65_535
 
 ADDRESS_COLUMNS = (
-    Column("client_ip", "client IP", "text", "IP address of the client"),
-    Column("broker", "broker", "text", "address and port of the broker"),
+    Column("client_ip", "client IP", "text", "IP address of the client",
+           of=lambda r: OTHERS if r["client_ip"] < 0 else r.context.address(r["client_ip"])),
+    Column("broker", "broker", "text", "address and port of the broker", of=lambda r: r.end("broker")),
     Column("connections", "conns", "count", "TCP connections"),
-    Column("rate", "conns\na second", "text", "connections a second, over the whole capture", 9),
+    Column("rate", "conns\na second", "text", "connections a second, over the whole capture", 9, of=lambda r: _rate(r)),
     Column("busiest_second", "busiest\nsecond", "count", "connections that began in the busiest second"),
-    Column("lifetime_p50_ns", "lifetime\np50", "ns", "time from the first packet to the last, median"),
+    Column("lifetime_p50_ns", "lifetime\np50", "ns", "time from the first packet to the last, median",
+           of=lambda r: maybe(r["lifetime"])),
     Column("half_open", "half-\nopen", "count", "SYNs without an answer, and SYN-ACKs that were not acknowledged"),
     Column("refused", "refused", "count", "SYNs that were answered by a RST or by ICMP"),
     Column("client_fin", "client\nFIN", "count", "connections that a FIN of the client closed first", 1),
@@ -68,8 +71,8 @@ ADDRESS_COLUMNS = (
     Column("sasl", "SASL", "count", "connections with a SASL handshake", 2),
     Column("tls", "TLS", "count", "connections that use TLS", 2),
     Column("exchanges", "exchanges", "count", "requests and responses on these connections", 2),
-    Column("finding", "finding", "text", "what stands out"),
-)
+    Column("finding", "finding", "text", "what stands out", of=lambda r: _why_many(r)),
+)  # fmt: skip
 _CAUSES = ("loss", "receiver", "sender", "unexplained")
 SLOW_COLUMNS = (
     Column("client_id", "client", "text", "client_id of the last request"),
@@ -203,15 +206,16 @@ def _duration(ns: int) -> str:
     return units.duration(ns)
 
 
-def _rate(count: int, ns: int) -> float:
-    return count * SECOND / ns if ns > 0 else 0.0
+def _rate(row: CountRow) -> str:
+    ns = (row.context.last or 0) - (row.context.first or 0)
+    return f"{row['connections'] * SECOND / ns if ns > 0 else 0.0:.3g}"
 
 
-def _why_many(row: dict[str, Any], busiest: int, life: int | None) -> str:
+def _why_many(row: CountRow) -> str:
     """What stands out of the connections of one address."""
     found = []
-    total = row["connections"]
-    if busiest >= STORM_RATE and life is not None and life <= SHORT_NS:
+    total, busiest, life = row["connections"], row["busiest_second"], row["lifetime"]
+    if busiest >= STORM_RATE and 0 <= life <= SHORT_NS:
         ways = [("a FIN of the client", "client_fin"), ("a FIN of the broker", "broker_fin"),
                 ("a RST of the client", "client_rst"), ("a RST of the broker", "broker_rst")]  # fmt: skip
         how, name = max(ways, key=lambda way: row[way[1]])
@@ -229,32 +233,17 @@ def _why_many(row: dict[str, Any], busiest: int, life: int | None) -> str:
 
 def addresses(given: SectionInput) -> ReportTable:
     """Connections by client address and broker, the most first."""
-    context = given.context
-    keys, values = given.keys(_ADDRESSES.name), given.values(_ADDRESSES.name)
-    count = len(values["connections"])
+    rows = given.count_rows(_ADDRESSES.name)
     owner, bucket, times = given.sections.forms[_ADDRESSES.name].buckets("lifetime")
-    top = np.full(count, np.iinfo(np.int64).max, np.int64)
-    life = percentiles(owner, bucket, times, count, (P50,), top)[:, 0].tolist() if count else []
+    top = np.full(len(rows), np.iinfo(np.int64).max, np.int64)
+    life = percentiles(owner, bucket, times, len(rows), (P50,), top)[:, 0].tolist() if rows else []
     busiest, idle = _by_second(given)
-    who = list(zip(*(keys[name].tolist() for name in _WHO), strict=True))
-    span = (context.last or 0) - (context.first or 0)
-
-    def named_rows() -> Iterator[Row]:
-        for i in np.argsort(-values["connections"], kind="stable").tolist():  # then in order of addresses
-            row = {name: int(column[i]) for name, column in values.items()}
-            ip, broker_ip, port = who[i]
-            lived = life[i] if life[i] >= 0 else None
-            most = busiest.get(who[i], 0)
-            yield {
-                "client_ip": context.address(ip) if ip >= 0 else "(other)",
-                "broker": endpoint(context.address(broker_ip), port) if ip >= 0 else "(other)",
-                "rate": f"{_rate(row['connections'], span):.3g}", "busiest_second": most, "lifetime_p50_ns": lived,
-                "idle": idle.get(who[i], 0), "finding": _why_many(row, most, lived), **row,
-            }  # fmt: skip
-
-    rows = in_columns(ADDRESS_COLUMNS, named_rows())
+    for row, lived in zip(rows, life, strict=True):
+        who = tuple(row[name] for name in _WHO)
+        row |= {"lifetime": lived, "busiest_second": busiest.get(who, 0), "idle": idle.get(who, 0)}
+    shown = in_columns(ADDRESS_COLUMNS, rows, lambda row: -row["connections"])  # then in order of addresses
     notes = ("FIN, RST: what closed a connection first, and whose it was. A connection without any is open.",)
-    return ReportTable("connections", "Connections by address", ADDRESS_COLUMNS, rows, notes, empty="no connections")
+    return ReportTable("connections", "Connections by address", ADDRESS_COLUMNS, shown, notes, empty="no connections")
 
 
 def _by_second(given: SectionInput) -> tuple[dict[tuple[int, ...], int], dict[tuple[int, ...], int]]:

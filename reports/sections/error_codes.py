@@ -41,14 +41,15 @@ TOTAL_COLUMNS = (
     Column("packet", "packet", "packet", "packet: of the last byte of the first response with it"),
 )
 MEANING_COLUMNS = (
-    _ERROR,
+    _ERROR._replace(of="name"),
     Column("code", "code", "count", "number of the error code"),
     Column("old_names", "old names", "texts", "its names in earlier releases and documents", 9),
     Column("since", "since", "text", "first release with it", 9),
-    Column("retriable", "retry", "flag", "true: a client may retry the request"),
-    Column("retriable_changed", "retry\nsince", "text", "release in which `retriable` became what it is", 9),
+    Column("retriable", "retry", "flag", "true: a client may retry the request", of="is_retriable"),
+    Column("retriable_changed", "retry\nsince", "text", "release in which `retriable` became what it is", 9,
+           of=lambda e: e.retriable_changed or None),
     Column("meaning", "meaning", "text", "what the code means"),
-)
+)  # fmt: skip
 
 
 def error_meanings(detail: ReportTable) -> ReportTable:
@@ -59,14 +60,7 @@ def error_meanings(detail: ReportTable) -> ReportTable:
 def meanings(codes: Iterable[int]) -> ReportTable:
     """What these error codes mean, in ascending order. Codes outside Kafka's table are left out."""
     known = error_codes()
-    rows = in_columns(MEANING_COLUMNS, (
-        {
-            "error": each.name, "code": code, "old_names": each.old_names, "since": each.since,
-            "retriable": each.is_retriable, "retriable_changed": each.retriable_changed or None,
-            "meaning": each.meaning,
-        }
-        for code, each in ((code, known[code]) for code in sorted(set(codes) & known.keys()))
-    ))  # fmt: skip
+    rows = in_columns(MEANING_COLUMNS, (known[code] for code in sorted(set(codes) & known.keys())))
     return ReportTable("error_meanings", "Meaning of error codes", MEANING_COLUMNS, rows, whole=True, empty="none")
 
 
@@ -89,7 +83,7 @@ def error_totals(detail: ReportTable) -> ReportTable:
         }
         for key, members in groups.items()
     )  # fmt: skip
-    rows = in_columns(TOTAL_COLUMNS, found, largest_first("count"))
+    rows = largest_first(TOTAL_COLUMNS, in_columns(TOTAL_COLUMNS, found), "count")
     notes = ("Counts every non-zero error code at any level of a response.",)
     return ReportTable("error_totals", "Error codes", TOTAL_COLUMNS, rows, notes, empty="none")
 

@@ -28,16 +28,19 @@ from .folds import Known
 from .selected_findings import selected_findings
 
 COLUMNS = (
-    Column("time", "time", "time", "when it began"),
+    Column("time", "time", "time", "when it began", of="begin"),
     Column("end", "end", "time", "when it was over; empty: it lasts, or took no time", 2),
-    Column("event", "event", "text", "what kind of event it is, for programs", 9),
+    Column("event", "event", "text", "what kind of event it is, for programs", 9, of="id"),
     Column("label", "event", "text", "what kind of event it is"),
-    Column("what", "what happened", "text", "what happened, and what followed"),
-    Column("party", "on", "text", "broker, client, host, group, topic or error that it is on", 3),
-    Column("time_lost_ns", "time\nlost", "ns", "time that requests waited because of it, summed", 2),
-    Column("packet", "packet", "packet", "first packet that shows it", 1),
+    Column("what", "what happened", "text", "what happened, and what followed", of="text"),
+    Column("party", "on", "text", "broker, client, host, group, topic or error that it is on", 3,
+           of=lambda f: f.parties[0].name if f.parties else None),
+    Column("time_lost_ns", "time\nlost", "ns", "time that requests waited because of it, summed", 2,
+           of=lambda f: f.time_lost_ns or None),
+    Column("packet", "packet", "packet", "first packet that shows it", 1,
+           of=lambda f: f.packets[0] if f.packets else None),
     Column("command", "command", "text", "command that shows more", 4),
-)
+)  # fmt: skip
 
 
 def findings(given: SectionInput) -> list[Finding]:
@@ -73,24 +76,11 @@ def _with_holes(outage: Finding, losses: Sequence[Finding], context: Context) ->
 def tables(given: SectionInput) -> Sequence[ReportTable]:
     """One row for each event. What followed from another event is in the row of that one."""
     rows = in_columns(COLUMNS, (
-        {
-            "time": found.begin, "end": found.end, "event": found.id, "label": found.label, "what": found.text,
-            "party": found.parties[0].name if found.parties else None, "time_lost_ns": found.time_lost_ns or None,
-            "packet": found.packets[0] if found.packets else None,
-            "command": command(given.context, None, found.options, found.command),
-        }
+        found._replace(command=command(given.context, None, found.options, found.command))
         for found in given.once(findings) if found.cause is None
     ))  # fmt: skip
-    return (
-        ReportTable(
-            "events",
-            "Events",
-            COLUMNS,
-            rows,
-            empty="no outage, moved leader, rebalance, quota or burst of errors",
-            order="in order of time",
-        ),
-    )
+    empty = "no outage, moved leader, rebalance, quota or burst of errors"
+    return (ReportTable("events", "Events", COLUMNS, rows, empty=empty, order="in order of time"),)
 
 
 SECTION = Section(

@@ -8,17 +8,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafkatap.dissector.kafka.error_codes import error_name
 
 from ..counting.rollup import api_label
-from ..groups.group import Group, groups_of
+from ..groups.group import Group, MemberRow, groups_of
 from ..groups.group_lag import COMMITS, SURE, PartitionLag
-from ..groups.group_rebalances import longest
+from ..groups.group_rebalances import Member, Rebalance, longest
 from ..groups.group_requests import Partition
 from ..groups.lag_growth import growths
-from ..model import Column, ReportTable, Row, as_number, in_columns, largest_first
+from ..model import Column, ReportTable, in_columns
 from ..section_parts.section import READ_SELECTED, Section, SectionInput
 
 #: Records/s by group and partition.
@@ -33,111 +33,122 @@ _KNOWN = "the last answer of its coordinator here; later commits went to one tha
 #: APIs without which a column is not known: of classic groups, which most are.
 _COMMITS, _JOINS, _BEATS = (8,), (11,), (12,)
 GROUPS = (
-    Column("group", "group", "text", "group id"),
-    Column("type", "type", "text", "classic, consumer (KIP-848), share or streams"),
-    Column("members", "members", "count", "members at the end", apis=_JOINS),
-    Column("rebalances", "rebalances", "count", "new generations or epochs", apis=_JOINS),
-    Column("cause", "most frequent cause", "text", "what caused most of the rebalances"),
-    Column(
-        "longest_cause", "cause of the longest", "text", "what caused the rebalance with the longest time unassigned", 1
-    ),
-    Column("rebalancing_ns", "time in\nrebalances", "ns", "summed time of the rebalances"),
-    Column(
-        "stop_ns", "longest time\nunassigned", "ns", "the longest time that a partition had no member in a rebalance"
-    ),
-    Column(
-        "errors",
-        "errors",
-        "count",
-        "error codes of the group's requests without MEMBER_ID_REQUIRED, a part of joining",
-        1,
-    ),
-    Column("most_errors", "most frequent error", "text", "the most frequent error code", 2),
-    Column("commits", "commits", "count", "OffsetCommit and TxnOffsetCommit requests", apis=_COMMITS),
+    Column("group", "group", "text", "group id", of="group.name"),
+    Column("type", "type", "text", "classic, consumer (KIP-848), share or streams", of="group.type"),
+    Column("members", "members", "count", "members at the end", apis=_JOINS,
+           of=lambda r: sum(map(r.group.is_member_now, r.group.members))),
+    Column("rebalances", "rebalances", "count", "new generations or epochs", apis=_JOINS,
+           of=lambda r: len(r.group.rebalances)),
+    Column("cause", "most frequent cause", "text", "what caused most of the rebalances", of=lambda r: _cause(r.group)),
+    Column("longest_cause", "cause of the longest", "text",
+           "what caused the rebalance with the longest time unassigned", 1, of=lambda r: _longest_cause(r.group)),
+    Column("rebalancing_ns", "time in\nrebalances", "ns", "summed time of the rebalances",
+           of=lambda r: _sum(x.end - x.start for x in r.group.rebalances)),
+    Column("stop_ns", "longest time\nunassigned", "ns", "the longest time that a partition had no member in a "
+           "rebalance", of=lambda r: longest(x.stop for x in r.group.rebalances)),
+    Column("errors", "errors", "count", "error codes of the group's requests without MEMBER_ID_REQUIRED, a part of "
+           "joining", 1, of=lambda r: r.group.errors.total()),
+    Column("most_errors", "most frequent error", "text", "the most frequent error code", 2,
+           of=lambda r: _most_errors(r.group)),
+    Column("commits", "commits", "count", "OffsetCommit and TxnOffsetCommit requests", apis=_COMMITS,
+           of=lambda r: sum(m.commits for m in r.group.members.values())),
     Column("committed_lag", "lag of\ncommits", "count", "ends of the partitions less committed offsets"),
     Column("lag", "lag of\nreads", "count", "ends of the partitions less the offsets that members fetch"),
     Column("lag_growth_per_s", "lag\ngrows/s", "number", _GROWS),
-    Column("known_until", "known\nuntil", "time", _KNOWN),
-    Column("clients", "clients", "texts", "client_ids of the members", 2),
-    Column("protocol", "protocol", "text", "the assignor that a classic group chose", 4),
-    Column("ever_members", "members ever", "count", "different member ids", 4, apis=_JOINS),
-    Column("heartbeats", "heartbeats", "count", "heartbeat requests", 4, apis=_BEATS),
-    Column("first", "first", "time", "the group's first request", 3),
-    Column("last", "last", "time", "the group's last request", 3),
-)
+    Column("known_until", "known\nuntil", "time", _KNOWN, of="group.known_until"),
+    Column("clients", "clients", "texts", "client_ids of the members", 2,
+           of=lambda r: tuple(sorted({name for _, name in r.group.clients if name is not None}))),
+    Column("protocol", "protocol", "text", "the assignor that a classic group chose", 4,
+           of=lambda r: r.group.history and r.group.history.protocol),
+    Column("ever_members", "members ever", "count", "different member ids", 4, apis=_JOINS,
+           of=lambda r: sum(map(bool, r.group.members))),
+    Column("heartbeats", "heartbeats", "count", "heartbeat requests", 4, apis=_BEATS,
+           of=lambda r: sum(m.heartbeats for m in r.group.members.values())),
+    Column("first", "first", "time", "the group's first request", 3,
+           of=lambda r: min((m.first for m in r.group.members.values()), default=None)),
+    Column("last", "last", "time", "the group's last request", 3,
+           of=lambda r: max((m.last for m in r.group.members.values()), default=None)),
+)  # fmt: skip
 REBALANCES = (
-    Column("start", "start", "time", "when its cause was sent"),
-    Column("group", "group", "text", "group id"),
-    Column("generation", "generation", "count", "the new generation, or epoch"),
-    Column(
-        "trigger",
-        "trigger",
-        "text",
-        "join, leave, rejoin, session timeout, poll timeout, subscription, or not captured",
-    ),
-    Column("who", "who", "text", "client_id of the member that caused it"),
-    Column("reason", "reason", "text", "the reason that the client gives"),
-    Column("others", "more\ncauses", "count", "other members that joined or left in it", 2),
-    Column("duration_ns", "duration", "ns", "from the start to the last assignment"),
-    Column("stop_ns", "longest time\nunassigned", "ns", "the longest time that a partition had no member, until it"),
-    Column("members", "members", "count", "members after it"),
-    Column("is_cooperative", "cooperative", "flag", "members keep partitions during it", 3),
-    Column("end", "end", "time", "the last assignment", 9),
-)
+    Column("start", "start", "time", "when its cause was sent", of="of.start"),
+    Column("group", "group", "text", "group id", of="group.name"),
+    Column("generation", "generation", "count", "the new generation, or epoch", of="of.number"),
+    Column("trigger", "trigger", "text",
+           "join, leave, rejoin, session timeout, poll timeout, subscription, or not captured", of="of.trigger"),
+    Column("who", "who", "text", "client_id of the member that caused it", of="of.who"),
+    Column("reason", "reason", "text", "the reason that the client gives", of="of.reason"),
+    Column("others", "more\ncauses", "count", "other members that joined or left in it", 2, of="of.others"),
+    Column("duration_ns", "duration", "ns", "from the start to the last assignment",
+           of=lambda r: r.of.end - r.of.start),
+    Column("stop_ns", "longest time\nunassigned", "ns",
+           "the longest time that a partition had no member, until it", of="of.stop"),
+    Column("members", "members", "count", "members after it", of=lambda r: len(r.of.members)),
+    Column("is_cooperative", "cooperative", "flag", "members keep partitions during it", 3, of="of.is_cooperative"),
+    Column("end", "end", "time", "the last assignment", 9, of="of.end"),
+)  # fmt: skip
 MEMBERS = (
-    Column("group", "group", "text", "group id"),
-    Column("client_id", "client", "text", "client_id"),
-    Column("address", "address", "text", "IP address of the client"),
-    Column("member_prefix", "member", "text", "the member id without its random end, or the beginning of it"),
-    Column("instance", "instance", "text", "group.instance.id of a static member", 1),
+    Column("group", "group", "text", "group id", of="group.name"),
+    Column("client_id", "client", "text", "client_id", of=lambda m: m.row.client[1]),
+    Column("address", "address", "text", "IP address of the client", of=lambda m: m.row.client[0]),
+    Column("member_prefix", "member", "text", "the member id without its random end, or the beginning of it",
+           of=lambda m: member_prefix(m.name)),
+    Column("instance", "instance", "text", "group.instance.id of a static member", 1, of="row.instance"),
     Column("partitions", "parts", "count", "partitions that it has at the end"),
-    Column("joined", "joined", "time", "its first JoinGroup or heartbeat to join"),
-    Column("left", "left", "time", "when it left, or its session timed out"),
-    Column("left_by", "left by", "text", "how it left, with the reason that it gives"),
-    Column("heartbeats", "heartbeats", "count", "heartbeat requests", 2, apis=_BEATS),
-    Column("commits", "commits", "count", "OffsetCommit and TxnOffsetCommit requests", 1, apis=_COMMITS),
-    Column("failed", "failed", "count", "requests with an error code besides MEMBER_ID_REQUIRED", 2),
-    Column("last", "last", "time", "its last request", 2),
-    Column("member", "member id", "text", "member id", 9),
-)
+    Column("joined", "joined", "time", "its first JoinGroup or heartbeat to join",
+           of=lambda m: m.member and m.member.joined),
+    Column("left", "left", "time", "when it left, or its session timed out", of=lambda m: m.member and m.member.left),
+    Column("left_by", "left by", "text", "how it left, with the reason that it gives",
+           of=lambda m: m.member and m.member.left_by),
+    Column("heartbeats", "heartbeats", "count", "heartbeat requests", 2, apis=_BEATS, of="row.heartbeats"),
+    Column("commits", "commits", "count",
+           "OffsetCommit and TxnOffsetCommit requests", 1, apis=_COMMITS, of="row.commits"),
+    Column("failed", "failed", "count", "requests with an error code besides MEMBER_ID_REQUIRED", 2, of="row.errors"),
+    Column("last", "last", "time", "its last request", 2, of="row.last"),
+    Column("member", "member id", "text", "member id", 9, of="name"),
+)  # fmt: skip
 _SURE = "how sure the reads are the group's: assignment, client (address and client_id), shared by groups, commits only"
 LAG = (
-    Column("group", "group", "text", "group id"),
-    Column("topic", "topic", "text", "topic"),
-    Column("partitions", "parts", "count", "partitions that the group has, committed or reads"),
+    Column("group", "group", "text", "group id", of="group.name"),
+    Column("topic", "topic", "text", "topic", of="first.topic"),
+    Column("partitions", "parts", "count", "partitions that the group has, committed or reads",
+           of=lambda r: len(r.parts)),
     Column("committed_lag", "lag of\ncommits", "count", "ends less committed offsets"),
     Column("lag", "lag of\nreads", "count", "ends less the offsets that readers fetch next"),
     Column("lag_growth_per_s", "lag\ngrows/s", "number", _GROWS),
-    Column("most", "most in\na partition", "count", "the largest lag of a partition: of commits, or else of reads"),
-    Column("most_in", "in", "count", "that partition", 1),
-    Column("committed_at", "last commit", "time", "the last commit"),
-    Column("known_until", "known\nuntil", "time", _KNOWN),
-    Column("sure", "reads by", "text", _SURE),
-    Column("readers", "readers", "texts", "client_ids that read for the group", 1),
-    Column("commits", "commits", "count", "commits of partitions", 3, apis=_COMMITS),
-)
+    Column("most", "most in\na partition", "count", "the largest lag of a partition: of commits, or else of reads",
+           of=lambda r: r.most[0]),
+    Column("most_in", "in", "count", "that partition", 1, of=lambda r: r.most[1]),
+    Column("committed_at", "last commit", "time", "the last commit",
+           of=lambda r: longest(p.committed_at for p in r.parts)),
+    Column("known_until", "known\nuntil", "time", _KNOWN, of="group.known_until"),
+    Column("sure", "reads by", "text", _SURE, of=lambda r: max((p.sure for p in r.parts), key=SURE.index)),
+    Column("readers", "readers", "texts", "client_ids that read for the group", 1,
+           of=lambda r: tuple(sorted({p.reader[1] for p in r.parts if p.reader and p.sure != COMMITS} - {None}))),
+    Column("commits", "commits", "count", "commits of partitions", 3, apis=_COMMITS,
+           of=lambda r: sum(p.commits for p in r.parts)),
+)  # fmt: skip
 PARTITIONS = (
-    Column("group", "group", "text", "group id"),
-    Column("topic", "topic", "text", "topic"),
-    Column("partition", "part", "count", "partition"),
-    Column("committed", "committed", "count", "committed offset"),
-    Column("position", "position", "count", "the offset that the reader fetches next"),
-    Column("high_watermark", "end", "count", "high watermark, or the end of what was produced"),
+    Column("group", "group", "text", "group id", of="group.name"),
+    Column("topic", "topic", "text", "topic", of="first.topic"),
+    Column("partition", "part", "count", "partition", of="first.partition"),
+    Column("committed", "committed", "count", "committed offset", of="first.committed"),
+    Column("position", "position", "count", "the offset that the reader fetches next", of="first.position"),
+    Column("high_watermark", "end", "count", "high watermark, or the end of what was produced", of="first.end"),
     Column("committed_lag", "lag of\ncommits", "count", "end less committed offset"),
     Column("lag", "lag of\nreads", "count", "end less position"),
     Column("lag_growth_per_s", "lag\ngrows/s", "number", _GROWS),
-    Column("client_id", "reader", "text", "client_id that reads it"),
-    Column("address", "address", "text", "its address", 2),
-    Column("sure", "reads by", "text", _SURE),
-    Column("committed_at", "committed at", "time", "the last commit", 3),
-    Column("position_at", "fetched at", "time", "the last fetch", 3),
+    Column("client_id", "reader", "text", "client_id that reads it", of=lambda r: r.first.reader and r.first.reader[1]),
+    Column("address", "address", "text", "its address", 2, of=lambda r: r.first.reader and r.first.reader[0]),
+    Column("sure", "reads by", "text", _SURE, of="first.sure"),
+    Column("committed_at", "committed at", "time", "the last commit", 3, of="first.committed_at"),
+    Column("position_at", "fetched at", "time", "the last fetch", 3, of="first.position_at"),
 )
 ERRORS = (
-    Column("group", "group", "text", "group id"),
-    Column("error", "error", "text", "error code"),
-    Column("code", "code", "count", "its number", 1),
-    Column("api", "API", "text", "request"),
-    Column("codes", "codes", "count", "how often"),
+    Column("group", "group", "text", "group id", of=lambda e: e[0]),
+    Column("error", "error", "text", "error code", of=lambda e: error_name(e[2])),
+    Column("code", "code", "count", "its number", 1, of=lambda e: e[2]),
+    Column("api", "API", "text", "request", of=lambda e: api_label(e[1])),
+    Column("codes", "codes", "count", "how often", of=lambda e: e[3]),
 )
 
 
@@ -165,57 +176,97 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
             group.lag = [p for p in group.lag if given.selected.may_have({"topic": (p.topic,), "group": (p.group,)})]
     none = "no commits or assignments"
     notes = (_LAG_NOTE,) if wanted is None else (_LAG_NOTE, _ONLY_NOTE)
-    lag, partitions = _lag_rows(groups, growth), _partition_rows(groups, growth)
-    rows = (_group_row(group, growth) for group in groups)
+    whole = [_Lag(group, group.lag, growth) for group in groups]
+    lag = [_Lag(group, [p for p in group.lag if p.topic == topic], growth)
+           for group in groups for topic in {p.topic for p in group.lag}]  # fmt: skip
+    parts = [_Lag(group, [p], growth) for group in groups for p in group.lag]
+    rebalances = (_Rebalance(group, of) for group in groups for of in group.rebalances)
+    errors = [(group.name, *code, count) for group in groups for code, count in group.errors.items()]
     return (
-        ReportTable("groups", "Groups", GROUPS, in_columns(GROUPS, rows), notes, empty="no group requests"),
-        ReportTable("group_lag", "Lag by group and topic", LAG, in_columns(LAG, lag, _by_lag), (_ENDS_NOTE,),
+        ReportTable("groups", "Groups", GROUPS, in_columns(GROUPS, whole), notes, empty="no group requests"),
+        ReportTable("group_lag", "Lag by group and topic", LAG, in_columns(LAG, lag, _Lag.order), (_ENDS_NOTE,),
                     empty=none),
-        ReportTable("rebalances", "Rebalances", REBALANCES, in_columns(REBALANCES, _rebalance_rows(groups)),
+        ReportTable("rebalances", "Rebalances", REBALANCES,
+                    in_columns(REBALANCES, rebalances, lambda r: (r.of.start, r.group.name)),
                     (_STOP_NOTE,), empty="no rebalances", chosen_by="stop_ns"),
-        ReportTable("group_members", "Group members", MEMBERS, in_columns(MEMBERS, _member_rows(groups)),
+        ReportTable("group_members", "Group members", MEMBERS, in_columns(MEMBERS, _members(groups)),
                     empty="no members"),
-        ReportTable("group_partitions", "Lag by partition", PARTITIONS, in_columns(PARTITIONS, partitions),
+        ReportTable("group_partitions", "Lag by partition", PARTITIONS, in_columns(PARTITIONS, parts, _Lag.order),
                     empty=none),
         ReportTable("group_errors", "Errors of groups", ERRORS,
-                    in_columns(ERRORS, _error_rows(groups), largest_first("codes")), empty="no errors"),
+                    in_columns(ERRORS, errors, lambda e: (-e[3], str((e[0], error_name(e[2]), e[2], api_label(e[1]))))),
+                    empty="no errors"),
     )  # fmt: skip
 
 
-def _sum(values: object) -> int | None:
-    found = [value for value in values if value is not None]  # type: ignore[attr-defined]
+class _Lag(NamedTuple):
+    """Partitions of a group: all, those of a topic, or one."""
+
+    group: Group
+    parts: Sequence[PartitionLag]
+    growth: Growth
+
+    @property
+    def first(self) -> PartitionLag:
+        return self.parts[0]
+
+    @property
+    def committed_lag(self) -> Any:
+        return _sum(p.committed_lag for p in self.parts)
+
+    @property
+    def lag(self) -> Any:
+        return _sum(p.lag for p in self.parts)
+
+    @property
+    def lag_growth_per_s(self) -> float | None:
+        """None: not captured for any."""
+        found = _sum(self.growth.get((self.group.name, (p.topic, p.partition))) for p in self.parts)
+        return None if found is None else round(found, 2)
+
+    @property
+    def most(self) -> tuple[int | None, int | None]:
+        """The largest lag of a partition, and which one that is."""
+        lags = ((p.lag if p.committed_lag is None else p.committed_lag, p.partition) for p in self.parts)
+        return max((own for own in lags if own[0] is not None), key=lambda own: (own[0], -own[1]), default=(None, None))
+
+    def order(self) -> tuple[Any, ...]:
+        """Of the rows of topics and partitions: the largest lag first."""
+        most = max(self.committed_lag or 0, self.lag or 0)
+        return -most, self.group.name, self.first.topic, self.first.partition
+
+
+class _Rebalance(NamedTuple):
+    group: Group
+    of: Rebalance
+
+
+class _Member(NamedTuple):
+    """A member: its id, what counts have of it, and what its history has."""
+
+    group: Group
+    name: str
+    row: MemberRow
+    member: Member | None
+    partitions: int | None
+
+
+def _sum(values: Iterable[Any]) -> Any:
+    found = [value for value in values if value is not None]
     return sum(found) if found else None
 
 
-def _grown(growth: Growth, group: str, parts: Iterable[PartitionLag]) -> float | None:
-    """By how much the lag of some partitions grows, in records/s; None: not captured for any."""
-    found = [growth[key] for p in parts if (key := (group, (p.topic, p.partition))) in growth]
-    return round(sum(found), 2) if found else None
-
-
-def _group_row(group: Group, growth: Growth) -> Row:
+def _cause(group: Group) -> str | None:
     causes = Counter(rebalance.trigger for rebalance in group.rebalances)
+    cause, often = min(causes.items(), key=lambda item: (-item[1], item[0]), default=(None, 0))
+    return f"{cause} ({often} of {len(group.rebalances)})" if len(causes) > 1 else cause
+
+
+def _most_errors(group: Group) -> str | None:
     errors: Counter[int] = Counter()
     for (_, code), count in group.errors.items():
         errors[code] += count
-    cause, often = min(causes.items(), key=lambda item: (-item[1], item[0]), default=(None, 0))
-    rows = group.members.values()
-    return {
-        "group": group.name, "type": group.type, "members": sum(map(group.is_member_now, group.members)),
-        "rebalances": len(group.rebalances),
-        "cause": f"{cause} ({often} of {len(group.rebalances)})" if len(causes) > 1 else cause,
-        "longest_cause": _longest_cause(group),
-        "rebalancing_ns": sum(r.end - r.start for r in group.rebalances) if group.rebalances else None,
-        "stop_ns": longest(r.stop for r in group.rebalances), "errors": errors.total(),
-        "most_errors": error_name(min(errors, key=lambda code: (-errors[code], code))) if errors else None,
-        "commits": sum(row.commits for row in rows), "committed_lag": _sum(p.committed_lag for p in group.lag),
-        "lag": _sum(p.lag for p in group.lag),
-        "lag_growth_per_s": _grown(growth, group.name, group.lag), "known_until": group.known_until,
-        "clients": tuple(sorted({client for _, client in group.clients if client is not None})),
-        "protocol": group.history.protocol if group.history else None,
-        "ever_members": sum(1 for name in group.members if name), "heartbeats": sum(row.heartbeats for row in rows),
-        "first": min((row.first for row in rows), default=None), "last": max((row.last for row in rows), default=None),
-    }  # fmt: skip
+    return error_name(min(errors, key=lambda code: (-errors[code], code))) if errors else None
 
 
 def _longest_cause(group: Group) -> str | None:
@@ -225,82 +276,18 @@ def _longest_cause(group: Group) -> str | None:
     return found.trigger if found.who is None else f"{found.trigger} of {found.who}"
 
 
-def _rebalance_rows(groups: Sequence[Group]) -> Iterator[Row]:
-    found = sorted(((r.start, g.name, r) for g in groups for r in g.rebalances), key=lambda item: item[:2])
-    for _, name, r in found:
-        yield {
-            "start": r.start, "group": name, "generation": r.number, "trigger": r.trigger, "who": r.who,
-            "reason": r.reason, "others": r.others, "duration_ns": r.end - r.start, "stop_ns": r.stop,
-            "members": len(r.members), "is_cooperative": r.is_cooperative, "end": r.end,
-        }  # fmt: skip
-
-
-def _member_rows(groups: Sequence[Group]) -> Iterator[Row]:
+def _members(groups: Sequence[Group]) -> Iterator[_Member]:
     for group in groups:
-        history = group.history
+        members, parts = (group.history.members, group.history.parts) if group.history else ({}, {})
         for name, row in sorted(group.members.items(), key=lambda item: (item[1].first, item[0])):
-            if not name:
-                continue
-            member = history.members.get(name) if history else None
-            parts = history.parts.get(name, 0) if history and history.parts else None
-            address, client = row.client
-            yield {
-                "group": group.name, "client_id": client, "address": address, "member_prefix": member_prefix(name),
-                "instance": row.instance, "partitions": parts, "joined": member.joined if member else None,
-                "left": member.left if member else None, "left_by": member.left_by if member else None,
-                "heartbeats": row.heartbeats, "commits": row.commits, "failed": row.errors, "last": row.last,
-                "member": name,
-            }  # fmt: skip
+            if name:
+                yield _Member(group, name, row, members.get(name), parts.get(name, 0) if parts else None)
 
 
 def member_prefix(member: str) -> str:
     """The name in a member id, or the first characters of an id without a name."""
     named = _ID.sub("", member)
     return named if named and named != member else member[:8]
-
-
-def _lag_rows(groups: Sequence[Group], growth: Growth) -> Iterator[Row]:
-    for group in groups:
-        for topic in sorted({p.topic for p in group.lag}):
-            parts = [p for p in group.lag if p.topic == topic]
-            lags = [(p.lag if p.committed_lag is None else p.committed_lag, -p.partition) for p in parts]
-            most, where = max(((lag, at) for lag, at in lags if lag is not None), default=(None, None))
-            readers = {p.reader[1] for p in parts if p.reader is not None and p.sure != COMMITS}
-            yield {
-                "group": group.name, "topic": topic, "partitions": len(parts),
-                "committed_lag": _sum(p.committed_lag for p in parts), "lag": _sum(p.lag for p in parts),
-                "lag_growth_per_s": _grown(growth, group.name, parts), "most": most,
-                "most_in": None if where is None else -where, "committed_at": longest(p.committed_at for p in parts),
-                "known_until": group.known_until, "sure": max((p.sure for p in parts), key=SURE.index),
-                "readers": tuple(sorted(reader for reader in readers if reader is not None)),
-                "commits": sum(p.commits for p in parts),
-            }  # fmt: skip
-
-
-def _by_lag(row: Row) -> tuple[Any, ...]:
-    return -max(as_number(row["committed_lag"]), as_number(row["lag"])), row["group"], row["topic"]
-
-
-def _partition_rows(groups: Sequence[Group], growth: Growth) -> Iterator[Row]:
-    parts = [p for group in groups for p in group.lag]
-    parts.sort(key=lambda p: (-max(p.committed_lag or 0, p.lag or 0), p.group, p.topic, p.partition))
-    for p in parts:
-        yield {
-            "group": p.group, "topic": p.topic, "partition": p.partition, "committed": p.committed,
-            "position": p.position, "high_watermark": p.end, "committed_lag": p.committed_lag, "lag": p.lag,
-            "lag_growth_per_s": _grown(growth, p.group, (p,)), "client_id": p.reader[1] if p.reader else None,
-            "address": p.reader[0] if p.reader else None, "sure": p.sure,
-            "committed_at": p.committed_at, "position_at": p.position_at,
-        }  # fmt: skip
-
-
-def _error_rows(groups: Sequence[Group]) -> Iterator[Row]:
-    for group in groups:
-        for (api, code), count in group.errors.items():
-            yield {
-                "group": group.name, "error": error_name(code), "code": code,
-                "api": api_label(api), "codes": count,
-            }  # fmt: skip
 
 
 SECTION = Section(

@@ -20,19 +20,14 @@ COLUMNS = (
     Column("last", "last packet", "time", "time of the last packet"),
     Column("span_ns", "span", "ns", "time from the first to the last packet"),
     Column("packets", "packets", "count", "packets in the files"),
-    Column(
-        "interrupted", "interrupted", "flag", "true: reading was interrupted, and the report covers only what was read"
-    ),
+    Column("interrupted", "interrupted", "flag",
+           "true: reading was interrupted, and the report covers only what was read"),
     Column("link_types", "link types", "texts", "link types of the packets"),
     Column("interfaces", "interfaces", "texts", "captured network interfaces; empty for capture files"),
     Column("drops", "drops", "count", "packets that were dropped during capture; null: the files do not record it"),
     Column("connections", "connections", "count", "TCP connections"),
-    Column(
-        "left_out_connections",
-        "left out",
-        "count",
-        "more connections, which ended first: `kafkatap live` keeps rows of the last ones (--max-connections)",
-    ),
+    Column("left_out_connections", "left out", "count",
+           "more connections, which ended first: `kafkatap live` keeps rows of the last ones (--max-connections)"),
     Column("kafka_connections", "Kafka", "count", "connections that carry Kafka"),
     Column("tls_connections", "TLS", "count", "connections that are encrypted (TLS), and were not decrypted"),
     Column("decrypted_connections", "decrypted", "count", "connections that are encrypted (TLS), and were decrypted"),
@@ -42,19 +37,14 @@ COLUMNS = (
     Column("encryption", "encryption", "text", "how much is TLS, how much was decrypted, and why the rest was not"),
     Column("filters", "only", "text", "selection of this report; requests, brokers and clients count within it"),
     Column("requests", "requests", "count", "Kafka requests"),
-    Column(
-        "in_flight",
-        "in flight at the end",
-        "count",
-        "requests whose response may still come after the capture: their "
-        "connection is open, and they have not waited for long (--late)",
-    ),
+    Column("in_flight", "in flight at the end", "count", "requests whose response may still come after the capture: "
+           "their connection is open, and they have not waited for long (--late)"),
     Column("failed_exchanges", "failed", "count", "exchanges whose response has a non-zero error code"),
     Column("error_codes", "error codes", "count", "non-zero error codes in the responses"),
     Column("brokers", "brokers", "texts", "address and port of each broker, most requests first"),
     Column("broker_count", "brokers", "count", "number of brokers"),
     Column("client_count", "clients", "count", "rows of the table of clients: client_id, address and software"),
-)
+)  # fmt: skip
 
 
 def heading(counts: ReportCounts, context: Context, clients: int, selected: str | None = None) -> ReportTable:
@@ -92,34 +82,22 @@ def heading(counts: ReportCounts, context: Context, clients: int, selected: str 
 
 FILE_COLUMNS = (
     Column("path", "path", "text", "path of the capture"),
-    Column("format", "format", "text", "format and compression", 1),
+    Column("format", "format", "text", "format and compression", 1, of=lambda f: f.kind or None),
     Column("first_packet", "first\npacket", "packet", "number of its first packet, counted over all files"),
     Column("packets", "packets", "count", "packets in it"),
     Column("bytes", "size", "bytes", "size after decompression", 1),
-    Column("link_types", "link types", "texts", "link types of its packets", 2),
+    Column("link_types", "link types", "texts", "link types of its packets", 2, of=lambda f: tuple(f.link_types)),
     Column("first", "first", "time", "time of its first packet"),
     Column("last", "last", "time", "time of its last packet"),
     Column("drops", "drops", "count", "packets that were dropped during capture; null: the file does not record it", 1),
-    Column(
-        "duplicates",
-        "dupli-\ncates",
-        "count",
-        "packets in it that were captured twice, in this file or in another one; they count once",
-        1,
-    ),
+    Column("duplicates", "dupli-\ncates", "count",
+           "packets in it that were captured twice, in this file or in another one; they count once", 1),
     Column("damage", "damage", "text", "part of the file that cannot be read, and why", 1),
-)
+)  # fmt: skip
 
 
 def files(context: Context) -> ReportTable:
     """One row for each capture, in the order read."""
-    rows = in_columns(FILE_COLUMNS, (
-        {
-            "path": f.path, "format": f.kind or None, "first_packet": f.first_packet, "packets": f.packets,
-            "bytes": f.bytes, "link_types": tuple(f.link_types), "first": f.first, "last": f.last, "drops": f.drops,
-            "duplicates": f.duplicates, "damage": f.damage,
-        }
-        for f in context.files
-    ))  # fmt: skip
+    rows = in_columns(FILE_COLUMNS, context.files)
     notes = ("Packet numbers in this report count over all files, in this order.",)
     return ReportTable("files", "Files", FILE_COLUMNS, rows, notes, shown_from=2)  # the heading covers a single file

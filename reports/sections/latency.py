@@ -46,26 +46,16 @@ _VALUES = (
     Column("broker_p99_ns", "broker\np99", "ns", "broker time, 99th percentile"),
     Column("broker_p999_ns", "broker\np99.9", "ns", "broker time, 99.9th percentile", 3),
     Column("broker_max_ns", "broker\nmax", "ns", "broker time, longest"),
-    Column(
-        "total_p50_ns",
-        "total\np50",
-        "ns",
-        "total time, median: from the request's first byte to the response's last byte",
-        3,
-    ),
+    Column("total_p50_ns", "total\np50", "ns",
+           "total time, median: from the request's first byte to the response's last byte", 3),
     Column("total_p90_ns", "total\np90", "ns", "total time, 90th percentile", 4),
     Column("total_p99_ns", "total\np99", "ns", "total time, 99th percentile"),
     Column("total_p999_ns", "total\np99.9", "ns", "total time, 99.9th percentile", 4),
     Column("total_max_ns", "total\nmax", "ns", "total time, longest", 2),
     Column("hol_waits", "HOL\nwaits", "count", "exchanges with a head-of-line wait", 4),
     Column("hol_wait_share", "HOL\nshare", "share", "share of the answered exchanges with a head-of-line wait", 2),
-    Column(
-        "hol_wait_p99_ns",
-        "HOL wait\np99",
-        "ns",
-        "head-of-line wait (behind earlier requests of the connection), 99th percentile of the exchanges that waited",
-        2,
-    ),
+    Column("hol_wait_p99_ns", "HOL wait\np99", "ns", "head-of-line wait (behind earlier requests of the connection), "
+           "99th percentile of the exchanges that waited", 2),
     Column("hol_wait_sum_ns", "HOL wait\nsum", "ns", "head-of-line wait, summed", 5),
     Column("throttle_waits", "throttle\nwaits", "count", "exchanges with a throttle wait", 5),
     Column("throttle_wait_sum_ns", "throttle\nwait sum", "ns", "throttle wait, summed", 1),
@@ -78,7 +68,7 @@ _VALUES = (
     Column("unanswered", "unanswered", "count", "requests without a response, or whose response was lost", 4),
     Column("api_key", "key", "count", "number of the API", 9),
     Column("long_poll", "long poll", "flag", "true: Fetches that waited for their whole max_wait_ms", 9),
-)
+)  # fmt: skip
 
 
 def check_by(by: str) -> None:

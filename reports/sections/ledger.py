@@ -12,12 +12,7 @@ from ..encryption import NAMED_SHARE, encryption_of
 from ..model import Column, ReportTable, Row, in_columns
 
 COLUMNS = (
-    Column(
-        "section",
-        "section",
-        "text",
-        "packets, payload bytes, requests, responses, or packets in tunnels",
-    ),
+    Column("section", "section", "text", "packets, payload bytes, requests, responses, or packets in tunnels"),
     Column("part", "part", "text", "the part that counts them; total: all of them", 9),
     Column("meaning", "meaning", "text", "the part in words"),
     Column("count", "count", "count", "number of them"),

@@ -23,7 +23,7 @@ from kafkatap.kernels.arrays import distinct_values, groups_of, is_among
 
 from ..batch import Array, Context, endpoint
 from ..counting.count_forms import TEXT
-from ..model import Column, ReportTable, Row, as_number, in_columns, largest_first
+from ..model import Column, ReportTable, Row, in_columns, largest_first
 from ..section_parts.counted import BROKER, KEPT, Rows, counted, largest, least, total
 from ..section_parts.event_rows import EventKind, EventView, events_of
 from ..section_parts.gathered import Gathered
@@ -32,19 +32,23 @@ from ..section_parts.section_counts import Tally
 from ..units import SECOND
 
 OBEDIENCE = (
-    Column("client_id", "client", "text", "client_id of the requests"),
-    Column("verdict", "verdict", "text", "whether the client obeys"),
-    Column("software", "software", "text", "the client's software and version, as it names itself", 1),
+    Column("client_id", "client", "text", "client_id of the requests", of="name"),
+    Column("verdict", "verdict", "text", "whether the client obeys", of=lambda c: c.verdict()),
+    Column("software", "software", "text", "the client's software and version, as it names itself", 1,
+           of=lambda c: c.software or None),
     Column("throttled", "throttled", "count", "responses with throttle_time_ms above zero"),
-    Column("throttle_time_sum_ms", "throttle\ntime sum", "ms", "throttle_time_ms, summed"),
+    Column("throttle_time_sum_ms", "throttle\ntime sum", "ms", "throttle_time_ms, summed", of="time_ms"),
     Column("kept", "kept", "count", "of these, responses after which nothing was sent too early"),
     Column("early", "sent\ntoo early", "count", "requests that were sent during the throttle time"),
     Column("early_bytes", "bytes into\nmuted socket", "bytes", "bytes of the requests that were sent too early"),
-    Column("gap_p50_ns", "gap\np50", "ns", "from a throttled response to the next request, median where known"),
-    Column("gap_time_p50_ms", "throttle\ntime p50", "ms", "throttle_time_ms of the same responses, median"),
+    Column("gap_p50_ns", "gap\np50", "ns", "from a throttled response to the next request, median where known",
+           of=lambda c: _median(c.gaps)),
+    Column("gap_time_p50_ms", "throttle\ntime p50", "ms", "throttle_time_ms of the same responses, median",
+           of=lambda c: _median(c.times)),
     Column("in_flight", "in flight", "count", "requests that were sent before the response, and waited", 1),
-    Column("waited_ns", "waited", "ns", "throttle wait of the requests in flight or sent too early, summed", 1),
-)
+    Column("waited_ns", "waited", "ns",
+           "throttle wait of the requests in flight or sent too early, summed", 1, of="waited"),
+)  # fmt: skip
 RATES = (
     Column("client_id", "client", "text", "client_id of the requests"),
     Column("broker", "broker", "text", "address and port of the broker"),
@@ -123,8 +127,8 @@ def read(gathered: Gathered, tally: Tally) -> None:
 class _Client:
     """What one client did after its throttled responses."""
 
-    def __init__(self) -> None:
-        self.software = (-1, -1)
+    def __init__(self, name: str | None) -> None:
+        self.name, self.software = name, ""
         self.throttled = self.time_ms = self.kept = self.early = self.early_bytes = 0
         self.in_flight = self.waited = self.judged = 0
         self.gaps: list[Array] = []
@@ -133,7 +137,6 @@ class _Client:
     def add(self, events: Array, is_muted: bool) -> None:
         """Add the events of one connection, in order of time. `is_muted`: the broker answers at once, and then mutes
         the connection."""
-        self.software = (int(events["client_software"][-1]), int(events["client_software_version"][-1]))
         is_throttled = (events["throttle_time_ms"] > 0) & (events["response_last"] != NO_TIME)
         responses = events[is_throttled]
         self.throttled += len(responses)
@@ -174,6 +177,11 @@ class _Client:
         return "obeys in part"
 
 
+def _median(of_connections: list[Array]) -> int | None:
+    values = np.concatenate([*of_connections, _NOTHING])
+    return int(np.median(values)) if len(values) else None
+
+
 def _leaves_with_response(events: Array, times: Array, last: Array, is_early: Array) -> Array:
     """Which requests were on their way before the client had read the response: the first one right after it, while
     others were unanswered."""
@@ -212,24 +220,14 @@ def _obedience(events: Array, context: Context) -> ReportTable:
     muting = _muting_brokers(events)
     for rows in _connections(events):
         broker = int(rows["broker_ip"][0]), int(rows["broker_port"][0])
-        clients.setdefault(context.text(int(rows["client_id"][-1])), _Client()).add(rows, broker in muting)
-    found: list[Row] = []
-    for name, c in clients.items():
-        if not c.throttled:
-            continue
-        gaps, times = np.concatenate([*c.gaps, _NOTHING]), np.concatenate([*c.times, _NOTHING])
-        software = " ".join(filter(None, map(context.text, c.software))) or None
-        found.append({
-            "client_id": name, "software": software, "throttled": c.throttled, "throttle_time_sum_ms": c.time_ms,
-            "kept": c.kept, "early": c.early, "early_bytes": c.early_bytes,
-            "gap_p50_ns": int(np.median(gaps)) if len(gaps) else None,
-            "gap_time_p50_ms": int(np.median(times)) if len(times) else None,
-            "in_flight": c.in_flight, "waited_ns": c.waited, "verdict": c.verdict(),
-        })  # fmt: skip
-
-    def order(row: Row) -> tuple[Any, ...]:
-        return -as_number(row["early_bytes"]), -as_number(row["throttle_time_sum_ms"]), str(row["client_id"])
-
+        last = rows[["client_id", "client_software", "client_software_version"]][-1]
+        name, *software = map(context.text, map(int, last))
+        client = clients.setdefault(name, _Client(name))
+        client.software = " ".join(filter(None, software))
+        client.add(rows, broker in muting)
+    found = in_columns(
+        OBEDIENCE, (c for c in clients.values() if c.throttled), lambda c: (-c.early_bytes, -c.time_ms, str(c.name)),
+    )  # fmt: skip
     notes: list[str] = []
     if muting:
         notes.append(
@@ -240,8 +238,8 @@ def _obedience(events: Array, context: Context) -> ReportTable:
         who = "Some of these brokers" if muting else "These brokers"
         notes.append(f"{who} hold throttled responses back, as before Kafka 2.0: a client need not wait after them.")
     return ReportTable(
-        "throttle_obedience", "Throttle compliance (KIP-219)", OBEDIENCE, in_columns(OBEDIENCE, found, order),
-        tuple(notes), empty="no response was throttled",
+        "throttle_obedience", "Throttle compliance (KIP-219)", OBEDIENCE, found, tuple(notes),
+        empty="no response was throttled",
     )  # fmt: skip
 
 
@@ -306,9 +304,9 @@ def _rates(given: SectionInput) -> ReportTable:
         f"Rates are over {num} windows of {size} s, as Kafka counts them (--window). "
         "--quota BYTES says when a client would be throttled.",
     )
-    rows_of_rates = in_columns(RATES, values, largest_first("rate", then=("client_id", "broker", "direction")))
+    rows = largest_first(RATES, in_columns(RATES, values), "rate", then=("client_id", "broker", "direction"))
     return ReportTable(
-        "quota_rates", "Byte rates that quotas limit", RATES, rows_of_rates, notes, empty="no Produce and no Fetch"
+        "quota_rates", "Byte rates that quotas limit", RATES, rows, notes, empty="no Produce and no Fetch"
     )
 
 

@@ -49,12 +49,7 @@ WRITERS = (
     Column("broker_p50_ns", "broker\np50", "ns", "broker time, median", 1),
     Column("broker_p99_ns", "broker\np99", "ns", "broker time, 99th percentile"),
     Column("broker_max_ns", "broker\nmax", "ns", "broker time, longest"),
-    Column(
-        "followers_share",
-        "followers",
-        "share",
-        "part of the broker time of the others: waiting for followers",
-    ),
+    Column("followers_share", "followers", "share", "part of the broker time of the others: waiting for followers"),
     Column("finding", "finding", "text", "what took most of the time: a follower, the leader, or failed requests"),
 )
 

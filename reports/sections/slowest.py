@@ -15,23 +15,23 @@ from kafkatap.dissector.dtypes import ANSWERED, KIND_GROUP, KIND_RESOURCE, NO_TI
 from kafkatap.dissector.time_parts import TIME_PARTS
 from kafkatap.kernels.arrays import dict_rows, distinct_values
 
-from ..batch import Array, endpoint
+from ..batch import Array
 from ..counting.count_forms import ADDRESS, NUMBER, TEXT, CountForm
 from ..counting.count_table import MAX, MIN
 from ..counting.rollup import api_label
 from ..finding_words import counted
-from ..model import Column, ReportTable, Value, in_columns
+from ..model import Column, ReportTable, in_columns
 from ..section_parts.counted import form
 from ..section_parts.gathered import Gathered
-from ..section_parts.section import Section, SectionInput
+from ..section_parts.section import CountRow, Section, SectionInput
 from ..section_parts.section_counts import Tally
 from .error_codes import error_label
 
 _MEANING = {part.name: part.meaning for part in TIME_PARTS}
 _WHO = (
-    Column("client_id", "client", "text", "client_id of the request"),
-    Column("address", "address", "text", "address and port of the client", 3),
-    Column("broker", "broker", "text", "address and port of the broker", 2),
+    Column("client_id", "client", "text", "client_id of the request", of=lambda r: r.text("client_id")),
+    Column("address", "address", "text", "address and port of the client", 3, of=lambda r: r.end("client")),
+    Column("broker", "broker", "text", "address and port of the broker", 2, of=lambda r: r.end("broker")),
 )
 _SPLIT = (
     Column("total_ns", "total", "ns", "total time: from the request's first byte to the response's last byte"),
@@ -45,27 +45,28 @@ _SPLIT = (
         Column(f"{name}_ns", name, "ns", _MEANING[name], 1 if name != "unexplained" else 2)
         for name in ("loss", "receiver", "sender", "path", "unexplained")
     ),
-)
+)  # fmt: skip
 _PACKETS = (
-    Column("packet", "packet", "packet", "packet: of the request's first byte"),
-    Column("response_packet", "response\npacket", "packet", "response packet: of the response's last byte", 1),
-)
+    Column("packet", "packet", "packet", "packet: of the request's first byte", of="request_packet_first"),
+    Column("response_packet", "response\npacket", "packet", "response packet: of the response's last byte", 1,
+           of="response_packet_last"),
+)  # fmt: skip
 COLUMNS = (
-    Column("api", "API", "text", "API of the request"),
+    Column("api", "API", "text", "API of the request", of=lambda r: api_label(r["api_key"])),
     *_WHO,
-    Column("start", "start", "time", "time of the request's first byte"),
+    Column("start", "start", "time", "time of the request's first byte", of="request_first"),
     *_SPLIT,
     Column("request_bytes", "request", "bytes", "size of the request", 4),
     Column("response_bytes", "response", "bytes", "size of the response", 4),
     *_PACKETS,
 )
 ERROR_COLUMNS = (
-    Column("error", "error", "text", "Kafka's name of the error code"),
-    Column("code", "code", "count", "number of the error code", 3),
-    Column("api", "API", "text", "API of the request"),
-    Column("name", "name", "text", "topic, group, or other name that the code refers to", 1),
+    Column("error", "error", "text", "Kafka's name of the error code", of=lambda r: error_label(r["error_code"])),
+    Column("code", "code", "count", "number of the error code", 3, of="error_code"),
+    Column("api", "API", "text", "API of the request", of=lambda r: api_label(r["api_key"])),
+    Column("name", "name", "text", "topic, group, or other name that the code refers to", 1, of=lambda r: _name(r)),
     *_WHO,
-    Column("start", "start", "time", "time of the response's first byte"),
+    Column("start", "start", "time", "time of the response's first byte", of="at"),
     Column("total_ns", "total", "ns", "total time of the exchange", 1),
     *_PACKETS,
 )
@@ -162,20 +163,9 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     return (_slow_table(given), _error_table(given))
 
 
-def _of_exchange(given: SectionInput, row: dict[str, int]) -> dict[str, Value]:
-    """The columns that both tables have."""
-    context = given.context
-    return {
-        "api": api_label(row["api_key"]), "client_id": context.text(row["client_id"]),
-        "address": endpoint(context.address(row["client_ip"]), row["client_port"]),
-        "broker": endpoint(context.address(row["broker_ip"]), row["broker_port"]),
-        "packet": row["request_packet_first"], "response_packet": row["response_packet_last"],
-    }  # fmt: skip
-
-
-def _form_rows(given: SectionInput, of: CountForm) -> list[dict[str, int]]:
+def _form_rows(given: SectionInput, of: CountForm) -> list[CountRow]:
     """The rows of a form that are exchanges: not those that were added up."""
-    return [row for row in given.rows(of.name) if row["api_key"] >= 0]
+    return [row for row in given.count_rows(of.name) if row["api_key"] >= 0]
 
 
 def _slow_table(given: SectionInput) -> ReportTable:
@@ -184,13 +174,11 @@ def _slow_table(given: SectionInput) -> ReportTable:
         for mine in _slowest(given.keys(_SLOW.name), given.values(_SLOW.name)).values()
         for _, _, exchange in mine
     }
-    found = [row for row in _form_rows(given, _SLOW) if row["exchange"] in kept]
     # Waits for data or for members would hide the others.
-    found.sort(key=lambda row: (row["waiting_ns"] - row["total_ns"], row["request_first"], row["exchange"]))
-    rows = in_columns(COLUMNS, (
-        {**_of_exchange(given, row), "start": row["request_first"], **{name: row[name] for name in (*_TIMES, *_SIZES)}}
-        for row in found
-    ))  # fmt: skip
+    rows = in_columns(
+        COLUMNS, (row for row in _form_rows(given, _SLOW) if row["exchange"] in kept),
+        lambda row: (row["waiting_ns"] - row["total_ns"], row["request_first"], row["exchange"]),
+    )  # fmt: skip
     notes: tuple[str, ...] = (
         f"The {_KEPT} slowest exchanges of each API, without long polls, in order of total time less the wait for "
         "data or members.",
@@ -201,22 +189,18 @@ def _slow_table(given: SectionInput) -> ReportTable:
 
 
 def _error_table(given: SectionInput) -> ReportTable:
-    context = given.context
-    first: dict[tuple[int, int], dict[str, int]] = {}
+    first: dict[tuple[int, int], CountRow] = {}
     for row in sorted(_form_rows(given, _FAILED), key=lambda row: (row["at"], row["exchange"])):
         first.setdefault((row["error_code"], row["api_key"]), row)
-    found = []
-    for row in first.values():
-        has_name = row["kind"] in (KIND_GROUP, KIND_RESOURCE) or (row["topic"] < 0 and row["topic_id"] < 0)
-        name = context.text(row["name"]) if has_name else context.topic(row["topic"], row["topic_id"])
-        code = row["error_code"]
-        found.append({
-            **_of_exchange(given, row), "error": error_label(code), "code": code, "name": name, "start": row["at"],
-            "total_ns": row["total_ns"],
-        })  # fmt: skip
-    rows = in_columns(ERROR_COLUMNS, found)
+    rows = in_columns(ERROR_COLUMNS, first.values())
     notes = ("The first exchange with each error code of each API, in order of time.",)
     return ReportTable("first_errors", "First exchange of each error code", ERROR_COLUMNS, rows, notes, empty="none")
+
+
+def _name(row: CountRow) -> str | None:
+    """What an error code refers to."""
+    has_name = row["kind"] in (KIND_GROUP, KIND_RESOURCE) or (row["topic"] < 0 and row["topic_id"] < 0)
+    return row.text("name") if has_name else row.context.topic(row["topic"], row["topic_id"])
 
 
 SECTION = Section(

@@ -24,9 +24,8 @@ COLUMNS = tuple(
     for part in TIME_PARTS
 )
 EVIDENCE = "the two largest parts of the time in words"
-HOL_BEHIND = Column(
-    "hol_behind", "HOL wait\nbehind", "text", "what the requests ahead waited for during head-of-line waits", 3
-)
+HOL_BEHIND = Column("hol_behind", "HOL wait\nbehind", "text",
+                    "what the requests ahead waited for during head-of-line waits", 3)  # fmt: skip
 
 NAMES = tuple(part.name for part in TIME_PARTS)
 #: What broker time and waiting may be, if the throttle times of most exchanges are unknown.

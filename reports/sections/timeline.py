@@ -20,39 +20,21 @@ COLUMNS = (
     Column("requests", "requests", "count", "requests that began in it"),
     Column("answered", "answered", "count", "requests with a response", 1),
     Column("unanswered", "un-\nanswered", "count", "requests without a response", 1),
-    Column(
-        "response_lost",
-        "response\nlost",
-        "count",
-        "requests whose response was lost in a gap, or came after the capture",
-        1,
-    ),
+    Column("response_lost", "response\nlost", "count",
+           "requests whose response was lost in a gap, or came after the capture", 1),
     Column("failed_exchanges", "failed", "count", "exchanges whose response has a non-zero error code"),
     Column("error_codes", "error\ncodes", "count", "non-zero error codes in their responses", 1),
     Column("throttled", "throttled", "count", "responses with throttle_time_ms above zero"),
     Column("throttle_wait_sum_ns", "throttle\nwait", "ns", "throttle wait, summed", 2),
     Column("timed", "timed", "count", "exchanges that the broker times cover", 9),
-    Column(
-        "broker_p50_ns",
-        "broker\np50",
-        "ns",
-        "broker time, median (without Fetch, JoinGroup and SyncGroup where there are others)",
-    ),
-    Column(
-        "broker_p99_ns",
-        "broker\np99",
-        "ns",
-        "broker time, 99th percentile (without Fetch, JoinGroup and SyncGroup where there are others)",
-    ),
-    Column(
-        "broker_max_ns",
-        "broker\nmax",
-        "ns",
-        "broker time, longest (without Fetch, JoinGroup and SyncGroup where there are others)",
-        1,
-    ),
+    Column("broker_p50_ns", "broker\np50", "ns",
+           "broker time, median (without Fetch, JoinGroup and SyncGroup where there are others)"),
+    Column("broker_p99_ns", "broker\np99", "ns",
+           "broker time, 99th percentile (without Fetch, JoinGroup and SyncGroup where there are others)"),
+    Column("broker_max_ns", "broker\nmax", "ns",
+           "broker time, longest (without Fetch, JoinGroup and SyncGroup where there are others)", 1),
     Column("message_bytes", "message\nbytes", "bytes", "sizes of requests and responses, summed", 1),
-)
+)  # fmt: skip
 
 WITHOUT_WAITS = "without Fetch, JoinGroup and SyncGroup"
 LONG_POLLS = "without long polls"

@@ -40,36 +40,40 @@ from kafkatap.dissector.dtypes import ANSWERED, FETCHES, LATE_NS, NO_INT32, RESP
 from kafkatap.dissector.time_parts import parts_of
 from kafkatap.kernels.arrays import dict_rows, is_among
 
-from ..batch import Array, endpoint
+from ..batch import Array
 from ..connection_words import CLOSERS, NOT_CLOSED, P_KAFKA, WITH_RST
 from ..counting.count_forms import NUMBER
 from ..counting.rollup import api_label
-from ..model import Column, ReportTable, Row, as_number, in_columns
+from ..model import Column, ReportTable, in_columns, largest_first
 from ..section_parts.batch_copies import COPIES, batch_key, first_batches
 from ..section_parts.counted import CLIENT, CONNECTION, CONNECTIONS, counted, largest, total
 from ..section_parts.event_rows import EventKind, EventView, events_of
 from ..section_parts.gathered import Gathered
-from ..section_parts.section import READ_SELECTED, Section, SectionInput
+from ..section_parts.section import READ_SELECTED, CountRow, Section, SectionInput
 from ..section_parts.section_counts import Tally
 from ..units import duration
 
 COLUMNS = (
-    Column("client_id", "client", "text", "client_id of the requests"),
-    Column("address", "address", "text", "IP address of the client", 2),
-    Column("broker", "broker", "text", "address and port of the broker", 2),
-    Column("api", "API", "text", "API of the requests"),
+    Column("client_id", "client", "text", "client_id of the requests", of=lambda r: r.event.text("client_id")),
+    Column("address", "address", "text", "IP address of the client", 2,
+           of=lambda r: r.event.context.address(r.event["client_ip"])),
+    Column("broker", "broker", "text", "address and port of the broker", 2, of=lambda r: r.event.end("broker")),
+    Column("api", "API", "text", "API of the requests", of=lambda r: api_label(r.event["api_key"])),
     Column("requests", "requests", "count", "requests without a response, or with one that came too late"),
-    Column("fault", "fault", "text", "network, broker, quota, client or unknown; behind another request: of that one"),
-    Column("what", "what happened", "text", "what happened to them"),
+    Column("fault", "fault", "text",
+           "network, broker, quota, client or unknown; behind another request: of that one", of="case.fault"),
+    Column("what", "what happened", "text", "what happened to them", of="case.what"),
     Column("waited_ns", "longest\nwait", "ns", "the longest time from a request to its response, or to the end of its "
-                                               "connection, or of the capture"),
+           "connection, or of the capture", of="waited"),
     Column("loss_ns", "loss", "ns", "the longest time of such a request until a lost segment was sent again and "
-                                    "acknowledged, or until its last copy if it never was", 1),
+           "acknowledged, or until its last copy if it never was", 1, of="loss"),
     Column("retried", "retry\nanswered", "count", "requests with a retry on another connection that was answered"),
-    Column("not_retried", "no retry\nanswered", "count", "requests without such a retry", 3),
-    Column("first", "first", "time", "the first such request"),
+    Column("not_retried", "no retry\nanswered", "count", "requests without such a retry", 3,
+           of=lambda r: r.requests - r.retried),
+    Column("first", "first", "time", "the first such request", of=lambda r: r.event["sent"]),
     Column("last", "last", "time", "the last such request", 2),
-    Column("packet", "packet", "packet", "packet: of the first byte of the first such request", 2),
+    Column("packet", "packet", "packet", "packet: of the first byte of the first such request", 2,
+           of=lambda r: r.event["packet"]),
 )  # fmt: skip
 
 #: Exchanges of at least this total time are candidates; a client that waits less than this does not wait.
@@ -185,14 +189,13 @@ class _Case(NamedTuple):
 
 
 class _Row:
-    def __init__(self) -> None:
-        self.requests = self.retried = self.waited = self.loss = 0
-        self.first = self.last = self.packet = 0
-        self.what = ""
+    """`event`, `case`: the first of its requests."""
 
-    def add(self, case: _Case, at: int, packet: int, is_retried: bool) -> None:
-        if not self.requests:
-            self.first, self.packet, self.what = at, packet, case.what
+    def __init__(self, event: CountRow, case: _Case) -> None:
+        self.event, self.case = event, case
+        self.requests = self.retried = self.waited = self.loss = self.last = 0
+
+    def add(self, case: _Case, at: int, is_retried: bool) -> None:
         self.requests += 1
         self.retried += is_retried
         self.waited, self.loss = max(self.waited, case.waited), max(self.loss, case.loss)
@@ -345,30 +348,18 @@ _COLUMNS = (
 
 def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     """Rows by client, address, broker, API and what happened: by fault, then the most requests first."""
-    context = given.context
     retries = _Retries(given)
     events = list(dict_rows(_CANDIDATE.view.of(given.events("timeouts")), _COLUMNS))
     judge = _Judge(given, retries, events)
-    rows: dict[tuple[Any, ...], _Row] = defaultdict(_Row)
+    rows: dict[tuple[Any, ...], _Row] = {}
     for event in events:
         case = judge.case(event, event["exchange"] in judge.lost)
         if case is not None:
             who = tuple(event[name] for name in ("client_id", "client_ip", "broker_ip", "broker_port", "api_key"))
-            rows[(*who, case.fault, case.what)].add(case, event["sent"], event["packet"], retries.is_answered(event))
-    named = (
-        {
-            "client_id": context.text(client), "address": context.address(ip),
-            "broker": endpoint(context.address(broker_ip), port), "api": api_label(api), "requests": row.requests,
-            "fault": fault, "what": what, "waited_ns": row.waited, "loss_ns": row.loss, "retried": row.retried,
-            "not_retried": row.requests - row.retried, "first": row.first, "last": row.last, "packet": row.packet,
-        }
-        for (client, ip, broker_ip, port, api, fault, what), row in rows.items()
-    )  # fmt: skip
-
-    def order(row: Row) -> tuple[Any, ...]:
-        return _FAULTS.index(str(row["fault"])), -as_number(row["requests"]), str(tuple(row.values())[:7])
-
-    made = in_columns(COLUMNS, named, order)
+            row = rows.setdefault((*who, case.fault, case.what), _Row(CountRow(event, given.context), case))
+            row.add(case, event["sent"], retries.is_answered(event))
+    made = largest_first(COLUMNS, in_columns(COLUMNS, rows.values()), "requests", then=[c.name for c in COLUMNS[:7]])
+    made.sort(key=lambda row: _FAULTS.index(str(row[5])))
     late = given.options.get("late", LATE_NS)
     notes = (
         f"Requests without a response, and those whose response came late: after {duration(late)} (--late), or too "

@@ -10,14 +10,12 @@ So a client that pipelines has few, and a Fetch that waits for data counts like 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kafkatap.kernels.arrays import is_among
 
-from ..batch import Context, endpoint
 from ..connection_columns import decryptions, failed_handshakes
 from ..connection_words import D_NOT_TLS, DECRYPTIONS, TLS_EARLY_DATA, TLS_FULL, TLS_RESUMED
 from ..counting.count_forms import ADDRESS, NUMBER, TEXT
@@ -40,31 +38,37 @@ from ..section_parts.counted import (
     least,
     total,
 )
-from ..section_parts.section import Section, SectionInput
+from ..section_parts.section import OTHERS, CountRow, Section, SectionInput
 from ..tls_names import alert_name, suite_name, version_name
 from ..tls_software import probable_software
 from .tls_findings import EXPIRES_SOON_NS, expiry_text
 
 _WHERE = (
-    Column("client_ip", "client IP", "text", "IP address of the client"),
-    Column("broker", "broker", "text", "address and port of the broker"),
+    Column("client_ip", "client IP", "text", "IP address of the client", of=lambda r: _where(r).client_ip),
+    Column("broker", "broker", "text", "address and port of the broker", of=lambda r: r.end("broker")),
 )
 COLUMNS = (
     *_WHERE,
-    Column("tls_version", "version", "text", "TLS version; empty: the handshake was not captured"),
-    Column("tls_cipher_suite", "cipher suite", "text", "name of the cipher suite, as IANA has it; 0x...: no name"),
+    Column("tls_version", "version", "text", "TLS version; empty: the handshake was not captured",
+           of=lambda r: version_name(r["version"])),
+    Column("tls_cipher_suite", "cipher suite", "text", "name of the cipher suite, as IANA has it; 0x...: no name",
+           of=lambda r: suite_name(r["suite"])),
     Column("connections", "conns", "count", "TLS connections"),
-    Column("full_handshakes", "full", "count", "connections that began with a full handshake", 1),
-    Column("resumed_handshakes", "resumed", "count", "connections that resumed a session, or used a PSK", 1),
+    Column("full_handshakes", "full", "count", "connections that began with a full handshake", 1, of="full"),
+    Column("resumed_handshakes", "resumed", "count",
+           "connections that resumed a session, or used a PSK", 1, of="resumed"),
     Column("early_data", "early\ndata", "count", "of these, with early data (0-RTT)", 3),
-    Column("handshake_p50_ns", "hand-\nshake p50", "ns", "time of the TLS handshake, median"),
-    Column("handshake_p99_ns", "p99", "ns", "time of the TLS handshake, 99th percentile"),
-    Column("handshake_max_ns", "max", "ns", "the longest TLS handshake", 2),
-    Column("failed_handshakes", "failed", "count", "handshakes that failed"),
-    Column("client_certificates", "client\ncerts", "count",
-           "connections whose broker requested a client certificate", 3),
+    Column("handshake_p50_ns", "hand-\nshake p50", "ns", "time of the TLS handshake, median",
+           of=lambda r: maybe(r["p50"])),
+    Column("handshake_p99_ns", "p99", "ns", "time of the TLS handshake, 99th percentile", of=lambda r: maybe(r["p99"])),
+    Column("handshake_max_ns", "max", "ns", "the longest TLS handshake", 2,
+           of=lambda r: r["handshake_ns"] if r["p50"] >= 0 else None),
+    Column("failed_handshakes", "failed", "count", "handshakes that failed", of="failed"),
+    Column("client_certificates", "client\ncerts", "count", "connections whose broker requested a client certificate",
+           3, of="asks_certificate"),
     Column("decryption", "decryption", "text",
-           f"whether they were decrypted, and why not: {', '.join(DECRYPTIONS[1:])}"),
+           f"whether they were decrypted, and why not: {', '.join(DECRYPTIONS[1:])}",
+           of=lambda r: DECRYPTIONS[r["decryption"]]),
     Column("payload_bytes", "payload", "bytes", "TCP payload of both ends", 1),
     Column("decrypted_bytes", "decrypted", "bytes", "part of it in records that were decrypted", 2),
     Column("records", "records", "count", "TLS records with application data", 3),
@@ -83,60 +87,44 @@ CERTIFICATE_COLUMNS = (
 )
 FAILURE_COLUMNS = (
     *_WHERE,
-    Column("client_id", "client", "text", "client_id, if the connection was decrypted", 1),
-    Column(
-        "alert",
-        "alert",
-        "text",
-        "description of the fatal alert (RFC 8446, 6); probably rejected: an encrypted one, by its length; empty: none",
-    ),
-    Column("sent_by", "sent by", "text", "the end that sent the alert: client or broker"),
-    Column("when", "when", "text", "in the handshake; or later, when the connection was in use"),
+    Column("client_id", "client", "text", "client_id, if the connection was decrypted", 1,
+           of=lambda r: r.text("client_id")),
+    Column("alert", "alert", "text", "description of the fatal alert (RFC 8446, 6); probably rejected: an encrypted "
+           "one, by its length; empty: none", of=lambda r: alert_name(r["alert"]) if r["alert"] > 0 else None),
+    Column("sent_by", "sent by", "text", "the end that sent the alert: client or broker",
+           of=lambda r: ("client", "broker")[r["by"]] if r["alert"] > 0 and r["by"] >= 0 else None),
+    Column("when", "when", "text", "in the handshake; or later, when the connection was in use",
+           of=lambda r: "later" if r["is_late"] else "handshake"),
     Column("connections", "conns", "count", "connections that failed"),
     Column("first", "first", "time", "start of the first one", 1),
     Column("last", "last", "time", "start of the last one"),
-)
+)  # fmt: skip
 SOFTWARE_COLUMNS = (
-    Column(
-        "software",
-        "probable software",
-        "text",
-        "software that probably sent these ClientHellos, by their JA4; empty: no recording has such ones",
-    ),
-    Column(
-        "sure",
-        "sure",
-        "text",
-        "likely: extensions and signature algorithms fit, too; perhaps: the cipher suites alone do",
-    ),
+    Column("software", "probable software", "text",
+           "software that probably sent these ClientHellos, by their JA4; empty: no recording has such ones"),
+    Column("sure", "sure", "text",
+           "likely: extensions and signature algorithms fit, too; perhaps: the cipher suites alone do"),
     Column("ja4", "JA4", "text", "fingerprint of the ClientHello: equal for equal software and settings"),
     Column("address", "address", "texts", "IP addresses of these clients"),
     Column("connections", "conns", "count", "their connections"),
-)
+)  # fmt: skip
 _ESTIMATED = (
-    Column("estimated_count", "estimated\nresponses", "count", "estimated response times", 1),
-    Column(
-        "coverage",
-        "coverage",
-        "share",
-        "part of the requests, as records show them, whose response time was estimated; below three quarters the "
-        "times are left out, as they favour idle moments",
-    ),
-    Column("estimated_p50_ns", "estimated\np50", "ns", "response time, estimated from TLS records: median"),
-    Column("estimated_p99_ns", "estimated\np99", "ns", "response time, estimated from TLS records: 99th percentile"),
-    Column("estimated_max_ns", "estimated\nmax", "ns", "response time, estimated from TLS records: the longest"),
-)
+    Column("estimated_count", "estimated\nresponses", "count", "estimated response times", 1, of="count"),
+    Column("coverage", "coverage", "share", "part of the requests, as records show them, whose response time was "
+           "estimated; below three quarters the times are left out, as they favour idle moments"),
+    Column("estimated_p50_ns", "estimated\np50", "ns", "response time, estimated from TLS records: median", of="p50"),
+    Column("estimated_p99_ns", "estimated\np99", "ns",
+           "response time, estimated from TLS records: 99th percentile", of="p99"),
+    Column("estimated_max_ns", "estimated\nmax", "ns",
+           "response time, estimated from TLS records: the longest", of="ns"),
+)  # fmt: skip
 ESTIMATE_COLUMNS = (*_WHERE, *_ESTIMATED)
 CONNECTION_COLUMNS = (
-    Column("client", "client's end", "text", "address and port of the client"),
+    Column("client", "client's end", "text", "address and port of the client", of=lambda r: r.end("client")),
     _WHERE[1],
     *_ESTIMATED,
 )
 _WHO = {"client_ip": ADDRESS, **BROKER}
-#: Columns that are values of _CONNECTIONS.
-_AS_COUNTED = (
-    "connections", "early_data", "payload_bytes", "decrypted_bytes", "records", "failed_records", "lost_records"
-)  # fmt: skip
 #: `what` of _NAMES.
 _SERVER_NAME, _ALPN, _SERVER_CERTIFICATE, _CLIENT_CERTIFICATE, _JA4 = range(5)
 _NAMED_BY = {
@@ -215,65 +203,50 @@ class Place(NamedTuple):
     broker: str
 
 
-def _where(context: Context, row: dict[str, int]) -> Place:
+def _where(row: CountRow) -> Place:
     """The client's address, and the broker."""
-    if row["client_ip"] < 0 and row["broker_ip"] < 0:
-        return Place("(other)", "(other)")
-    broker = endpoint(context.address(row["broker_ip"]), row["broker_port"])
-    return Place(context.address(row["client_ip"]) or "?", broker)
+    broker = row.end("broker")
+    return Place(broker if broker == OTHERS else row.context.address(row["client_ip"]) or "?", broker)
 
 
-def _with_times(
-    given: SectionInput, counts: Counted, metric: str = "ns", largest: str = "ns"
-) -> Iterator[tuple[dict[str, int], list[int]]]:
-    """The rows of a form, with the median and the 99th percentile of each; -1 for a row without values."""
+def _with_times(given: SectionInput, counts: Counted, metric: str = "ns", largest: str = "ns") -> list[CountRow]:
+    """The rows of a form, with the median (p50) and the 99th percentile of each; -1 for a row without values."""
     top = given.values(counts.name)[largest]
     owner, bucket, times = given.sections.forms[counts.name].buckets(metric)
     found = percentiles(owner, bucket, times, len(top), (P50, P99), top).tolist() if len(top) else []
-    return zip(given.rows(counts.name), found, strict=True)
+    rows = given.count_rows(counts.name)
+    for row, (p50, p99) in zip(rows, found, strict=True):
+        row |= {"p50": p50, "p99": p99}
+    return rows
 
 
 def connections(given: SectionInput) -> ReportTable:
     """TLS connections by address, broker, version, suite and decryption, the most first."""
-    context = given.context
     names: dict[tuple[int, str, str], set[str]] = defaultdict(set)
-    for row in given.rows(_NAMES.name):
-        names[(row["what"], *_where(context, row))].add(context.text(row["name"]) or "")
-    each = [(_where(context, row), row, times)
-            for row, times in _with_times(given, _CONNECTIONS, "handshake", "handshake_ns")]  # fmt: skip
-    each.sort(key=lambda one: (-one[1]["connections"], one[0], one[1]["version"], one[1]["suite"]))
-    rows = in_columns(COLUMNS, (
-        {
-            **where._asdict(), "tls_version": version_name(row["version"]),
-            "tls_cipher_suite": suite_name(row["suite"]),
-            "full_handshakes": row["full"], "resumed_handshakes": row["resumed"],
-            "handshake_p50_ns": maybe(p50), "handshake_p99_ns": maybe(p99),
-            "handshake_max_ns": row["handshake_ns"] if p50 >= 0 else None, "failed_handshakes": row["failed"],
-            "client_certificates": row["asks_certificate"], "decryption": DECRYPTIONS[row["decryption"]],
-            **{name: row[name] for name in _AS_COUNTED},
-            **{column: tuple(sorted(filter(None, names.get((what, *where), ()))))
-               for column, what in (("server_names", _SERVER_NAME), ("alpn", _ALPN))},
-        }
-        for where, row, (p50, p99) in each
-    ))  # fmt: skip
-    encryption = encryption_of(context)
+    for row in given.count_rows(_NAMES.name):
+        names[(row["what"], *_where(row))].add(row.text("name") or "")
+    found = _with_times(given, _CONNECTIONS, "handshake", "handshake_ns")
+    for row in found:
+        for column, what in (("server_names", _SERVER_NAME), ("alpn", _ALPN)):
+            row[column] = tuple(sorted(filter(None, names.get((what, *_where(row)), ()))))
+    rows = in_columns(COLUMNS, found, lambda r: (-r["connections"], _where(r), r["version"], r["suite"]))
+    encryption = encryption_of(given.context)
     notes = (encryption.sentences(),) if encryption.tls > 0 and encryption.encrypted < NAMED_SHARE else ()
     return ReportTable("tls", "TLS connections", COLUMNS, rows, notes, empty="no TLS connections")
 
 
 def certificates(given: SectionInput) -> ReportTable:
     """Certificates, those first that expire first."""
-    context = given.context
     found: dict[tuple[int, str, str], tuple[set[str], list[int]]] = {}
-    for row in given.rows(_NAMES.name):
+    for row in given.count_rows(_NAMES.name):
         if row["what"] not in (_SERVER_CERTIFICATE, _CLIENT_CERTIFICATE):
             continue
         is_server = row["what"] == _SERVER_CERTIFICATE
-        name = context.text(row["name"]) or "(no name)"
+        name = row.text("name") or "(no name)"
         who, counts = found.setdefault((row["end"], name, "server" if is_server else "client"), (set(), []))
-        who.add(_where(context, row)[1 if is_server else 0])
+        who.add(_where(row)[1 if is_server else 0])
         counts.append(row["connections"])
-    at = context.last
+    at = given.context.last
     rows: list[Row] = []
     for (end, name, kind), (who, counts) in sorted(found.items(), key=lambda item: (item[0][0] or 2**63, item[0][1:])):
         is_due = at is not None and end and end < at + EXPIRES_SOON_NS
@@ -290,12 +263,11 @@ def certificates(given: SectionInput) -> ReportTable:
 
 def software(given: SectionInput) -> ReportTable:
     """Clients by what they offer, the most connections first."""
-    context = given.context
     found: dict[str, tuple[set[str], list[int]]] = {}
-    for row in given.rows(_NAMES.name):
+    for row in given.count_rows(_NAMES.name):
         if row["what"] == _JA4:
-            who, counts = found.setdefault(context.text(row["name"]) or "(other)", (set(), []))
-            who.add(_where(context, row).client_ip)
+            who, counts = found.setdefault(row.text("name") or OTHERS, (set(), []))
+            who.add(_where(row).client_ip)
             counts.append(row["connections"])
     rows: list[Row] = []
     for ja4, (who, counts) in found.items():
@@ -306,38 +278,26 @@ def software(given: SectionInput) -> ReportTable:
         })  # fmt: skip
     return ReportTable(
         "tls_software", "Software of TLS clients", SOFTWARE_COLUMNS,
-        in_columns(SOFTWARE_COLUMNS, rows, largest_first("connections", then=("ja4",))),
+        largest_first(SOFTWARE_COLUMNS, in_columns(SOFTWARE_COLUMNS, rows), "connections", then=("ja4",)),
         empty="no ClientHello was seen",
     )  # fmt: skip
 
 
 def failures(given: SectionInput) -> ReportTable:
     """Failed handshakes and alerts by client, the most first."""
-    context = given.context
-    found: list[Row] = []
-    for row in given.rows(_FAILURES.name):
-        by = row["by"] if row["alert"] > 0 else -1
-        alert = alert_name(row["alert"]) if row["alert"] > 0 else None
-        found.append({
-            **_where(context, row)._asdict(), "client_id": context.text(row["client_id"]), "alert": alert,
-            "sent_by": ("client", "broker")[by] if by >= 0 else None,
-            "when": "later" if row["is_late"] else "handshake",
-            "connections": row["connections"], "first": row["first"], "last": row["last"],
-        })  # fmt: skip
-    rows = in_columns(FAILURE_COLUMNS, found, largest_first("connections"))
+    rows = in_columns(FAILURE_COLUMNS, given.count_rows(_FAILURES.name))
+    rows = largest_first(FAILURE_COLUMNS, rows, "connections")
     return ReportTable("tls_failures", "Failed TLS handshakes, and alerts", FAILURE_COLUMNS, rows, empty="none failed")
 
 
-def _estimated(row: dict[str, int], times: list[int]) -> Row:
-    """The values of _ESTIMATED. Connections count their requests when they are over."""
-    coverage = min(row["count"] / row["requests"], 1.0) if row["requests"] else None
-    is_shown = row["count"] > 0 and (coverage is None or coverage >= COVERS)
-    p50, p99 = times
-    return {
-        "estimated_count": row["count"], "coverage": coverage,
-        "estimated_p50_ns": p50 if is_shown else None, "estimated_p99_ns": p99 if is_shown else None,
-        "estimated_max_ns": row["ns"] if is_shown else None,
-    }  # fmt: skip
+def _estimated(given: SectionInput, counts: Counted) -> list[CountRow]:
+    """The rows of estimates. Connections count their requests when they are over."""
+    rows = _with_times(given, counts)
+    for row in rows:
+        coverage = row["coverage"] = min(row["count"] / row["requests"], 1.0) if row["requests"] else None
+        if not row["count"] or (coverage is not None and coverage < COVERS):
+            row |= dict.fromkeys(("p50", "p99", "ns"))
+    return rows
 
 
 _ESTIMATE_NOTES = (
@@ -348,25 +308,15 @@ _ESTIMATE_NOTES = (
 
 def estimates(given: SectionInput) -> tuple[ReportTable, ReportTable]:
     """Estimated response times by client and broker, and by connection, the longest first."""
-    context = given.context
-    by_client: list[Row] = []
-    by_connection: list[Row] = []
-    for row, times in _with_times(given, _BY_CLIENT):
-        by_client.append({**_where(context, row)._asdict(), **_estimated(row, times)})
-    for row, times in _with_times(given, _BY_CONNECTION):
-        if not row["count"]:
-            continue
-        is_one = row["client_ip"] >= 0
-        client = endpoint(context.address(row["client_ip"]), row["client_port"]) if is_one else "(other)"
-        by_connection.append({"client": client, "broker": _where(context, row).broker, **_estimated(row, times)})
     by = ("estimated_p99_ns", "estimated_count")
+    clients = in_columns(ESTIMATE_COLUMNS, _estimated(given, _BY_CLIENT))
+    connections = in_columns(CONNECTION_COLUMNS, (r for r in _estimated(given, _BY_CONNECTION) if r["count"]))
     empty = "no estimates: no connection that was not decrypted has a response time that can be estimated"
     return (
         ReportTable("tls_estimates", "Estimated response times", ESTIMATE_COLUMNS,
-                    in_columns(ESTIMATE_COLUMNS, by_client, largest_first(*by, then=Place._fields)), _ESTIMATE_NOTES,
-                    empty=empty),
+                    largest_first(ESTIMATE_COLUMNS, clients, *by, then=Place._fields), _ESTIMATE_NOTES, empty=empty),
         ReportTable("tls_estimated_connections", "Estimated response times by connection", CONNECTION_COLUMNS,
-                    in_columns(CONNECTION_COLUMNS, by_connection, largest_first(*by, then=("client", "broker"))),
+                    largest_first(CONNECTION_COLUMNS, connections, *by, then=("client", "broker")),
                     _ESTIMATE_NOTES, shown_from=2, empty=empty),
     )  # fmt: skip
 

@@ -38,17 +38,10 @@ COLUMNS = (
     Column("partitions", "parti-\ntions", "count", "partitions of the topic that the client writes or reads"),
     Column("requests", "requests", "count", "requests that list the topic"),
     Column("idle_requests", "idle", "count", "Fetch requests of sessions with the topic that list no partition", 1),
-    Column(
-        "acks", "acks", "text", "what the writer waits for: 0: nothing, 1: the leader, all: all in-sync replicas", 1
-    ),
-    Column(
-        "too_few_replicas",
-        "too few\nreplicas",
-        "count",
-        "partitions of its requests that were answered "
-        "NOT_ENOUGH_REPLICAS (_AFTER_APPEND): fewer in-sync replicas than min.insync.replicas",
-        1,
-    ),
+    Column("acks", "acks", "text",
+           "what the writer waits for: 0: nothing, 1: the leader, all: all in-sync replicas", 1),
+    Column("too_few_replicas", "too few\nreplicas", "count", "partitions of its requests that were answered "
+           "NOT_ENOUGH_REPLICAS (_AFTER_APPEND): fewer in-sync replicas than min.insync.replicas", 1),
     Column("batch_bytes", "batch\nbytes", "bytes", "record batches that the client writes or reads"),
     Column("records", "records", "count", "records in them, without markers of transactions", 1),
     Column("lag", "lag", "count", "records between the reader's latest fetch offset and the end, over all partitions"),
@@ -57,7 +50,7 @@ COLUMNS = (
     Column("first", "first", "time", "the first request that lists the topic", 4),
     Column("last", "last", "time", "the last request of the reader's session, or that lists the topic", 2),
     Column("certainty", "certainty", "text", "what the capture does not show", 3),
-)
+)  # fmt: skip
 _ROLES = {WRITES: "writes", READS: "reads", REPLICATES: "replicates"}
 
 

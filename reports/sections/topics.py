@@ -15,7 +15,7 @@ from kafkatap.dissector.kafka.releases import removed_in
 from .. import units
 from ..batch import Array, Context
 from ..counting.count_table import EMPTY, MAX
-from ..model import Column, ReportTable, Row, in_columns
+from ..model import Column, ReportTable, in_columns
 from ..section_parts.batch_copies import COPIES, DEDUPLICATED, what_became
 from ..section_parts.section import Section, SectionInput
 from .reader_counts import POSITIONS
@@ -37,90 +37,55 @@ from .topic_rows import TopicNames
 #: APIs without which a column is not known.
 _PRODUCES, _FETCHES = (0,), (1,)
 COLUMNS = (
-    Column("topic", "topic", "text", "name of the topic, or its id if no message has its name"),
-    Column("partitions", "parti-\ntions", "count", "partitions in requests and responses"),
-    Column("producers", "pro-\nducers", "count", "clients (client_id and address) that send Produce", apis=_PRODUCES),
-    Column(
-        "consumers", "con-\nsumers", "count", "clients that send Fetch or ShareFetch, without followers", apis=_FETCHES
-    ),
-    Column("in_bytes", "bytes\nin", "bytes", "record batches in Produce requests", apis=_PRODUCES),
-    Column(
-        "in_records",
-        "records\nin",
-        "count",
-        "records in Produce requests (* in a note: some are not countable)",
-        1,
-        apis=_PRODUCES,
-    ),
-    Column(
-        "appended_records",
-        "appended",
-        "count",
-        "of them, records that were acknowledged; those of a retry that the broker knew count once; empty: not known, "
-        "as some were sent with acks=0",
-        2,
-        apis=_PRODUCES,
-    ),
-    Column(
-        "refused_records",
-        "refused",
-        "count",
-        "of them, records in batches that were answered with an error code",
-        1,
-        apis=_PRODUCES,
-    ),
-    Column(
-        "resent_records", "resent", "count", "of them, records in batches that had been sent before", 1, apis=_PRODUCES
-    ),
-    Column("out_bytes", "bytes\nout", "bytes", "record batches in responses to consumers", 1, apis=_FETCHES),
-    Column(
-        "out_records",
-        "records\nout",
-        "count",
-        "records in responses to consumers, without markers of transactions",
-        2,
-        apis=_FETCHES,
-    ),
-    Column("replicated_bytes", "replicated", "bytes", "record batches in responses to followers", 4, apis=_FETCHES),
-    Column("produces", "Produce", "count", "Produce requests with the topic", 3, apis=_PRODUCES),
-    Column("batches_per_request", "batches a\nrequest", "number", "record batches of the topic in a Produce", 2),
-    Column("records_per_batch", "records\na batch", "number", "records in a batch of a Produce"),
-    Column("batch_mean_bytes", "batch\nmean", "bytes", "bytes of a batch of a Produce, mean"),
-    Column(
-        "codecs", "codecs", "text", "compression of produced batches, by bytes; of fetched ones if none is produced"
-    ),
-    Column("ratio", "ratio", "number", "decompressed bytes to bytes, of the sampled batches", 1),
-    Column(
-        "sampled",
-        "sam-\npled",
-        "count",
-        "produced batches that were decompressed and checked (1 of 64)",
-        3,
-        apis=_PRODUCES,
-    ),
+    Column("topic", "topic", "text", "name of the topic, or its id if no message has its name", of="name"),
+    Column("partitions", "parti-\ntions", "count", "partitions in requests and responses",
+           of=lambda t: len(t.partitions)),
+    Column("producers", "pro-\nducers", "count", "clients (client_id and address) that send Produce", apis=_PRODUCES,
+           of=lambda t: len(t.clients[WRITES])),
+    Column("consumers", "con-\nsumers", "count", "clients that send Fetch or ShareFetch, without followers",
+           apis=_FETCHES, of=lambda t: len(t.clients[READS])),
+    Column("in_bytes", "bytes\nin", "bytes", "record batches in Produce requests", apis=_PRODUCES,
+           of=lambda t: t.bytes[WRITES]),
+    Column("in_records", "records\nin", "count", "records in Produce requests (* in a note: some are not countable)", 1,
+           apis=_PRODUCES, of=lambda t: t.records[WRITES]),
+    Column("appended_records", "appended", "count", "of them, records that were acknowledged; those of a retry that "
+           "the broker knew count once; empty: not known, as some were sent with acks=0", 2, apis=_PRODUCES,
+           of=lambda t: None if t.is_unanswered else t.appended),
+    Column("refused_records", "refused", "count", "of them, records in batches that were answered with an error code",
+           1, apis=_PRODUCES, of="refused"),
+    Column("resent_records", "resent", "count", "of them, records in batches that had been sent before", 1,
+           apis=_PRODUCES, of="resent"),
+    Column("out_bytes", "bytes\nout", "bytes", "record batches in responses to consumers", 1, apis=_FETCHES,
+           of=lambda t: t.bytes[READS]),
+    Column("out_records", "records\nout", "count", "records in responses to consumers, without markers of transactions",
+           2, apis=_FETCHES, of=lambda t: t.records[READS]),
+    Column("replicated_bytes", "replicated", "bytes", "record batches in responses to followers", 4, apis=_FETCHES,
+           of=lambda t: t.bytes[REPLICATES]),
+    Column("produces", "Produce", "count", "Produce requests with the topic", 3, apis=_PRODUCES,
+           of=lambda t: t.requests[WRITES]),
+    Column("batches_per_request", "batches a\nrequest", "number", "record batches of the topic in a Produce", 2,
+           of=lambda t: _ratio(t.batches[WRITES], t.requests[WRITES])),
+    Column("records_per_batch", "records\na batch", "number", "records in a batch of a Produce",
+           of=lambda t: _ratio(t.records[WRITES], t.batches[WRITES] - t.unknown[WRITES])),
+    Column("batch_mean_bytes", "batch\nmean", "bytes", "bytes of a batch of a Produce, mean",
+           of=lambda t: t.bytes[WRITES] // t.batches[WRITES] if t.batches[WRITES] else None),
+    Column("codecs", "codecs", "text", "compression of produced batches, by bytes; of fetched ones if none is produced",
+           of=lambda t: _codecs(t) or None),
+    Column("ratio", "ratio", "number", "decompressed bytes to bytes, of the sampled batches", 1,
+           of=lambda t: _ratio(t.decompressed, t.sampled_bytes)),
+    Column("sampled", "sam-\npled", "count",
+           "produced batches that were decompressed and checked (1 of 64)", 3, apis=_PRODUCES),
     Column("damaged", "bad\nCRC", "count", "sampled batches with a wrong checksum", 2, apis=_PRODUCES),
-    Column("magic", "magic", "text", "versions of the batch format", 3),
-    Column(
-        "far_timestamps",
-        "far\ntimes",
-        "count",
-        "produced batches with a timestamp an hour or more off",
-        3,
-        apis=_PRODUCES,
-    ),
-    Column(
-        "delay_p50_ns", "delay\np50", "ns", "from a Produce request to the first response with its records, median", 1
-    ),
-    Column(
-        "delays",
-        "delays",
-        "count",
-        "batches of which the delay is measured (at most 1 of 16)",
-        9,
-        apis=(*_PRODUCES, *_FETCHES),
-    ),
-    Column("finding", "finding", "text", "what is unusual"),
-)
+    Column("magic", "magic", "text", "versions of the batch format", 3,
+           of=lambda t: ", ".join(map(str, sorted(set().union(*t.magics.values())))) or None),
+    Column("far_timestamps", "far\ntimes", "count", "produced batches with a timestamp an hour or more off", 3,
+           apis=_PRODUCES, of=lambda t: t.far_past + t.far_future),
+    Column("delay_p50_ns", "delay\np50", "ns", "from a Produce request to the first response with its records, median",
+           1, of=lambda t: int(median(t.delays)) if t.delays else None),
+    Column("delays", "delays", "count", "batches of which the delay is measured (at most 1 of 16)", 9,
+           apis=(*_PRODUCES, *_FETCHES), of=lambda t: len(t.delays)),
+    Column("finding", "finding", "text", "what is unusual", of=lambda t: "; ".join(findings(t)) or None),
+)  # fmt: skip
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 #: Below these sizes a batch is small. Fewer batches than SMALL_LEAST, or a slow pace of them, make no finding.
 SMALL_RECORDS, SMALL_BYTES, SMALL_LEAST, SMALL_PER_SECOND = 2.0, 1024, 20, 5.0
@@ -132,9 +97,10 @@ _FETCH = 1
 
 
 class _Topic:
-    """Sums of one topic, by its name."""
+    """Sums of one topic."""
 
     def __init__(self) -> None:
+        self.name: str | None = None
         self.partitions: set[int] = set()
         self.clients: dict[int, set[tuple[int, int]]] = defaultdict(set)  # by role
         self.requests: dict[int, int] = defaultdict(int)
@@ -173,7 +139,9 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     _add_copies(given, names, topics)
     _add_delays(given.events("topics"), names, topics)
     ordered = sorted(topics.items(), key=lambda item: (-sum(item[1].bytes.values()), str(item[0])))
-    rows = in_columns(COLUMNS, (_row(name, topic) for name, topic in ordered if name is not None))
+    for name, topic in ordered:
+        topic.name = name
+    rows = in_columns(COLUMNS, (topic for name, topic in ordered if name is not None))
     sampled = sum(t.sampled for t in topics.values())
     batches = sum(t.batches[WRITES] for t in topics.values())
     notes = [
@@ -252,24 +220,6 @@ def _who(context: Context, row: Mapping[str, int]) -> str:
 
 def _ratio(a: int, b: int) -> float | None:
     return a / b if b else None
-
-
-def _row(name: str, t: _Topic) -> Row:
-    batches = t.batches[WRITES]
-    return {
-        "topic": name, "partitions": len(t.partitions), "producers": len(t.clients[WRITES]),
-        "consumers": len(t.clients[READS]), "in_bytes": t.bytes[WRITES], "in_records": t.records[WRITES],
-        "appended_records": None if t.is_unanswered else t.appended,
-        "refused_records": t.refused, "resent_records": t.resent,
-        "out_bytes": t.bytes[READS], "out_records": t.records[READS], "replicated_bytes": t.bytes[REPLICATES],
-        "produces": t.requests[WRITES], "batches_per_request": _ratio(batches, t.requests[WRITES]),
-        "records_per_batch": _ratio(t.records[WRITES], batches - t.unknown[WRITES]),
-        "batch_mean_bytes": t.bytes[WRITES] // batches if batches else None, "codecs": _codecs(t) or None,
-        "ratio": _ratio(t.decompressed, t.sampled_bytes), "sampled": t.sampled, "damaged": t.damaged,
-        "magic": ", ".join(map(str, sorted(set().union(*t.magics.values())))) or None,
-        "far_timestamps": t.far_past + t.far_future, "delay_p50_ns": int(median(t.delays)) if t.delays else None,
-        "delays": len(t.delays), "finding": "; ".join(findings(t)) or None,
-    }  # fmt: skip
 
 
 def codec_name(number: int) -> str:

@@ -8,6 +8,7 @@ found, and what bounds their number).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,39 +23,43 @@ from ..section_parts.transaction_log import Producer, Transactional, followed, f
 from ..units import duration
 
 COLUMNS = (
-    Column("transactional_id", "transactional id", "text", "transactional id"),
+    Column("transactional_id", "transactional id", "text", "transactional id",
+           of=lambda r: r.context.text(r.item.name)),
     Column("client_id", "client", "text", "client_id of the last producer that had this id; under a selection, of the "
-                                           "last one that is selected"),
-    Column("address", "address", "text", "IP address of that producer", 1),
-    Column("producer_id", "producer\nid", "count", "its producer id", 1),
-    Column("producer_epoch", "epoch", "count", "its last producer epoch", 2),
+           "last one that is selected", of=lambda r: r.owner and r.context.text(r.owner.client_id)),
+    Column("address", "address", "text", "IP address of that producer", 1,
+           of=lambda r: r.owner and r.context.address(r.owner.client_ip)),
+    Column("producer_id", "producer\nid", "count", "its producer id", 1, of=lambda r: maybe(r.item.producer_id)),
+    Column("producer_epoch", "epoch", "count", "its last producer epoch", 2, of=lambda r: maybe(r.item.epoch)),
     Column("state", "state", "text", "at the end of the capture: open, committed, aborted, empty or fenced; unknown: "
-                                     "the selection leaves out Produce, which begins transactions"),
-    Column("open_ns", "open\nfor", "ns", "how long the open transaction is open at the end of the capture"),
-    Column("open_since", "open\nsince", "time", "the first request of the open transaction"),
+           "the selection leaves out Produce, which begins transactions", of="item.state"),
+    Column("open_ns", "open\nfor", "ns",
+           "how long the open transaction is open at the end of the capture", of="item.open_ns"),
+    Column("open_since", "open\nsince", "time", "the first request of the open transaction", of="item.opened"),
     Column("longest_ns", "longest", "ns", "the longest time that a transaction was open, from its first request to the "
-                                          "response that ended it"),
-    Column("timeout_ms", "timeout", "ms", "transaction timeout of the producer", 2),
-    Column("committed", "commits", "count", "transactions that the producer committed", apis=(26,)),
-    Column("aborted", "aborts", "count", "transactions that the producer aborted", apis=(26,)),
+           "response that ended it", of=lambda r: maybe(r.item.longest)),
+    Column("timeout_ms", "timeout", "ms", "transaction timeout of the producer", 2,
+           of=lambda r: maybe(r.item.timeout_ms)),
+    Column("committed", "commits", "count", "transactions that the producer committed", apis=(26,),
+           of="item.committed"),
+    Column("aborted", "aborts", "count", "transactions that the producer aborted", apis=(26,), of="item.aborted"),
     Column("aborted_by_broker", "aborted\nby broker", "count", "transactions that the coordinator aborted: they were "
-                                                               "open for longer than the timeout, or fenced"),
-    Column("aborted_elsewhere", "aborted\nelsewhere", "count", "transactions that were aborted; by whom was "
-                                                               "not captured"),
-    Column("fenced", "fenced", "count", "requests that failed because another producer has the id"),
-    Column("markers", "markers", "count", "markers (control batches) that the coordinator wrote, one for each "
-                                          "partition", 1),
-    Column("failed_requests", "failed", "count", "other failed requests of the transactions", 2),
-    Column("finding", "finding", "text", "what is wrong, with evidence"),
-    Column("first", "first", "time", "the first request", 3),
-    Column("last", "last", "time", "the last request", 3),
+           "open for longer than the timeout, or fenced", of="item.aborted_by_broker"),
+    Column("aborted_elsewhere", "aborted\nelsewhere", "count",
+           "transactions that were aborted; by whom was not captured", of="item.aborted_elsewhere"),
+    Column("fenced", "fenced", "count", "requests that failed because another producer has the id", of="item.fenced"),
+    Column("markers", "markers", "count",
+           "markers (control batches) that the coordinator wrote, one for each partition", 1, of="item.markers"),
+    Column("failed_requests", "failed", "count", "other failed requests of the transactions", 2, of="item.failed"),
+    Column("finding", "finding", "text", "what is wrong, with evidence", of=lambda r: _finding(r.item, r.context)),
+    Column("first", "first", "time", "the first request", 3, of="item.first"),
+    Column("last", "last", "time", "the last request", 3, of="item.last"),
 )  # fmt: skip
 BATCH_COLUMNS = (
     Column("client_id", "client", "text", "client_id of the producer"),
     Column("topic", "topic", "text", "topic, or its id"),
-    Column("fate", "fate", "text", "duplicated (appended again, at another offset), never acknowledged, "
-           "refused, acknowledged perhaps twice in the log, deduplicated (the broker knew them), or acknowledged by a "
-           "retry"),
+    Column("fate", "fate", "text", "duplicated (appended again, at another offset), never acknowledged, refused, "
+           "acknowledged perhaps twice in the log, deduplicated (the broker knew them), or acknowledged by a retry"),
     Column("batches", "batches", "count", "record batches"),
     Column("records", "records", "count", "records in them"),
     Column("idempotent", "idempotent", "flag", "the producer is idempotent: retries cannot be appended twice", 1),
@@ -66,11 +71,19 @@ BATCH_COLUMNS = (
 
 #: Produce begins transactions, and is read only if it is selected. The other APIs of transactions are always read.
 _PRODUCE = 0
-_UNKNOWN: Row = {"state": "unknown", **dict.fromkeys(
-    ("open_ns", "open_since", "longest_ns", "aborted_by_broker", "aborted_elsewhere", "finding"))}  # fmt: skip
+#: The columns that are not known without it.
+_UNKNOWN = {"state": lambda _: "unknown", **dict.fromkeys(
+    ("open_ns", "open_since", "longest_ns", "aborted_by_broker", "aborted_elsewhere", "finding"), lambda _: None,
+)}  # fmt: skip
 
 
-def _shown(given: SectionInput) -> Iterator[tuple[Transactional, Producer | None]]:
+class _Shown(NamedTuple):
+    item: Transactional
+    owner: Producer | None
+    context: Context
+
+
+def _shown(given: SectionInput) -> Iterator[_Shown]:
     """The transactional ids that the selected exchanges name, or that lived in the selected time; each with the
     producer to show."""
     selected = given.selected
@@ -81,15 +94,14 @@ def _shown(given: SectionInput) -> Iterator[tuple[Transactional, Producer | None
             is_open = item.opened is not None
             is_there = (item.first or 0) < selected.span[1] and (is_open or item.last >= selected.span[0])
         if is_there:
-            yield item, own.get(item.name) or item.owner
+            yield _Shown(item, own.get(item.name) or item.owner, given.context)
 
 
 def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     """Transactional ids with open transactions first, the longest first; then batches, the worst first."""
     read = None if given.selected is None else given.selected.read_apis
-    is_known = read is None or _PRODUCE in read
-    found = (_row(item, owner, given.context) for item, owner in _shown(given))
-    rows = in_columns(COLUMNS, (row if is_known else {**row, **_UNKNOWN} for row in found))
+    unknown = {} if read is None or _PRODUCE in read else _UNKNOWN
+    rows = in_columns([c._replace(of=unknown.get(c.name, c.of)) for c in COLUMNS], _shown(given))
     notes = (
         "open: from the first request of a transaction to the response that ended it, or to the end of the capture.",
     )
@@ -103,18 +115,6 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
         ReportTable("retried_batches", "Record batches: duplicates and losses", BATCH_COLUMNS, batches, batch_notes,
                     empty="every record batch was sent once, and acknowledged if it had to be"),
     )  # fmt: skip
-
-
-def _row(item: Transactional, owner: Producer | None, context: Context) -> Row:
-    return {
-        "transactional_id": context.text(item.name), "client_id": context.text(owner.client_id) if owner else None,
-        "address": context.address(owner.client_ip) if owner else None, "producer_id": maybe(item.producer_id),
-        "producer_epoch": maybe(item.epoch), "state": item.state, "open_ns": item.open_ns, "open_since": item.opened,
-        "longest_ns": maybe(item.longest), "timeout_ms": maybe(item.timeout_ms), "committed": item.committed,
-        "aborted": item.aborted, "aborted_by_broker": item.aborted_by_broker,
-        "aborted_elsewhere": item.aborted_elsewhere, "fenced": item.fenced, "markers": item.markers,
-        "failed_requests": item.failed, "finding": _finding(item, context), "first": item.first, "last": item.last,
-    }  # fmt: skip
 
 
 def _finding(item: Transactional, context: Context) -> str | None:

@@ -52,7 +52,7 @@ COLUMNS = (
     Column("apis", "APIs", "count", "different APIs of these requests", 2),
     Column("connections", "conns", "count", "TCP connections whose last client_id this is", 2),
     Column("started", "from\nstart", "count", "of these connections, those whose start was captured", 2),
-)  # fmt: skip
+)
 
 BREAKS, CANNOT_TELL, FINE, OF_CLUSTER = "breaks", "cannot tell", "ok", "broker"
 DEFAULT_RELEASE = "4.0"

@@ -37,25 +37,22 @@ ZONES = (
     Column("to_client_bytes", "to client", "bytes", "bytes that the broker sent"),
     Column("crosses", "crosses", "flag", "the zones are known and differ"),
     Column("bytes_share", "share", "share", "share of all bytes"),
-    Column(
-        "local_bytes",
-        "a nearer\nreplica has",
-        "bytes",
-        "fetched bytes of partitions with a replica in the zone",
-        apis=(1,),
-    ),
-)
+    Column("local_bytes", "a nearer\nreplica has", "bytes",
+           "fetched bytes of partitions with a replica in the zone", apis=(1,)),
+)  # fmt: skip
 READERS = (
-    Column("client_id", "client", "text", "client_id of the Fetch requests"),
-    Column("client_ip", "client IP", "text", "IP address of the client"),
-    Column("client_zone", "zone", "text", "zone of the client"),
-    Column("client_rack", "client.rack", "text", "the rack that its Fetch requests name"),
-    Column("topic", "topic", "text", "topic"),
-    Column("cross_bytes", "cross-zone\nbytes", "bytes", "bytes of records that it fetched from other zones", apis=(1,)),
-    Column("local_bytes", "a nearer\nreplica has", "bytes", "of these, of partitions with a replica in its zone"),
+    Column("client_id", "client", "text", "client_id of the Fetch requests", of="part.client_id"),
+    Column("client_ip", "client IP", "text", "IP address of the client", of="part.client_ip"),
+    Column("client_zone", "zone", "text", "zone of the client", of="part.client_zone"),
+    Column("client_rack", "client.rack", "text", "the rack that its Fetch requests name", of="part.rack"),
+    Column("topic", "topic", "text", "topic", of="part.topic"),
+    Column("cross_bytes", "cross-zone\nbytes", "bytes",
+           "bytes of records that it fetched from other zones", apis=(1,), of="cross"),
+    Column("local_bytes", "a nearer\nreplica has", "bytes",
+           "of these, of partitions with a replica in its zone", of="local"),
     Column("redirects", "redirects", "count", "responses that named a preferred read replica"),
-    Column("finding", "finding", "text", "how the traffic could stay in the zone"),
-)
+    Column("finding", "finding", "text", "how the traffic could stay in the zone", of=lambda r: _finding(r)),
+)  # fmt: skip
 _PRODUCE, _FETCH, _REPLICATION, _OTHER = range(4)
 _TRAFFIC = ("produce", "fetch", "replication", "other")
 _NONE = NO_INT32
@@ -279,7 +276,10 @@ def _zone_table(parts: Sequence[_Part]) -> ReportTable:
 
 
 class _Reader:
-    def __init__(self) -> None:
+    """`part`: the first of its parts."""
+
+    def __init__(self, part: _Part) -> None:
+        self.part = part
         self.cross = self.local = self.redirects = 0
         self.has_replicas = False
 
@@ -289,33 +289,25 @@ def _reader_table(parts: Sequence[_Part]) -> ReportTable:
     for part in parts:
         if part.traffic == _FETCH and part.topic is not None and part.crosses:
             key = part.client_id, part.client_ip, part.client_zone, part.rack, part.topic
-            row = rows.setdefault(key, _Reader())
+            row = rows.setdefault(key, _Reader(part))
             row.cross += part.to_client
             row.local += part.local
             row.redirects += part.redirects
             row.has_replicas |= part.has_replicas
-    named = (
-        {
-            "client_id": client, "client_ip": ip, "client_zone": zone, "client_rack": rack, "topic": topic,
-            "cross_bytes": row.cross, "local_bytes": row.local, "redirects": row.redirects,
-            "finding": _finding(row, rack),
-        }
-        for (client, ip, zone, rack, topic), row in rows.items()
-    )  # fmt: skip
-    values = in_columns(READERS, named, largest_first("cross_bytes"))
+    values = largest_first(READERS, in_columns(READERS, rows.values()), "cross_bytes")
     return ReportTable(
         "zone_readers", "Readers from other zones", READERS, values, empty="no consumer reads from another zone"
     )
 
 
-def _finding(row: _Reader, rack: str | None) -> str:
+def _finding(row: _Reader) -> str:
     if row.redirects:
         return "it was sent to a replica in its zone"
     if not row.cross:
         return "-"
     if not row.local:
         return "no replica in its zone" if row.has_replicas else "no Metadata names its replicas"
-    if rack is None:
+    if row.part.rack is None:
         return "set client.rack"
     return "the broker selects no replica by rack: replica.selector.class"
 

@@ -19,7 +19,7 @@ from kafkatap.dissector.layouts.catalog import api_name, built_in_names, load_ap
 from kafkatap.dissector.layouts.history import Changes, changes_in
 from kafkatap.dissector.layouts.schema import REQUEST, RESPONSE, MessageLayout, Struct, Versions
 from kafkatap.dissector.layouts.vendors import vendor_of, vendor_ranges
-from kafkatap.reports.model import Column, ReportTable, Value, in_columns
+from kafkatap.reports.model import Column, ReportTable, in_columns
 from kafkatap.reports.rendering.text import PLAIN_WIDTH, Line, render_table, write_lines
 
 from ...engine.selection import api_keys
@@ -212,27 +212,20 @@ def _not_listed(keys: Sequence[int], release: str | None) -> str:
 COLUMNS = (
     Column("key", "key", "packet", "API key"),
     Column("name", "API", "text", "name of the API"),
-    Column("versions", "versions", "text", "versions"),
-    Column("flexible", "flexible", "text", "first flexible version (compact lengths, tag sections; KIP-482)", 2),
+    Column("versions", "versions", "text", "versions", of=lambda api: ranges([v.version for v in api.versions])),
+    Column("flexible", "flexible", "text", "first flexible version (compact lengths, tag sections; KIP-482)", 2,
+           of=lambda api: None if api.flexible_from is None else f"{api.flexible_from}+"),
     Column("since", "first\nknown in", "text", "first release that supports it"),
-    Column("removed", f"removed\nin {CLEAN_UP}", "text", "versions that this release removed"),
-    Column("latest", "latest\nversion", "text", "newest version of a release"),
-    Column("added", "added\nin", "text", "release that added it"),
-)
+    Column("removed", f"removed\nin {CLEAN_UP}", "text", "versions that this release removed",
+           of=lambda api: _removed(api)),
+    Column("latest", "latest\nversion", "text", "newest version of a release",
+           of=lambda api: api.newest and f"v{api.newest.version}"),
+    Column("added", "added\nin", "text", "release that added it", of=lambda api: api.newest and api.newest.since),
+)  # fmt: skip
 
 
 def render_list(found: Sequence[Api], release: str | None, width: int | None) -> Iterator[Line]:
     """One row for each API."""
-    rows: list[tuple[Value, ...]] = []
-    for api in found:
-        gone = [v.version for v in api.versions if v.removed_in == CLEAN_UP]
-        first, newest = api.flexible_from, api.newest
-        flexible = None if first is None else f"{first}+"
-        removed = None if not gone else f"all ({ranges(gone)})" if len(gone) == len(api.versions) else ranges(gone)
-        added = (None, None) if newest is None else (f"v{newest.version}", newest.since)
-        rows.append(
-            (api.key, api.name, ranges([v.version for v in api.versions]), flexible, api.since, removed, *added)
-        )
     title = f"APIs of Kafka {release}" if release else f"Kafka's APIs, 0.8.2 to {NEWEST}"
     if not all(v.is_built_in for api in found for v in api.versions):
         title += ", and those of --definitions"
@@ -246,7 +239,15 @@ def render_list(found: Sequence[Api], release: str | None, width: int | None) ->
             "kafkatap report --by version CAPTURE shows which versions are in use."
         )
         notes = (*notes, advice, _vendors_note())
-    yield from render_table(ReportTable("apis", title, COLUMNS, rows, notes, whole=True), width, 0, True)
+    yield from render_table(
+        ReportTable("apis", title, COLUMNS, in_columns(COLUMNS, found), notes, whole=True), width, 0, True
+    )
+
+
+def _removed(api: Api) -> str | None:
+    """The versions that CLEAN_UP removed."""
+    gone = [v.version for v in api.versions if v.removed_in == CLEAN_UP]
+    return None if not gone else f"all ({ranges(gone)})" if len(gone) == len(api.versions) else ranges(gone)
 
 
 def _vendors_note() -> str:
@@ -287,20 +288,19 @@ FIELDS = (
     Column("tag", "tag", "packet", "its number in the tag section", 3),
     Column("tagged_versions", "tagged in", "text", "versions in which it lies in the tag section", 4),
     Column("default", "default", "text", "its value where it is absent; empty: 0, empty or false", 1),
-    Column("ignorable", "ignorable", "flag", "a sender may leave it out where a version has no place for it", 2),
-    Column("map_key", "key", "flag", "elements of the array are found by it", 2),
+    Column("ignorable", "ignorable", "flag", "a sender may leave it out where a version has no place for it", 2,
+           of=lambda f: f.ignorable or None),
+    Column("map_key", "key", "flag", "elements of the array are found by it", 2, of=lambda f: f.map_key or None),
     Column("entity_type", "entity", "text", "what it names", 2),
     Column("flexible_versions", "flexible in", "text", "versions in which its length is compact (KIP-482)", 4),
     Column("about", "about", "text", "what the file of --definitions says of it", 3),
-)
+)  # fmt: skip
 
 
 def _field_table(api: Api) -> ReportTable:
     """All fields, with what their definition says."""
-    rows = in_columns(FIELDS, (asdict(f) | {"ignorable": f.ignorable or None, "map_key": f.map_key or None}
-                               for f in api.fields))  # fmt: skip
     notes = ("default: empty for 0, an empty value, or false.",)
-    return ReportTable("fields", f"Fields of {api.name}", FIELDS, rows, notes, whole=True)
+    return ReportTable("fields", f"Fields of {api.name}", FIELDS, in_columns(FIELDS, api.fields), notes, whole=True)
 
 
 def _version_line(v: ApiVersion, first_flexible: bool) -> Line:
