@@ -24,6 +24,8 @@ MOMENTS = TOPICS | {RETURNED, "coordinator_moved"}
 USUAL = TOPICS | {REBALANCED}
 #: Events that are complete only when a capture is.
 AT_END = frozenset(("connection_leak", DROPPED, HOLE))
+#: All kinds of events, but for the one that only `compare` has.
+EVENT_KINDS = OUTAGES | MOMENTS | AT_END | {LEADERS, REBALANCED, BURST, STORM, QUOTA, "isr_shrank", "isr_grew"}
 
 #: Where the time of slow requests goes, the ones behind a quota, and what lost packets cost.
 SLOW = ("slow_broker", "slow_network", "slow_client", "slow_head_of_line", "slow_unknown")

@@ -248,7 +248,6 @@ IDLE_DROPS = Signature(
     "survived, and none without a pause. Needs a capture between the sender and the device. Time lost: from the first "
     "message until the client connects again, or the last copy.",
     _findings,
-    COUNT_STRETCHES.forms,
     counts=_STUCK,
     batch_count=COUNT_STRETCHES,
     label="path broken",

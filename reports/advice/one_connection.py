@@ -151,7 +151,6 @@ ONE_CONNECTION = Signature(
     "waiting requests, or lost segments, do not count, nor seconds in which one request takes "
     f"{units.duration(STALL_NS)} by itself.",
     _findings,
-    (_BEHIND, _BUSY),
     counts=(STALLS,),
     batch_count=BatchCount((_BEHIND, _BUSY), count_behind),
 )

@@ -149,7 +149,6 @@ REFUSED_PRODUCE = Signature(
     f"and none of another host within {_ALIKE_NS // units.SECOND} s. Time lost: until the client's next Produce "
     "request.",
     _findings,
-    (_SENT,),
     counts=(_CLOSED,),
     batch_count=BatchCount((_SENT,), count_unacknowledged),
     label="data lost",

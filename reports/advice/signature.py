@@ -13,7 +13,7 @@ from ..counting.count_forms import CountForm
 from ..findings import WARNING, Finding, Party, Rule
 from ..section_parts.counted import Counted
 from ..section_parts.gathered import Gathered
-from ..section_parts.section import BatchCount, SectionInput, facts_needed, reads_nothing
+from ..section_parts.section import BatchCount, SectionInput, facts_needed, forms_counted, reads_nothing
 from ..section_parts.section_counts import Tally
 from .parties import broker_party, client_option, client_parties
 
@@ -90,7 +90,7 @@ class Signature(NamedTuple):
         """Whether a run has read what the findings are made of."""
         forms = given.sections.forms
         read = {section.name for section in given.sections.sections}
-        own = (*self.forms, *(each.form for each in self.counts))
+        own = forms_counted(self.forms, self.counts, () if self.batch_count is None else (self.batch_count,))
         return all(form.name in forms for form in own) and section_of(self) in read
 
 

@@ -103,7 +103,7 @@ class Section(NamedTuple):
     `tables(input)` makes them. `counts`: forms that say what they count, connections that ended too.
 
     `facts`: the kinds of facts that `read` needs, besides those of `counts`. `exact_facts`: kinds that are counted only
-    where others read them. `forms`: counts of `read` and `batch_counts`.
+    where others read them. `forms`: counts of `read`.
     `read(gathered, tally)` reads exchanges, facts and estimates. It must not depend on which exchanges are gathered
     together. `measures`: the run has to measure TCP (`reassembly.measures`).
     `under_selection`: a note on its first table if exchanges are selected. `findings(input)`: what the first lines of
@@ -131,9 +131,22 @@ class Section(NamedTuple):
     exact_facts: Sequence[str] = ()
 
     @property
+    def every_form(self) -> tuple[CountForm, ...]:
+        """The forms of all its counts."""
+        return forms_counted(self.forms, self.counts, self.batch_counts)
+
+    @property
     def every_fact(self) -> tuple[str, ...]:
         """The kinds of facts that it needs: of `facts` and `counts`."""
         return facts_needed(self.facts, self.counts, self.exact_facts)
+
+
+def forms_counted(
+    forms: Iterable[CountForm], counts: Iterable[Counted], batch_counts: Iterable[BatchCount]
+) -> tuple[CountForm, ...]:
+    """Forms, with those of counts."""
+    of_batches = (form for each in batch_counts for form in each.forms)
+    return tuple({form.name: form for form in (*forms, *(each.form for each in counts), *of_batches)}.values())
 
 
 def facts_needed(facts: Sequence[str], counts: Iterable[Counted], exact: Collection[str]) -> tuple[str, ...]:

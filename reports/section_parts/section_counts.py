@@ -92,11 +92,7 @@ class SectionCounts:
         self.sections = self._load()
         #: The counts of the sections that learn, in the order of `learning`.
         self.learned = tuple(LearnedCounts(wanted, names, other, each) for each in learning)
-        self._store = CountStore(
-            FormCounts(form)
-            for section in self.sections
-            for form in (*section.forms, *(each.form for each in section.counts))
-        )
+        self._store = CountStore(FormCounts(form) for section in self.sections for form in section.every_form)
         self.dropped: dict[str, int] = {}  # events beyond EVENTS, by section
         self._names, self._other = names, other
         self._events: dict[str, list[Array]] = {section.name: [] for section in self.sections}

@@ -61,7 +61,7 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     return (ReportTable("advice", "Advice", COLUMNS, rows, empty="no setting explains what was captured"),)
 
 
-def _section(
+def signatures_section(
     name: str,
     question: str,
     signatures: Sequence[Signature],
@@ -89,16 +89,16 @@ def _section(
 
 
 assert all(section_of(signature) == "advice" for signature in USUAL)
-SECTION = _section(
+SECTION = signatures_section(
     "advice", "Which settings explain what is slow or failing?", USUAL, is_main=True,
     made_of=("section_parts.cluster:READING",),
 )  # fmt: skip
-ON_REQUEST_SECTION = _section(
+ON_REQUEST_SECTION = signatures_section(
     "advice-on-request", "", [each for each in ON_REQUEST if not each.from_all], is_main=False,
     more_facts=tuple(kind for signature in USUAL for kind in signature.exact_facts),
     made_of=("groups.offsets_over_time:READING", "section_parts.follower_waits:READING"),
 )  # fmt: skip
-FROM_ALL_SECTION = _section(
+FROM_ALL_SECTION = signatures_section(
     "advice-from-all", "", [each for each in ON_REQUEST if each.from_all], is_main=False,
     made_of=("sections.transaction_reading",),
 )  # fmt: skip

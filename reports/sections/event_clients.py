@@ -40,16 +40,6 @@ def client_events(seen: Seen) -> list[Finding]:
     return [*_throttled(seen), *_storms(seen), *_leaks(seen)]
 
 
-def _name(seen: Seen, client_id: int, client_ip: int) -> str:
-    name, host = seen.context.text(client_id), seen.context.address(client_ip) or "?"
-    return f'client "{name}" ({host})' if name is not None else f"host {host}"  # refused, or encrypted: no id is known
-
-
-def _party(seen: Seen, client_id: int, client_ip: int) -> Party:
-    name = seen.context.text(client_id)
-    return Party("host", seen.context.address(client_ip) or "?") if name is None else Party("client", name)
-
-
 def _throttled(seen: Seen) -> Iterator[Finding]:
     """Clients whose responses begin to be throttled."""
     for burst in bursts(seen.throttled, _QUOTA_NS, "client_ip", "client_id"):
@@ -58,12 +48,12 @@ def _throttled(seen: Seen) -> Iterator[Finding]:
         if (begin - seen.begin < _BEFORE_NS and _was_here(seen, *client)) or most * 1_000_000 < SLOW_NS:
             continue
         text = (
-            f"{_name(seen, *client)} exceeds a quota: {counted(responses, 'throttled response')}"
+            f"{seen.client_name(*client)} exceeds a quota: {counted(responses, 'throttled response')}"
             f"{f' in {duration(last - begin)}' if responses > 1 else ''}, "
             f"throttle time up to {duration(most * 1_000_000)}"
         )
         yield _QUOTA.found(
-            text, _party(seen, *client), begin=begin, end=None if seen.end - last < _QUOTA_NS else last,
+            text, seen.client_party(*client), begin=begin, end=None if seen.end - last < _QUOTA_NS else last,
             packets=[burst.packet], see=(*around(begin, last), ("filter", "throttle > 0ms")),
             responses=responses, throttle_time_ms=most,
         )  # fmt: skip
@@ -120,11 +110,11 @@ def _storm(seen: Seen, client_id: int, client_ip: int, rows: Array, tried: Array
     brokers, inverse = np.unique(burst["broker"], return_inverse=True)
     main, refused = int(brokers[np.argmax(np.bincount(inverse, weights=tried[rows]))]), burst.total("refused")
     within = duration(burst.last - burst.begin)
-    text = f"{_name(seen, client_id, client_ip)} opened {count:,} connections within {within}, "
+    text = f"{seen.client_name(client_id, client_ip)} opened {count:,} connections within {within}, "
     text += f"most to {seen.brokers.label(main)}"
     text += f"; {refused:,} refused" if refused else "; most were closed at once"
     return _STORM.found(
-        text, _party(seen, client_id, client_ip), seen.brokers.party(main), begin=burst.begin, end=burst.last,
+        text, seen.client_party(client_id, client_ip), seen.brokers.party(main), begin=burst.begin, end=burst.last,
         packets=[burst.packet], see=[("sections", "connections")], connections=count, refused=refused,
     )  # fmt: skip
 

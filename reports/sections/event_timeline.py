@@ -16,6 +16,7 @@ from kafkatap.kernels.arrays import distinct_values, groups_of, is_among
 
 from .. import units
 from ..batch import Array
+from ..findings import Party
 from ..parties import Options
 from ..section_parts.cluster import NODES, Cluster, codes_of
 from ..section_parts.section import SectionInput
@@ -121,6 +122,16 @@ class Seen:
         rows = np.flatnonzero((columns["broker"] >= 0) & (columns["second"] >= 0))
         rows = rows[np.argsort(columns["last"][rows], kind="stable")]
         return {name: values[rows] for name, values in columns.items()}
+
+    def client_name(self, client_id: int, client_ip: int) -> str:
+        """A client, or its host where no client_id is known: its connections were refused, or are encrypted."""
+        name, host = self.context.text(client_id), self.context.address(client_ip) or "?"
+        return f'client "{name}" ({host})' if name is not None else f"host {host}"
+
+    def client_party(self, client_id: int, client_ip: int) -> Party:
+        """As of `client_name`."""
+        name = self.context.text(client_id)
+        return Party("host", self.context.address(client_ip) or "?") if name is None else Party("client", name)
 
     @cached_property
     def waits(self) -> dict[str, Array]:

@@ -85,7 +85,7 @@ def tables(given: SectionInput) -> Sequence[ReportTable]:
 
 SECTION = Section(
     "events", "What happened, when, and to whom?",
-    columns={"events": COLUMNS}, tables=tables, facts=FACTS, forms=(ANSWERS,), counts=COUNTS, read=read,
+    columns={"events": COLUMNS}, tables=tables, facts=FACTS, counts=COUNTS, read=read,
     under_selection="Events are learned from all that was read. These are in the selected time, on parties of the "
     "selected exchanges.",
     findings=findings, made_of=("section_parts.cluster:READING",), reads_notable=True,

@@ -65,6 +65,8 @@ class Fold(NamedTuple):
 
 
 # ------------------------------------------------------------ whom, and when
+# Of three ways to be in time: what an event sets off begins in its time; what is on a span that may have begun before
+# overlaps with it; what it explains whole, as a setting would otherwise, is within it.
 
 
 def named(finding: Finding, kind: str) -> set[Party]:

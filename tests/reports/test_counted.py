@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from kafkatap.reports.counting.count_forms import NUMBER, OTHER, TEXT
-from kafkatap.reports.section_parts.counted import CONNECTIONS, KEPT, counted, facts_of, largest, total
+from kafkatap.reports.section_parts.counted import CONNECTIONS, KEPT, counted, largest, total
+from kafkatap.reports.section_parts.section import facts_needed
 
 _OPENED = counted(
     "test.connections", {"name": TEXT}, lambda x: x.port > 0, of=CONNECTIONS, more={"what": 1, "end": "port"},
@@ -56,4 +57,8 @@ def test_small_rows_keep_what_the_form_says() -> None:
 
 def test_kinds_of_facts_follow() -> None:
     beats = counted("test.beats", {"name": TEXT}, of=("heartbeat",), beside=("commit",), beats=total(1))
-    assert facts_of((beats, beats.also(("join group",), beats=1), _OPENED)) == ("heartbeat", "commit", "join group")
+    assert facts_needed((), (beats, beats.also(("join group",), beats=1), _OPENED), ()) == (
+        "heartbeat",
+        "commit",
+        "join group",
+    )

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from kafkatap.commands.command_parser import parse
 from kafkatap.reports import kinds
 from kafkatap.reports.advice.catalogue import CATALOGUE
-from kafkatap.reports.section_parts.registry import SMALL_INPUT
+from kafkatap.reports.section_parts.registry import SMALL_INPUT, check_sections
 from tests.support.captures import pcap_bytes
 from tests.ways import ways
 from tests.ways.recordings import LOST, RECORDINGS, recording, with_bulk
@@ -44,11 +46,6 @@ PAIRS = {
 #: Signatures with a measure that other traffic to the same hosts hides: the share of the time of all Produce requests,
 #: and connects a second from the first to the last. They are found in another recording.
 HIDDEN = {"slow_follower": "advice/slow-follower", "reconnect_storm": "events"}
-#: All kinds of events, without the one that only `compare` has.
-EVENTS = (
-    kinds.OUTAGES | kinds.TOPICS | kinds.AT_END | kinds.MOMENTS
-    | {kinds.LEADERS, kinds.REBALANCED, kinds.BURST, kinds.STORM, kinds.QUOTA, "isr_shrank", "isr_grew"}
-)  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -112,7 +109,20 @@ def test_the_recordings_have_all_signatures(read: Read) -> None:
 
 
 def test_the_recordings_have_all_kinds_of_events(read: Read) -> None:
-    assert EVENTS - set().union(*(found_in(read(name)[1]) for name in PAIRS)) == set()
+    assert kinds.EVENT_KINDS - set().union(*(found_in(read(name)[1]) for name in PAIRS)) == set()
+
+
+@pytest.mark.parametrize("name", ["advice", "events", "questions"])
+def test_commands_of_findings_and_rows_are_right(name: str, read: Read) -> None:
+    """A reader pastes them: their options and names of sections exist."""
+    tables = read(name)[1]["reports"].values()
+    commands = {row["command"] for rows in tables for row in rows if row.get("command")}
+    assert len(commands) > 10
+    for command in commands:
+        program, *words = shlex.split(command)
+        assert program == "kafkatap"
+        options = parse(words)
+        check_sections(getattr(options, "sections", None) or ())
 
 
 def test_a_response_of_a_recording_waits_for_lost_segments(read: Read) -> None:
