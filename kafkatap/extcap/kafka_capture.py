@@ -35,8 +35,7 @@ from kafkatap.reports.exchange_texts import (
 from ..engine.engine import Engine
 from ..engine.selection import Selection, Selector
 from ..installation import own_version
-from .connection_watch import ConnectionWatch
-from .held_packets import WANTED, Group, HeldPackets
+from .held_packets import WANTED, ConnectionWatch, Group, HeldPackets
 from .protocol import PacketPipe
 
 SECOND = 1_000_000_000
