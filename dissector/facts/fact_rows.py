@@ -1,7 +1,7 @@
 """Rows of facts, and the kernel that makes them of the messages of a drain: it decodes those of the wanted APIs once
 more, with the programs of the profile `facts`.
 
-The tape has the fields of `programs.fact_fields`, and their numbers say where a value goes. An element's row comes
+The tape has the fields of the profile `facts`, and their numbers say where a value goes. An element's row comes
 before the rows of its fields, so a fact begins with it, and takes topic and partition of the elements around it.
 """
 
