@@ -63,6 +63,11 @@ class Signature(NamedTuple):
         return Rule(self.id, self.label, setting=self.setting, remedy=self.remedy)
 
     @property
+    def every_form(self) -> tuple[CountForm, ...]:
+        """The forms of all its counts."""
+        return forms_counted(self.forms, self.counts, () if self.batch_count is None else (self.batch_count,))
+
+    @property
     def every_fact(self) -> tuple[str, ...]:
         """The kinds of facts that it always reads: `facts`, and those that are counted."""
         return facts_needed(self.facts, self.counts, self.exact_facts)
@@ -90,8 +95,7 @@ class Signature(NamedTuple):
         """Whether a run has read what the findings are made of."""
         forms = given.sections.forms
         read = {section.name for section in given.sections.sections}
-        own = forms_counted(self.forms, self.counts, () if self.batch_count is None else (self.batch_count,))
-        return all(form.name in forms for form in own) and section_of(self) in read
+        return all(form.name in forms for form in self.every_form) and section_of(self) in read
 
 
 def spanning(rows: Sequence[Mapping[str, int]]) -> dict[str, int]:

@@ -23,7 +23,7 @@ def test_each_signature_is_documented_and_has_its_own_names() -> None:
     for signature in CATALOGUE:
         for text in (signature.title, signature.wire, signature.setting, signature.remedy, signature.threshold):
             assert text.strip() == text != "", signature.id
-        assert all(form.name.startswith("advice.") for form in signature.forms), signature.id
+        assert all(form.name.startswith("advice.") for form in signature.every_form), signature.id
     for names in ([s.id for s in CATALOGUE], [kind for s in CATALOGUE for kind in s.events]):
         assert max(Counter(names).values(), default=1) == 1
 
