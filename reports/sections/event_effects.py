@@ -13,12 +13,10 @@ from kafkatap.kernels.arrays import distinct_values, groups_of, is_among
 from ..finding_words import and_more, counted
 from ..model import Scalar
 from .error_meanings import OF_CHANGES
-from .event_answers import SECOND
 from .event_leaders import leader_moves
 from .event_timeline import Seen
+from .folds import AFTER_NS
 
-#: Effects end with the broker's return, or this long after it or after the beginning: clients repeat within seconds.
-AFTER_NS = 10 * SECOND
 #: Errors of an event in one line at most.
 _NAMED = 2
 #: When a leader or coordinator moved, and the partition or key.

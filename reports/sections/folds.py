@@ -21,7 +21,7 @@ from .failure_findings import lasting
 #: Clients note an event up to this much before the packet that shows it: clocks of capture points, and other brokers
 #: that hear of it first.
 BEFORE_NS = units.SECOND
-#: Effects come within this after an event is over: clients repeat within seconds (`event_effects.AFTER_NS`).
+#: Effects come within this after an event is over: clients repeat within seconds.
 AFTER_NS = 10 * units.SECOND
 #: A cause explains most of what follows: at least this share of its time, or of its number.
 MOST = 0.5
