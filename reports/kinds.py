@@ -8,22 +8,21 @@ from __future__ import annotations
 #: A host that packets do not reach; a broker that does not answer, and all outages: of a broker, or of the path to it.
 CUT_OFF = "hosts_cut_off"
 SILENCES = frozenset(("broker_hung", "broker_unreachable"))
-STOPPED = "broker_stopped"
-OUTAGES = SILENCES | {STOPPED, CUT_OFF}
+OUTAGES = SILENCES | {"broker_stopped", CUT_OFF}
 RETURNED = "broker_returned"
 LEADERS, REBALANCED, BURST, STORM, QUOTA = (
     "leaders_moved", "group_rebalanced", "error_burst", "connection_storm", "quota_began",
 )  # fmt: skip
 TOPICS = frozenset(("topic_created", "topic_deleted"))
 FENCED = "producer_fenced"
-#: What the capture itself lost.
-DROPPED, HOLE = "capture_dropped", "capture_hole"
+#: A time that was not captured.
+HOLE = "capture_hole"
 #: Events that take no time. All others without an end last until the capture's end.
 MOMENTS = TOPICS | {RETURNED, "coordinator_moved"}
 #: Usual work, if they are notes.
 USUAL = TOPICS | {REBALANCED}
 #: Events that are complete only when a capture is.
-AT_END = frozenset(("connection_leak", DROPPED, HOLE))
+AT_END = frozenset(("connection_leak", "capture_dropped", HOLE))
 #: All kinds of events, but for the one that only `compare` has.
 EVENT_KINDS = OUTAGES | MOMENTS | AT_END | {LEADERS, REBALANCED, BURST, STORM, QUOTA, "isr_shrank", "isr_grew"}
 

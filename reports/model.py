@@ -114,21 +114,15 @@ def in_columns(
     `key`: of a row, for the order of the rows. Rows with the same key keep their order.
     """
     in_order = list(rows) if key is None else sorted(rows, key=key)
-    if in_order and isinstance(in_order[0], Mapping):
-        return _of_mappings(columns, in_order)
-    values = [column.of if callable(column.of) else attrgetter(column.of or column.name) for column in columns]
-    return [tuple(value(row) for value in values) for row in in_order]
-
-
-def _of_mappings(columns: Sequence[Column], rows: Sequence[Row]) -> list[tuple[Value, ...]]:
+    by_name = bool(in_order) and isinstance(in_order[0], Mapping)
     names = [column.name for column in columns]
-    if any(column.of for column in columns):
-        values = [column.of if callable(column.of) else itemgetter(column.of or column.name) for column in columns]
-        return [tuple(value(row) for value in values) for row in rows]
-    for row in rows:
-        if len(row) != len(names):
-            raise ValueError(f"no such columns: {', '.join(row.keys() - set(names))}")
-    return [tuple(map(row.__getitem__, names)) for row in rows]
+    if by_name and not any(column.of for column in columns):
+        for row in in_order:
+            if len(row) != len(names):
+                raise ValueError(f"no such columns: {', '.join(row.keys() - set(names))}")
+    get = itemgetter if by_name else attrgetter
+    values = [column.of if callable(column.of) else get(column.of or column.name) for column in columns]
+    return [tuple(value(row) for value in values) for row in in_order]
 
 
 def in_rows(columns: Sequence[Column], values: Mapping[str, Sequence[Value]]) -> list[tuple[Value, ...]]:

@@ -249,6 +249,6 @@ IDLE_DROPS = Signature(
     "message until the client connects again, or the last copy.",
     _findings,
     counts=_STUCK,
-    batch_count=COUNT_STRETCHES,
+    batch_counts=(COUNT_STRETCHES,),
     label="path broken",
 )

@@ -152,5 +152,5 @@ ONE_CONNECTION = Signature(
     f"{units.duration(STALL_NS)} by itself.",
     _findings,
     counts=(STALLS,),
-    batch_count=BatchCount((_BEHIND, _BUSY), count_behind),
+    batch_counts=(BatchCount((_BEHIND, _BUSY), count_behind),),
 )

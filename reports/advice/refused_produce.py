@@ -150,6 +150,6 @@ REFUSED_PRODUCE = Signature(
     "request.",
     _findings,
     counts=(_CLOSED,),
-    batch_count=BatchCount((_SENT,), count_unacknowledged),
+    batch_counts=(BatchCount((_SENT,), count_unacknowledged),),
     label="data lost",
 )

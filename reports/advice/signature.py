@@ -28,8 +28,8 @@ class Signature(NamedTuple):
     what to change, as Kafka calls it. `remedy`: how, in a sentence. `threshold`: when it is named, and why not earlier.
 
     `findings(given)` makes the findings from `forms`, `counts` and `events`; none without evidence. `read`, `facts`,
-    `forms` and `measures` are as in `Section`, and `batch_count` is one of its `batch_counts`. Forms have names that
-    begin with "advice.". `events`: the kinds of its events, which no other signature has (`events_of_kind`).
+    `forms`, `batch_counts` and `measures` are as in `Section`. Forms have names that begin with "advice.". `events`:
+    the kinds of its events, which no other signature has (`events_of_kind`).
 
     `exact_facts`: kinds of facts that make its numbers exact where they are read: with `--sections advice`.
     `from_all`: its findings are on states, which it learns from all that is read, whatever is selected.
@@ -54,7 +54,7 @@ class Signature(NamedTuple):
     from_all: bool = False
     exact_facts: Sequence[str] = ()
     label: str = _ADVICE
-    batch_count: BatchCount | None = None
+    batch_counts: Sequence[BatchCount] = ()
     counts: Sequence[Counted] = ()
 
     @property
@@ -65,7 +65,7 @@ class Signature(NamedTuple):
     @property
     def every_form(self) -> tuple[CountForm, ...]:
         """The forms of all its counts."""
-        return forms_counted(self.forms, self.counts, () if self.batch_count is None else (self.batch_count,))
+        return forms_counted(self.forms, self.counts, self.batch_counts)
 
     @property
     def every_fact(self) -> tuple[str, ...]:

@@ -128,7 +128,7 @@ def count_stretches(probe, parts, latest, exchanges, first):  # type: ignore[no-
     return len(exchanges)
 
 
-#: Reads stretches: a signature's `batch_count`.
+#: Reads stretches: one of a signature's `batch_counts`.
 COUNT_STRETCHES = BatchCount((STRETCHES, LATEST_PARTS), count_stretches)
 
 

@@ -112,7 +112,7 @@ def _is_error(code: Array) -> Array:
 
 
 def _have(gathered: Gathered, is_so: Callable[[Array], Array]) -> Array:
-    """Whether some error code of an answer is so, by exchange: bool."""
+    """Which exchanges have an answer with an error code of which `is_so` holds: bool, of all exchanges."""
     found = np.zeros(len(gathered.exchanges), bool)
     for kind in _ERRORS:
         rows = gathered.facts(kind)

@@ -78,13 +78,13 @@ def signatures_section(
     return Section(
         name, question,
         columns={"advice": COLUMNS} if is_main else {}, tables=tables if is_main else makes_nothing,
-        facts=tuple(dict.fromkeys((*(kind for each in signatures for kind in each.every_fact), *more_facts))),
-        forms=tuple({form.name: form for each in signatures for form in each.forms}.values()),
+        facts=(*(kind for each in signatures for kind in each.every_fact), *more_facts),
+        forms=[form for each in signatures for form in each.forms],
         counts=tuple({id(count): count for each in signatures for count in each.counts}.values()),
         read=read, measures=any(each.measures for each in signatures),
         under_selection=_UNDER_SELECTION if is_main else "", findings=findings if is_main else None, made_of=made_of,
-        reads_notable=True, batch_counts=tuple(each.batch_count for each in signatures if each.batch_count is not None),
-        exact_facts=tuple(kind for each in signatures for kind in each.exact_facts),
+        reads_notable=True, batch_counts=[count for each in signatures for count in each.batch_counts],
+        exact_facts=[kind for each in signatures for kind in each.exact_facts],
     )  # fmt: skip
 
 

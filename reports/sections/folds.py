@@ -52,8 +52,8 @@ def first(_: Finding, causes: Iterable[Finding], __: Known) -> Finding | None:
 
 
 class Fold(NamedTuple):
-    """`text`: when it is so, for docs/findings.md. `told(cause, effects, known)`: the cause, with what followed. Others
-    as above."""
+    """A row of the table; its parts are as above. `text`: the condition in words, for docs/findings.md. `told(cause,
+    effects, known)`: the finding that is the cause, with what followed in its line."""
 
     effects: Collection[str]
     causes: Collection[str] | Kinds
