@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from kafkatap.spark.stream_state import StateFolder
 from kafkatap.splits.run_options import RunOptions
 from tests.splits.join_support import compared, differences, local, published
 from tests.support.captures import PcapRecords, pcap_bytes
-from tests.support.tcp import Segment, encode, frame, retransmit, shake, split_small
+from tests.support.tcp import START_NS, Segment, encode, frame, retransmit, shake, split_small
 from tests.wire.kafkatalk import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE, KafkaTalk
 
 SECRETS = (b"n,,n=Zq7&Wv,r=Jx9_Kf3", b"r=9fVpQ0xK3uJw,s=Gh5!Ry8?Lm2", b"c=biws,p=Bn4+Tz6~Hc1", b"v=Dk0^Ws9|Px7")
@@ -24,8 +26,8 @@ PIECE = 4
 
 def talk_of(version: int, plain: tuple[int, int] = (12, 3)) -> list[Segment]:
     """A connection that logs in, and later once more. `version`: of SaslAuthenticate; -1: tokens are bare. `plain`:
-    so many exchanges come after each login."""
-    talk = KafkaTalk(client_id="sasl-client")
+    so many exchanges come after each login. Each version has a client and a broker of its own."""
+    talk = KafkaTalk((f"10.0.1.{version + 2}", 40_000), (f"10.0.2.{version + 2}", 9_092), "sasl-client")
     talk.tcp.open()
     talk.respond(talk.request(API_VERSIONS, 3, 1, ClientSoftwareName="librdkafka", ClientSoftwareVersion="2.6.0"))
     for again in range(2):
@@ -40,6 +42,17 @@ def talk_of(version: int, plain: tuple[int, int] = (12, 3)) -> list[Segment]:
         for n in range(plain[again]):
             talk.respond(talk.request(METADATA, 4, 10 + n, Topics=[{"Name": "orders"}]))
     return talk.segments
+
+
+def together(talks: Sequence[Sequence[Segment]], cuts: Sequence[Sequence[int]]) -> tuple[list[Segment], list[int]]:
+    """Connections in one capture, and its cuts: each part has that part of each connection. `cuts`: of each one."""
+    segments, ends = list[Segment](), list[int]()
+    bounds = [[0, *some, len(talk)] for talk, some in zip(talks, cuts, strict=True)]
+    for parts in zip(*map(itertools.pairwise, bounds), strict=True):
+        for talk, (first, end) in zip(talks, parts, strict=True):
+            segments += talk[first:end]
+        ends.append(len(segments))
+    return [replace(s, time_ns=START_NS + n * 100_000) for n, s in enumerate(segments)], ends[:-1]
 
 
 def assert_clean(out: Path) -> int:
@@ -78,13 +91,14 @@ def make(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("version", [-1, 0, 1, 2])
-def test_each_message_ends_one_of_many_captures(tmp_path: Path, version: int) -> None:
-    segments = talk_of(version, (2, 1))
-    cuts = list(range(3, len(segments) - 1, 2))
-    found, flows = read_in_parts(tmp_path, segments, cuts)
+def test_each_message_ends_one_of_many_captures(tmp_path: Path) -> None:
+    """Of connections with bare tokens and with each version of SaslAuthenticate."""
+    talks = [talk_of(version, (2, 1)) for version in (-1, 0, 1, 2)]
+    (length,) = {len(talk) for talk in talks}
+    cuts = list(range(3, length - 1, 2))
+    found, flows = read_in_parts(tmp_path, *together(talks, [cuts] * len(talks)))
     assert found == []
-    assert flows == [1] * (len(cuts) + 1)
+    assert flows == [len(talks)] * (len(cuts) + 1)
 
 
 @pytest.mark.long
@@ -107,24 +121,33 @@ def within_tokens(segments: Sequence[Segment]) -> list[int]:
     return [n + 1 for n, each in enumerate(segments[:-12]) if any(piece in each.payload for piece in pieces)]
 
 
-@pytest.mark.parametrize(("version", "size"), [(-1, 3), (1, 11), (2, 3)])
-def test_captures_end_within_tokens(tmp_path: Path, sweep: Sweep, version: int, size: int) -> None:
-    segments = split_small(talk_of(version), size)
-    for cut in sweep(within_tokens(segments), 4):
-        found, flows = read_in_parts(make(tmp_path / str(cut)), segments, [cut, cut + 9])
-        assert found == [], cut
-        assert flows == [1, 1, 1]
+def zip_cycled(lists: Sequence[Sequence[int]]) -> Iterable[tuple[int, ...]]:
+    """All of each list: shorter ones begin again."""
+    longest = max(map(len, lists))
+    return zip(*(itertools.islice(itertools.cycle(some), longest) for some in lists), strict=True)
 
 
-@pytest.mark.parametrize(("version", "size"), [(-1, 11), (1, 3), (2, 11)])
-def test_parts_of_tokens_are_lost_and_out_of_order(tmp_path: Path, sweep: Sweep, version: int, size: int) -> None:
+def test_captures_end_within_tokens(tmp_path: Path, sweep: Sweep) -> None:
+    talks = [split_small(talk_of(version), size) for version, size in ((-1, 3), (1, 11), (2, 3))]
+    for number, ends in enumerate(zip_cycled([sweep(within_tokens(talk), 4) for talk in talks])):
+        cuts = [[end, end + 9] for end in ends]
+        found, flows = read_in_parts(make(tmp_path / str(number)), *together(talks, cuts))
+        assert found == [], ends
+        assert flows == [len(talks)] * 3
+
+
+def test_parts_of_tokens_are_lost_and_out_of_order(tmp_path: Path, sweep: Sweep) -> None:
     """A connection that cannot be left open without a token ends with its run."""
-    segments = split_small(talk_of(version), size)
-    for number in [n for n, each in enumerate(segments) if each.payload][:200:7]:
-        segments = retransmit(segments, number, 2)
+    talks = []
+    for version, size in ((-1, 11), (1, 3), (2, 11)):
+        segments = split_small(talk_of(version), size)
+        for number in [n for n, each in enumerate(segments) if each.payload][:200:7]:
+            segments = retransmit(segments, number, 2)
+        talks.append(segments)
     same = 0
-    for cut in sweep(within_tokens(segments), 4):
-        shaken = shake(segments, random.Random(cut))
-        found, _ = read_in_parts(make(tmp_path / str(cut)), shaken, [cut, cut + 9])
+    for number, ends in enumerate(zip_cycled([sweep(within_tokens(talk), 4) for talk in talks])):
+        shaken = [shake(talk, random.Random(end)) for talk, end in zip(talks, ends, strict=True)]
+        cuts = [[end, end + 9] for end in ends]
+        found, _ = read_in_parts(make(tmp_path / str(number)), *together(shaken, cuts))
         same += not found
     assert same
