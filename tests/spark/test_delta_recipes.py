@@ -16,7 +16,7 @@ from pyarrow import dataset
 from kafkatap import analyze
 from kafkatap.spark.output.compaction import compact
 from kafkatap.spark.output.delta import open_table
-from tests.test_recipes import DELTA, printed
+from tests.test_recipes import DELTA, ON_SPARK, printed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,6 +90,7 @@ def test_recipes_after_each_change(spark: SparkSession, samples: Path, tmp_path:
     wanted, rows = truth(captures), analyze(captures).exchanges.num_rows
     recipes = [block for block in DELTA if block.language == "python"]
     assert len(recipes) == 5
+    assert [block.output for block in ON_SPARK] == [wanted]  # as the page shows it
     slowest = slowest_clients(captures)
     without_clusters = "".join("None {} {}\n".format(*line.split()[:2]) for line in wanted.splitlines())
     globbed = {}
