@@ -48,8 +48,8 @@ _Client = tuple[int, int]
 _ADDRESSES = ("metadata broker", "coordinator", "coordinator of key")
 
 _TOLD = counted(
-    "advice.told", CLIENT | {"node": NUMBER, "host": TEXT, "port": NUMBER}, lambda x: (x.port > 0) & (x.host >= 0),
-    of=_ADDRESSES, responses=total(1), first=least("response_last"), last=largest("response_last"),
+    "advice.told", CLIENT | {"node": NUMBER, "host": TEXT, "port": NUMBER}, lambda x: x.port > 0, of=_ADDRESSES,
+    responses=total(1), first=least("response_last"), last=largest("response_last"),
     packet=least("response_packet_last"),
 )  # fmt: skip
 
@@ -120,7 +120,7 @@ def _told(given: SectionInput) -> _Told:
     told = _Told({}, {})
     for row in given.rows(_TOLD.name):
         host = given.context.text(row["host"])
-        if host is None or row["port"] <= 0:
+        if host is None:
             continue
         who, address = (row["client_id"], row["client_ip"]), endpoint(host, row["port"])
         addresses = told.clients.setdefault(who, {})
@@ -283,9 +283,9 @@ def _finding(
     is_stuck = not whole.api_keys - _PREPARING
     parties = (*client_parties(context, *who), Party("broker", broker))
     return ADVERTISED.rule._replace(command="show").found(
-        text, *parties, begin=begin, end=end, packets=packets, lost=max(end - begin, 0) if is_stuck else 0,
+        text, *parties, begin=begin, end=end, packets=packets, lost=end - begin if is_stuck else 0,
         see=[("filter", "api in (Metadata, FindCoordinator)"), *client_option(context, who[0])], severity=ERROR,
-        **(numbers | {"lasts_ns": max(end - begin, 0)}),
+        **(numbers | {"lasts_ns": end - begin}),
     )  # fmt: skip
 
 

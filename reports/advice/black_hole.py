@@ -46,8 +46,7 @@ def _stuck_at(is_broker: int, end: str, other: str) -> Counted:
         return is_own & (passed(x) > 0) & (passed(x) < _BEFORE * segment(x))
 
     def is_known(x: Rows) -> Any:
-        is_stuck = (x.made(again) >= _LEAST) & (x.made(stuck) > 0)
-        return is_stuck & (x.protocol == P_KAFKA) & (x.handshake == H_COMPLETE)
+        return (x.made(again) >= _LEAST) & (x.protocol == P_KAFKA) & (x.handshake == H_COMPLETE)
 
     return counted(
         "advice.stuck", CONNECTION | PAIR, (is_known, is_full), of=CONNECTIONS, more={"is_broker": is_broker},

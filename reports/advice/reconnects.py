@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +44,8 @@ _SHARE = 0.2
 #: Connects a second. With Kafka's defaults a client waits for 50 ms to 1 s, longer each time, so after its first second
 #: it connects about once a second. (librdkafka tries each 50 ms while it knows no other broker: that is a storm, too.)
 _STORM = 5.0
+#: A host and a broker.
+_END = ("client_ip", "broker_ip", "broker_port")
 
 _CONNECTS = counted(
     "advice.reconnects", PAIR, lambda x: x.handshake != H_NOT_CAPTURED, of=CONNECTIONS,
@@ -74,7 +76,7 @@ _LOGINS = counted(
 class _Client(NamedTuple):
     """A client (or with `client_id` -1 a host) at one broker: its connections, and what it sent over them."""
 
-    who: tuple[int, int, int, int]
+    who: tuple[int, ...]
     connects: dict[str, int]
     uses: dict[str, int]
 
@@ -111,8 +113,8 @@ def _uses(given: SectionInput, wanted: Collection[tuple[int, ...]]) -> dict[tupl
 
 
 def _clients(given: SectionInput) -> list[_Client]:
-    rows = {(row["client_id"], row["client_ip"], row["broker_ip"], row["broker_port"]): row
-            for row in given.rows(_CONNECTS.name)}  # fmt: skip
+    """Without small ones, which are added up as one."""
+    rows = {tuple(row[name] for name in PAIR): row for row in given.rows(_CONNECTS.name) if row["broker_port"] >= 0}
     uses = _uses(given, rows)
     return [_Client(who, row, uses[who]) for who, row in rows.items()]
 
@@ -193,26 +195,30 @@ def _each_finding(given: SectionInput, mine: Sequence[_Client]) -> Finding:
 
 def _storms(given: SectionInput) -> list[Finding]:
     clients = given.once(_clients)
-    ports = {one.who[3] for one in clients if one.uses["requests"]}
-    users: dict[tuple[int, ...], set[int]] = defaultdict(set)  # clients by their host, and address and port of a broker
-    for one in clients:
-        if one.uses["requests"]:
-            users[one.who[1:]].add(one.who[0])
+    keys = group_columns(given.counts.groups, tally.GROUP_KEY)
+    ports = set(keys["broker_port"].tolist())
     found = []
     for one in clients:
         count = one.connects["connections"]
-        # Of a connect that failed no client_id is known: all clients of the host that use the broker may have made it.
-        sharing = max(len(users[one.who[1:]]), 1) if given.context.text(one.who[0]) is None else 1
-        if count < _LEAST_IDLE or one.uses["asked"] >= count / 2 or count / one.seconds / sharing < _STORM:
+        rate = count / one.seconds
+        if count < _LEAST_IDLE or one.uses["asked"] >= count / 2 or rate < _STORM or one.who[3] not in ports:
             continue
-        if one.uses["requests"] or one.who[3] in ports:
+        # Of a connect that failed no client_id is known: all clients of the host that use the broker may have made it.
+        if given.context.text(one.who[0]) is not None or rate / _users(keys, one.who[1:]) >= _STORM:
             found.append(_storm_finding(given, one))
     return found
 
 
+def _users(keys: Mapping[str, Array], end: Sequence[int]) -> int:
+    """How many clients of a host use a broker, or 1. `keys`: of groups. `end`: the host, and the broker's address and
+    port."""
+    is_own = np.logical_and.reduce([keys[name] == key for name, key in zip(_END, end, strict=True)])
+    return max(len(np.unique(keys["client_id"][is_own])), 1)
+
+
 def _storm_finding(given: SectionInput, one: _Client) -> Finding:
     context, (client, ip, broker_ip, port) = given.context, one.who
-    broker, count, rate = broker_party(context, broker_ip, port), one.connects["connections"], 0.0
+    broker, count = broker_party(context, broker_ip, port), one.connects["connections"]
     rate = count / one.seconds
     refused, unanswered = one.connects["refused"], one.connects["unanswered"]
     parts = [f"{refused:,} refused"] if refused else []

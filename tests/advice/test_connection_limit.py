@@ -10,7 +10,7 @@ import pytest
 
 from kafkatap.reports.batch import Array
 from kafkatap.reports.connection_columns import CONNECTION_ROW
-from kafkatap.reports.connection_words import H_COMPLETE, P_KAFKA, P_TLS
+from kafkatap.reports.connection_words import H_COMPLETE, H_NOT_CAPTURED, P_FOREIGN, P_KAFKA, P_TLS
 from kafkatap.reports.findings import Finding
 from kafkatap.reports.section_parts.section import SectionInput
 from kafkatap.reports.section_parts.section_counts import SectionCounts
@@ -87,3 +87,75 @@ def test_a_place_that_becomes_free_is_taken() -> None:
 )  # fmt: skip
 def test_other_reasons_are_not_named(why: str, connections: Sequence[dict[str, Any]]) -> None:
     assert named(connections) == [], why
+
+
+def test_the_line_has_who_holds_connections_and_who_gets_none() -> None:
+    held = [connection(1_000 * i, last=9_000 * MS) for i in range(1, 6)]
+    held += [connection(7_000), connection(0, handshake=H_NOT_CAPTURED), connection(500, client_id=WORKING)]
+    closings = [closed(10_000 + 300 * i, client_id=(WORKING, -1)[i % 2], unanswered=1, first_packet=90 + i)
+                for i in range(12)]  # fmt: skip
+    closings.append(closed(13_900, client_id=LEAKING, first_packet=89))
+    gone = connection(600, last=700 * MS, closed_at=700 * MS, closed_by=0)
+    (one,) = named([*held, *closings, gone, ELSEWHERE])
+    assert one.text == (
+        "broker 10.0.0.2:9092 closed 13 new connections of host 10.0.0.1 at once, without an answer, while that host "
+        'had 8 open that carried messages, and never more. 7 of them are of client "billing", one more each 1.20 s for '
+        '6.00 s; 5 of these are idle since. Closed were those of "orders" 6, "billing" 1. Connections of other hosts '
+        "go on"
+    )
+    assert one.numbers == {
+        "connections": 13, "open": 8, "open_of_client": 7, "idle_of_client": 5, "between_ns": 1_200 * MS, "clients": 2,
+        "unanswered": 12,
+    }  # fmt: skip
+    assert (one.begin, one.end) == (10_000 * MS, 13_902 * MS)
+    assert one.packets == tuple(range(90, 100))
+    assert [party.name for party in one.parties] == ["billing", "10.0.0.1", "orders", "10.0.0.2:9092"]
+
+
+def test_nobody_is_named_whose_id_is_not_known() -> None:
+    held = [row | {"last": 9_000 * MS} for row in HELD[:-1]]
+    (one,) = named([*held, connection(9_500, client_id=WORKING), *(row | {"client_id": -1} for row in REFUSED)])
+    assert one.text.endswith(" for 6.00 s; all of these are idle since")
+    (one,) = named([*HELD[:5], *(row | {"client_id": -1} for row in REFUSED), ELSEWHERE])
+    assert one.text.endswith("0 of these are idle since; connections of other hosts go on")
+
+
+#: Ten closings while all connections are open.
+TEN = [closed(10_000 + i) for i in range(10)]
+
+
+def left(at_ms: float, count: int, rows: Sequence[dict[str, Any]] = HELD) -> list[dict[str, Any]]:
+    """Open connections, some of which end."""
+    end = {"last": int(at_ms * MS), "closed_at": int(at_ms * MS), "closed_by": 0}
+    return [*(row | end for row in rows[:count]), *rows[count:]]
+
+
+@pytest.mark.parametrize(
+    ("connections", "is_named"),
+    [
+        ([*HELD, *REFUSED[:5]], True),
+        ([*HELD[:5], *REFUSED], True),
+        ([*HELD, *(row | {"closed_at": row["first"] + 50 * MS} for row in REFUSED)], True),
+        ([*HELD, *(row | {"closed_at": row["first"] + 50 * MS + 1} for row in REFUSED)], False),
+        ([*HELD, *(row | {"closed_at": row["first"] + 60 * MS, "handshake_rtt_ns": 10 * MS} for row in REFUSED)], True),
+        ([*HELD, *(row | {"handshake": H_NOT_CAPTURED} for row in REFUSED)], False),
+        ([*HELD, *(row | {"protocol": P_FOREIGN} for row in REFUSED)], False),
+        ([*(row | {"protocol": P_FOREIGN} for row in HELD), *REFUSED], False),
+        ([*(row | {"protocol": P_TLS} for row in HELD), *(row | {"protocol": P_TLS} for row in REFUSED)], True),
+        ([*left(10_008.5, 2), *TEN], True),  # nine of ten
+        ([*left(10_007.5, 2), *TEN], False),
+        ([*left(10_000.5, 1), *TEN], True),  # one less is as good
+        ([*(connection(i) for i in range(40)), *TEN], True),
+        ([*left(10_000.5, 2, [connection(i) for i in range(40)]), *TEN], True),  # of 40, two
+        ([*left(10_000.5, 3, [connection(i) for i in range(40)]), *TEN], False),
+        ([*left(10_000.5, 2, [connection(i) for i in range(39)]), *TEN], False),
+        ([*(row | {"last": 11_500 * MS} for row in HELD), *REFUSED], False),  # it stops
+        ([*(row | {"last": 11_500 * MS + 1} for row in HELD), *REFUSED], True),
+        ([*(row | {"last": 11_500 * MS} for row in HELD), *REFUSED, connection(11_501, client_ip=OTHER_HOST)], False),
+        ([*(row | {"last": 11_500 * MS} for row in HELD), *REFUSED, connection(11_500, client_ip=OTHER_HOST)], True),
+        ([*HELD, *REFUSED, connection(0, client_ip=OTHER_HOST, last=1)], False),
+        ([*HELD, *REFUSED, connection(0, client_ip=OTHER_HOST, last=1, broker_port=9093)], True),
+    ],
+)
+def test_thresholds(connections: Sequence[dict[str, Any]], is_named: bool) -> None:
+    assert bool(named(connections)) == is_named

@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 
 from kafkatap.dissector.dtypes import KIND_PARTITION
-from kafkatap.dissector.facts.fact_rows import FACT, NO_NUMBER
-from kafkatap.dissector.programs.fact_kinds import NUMBER_OF, columns_of
-from kafkatap.reports.batch import Array, Batch
+from kafkatap.dissector.facts.fact_rows import NO_NUMBER
+from kafkatap.reports.batch import Batch
 from kafkatap.reports.findings import ERROR, Finding, Party
 from kafkatap.reports.section_parts.section import SectionInput
 from kafkatap.reports.section_parts.section_counts import SectionCounts
 from kafkatap.reports.sections.advice import findings
 from kafkatap.reports.sections.folding import folded
 from kafkatap.reports.sections.folds import Known
-from tests.reports.rows import BILLING, MS, ORDERS, START, STRINGS, batch, context, counted, exchange, result
+from tests.reports.rows import BILLING, MS, START, STRINGS, batch, context, counted, exchange, fact, result
 from tests.support.section_runs import section_input
 
 from .advice_samples import FOLDER, found, of, truth
@@ -89,37 +88,23 @@ def listed(at: int, timestamp: int, offset: int, **columns: int) -> Step:
 TO_THE_END = (fetch(0, 90), refused(100, 100), listed(150, END, 1100), fetch(200, 1100))
 
 
-def fact(number: int, name: str, step: Step, error: int = 0, **columns: int) -> Any:
-    row = np.zeros(1, FACT)[0]
-    for column in [f"v{i}" for i in range(10)]:
-        row[column] = NO_NUMBER
-    for column in ("s0", "s1", "s2", "s3", "topic_id"):
-        row[column] = -1
-    row["exchange"], row["kind"], row["error_code"] = number, NUMBER_OF[name], error
-    row["topic"], row["partition"] = ORDERS, step.partition
-    for column, value in columns.items():
-        row[columns_of(NUMBER_OF[name])[column]] = value
-    return row
-
-
 def batch_of(steps: Sequence[tuple[int, Step]], sections: str) -> Batch:
     exchanges, results, facts = [], [], []
     for number, step in steps:
+        place = {"partition": step.partition}
         api = 2 if step.what == "list" else 1
         exchanges.append(exchange(number, step.at * MS, api_key=api, client_id=step.client, client_ip=step.host))
         error = OUT_OF_RANGE if step.what == "refused" else step.error
         if error:
             results.append(result(number, error, kind=KIND_PARTITION, partition=step.partition))
         if step.what == "list":
-            facts.append(fact(number, "list offsets partition", step, timestamp=step.timestamp))
-            facts.append(fact(number, "listed partition", step, step.error, offset=step.offset))
+            facts.append(fact(number, "list offsets partition", **place, timestamp=step.timestamp))
+            facts.append(fact(number, "listed partition", **place, error_code=step.error, offset=step.offset))
         elif sections == "advice":
-            facts.append(fact(number, "fetch partition", step, offset=step.offset))
-            facts.append(fact(number, "fetched partition", step, error, high_watermark=-1 if error else 5000))
-    rows: Array = np.zeros(len(facts), FACT)
-    for i, row in enumerate(facts):
-        rows[i] = row
-    return batch(exchanges, results)._replace(facts=rows)
+            end = -1 if error else 5000
+            facts.append(fact(number, "fetch partition", **place, offset=step.offset))
+            facts.append(fact(number, "fetched partition", **place, error_code=error, high_watermark=end))
+    return batch(exchanges, results, facts)
 
 
 def given_of(*steps: Step, sections: str = "advice", runs: int = 1, most: int = 1000) -> SectionInput:

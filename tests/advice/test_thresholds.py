@@ -11,27 +11,12 @@ from kafkatap.dissector.dtypes import NO_REPLY_EXPECTED, UNANSWERED
 from kafkatap.reports.advice.fetch_waits import FETCH_WAITS
 from kafkatap.reports.advice.nagle import NAGLE
 from kafkatap.reports.advice.request_timeouts import REQUEST_TIMEOUTS
-from kafkatap.reports.advice.signature import Signature
 from kafkatap.reports.advice.single_records import SINGLE_RECORDS
 from kafkatap.reports.connection_words import P_FOREIGN
-from kafkatap.reports.findings import NOTE, WARNING, Finding
-from kafkatap.reports.section_parts.section import SectionInput
-from kafkatap.reports.section_parts.section_counts import SectionCounts
-from tests.reports.rows import MS, START, batch, connection, context, counted, exchange
+from kafkatap.reports.findings import NOTE, WARNING
+from tests.reports.rows import MS, START, connection, exchange
 
-SECOND = 1000 * MS
-
-
-def found(signature: Signature, exchanges: Sequence[Any], connections: Sequence[Any] = ()) -> list[Finding]:
-    """What a report on some exchanges and connections finds."""
-    sections = SectionCounts(("advice",), 1000, lambda: 0)
-    sections.add(batch(list(exchanges)))
-    for rows in connections:
-        sections.add_connections(rows)
-    sections.finish()
-    given = SectionInput(sections, counted(list(exchanges)), context(last=START + 60 * SECOND), {})
-    return list(signature.findings(given))
-
+from .made_input import SECOND, found
 
 # ------------------------------------------------------------ nagle
 

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from kafkatap.dissector import dtypes as r
+from kafkatap.dissector.facts.fact_rows import FACT, NO_NUMBER
+from kafkatap.dissector.programs.fact_kinds import NUMBER_OF, columns_of
 from kafkatap.reports.batch import Array, Batch, Context, FileInfo
 from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.connection_words import P_KAFKA
@@ -67,8 +69,24 @@ def result(number: int, code: int = 0, **columns: Any) -> Any:
     return row
 
 
-def batch(exchanges: list[Any], results: list[Any] | None = None) -> Batch:
-    return Batch(_rows(exchanges, r.EXCHANGE), _rows(results or [], r.RESULT))
+def fact(number: int, name: str, **columns: int) -> Any:
+    """A fact of a kind on an exchange: on partition 0 of "orders"."""
+    row = np.zeros(1, FACT)[0]
+    for column in [f"v{i}" for i in range(10)]:
+        row[column] = NO_NUMBER
+    for column in ("s0", "s1", "s2", "s3", "topic_id"):
+        row[column] = -1
+    row["exchange"], row["kind"], row["topic"] = number, NUMBER_OF[name], ORDERS
+    names = columns_of(NUMBER_OF[name])
+    for column, value in columns.items():
+        row[names.get(column, column)] = value
+    return row
+
+
+def batch(exchanges: list[Any], results: list[Any] | None = None, facts: list[Any] | None = None) -> Batch:
+    """`facts`: those of each exchange together, in their order."""
+    made = Batch(_rows(exchanges, r.EXCHANGE), _rows(results or [], r.RESULT))
+    return made if facts is None else made._replace(facts=_rows(facts, FACT))
 
 
 def _rows(rows: list[Any], kind: Any) -> Array:

@@ -1,0 +1,29 @@
+"""What a signature finds in made exchanges, facts and connections, through the counts of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kafkatap.reports.advice.signature import Signature
+from kafkatap.reports.findings import Finding
+from kafkatap.reports.section_parts.section import SectionInput
+from kafkatap.reports.section_parts.section_counts import SectionCounts
+from tests.reports.rows import BILLING, MS, START, batch, context, counted
+
+SECOND = 1000 * MS
+
+
+def found(
+    signature: Signature, exchanges: Sequence[Any], connections: Sequence[Any] = (), facts: Sequence[Any] = (),
+    results: Sequence[Any] = (), most: int = 1000, **parts: Any,
+) -> list[Finding]:  # fmt: skip
+    """What a report on all these finds. `most`: rows of its counts; others are those of a client "billing". `parts`:
+    of its context."""
+    sections = SectionCounts(("advice",), most, lambda: BILLING)
+    sections.add(batch(list(exchanges), list(results), list(facts)))
+    for rows in connections:
+        sections.add_connections(rows)
+    sections.finish()
+    given = SectionInput(sections, counted(list(exchanges)), context(**({"last": START + 60 * SECOND} | parts)), {})
+    return list(signature.findings(given))
