@@ -15,13 +15,13 @@ from deltalake import DeltaTable
 from kafkatap import analyze
 from kafkatap.engine.read_options import ReadOptions
 from kafkatap.spark import job
-from kafkatap.spark.job import run_job
 from kafkatap.spark.neighbours import SharedConnections
 from kafkatap.spark.output import delta
 from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.verifying import forget, named_captures, verify
 from kafkatap.splits.run_options import RunOptions
 from tests.cli.running import ROOT, kafkatap
+from tests.spark.jobs import run_job
 from tests.support.captures import PcapRecords, pcap_bytes
 from tests.support.tcp import Segment, encode
 from tests.wire.kafkatalk import small_talk
@@ -29,7 +29,6 @@ from tests.wire.kafkatalk import small_talk
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import SparkSession
 
 SAMPLES = [ROOT / "samples" / f"{name}.pcap.zst" for name in ("apache-0.8.2", "apache-2.8")]
 HOUR = 3_600_000_000_000
@@ -44,10 +43,10 @@ def rows(out: Path, table: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("lake") / "out"
     for capture in SAMPLES:
-        run_job(spark, str(capture), str(out))
+        run_job(str(capture), str(out))
     return out
 
 
@@ -81,7 +80,7 @@ def test_captures_are_forgotten(copy: Path) -> None:
     assert rows(copy, "exchanges") == rows(copy, "files") == []
 
 
-def test_reports_of_jobs(spark: SparkSession, tmp_path: Path) -> None:
+def test_reports_of_jobs(tmp_path: Path) -> None:
     """The report of a job stays while the lake has a capture of it."""
     out = tmp_path / "out"
 
@@ -96,20 +95,20 @@ def test_reports_of_jobs(spark: SparkSession, tmp_path: Path) -> None:
         return sorted(runs.values(), key=len, reverse=True)
 
     first, second = SAMPLES[:2]
-    run_job(spark, [str(first), str(second)], str(out))
+    run_job([str(first), str(second)], str(out))
     assert kept() == [{first.name, second.name}]
     shutil.rmtree(out / "state")  # otherwise it reads the second one again, too
-    run_job(spark, str(first), str(out))
+    run_job(str(first), str(out))
     assert kept() == [{first.name, second.name}, {first.name}]
     forget(str(out), [info.capture for info in named_captures(str(out), [second.name])])
     assert kept() == [{first.name}]
     assert json.loads((out / "report.json").read_text()) == json.loads(next((out / "reports").iterdir()).read_text())
 
 
-def test_a_run_that_was_killed(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After each of its commits."""
     before = tmp_path / "before"
-    run_job(spark, str(SAMPLES[0]), str(before))
+    run_job(str(SAMPLES[0]), str(before))
     commit = delta.TableChanges.commit
     left = 0
 
@@ -125,22 +124,20 @@ def test_a_run_that_was_killed(spark: SparkSession, tmp_path: Path, monkeypatch:
         with monkeypatch.context() as killed:
             killed.setattr(delta.TableChanges, "commit", commit_some)
             with pytest.raises(KeyboardInterrupt):
-                run_job(spark, str(SAMPLES[1]), str(out))
+                run_job(str(SAMPLES[1]), str(out))
         assert {kind for kind, _ in found(out)} == {"unfinished"}, count
-        run_job(spark, str(SAMPLES[1]), str(out))
+        run_job(str(SAMPLES[1]), str(out))
         assert found(out) == []
 
 
-def test_a_run_does_not_open_files_of_earlier_days(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_does_not_open_files_of_earlier_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     day, out = 24 * HOUR, tmp_path / "out"
     paths = []
     for n in range(6):
         talk = small_talk(3)
         segments = [replace(s, time_ns=s.time_ns + n * day) for s in talk.segments]
         paths.append(written(tmp_path / f"{n}.pcap", segments))
-    run_job(spark, paths[:5], str(out))
+    run_job(paths[:5], str(out))
     opened: list[str | None] = []
     change, active = delta.change_file, delta.active_files
 
@@ -152,11 +149,11 @@ def test_a_run_does_not_open_files_of_earlier_days(
     # As in files of many captures, whose range has all others.
     monkeypatch.setattr(delta, "active_files", lambda of: [replace(file, least=None, most=None) for file in active(of)])
     dates = [str(row["date"]) for row in read_table(str(out), "exchanges", ["date"]).to_pylist()]
-    run_job(spark, paths[5], str(out))
+    run_job(paths[5], str(out))
     days = sorted({*dates})
     assert {date for date in opened if date is not None} == {days[4]}  # a day is left
     opened.clear()
-    run_job(spark, paths[5], str(out))
+    run_job(paths[5], str(out))
     assert min(date for date in opened if date is not None) == days[4]
     after = [str(row["date"]) for row in read_table(str(out), "exchanges", ["date"]).to_pylist()]
     assert sorted(date for date in after if date in days) == sorted(dates)
@@ -184,13 +181,13 @@ def written(path: Path, segments: Sequence[Segment]) -> str:
     return str(path)
 
 
-def test_captures_of_two_places_overlap(spark: SparkSession, tmp_path: Path) -> None:
+def test_captures_of_two_places_overlap(tmp_path: Path) -> None:
     talk = small_talk(30)
     here = written(tmp_path / "client.pcap", talk.segments)
     later = [replace(s, time_ns=s.time_ns + 200_000) for s in talk.segments[20:]]
     there = written(tmp_path / "broker.pcap", later)
     for path in (here, there):
-        run_job(spark, path, str(tmp_path / "out"))
+        run_job(path, str(tmp_path / "out"))
     both = set(analyze(here).exchanges["exchange"].to_pylist())
     both &= set(analyze(there).exchanges["exchange"].to_pylist())
     assert len(both) > 15
@@ -200,7 +197,7 @@ def test_captures_of_two_places_overlap(spark: SparkSession, tmp_path: Path) -> 
     assert there in finding.text
 
 
-def test_hours_without_a_capture(spark: SparkSession, tmp_path: Path) -> None:
+def test_hours_without_a_capture(tmp_path: Path) -> None:
     """Of the broker in the middle, two hours are missing. The others have captures in each."""
     folder = tmp_path / "captures"
     folder.mkdir()
@@ -209,7 +206,7 @@ def test_hours_without_a_capture(spark: SparkSession, tmp_path: Path) -> None:
             talk = small_talk(5, broker=(f"10.0.0.{number + 2}", 9_092), isn=(7_000 * hour, 9_000 * hour))
             moved = [replace(s, time_ns=s.time_ns + hour * HOUR) for s in talk.segments]
             written(folder / f"broker{number}-{hour:02}.pcap", moved)
-    run_job(spark, str(folder), str(tmp_path / "out"))
+    run_job(str(folder), str(tmp_path / "out"))
     done = kafkatap("lake", "verify", tmp_path / "out", "--json")
     assert done.code == 3
     [finding] = map(json.loads, done.out.splitlines())
@@ -217,7 +214,7 @@ def test_hours_without_a_capture(spark: SparkSession, tmp_path: Path) -> None:
     assert finding == {"kind": "gap", "text": text, "amount": 2}
 
 
-def test_days_of_which_only_some_have_results(spark: SparkSession, tmp_path: Path) -> None:
+def test_days_of_which_only_some_have_results(tmp_path: Path) -> None:
     """A day of requests without an answer has no results. The days of the two tables are compared by date."""
     folder = tmp_path / "captures"
     folder.mkdir()
@@ -226,7 +223,7 @@ def test_days_of_which_only_some_have_results(spark: SparkSession, tmp_path: Pat
     for day in (1, 2):
         moved = [replace(s, time_ns=s.time_ns + day * 24 * HOUR, seq=s.seq + day) for s in talk.segments]
         written(folder / f"{day + 1}.pcap", moved)
-    run_job(spark, str(folder), str(tmp_path / "out"), options=RunOptions(ReadOptions(ports=(9_092,))))
+    run_job(str(folder), str(tmp_path / "out"), options=RunOptions(ReadOptions(ports=(9_092,))))
     dates = {
         table: {row["date"] for row in delta.open_table(str(tmp_path / "out"), table).to_pyarrow_table().to_pylist()}
         for table in ("exchanges", "results")
@@ -235,11 +232,11 @@ def test_days_of_which_only_some_have_results(spark: SparkSession, tmp_path: Pat
     assert {finding.kind for finding in verify(str(tmp_path / "out"))} == {"gap"}
 
 
-def test_damage(spark: SparkSession, tmp_path: Path) -> None:
+def test_damage(tmp_path: Path) -> None:
     data = pcap_bytes(encode(small_talk(9).segments))
     path = tmp_path / "cut.pcap"
     path.write_bytes(data[:-7])
-    run_job(spark, str(path), str(tmp_path / "out"))
+    run_job(str(path), str(tmp_path / "out"))
     [finding] = verify(str(tmp_path / "out"))
     assert finding.kind == "damage"
     assert finding.text.startswith(f"{path}: cut short")
@@ -258,35 +255,35 @@ def series(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]
 
 @pytest.mark.parametrize("again", range(3))
 def test_an_hour_is_not_read_again_without_its_neighbours(
-    spark: SparkSession, series: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: int
+    series: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: int
 ) -> None:
     """It is refused without the state before it. Where an earlier version did it, `verify` finds it."""
     out = str(tmp_path / "out")
-    run_job(spark, series, out)
+    run_job(series, out)
     shutil.rmtree(f"{out}/state")
     wanted = rows(Path(out), "exchanges")
     assert found(Path(out)) == []
     others = [path for path in series if path != series[again]]
     with pytest.raises(SharedConnections) as refused:
-        run_job(spark, series[again], out, replace_rows=True)
+        run_job(series[again], out, replace_rows=True)
     assert all(path in str(refused.value) for path in others)
     assert rows(Path(out), "exchanges") == wanted
     monkeypatch.setattr(job, "check_neighbours", lambda *_: None)
-    run_job(spark, series[again], out)
+    run_job(series[again], out)
     assert rows(Path(out), "exchanges") != wanted
     assert any(finding.kind == "cut" and series[again] in finding.text for finding in verify(out))
     assert again == 0 or "balance" in {kind for kind, _ in found(Path(out))}
     monkeypatch.undo()
-    run_job(spark, series, out)
+    run_job(series, out)
     assert rows(Path(out), "exchanges") == wanted
     assert found(Path(out)) == []
 
 
-def test_hours_that_different_runs_read_are_cut(spark: SparkSession, series: list[str], tmp_path: Path) -> None:
+def test_hours_that_different_runs_read_are_cut(series: list[str], tmp_path: Path) -> None:
     out = tmp_path / "out"
     notes = []
     for path in series:
-        notes.append(run_job(spark, path, str(out)).notes)
+        notes.append(run_job(path, str(out)).notes)
         shutil.rmtree(out / "state")  # as in a lake of an earlier version
     assert ["go on in captures that another run read" in str(each) for each in notes] == [False, True, True]
     cut = [finding for finding in verify(str(out)) if finding.kind == "cut"]
@@ -305,23 +302,23 @@ def test_tables_that_do_not_balance(copy: Path) -> None:
     assert sum("exchanges of the outcome unanswered, and its ledger" in text for text in texts) == 2
 
 
-def test_zeros_in_place_of_packets(spark: SparkSession, samples: Path, tmp_path: Path) -> None:
+def test_zeros_in_place_of_packets(samples: Path, tmp_path: Path) -> None:
     data = bytearray(PcapRecords(samples / "apache-0.8.2.pcap.zst").data)
     data[300_000:400_000] = bytes(100_000)
     (tmp_path / "hole.pcap").write_bytes(data)
-    run_job(spark, str(tmp_path / "hole.pcap"), str(tmp_path / "out"))
+    run_job(str(tmp_path / "hole.pcap"), str(tmp_path / "out"))
     assert "damage" in {kind for kind, _ in found(tmp_path / "out")}
 
 
-def test_records_go_with_their_exchanges(spark: SparkSession, samples: Path, tmp_path: Path) -> None:
+def test_records_go_with_their_exchanges(samples: Path, tmp_path: Path) -> None:
     """Half of a capture with records, then all of it without: its records are those of the whole."""
     data = PcapRecords(samples / "apache-2.8.pcap.zst")
     path, out = tmp_path / "broker.pcap", tmp_path / "out"
     path.write_bytes(data.slice(0, len(data) // 2))
-    run_job(spark, str(path), str(out), options=RunOptions(records=True))
+    run_job(str(path), str(out), options=RunOptions(records=True))
     half = len(rows(out, "records"))
     path.write_bytes(data.data)
-    result = run_job(spark, str(path), str(out))
+    result = run_job(str(path), str(out))
     assert any("records of these captures" in note for note in result.notes)
     assert len(rows(out, "records")) == analyze(path).records.num_rows > half
     assert found(out) == []

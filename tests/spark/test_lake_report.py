@@ -13,11 +13,11 @@ import pytest
 from kafkatap import analyze
 from kafkatap.reports.rollup_tables import FORMS
 from kafkatap.spark import exchanges_once
-from kafkatap.spark.job import run_job
 from kafkatap.spark.output.compaction import compact
 from kafkatap.spark.output.delta import read_table
 from kafkatap.spark.verifying import forget, named_captures, verify
 from tests.cli.running import ROOT, kafkatap
+from tests.spark.jobs import run_job
 from tests.splits.test_packs import rotated
 from tests.support.captures import pcap_bytes, read_bytes, read_capture
 from tests.support.copies import elsewhere, ports
@@ -55,9 +55,9 @@ def compare(lake: Path, captures: list[Path], *options: object) -> None:
 
 
 @pytest.fixture(scope="module")
-def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("lake") / "out"
-    run_job(spark, [str(path) for path in SAMPLES], str(out), split_size=100_000)
+    run_job([str(path) for path in SAMPLES], str(out), split_size=100_000)
     return out
 
 
@@ -98,8 +98,8 @@ def test_hours(lake: Path) -> None:
         assert found["capture"]["requests"] == wanted > 0
 
 
-def test_after_changes(spark: SparkSession, copy: Path) -> None:
-    run_job(spark, [str(path) for path in SAMPLES], str(copy))  # again
+def test_after_changes(copy: Path) -> None:
+    run_job([str(path) for path in SAMPLES], str(copy))  # again
     compare(copy, SAMPLES)
     list(compact(str(copy)))
     compare(copy, SAMPLES)
@@ -109,12 +109,12 @@ def test_after_changes(spark: SparkSession, copy: Path) -> None:
         row["capture"] for row in read_table(str(copy), "files").to_pylist()
     }
     assert report(copy)["capture"]["requests"] == read_table(str(copy), "exchanges").num_rows
-    run_job(spark, [str(path) for path in SAMPLES], str(copy))
+    run_job([str(path) for path in SAMPLES], str(copy))
     compare(copy, SAMPLES)
 
 
 @pytest.fixture(scope="module")
-def points(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
+def points(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
     """A lake whose runs read one capture each, of two brokers and of a client of both, and these captures."""
     folder = tmp_path_factory.mktemp("points")
     capture = read_capture(SAMPLES[0])
@@ -126,7 +126,7 @@ def points(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tup
     for number, side in enumerate(sides):
         captures.append(folder / f"point{number}.pcap")
         captures[-1].write_bytes(pcap_bytes(elsewhere(side, skew_ns=number * 2_000), link_type=capture.link_types[0]))
-        run_job(spark, [str(captures[-1])], str(folder / "out"))
+        run_job([str(captures[-1])], str(folder / "out"))
     return folder / "out", captures
 
 
@@ -152,7 +152,7 @@ def test_an_answered_row_is_better_than_a_lost_one(spark: SparkSession, tmp_path
     near = elsewhere([packet for number, packet in enumerate(packets) if number % 20 != 7], skew_ns=2_000)
     for path, side in zip(captures, (near, packets[: len(packets) * 9 // 10]), strict=True):
         path.write_bytes(pcap_bytes(side))
-        run_job(spark, [str(path)], str(tmp_path / "out"))
+        run_job([str(path)], str(tmp_path / "out"))
     outcomes = [Counter(analyze(path).exchanges["outcome"].to_pylist()) for path in captures]
     found = report(tmp_path / "out")
     once = exchanges_once(spark, str(tmp_path / "out"))
@@ -183,13 +183,13 @@ def test_the_ledger_of_each_capture(lake: Path) -> None:
         assert found[path.name] == wanted, path.name
 
 
-def test_connections_of_many_captures(spark: SparkSession, tmp_path: Path) -> None:
+def test_connections_of_many_captures(tmp_path: Path) -> None:
     """What a file of a rotated capture has of a connection counts there. What `forget` leaves adds up."""
     whole = tmp_path / "whole.pcap"
     whole.write_bytes(read_bytes(SAMPLES[2]))
     files = rotated(whole, tmp_path / "files", [300, 600, 900, 1_200])
     out = tmp_path / "lake"
-    run_job(spark, files, str(out), split_size=100_000)
+    run_job(files, str(out), split_size=100_000)
     found = ledgers(out)
     assert sum(ledger["payload bytes", "total"] for ledger in found.values()) == 793_321
     for ledger in found.values():
@@ -238,7 +238,7 @@ def test_a_part_of_the_rollup_is_gone(copy: Path, table: str, what: str) -> None
     assert "rollup" not in {finding.kind for finding in verify(str(copy))}
 
 
-def test_files_that_are_gone(spark: SparkSession, copy: Path) -> None:
+def test_files_that_are_gone(copy: Path) -> None:
     """A file that was deleted by other means is named, and a second run mends it."""
     for table in ("rollup", "exchanges", "ledger"):
         path = seen_files(copy, table)[0]

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from kafkatap.parquet.partitions import to_microseconds
-from kafkatap.spark.job import run_job
 from kafkatap.spark.stream_state import StateFolder
 from kafkatap.splits.run_options import RunOptions
+from tests.spark.jobs import run_job
 from tests.splits.join_support import compared, differences, local, published
 from tests.support.captures import PcapRecords, pcap_bytes
 from tests.support.tcp import START_NS, Segment, encode, frame, retransmit, shake, split_small
@@ -78,7 +78,7 @@ def read_in_parts(folder: Path, segments: Sequence[Segment], cuts: Sequence[int]
     for n, (first, end) in enumerate(zip([0, *cuts], [*cuts, len(records)], strict=True)):
         paths.append(folder / f"{n}.pcap")
         paths[-1].write_bytes(records.slice(first, end))
-        run_job(None, [str(paths[-1])], str(out), options=RunOptions(records=True))  # type: ignore[arg-type]
+        run_job(paths[-1], out, options=RunOptions(records=True))
         flows.append(assert_clean(out))
     return differences(
         compared(published(out)),
