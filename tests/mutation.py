@@ -45,7 +45,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: beyond ten times that. The second is for those that wait; a busy machine must not decide.
 PROCESSOR_PATIENCE, PATIENCE = 30, 300.0
 #: Loaded once, before processes are forked: modules that most tests need.
-LIBRARIES = ("numpy", "pyarrow.compute", "pyarrow.parquet")
+LIBRARIES = ("numpy", "pyarrow.compute", "pyarrow.parquet", "hypothesis")
 
 _COMPARED: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE), ast.LtE: (ast.Lt, ast.Gt), ast.Gt: (ast.GtE, ast.LtE), ast.GtE: (ast.Gt, ast.Lt),
@@ -215,6 +215,7 @@ def run_tests(
     for name in [name for name in sys.modules if name.partition(".")[0] in ("kafkatap", "tests")]:
         del sys.modules[name]
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--rootdir={tree}"]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of LIBRARIES
     if notes is None:
         options.append("-x")
     status = pytest.main([*options, *arguments], plugins=[notes] if notes else [])

@@ -73,7 +73,7 @@ def _hosts(given: SectionInput) -> list[_Host]:
             return []  # there were too many to keep each: how many are open at a time is not known
         who = row["client_ip"], row["broker_ip"], row["broker_port"]
         rows[who].append(row)
-        refusals[who] += row["refused"] > 0
+        refusals[who] += row["refused"]
     found = []
     for who, count in sorted(refusals.items()):
         if count >= _LEAST:
@@ -96,7 +96,7 @@ def _host(who: tuple[int, int, int], rows: Sequence[dict[str, int]]) -> _Host | 
     refused = [row for row in rows if row["refused"] and ((row["is_tls"] > 0) in kinds or row["client_id"] == -1)]
     if sum(row["client_id"] in clients or row["client_id"] == -1 for row in refused) < _LEAST or len(used) < _FEWEST:
         return None
-    opened = np.sort([row["first"] if row["is_whole"] else 0 for row in used])
+    opened = np.sort([_since(row) for row in used])
     closed = np.sort([row["closed_at"] for row in used if row["closed_at"] >= 0])
     most = int((np.arange(1, len(opened) + 1) - np.searchsorted(closed, opened, "right")).max())
     times = np.array([row["first"] for row in refused])
@@ -105,6 +105,11 @@ def _host(who: tuple[int, int, int], rows: Sequence[dict[str, int]]) -> _Host | 
     if most < _FEWEST or is_full.mean() < _MOST:
         return None
     return _Host(who, refused, used, most)
+
+
+def _since(row: dict[str, int]) -> int:
+    """When a connection was opened; 0: before the capture."""
+    return row["first"] if row["is_whole"] else 0
 
 
 def _goes_on(host: _Host, used: Iterable[dict[str, int]]) -> bool:
@@ -121,7 +126,7 @@ def _finding(given: SectionInput, host: _Host) -> Finding:
     context, (ip, *end) = given.context, host.who
     broker, name = broker_party(context, end[0], end[1]), context.address(ip) or "?"
     begin, until = host.refused[0]["first"], host.refused[-1]["closed_at"]
-    held = [row for row in host.used if row["first"] <= begin and not 0 <= row["closed_at"] <= begin]
+    held = [row for row in host.used if _since(row) <= begin and not 0 <= row["closed_at"] <= begin]
     (holder, count), *_ = Counter(row["client_id"] for row in held).most_common()
     mine = [row for row in held if row["client_id"] == holder]
     idle = sum(row["last"] < begin for row in mine)

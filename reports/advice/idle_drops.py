@@ -96,8 +96,7 @@ def _paths(given: SectionInput) -> list[_Path]:
     """Those with a timeout, of hosts that have one of them in common together."""
     stuck: dict[tuple[int, int], list[dict[str, int]]] = defaultdict(list)
     for row in given.rows(_STUCK[0].name):
-        if row["connection"] != -1:
-            stuck[row["client_ip"], row["broker_ip"]].append(row)
+        stuck[row["client_ip"], row["broker_ip"]].append(row)
     if not stuck:
         return []
     connections, known_since = stretches_of(given, stuck.keys())
@@ -105,9 +104,9 @@ def _paths(given: SectionInput) -> list[_Path]:
     for number, one in connections.items():
         between[one.hosts][number] = one
     found = [_path(hosts, rows, between[hosts], known_since, given.context.first) for hosts, rows in stuck.items()]
-    paths = sorted(path for path in found if path is not None)
+    paths = [path for path in found if path is not None]
     made: list[_Path] = []
-    for path in sorted(paths, key=lambda path: -len(path.drops)):
+    for path in sorted(paths, key=lambda path: (-len(path.drops), path.drops)):
         for i, before in enumerate(made):
             both = _Path(
                 before.hosts | path.hosts, sorted((*before.drops, *path.drops)), max(before.passed_ns, path.passed_ns)

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from kafkatap.dissector.dtypes import IN_FLIGHT, NO_REPLY_EXPECTED
+from kafkatap.reports.advice.one_connection import ONE_CONNECTION
 from kafkatap.reports.advice.reconnects import CONNECTION_EACH, RECONNECT_STORM
+from kafkatap.reports.advice.refused_produce import REFUSED_PRODUCE
 from kafkatap.reports.connection_words import H_COMPLETE, H_NOT_CAPTURED, H_REFUSED, H_UNANSWERED, P_TLS
 from kafkatap.reports.findings import NOTE, WARNING, Finding
 from tests.reports.rows import BILLING, MS, ORDERS, START, connection, exchange, result
@@ -192,3 +194,147 @@ def test_many_clients_that_connect_once_are_no_storm() -> None:
     ends = [connection(connection=n, client_ip=n, handshake=H_REFUSED, first=START + n) for n in range(400)]
     rows = [exchange(1, client_id=BILLING, client_ip=-1, broker_ip=-1, broker_port=-1)]
     assert found(RECONNECT_STORM, rows, ends, most=20, addresses=[f"10.0.{n >> 8}.{n & 255}" for n in range(400)]) == []
+
+
+# ------------------------------------------------------------ Produce requests that a broker refuses
+
+
+def refused(
+    count: int = 3, after_ms: float = 100, size: int = 5_000, passed: int = 4_000, more: tuple[Any, ...] = (),
+    acks: int = 0, end: dict[str, Any] | None = None,
+) -> list[Finding]:  # fmt: skip
+    """Of connections, 10 s apart, that the broker closes some time after a request. One of another size passed before.
+    The client sends again 2 s after each."""
+    rows, ends = [], []
+    for n in range(count):
+        at, one = 10 * n * SECOND, {"connection": n, "outcome": NO_REPLY_EXPECTED, "api_key": PRODUCE, "acks": acks}
+        rows.append(exchange(3 * n, at, 0, request_bytes=passed, **one))
+        rows.append(exchange(3 * n + 1, at + SECOND, 0, request_bytes=size + n, **one))
+        rows.append(exchange(3 * n + 2, at + 3 * SECOND, 0, request_bytes=100, **(one | {"connection": 90 + n})))
+        closed = {"closed_by": 1, "closed_at": START + at + SECOND + round(after_ms * MS)}
+        ends.append(connection(connection=n, **(closed | (end or {}))))
+    return found(REFUSED_PRODUCE, rows, [*ends, *more])
+
+
+def test_refused_produce_requests() -> None:
+    (one,) = refused()
+    assert one.numbers == {
+        "connections": 3, "smallest_refused_bytes": 5_000, "largest_refused_bytes": 5_002,
+        "largest_passed_bytes": 4_000,
+    }  # fmt: skip
+    assert one.time_lost_ns == 3 * 1_900 * MS
+    assert (one.begin, one.end) == (START + 1_100 * MS, START + 21_100 * MS)
+    assert one.packets == (3, 9, 15)
+    assert one.text.startswith(
+        'broker 10.0.0.2:9092 closed 3 connections of client "billing" (10.0.0.1) straight after a Produce request '
+        "with acks=0: each of 4.9 KiB or more, while those up to 3.9 KiB passed."
+    )
+    (one,) = refused(passed=9_000)
+    assert "with acks=0. It may not answer" in one.text  # the size is not the reason
+
+
+@pytest.mark.parametrize(
+    ("options", "is_named"),
+    [
+        ({"count": 2}, False),
+        ({"after_ms": 100.001}, False),
+        ({"after_ms": 0}, True),
+        ({"after_ms": -0.001}, False),
+        ({"acks": 1}, False),
+        ({"end": {"closed_by": 0}}, False),
+        ({"end": {"protocol": P_TLS}}, False),
+        ({"more": (connection(connection=50, client_ip=2, closed_by=1, closed_at=START + 2_100 * MS - 1),)}, False),
+        ({"more": (connection(connection=50, client_ip=2, closed_by=1, closed_at=START + 2_100 * MS),)}, True),
+        ({"more": (connection(connection=50, client_ip=2, closed_by=1, closed_at=START + 100 * MS),)}, False),
+        ({"more": (connection(connection=50, client_ip=2, closed_by=1, closed_at=START + 100 * MS - 1),)}, True),
+        ({"more": (connection(connection=50, client_ip=2, closed_by=0, closed_at=START + 1_100 * MS),)}, True),
+        ({"more": (connection(connection=50, closed_by=1, closed_at=START + 1_100 * MS),)}, True),  # its own
+        (
+            {"more": (connection(connection=50, client_ip=2, broker_ip=2, closed_by=1, closed_at=START + 1_100 * MS),)},
+            True,
+        ),
+    ],
+)
+def test_thresholds_of_refused_produce(options: dict[str, Any], is_named: bool) -> None:
+    assert bool(refused(**options)) == is_named
+
+
+# ------------------------------------------------------------ one connection
+
+
+def behind(
+    count: int = 12, wait_ms: int = 20, own_ms: int = 4, others_ms: int = 0, links: int = 1, slow: tuple[Any, ...] = (),
+    **columns: Any,
+) -> list[Finding]:  # fmt: skip
+    """Of requests that wait behind others. `slow`: others of the same connections."""
+    usual: dict[str, Any] = {"api_key": PRODUCE, "hol_wait_ns": wait_ms * MS, "broker_ns": own_ms * MS}
+    rows = [
+        exchange(n, n * SECOND, 0, **(usual | {"total_ns": (wait_ms + own_ms) * MS, "connection": n % links} | columns))
+        for n in range(count)
+    ]
+    return found(
+        ONE_CONNECTION,
+        [*rows, *([exchange(90, 0, others_ms * MS, api_key=3, connection=99)] if others_ms else []), *slow],
+    )
+
+
+def test_one_connection() -> None:
+    (one,) = behind(20, links=2)
+    assert one.numbers == {
+        "hol_wait_ns": 400 * MS, "mean_ns": 20 * MS, "longest_ns": 20 * MS, "broker_mean_ns": 4 * MS,
+        "requests_ahead": 5.0, "exchanges": 20, "connections": 2, "share": 20 / 24,
+    }  # fmt: skip
+    assert one.text == (
+        'client "billing" (10.0.0.1): 20 Produce requests wait 20.0 ms on average behind about 5 others on 2 '
+        "connections, 83.3 % of its time; the broker needs 4.00 ms for one"
+    )
+    assert (one.begin, one.end, one.packets) == (START, START + 19 * SECOND, (1,))
+    assert one.time_lost_ns == 400 * MS
+    assert " on one connection, " in behind()[0].text
+
+
+@pytest.mark.parametrize(
+    ("options", "is_named"),
+    [
+        ({"wait_ms": 19, "own_ms": 3}, False),
+        ({"own_ms": 5}, False),  # four ahead
+        ({"count": 8}, True),  # half of them, and one, are ahead of each
+        ({"count": 7}, False),
+        ({"count": 16, "links": 2}, True),
+        ({"count": 15, "links": 2}, False),
+        ({"count": 10, "others_ms": 160, "total_ns": 24 * MS}, True),  # half of its time
+        ({"count": 10, "others_ms": 161, "total_ns": 24 * MS}, False),
+        ({"wait_ms": 120, "own_ms": 19}, True),
+        ({"wait_ms": 120, "own_ms": 20}, False),  # the broker is slow
+        ({"outcome": IN_FLIGHT}, False),
+        ({"slow": (exchange(91, connection=0, broker_ns=47 * MS, total_ns=47 * MS, api_key=3),)}, True),
+        ({"slow": (exchange(91, connection=0, broker_ns=48 * MS, total_ns=48 * MS, api_key=3),)}, False),  # half
+        ({"slow": (exchange(91, connection=9, broker_ns=48 * MS, total_ns=48 * MS, api_key=3),)}, True),
+        ({"waiting_ns": 3 * MS}, True),
+        ({"hol_loss_wait_ns": 1}, False),
+        ({"hol_round_trip_ns": 1}, False),
+        ({"hol_poll_wait_ns": 1}, False),
+    ],
+)
+def test_thresholds_of_one_connection(options: dict[str, Any], is_named: bool) -> None:
+    assert bool(behind(**options)) == is_named
+
+
+@pytest.mark.parametrize(
+    ("at", "columns", "is_named"),
+    [
+        (0.5, {"broker_ns": 200 * MS}, False),  # eleven of thirteen are stalled
+        (0.5, {"broker_ns": 200 * MS - 1}, True),
+        (0.5, {"broker_ns": 100 * MS, "loss_ns": 100 * MS}, False),
+        (0.5, {"broker_ns": 200 * MS, "waiting_ns": 1, "api_key": 1}, True),
+        (6.5, {"broker_ns": 200 * MS}, True),  # eight are not
+        (5.5, {"broker_ns": 200 * MS}, False),
+        (0.5, {"broker_ns": 200 * MS, "client_ip": 2}, True),
+        (0.5, {"broker_ns": 200 * MS, "outcome": IN_FLIGHT}, True),
+    ],
+)
+def test_stalled_seconds_do_not_count(at: float, columns: dict[str, Any], is_named: bool) -> None:
+    """Of another connection, on which a request takes until 10 s after the begin."""
+    usual = {"connection": 9, "api_key": 3, "total_ns": 200 * MS}
+    stall = exchange(91, round(at * SECOND), round((10.2 - at) * SECOND), **(usual | columns))
+    assert bool(behind(13, slow=(stall,))) == is_named

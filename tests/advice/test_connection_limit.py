@@ -10,7 +10,7 @@ import pytest
 
 from kafkatap.reports.batch import Array
 from kafkatap.reports.connection_columns import CONNECTION_ROW
-from kafkatap.reports.connection_words import H_COMPLETE, H_NOT_CAPTURED, P_FOREIGN, P_KAFKA, P_TLS
+from kafkatap.reports.connection_words import D_DECRYPTED, H_COMPLETE, H_NOT_CAPTURED, P_FOREIGN, P_KAFKA, P_TLS
 from kafkatap.reports.findings import Finding
 from kafkatap.reports.section_parts.section import SectionInput
 from kafkatap.reports.section_parts.section_counts import SectionCounts
@@ -40,13 +40,13 @@ REFUSED = [closed(10_000 + 300 * i) for i in range(6)]
 ELSEWHERE = connection(500, client_ip=OTHER_HOST, client_id=WORKING)
 
 
-def named(connections: Sequence[dict[str, Any]]) -> list[Finding]:
+def named(connections: Sequence[dict[str, Any]], most: int = 1000) -> list[Finding]:
     table: Array = np.zeros(len(connections), CONNECTION_ROW)
     for number, values in enumerate(connections):
         table[number]["connection"] = number
         for name, value in values.items():
             table[number][name] = value
-    made = SectionCounts(("first-lines",), 1000, lambda: 0)
+    made = SectionCounts(("first-lines",), most, lambda: 0)
     made.add_connections(table)
     found = findings(SectionInput(made, counted([]), context(), {}))
     return [finding for finding in found if finding.id == "connection_limit"]
@@ -91,7 +91,7 @@ def test_other_reasons_are_not_named(why: str, connections: Sequence[dict[str, A
 
 def test_the_line_has_who_holds_connections_and_who_gets_none() -> None:
     held = [connection(1_000 * i, last=9_000 * MS) for i in range(1, 6)]
-    held += [connection(7_000), connection(0, handshake=H_NOT_CAPTURED), connection(500, client_id=WORKING)]
+    held += [connection(7_000), connection(13_000, handshake=H_NOT_CAPTURED), connection(500, client_id=WORKING)]
     closings = [closed(10_000 + 300 * i, client_id=(WORKING, -1)[i % 2], unanswered=1, first_packet=90 + i)
                 for i in range(12)]  # fmt: skip
     closings.append(closed(13_900, client_id=LEAKING, first_packet=89))
@@ -110,6 +110,19 @@ def test_the_line_has_who_holds_connections_and_who_gets_none() -> None:
     assert (one.begin, one.end) == (10_000 * MS, 13_902 * MS)
     assert one.packets == tuple(range(90, 100))
     assert [party.name for party in one.parties] == ["billing", "10.0.0.1", "orders", "10.0.0.2:9092"]
+
+
+@pytest.mark.parametrize(
+    ("whole", "pace"), [(1, ""), (2, ", one more each 1.00 s for 1.00 s"), (3, ", one more each 1.00 s for 2.00 s")]
+)
+def test_the_pace_is_that_of_connections_whose_begin_was_captured(whole: int, pace: str) -> None:
+    (one,) = named([*HELD[:whole], *(row | {"handshake": H_NOT_CAPTURED} for row in HELD[whole:]), *REFUSED])
+    assert f'8 of them are of client "billing"{pace}; ' in one.text
+
+
+def test_it_is_not_known_how_many_are_open_if_there_are_too_many() -> None:
+    assert named([*HELD, *REFUSED], most=len(HELD) + len(REFUSED))
+    assert not named([*HELD, *REFUSED, *(connection(n, client_ip=OTHER_HOST) for n in range(40))], most=20)
 
 
 def test_nobody_is_named_whose_id_is_not_known() -> None:
@@ -142,6 +155,11 @@ def left(at_ms: float, count: int, rows: Sequence[dict[str, Any]] = HELD) -> lis
         ([*HELD, *(row | {"protocol": P_FOREIGN} for row in REFUSED)], False),
         ([*(row | {"protocol": P_FOREIGN} for row in HELD), *REFUSED], False),
         ([*(row | {"protocol": P_TLS} for row in HELD), *(row | {"protocol": P_TLS} for row in REFUSED)], True),
+        (
+            [*(row | {"tls_decryption": D_DECRYPTED} for row in HELD), *(row | {"protocol": P_TLS} for row in REFUSED)],
+            True,
+        ),
+        ([*(row | {"protocol": P_TLS} for row in HELD), *(row | {"client_id": -1} for row in REFUSED)], True),
         ([*left(10_008.5, 2), *TEN], True),  # nine of ten
         ([*left(10_007.5, 2), *TEN], False),
         ([*left(10_000.5, 1), *TEN], True),  # one less is as good

@@ -160,8 +160,51 @@ def test_several_clients_at_once_are_evidence() -> None:
 
 
 @pytest.mark.parametrize(
+    ("others", "is_named"),
+    [
+        ((Sent([32.0, 32.5], 32.5, 33.4),), True),  # too short to say
+        ((Sent([32.0, 32.5], 32.5, 33.5),), False),
+        ((Sent([0.0, 1.0], 1.0, 14.0),), True),  # before the first one is dropped
+        ((Sent([46.0, 47.0], 47.0, 49.0),), False),
+        ((Sent([50.0, 51.0], 51.0, 55.0),), True),  # after the last one
+        ((Sent([25.0, 45.0]),), False),  # a pause that did no harm
+        ((Sent([36.0, 52.0]),), True),  # it began when all were dropped
+    ],
+)
+def test_what_else_is_stuck_decides(others: tuple[Sent, ...], is_named: bool) -> None:
+    assert bool(of(*DROPPED, BUSY, *others)) == is_named
+
+
+@pytest.mark.parametrize(
+    ("sent", "is_named"),
+    [
+        ((Sent([0.0, 15.0], 15.0, 16.0), Sent([20.0, 35.0], 35.0, 36.0)), True),  # copies for a second
+        ((Sent([0.0, 15.0], 15.0, 16.0), Sent([20.0, 35.0], 35.0, 35.999)), False),
+        ((Sent([0.0, 15.0], 15.0, 45.0), Sent([0.0, 16.0], 16.0, 45.0), Sent([30.0, 46.0], 46.0, 50.0)), True),
+        ((Sent([0.0, 15.0], 15.0, 45.0), Sent([20.0, 40.0], 40.0, 45.0), Sent([3.0, 19.0])), False),  # 16 s passed
+    ],
+)
+def test_thresholds(sent: tuple[Sent, ...], is_named: bool) -> None:
+    assert bool(of(*sent, BUSY)) == is_named
+
+
+def test_hosts_with_the_same_timeout_are_one_finding() -> None:
+    """A host that loses one connection only, and one that has another timeout."""
+    other = BUSY._replace(host=2, client=3)
+    also = (Sent([0.0, 15.5], 15.5, 45.0, client=3, host=2), other)
+    (one,) = of(*DROPPED, BUSY, *also, Sent([1.0, 10.0, 17.0]), Sent([1.0, 8.0], host=2, client=3))
+    assert (one.numbers["connections"], one.numbers["clients"], one.numbers["passed_pause_ns"]) == (3, 2, ns(8.999))
+    assert (one.numbers["waited_max_ns"], one.numbers["replaced"]) == (ns(29.5), 2)
+    assert one.text.endswith("pauses of up to 9.00 s do no harm, and 2 new ones work at once")
+    slower = [Sent([-5.0, 15.0], 15.0, 30.0, 3, 2), Sent([5.0, 35.0], 35.0, 50.0, 3, 2), other]
+    both = of(*DROPPED, BUSY, *slower, Sent([1.0, 19.0], host=2, client=3))
+    assert [one.numbers["shortest_pause_ns"] for one in both] == [ns(19.999), ns(14.999)]
+
+
+@pytest.mark.parametrize(
     "columns",
     [
+        {"client_lost_bytes": 0},
         {"reset_by": 1},
         {"closed_by": 1, "closed_at": START + ns(46)},
         {"last": START + ns(49)},  # a packet after the last copy
@@ -172,7 +215,7 @@ def test_several_clients_at_once_are_evidence() -> None:
 def test_a_sign_of_life_is_another_matter(columns: dict[str, Any]) -> None:
     sent = (*DROPPED, BUSY)
     rows = [row for number, one in enumerate(sent) for row in exchanges_of(number, one)]
-    plain = [connection_of(number, one) for number, one in enumerate(sent)]
+    plain = [connection_of(number, one, client_retransmitted_packets=3) for number, one in enumerate(sent)]
     assert len(dropped(rows, plain)) == 1
     assert dropped(rows, [connection_of(0, sent[0], **columns), *plain[1:]]) == []
 

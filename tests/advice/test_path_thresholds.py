@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kafkatap.dissector.dtypes import IN_FLIGHT
+from kafkatap.dissector.dtypes import ANSWERED, IN_FLIGHT
+from kafkatap.dissector.dtypes import UNANSWERED as UNANSWERED_REQUEST
 from kafkatap.reports.advice.advertised import ADVERTISED
 from kafkatap.reports.advice.black_hole import BLACK_HOLE
 from kafkatap.reports.advice.buffers import BUFFERS
@@ -273,15 +274,36 @@ def test_larger_requests_passed(request_bytes: int, is_named: bool) -> None:
     assert stuck(True, passed)  # they say nothing of responses
 
 
+def at_s(seconds: int, is_answered: bool, size: int = 296) -> Any:
+    """A request of the connection."""
+    outcome = ANSWERED if is_answered else UNANSWERED_REQUEST
+    return exchange(10 + seconds, seconds * SECOND, connection=7, request_bytes=size, outcome=outcome)
+
+
+@pytest.mark.parametrize(
+    ("requests", "is_named"),
+    [
+        ([at_s(10, True), at_s(11, False)], True),  # it began anew after the pause
+        ([at_s(10, False)], False),
+        ([at_s(10, True), at_s(20, False)], False),
+        ([at_s(10, False), at_s(20, True), at_s(30, False)], False),
+        ([at_s(10, True, 2_000), at_s(11, False)], False),  # as large a request passed later
+    ],
+)
+def test_what_is_stuck_after_a_pause(requests: list[Any], is_named: bool) -> None:
+    assert bool(stuck(False, requests)) == is_named
+
+
 def test_black_holes_of_a_client() -> None:
     """The broker with more time is first; another direction is another finding."""
     rows = [exchange(n, connection=n, request_bytes=296, broker_port=9092 + n) for n in range(3)]
-    usual: dict[str, Any] = {"handshake": H_COMPLETE, "client_mss": 1_012, "broker_mss": 1_012}
+    usual: dict[str, Any] = {"handshake": H_COMPLETE, "broker_mss": 1_460}
     lost: dict[str, Any] = {"bytes": 4_300, "unacknowledged_bytes": 4_000, "retransmitted_packets": 4,
                             "retransmitted_bytes": 4_000}  # fmt: skip
     ends = [
         connection(connection=n, broker_port=9092 + n, first=START - n, last=START + (n + 1) * SECOND,
-                   first_packet=60 - n, **usual, **{f"{end}_{name}": value for name, value in lost.items()})
+                   first_packet=60 - n, client_mss=1_012 - n, **usual,
+                   **{f"{end}_{name}": value for name, value in lost.items()})
         for n, end in enumerate(("client", "client", "broker"))
     ]  # fmt: skip
     one, other = found(BLACK_HOLE, rows, ends)
