@@ -266,6 +266,9 @@ RESULT_COLUMNS = (
     _column("partition", NUMBER, "i4", "partition", NO_INT32),
     _column("name", STRING, "i4", RESOURCE_DOC, -1),
     _column("error_code", NUMBER, "i2", "0: no error"),
+    _column("error_message", STRING, "i4",
+            "what the broker says of the error, of Produce about the first record that it refused; not of APIs whose "
+            "messages may repeat secrets, such as AlterConfigs", -1),
     _column("offset", NUMBER, "i8", "base offset (Produce), high watermark (Fetch) and so on", -1),
     _column("bytes", BYTES, "i8", "size of the records", -1),
     _column("records", NUMBER, "i8",

@@ -31,10 +31,12 @@ from .programs.roles import (
     R_BASE_OFFSET,
     R_ENTITY_NAME,
     R_ERROR_CODE,
+    R_ERROR_MESSAGE,
     R_GROUP_ID,
     R_HIGH_WATERMARK,
     R_OFFSET_OTHER,
     R_PARTITION,
+    R_RECORD_MESSAGE,
     R_RECORDS,
     R_RESOURCE_NAME,
     R_TOPIC_ID,
@@ -61,6 +63,7 @@ CONTEXT = record_dtype(
     ("topic_id", "i4"),
     ("partition", "i4"),  # NO_INT32
     ("name", "i4"),
+    ("message", "i4"),  # of an error
     ("up", "i4"),  # the context of the enclosing element
     ("kind", "u1"),
 )
@@ -109,6 +112,7 @@ def _clear(context):  # type: ignore[no-untyped-def]
     context.topic_id = -1
     context.partition = NO_INT32
     context.name = -1
+    context.message = -1
     context.kind = KIND_OTHER
 
 
@@ -172,6 +176,11 @@ def _read_contexts(b, r, job):  # type: ignore[no-untyped-def]
         elif role == R_RECORDS:
             context.records_at = row.value
             context.records_length = row.length
+        elif role == R_ERROR_MESSAGE or role == R_RECORD_MESSAGE:
+            # Of several messages the first one, which is that of a record. It is said of the element around.
+            said = context if role == R_ERROR_MESSAGE else _open_context(r, np.int64(context.up))
+            if np.int64(row.length) > 0 and said.message < 0:
+                said.message = intern_row(b, job, row)
         elif np.int64(row.length) >= 0 and _is_name(role):
             _read_name(b, job, row, role, context)
 
@@ -346,6 +355,7 @@ def _collect_response(b, r, job, all_codes):  # type: ignore[no-untyped-def]
         r.state[0].results += 1
         result.exchange = x.exchange
         result.error_code = row.value
+        result.error_message = context.message if row.value != 0 else -1
         result.kind = KIND_RESPONSE if place == 0 else context.kind
         result.offset = context.offset
         result.bytes = context.records_length

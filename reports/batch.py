@@ -110,7 +110,7 @@ def rows_of(numbers: Array, wanted: Array) -> Array:
 def as_results(topics: Array) -> Array:
     """EXCHANGE_TOPIC rows as RESULT rows that have only a topic."""
     rows = np.zeros(len(topics), RESULT)
-    rows["partition"], rows["name"] = NO_INT32, -1
+    rows["partition"], rows["name"], rows["error_message"] = NO_INT32, -1, -1
     for name in ("exchange", "topic", "topic_id"):
         rows[name] = topics[name]
     return rows

@@ -27,11 +27,9 @@ from .sections.latency import check_by, latency, roll_latency
 from .sections.ledger import ledger, loss_warnings, unknown_wait_warnings
 from .sections.never_answered import never_answered, never_answered_warnings
 from .sections.not_decoded import not_decoded, not_decoded_warnings
-from .sections.slow_times import LossTimes, SlowTimes
-from .sections.summary import Tables, summary
+from .sections.summary import NOTHING_LEARNED, Learned, Tables, summary
 from .sections.throttle import throttle
 from .sections.timeline import timeline
-from .sections.unanswered import Unanswered
 
 
 def build_report(
@@ -60,20 +58,7 @@ def build_report(
     detail = errors(counts, context)
     undecoded = not_decoded(counts, context)
     usual: dict[str, Callable[[], tuple[ReportTable, ...]]] = {
-        "summary": lambda: (
-            summary(
-                counts,
-                context,
-                Tables(detail, people, undecoded),
-                text,
-                found,
-                unchecked,
-                slow,
-                silent,
-                losses,
-                [version for version, _ in versions],
-            ),
-        ),
+        "summary": lambda: (summary(counts, context, Tables(detail, people, undecoded), text, learned, unchecked),),
         "latency": lambda: (latency(counts, context, by),),
         "throttle": lambda: (throttle(counts, context),),
         "errors": lambda: (error_totals(detail), detail, *(() if sections is None else (error_meanings(detail),))),
@@ -82,16 +67,14 @@ def build_report(
         "not-decoded": lambda: (undecoded,),
         "files": lambda: (files(context),),
     }
-    found: dict[str, Sequence[Finding]] = {}
-    slow: SlowTimes | None = None
-    losses: LossTimes | None = None
-    silent: Unanswered | None = None
+    learned = NOTHING_LEARNED
     everything = counts if selected is None else None
     more: list[ReportTable] = []
     given = None
     if over_facts is not None:
         from .section_parts.section import SectionInput
         from .sections.advice import unchecked_finding
+        from .sections.error_words import error_words
         from .sections.slow_times import loss_times, slow_times
         from .sections.unanswered import unanswered_requests
 
@@ -100,11 +83,16 @@ def build_report(
         more = section_tables(given, sections, selected is not None)
         found = {s.name: given.once(s.findings) for s in over_facts.sections if s.findings is not None}
         unchecked = unchecked_finding(given)
-        slow, losses = (given.once(slow_times), given.once(loss_times)) if "events" in found else (None, None)
-        silent = unanswered_requests(given) if "events" in found else None
-        everything = everything or given.learned_by("events").counts if "events" in found else everything
+        learned = Learned(found)
+        if "events" in found:
+            everything = everything or given.learned_by("events").counts
+            learned = Learned(
+                found, given.once(slow_times), given.once(loss_times), unanswered_requests(given),
+                words=error_words(given),
+            )  # fmt: skip
     versions = never_answered(counts, everything)
-    people = clients(counts, context, failing_clients(detail, counts, context), found.get("advice", ()))
+    learned = learned._replace(versions=[version for version, _ in versions])
+    people = clients(counts, context, failing_clients(detail, counts, context), learned.found.get("advice", ()))
     tables = [table for name in (USUAL if sections is None else sections) if name in usual for table in usual[name]()]
     tables += more
     tables = _with_timeline_by(tables, given, by, timeline_rows)
@@ -122,7 +110,7 @@ def build_report(
             *not_decoded_warnings(undecoded),
         ),
         options=context.options,
-        curves=Curves(latency_curves(counts, context, by), heat_map(counts), _marks(found.get("events", ())))
+        curves=Curves(latency_curves(counts, context, by), heat_map(counts), _marks(learned.found.get("events", ())))
         if curves
         else Curves(),
     )

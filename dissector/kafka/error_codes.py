@@ -1,7 +1,8 @@
 """Kafka's error codes: their names of all releases, what they mean, and whether a client may retry.
 
 The table is error_codes.tsv. `since` and `retriable_changed` are of Kafka's client classes; codes that the brokers of
-0.8.2 sent count from there. A meaning is a part of a sentence, in which `{broker}` is who sent the code.
+0.8.2 sent count from there. A meaning is a part of a sentence, in which `{broker}` is who sent the code. A remedy is
+a sentence.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _SUFFIXES = ("code", "exception")
 
 class ErrorCode(NamedTuple):
     """`name`: of today. `old_names`: of earlier releases. `since`: the first release with it. `retriable_changed`: the
-    release in which `is_retriable` became what it is; "" if it always was."""
+    release in which `is_retriable` became what it is; "" if it always was. `setting`: what to change, "": none.
+    `remedy`: what to do; "" of NONE."""
 
     code: int
     name: str
@@ -29,11 +31,18 @@ class ErrorCode(NamedTuple):
     is_retriable: bool
     retriable_changed: str
     text: str
+    setting: str
+    remedy: str
 
     @property
     def meaning(self) -> str:
         """What it means, in a part of a sentence."""
         return self.text.format(broker="the broker")
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether nobody has to do anything about it."""
+        return self.remedy.startswith(("Nothing.", "Nothing:"))
 
 
 @cache
@@ -42,8 +51,8 @@ def error_codes() -> Mapping[int, ErrorCode]:
     with open(_TABLE, encoding="utf-8") as file:
         rows = [line.split("\t") for line in file.read().splitlines()[1:]]
     return {
-        int(code): ErrorCode(int(code), name, tuple(old.split()), since, retriable == "yes", changed, text)
-        for code, name, old, since, retriable, changed, text in rows
+        int(code): ErrorCode(int(code), name, tuple(old.split()), since, retriable == "yes", changed, *texts)
+        for code, name, old, since, retriable, changed, *texts in rows
     }
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..layouts.schema import REQUEST, RESPONSE, Field, MessageLayout, Struct
+from ..layouts.secrets import CAREFUL_APIS
 from .roles import (
     R_ACKS,
     R_API_KEY,
@@ -26,6 +27,7 @@ from .roles import (
     R_MIN_BYTES,
     R_NONE,
     R_OFFSET_OTHER,
+    R_RECORD_MESSAGE,
     R_RECORDS,
     R_SASL_MECHANISM,
     R_SOFTWARE_NAME,
@@ -59,6 +61,7 @@ _AT = {
     (PRODUCE, REQUEST, "Acks"): R_ACKS,
     (PRODUCE, RESPONSE, "Responses.PartitionResponses.BaseOffset"): R_BASE_OFFSET,
     **{(key, REQUEST, path): R_WAIT_MS for key, path in WAITS_OF_BODIES.items()},
+    (PRODUCE, RESPONSE, "Responses.PartitionResponses.RecordErrors.BatchIndexErrorMessage"): R_RECORD_MESSAGE,
     (2, RESPONSE, "Topics.Partitions.OldStyleOffsets"): R_OFFSET_OTHER,
     (JOIN_GROUP, REQUEST, "SessionTimeoutMs"): R_WAIT_MS,  # of version 0; in others RebalanceTimeoutMs comes after it
     (FIND_COORDINATOR, REQUEST, "Key"): R_COORDINATOR_KEY,
@@ -75,6 +78,8 @@ _AT = {
 }
 #: Roles by a field's name and type, in responses.
 _OFFSETS = ("Offset", "CommittedOffset", "LowWatermark", "EndOffset", "StartOffset")
+#: APIs whose error messages may repeat a secret of the request. Those of CreateTopics and SaslAuthenticate do not.
+_UNQUOTED = CAREFUL_APIS - {19, 36}
 #: Strings that name the subject of an error code beside them, without another role.
 _ENTITIES = ("Key", "User", "Feature", "LogDir", "Name", "EntityName")
 
@@ -171,7 +176,7 @@ def role_of(message: MessageLayout, path: str, item: Field, struct: Struct) -> i
         return R_MEMBER_ID
     if response and any(other.name.endswith("ErrorCode") for other in struct.fields):
         if item.name == "ErrorMessage":
-            return R_ERROR_MESSAGE
+            return R_NONE if message.api_key in _UNQUOTED else R_ERROR_MESSAGE
         if item.name == "HighWatermark" and message.api_key == FETCH:
             return R_HIGH_WATERMARK
         if item.name in _OFFSETS and item.type == "int64" and not item.is_array:

@@ -36,6 +36,7 @@ from .roles import (
     R_COORDINATOR_KEY,
     R_ENTITY_NAME,
     R_ERROR_CODE,
+    R_ERROR_MESSAGE,
     R_FETCH_OFFSET,
     R_GROUP_ID,
     R_HIGH_WATERMARK,
@@ -46,6 +47,7 @@ from .roles import (
     R_MIN_BYTES,
     R_OFFSET_OTHER,
     R_PARTITION,
+    R_RECORD_MESSAGE,
     R_RECORDS,
     R_RESOURCE_NAME,
     R_SASL_MECHANISM,
@@ -104,8 +106,12 @@ def _in_summary(field: FieldInfo, version: int) -> bool:
     return False
 
 
+#: What a broker says of an error, in a response.
+_MESSAGES = frozenset((R_ERROR_MESSAGE, R_RECORD_MESSAGE))
+
+
 def _in_results(field: FieldInfo, version: int) -> bool:
-    return _in_summary(field, version) or (field.role in _PLACES and field.kind == K_VALUE)
+    return _in_summary(field, version) or (field.role in _PLACES | _MESSAGES and field.kind == K_VALUE)
 
 
 _LINE = _PLACES | {R_THROTTLE_TIME_MS, R_ERROR_CODE, R_ACKS}

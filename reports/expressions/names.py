@@ -183,6 +183,7 @@ def _result_names() -> Iterator[Name]:
     yield result(of["partition"], "a partition in the response")
     yield Name("error_code", "error", "an error code of the response, including 0 (NONE)",
                (_part(of["error_code"], c.error_text),), per=RESULT)  # fmt: skip
+    yield result(of["error_message"], "what the broker says of an error")
     yield result(of["kind"], "level of a result")
     yield result(of["name"], "group, transactional id or other resource of a result")
     yield result(of["offset"], "offset of a result (Produce: base offset, Fetch: high watermark)")

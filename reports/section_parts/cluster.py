@@ -159,6 +159,11 @@ class Cluster:
     def __len__(self) -> int:
         return len(self.nodes)
 
+    @property
+    def listed(self) -> int:
+        """How many nodes have listeners that the cluster names."""
+        return len(self._listener_of)
+
     def of(self, ip: Array, port: Array) -> Array:
         """The index of the broker at each end: int64, -1 for none."""
         if not len(self._codes):

@@ -22,21 +22,22 @@ class Meaning(NamedTuple):
         return "{broker}" in self.text
 
 
-#: The labels of their lines, by name of the code. Clients cannot mend these by a retry, whatever Kafka calls retriable.
+#: What is broken or set up wrongly, by the label of its line. A retry does not mend it, whatever Kafka calls retriable.
 _LABELS = {
-    "OFFSET_OUT_OF_RANGE": "failing",
-    "KAFKA_STORAGE_ERROR": "disk failed",
-    "FENCED_INSTANCE_ID": "fenced",
-    "UNRELEASED_INSTANCE_ID": "fenced",
-    "PRODUCER_FENCED": "fenced",
-    "INVALID_PRODUCER_EPOCH": "fenced",
-    "NOT_ENOUGH_REPLICAS": "failing",
-    "NOT_ENOUGH_REPLICAS_AFTER_APPEND": "failing",
-    "MESSAGE_TOO_LARGE": "failing",
-    "INVALID_TIMESTAMP": "failing",
-    "CORRUPT_MESSAGE": "failing",
-    "INCONSISTENT_GROUP_PROTOCOL": "failing",
-}
+    "failing": (
+        "OFFSET_OUT_OF_RANGE", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "MESSAGE_TOO_LARGE",
+        "INVALID_TIMESTAMP", "CORRUPT_MESSAGE", "INCONSISTENT_GROUP_PROTOCOL", "INVALID_RECORD",
+        "UNSUPPORTED_COMPRESSION_TYPE", "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_ID_MAPPING",
+        "INVALID_RECORD_STATE",
+    ),
+    "disk failed": ("KAFKA_STORAGE_ERROR",),
+    "fenced": ("FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"),
+    "denied": (
+        "TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "DELEGATION_TOKEN_AUTHORIZATION_FAILED",
+    ),
+}  # fmt: skip
+_LABEL_OF = {name: label for label, names in _LABELS.items() for name in names}
 _FOLLOWS = {
     "KAFKA_STORAGE_ERROR": frozenset((
         "LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH",
@@ -53,7 +54,7 @@ _FOLLOWS = {
 OF_CHANGES = (5, 6, 7, 8, 9, 11, 13, 14, 15, 16, 19, 20, 22, 25, 27, 41, 70, 71, 74, 75, 77, 101, 102, 107)
 #: By name of the code.
 MEANINGS: Mapping[str, Meaning] = {
-    each.name: Meaning(_LABELS[each.name], each.text, _FOLLOWS.get(each.name, frozenset()))
+    each.name: Meaning(_LABEL_OF[each.name], each.text, _FOLLOWS.get(each.name, frozenset()))
     for each in error_codes().values()
-    if each.name in _LABELS
+    if each.name in _LABEL_OF
 }

@@ -48,6 +48,7 @@ from ..section_parts.event_rows import EventKind, EventView, events_of, events_o
 from ..section_parts.gathered import Gathered
 from ..section_parts.notable import WAIT_NS
 from ..section_parts.section_counts import Tally
+from .error_words import USERS, WORDS
 from .event_answers import SECOND
 from .event_leaders import LEADERS
 from .event_replicas import IN_SYNC, PARTITIONS
@@ -198,7 +199,9 @@ _MEMBER_WAITS = REBALANCES.also(
     {"is_epoch": 0}, waited_ns="total_ns",
 )  # fmt: skip
 COUNTS = (
-    CONNECTIONS, _CLOSED, LINKS, STUCK, ERRORS, THROTTLED, LEADERS, IN_SYNC, REBALANCES, _MEMBER_WAITS, *SLOW_COUNTS,
+    CONNECTIONS, _CLOSED, LINKS, STUCK, ERRORS, THROTTLED, LEADERS, IN_SYNC, REBALANCES, _MEMBER_WAITS, WORDS,
+    USERS,
+    *SLOW_COUNTS,
 )  # fmt: skip
 #: The columns of connections that are counted.
 CONNECTION_COLUMNS = (

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.dissector.kafka.error_codes import is_retriable
+from kafkatap.dissector.kafka.error_codes import error_codes
 
 from .. import units
 from ..batch import Context, endpoint
@@ -20,6 +20,7 @@ from ..findings import ERROR, NOTE, NOTICED_NS, WARNING, Finding, Party
 from ..model import ReportTable, Row, Value, as_number
 from ..parties import client_parties, client_text
 from .error_meanings import MEANINGS
+from .error_words import NO_WORDS, ErrorWords, denied, quoted, unit_of_timestamps
 from .time_shares import percent
 from .unanswered import Cut, RequestLimit, Unanswered
 
@@ -42,10 +43,20 @@ _OF_GROUPS = frozenset((
 _OF_TRANSACTIONS = frozenset((
     "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit", "DescribeTransactions",
 ))  # fmt: skip
+#: What a controller with ZooKeeper tells brokers: one that stops refuses it.
+_OF_CONTROLLERS = frozenset(("LeaderAndIsr", "StopReplica", "UpdateMetadata"))
 #: Errors that last this long are said to.
 _LASTING_NS = units.SECOND
 #: Clients in one line by name; of more, the one with most.
 _NAMED_CLIENTS = 2
+#: What never succeeds is no retry: so many requests, this share of all, and none went well after the last of them. A
+#: start, or a broker that is away for seconds, has fewer, or ends well.
+_NEVER, _NEVER_SHARE, _AFTER_LAST_NS = 10, 0.9, units.SECOND
+#: Members join again, which is usual work, though clients may not retry the same request.
+_JOIN_AGAIN = "REBALANCE_IN_PROGRESS"
+#: The replication factor of internal topics, unless it is set.
+_INTERNAL_REPLICAS = 3
+_NO_COORDINATOR, _TIMESTAMP = 15, "INVALID_TIMESTAMP"
 #: A member that closes commits once more, after it left its group.
 _AT_CLOSE, _CLOSES_NS = "UNKNOWN_MEMBER_ID", units.SECOND
 #: The APIs of a login: what they refuse is a failed login.
@@ -58,7 +69,9 @@ _LIMIT_REMEDY = (
 )
 
 
-def error_findings(table: ReportTable, counts: ReportCounts, context: Context) -> list[Finding]:
+def error_findings(
+    table: ReportTable, counts: ReportCounts, context: Context, words: ErrorWords = NO_WORDS
+) -> list[Finding]:
     """One finding for each error code, the most frequent first. Failed logins are a finding of their own."""
     by_code: dict[tuple[Value, Value, bool], list[Row]] = defaultdict(list)
     codes_of: Counter[Value] = Counter()
@@ -69,7 +82,7 @@ def error_findings(table: ReportTable, counts: ReportCounts, context: Context) -
     if not by_code:
         return []
     tried = exchanges_by_client(counts, context)
-    made = [_errors(*key, rows, tried, codes_of, counts, context) for key, rows in by_code.items()]
+    made = [_errors(*key, rows, tried, codes_of, counts, context, words) for key, rows in by_code.items()]
     return sorted(made, key=lambda f: (-as_number(f.numbers["codes"]), f.text))
 
 
@@ -88,19 +101,20 @@ def _brokers_of(code: int, counts: ReportCounts, context: Context) -> Counter[st
 
 class Tried(NamedTuple):
     """Requests of a client and API: answered ones, failed ones of these with their time, and those without a response,
-    of which the client gave up some."""
+    of which the client gave up some. `last`: when the last one was sent, ns since the epoch."""
 
     answered: int = 0
     failed: int = 0
     failed_ns: int = 0
     unanswered: int = 0
     given_up: int = 0
+    last: int = 0
 
     def plus(self, other: Sequence[int]) -> Tried:
-        return Tried(*(a + b for a, b in zip(self, other, strict=True)))
+        return Tried(*(a + b for a, b in zip(self, other, strict=True)))._replace(last=max(self.last, other[-1]))
 
 
-_TRIED = ("answered", "failed_exchanges", "failed_ns", "unanswered", "client_closed")
+_TRIED = ("answered", "failed_exchanges", "failed_ns", "unanswered", "client_closed", "last")
 
 
 def exchanges_by_client(counts: ReportCounts, context: Context) -> dict[tuple[str | None, str], Tried]:
@@ -131,6 +145,7 @@ def _errors(
     codes_of: Counter[Value],
     counts: ReportCounts,
     context: Context,
+    words: ErrorWords,
 ) -> Finding:
     """`codes_of`: all error codes, by API."""
     clients, apis = (_counts_by(rows, column) for column in ("client_id", "api"))
@@ -146,25 +161,43 @@ def _errors(
     first, last = min(int(as_number(row["first"])) for row in rows), max(int(as_number(row["last"])) for row in rows)
     by_api = listed([f"{api} {n:,}" if len(apis) > 1 else str(api) for api, n in apis.most_common()])
     where = "" if is_login else _names(rows)
-    meaning = MEANINGS.get(str(error))
+    meaning, number = MEANINGS.get(str(error)), int(as_number(code))
+    known, said = error_codes().get(number), words.said.get(number)
     is_of_broker = meaning is not None and meaning.is_of_broker
-    brokers = _brokers_of(int(as_number(code)), counts, context) if is_of_broker else Counter[str]()
+    brokers = _brokers_of(number, counts, context) if is_of_broker else Counter[str]()
     of = _share_words(share, len(clients), apis) if answered > 1 and share >= _NAMED_SHARE else None
     if of and any(codes_of[api] > n for api, n in apis.items()):
         of += ", with this or other errors"
     is_close = error == _AT_CLOSE and _is_at_close(clients, last, tried, counts, context)
+    # Clients retry by themselves what a retriable code refuses, unless it never succeeds.
+    is_retry = known is not None and (known.is_retriable or error == _JOIN_AGAIN)
+    is_never = not apis.keys() <= _OF_CONTROLLERS and count >= _NEVER and share >= _NEVER_SHARE
+    is_never = is_never and last + _AFTER_LAST_NS >= max(each.last for each in sums)
+    is_harmless = known is not None and known.is_harmless
+    is_minor = meaning is None and (is_harmless or (is_retry and not is_never))
+    is_note = is_close or (is_minor and lost < NOTICED_NS)
+    setting, remedy = ("", "") if known is None or is_note else (known.setting, known.remedy)
+    if remedy.startswith("If ") and not is_never:
+        setting, remedy = "", ""
+    says = None if is_note or known is None else _says(known.text, number, brokers, words)
+    unit = unit_of_timestamps(said) if error == _TIMESTAMP and said is not None else None
+    if meaning is not None and meaning.label == "denied":
+        users = {user for client in clients for user in words.users.get(_name(client), ())}
+        says = denied(map(str, apis), sorted(users), _hosts_of(clients, counts, context))
+    if unit is not None:
+        says, setting = f"timestamps of records are in {unit}, and have to be in milliseconds", ""
+        remedy = "Send timestamps in milliseconds."
     text = sentence([
         f"{error} {counted(count, 'time')} in {by_api}{where}, {_whom(clients)}",
         lasting(first, last, context) if count > 1 else None,
-        of if meaning is None else meaning.text.format(broker=_of_brokers(brokers)),
+        None if meaning is not None else of,
+        says,
+        None if is_note or is_login or is_retry else quoted(said),
         "left its group and closed then" if is_close else None,
     ])  # fmt: skip
     value = _filter_word(error, code)
     only = f" and api == {api_value(str(next(iter(apis))))}" if len(apis) == 1 else ""
     packet = min(int(as_number(row["packet"])) for row in rows)
-    # Clients retry by themselves what a retriable code refuses.
-    is_note = is_retriable(int(as_number(code))) and lost < NOTICED_NS and meaning is None
-    is_note |= is_close
     label = "failing" if meaning is None else meaning.label
     label = "SASL failed" if is_login else "at close" if is_close else "retried" if is_note else label
     return Finding(
@@ -178,8 +211,28 @@ def _errors(
         (*(p for c, _ in clients.most_common() for p in client_parties(c)),
          *(Party("topic", name) for name in dict.fromkeys(str(r["name"]) for r in rows if _has_topic(r))),
          *(Party("broker", name) for name in sorted(brokers))),
-        options=(("filter", f"error == {value}{only}"),), command="show",
+        setting=setting, remedy=remedy, options=(("filter", f"error == {value}{only}"),), command="show",
     )  # fmt: skip
+
+
+def _says(meaning: str, code: int, brokers: Counter[str], words: ErrorWords) -> str:
+    """What a code says, and what is known beside it."""
+    text = meaning.format(broker=_of_brokers(brokers) if brokers else "the broker")
+    if code == _NO_COORDINATOR and 0 < words.nodes < _INTERNAL_REPLICAS:
+        of = f"its topic needs {_INTERNAL_REPLICAS} unless it is set otherwise"
+        return f"{text}; Metadata names {counted(words.nodes, 'broker')}, and {of}"
+    return text
+
+
+def _name(client: Value) -> str | None:
+    return None if client is None else str(client)
+
+
+def _hosts_of(clients: Counter[Value], counts: ReportCounts, context: Context) -> list[str]:
+    """The addresses of clients."""
+    columns, names = group_columns(counts.groups, tally.GROUP_KEY), {_name(client) for client in clients}
+    pairs = set(zip(columns["client_id"].tolist(), columns["client_ip"].tolist(), strict=True))
+    return sorted({context.address(ip) or "?" for client, ip in pairs if context.text(client) in names})
 
 
 def _is_at_close(
@@ -190,8 +243,7 @@ def _is_at_close(
     context: Context,
 ) -> bool:
     """Whether one client got one code, left its group, and sent nothing more: it closed."""
-    client = next(iter(clients))
-    name = None if client is None else str(client)
+    name = _name(next(iter(clients)))
     if clients.total() > 1 or not tried.get((name, "LeaveGroup"), Tried()).answered:
         return False
     columns, values = group_columns(counts.groups, tally.GROUP_KEY), value_columns(counts.groups, tally.GROUP_VALUES)

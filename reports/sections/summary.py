@@ -21,6 +21,7 @@ from ..model import ReportTable, as_number
 from . import finding_rows
 from .alike import repeats_in_one, retried_in_one
 from .error_meanings import MEANINGS
+from .error_words import NO_WORDS, ErrorWords
 from .failure_findings import error_findings, not_decoded_finding, unanswered_finding
 from .folding import folded, known_of
 from .loss_findings import lost_finding, mixed_times_finding
@@ -36,6 +37,8 @@ SHOWN = 8
 _NONE = "no Kafka request was found, or none matches the selection"
 #: A lossy path that cost less than this share of what cost most is one of those that cost time.
 _LOSSY_SHARE = 0.1
+#: Requests that were refused come first if they are so many, or this share of those of their clients.
+_OFTEN, _MOSTLY = 5, 0.5
 
 
 class Tables(NamedTuple):
@@ -46,60 +49,60 @@ class Tables(NamedTuple):
     not_decoded: ReportTable
 
 
+class Learned(NamedTuple):
+    """What was learned beside the tables. `found`: the findings of sections, by the section's name. `slow`, `losses`:
+    when requests were slow, and waited for lost segments; `unanswered`: what is known of requests without a response;
+    None: not known. `versions`: those that brokers may not know. `words`: what brokers say of errors."""
+
+    found: Mapping[str, Sequence[Finding]] = {}
+    slow: SlowTimes | None = None
+    losses: LossTimes | None = None
+    unanswered: Unanswered | None = None
+    versions: Sequence[str] = ()
+    words: ErrorWords = NO_WORDS
+
+
+NOTHING_LEARNED = Learned()
+
+
 def summary(
     counts: ReportCounts,
     context: Context,
     tables: Tables,
     selected: str | None = None,
-    found: Mapping[str, Sequence[Finding]] | None = None,
+    learned: Learned = NOTHING_LEARNED,
     unchecked: Finding | None = None,
-    slow: SlowTimes | None = None,
-    unanswered: Unanswered | None = None,
-    losses: LossTimes | None = None,
-    versions: Sequence[str] = (),
 ) -> ReportTable:
     """A row for each finding, the most important first; those that follow from another one after it. `selected`: the
-    selection as the user wrote it. `found`: the findings of sections, by the section's name. `unchecked`: a note on
-    what was not looked for, which comes last. `slow`, `losses`: when requests were slow, and waited for lost segments;
-    `unanswered`: what is known of requests without a response; None: not known. `versions`: those that brokers may not
-    know."""
-    more = (slow, unanswered, losses, versions)
-    findings = summary_findings(counts, context, tables, selected is not None, found or {}, *more)
+    selection as the user wrote it. `unchecked`: a note on what was not looked for, which comes last."""
+    findings = summary_findings(counts, context, tables, selected is not None, learned)
     findings += [] if unchecked is None or findings[0].id == kinds.NO_REQUESTS else [unchecked]
-    events = {finding.key for finding in (found or {}).get("events", ())}
+    events = {finding.key for finding in learned.found.get("events", ())}
     rows = finding_rows.finding_rows(findings, context, selected, events)
     return ReportTable("summary", "Findings", COLUMNS, rows, whole=True)
 
 
 def summary_findings(
-    counts: ReportCounts,
-    context: Context,
-    tables: Tables,
-    is_selection: bool,
-    found: Mapping[str, Sequence[Finding]],
-    slow: SlowTimes | None,
-    unanswered: Unanswered | None = None,
-    losses: LossTimes | None = None,
-    versions: Sequence[str] = (),
+    counts: ReportCounts, context: Context, tables: Tables, is_selection: bool, learned: Learned
 ) -> list[Finding]:
     """The findings in the order of the first lines."""
     outcomes = counts.groups.value_rows()[:, :ORPHAN_RESPONSE].sum(axis=0).tolist()
     requests = sum(outcomes)
     single = (
-        unanswered_finding(counts, context, unanswered, versions),
+        unanswered_finding(counts, context, learned.unanswered, learned.versions),
         not_decoded_finding(tables.not_decoded),
         lost_finding(counts, context, is_selection),
     )
     own = [
-        *lossy_host_findings(counts, context, losses),
-        *slow_findings(counts, context, tables.clients, slow),
-        *error_findings(tables.errors, counts, context),
+        *lossy_host_findings(counts, context, learned.losses),
+        *slow_findings(counts, context, tables.clients, learned.slow),
+        *error_findings(tables.errors, counts, context, learned.words),
         *tls_findings(context),
         *(finding for finding in single if finding is not None),
     ]
     mixed = mixed_times_finding(context) if any(finding.id.startswith("slow_") for finding in own) else None
     own += [] if mixed is None else [mixed]
-    of_sections = [(name, finding) for name, findings in found.items() for finding in findings]
+    of_sections = [(name, finding) for name, findings in learned.found.items() for finding in findings]
     all_of_them = repeats_in_one([*of_sections, *(("", finding) for finding in own)])
     ordered = _ordered(retried_in_one(folded(all_of_them, known_of(counts, context)), context))
     if not requests:
@@ -107,7 +110,7 @@ def summary_findings(
     if not outcomes[ANSWERED] and outcomes[IN_FLIGHT] and all(finding.severity == NOTE for finding in ordered):
         return [_none_answered(outcomes[IN_FLIGHT], context), *ordered]
     if not ordered:
-        text = _all_well(requests, outcomes[IN_FLIGHT], bool(tables.errors.rows), bool(slow))
+        text = _all_well(requests, outcomes[IN_FLIGHT], bool(tables.errors.rows), bool(learned.slow))
         if is_selection:  # what was left out may decide
             return [Finding(kinds.NOTHING, NOTE, "no finding", f"{text} The selection left out others.", command="")]
         return [Finding(kinds.NOTHING, NOTE, "all well", text, command="")]
@@ -148,7 +151,7 @@ def _ordered(found: Sequence[tuple[str, Finding]]) -> list[Finding]:
         last = 2 if finding.id == kinds.RETRIED or _is_noise(finding) else int(is_last)
         is_cause = (explains and cost > 0) or (section != "" and finding.severity == ERROR)
         is_minor = finding.id == kinds.LOSSY and cost < _LOSSY_SHARE * most
-        is_cause = is_cause or (_is_broken(finding) and not is_minor) or finding.numbers.get("error") in MEANINGS
+        is_cause = is_cause or (_is_broken(finding) and not is_minor) or _is_grave(finding)
         many = as_number(finding.numbers.get("codes"))
         return (last, not is_cause, -cost, order, -many, finding.begin or 0, finding.text)
 
@@ -161,6 +164,13 @@ def _ordered(found: Sequence[tuple[str, Finding]]) -> list[Finding]:
 def _is_noise(finding: Finding) -> bool:
     """Whether a finding is a note on what clients retried, or left behind when they closed: nobody misses it."""
     return finding.severity == NOTE and finding.id in (kinds.ERRORS, kinds.UNANSWERED)
+
+
+def _is_grave(finding: Finding) -> bool:
+    """Whether error codes say what is broken, and it is not one request of many that was refused."""
+    meaning, codes = MEANINGS.get(str(finding.numbers.get("error"))), as_number(finding.numbers.get("codes"))
+    share = as_number(finding.numbers.get("failed_share"))
+    return meaning is not None and (meaning.label != "failing" or codes >= _OFTEN or share >= _MOSTLY)
 
 
 def _is_broken(finding: Finding) -> bool:

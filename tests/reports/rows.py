@@ -61,7 +61,7 @@ def result(number: int, code: int = 0, **columns: Any) -> Any:
     row = np.zeros(1, r.RESULT)[0]
     values: dict[str, Any] = {
         "exchange": number, "error_code": code, "kind": r.KIND_PARTITION, "topic": ORDERS, "topic_id": -1,
-        "partition": 0, "name": -1, "offset": -1, "bytes": -1, "records": -1,
+        "partition": 0, "name": -1, "offset": -1, "bytes": -1, "records": -1, "error_message": -1,
     }  # fmt: skip
     values.update(columns)
     for name, value in values.items():

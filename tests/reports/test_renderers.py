@@ -130,7 +130,7 @@ def test_tables_that_are_not_there_are_named() -> None:
 
 def test_what_a_prompt_shows_is_short() -> None:
     whole = report()
-    assert repr(whole).startswith("<Report of summary (5), latency (4), throttle (1), ")
+    assert repr(whole).startswith("<Report of summary (4), latency (4), throttle (1), ")
     assert repr(whole.table("latency")) == "<ReportTable latency: 4 rows of 35 columns>"
     assert repr(whole.curves) == "<Curves of Fetch, Fetch (long poll), JoinGroup, Produce>"
     assert repr(made.context()) == "<Context of 1 file, 40 packets, 9 strings>"

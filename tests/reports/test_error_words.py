@@ -1,0 +1,105 @@
+"""What error codes mean, what to do, what brokers say of them, and which of them a retry never mends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafkatap.dissector.kafka.error_codes import code_of, error_codes
+from kafkatap.reports.findings import ERROR, NOTE, Finding
+from kafkatap.reports.sections.error_codes import errors
+from kafkatap.reports.sections.error_words import NO_WORDS, ErrorWords, denied, unit_of_timestamps
+from kafkatap.reports.sections.failure_findings import error_findings
+from tests.reports.rows import START, context, counted, exchange, result
+
+SECOND = 1_000_000_000
+_JOIN = 11
+
+
+def test_every_code_says_what_to_do() -> None:
+    for code, each in error_codes().items():
+        assert bool(each.remedy) == (code != 0), each.name
+        assert code == 0 or (each.remedy[-1] == "." and each.remedy[0].isupper()), each.name
+        assert not each.setting or each.setting.strip() == each.setting, each.name
+    assert error_codes()[36].is_harmless
+    assert not error_codes()[77].is_harmless
+
+
+def found(
+    error: str, failed: int, answered: int, well: float = 0, words: ErrorWords = NO_WORDS, **more: Any
+) -> Finding:
+    """The finding on a code that the first of some requests had, one each 100 ms. `well`: seconds after the last of
+    these, in which the others were answered."""
+    code = code_of(error)
+    assert code is not None
+    times = [n * SECOND // 10 for n in range(failed)]
+    times += [times[-1] + int((well + n / 10) * SECOND) for n in range(answered)]
+    rows = [exchange(n, at, api_key=_JOIN, api_version=5) for n, at in enumerate(times)]
+    counts = counted(rows, [result(n, code, **more) for n in range(failed)])
+    (one,) = error_findings(errors(counts, context()), counts, context(), words)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("error", "failed", "answered", "well", "severity"),
+    [
+        ("NOT_COORDINATOR", 10, 0, 0, ERROR),
+        ("NOT_COORDINATOR", 9, 0, 0, NOTE),
+        ("NOT_COORDINATOR", 18, 2, -1.9, ERROR),
+        ("NOT_COORDINATOR", 17, 2, -1.9, NOTE),  # less than 90 %
+        ("NOT_COORDINATOR", 20, 1, 1.0, ERROR),
+        ("NOT_COORDINATOR", 20, 1, 1.1, NOTE),  # the last one went well
+        ("REBALANCE_IN_PROGRESS", 9, 0, 0, NOTE),
+        ("REBALANCE_IN_PROGRESS", 10, 0, 0, ERROR),
+        ("TOPIC_ALREADY_EXISTS", 50, 0, 0, NOTE),
+        ("INVALID_TOPIC_EXCEPTION", 1, 9, 1, ERROR),
+    ],
+)
+def test_what_never_succeeds_is_no_retry(error: str, failed: int, answered: int, well: float, severity: str) -> None:
+    one = found(error, failed, answered, well)
+    assert (one.severity, one.label) == (severity, "failing" if severity == ERROR else "retried")
+
+
+def test_a_line_has_what_the_code_says_and_what_to_change() -> None:
+    one = found("COORDINATOR_NOT_AVAILABLE", 20, 0, words=ErrorWords(nodes=1))
+    assert "no coordinator can be named" in one.text
+    assert "Metadata names 1 broker, and its topic needs 3" in one.text
+    assert one.setting.startswith("offsets.topic.replication.factor")
+    assert "Metadata names" not in found("COORDINATOR_NOT_AVAILABLE", 20, 0, words=ErrorWords(nodes=3)).text
+    short = found("COORDINATOR_NOT_AVAILABLE", 3, 0, words=ErrorWords(nodes=1))
+    assert (short.setting, short.remedy) == ("", "")
+    assert "no coordinator" not in short.text
+
+
+def test_the_broker_is_quoted_and_cut() -> None:
+    code = code_of("INVALID_RECORD")
+    assert code is not None
+    one = found("INVALID_RECORD", 2, 0, words=ErrorWords({code: "no key in t-0 " + "x" * 500}))
+    assert 'the broker says "no key in t-0 xx' in one.text
+    assert one.text.endswith('…"')
+    assert len(one.text) < 600
+    retried = code_of("NOT_COORDINATOR")
+    assert retried is not None
+    assert "says" not in found("NOT_COORDINATOR", 20, 0, words=ErrorWords({retried: "Not coordinator."})).text
+
+
+@pytest.mark.parametrize(
+    ("digits", "unit"), [(10, None), (13, None), (15, None), (16, "microseconds"), (19, "nanoseconds"), (20, None)]
+)
+def test_timestamps_in_another_unit_are_no_wrong_clock(digits: int, unit: str | None) -> None:
+    words = f"Timestamp {'1' * digits} of message with offset 0 is out of range"
+    assert unit_of_timestamps(words) == unit
+    one = found("INVALID_TIMESTAMP", 5, 0, words=ErrorWords({32: words}))
+    assert (f"timestamps of records are in {unit}" in one.text) == (unit is not None)
+    assert ("the clock of the client's host is wrong" in one.text) == (unit is None)
+    assert bool(one.setting) == (unit is None)
+
+
+def test_denials_name_principal_operation_resource_and_host() -> None:
+    one = found("GROUP_AUTHORIZATION_FAILED", 1, 0, words=ErrorWords(users={"billing": ["etl"]}), kind=3, name=8)
+    assert one.label == "denied"
+    assert "(group group-1" in one.text.replace("groups", "group")
+    assert 'no ACL allows Read to user "etl" from 10.0.0.1' in one.text
+    assert denied(["Produce", "Fetch"], [], ["10.0.0.1"]) == "no ACL allows Read, Write to its principal from 10.0.0.1"
+    assert START

@@ -1,0 +1,47 @@
+"""The first screen on troubles that people reported in public (samples/reports): it names who, what and the setting."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.running import kafkatap
+
+FOLDER = Path(__file__).resolve().parents[2] / "samples" / "reports"
+#: Findings on the first screen.
+SHOWN = 4
+#: By capture: what one of its first lines has to say, with its setting and remedy; what no line may say.
+TRUTHS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+    "inconsistent-protocol": (["INCONSISTENT_GROUP_PROTOCOL", "worker-new", "partition.assignment.strategy"], []),
+    "invalid-timestamp": (["filebeat", "orders", "nanoseconds", "Timestamp 1795882120476091302"], ["clock"]),
+    "no-key": (["account-writer", "accounts", "Compacted topic cannot accept message without key"], []),
+    "not-coordinator": (["NOT_COORDINATOR", '"reader"', "until the end", "do not agree who coordinates"], ["retried"]),
+    "one-broker-rf3": (["xtdb-node", "Metadata names 1 broker", "offsets.topic.replication.factor"], ["retried"]),
+    "sequence": (["OUT_OF_ORDER_SEQUENCE_NUMBER", "eos-writer", "there twice"], []),
+    "topic-recreated-4200": (["INCONSISTENT_TOPIC_ID", "franz-reader", "again", "Start the client anew"], []),
+}
+
+
+@cache
+def first_lines(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(kafkatap("report", "--json", capture(name)).out)["reports"]["summary"]
+    return found
+
+
+def capture(name: str) -> Path:
+    return FOLDER / f"{name}.pcap.zst"
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_the_first_screen_has_the_answer(name: str) -> None:
+    wanted, misleading = TRUTHS[name]
+    lines = [" ".join(str(row[c]) for c in ("text", "setting", "remedy")) for row in first_lines(name)[:SHOWN]]
+    assert any(all(word in line for word in wanted) for line in lines), lines
+    assert all(row["label"] != "all well" for row in first_lines(name))
+    for word in misleading:
+        assert all(word not in f"{row['label']} {row['text']}" for row in first_lines(name)[:1])
