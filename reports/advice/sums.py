@@ -87,7 +87,7 @@ def _work_of_clients(given: SectionInput) -> WorkOfClients:
 
 def sums_of_clients(given: SectionInput, api_key: int, least: int) -> dict[Client, dict[str, int]]:
     """The values of `counting.tally.GROUP_VALUES` of an API by client, of clients with so many requests at least that
-    have a response or expect none."""
+    have a response or expect none. Without small clients, which are added up as one."""
     counts = given.counts
     counts.finish()
     columns = group_columns(counts.groups, tally.GROUP_KEY)
@@ -96,7 +96,7 @@ def sums_of_clients(given: SectionInput, api_key: int, least: int) -> dict[Clien
     is_own = columns["api_key"] == api_key
     requests = np.where(is_own, values["answered"] + values["no_reply_expected"], 0)
     has_many = np.bincount(number, weights=requests, minlength=len(clients)) >= least
-    kept = is_own & has_many[number]
+    kept = is_own & has_many[number] & (columns["client_ip"] >= 0)
     keys, row_of = numbered_rows(clients[number[kept]])
     rows = np.full(len(number), -1, np.int64)
     rows[kept] = row_of

@@ -16,14 +16,14 @@ SECOND = 1000 * MS
 
 def found(
     signature: Signature, exchanges: Sequence[Any], connections: Sequence[Any] = (), facts: Sequence[Any] = (),
-    results: Sequence[Any] = (), most: int = 1000, **parts: Any,
+    results: Sequence[Any] = (), most: int = 1000, sections: Sequence[str] = ("advice",), **parts: Any,
 ) -> list[Finding]:  # fmt: skip
     """What a report on all these finds. `most`: rows of its counts; others are those of a client "billing". `parts`:
     of its context."""
-    sections = SectionCounts(("advice",), most, lambda: BILLING)
-    sections.add(batch(list(exchanges), list(results), list(facts)))
+    counts = SectionCounts(sections, most, lambda: BILLING)
+    counts.add(batch(list(exchanges), list(results), list(facts)))
     for rows in connections:
-        sections.add_connections(rows)
-    sections.finish()
-    given = SectionInput(sections, counted(list(exchanges)), context(**({"last": START + 60 * SECOND} | parts)), {})
+        counts.add_connections(rows)
+    counts.finish()
+    given = SectionInput(counts, counted(list(exchanges)), context(**({"last": START + 60 * SECOND} | parts)), {})
     return list(signature.findings(given))

@@ -23,17 +23,17 @@ USUAL, RESERVED = 4, 2_147_483_640
 
 
 def each(
-    count: int = 10, uses: int = 10, id_of: int = USUAL, setup_ns: int = MS, use_ns: int = 4 * MS - 1, failed: int = 0,
-    ends: dict[str, Any] | None = None, **columns: Any,
+    count: int = 10, uses: int = 10, id_of: int = USUAL, setup_ns: int = MS, use_ns: int = 4 * MS, failed: int = 0,
+    code: int = 58, use_api: int = PRODUCE, ends: dict[str, Any] | None = None, **columns: Any,
 ) -> list[Finding]:  # fmt: skip
     """Of a client that opens connections, with their setup and some requests on all of them together."""
     rows, results, number = [], [], 0
-    for api, times, broker_ns in ((VERSIONS, count, setup_ns), (PRODUCE, uses, use_ns), (LOGIN, failed, MS)):
+    for api, times, broker_ns in ((VERSIONS, count, setup_ns), (use_api, uses, use_ns), (LOGIN, failed, MS)):
         for n in range(times):
             rows.append(
                 exchange(number, n * SECOND, broker_ns, **({"api_key": api, "correlation_id": id_of} | columns))
             )
-            results += [result(number, 58)] if api == LOGIN else []
+            results += [result(number, code)] if api == LOGIN else []
             number += 1
     made: dict[str, Any] = {"handshake": H_COMPLETE, "handshake_rtt_ns": 0, "exchanges": 2, "closed_by": 0}
     connects = [
@@ -46,7 +46,7 @@ def each(
 def test_a_connection_for_each_message() -> None:
     (one,) = each(ends={"handshake_rtt_ns": MS})
     assert one.numbers == {
-        "connections": 10, "requests": 10, "setup_ns": 20 * MS, "setup_share": 20 * MS / (60 * MS - 10),
+        "connections": 10, "requests": 10, "setup_ns": 20 * MS, "setup_share": 20 * MS / (60 * MS),
         "new_clients": 0, "closed_by_client": 10, "closed_by_broker": 0, "clients": 1,
     }  # fmt: skip
     assert one.text == (
@@ -65,6 +65,8 @@ def test_a_connection_for_each_message() -> None:
         ({"count": 9}, None),
         ({"failed": 1}, None),  # nine that did not fail
         ({"count": 11, "uses": 11, "failed": 1}, WARNING),
+        ({"failed": 1, "code": 0}, WARNING),
+        ({"use_api": 1, "use_ns": 400 * MS}, WARNING),  # that waits for data
         ({"uses": 5, "ends": {"exchanges": 1}}, WARNING),  # one for each two
         ({"uses": 4, "ends": {"exchanges": 1}}, None),
         ({"uses": 29, "use_ns": MS}, WARNING),
@@ -108,6 +110,19 @@ def test_a_new_client_makes_up_to_three_connections(starts: int, count: int, is_
     (one,) = found(CONNECTION_EACH, rows, ends)
     assert ("a new client" in one.text) == is_new
     assert one.numbers["new_clients"] == starts
+
+
+def test_connections_to_several_brokers_are_added_up() -> None:
+    rows, ends = [], []
+    for n in range(22):
+        place = {"broker_port": 9093 - (n < 10), "connection": n}
+        rows.append(exchange(2 * n, 0, MS, api_key=VERSIONS, correlation_id=USUAL, **place))
+        rows.append(exchange(2 * n + 1, 0, MS, api_key=PRODUCE, **place))
+        ends.append(connection(first=START - n * SECOND, first_packet=50 - n, handshake=H_COMPLETE, exchanges=2,
+                               handshake_rtt_ns=0, **place))  # fmt: skip
+    (one,) = found(CONNECTION_EACH, rows, ends)
+    assert "opened 22 connections to 10.0.0.2:9093, 10.0.0.2:9092 for 22 requests" in one.text
+    assert (one.begin, one.end, one.packets, one.time_lost_ns) == (START - 21 * SECOND, START, (29,), 21 * MS)
 
 
 def test_clients_with_the_same_setting_are_one_finding() -> None:
@@ -159,12 +174,15 @@ def test_a_storm() -> None:
     assert one.time_lost_ns == 30 * MS
     (one,) = storm(handshake=H_UNANSWERED, others=(ELSEWHERE,))
     assert (one.text[-13:], one.numbers["unanswered"]) == ("20 unanswered", 20)
+    (one,) = storm(seconds=0.001, others=(ELSEWHERE,))
+    assert one.numbers["rate"] == 20  # in a second
 
 
 @pytest.mark.parametrize(
     ("options", "is_named"),
     [
         ({}, True),  # five a second
+        ({"count": 21, "seconds": 4.2}, True),
         ({"seconds": 4.001}, False),
         ({"count": 19, "seconds": 1}, False),
         ({"count": 20, "seconds": 0.001}, True),

@@ -118,6 +118,7 @@ def sends(count: int = 101, seconds: float = 1.01, size: int = 1024, **columns: 
         (sends(seconds=1), NOTE),
         (sends(seconds=0.999), None),
         (sends(size=1025), None),
+        (sends(client_ip=-1), None),  # of many clients, which have no counts of their own
         (sends(hol_wait_ns=MS // 5), WARNING),  # a fifth of its time
         (sends(hol_wait_ns=MS // 5 - 1), NOTE),
         (sends(hol_wait_ns=MS // 4, hol_poll_wait_ns=MS // 4), NOTE),
