@@ -13,7 +13,7 @@ from kafkatap.spark.cluster.failures import explain
 
 SETTING = "spark.sql.python.filterPushdown.enabled"
 #: Options that are wrong.
-WRONG = ({"table": "packets"}, {"filter": "api = Fetch"}, {"splitSize": "much"}, {"tabel": "results"})
+WRONG = ({"table": "packets"}, {"filter": "api = Fetch"})
 
 
 def failure(spark: Any, capture: str, options: dict[str, str]) -> str:

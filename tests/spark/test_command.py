@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import kafkatap.spark as kafkatap_spark
 from kafkatap.__main__ import main
 from kafkatap.commands.command_parser import build_parser
 from kafkatap.commands.completion.command import completion_script
@@ -23,7 +22,7 @@ from kafkatap.reports.tables import TABLES
 from kafkatap.spark import stages
 from kafkatap.spark.job_result import JobResult
 from kafkatap.spark.stages import Lines, progress_text, watching
-from tests.cli.running import ROOT, Done, environment, kafkatap
+from tests.cli.running import ROOT, Done, kafkatap
 from tests.support.captures import pcap_bytes
 
 if TYPE_CHECKING:
@@ -308,25 +307,6 @@ def test_captures_without_kafka(spark: SparkSession, tmp_path: Path, capsys: pyt
     assert call(tmp_path / "none.pcap", "-o", tmp_path / "out", "--no-progress") == 1
     assert "no Kafka found in these captures" in capsys.readouterr().err
     assert rows(tmp_path / "out", "exchanges") == []
-
-
-def test_an_application_of_spark_submit(java: None, tables: Path, tmp_path: Path) -> None:
-    import pyspark
-
-    submit = Path(pyspark.__path__[0]) / "bin" / "spark-submit"
-    application = Path(kafkatap_spark.__file__).with_name("__main__.py")
-    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    done = subprocess.run(
-        [submit, "--master", "local[1]", application, SAMPLE, "-o", tmp_path / "out", "-n", "1", "--progress"],
-        capture_output=True, text=True, timeout=400, env=environment(**python), cwd=tmp_path, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "kafkatap: publish: 0 of " in done.stdout  # spark-submit joins the two outputs
-    assert "Latency by API" in done.stdout
-    assert (
-        json.loads((tmp_path / "out" / "report.json").read_text())["reports"]
-        == (json.loads((tables / "report.json").read_text())["reports"])
-    )
 
 
 # ---------------------------------------------------------------- output

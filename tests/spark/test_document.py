@@ -6,6 +6,7 @@ free ports, local masters. `NOT_RUN` names the blocks that need what no test has
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -183,8 +184,14 @@ def test_commands_on_one_machine(document: Mapping[str, Block], desk: Desk, exch
     desk.run(f"cp -r tables few; {forget}", {"'captures/2026-10-*/*'": "'captures/*'", "forget tables": "forget few"})
     assert desk.rows("tables") == exchanges
     assert desk.rows("few") < exchanges
-    desk.run(document[SUBMIT].text, local)
+    said = desk.run(f"{document[SUBMIT].text} --progress", local)
+    assert "kafkatap: publish: 0 of " in said
+    assert "Latency by API" in said
     assert desk.rows("others") == exchanges
+    of_command, of_submit = (
+        json.loads((desk.folder / out / "report.json").read_text()) for out in ("tables", "others")
+    )
+    assert of_submit["reports"] == of_command["reports"]
 
 
 def test_python_on_one_machine(document: Mapping[str, Block], desk: Desk, exchanges: int) -> None:

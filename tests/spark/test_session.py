@@ -170,11 +170,20 @@ def test_a_session_for_jobs_prepares_for_nothing_longer(java: None, tmp_path: Pa
     options, settings = seen(tmp_path, {"spark.sql.codegen.wholeStage": "true"})
     assert {"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"} <= set(options)
     assert settings == ["true", "true", "NO_CODEGEN"]  # the user's own come first
-    (tmp_path / "spark-defaults.conf").write_text("spark.driver.extraJavaOptions=-XX:+UseParallelGC -Da=b\n")
-    options, settings = seen(tmp_path, {})
-    assert "-XX:+UseSerialGC" not in options
-    assert {"-XX:TieredStopAtLevel=1", "-XX:+UseParallelGC", "-Da=b"} <= set(options)
-    assert settings == ["false", "false", "NO_CODEGEN"]
+
+
+def test_a_collector_of_the_user_is_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java does not start with two. Options of the file and of the call count alike."""
+    for name in session._ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    collector = "-XX:+UseParallelGC -Da=b"
+    chosen = session._java_settings({"spark.driver.extraJavaOptions": collector})
+    assert chosen == {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
+    (tmp_path / "spark-defaults.conf").write_text(f"spark.driver.extraJavaOptions={collector}\n")
+    assert session._java_settings({}) == chosen
+    settings = session._settings(for_jobs=True)
+    assert {settings[f"spark.sql.{name}"] for name in ("adaptive.enabled", "codegen.wholeStage")} == {"false"}
 
 
 def test_a_running_session_keeps_its_settings(spark: SparkSession) -> None:

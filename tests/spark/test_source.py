@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytest.importorskip("pyspark")
 
 from kafkatap.parquet.partitions import to_microseconds
-from kafkatap.spark.cluster.failures import explain
+from kafkatap.spark.cluster.failures import OptionError, explain
 from kafkatap.spark.source import KafkatapSource, register
 
 
@@ -108,14 +108,24 @@ def test_several_captures(session: SparkSession, samples: Path) -> None:
         ({"filter": " "}, "the filter is empty: leave the option out to select everything (--filter help)"),
         ({"ports": "9092,kafka"}, "ports: 'kafka' is not a port (1 to 65535, such as 9092,9093)"),
         ({"tabel": "results"}, "there is no option 'tabel'; there are table, filter, splitSize, ports and keylog"),
-        ({"path": "/no/such.pcap"}, "/no/such.pcap: there is no such file or folder"),
         ({"path": ""}, "no capture is named: load(PATH), a folder, a glob or a list of these"),
     ],
 )
-def test_wrong_options(session: SparkSession, capture: Path, options: dict[str, str], message: str) -> None:
-    with pytest.raises(Exception, match="Traceback") as raised:
-        session.read.format("kafkatap").options(**({"path": str(capture)} | options)).load().count()
-    assert explain(raised.value) == message
+def test_wrong_options(capture: Path, options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        KafkatapSource({"path": str(capture)} | options)
+    assert str(raised.value) == message
+
+
+def test_errors_of_the_source_come_through_spark(session: SparkSession) -> None:
+    """From where options are read, and from where captures are searched."""
+    for options, message in (
+        ({"path": "x", "table": "packets"}, "there is no table 'packets'; there are " + ", ".join(TABLES)),
+        ({"path": "/no/such.pcap"}, "/no/such.pcap: there is no such file or folder"),
+    ):
+        with pytest.raises(Exception, match="Traceback") as raised:
+            session.read.format("kafkatap").options(**options).load().count()
+        assert explain(raised.value) == message
 
 
 def test_a_column_that_a_table_lacks(session: SparkSession, capture: Path) -> None:
