@@ -12,7 +12,7 @@ from ..finding_words import and_more
 from ..findings import Finding, Party
 from ..section_parts.section import SectionInput
 from .member_events import EXPELLED, FACTS, JOINED, KINDS, LAST, LEFT, member_events, read
-from .parties import client_option, client_parties
+from .parties import client_option, client_parties, client_words
 from .signature import Signature
 
 #: How Java's consumers say in LeaveGroup that max.poll.interval.ms is over.
@@ -116,7 +116,7 @@ def _finding(given: SectionInput, group: int, how: str, found: list[_Expulsion])
     timeout = max(one.timeout_ms for one in found)
     limit = "max.poll.interval.ms" if how == POLL else "session.timeout.ms"
     why = "did not poll in time" if how == POLL else "sent no heartbeat in time"
-    who = f'client "{context.text(clients[0][0])}"' + and_more(len(clients) - 1)
+    who = client_words(context, clients[0][0]) + and_more(len(clients) - 1)
     text = (
         f'group "{name}" lost members {len(found)} times, as they {why}'
         + (f" ({limit}={timeout:,})" if timeout else "")

@@ -12,6 +12,7 @@ from .. import units
 from ..counting.percentiles import percentile
 from ..finding_words import and_more
 from ..findings import Finding, Party
+from ..parties import client_parties, client_text
 from ..section_parts import follower_waits
 from ..section_parts.cluster import Cluster
 from ..section_parts.section import SectionInput
@@ -44,7 +45,7 @@ class _Follower:
     def __init__(self) -> None:
         self.requests: list[_Wait] = []
         self.own_ns = 0
-        self.clients: dict[str, int] = {}
+        self.clients: dict[str | None, int] = {}
 
 
 def _findings(given: SectionInput) -> list[Finding]:
@@ -65,7 +66,7 @@ def _findings(given: SectionInput) -> list[Finding]:
         row = followers.setdefault(number, _Follower())
         row.requests.append(_Wait(begin, end, wait, packet))
         row.own_ns += own
-        name = given.context.text(client) or "?"
+        name = given.context.text(client)
         row.clients[name] = row.clients.get(name, 0) + own
     addresses = follower_waits.follower_addresses(given)
     return [
@@ -82,7 +83,7 @@ def _p99(row: _Follower) -> int | None:
 def _finding(
     brokers: Cluster, number: int, address: str | None, row: _Follower, produces: int, total: int
 ) -> Finding:  # fmt: skip
-    clients = sorted(row.clients, key=lambda name: (-row.clients[name], name))
+    clients = sorted(row.clients, key=lambda name: (-row.clients[name], name or ""))
     name, p99 = brokers.node_name(number, address) or address, _p99(row) or 0
     where = f" ({name})" if name else ""
     # A usual follower is waited for too, but shortly: the trouble lasts from the first long wait to the last one.
@@ -91,12 +92,12 @@ def _finding(
     text = (
         f"follower broker {number}{where} held back {len(row.requests):,} of {produces:,} Produce "
         f"requests with acks=all: {units.share(row.own_ns / total)} of their broker time, p99 {units.duration(p99)}; "
-        f'most of client "{clients[0]}"{and_more(len(clients) - 1)}'
+        f"most of {client_text(clients[0])}{and_more(len(clients) - 1)}"
     )
     parties = (
         Party("broker", name or f"{number}"),
         *([Party("host", address)] if address else []),
-        *(Party("client", client) for client in clients),
+        *(party for client in clients for party in client_parties(client)),
     )
     return SLOW_FOLLOWERS.rule.found(
         text, *parties, begin=first.begin, end=max(each.end for each in slow), packets=[first.packet], lost=row.own_ns,

@@ -14,16 +14,20 @@ from tests.reports.rows import BILLING, MS, START, batch, context, counted
 SECOND = 1000 * MS
 
 
-def found(
-    signature: Signature, exchanges: Sequence[Any], connections: Sequence[Any] = (), facts: Sequence[Any] = (),
+def found(signature: Signature, *rows: Sequence[Any], **options: Any) -> list[Finding]:
+    """What a report on some rows finds, as of `given_of`."""
+    return list(signature.findings(given_of(*rows, **options)))
+
+
+def given_of(
+    exchanges: Sequence[Any], connections: Sequence[Any] = (), facts: Sequence[Any] = (),
     results: Sequence[Any] = (), most: int = 1000, sections: Sequence[str] = ("advice",), **parts: Any,
-) -> list[Finding]:  # fmt: skip
-    """What a report on all these finds. `most`: rows of its counts; others are those of a client "billing". `parts`:
+) -> SectionInput:  # fmt: skip
+    """The input of a report's sections. `most`: rows of its counts; others are those of a client "billing". `parts`:
     of its context."""
     counts = SectionCounts(sections, most, lambda: BILLING)
     counts.add(batch(list(exchanges), list(results), list(facts)))
     for rows in connections:
         counts.add_connections(rows)
     counts.finish()
-    given = SectionInput(counts, counted(list(exchanges)), context(**({"last": START + 60 * SECOND} | parts)), {})
-    return list(signature.findings(given))
+    return SectionInput(counts, counted(list(exchanges)), context(**({"last": START + 60 * SECOND} | parts)), {})

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from kafkatap.reports.advice.hot_leaders import HOT_LEADERS
+from kafkatap.reports.advice.hot_leaders import HOT_LEADERS, led_by
 from kafkatap.reports.advice.slow_followers import SLOW_FOLLOWERS
 from kafkatap.reports.findings import Finding, Party
-from tests.reports.rows import BILLING, MS, ORDERS, START, STRINGS, exchange, fact
+from tests.reports.rows import BILLING, GROUP, MS, ORDERS, START, STRINGS, exchange, fact
 
-from .made_input import SECOND, found
+from .made_input import SECOND, found, given_of
 
 # ------------------------------------------------------------ followers
 
@@ -58,6 +58,10 @@ def test_a_slow_follower() -> None:
     assert one.parties == (
         Party("broker", "10.0.0.9"), Party("host", "10.0.0.9"), Party("client", "orders"), Party("client", "billing"),
     )  # fmt: skip
+
+    (one,) = followed([20] * 10, clients=(-1,))
+    assert one.text.endswith("; most of clients without client_id")
+    assert one.party("client") is None
 
 
 @pytest.mark.parametrize(
@@ -133,3 +137,16 @@ def test_hot_leaders() -> None:
 )
 def test_thresholds_of_hot_leaders(leaders: list[int], brokers: int, topic: int, is_named: bool) -> None:
     assert bool(led((topic, leaders), brokers=brokers)) == is_named
+
+
+def test_what_a_node_leads_by_the_brokers_that_name_its_address() -> None:
+    """Brokers of three clusters: the second has another node at the address, the third the same node elsewhere."""
+    rows, facts = [], []
+    for n, (node, host, topic) in enumerate(((3, GROUP, ORDERS), (4, GROUP, CLICKS), (3, BILLING, CLICKS))):
+        rows.append(exchange(n, api_key=3, broker_ip=n))
+        facts.append(fact(n, "metadata broker", node=node, host=host, port=9092))
+        for partition, leader in enumerate((3, 4, 3)):
+            facts.append(fact(n, "metadata partition", topic=topic, partition=partition, leader=leader))
+        facts.append(fact(n, "metadata partition", topic=OWN, leader=3))
+    given = given_of(rows, (), facts, strings=[*STRINGS, b"__offsets", b"clicks"])
+    assert led_by(given, 3, "group-1:9092") == {"orders": [0, 2]}

@@ -12,7 +12,7 @@ from kafkatap.reports.advice.one_connection import ONE_CONNECTION
 from kafkatap.reports.advice.reconnects import CONNECTION_EACH, RECONNECT_STORM
 from kafkatap.reports.advice.refused_produce import REFUSED_PRODUCE
 from kafkatap.reports.connection_words import H_COMPLETE, H_NOT_CAPTURED, H_REFUSED, H_UNANSWERED, P_TLS
-from kafkatap.reports.findings import NOTE, WARNING, Finding
+from kafkatap.reports.findings import NOTE, WARNING, Finding, Party
 from tests.reports.rows import BILLING, MS, ORDERS, START, connection, exchange, result
 
 from .made_input import SECOND, found
@@ -102,13 +102,19 @@ def test_why_there_is_another_connection(options: dict[str, Any], why: str, sett
         assert f" of {why.partition(' closes')[0]} above" in one.remedy
 
 
-@pytest.mark.parametrize(("starts", "count", "is_new"), [(4, 12, True), (4, 13, False)])
-def test_a_new_client_makes_up_to_three_connections(starts: int, count: int, is_new: bool) -> None:
-    rows = [exchange(n, 0, MS, api_key=VERSIONS, correlation_id=0 if n < starts else USUAL) for n in range(count)]
+@pytest.mark.parametrize(
+    ("starts", "reserved", "count", "is_new", "is_idle"),
+    [(4, 0, 12, True, False), (4, 0, 13, False, True), (0, 4, 10, False, True), (0, 5, 10, False, False)],
+)
+def test_ids_of_new_clients_and_of_others(starts: int, reserved: int, count: int, is_new: bool, is_idle: bool) -> None:
+    """A new client makes up to three connections. Reserved ids of most say nothing."""
+    ids = [*[0] * starts, *[RESERVED] * reserved, *[USUAL] * (count - starts - reserved)]
+    rows = [exchange(n, 0, MS, api_key=VERSIONS, correlation_id=one) for n, one in enumerate(ids)]
     rows += [exchange(count + n, 0, MS, api_key=PRODUCE) for n in range(count)]
     ends = [connection(connection=n, handshake=H_COMPLETE, exchanges=1) for n in range(count)]
     (one,) = found(CONNECTION_EACH, rows, ends)
     assert ("a new client" in one.text) == is_new
+    assert (one.setting == "connections.max.idle.ms") == is_idle
     assert one.numbers["new_clients"] == starts
 
 
@@ -168,6 +174,7 @@ def test_a_storm() -> None:
     assert one.text == "host 10.0.0.1 connects to 10.0.0.2:9092 5 times a second: 20 times, 20 refused"
     assert one.numbers == {"connections": 20, "rate": pytest.approx(5), "refused": 20, "unanswered": 0, "requests": 0}
     assert (one.begin, one.packets, one.time_lost_ns) == (START, (30,), 0)
+    assert one.parties == (Party("host", "10.0.0.1"), Party("broker", "10.0.0.2:9092"))
     (one,) = storm(count=21, handshake=H_COMPLETE, setups=30, client_id=BILLING)
     assert one.text.startswith('client "billing" (10.0.0.1) connects to 10.0.0.2:9092 5 times a second: 21 times, 21 ')
     assert one.text.endswith("21 closed after 30 requests")
@@ -202,7 +209,7 @@ def test_thresholds_of_storms(options: dict[str, Any], is_named: bool) -> None:
 def test_clients_of_a_host_share_its_connects(sharing: int, is_named: bool) -> None:
     """Ten a second, of any of them."""
     rows = [exchange(n, client_id=n) for n in range(sharing)]
-    connects = [connection(connection=n, handshake=H_REFUSED, client_id=-1, first=START + n * SECOND // 10)
+    connects = [connection(connection=n, handshake=H_REFUSED, client_id=-1, first=START + n * 105 * MS)
                 for n in range(21)]  # fmt: skip
     assert bool(found(RECONNECT_STORM, rows, connects)) == is_named
 

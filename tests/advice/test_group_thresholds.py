@@ -122,6 +122,8 @@ def test_expulsions() -> None:
     assert one.numbers["clients"] == 2
     assert (one.begin, one.end) == (START + 9 * SECOND, START + 57 * SECOND)
     assert one.packets == (4, 10, 16, 22, 28)
+    (one,) = expelled(clients=(-1,))
+    assert ": clients without client_id; out for" in one.text
 
 
 # ------------------------------------------------------------ open transactions

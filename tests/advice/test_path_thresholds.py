@@ -327,7 +327,7 @@ def waiting(count: int = 1, rtt_ns: int = MS, others_ns: int = 0, end: dict[str,
 
 
 def test_buffers() -> None:
-    (one,) = waiting(2, 10 * MS, sender_ns=40 * MS, total_ns=150 * MS)
+    (one,) = waiting(2, 10 * MS, sender_ns=30 * MS, loss_ns=10 * MS, total_ns=150 * MS)
     assert one.numbers == {
         "receiver_ns": 200 * MS, "transfer_ns": 300 * MS, "rtt_ns": 10 * MS, "exchanges": 2, "connections": 1,
         "window_bytes": 600, "rate_bytes": 60_000, "share": 200 / 300,
@@ -335,6 +335,7 @@ def test_buffers() -> None:
     assert (one.begin, one.packets, one.time_lost_ns) == (START, (2,), 200 * MS)
     assert one.end == START + SECOND
     assert one.text.startswith('the receive window of client "billing" (10.0.0.1) lets about 600')
+    assert one.setting.startswith("receive.buffer.bytes")
     (one,) = waiting(request_bytes=9_001, end={"broker_window_scale": NO_SCALE})
     assert one.text.startswith('client "billing" (10.0.0.1): the receive window of 10.0.0.2:9092 (no window scaling)')
     assert (one.packets, one.setting) == ((1,), "net.ipv4.tcp_window_scaling")
