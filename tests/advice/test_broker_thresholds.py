@@ -119,6 +119,9 @@ def test_hot_leaders() -> None:
     (one,) = led((ORDERS, [1] * 4), (CLICKS, [1] * 4))
     assert ", and nearly all of 1 other topic, and" in one.text
     assert len(led((ORDERS, [1] * 4), (CLICKS, [2] * 4))) == 2
+    (one,) = led((ORDERS, [9] * 4))  # no answer has its address
+    assert one.text.startswith("broker 9 leads 4 of 4 partitions of topic orders (100 %), and there are 3 brokers")
+    assert one.party("broker") == "9"
 
 
 @pytest.mark.parametrize(

@@ -115,16 +115,16 @@ def named(tmp_path: Path, *members: GroupMember, more: tuple[list[Segment], ...]
 
 
 def lives(clients: str, *partitions: int, **options: Any) -> list[GroupMember]:
-    """Members that join each 3 s and end 1 s later. `clients`: a letter for each, of which the first has host 1.
-    `partitions`: of each, or of all."""
+    """Members that join each 3 s (`every`) and end 1 s later (`stays`). `clients`: a letter for each, of which the
+    first has host 1. `partitions`: of each, or of all; `all`: several of each."""
     made = []
     for n, client in enumerate(clients):
         identity = options.get("identity") or f"{client}-{n}"
-        member = GroupMember(client, identity, ord(client) - ord("a") + 1, 5000 + n, 1 + 3 * n)
-        member.join(n + 1, partitions[n] if len(partitions) > 1 else partitions[0])
+        member = GroupMember(client, identity, ord(client) - ord("a") + 1, 5000 + n, 1 + options.get("every", 3) * n)
+        member.join(n + 1, *(options.get("all") or [partitions[n % len(partitions)]]))
         if "offsets" in options:
             member.fetch_offset(1, options["offsets"][n])
-        member.talk.wait(SECOND)
+        member.talk.wait(round(options.get("stays", 1) * SECOND))
         if options.get("leaves"):
             member.leave()
         if options.get("error"):
@@ -183,6 +183,43 @@ def test_other_ends_are_no_deaths(tmp_path: Path, members: dict[str, Any]) -> No
 
 def test_members_that_are_restarted_in_turn_are_not_named(tmp_path: Path) -> None:
     assert named(tmp_path, *lives("abc", 1, 2, 3)) == []
+
+
+@pytest.mark.parametrize(("stays", "is_named"), [(9.9, True), (10.1, False)])
+def test_a_record_kills_soon_after_the_assignment(tmp_path: Path, stays: float, is_named: bool) -> None:
+    assert bool(named(tmp_path, *lives("abc", 1, stays=stays))) == is_named
+
+
+@pytest.mark.parametrize(
+    ("members", "words", "partitions"),
+    [
+        (lives("aaa", 1), "each had just been assigned orders partition 1;", ["1"]),
+        (lives("aaa", 1, stays=11, every=15), "each had been assigned orders partition 1", ["1"]),
+        (lives("aaa", 1, 2, 1), "2 of them had just been assigned orders partition 1;", ["1"]),
+        (lives("aaaa", 1, 2, 1, 2), "", []),
+        (lives("aaa", all=[0, 1, 2]), "each had just been assigned orders partitions 0, 1, 2;", ["0", "1", "2"]),
+        (lives("aaa", all=[0, 1, 2, 3]), "", []),
+    ],
+)
+def test_partitions_that_the_dead_have_in_common(
+    tmp_path: Path, members: list[GroupMember], words: str, partitions: list[str]
+) -> None:
+    (one,) = named(tmp_path, *members)
+    assert words in one.text if words else "assigned" not in one.text
+    assert [party.name for party in one.parties if party.kind == "partition"] == [f"orders-{n}" for n in partitions]
+    assert ("record" in one.setting) == ("just" in words)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "is_named"), [(6.0, 8.9, True), (6.0, 9.3, False), (7.3, 9.3, True)]
+)  # fmt: skip
+def test_the_kernel_closes_all_connections_at_once(tmp_path: Path, since: float, until: float, is_named: bool) -> None:
+    """The third one dies at 8 s."""
+    reader = GroupMember("a", "-", 1, 6000, since)
+    for at in (since, until):
+        reader.talk.time_ns = START_NS + round(at * SECOND)
+        reader.ask(18, 0, b"", struct.pack("!hi", 0, 0))
+    assert bool(named(tmp_path, *lives("aaa", 1), more=(reader.talk.segments,))) == is_named
 
 
 def test_a_client_whose_other_connection_lives_has_not_died(tmp_path: Path) -> None:
