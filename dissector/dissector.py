@@ -26,6 +26,7 @@ from .framing.buffers import FREE_KEPT, BufferPool
 from .framing.chunks import read_chunks
 from .framing.connections import CONNECTION, CONNECTION_SUMS, SILENCE, SILENCE_SUMS, STREAM, STREAM_SUMS
 from .framing.known_brokers import PLACES, add_key
+from .framing.samples import SAMPLE, SAMPLES
 from .framing.tables import (
     CLOSED_BY_BIT,
     FRAME_COUNTS,
@@ -119,8 +120,9 @@ class Dissector:
         self._index = chosen.framed_index
         self._decoder = BodyDecoder(chosen, load_whole, self.strings)
         self._connections = Table(
-            _CONNECTIONS, moves=True, connections=CONNECTION, streams=Column(STREAM, 2), ends=Column(np.int32, 8)
-        )
+            _CONNECTIONS, moves=True, connections=CONNECTION, samples=Column(SAMPLE, SAMPLES),
+            streams=Column(STREAM, 2), ends=Column(np.int32, 8),
+        )  # fmt: skip
         self._silences = Table(64, silences=SILENCE)
         self._segments = SlotTable(4_096, segments=SEGMENT)
         self._exchanges = SlotTable(65_536, exchanges=EXCHANGE, links=LINK, marks=np.uint64)
@@ -194,6 +196,14 @@ class Dissector:
     def streams(self) -> Array:
         """STREAM rows, two for each connection."""
         return self._connections["streams"]
+
+    def samples_of(self, connections: Array) -> Array:
+        """The samples of connections by number: SAMPLE (n, SAMPLES)."""
+        places = connections[:, None] * SAMPLES + np.arange(SAMPLES)
+        is_sampled = np.repeat(self.connections["is_sampled"][connections] != 0, SAMPLES)
+        found = np.zeros(places.size, SAMPLE)
+        found[is_sampled] = taken(self._connections["samples"], places.reshape(-1)[is_sampled])
+        return found.reshape(-1, SAMPLES)
 
     @property
     def silences(self) -> Array:
@@ -596,10 +606,10 @@ class Dissector:
             return bound.tables
         pool, decoder = self._pool, self._decoder
         return Tables(
-            pool.data, self.connections, self.streams, self.silences, self.segments, self._segments.free,
-            self.exchanges, self.links, self._exchanges.free, self._finished, self._jobs, strings, self.programs.code,
-            self._index, decoder.tape, decoder.scratch, pool.free, pool.deferred, self._state, self._counts,
-            self._brokers, self._missed,
+            pool.data, self.connections, self._connections["samples"], self.streams, self.silences, self.segments,
+            self._segments.free, self.exchanges, self.links, self._exchanges.free, self._finished, self._jobs, strings,
+            self.programs.code, self._index, decoder.tape, decoder.scratch, pool.free, pool.deferred, self._state,
+            self._counts, self._brokers, self._missed,
         )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from kafkatap.dissector.framing.samples import SAMPLES
 from kafkatap.kernels.arrays import is_among
 from kafkatap.kernels.column_spec import (
     ADDRESS,
@@ -143,6 +144,33 @@ def _of_row(name: str, kind: str, dtype: str, merge: Merge, doc: str) -> ColumnS
 def _of_ends(name: str, kind: str, merge: Merge, doc: str, dtype: str = "i8") -> tuple[ColumnSpec, ...]:
     """A column of each end."""
     return tuple(ColumnSpec(f"{end}_{name}", kind, dtype, merge, doc) for end in ENDS)
+
+
+def _has_sequence(end: str, rows: Array) -> Array:
+    known: Array = rows[f"{end}_sequence"] != 0
+    return known
+
+
+def _of_samples() -> tuple[ColumnSpec, ...]:
+    """By what a connection is recognised under other addresses (`twins`)."""
+    sampled = tuple(
+        _of_row(f"{message}_sample_{n}", NUMBER, "i8", GREATEST, "a sample (`dissector.framing.samples`); 0: none")
+        for message in ("request", "response") for n in range(SAMPLES)
+    )  # fmt: skip
+    return (
+        *(
+            _of_row(
+                f"{end}_sequence", NUMBER, "i8", Merge("first", partial(_has_sequence, end)),
+                "1 + the sequence number of its first byte; 0: not known",
+            )
+            for end in ENDS
+        ),
+        *sampled,
+        _of_row(
+            "sample_sequence", NUMBER, "i8", GREATEST,
+            "the sample of the highest rank, with the sequence number behind its request as time",
+        ),
+    )  # fmt: skip
 
 
 def _options(end: str) -> tuple[ColumnSpec, ...]:
@@ -383,6 +411,7 @@ COLUMNS = (
     *_TLS,
     *_TRANSFERS,
     *_EXCHANGES,
+    *_of_samples(),
     _of_row("is_measured", FLAG, "u1", GREATEST, "1: the columns after this one are known"),
     *_MEASURED,
 )  # fmt: skip

@@ -31,6 +31,8 @@ SLOW = ("slow_broker", "slow_network", "slow_client", "slow_head_of_line", "slow
 BETWEEN_BROKERS, THROTTLED, LOSSY = "slow_between_brokers", "throttled", "lossy_host"
 ERRORS, LOGIN, RETRIED, UNANSWERED = "errors", "sasl_failed", "retried", "unanswered"
 CERTIFICATE, LOST = "certificate", "lost"
+#: Connections that are seen under two addresses.
+SEEN_TWICE = "seen_twice"
 #: Lines of the report itself that say only what there is: no request, no response, what was not looked for, nothing.
 NO_REQUESTS, NONE_ANSWERED, NOT_CHECKED, NOTHING = "no_requests", "none_answered", "not_checked", "none"
 #: Sections whose findings stand among those of the report itself.
@@ -38,7 +40,7 @@ EVENTS, ADVICE = "events", "advice"
 #: The findings of the report itself, and the place of those of sections, in the order of findings that cost the same
 #: time, or cost none that is known. Others come first.
 ORDER = (
-    *SLOW, ADVICE, THROTTLED, LOGIN, "wrong_port", "tls_failed", ERRORS, RETRIED, UNANSWERED, CERTIFICATE,
+    SEEN_TWICE, *SLOW, ADVICE, THROTTLED, LOGIN, "wrong_port", "tls_failed", ERRORS, RETRIED, UNANSWERED, CERTIFICATE,
     "not_decoded", "encrypted", BETWEEN_BROKERS, "mixed_times", EVENTS, LOST,
 )  # fmt: skip
 #: All findings of the report itself.
@@ -49,6 +51,6 @@ BROKEN = frozenset((LOSSY, "wrong_port", "tls_failed"))
 TABLES = {
     THROTTLED: "throttle", LOGIN: "auth", "wrong_port": "auth", "tls_failed": "tls_failures", ERRORS: "error_totals",
     RETRIED: "error_totals", UNANSWERED: "timeouts", CERTIFICATE: "tls_certificates", "not_decoded": "not_decoded",
-    "encrypted": "tls", LOST: "ledger", LOSSY: "connections", NOTHING: "latency", NO_REQUESTS: "ledger",
-    NOT_CHECKED: "ledger",
+    "encrypted": "tls", LOST: "ledger", LOSSY: "connections", SEEN_TWICE: "connections", NOTHING: "latency",
+    NO_REQUESTS: "ledger", NOT_CHECKED: "ledger",
 }  # fmt: skip

@@ -9,6 +9,7 @@ resync           the search for the next boundary where sync was lost
 evidence         how far the first bytes of a frame can be believed
 correlation      requests and responses, matched
 waiting          the requests of a connection that wait for their response
+samples          samples of exchanges, by which a connection is recognised under other addresses
 known_brokers    the ends that connections have shown to be brokers'
 program_index    which program decodes a body
 advertised       the APIs beyond Kafka's own that a broker lists

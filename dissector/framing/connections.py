@@ -87,6 +87,7 @@ CONNECTION = record_dtype(
     ("not_kafka_since", "i8"),  # the packet of chunk NOT_KAFKA_AFTER (or a later one) without Kafka; 0
     ("source_high", "i8"),  # the client's address by a PROXY header, as in a flow, ...
     ("source_low", "i8"),
+    ("sample_sequence", "i8"),  # of the sample with the highest rank: as a sample, with its sequence number as time
     ("waiting_first", "i4"),  # open exchanges that wait for their response, in order; -1
     ("waiting_last", "i4"),
     ("waiting_count", "i4"),
@@ -117,6 +118,7 @@ CONNECTION = record_dtype(
     ("is_expected", "u1"),  # 1: its broker's port was named beforehand, or an end is known to be a broker's
     ("tls_version", "i1"),  # of TLS_VERSIONS, from which its bytes were decrypted; -1
     ("is_source_new", "u1"),  # 1: the connection's ends do not have it yet
+    ("is_sampled", "u1"),  # 1: its samples (`samples`) are its own
 )
 
 #: What connections and streams add up for tables: no message depends on it.
@@ -245,6 +247,7 @@ def clear_connection(connection, start):  # type: ignore[no-untyped-def]
     connection.tls_version = -1
     connection.unknown_chunks = 0
     connection.raw_sasl = 0
+    connection.is_sampled = 0
     connection.is_open = 1
 
 

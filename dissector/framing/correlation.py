@@ -42,6 +42,7 @@ from .headers import (
 )
 from .known_brokers import note_broker
 from .program_index import REQUEST, program_of, response_program, status_without_program
+from .samples import choose_sample, note_sample
 from .silences import silence_of
 from .tables import PASSED
 from .waiting import (
@@ -156,6 +157,7 @@ def _new_exchange(t, c, frame, is_response, correlation_id):  # type: ignore[no-
     link.topics = -1
     link.wait_ms = 0
     link.waited_until = 0
+    link.sample = 0
     link.may_come = 0
     link.no_reply = 0
     link.token = 0
@@ -287,6 +289,7 @@ def read_request(t, c, frame, cut):  # type: ignore[no-untyped-def]
     x.api_key = key
     x.api_version = version
     x.correlation_id = request_correlation_id(frame)
+    choose_sample(t, c, slot, frame)
     program = program_of(t.program_index, REQUEST, key, version)
     body = frame.at + REQUEST_FIXED
     if has_client_id(key, version):
@@ -416,6 +419,8 @@ def read_response(t, c, frame, cut):  # type: ignore[no-untyped-def]
         counts.cut_responses += 1
     else:
         counts.answered += 1
+        if t.links[slot].sample:
+            note_sample(t, c, slot, frame)
         if connection.shows_broker == 0:
             connection.shows_broker = 1
             note_broker(t, connection)

@@ -12,6 +12,7 @@ from ..dtypes import EXCHANGE
 from ..programs.machine import JOB, TAPE
 from ..strings import Strings
 from .connections import CONNECTION, SILENCE, STREAM
+from .samples import SAMPLE
 
 Array = np.ndarray[Any, Any]
 
@@ -89,6 +90,7 @@ LINK = record_dtype(
     ("request_receiver_ns", "i8"),  # how long the broker's window was full while the request was sent
     ("request_end", "u4"),  # sequence number behind the request
     ("round_trip_ns", "i8"),  # from the capture point to the broker while it waited; -1: not known
+    ("sample", "i8"),  # 1 + its place, rank and digest if it becomes a sample (`samples`); 0
     ("waited_until", "i8"),  # without a response: when its connection was closed, or the capture ended, ns; 0: neither
     ("connection", "i4"),
     ("next", "i4"),
@@ -159,6 +161,7 @@ class Tables(NamedTuple):
 
     pool: Annotated[Array, np.uint8]
     connections: Annotated[Array, CONNECTION]
+    samples: Annotated[Array, SAMPLE]  # SAMPLES for each connection
     streams: Annotated[Array, STREAM]
     silences: Annotated[Array, SILENCE]  # by `STREAM.silence_row`
     segments: Annotated[Array, SEGMENT]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kafkatap.dissector.framing.connections import PROTOCOL_KAFKA, PROTOCOL_TLS
+from kafkatap.dissector.framing.samples import SAMPLES
 from kafkatap.kernels.arrays import taken
 from kafkatap.reassembly.stalls import STUCK_NS
 from kafkatap.reports.connection_columns import CONNECTION_ROW, MEASURED_COLUMNS, TLS_COLUMNS, TLS_UNKNOWN
@@ -140,16 +141,17 @@ class EndedConnections:
         self.not_captured = self.duplicates = self.decrypted = 0
 
     def add(
-        self, part: Assembled, known: Array, streams: Array, silences: Array, ends: Array, proxies: Array,
+        self, part: Assembled, known: Array, samples: Array, streams: Array, silences: Array, ends: Array,
+        proxies: Array,
         tls: Array | None = None, has_keys: bool = False,
     ) -> None:  # fmt: skip
         """Add the connections that ended with a part.
 
-        `known`: the dissector's CONNECTION rows of them. `streams`: STREAM (2n,), two for each; `silences`: their
-        SILENCE rows. `ends`: int32 (n, 4), address number and port of the client, then of the broker; if it
-        is not known which is which, a port from _EPHEMERAL on is the client's beside a lower one. `proxies`: int32
-        (n, 2), those of a proxy, -1. `tls`: TLS_ROW, one for each; None if the TLS layer found none among them.
-        `has_keys`: the run has a key log.
+        `known`: the dissector's CONNECTION rows of them; `samples`: their SAMPLE rows (n, SAMPLES). `streams`: STREAM
+        (2n,), two for each; `silences`: their SILENCE rows. `ends`: int32 (n, 4), address number and port of the
+        client, then of the broker; if it is not known which is which, a port from _EPHEMERAL on is the client's beside
+        a lower one. `proxies`: int32 (n, 2), those of a proxy, -1. `tls`: TLS_ROW, one for each; None if the TLS layer
+        found none among them. `has_keys`: the run has a key log.
         """
         is_oriented = known["client"] >= 0
         is_turned = ~is_oriented & (ends[:, 1] < _EPHEMERAL) & (ends[:, 3] >= _EPHEMERAL)
@@ -160,6 +162,7 @@ class EndedConnections:
         rows["orientation_known"] = is_oriented
         _add_tls(rows, tls, has_keys)
         _add_sums(rows, known, streams, silences)
+        _add_samples(rows, known, samples)
         if len(part.ended_measures):
             _add_measures(rows, part, known)
         rows["proxy_ip"], rows["proxy_port"] = proxies.T
@@ -202,6 +205,7 @@ class EndedConnections:
             rows[prefix + "duplicates"] = sent["duplicate_packets"]
             rows[prefix + "spurious_retransmissions"] = more["spurious_packets"]
             rows[prefix + "window_scale"] = sent["shift"]
+            rows[prefix + "sequence"] = np.where(sent["started"], sent["base_seq"] + 1, 0)
             rows[prefix + "unacknowledged_bytes"] = np.maximum(
                 np.maximum(sent["next"], more["sent"]) - sent["acked"], 0
             )
@@ -275,6 +279,16 @@ def _add_sums(rows: Array, known: Array, streams: Array, silences: Array) -> Non
         rows[name] = known[name]
     for name in ("total", "hol_wait", "throttle_wait", "broker", "wait_loss"):
         rows[f"{name}_ns"] = known[f"{name}_sum_ns"]
+
+
+def _add_samples(rows: Array, known: Array, samples: Array) -> None:
+    """Write the samples of connections that have some."""
+    some = known["is_sampled"] != 0
+    rows["sample_sequence"] = np.where(some, known["sample_sequence"], 0)
+    if some.any():
+        for message in ("request", "response"):
+            for n in range(SAMPLES):
+                rows[f"{message}_sample_{n}"] = samples[message][:, n]
 
 
 #: Columns of MEASURE under other names in CONNECTION_ROW.

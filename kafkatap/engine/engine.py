@@ -346,8 +346,8 @@ class Engine:
         known, streams = taken(self.dissector.connections, numbers), taken(self.dissector.streams, both)
         silences = taken(self.dissector.silences, streams["silence_row"])
         ended.add(
-            part, known, streams, silences, self.endpoints(numbers), self._endpoints.proxies(numbers),
-            self._tls_rows(numbers), self.key_log is not None,
+            part, known, self.dissector.samples_of(numbers), streams, silences, self.endpoints(numbers),
+            self._endpoints.proxies(numbers), self._tls_rows(numbers), self.key_log is not None,
         )  # fmt: skip
 
     def _tls_rows(self, connections: Array) -> Array | None:

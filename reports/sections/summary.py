@@ -52,7 +52,8 @@ class Tables(NamedTuple):
 class Learned(NamedTuple):
     """What was learned beside the tables. `found`: the findings of sections, by the section's name. `slow`, `losses`:
     when requests were slow, and waited for lost segments; `unanswered`: what is known of requests without a response;
-    None: not known. `versions`: those that brokers may not know. `words`: what brokers say of errors."""
+    None: not known. `versions`: those that brokers may not know. `words`: what brokers say of errors.
+    `twins`: the findings on connections that are seen twice."""
 
     found: Mapping[str, Sequence[Finding]] = {}
     slow: SlowTimes | None = None
@@ -60,6 +61,7 @@ class Learned(NamedTuple):
     unanswered: Unanswered | None = None
     versions: Sequence[str] = ()
     words: ErrorWords = NO_WORDS
+    twins: Sequence[Finding] = ()
 
 
 NOTHING_LEARNED = Learned()
@@ -94,6 +96,7 @@ def summary_findings(
         lost_finding(counts, context, is_selection),
     )
     own = [
+        *learned.twins,
         *lossy_host_findings(counts, context, learned.losses),
         *slow_findings(counts, context, tables.clients, learned.slow),
         *error_findings(tables.errors, counts, context, learned.words),

@@ -114,6 +114,7 @@ NOT_STATE = {
         "is_expected", "shows_broker",  # by the options of the run, and other connections
         "end_a", "end_b",  # of the flow
         "is_source_new",  # set until the next drain
+        "sample_sequence", "is_sampled",
         "mute_begin",  # tested below
         *d.CONNECTION_SUMS,
     },
@@ -132,6 +133,7 @@ NOT_STATE = {
         "undecoded",  # only within a drain
         "connection", "next", "partitions", "topics", "answers_at_once", "name", "provisional", "late_ns",
         "waited_until", "may_come", "response_whole", "request_lost",
+        "sample",  # by the bytes of the request
     },
     "exchanges": {
         "exchange", "connection", "outcome", "client_id", "client_software", "client_software_version",

@@ -14,6 +14,7 @@ Nothing here uses the product. The packets are Ethernet (with VLAN tags or witho
 from __future__ import annotations
 
 import random
+import socket
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -274,4 +275,35 @@ def cut_up(packets: Iterable[Packet], mss: int = 1448, link: int = ETHERNET, ste
             result.append(
                 replace(packet, data=bytes(part), time_ns=packet.time_ns + number * step_ns, original_length=-1)
             )
+    return by_time(result)
+
+
+# ---------------------------------------------------------------- other addresses
+
+
+def outer_leg(
+    packets: Iterable[Packet], broker: tuple[str, int], before: tuple[str, int], hop_ns: int, client: str = "",
+    shift: int = 0, link: int = ETHERNET,
+) -> list[Packet]:  # fmt: skip
+    """The IPv4 packets to and from a broker as they are on the clients' side of NAT, or of a proxy: the broker has the
+    address `before`. What clients send is there `hop_ns` earlier, and what they get as much later. `client`: the
+    address of all clients; "": their own. `shift`: what a proxy's sequence numbers are ahead by."""
+    inner, outer = (socket.inet_aton(ip) + struct.pack("!H", port) for ip, port in (broker, before))
+    result = []
+    for packet in packets:
+        at, data = places(packet.data, link), packet.data
+        if at is None or data[at.ip] >> 4 != 4:
+            continue
+        ends = [data[at.ip + 12 + 4 * end :][:4] + data[at.tcp + 2 * end :][:2] for end in (0, 1)]
+        if inner not in ends:
+            continue
+        sent = ends.index(inner)  # 0: by the broker
+        new = [outer if n == sent else (socket.inet_aton(client) if client else end[:4]) + end[4:]
+               for n, end in enumerate(ends)]  # fmt: skip
+        numbers = [(number + shift) % 2**32 for number in struct.unpack_from("!II", data, at.tcp + 4)]
+        moved = _patched(
+            packet, (at.ip + 12, new[0][:4] + new[1][:4]), (at.tcp, new[0][4:] + new[1][4:]),
+            (at.tcp + 4, struct.pack("!II", *numbers)),
+        )  # fmt: skip
+        result += later([moved], -hop_ns if sent else hop_ns)
     return by_time(result)
