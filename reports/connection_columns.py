@@ -51,6 +51,8 @@ from .connection_words import (
     ENDS,
     HANDSHAKES,
     NOT_CLOSED,
+    O_TLS_ALERT,
+    OPENINGS,
     P_TLS,
     P_UNKNOWN,
     PROTOCOLS,
@@ -134,6 +136,11 @@ _MOST_TELLING = Merge("greatest", order=(
     D_NOT_TLS, D_NO_HANDSHAKE, D_CUT, D_NO_KEY_LOG, D_NO_KEY, D_UNSUPPORTED, D_FAILED_HANDSHAKE, D_WRONG_KEY,
     D_LATE_KEY, D_DECRYPTED,
 ))  # fmt: skip
+
+
+def _has_opening(end: str, rows: Array) -> Array:
+    found: Array = rows[f"{end}_opening"] >= O_TLS_ALERT
+    return found
 
 
 def _of_row(name: str, kind: str, dtype: str, merge: Merge, doc: str) -> ColumnSpec:
@@ -385,6 +392,14 @@ COLUMNS = (
         "protocol", WORD, "u1", Merge("latest", _has_protocol),
         "kafka (confirmed by a request body, a response or a second request; also in decrypted TLS), tls (not "
         "decrypted), foreign, unknown (too little data)", words=PROTOCOLS,
+    ),
+    *(
+        ColumnSpec(
+            f"{end}_opening", WORD, "u1", GREATEST,
+            f"what the first bytes of the {end} are, if no Kafka: TLS alert, TLS, HTTP", None,
+            partial(_has_opening, end), words=OPENINGS,
+        )
+        for end in ENDS
     ),
     ColumnSpec("orientation_known", FLAG, "u1", _ORIENTED, "whether it is known which end is the broker"),
     ColumnSpec(

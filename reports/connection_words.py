@@ -7,6 +7,10 @@ ENDS = ("client", "broker")
 PROTOCOLS = ("unknown", "kafka", "tls", "foreign")
 P_UNKNOWN, P_KAFKA, P_TLS, P_FOREIGN = range(4)
 
+#: What the first bytes of an end are, if no Kafka (`dissector.framing.openings`).
+OPENINGS = ("", "", "TLS alert", "TLS", "HTTP")
+O_TLS_ALERT, O_TLS, O_HTTP = range(2, 5)
+
 #: How the handshake of a connection went: its SYN and SYN-ACK were not captured; its SYN was not answered; its SYN-ACK
 #: was not acknowledged; its SYN was answered by a RST or by ICMP; it is complete. Later ones are better known.
 HANDSHAKES = ("not captured", "unanswered", "unfinished", "refused", "complete")

@@ -41,7 +41,7 @@ EVENTS, ADVICE = "events", "advice"
 #: time, or cost none that is known. Others come first.
 ORDER = (
     SEEN_TWICE, *SLOW, ADVICE, THROTTLED, LOGIN, "wrong_port", "tls_failed", ERRORS, RETRIED, UNANSWERED, CERTIFICATE,
-    "not_decoded", "encrypted", BETWEEN_BROKERS, "mixed_times", EVENTS, LOST,
+    "http_client", "not_decoded", "encrypted", BETWEEN_BROKERS, "mixed_times", EVENTS, LOST,
 )  # fmt: skip
 #: All findings of the report itself.
 FINDINGS = (*(name for name in ORDER if name not in (ADVICE, EVENTS)), NONE_ANSWERED, NOT_CHECKED)
@@ -49,8 +49,9 @@ FINDINGS = (*(name for name in ORDER if name not in (ADVICE, EVENTS)), NONE_ANSW
 BROKEN = frozenset((LOSSY, "wrong_port", "tls_failed"))
 #: The tables that show more of them, on the page. Those of advice have a setting; the others are events.
 TABLES = {
-    THROTTLED: "throttle", LOGIN: "auth", "wrong_port": "auth", "tls_failed": "tls_failures", ERRORS: "error_totals",
-    RETRIED: "error_totals", UNANSWERED: "timeouts", CERTIFICATE: "tls_certificates", "not_decoded": "not_decoded",
-    "encrypted": "tls", LOST: "ledger", LOSSY: "connections", SEEN_TWICE: "connections", NOTHING: "latency",
+    THROTTLED: "throttle", LOGIN: "auth", "wrong_port": "connections", "http_client": "connections",
+    "tls_failed": "tls_failures", ERRORS: "error_totals", RETRIED: "error_totals", UNANSWERED: "timeouts",
+    CERTIFICATE: "tls_certificates", "not_decoded": "not_decoded", "encrypted": "tls", LOST: "ledger",
+    LOSSY: "connections", SEEN_TWICE: "connections", NOTHING: "latency",
     NO_REQUESTS: "ledger", NOT_CHECKED: "ledger",
 }  # fmt: skip

@@ -3,6 +3,7 @@
 chunks           the kernel over a block's chunks, and what each does to its stream
 frames           the frames of a stream in sync
 detection        what a connection carries, by its first bytes
+openings         other protocols, by the first bytes of a stream
 proxy_protocol   the header that a proxy sends before the client's first byte
 lone_request     a connection that ends after one request
 resync           the search for the next boundary where sync was lost

@@ -39,6 +39,7 @@ from .frames import ChunkPart, drop_contradicted_frame, is_request_stream, read_
 from .headers import REQUEST_FIXED, RESPONSE_HEADER
 from .known_brokers import note_expected
 from .lone_request import accept_lone_request, is_lone_start
+from .openings import MAYBE_KAFKA, NO_OPENING, opening_of
 from .resync import find_frame, judge_answer
 from .silences import charge_silence, note_stall
 from .tables import (
@@ -355,6 +356,13 @@ def _count_unknown(t, connection, chunk):  # type: ignore[no-untyped-def]
     return False
 
 
+@helper
+def _note_opening(connection, d, stream, part):  # type: ignore[no-untyped-def]
+    """Note what a stream begins with. The first bytes of one that is searched are not those behind its SYN."""
+    is_known = stream.mode != STREAM_RESYNC and part.is_gap == 0
+    stream.opening = opening_of(part) if is_known else np.int64(MAYBE_KAFKA)
+
+
 @inlined
 def _read_chunk(t, block, held, c, chunk):  # type: ignore[no-untyped-def]
     """Read a DATA or GAP chunk, whose bytes lie in the block or are held."""
@@ -368,6 +376,11 @@ def _read_chunk(t, block, held, c, chunk):  # type: ignore[no-untyped-def]
         return
     if chunk.opening >= FROM_TLS:
         connection.tls_version = chunk.opening - FROM_TLS
+    if stream.opening == NO_OPENING:
+        _note_opening(connection, d, stream, part)
+    if stream.opening > MAYBE_KAFKA and connection.protocol == PROTOCOL_KAFKA and d != np.int64(connection.client):
+        stream.foreign_bytes += 0 if is_gap else chunk.length
+        return
     if is_gap and connection.protocol == PROTOCOL_UNKNOWN and connection.is_second_look:
         set_not_kafka(t, c, PROTOCOL_FOREIGN)
     if _is_not_kafka(connection) and not begin_look(t, c, d, part):

@@ -150,12 +150,13 @@ STREAM = record_dtype(
     ("token_bytes", "i8"),
     ("skipped_bytes", "i8"),
     ("proxy_bytes", "i8"),  # of a PROXY header
-    ("foreign_bytes", "i8"),  # while a connection that is Kafka seemed foreign
+    ("foreign_bytes", "i8"),  # while a connection that is Kafka seemed foreign, or of a broker that is none
     ("capacity", "i4"),  # size class of the buffer, -1 for none
     ("segments_first", "i4"),  # the segments whose bytes are searched; -1
     ("segments_last", "i4"),
     ("silence_row", "i4"),  # its row of SILENCE; 0: it needs none of its own
     ("mode", "u1"),
+    ("opening", "u1"),  # what its first bytes are (`openings`)
     ("doubt", "u1"),
     ("is_broken", "u1"),  # the buffer lacks bytes of the current frame that passed
 )
@@ -295,6 +296,7 @@ def clear_stream(t, stream, mode):  # type: ignore[no-untyped-def]
     stream.skipped_bytes = 0
     stream.proxy_bytes = 0
     stream.foreign_bytes = 0
+    stream.opening = 0
     stream.capacity = -1
     stream.segments_first = -1
     stream.segments_last = -1

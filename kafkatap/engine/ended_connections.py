@@ -160,6 +160,8 @@ class EndedConnections:
             known["client"][is_turned] = 1
         rows = self._made(part, known, ends)
         rows["orientation_known"] = is_oriented
+        client = 2 * np.arange(len(known)) + np.maximum(known["client"], 0)
+        rows["client_opening"], rows["broker_opening"] = streams["opening"][client], streams["opening"][client ^ 1]
         _add_tls(rows, tls, has_keys)
         _add_sums(rows, known, streams, silences)
         _add_samples(rows, known, samples)

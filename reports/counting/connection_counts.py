@@ -6,7 +6,7 @@ import numpy as np
 
 from ..batch import ConnectionTotals, Context
 from ..connection_columns import decryptions, failed_handshakes
-from ..connection_words import D_NOT_TLS, P_KAFKA, P_TLS
+from ..connection_words import D_NOT_TLS, O_HTTP, O_TLS, O_TLS_ALERT, P_KAFKA, P_TLS
 from .count_forms import CountForm, CountStore, FormCounts, kinds_of
 from .count_table import MAX, MIN, SUM, Array, CountTable
 from .histogram import P50, Histograms, percentiles
@@ -48,7 +48,10 @@ PORT_VALUES = {
     "plain": SUM,  # connections on which it answered without
     "refused_tls": SUM,  # connections that began with TLS, and that it closed without an answer
     "refused_plain": SUM,  # connections that began without, and that it closed with a TLS alert at most
-    **_SPAN,  # of both of these
+    "tls_answers": SUM,  # of them, those that it answered with one, or with a handshake
+    "http_answers": SUM,  # connections on which it answered requests with HTTP
+    "http_requests": SUM,  # connections that began with HTTP
+    **_SPAN,  # of all but the first two
 }
 #: Bytes of a TLS alert.
 _ALERT = 7
@@ -140,13 +143,18 @@ class ConnectionCounts(CountStore):
         sent, is_closed = rows["broker_bytes"], (rows["closed_by"] == 1) & (rows["broker_gap_bytes"] == 0)
         is_tls = decryptions(rows) != D_NOT_TLS
         is_plain = (rows["protocol"] == P_KAFKA) & ~is_tls
+        answer = rows["broker_opening"]
+        is_answered_by_tls = is_plain & ((answer == O_TLS_ALERT) | (answer == O_TLS))
         values = {
             "tls": is_tls & (rows["tls_version"] != 0),
             "plain": is_plain & (rows["exchanges"] > rows["unanswered"]),
             "refused_tls": is_tls & is_closed & (sent == 0) & (rows["client_bytes"] > 0),
-            "refused_plain": is_plain & is_closed & (sent <= _ALERT) & (rows["exchanges"] > 0),
+            "refused_plain": is_plain & (rows["exchanges"] > 0) & (is_answered_by_tls | (is_closed & (sent <= _ALERT))),
+            "tls_answers": is_answered_by_tls,
+            "http_answers": is_plain & (answer == O_HTTP),
+            "http_requests": rows["client_opening"] == O_HTTP,
         }
-        is_refused = values["refused_tls"] | values["refused_plain"]
+        is_refused = np.any([values[name] for name in values if name not in ("tls", "plain")], axis=0)
         chosen = np.flatnonzero(is_refused | values["tls"] | values["plain"])
         if len(chosen):
             keys = {name: rows[name][chosen] for name in PORT_KEY}

@@ -337,7 +337,8 @@ FOLDS: tuple[Fold, ...] = (
     # requests without a response, and connections that are made again
     *(Fold([kinds.UNANSWERED], [lost], "half of them were on its connections", choose=_most("unanswered"))
       for lost in (_IDLE, _LIMITED)),
-    Fold([kinds.UNANSWERED], kinds.OUTAGES, "half of them were at its broker", choose=_most_at_broker),
+    Fold([kinds.UNANSWERED], [*kinds.OUTAGES, "wrong_port"], "half of them were at its broker",
+         choose=_most_at_broker),
     *(Fold(_ON_CONNECTIONS, [lost], "it has all its clients", "client",
            lambda effect, cause: named(effect, "client") <= named(cause, "client")) for lost in (_IDLE, _LIMITED)),
     # events under the line that says more

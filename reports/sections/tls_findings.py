@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from kafkatap.kernels.arrays import dict_rows
 
@@ -12,7 +14,8 @@ from ..connection_words import D_FAILED_HANDSHAKE, D_NOT_TLS
 from ..counting.connection_counts import PORT_KEY, PORT_VALUES, TLS_KEY, TLS_VALUES, connection_totals
 from ..counting.rollup import group_columns, value_columns
 from ..encryption import encryption_of
-from ..findings import ERROR, WARNING, Finding, Party
+from ..finding_words import counted
+from ..findings import ERROR, NOTE, WARNING, Finding, Party, Rule
 from ..tls_names import HIDDEN, alert_name
 
 #: A certificate that expires so soon after the capture is named, ns.
@@ -37,46 +40,106 @@ def tls_findings(context: Context) -> list[Finding]:
 
 
 def _wrong_ports(context: Context) -> list[Finding]:
-    """Clients that speak TLS to a port without, and the other way round: the brokers and clients of each kind."""
-    counted = connection_totals(context).ports
-    rows = list(dict_rows(group_columns(counted, PORT_KEY) | value_columns(counted, PORT_VALUES)))
+    """Clients that speak TLS to a port without, and the other way round; that ask an HTTP server; and that speak HTTP
+    to a broker."""
+    ports = connection_totals(context).ports
+    rows = list(dict_rows(group_columns(ports, PORT_KEY) | value_columns(ports, PORT_VALUES)))
     speaks: dict[tuple[int, int], Counter[str]] = {}
     for row in rows:
         spoken = speaks.setdefault((row["broker_ip"], row["broker_port"]), Counter())
-        spoken.update({name: row[name] for name in ("tls", "plain")})
-    found = []
-    for refused, other, own in (("refused_plain", "tls", "without TLS"), ("refused_tls", "plain", "with TLS")):
-        places: Counter[str] = Counter()
-        clients: Counter[str] = Counter()
-        times: list[tuple[int, int]] = []
-        for row in rows:
-            spoken = speaks[row["broker_ip"], row["broker_port"]]
-            is_mixed = spoken["tls"] and spoken["plain"]
-            if row[refused] and spoken[other] and not is_mixed and row["broker_ip"] >= 0:
-                places[endpoint(context.address(row["broker_ip"]), row["broker_port"])] += row[refused]
-                clients[context.address(row["client_ip"]) or "(unknown)"] += row[refused]
-                times.append((row["first"], row["last"]))
-        if places:
-            found.append(_wrong_port(own, "TLS" if other == "tls" else "no TLS", places, clients, times))
-    return found
+        spoken.update({name: row[name] for name in ("tls", "plain", "tls_answers")})
 
+    def places(name: str, test: Callable[[Counter[str]], object] = lambda _: True) -> _Places:
+        mine = [r for r in rows if r[name] and r["broker_ip"] >= 0 and test(speaks[r["broker_ip"], r["broker_port"]])]
+        return _Places.of(name, mine, context)
 
-def _wrong_port(
-    own: str, spoken: str, places: Counter[str], clients: Counter[str], times: list[tuple[int, int]]
-) -> Finding:
-    total = sum(places.values())
-    many = f"{total:,} connection{'' if total == 1 else 's'}"
-    whose = next(iter(clients)) if len(clients) == 1 else f"{len(clients):,} addresses"
-    place = next(iter(places)) if len(places) == 1 else f"{len(places):,} ports"
-    speak = f"speak{'s' if len(places) == 1 else ''} {spoken} with others"
-    text = f"{many} of {whose} began {own}, but {place} {speak}: the broker closed {'it' if total == 1 else 'them'}"
-    parties = [Party("broker", name) for name, _ in places.most_common()]
-    return Finding(
-        "wrong_port", ERROR, "wrong port", text, begin=min(times)[0], end=max(last for _, last in times),
-        numbers={"connections": total, "clients": len(clients)},
-        parties=(*parties, *(Party("host", name) for name, _ in clients.most_common())),
-        setting="security.protocol", options=(("sections", "connections"),),
+    found = (
+        _spoken(places("refused_plain", lambda s: (s["tls"] or s["tls_answers"]) and not s["plain"]), "without TLS",
+                "TLS", places("tls")),
+        _spoken(places("refused_tls", lambda s: s["plain"] and not s["tls"]), "with TLS", "no TLS", places("plain")),
+        _http_server(places("http_answers")),
+        _http_client(places("http_requests", lambda s: s["plain"])),
     )  # fmt: skip
+    return [finding for finding in found if finding is not None]
+
+
+class _Places(NamedTuple):
+    """Connections by broker and by the client's address, and from when to when they began."""
+
+    brokers: Counter[str]
+    clients: Counter[str]
+    begin: int
+    end: int
+
+    @staticmethod
+    def of(name: str, rows: Sequence[dict[str, int]], context: Context) -> _Places:
+        """`name`: of what is counted."""
+        brokers, clients = Counter[str](), Counter[str]()
+        for row in rows:
+            brokers[endpoint(context.address(row["broker_ip"]), row["broker_port"])] += row[name]
+            clients[context.address(row["client_ip"]) or "(unknown)"] += row[name]
+        first, last = min((r["first"] for r in rows), default=0), max((r["last"] for r in rows), default=0)
+        return _Places(brokers, clients, first, last)
+
+    @property
+    def whose(self) -> str:
+        """`3 connections of 10.0.0.5`."""
+        clients = next(iter(self.clients)) if len(self.clients) == 1 else f"{len(self.clients):,} addresses"
+        return f"{counted(self.brokers.total(), 'connection')} of {clients}"
+
+    @property
+    def broker(self) -> str:
+        """`10.0.0.1:9092`."""
+        return next(iter(self.brokers)) if len(self.brokers) == 1 else f"{len(self.brokers):,} ports"
+
+    def found(self, rule: Rule, text: str) -> Finding:
+        brokers, clients = (
+            [Party(kind, name) for name, _ in names.most_common()]
+            for kind, names in (("broker", self.brokers), ("host", self.clients))
+        )
+        return rule.found(
+            text, *brokers, *clients, begin=self.begin, end=self.end, see=[("sections", "connections")],
+            connections=self.brokers.total(), clients=len(self.clients),
+        )  # fmt: skip
+
+
+_WRONG_PORT = Rule(
+    "wrong_port", "wrong port", ERROR, setting="security.protocol",
+    remedy="Set `security.protocol` of the client as the listener has it, or use the port of another listener.",
+)  # fmt: skip
+_HTTP_SERVER = Rule(
+    "wrong_port", "wrong port", ERROR, setting="bootstrap.servers",
+    remedy="Name the Kafka port of the brokers in `bootstrap.servers`.",
+)  # fmt: skip
+_HTTP_CLIENT = Rule(
+    "http_client", "wrong port", NOTE,
+    remedy="Find out what asks: a health check, a scraper of metrics or a scan. Brokers close such connections.",
+)  # fmt: skip
+
+
+def _spoken(refused: _Places, own: str, spoken: str, others: _Places) -> Finding | None:
+    """`others`: connections that speak as the ports do."""
+    if not refused.brokers:
+        return None
+    speak = f"speak{'s' if len(refused.brokers) == 1 else ''} {spoken}"
+    speak += " with others" if refused.brokers.keys() & others.brokers.keys() else ", as its answer shows"
+    them = "it" if refused.brokers.total() == 1 else "them"
+    text = f"{refused.whose} began {own}, but {refused.broker} {speak}: the broker closed {them}"
+    return refused.found(_WRONG_PORT, text)
+
+
+def _http_server(asked: _Places) -> Finding | None:
+    if not asked.brokers:
+        return None
+    one = len(asked.brokers) == 1
+    what = "answers with HTTP: that is an HTTP server" if one else "answer with HTTP: those are HTTP servers"
+    return asked.found(_HTTP_SERVER, f"{asked.whose} sent Kafka requests to {asked.broker}, which {what}")
+
+
+def _http_client(asked: _Places) -> Finding | None:
+    if not asked.brokers:
+        return None
+    return asked.found(_HTTP_CLIENT, f"{asked.whose} sent HTTP to {asked.broker}, where a Kafka broker listens")
 
 
 def _failed(rows: list[dict[str, int]], context: Context) -> Finding | None:

@@ -101,6 +101,7 @@ EITHER = {"topic_name": "topic_id", "topic_id": "topic_name"}
 #: (API, direction, role): why some versions have none.
 WITHOUT = {
     (0, 0, "transactional_id"): "no transactions before version 3",
+    (0, 1, "record_message"): "no errors of single records before version 8",
     (2, 0, "wait_ms"): "no timeout before version 10",
     (8, 0, "member_id"): "version 0 has no members", (28, 0, "member_id"): "no members before version 3",
     (9, 0, "member_id"): "no members before version 9",

@@ -17,6 +17,8 @@ FOLDER = Path(__file__).resolve().parents[2] / "samples" / "reports"
 SHOWN = 4
 #: By capture: what one of its first lines has to say, with its setting and remedy; what no line may say.
 TRUTHS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+    "http-http-server": (["10.88.0.9:8080", "HTTP server", "bootstrap.servers"], ["lost"]),
+    "plaintext-to-tls-mixed": (["10.88.0.11", "10.88.0.1:9093", "TLS", "security.protocol"], ["lost"]),
     "inconsistent-protocol": (["INCONSISTENT_GROUP_PROTOCOL", "worker-new", "partition.assignment.strategy"], []),
     "invalid-timestamp": (["filebeat", "orders", "nanoseconds", "Timestamp 1795882120476091302"], ["clock"]),
     "no-key": (["account-writer", "accounts", "Compacted topic cannot accept message without key"], []),

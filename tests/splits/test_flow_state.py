@@ -120,6 +120,7 @@ NOT_STATE = {
     },
     "streams": {
         "buffer", "losses", "frame_bytes", "token_bytes", "skipped_bytes", "foreign_bytes", "capacity",
+        "opening",  # a split searches the rest of what is not Kafka
         "segments_first",
         "proxy_bytes",  # matters at the start of a stream only
         "segments_last",
