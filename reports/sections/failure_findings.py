@@ -415,7 +415,8 @@ def _limit_words(limit: RequestLimit | None) -> str | None:
     if limit is None:
         return None
     return (
-        f"broker {limit.broker} closed in the middle of {limit.requests:,} requests of {units.size(limit.cut_bytes)} "
+        f"broker {limit.broker} closed {'instead of an answer to' if limit.is_whole else 'in the middle of'} "
+        f"{limit.requests:,} requests of {units.size(limit.cut_bytes)} "
         f"or more, and answered none above {units.size(limit.answered_bytes)}: they may be larger than it allows"
     )
 

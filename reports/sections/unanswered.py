@@ -16,6 +16,9 @@ from .event_counts import LINKS, WAIT
 
 #: Requests that the close of their connection cuts may be chance, if they are fewer.
 _LEAST = 2
+#: The same of whole ones: a broker reads the size alone and closes, while the rest is on its way. Nobody sets a limit
+#: below so many bytes.
+_LEAST_WHOLE, _LEAST_BYTES = 3, 4096
 
 
 class Cut(NamedTuple):
@@ -29,13 +32,14 @@ class Cut(NamedTuple):
 
 
 class RequestLimit(NamedTuple):
-    """A broker closes connections in the middle of requests: how many, the size of the smallest, and of the largest
-    request that it answered."""
+    """A broker closes connections in the middle of requests, or (`is_whole`) after each of them: how many, the size of
+    the smallest, and of the largest request that it answered."""
 
     broker: str
     requests: int
     cut_bytes: int
     answered_bytes: int
+    is_whole: bool = False
 
 
 class Unanswered(NamedTuple):
@@ -92,24 +96,37 @@ def _cut(chosen: Array) -> tuple[Cut, ...]:
 
 
 def _limit(learned: SectionInput, chosen: Array) -> RequestLimit | None:
-    """The limit of the broker that cut most of the chosen requests, if all that it cut are larger than all that it
-    answered, and it answered others after it cut some."""
-    waits = WAIT.among(learned.events("events"))
-    answers, values = learned.keys(ANSWERS.name), learned.values(ANSWERS.name)
+    """The limit of the broker that cut most of the chosen requests, or refused them whole."""
+    refused, mine = _of_broker(WAIT.among(learned.events("events"))), _of_broker(chosen)
     found = []
-    for ip, port in {(e["broker_ip"], e["broker_port"]) for e in _of_broker(chosen)[["broker_ip", "broker_port"]]}:
-        cut = _of_broker(waits[(waits["broker_ip"] == ip) & (waits["broker_port"] == port)])
-        own = (answers["broker_ip"] == ip) & (answers["broker_port"] == port)
-        if len(cut) < _LEAST or not own.any():
-            continue
-        least, most = int((cut["request_bytes"] + cut["cut_bytes"]).min()), int(values["bytes"][own].max()) + 4
-        if least > most and values["last"][own].max() > np.sort(cut["time"])[_LEAST - 1]:
-            found.append(RequestLimit(endpoint(learned.context.address(int(ip)), int(port)), len(cut), least, most))
-    return min(found, key=lambda limit: (-limit.requests, limit.broker), default=None)
+    for is_whole in (False, True):
+        of_kind, hit = (rows[(rows["cut_bytes"] <= 0) == is_whole] for rows in (refused, mine))
+        for ip, port in {(e["broker_ip"], e["broker_port"]) for e in hit[["broker_ip", "broker_port"]]}:
+            own = of_kind[(of_kind["broker_ip"] == ip) & (of_kind["broker_port"] == port)]
+            found.append(_limit_of(learned, (int(ip), int(port)), own, is_whole))
+    known = [limit for limit in found if limit is not None]
+    return min(known, key=lambda limit: (limit.is_whole, -limit.requests, limit.broker), default=None)
+
+
+def _limit_of(learned: SectionInput, end: tuple[int, int], refused: Array, is_whole: bool) -> RequestLimit | None:
+    """The limit of a broker if all that it refused is larger than all that it answered, and it answered others after it
+    refused some."""
+    answers, values = learned.keys(ANSWERS.name), learned.values(ANSWERS.name)
+    least = _LEAST_WHOLE if is_whole else _LEAST
+    own = (answers["broker_ip"] == end[0]) & (answers["broker_port"] == end[1])
+    if is_whole:
+        refused = refused[refused["request_bytes"] >= _LEAST_BYTES]
+    if len(np.unique(refused["connection"]) if is_whole else refused) < least or not own.any():
+        return None
+    smallest = int((refused["request_bytes"] + refused["cut_bytes"]).min())
+    largest = int(values["bytes"][own].max()) + 4
+    if smallest <= largest or values["last"][own].max() <= np.sort(refused["time"])[least - 1]:
+        return None
+    name = endpoint(learned.context.address(end[0]), end[1])
+    return RequestLimit(name, len(refused), smallest, largest, is_whole)
 
 
 def _of_broker(waits: Array) -> Array:
-    """Those that a broker cut."""
-    is_cut = (waits["outcome"] == UNANSWERED) & (waits["cut_bytes"] > 0) & (waits["closed_by"] == CLOSED_BY_BROKER)
-    found: Array = waits[is_cut]
+    """Those whose connection a broker closed."""
+    found: Array = waits[(waits["outcome"] == UNANSWERED) & (waits["closed_by"] == CLOSED_BY_BROKER)]
     return found

@@ -145,3 +145,18 @@ def test_a_client_none_of_whose_requests_of_an_api_was_answered_is_failing(captu
     rows = {row["client_id"]: row for row in tables(capture, "clients").table("clients").named_rows()}
     assert (rows["uploader"]["verdict"], rows["uploader"]["evidence"]) == ("failing", "Produce 4 of 4 failed")
     assert rows["app"]["verdict"] != "failing"
+
+
+def test_a_limit_may_show_in_requests_that_came_whole(tmp_path: Path) -> None:
+    """The broker reads the size alone, while the rest is on its way: three of 4 KiB or more, and it goes on."""
+
+    def text(count: int, size: int = 9_000, answers: int = 9, name: str = "whole.pcap") -> str:
+        whole = produce("uploader", batch([Record(None, b"a" * size)]))
+        talks = [cut("uploader", 44_000 + n, n + 0.5, whole, (1, FIN)) for n in range(count)]
+        return unanswered(written(tmp_path / name, [app(answers, 0), *talks]))
+
+    assert "10.0.0.2:9092 closed instead of an answer to 3 requests of 8.9 KiB or more" in text(3)
+    assert "instead of an answer" not in text(2)
+    assert "instead of an answer" in text(3, 4_000)
+    assert "instead of an answer" not in text(3, 3_900)
+    assert "instead of an answer" not in text(3, answers=2)  # it answers nobody behind the third one
