@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -70,6 +69,7 @@ def test_a_slow_follower() -> None:
         ([20] * 10, [], True),
         ([20] * 9, [], False),
         ([19] * 10, [], False),
+        ([1] * 150 + [300], [], False),  # one pause
         ([20] * 10, [200], True),  # half of the time
         ([20] * 10, [201], False),
     ],
@@ -89,21 +89,16 @@ OWN, CLICKS = len(STRINGS), len(STRINGS) + 1
 
 
 def led(
-    *topics: tuple[int, Sequence[int]], brokers: int = 3, at: Sequence[int] = (0,), **columns: Any
+    *topics: tuple[int, Sequence[int]], brokers: int = 3, at: Sequence[int] = (0,), is_apart: bool = False
 ) -> list[Finding]:
-    """Of Metadata answers with the leaders of the partitions of some topics."""
-    rows = [exchange(n, second * SECOND, api_key=3, **columns) for n, second in enumerate(at)]
-    facts = [
-        one
-        for row in rows
-        for one in (
-            *(fact(row["exchange"], "metadata broker", node=node, host=BILLING, port=9092) for node in range(brokers)),
-            *(
-                fact(row["exchange"], "metadata partition", topic=topic, partition=partition, leader=leader)
-                for topic, leaders in topics for partition, leader in enumerate(leaders)
-            ),
-        )
-    ]  # fmt: skip
+    """Of Metadata answers with the leaders of the partitions of some topics. `is_apart`: an answer for each."""
+    rows = [exchange(n, second * SECOND, api_key=3) for n, second in enumerate(at)]
+    facts = []
+    for n in range(len(rows)):
+        facts += [fact(n, "metadata broker", node=node, host=BILLING, port=9092) for node in range(brokers)]
+        for topic, leaders in topics[n : n + 1] if is_apart else topics:
+            for partition, leader in enumerate(leaders):
+                facts.append(fact(n, "metadata partition", topic=topic, partition=partition, leader=leader))
     return found(HOT_LEADERS, rows, (), facts, strings=[*STRINGS, b"__offsets", b"clicks"])
 
 
@@ -119,6 +114,8 @@ def test_hot_leaders() -> None:
     (one,) = led((ORDERS, [1] * 4), (CLICKS, [1] * 4))
     assert ", and nearly all of 1 other topic, and" in one.text
     assert len(led((ORDERS, [1] * 4), (CLICKS, [2] * 4))) == 2
+    (one,) = led((ORDERS, [1] * 4), (CLICKS, [1] * 4), at=(2, 1), is_apart=True)
+    assert (one.begin, one.end, one.packets) == (START + SECOND + MS, START + 2 * SECOND + MS, (2,))
     (one,) = led((ORDERS, [9] * 4))  # no answer has its address
     assert one.text.startswith("broker 9 leads 4 of 4 partitions of topic orders (100 %), and there are 3 brokers")
     assert one.party("broker") == "9"

@@ -10,7 +10,7 @@ import pytest
 from kafkatap.reports.advice.expulsions import EXPULSIONS
 from kafkatap.reports.advice.open_transactions import OPEN_TRANSACTIONS
 from kafkatap.reports.findings import Finding
-from tests.reports.rows import FORMULA, GROUP, MS, ORDERS, START, STRINGS, VERSION, exchange, fact, result
+from tests.reports.rows import FORMULA, GROUP, MS, ORDERS, ORDERS_ID, START, STRINGS, VERSION, exchange, fact, result
 
 from .made_input import SECOND, found
 
@@ -111,6 +111,7 @@ def test_thresholds_of_expulsions(options: dict[str, Any], how: str | None) -> N
             in one.text
         )
         assert one.setting.startswith("max.poll" if how == "poll" else "session")
+        assert one.remedy.startswith("Raise `max.poll" if how == "poll" else "Raise `session")
 
 
 def test_expulsions() -> None:
@@ -135,7 +136,7 @@ def reads(
     times: Sequence[int], stable: int = 40, end: int = 45, isolation: int = 1, first: int = 0, **columns: Any
 ) -> tuple[list[Any], list[Any]]:
     """Fetches of a reader at some ms, with the last stable offset and the high watermark. `first`: of their numbers."""
-    place = {name: columns.pop(name) for name in ("partition", "topic") if name in columns}
+    place = {name: columns.pop(name) for name in ("partition", "topic", "topic_id") if name in columns}
     rows = [exchange(first + n, at * MS, MS, **columns) for n, at in enumerate(times)]
     numbers = range(first, first + len(times))
     return rows, [one for n in numbers for one in (
@@ -147,11 +148,11 @@ def reads(
 def writes(at: int, offset: int = 40, number: int = 50, **columns: Any) -> tuple[list[Any], list[Any]]:
     """A batch of a transaction at an offset."""
     values = {"attributes": 0x10, "producer_id": 7, "error_code": 0} | columns
-    partition = values.pop("partition", 0)
+    place = {"partition": values.pop("partition", 0), "topic": values.pop("topic", ORDERS)}
     return [exchange(number, at * MS, MS, api_key=0, client_id=ORDERS)], [
         fact(number, "produce", transactional_id=PRODUCER),
-        fact(number, "batch", attributes=values["attributes"], producer_id=values["producer_id"], partition=partition),
-        fact(number, "produced partition", base_offset=offset, error_code=values["error_code"], partition=partition),
+        fact(number, "batch", attributes=values["attributes"], producer_id=values["producer_id"], **place),
+        fact(number, "produced partition", base_offset=offset, error_code=values["error_code"], **place),
     ]
 
 
@@ -194,6 +195,24 @@ def test_thresholds_of_open_transactions(parts: Any, who: str | None, held_ms: i
         assert one.packets == (2,)
 
 
+@pytest.mark.parametrize(
+    ("written", "topic"),
+    [
+        ([writes(-500)], "orders"),
+        ([writes(-500), writes(2_002, number=51, topic=GROUP)], "orders"),  # the reader was there before
+        ([writes(-500), writes(-400, number=51, topic=GROUP)], None),  # which one is it?
+        ([writes(-500, 41)], None),
+        ([writes(-500, partition=1)], None),
+        ([writes(2_002)], None),
+    ],
+)
+def test_topics_that_readers_name_by_their_id(written: list[Any], topic: str | None) -> None:
+    """Metadata with both was not captured."""
+    (one,) = open_transactions(reads([0, 2_000], topic=-1, topic_id=ORDERS_ID), *written)
+    assert (one.party("producer") is not None) == (topic is not None)
+    assert topic is None or one.party("topic") == topic
+
+
 def test_open_transactions() -> None:
     """Of two readers, one of which reads two partitions; the stable offset of one moves on."""
     parts = (
@@ -211,6 +230,9 @@ def test_open_transactions() -> None:
         "partitions": 2, "producer_id": 7,
     }  # fmt: skip
     assert (one.begin, one.end, one.packets) == (START, None, (2,))
+    assert [party.name for party in one.parties] == [
+        "=cmd|' /C calc'!A0", "orders", "10.0.0.1", "billing", "10.0.0.1", "group-1", "10.0.0.9", "orders",
+    ]  # fmt: skip
     (one,) = open_transactions(parts[1], parts[2], parts[5])
     assert "held back 1 reader of committed records for 2.00 s" in one.text
     assert (one.end, "abort" in one.remedy.partition("costs")[2]) == (START + 2_001 * MS, False)
