@@ -9,9 +9,11 @@ forks; the child runs what the installed command runs. What depends on the start
 from __future__ import annotations
 
 import atexit
+import gc
 import io
 import json
 import os
+import pkgutil
 import selectors
 import signal
 import socket
@@ -20,19 +22,27 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from typing import NoReturn
 
 #: Variables with these beginnings are read while the interpreter starts or modules are imported.
-READ_AT_START = ("PYTHON", "NUMBA_", "KAFKATAP_", "LD_", "MALLOC_", "OPENBLAS_", "LC_", "LANG")
-#: Modules that a report imports while it runs.
-_IMPORTED = (
-    "kafkatap.commands.command_parser", "kafkatap.commands.report.command", "kafkatap.commands.show.command",
-    "kafkatap.kernels.library", "kafkatap.reports.build", "kafkatap.reports.rendering.text",
-    "kafkatap.reports.rendering.json_report",
+READ_AT_START = ("PYTHON", "NUMBA_", "KAFKATAP_", "LD_", "MALLOC_", "OPENBLAS_", "LC_", "LANG", "MPL")
+#: What a command sets for itself: it stays where a test calls one in its own process.
+_SET_BY_COMMANDS = {"OPENBLAS_NUM_THREADS": "1"}
+#: Packages of which commands import modules while they run, and other modules that take long. Those that are missing
+#: are left out.
+_PACKAGES = ("kafkatap.commands", "kafkatap.reports", "kafkatap.dissector", "kafkatap.parquet")
+_MODULES = (
+    "kafkatap.kernels.library", "kafkatap.kernels.kept_objects", "kafkatap.selected_messages.selected_records",
+    "kafkatap.spark.lake_report", "kafkatap.spark.verifying", "deltalake", "pyarrow.dataset", "pyarrow.parquet",
+    "pandas", "matplotlib.figure", "matplotlib.backends.backend_svg", "cramjam", "crc32c", "lz4.frame", "zstandard",
+    "llvmlite.binding", "jinja2",
 )  # fmt: skip
 _LENGTH = struct.Struct("<I")
 _NUMBER = struct.Struct("<i")
+_END = struct.Struct("<id")
 
 
 def can_run(environment: Mapping[str, str]) -> bool:
@@ -48,9 +58,14 @@ def run(arguments: Sequence[str], cwd: str, environment: Mapping[str, str], time
     return _server().run(arguments, cwd, environment, time.monotonic() + timeout)
 
 
+def seconds() -> float:
+    """Processor seconds of all forks so far, which are no children of this process."""
+    return _server().seconds if _server.cache_info().currsize else 0.0
+
+
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     wanted = {name: value for name, value in environment.items() if name.startswith(READ_AT_START)}
-    return {**wanted, "PYTHONIOENCODING": "utf-8"}
+    return {**_SET_BY_COMMANDS, **wanted, "PYTHONIOENCODING": "utf-8"}
 
 
 @cache
@@ -64,6 +79,7 @@ class _Server:
     """The server of this process, as its client. It ends when this process does."""
 
     def __init__(self) -> None:
+        self.seconds = 0.0
         self.read_at_start = _read_at_start(os.environ)
         self._socket, theirs = socket.socketpair()
         with theirs:
@@ -85,10 +101,11 @@ class _Server:
         said = _read_all([read for read, _ in pipes], end)
         if said is None:
             os.kill(pid, signal.SIGKILL)
-        (code,) = _NUMBER.unpack(_received(self._socket, _NUMBER.size))
+        code, seconds = _END.unpack(_received(self._socket, _END.size))
+        self.seconds += seconds
         if said is None:
             raise subprocess.TimeoutExpired(list(arguments), end)
-        return int(code), *said
+        return code, *said
 
     def end(self) -> None:
         self._socket.close()
@@ -128,7 +145,7 @@ def _received(connection: socket.socket, count: int) -> bytes:
 
 
 def _serve(connection: socket.socket) -> None:
-    """Fork for each request until the client is gone. Nothing here has started a thread."""
+    """Fork for each request until the client is gone. Its only threads are of allocators that know forks."""
     while True:
         head, files, _, _ = socket.recv_fds(connection, _LENGTH.size, 2)
         if not head:
@@ -141,7 +158,8 @@ def _serve(connection: socket.socket) -> None:
         for file in files:
             os.close(file)
         connection.sendall(_NUMBER.pack(pid))
-        connection.sendall(_NUMBER.pack(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
+        _, status, used = os.wait4(pid, 0)
+        connection.sendall(_END.pack(os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime))
 
 
 def _become(arguments: list[str], cwd: str, environment: dict[str, str], files: list[int]) -> NoReturn:
@@ -162,9 +180,24 @@ def _become(arguments: list[str], cwd: str, environment: dict[str, str], files: 
     command()
 
 
+def _import_all() -> None:
+    """Import what commands import, so that no fork does."""
+    for package in _PACKAGES:
+        folders = import_module(package).__path__
+        for found in pkgutil.walk_packages(folders, f"{package}."):
+            if not found.name.endswith("__main__"):
+                _import(found.name)
+    for name in _MODULES:
+        _import(name)
+    gc.freeze()
+
+
+def _import(name: str) -> None:
+    with suppress(ImportError):
+        import_module(name)
+
+
 if __name__ == "__main__":
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    for _name in _IMPORTED:
-        __import__(_name)
-    os.environ.pop("OPENBLAS_NUM_THREADS")
+    os.environ.update(_SET_BY_COMMANDS)
+    _import_all()
     _serve(socket.socket(fileno=int(sys.argv[1])))

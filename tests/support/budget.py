@@ -1,6 +1,7 @@
 """Processor seconds of the tests: by folder, and of the slowest ones, below the summary of each run.
 
-Processes that a test starts and waits for count. What is shared, such as a Spark driver, counts for its first test.
+Processes that a test starts and waits for count, and commands that it forks. What is shared, such as a Spark driver,
+counts for its first test.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.cli import forked
+
 #: Processor seconds that a usual run may take: twelve minutes of two cores, without lint and types.
 BUDGET = 1_300
 _SLOWEST = 10
@@ -20,7 +23,7 @@ _BEGIN = pytest.StashKey[float]()
 
 
 def _seconds() -> float:
-    return sum(os.times()[:4])
+    return sum(os.times()[:4]) + forked.seconds()
 
 
 @pytest.hookimpl(wrapper=True)
