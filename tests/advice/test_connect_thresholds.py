@@ -363,3 +363,11 @@ def test_stalled_seconds_do_not_count(at: float, columns: dict[str, Any], is_nam
     usual = {"connection": 9, "api_key": 3, "total_ns": 200 * MS}
     stall = exchange(91, round(at * SECOND), round((10.2 - at) * SECOND), **(usual | columns))
     assert bool(behind(13, slow=(stall,))) == is_named
+
+
+@pytest.mark.parametrize("cause", ["hol_throttle_wait_ns", "hol_poll_wait_ns", "hol_unknown_wait_ns"])
+def test_waits_for_other_reasons_are_not_of_stalled_seconds(cause: str) -> None:
+    """A millisecond of each wait. What is left of eight of thirteen is just enough."""
+    stall = exchange(91, 6_500 * MS, 3_700 * MS, connection=9, api_key=3, total_ns=200 * MS, broker_ns=200 * MS)
+    (one,) = behind(13, wait_ms=21, slow=(stall,), **{cause: MS})
+    assert (one.numbers["exchanges"], one.numbers["mean_ns"]) == (8, 20 * MS)
