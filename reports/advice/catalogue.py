@@ -12,6 +12,7 @@ from .fetch_waits import FETCH_WAITS
 from .held_rebalances import HELD_REBALANCES
 from .hot_leaders import HOT_LEADERS
 from .idle_drops import IDLE_DROPS
+from .idle_resets import IDLE_RESETS
 from .lagging_groups import LAGGING_GROUPS
 from .nagle import NAGLE
 from .one_connection import ONE_CONNECTION
@@ -33,6 +34,7 @@ CATALOGUE: tuple[Signature, ...] = (
     BUFFERS,
     BLACK_HOLE,
     IDLE_DROPS,
+    IDLE_RESETS,
     FETCH_WAITS,
     REQUEST_TIMEOUTS,
     REFUSED_PRODUCE,

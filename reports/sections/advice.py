@@ -6,7 +6,8 @@ to the same table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from .. import kinds
 from ..advice.catalogue import CATALOGUE, ON_REQUEST, USUAL
@@ -21,6 +22,7 @@ from .folding import folded
 from .folds import Known
 from .selected_findings import selected_findings
 
+_T = TypeVar("_T")
 #: As of every list of findings. Here the setting and what to change are for people.
 _RANKS = {"finding": 0, "label": 9, "time_lost_ns": 0, "begin": 4, "end": 5, "setting": 0, "remedy": 0, "command": 9}
 COLUMNS = tuple(column._replace(rank=_RANKS.get(column.name, column.rank)) for column in finding_rows.COLUMNS)
@@ -61,6 +63,11 @@ def tables(given: SectionInput) -> tuple[ReportTable, ...]:
     return (ReportTable("advice", "Advice", COLUMNS, rows, empty="no setting explains what was captured"),)
 
 
+def _each_once(found: Iterable[Sequence[_T]]) -> tuple[_T, ...]:
+    """What signatures count, which may share it: once."""
+    return tuple({id(count): count for counts in found for count in counts}.values())
+
+
 def signatures_section(
     name: str,
     question: str,
@@ -80,10 +87,10 @@ def signatures_section(
         columns={"advice": COLUMNS} if is_main else {}, tables=tables if is_main else makes_nothing,
         facts=(*(kind for each in signatures for kind in each.every_fact), *more_facts),
         forms=[form for each in signatures for form in each.forms],
-        counts=tuple({id(count): count for each in signatures for count in each.counts}.values()),
+        counts=_each_once(each.counts for each in signatures),
         read=read, measures=any(each.measures for each in signatures),
         under_selection=_UNDER_SELECTION if is_main else "", findings=findings if is_main else None, made_of=made_of,
-        reads_notable=True, batch_counts=[count for each in signatures for count in each.batch_counts],
+        reads_notable=True, batch_counts=_each_once(each.batch_counts for each in signatures),
         exact_facts=[kind for each in signatures for kind in each.exact_facts],
     )  # fmt: skip
 

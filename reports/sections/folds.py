@@ -272,7 +272,7 @@ _FAILED = (kinds.ERRORS, kinds.LOGIN)
 #: Advice that says what a slow client does, and not why; and on records that wait, not requests.
 _NO_CAUSES = ("lagging_group", "open_transaction", "fetch_waits", "dying_members", "held_rebalance")
 #: Advice on connections that are lost: the path drops idle ones, or the broker closes those over a limit.
-_IDLE, _LIMITED = "idle_dropped", "connection_limit"
+_IDLE, _RESET, _LIMITED = "idle_dropped", "idle_reset", "connection_limit"
 _ON_CONNECTIONS = ("connection_each_message", "reconnect_storm")
 _DYING, _EXPELLED, _HELD = "dying_members", "expelled_members", "held_rebalance"
 _AT_ITS_TIME = "it began in that time, or up to 10 s after it"
@@ -335,8 +335,8 @@ FOLDS: tuple[Fold, ...] = (
     Fold([kinds.ERRORS], [kinds.ERRORS], "the other code says why, on the same topics, from its time on",
          when=_told_by_another, told=_with_codes),
     # requests without a response, and connections that are made again
-    *(Fold([kinds.UNANSWERED], [lost], "half of them were on its connections", choose=_most("unanswered"))
-      for lost in (_IDLE, _LIMITED)),
+    *(Fold([kinds.UNANSWERED], lost, "half of them were on its connections", choose=_most("unanswered"))
+      for lost in ([_IDLE, _RESET], [_LIMITED])),
     Fold([kinds.UNANSWERED], [*kinds.OUTAGES, "wrong_port"], "half of them were at its broker",
          choose=_most_at_broker),
     *(Fold(_ON_CONNECTIONS, [lost], "it has all its clients", "client",
@@ -357,7 +357,7 @@ FOLDS: tuple[Fold, ...] = (
     Fold(["lagging_group"], [kinds.THROTTLED], "of the same client and host", "client", _same_host,
          told=_with_groups),
     # advice that an outage explains as well: requests wait behind those without an answer, and clients connect again
-    Fold(["one_connection", "request_timeout", "reconnect_storm", "slow_follower", _DYING], kinds.OUTAGES,
+    Fold(["one_connection", "request_timeout", "reconnect_storm", "slow_follower", _DYING, _RESET], kinds.OUTAGES,
          "at the same broker, all in its time, or half of the time", "broker",
          lambda effect, cause: _is_within(effect, cause) or _half("time_lost_ns", "time_lost_ns")(effect, cause)),
 )  # fmt: skip

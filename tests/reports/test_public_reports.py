@@ -19,6 +19,7 @@ SHOWN = 4
 TRUTHS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     "http-http-server": (["10.88.0.9:8080", "HTTP server", "bootstrap.servers"], ["lost"]),
     "plaintext-to-tls-mixed": (["10.88.0.11", "10.88.0.1:9093", "TLS", "security.protocol"], ["lost"]),
+    "idle-reset": (["notifier", "RST", "45.0 s", "10.88.0.1:9092", "connections.max.idle.ms"], ["broker closed"]),
     "inconsistent-protocol": (["INCONSISTENT_GROUP_PROTOCOL", "worker-new", "partition.assignment.strategy"], []),
     "invalid-timestamp": (["filebeat", "orders", "nanoseconds", "Timestamp 1795882120476091302"], ["clock"]),
     "no-key": (["account-writer", "accounts", "Compacted topic cannot accept message without key"], []),
