@@ -197,6 +197,8 @@ def test_a_client_that_is_told_several_addresses(reached: list[Any]) -> None:
         assert one.text.startswith("10.0.0.9:9099 and 1 more, which")
         assert (one.numbers["asked"], one.packets) == (10, (2,))
         assert (one.begin, one.end) == (START + MS, START + 11 * SECOND + MS)
+    seldom = [asks(3), asks(2, begin=60 * SECOND, host="10.0.0.8")]
+    assert not advertised(([row for one in seldom for row in one[0]], [row for one in seldom for row in one[1]]), [])
 
 
 # ------------------------------------------------------------ packets of the full size that never arrive
@@ -349,6 +351,7 @@ def test_buffers() -> None:
         ({"receiver_ns": 100 * MS - 1}, False),
         ({"outcome": IN_FLIGHT}, False),
         ({"others_ns": 400 * MS}, True),  # a fifth
+        ({"others_ns": 400 * MS, "hol_poll_wait_ns": 500 * MS, "total_ns": 600 * MS}, True),  # without waits for data
         ({"count": 2, "others_ns": 800 * MS + 1}, False),
         ({"rtt_ns": 25 * MS}, True),  # four round trips
         ({"rtt_ns": 25 * MS + 1}, False),
