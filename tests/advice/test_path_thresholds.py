@@ -351,7 +351,10 @@ def test_buffers() -> None:
         ({"receiver_ns": 100 * MS - 1}, False),
         ({"outcome": IN_FLIGHT}, False),
         ({"others_ns": 400 * MS}, True),  # a fifth
-        ({"others_ns": 400 * MS, "hol_poll_wait_ns": 500 * MS, "total_ns": 600 * MS}, True),  # without waits for data
+        (
+            {"others_ns": 400 * MS, "hol_wait_ns": 500 * MS, "hol_poll_wait_ns": 500 * MS, "total_ns": 600 * MS},
+            True,
+        ),  # without waits for data
         ({"count": 2, "others_ns": 800 * MS + 1}, False),
         ({"rtt_ns": 25 * MS}, True),  # four round trips
         ({"rtt_ns": 25 * MS + 1}, False),
