@@ -35,6 +35,7 @@ KERNEL_MODULES = (
     "kafkatap.reassembly.shards",
     "kafkatap.reassembly.streams",
     "kafkatap.reassembly.trail",
+    "kafkatap.reports.advice.floods",
     "kafkatap.reports.advice.one_connection",
     "kafkatap.reports.advice.refused_produce",
     "kafkatap.reports.advice.stretches",

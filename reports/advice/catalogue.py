@@ -9,6 +9,7 @@ from .connection_limit import CONNECTION_LIMIT
 from .dying_members import DYING_MEMBERS
 from .expulsions import EXPULSIONS
 from .fetch_waits import FETCH_WAITS
+from .floods import FLOODS_OF_REQUESTS
 from .held_rebalances import HELD_REBALANCES
 from .hot_leaders import HOT_LEADERS
 from .idle_drops import IDLE_DROPS
@@ -47,6 +48,7 @@ CATALOGUE: tuple[Signature, ...] = (
     POSITION_RESET,
     CONNECTION_EACH,
     RECONNECT_STORM,
+    FLOODS_OF_REQUESTS,
     SLOW_FOLLOWERS,
     HOT_LEADERS,
 )

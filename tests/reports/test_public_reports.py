@@ -25,6 +25,7 @@ TRUTHS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     "no-key": (["account-writer", "accounts", "Compacted topic cannot accept message without key"], []),
     "not-coordinator": (["NOT_COORDINATOR", '"reader"', "until the end", "do not agree who coordinates"], ["retried"]),
     "one-broker-rf3": (["xtdb-node", "Metadata names 1 broker", "offsets.topic.replication.factor"], ["retried"]),
+    "minbytes0-small": (["emqx-consumer", "767 a second", "fetch.min.bytes=0", "Set `fetch.min.bytes` to 1"], []),
     "nat-twice": (["10.96.0.10:9092", "10.88.0.1:9097", "NAT", "43 requests"], []),
     "request-too-big": (["uploader", "14 requests of 29.4 KiB", "socket.request.max.bytes"], ["not arrive"]),
     "sequence": (["OUT_OF_ORDER_SEQUENCE_NUMBER", "eos-writer", "there twice"], []),
