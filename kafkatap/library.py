@@ -96,7 +96,9 @@ class Analysis:
     @cached_property
     def connections(self) -> pa.Table:
         from kafkatap.reports.tables import connections_table
+        from kafkatap.reports.twins import note_twins
 
+        note_twins(self.context.connections)
         return connections_table(self.context.connections, self.context)
 
     @cached_property

@@ -408,6 +408,11 @@ COLUMNS = (
     ),
     ColumnSpec("proxy_port", NUMBER, "i4", _ORIENTED, "its port", -1),
     ColumnSpec(
+        "twin_of", NUMBER, "i8", LATEST,
+        "key of the connection that this one is once more, at an address nearer to the broker: behind NAT or a proxy; "
+        "null: none is known", 0,
+    ),
+    ColumnSpec(
         "handshake", WORD, "u1", GREATEST,
         "complete, unanswered (only the SYN came), unfinished (a SYN-ACK that was not acknowledged), refused (answered "
         "by a RST or by ICMP), not captured", words=HANDSHAKES,

@@ -20,6 +20,8 @@ import numpy as np
 
 from kafkatap.dissector.framing.samples import IS_OWN, SAMPLES, TIME_BITS
 
+from .connection_words import P_FOREIGN
+
 Array = np.ndarray[Any, Any]
 
 #: A message passes both legs within this, ns.
@@ -56,6 +58,13 @@ class Twins(NamedTuple):
         return len(self.outer)
 
 
+def may_be_twins(rows: Any) -> Array:
+    """Whether connections (CONNECTION_ROW, or `Rows` of counts) may be seen twice: both ends sent something, and they
+    may be Kafka: bool (n,)."""
+    known: Array = (rows["client_sequence"] != 0) & (rows["broker_sequence"] != 0) & (rows["protocol"] != P_FOREIGN)
+    return known
+
+
 def find_twins(rows: Mapping[str, Array] | Array) -> Twins:
     """The twins among connections, by COLUMNS, each an array (rows,)."""
     one, other = _candidates(rows)
@@ -89,6 +98,13 @@ def twin_keys(rows: Mapping[str, Array] | Array) -> dict[int, int]:
     found = find_twins(rows)
     keys = rows["connection"]
     return dict(zip(keys[found.outer].tolist(), keys[found.inner].tolist(), strict=True))
+
+
+def note_twins(rows: Array) -> None:
+    """Write the column `twin_of` of CONNECTION_ROWs: all connections of a run, or those that are known together."""
+    places = np.flatnonzero(may_be_twins(rows))
+    found = find_twins({name: rows[name][places] for name in COLUMNS})
+    rows["twin_of"][places[found.outer]] = rows["connection"][places[found.inner]]
 
 
 def _samples(rows: Mapping[str, Array] | Array, message: str) -> Array:

@@ -1,4 +1,5 @@
-"""Checks of what is in the streams: Kafka at all, TLS, other protocols, one broker of several, proxies, length."""
+"""Checks of what is in the streams: Kafka at all, TLS, other protocols, one broker of several, proxies, twins, its
+length."""
 
 from __future__ import annotations
 
@@ -8,12 +9,15 @@ import numpy as np
 
 from kafkatap.reports import units
 from kafkatap.reports.batch import endpoint
+from kafkatap.reports.commands import command
 from kafkatap.reports.connection_words import P_FOREIGN, P_KAFKA, P_TLS, P_UNKNOWN, WERE_DECRYPTED
 from kafkatap.reports.counting.connection_counts import is_one_sided
 from kafkatap.reports.encryption import encryption_of
 from kafkatap.reports.finding_words import counted
 from kafkatap.reports.findings import ERROR, NOTE, WARNING, Finding
 from kafkatap.reports.sections.tls_findings import tls_findings
+from kafkatap.reports.sections.twin_findings import findings_of
+from kafkatap.reports.twins import may_be_twins
 
 from .finding import finding, share, some
 from .observed import Observed
@@ -241,6 +245,19 @@ def proxies(seen: Observed) -> Iterator[Finding]:
         "clients cannot be told apart by address",
         "let it send PROXY headers, or capture in front of it", clients=names,
     )  # fmt: skip
+
+
+def twins(seen: Observed) -> Iterator[Finding]:
+    """Connections under two addresses."""
+    rows = seen.context.connections
+    for found in findings_of(seen.context, rows[may_be_twins(rows)]):
+        by = "NAT" if found.numbers["behind"] == "NAT" else "the proxy"
+        yield finding(
+            "twins", WARNING, "connections are seen twice, under two addresses", found.text,
+            "their requests, bytes and errors count twice",
+            f"read one side: {command(seen.context, None, found.options)}; or capture on one side of {by}",
+            **found.numbers,
+        )  # fmt: skip
 
 
 def _is_address(place: str) -> bool:

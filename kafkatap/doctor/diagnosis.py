@@ -174,6 +174,7 @@ CHECKS = (
     Check("ports", "ports of brokers of which the capture has nothing", (content_checks.listeners,)),
     Check("brokers", "only one broker of a cluster", (content_checks.brokers,)),
     Check("proxies", "clients hidden behind a load balancer", (content_checks.proxies,)),
+    Check("twins", "connections before and behind NAT, or both legs of a proxy", (content_checks.twins,)),
     Check("length", "captures too short for percentiles", (content_checks.length,)),
 )
 

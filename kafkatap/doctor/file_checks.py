@@ -9,6 +9,7 @@ from kafkatap.reassembly.link_types import READ, link_name
 from kafkatap.reports import units
 from kafkatap.reports.finding_words import counted
 from kafkatap.reports.findings import ERROR, NOTE, WARNING, Finding
+from kafkatap.reports.twins import find_twins, may_be_twins
 
 from ..captures.capture_reader import FileReport
 from .clock_steps import ClockStep
@@ -216,13 +217,17 @@ def interfaces(seen: Observed) -> Iterator[Finding]:
                 f"{some(names)}", "none, unless a packet crosses several of them: see copies",
                 "capture only the interface with the brokers' traffic", path=str(path), interfaces=len(names),
             )  # fmt: skip
+    rows = seen.context.connections
+    has_twins = len(find_twins(rows[may_be_twins(rows)])) > 0
+    effect = "connections on both sides of NAT count twice: see twins" if has_twins else "none, but copies are possible"
     cooked = {f.path for f in seen.context.files if any(link in COOKED for link in f.link_types)}
     for path in sorted(cooked):
         numbers = seen.packets.cooked_interfaces
         which = f" of interfaces {some([str(n) for n in sorted(numbers)])}" if numbers else ""
         yield finding(
             "interfaces", NOTE, f"{path} was captured on 'any'",
-            f"Linux cooked packets{which}", "none, but copies are possible, and the capture is larger",
+            f"Linux cooked packets{which}",
+            f"{effect}, and the capture is larger",
             "capture on one interface instead of 'any'", path=str(path), interfaces=len(numbers),
         )  # fmt: skip
 

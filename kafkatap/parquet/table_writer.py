@@ -4,28 +4,38 @@ Rows gather to row groups. A thread makes tables of a group and writes them, whi
 its name later, from a Metadata response further on. A group with an id that has no name yet waits in a temporary file,
 and with it all groups behind it, so that rows keep their order. At the end all groups are written.
 
-Rows of connections leave the engine as connections end.
+Rows of connections leave the engine as connections end. They wait in a temporary file, too: only at the end it is known
+which connections are seen twice.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Self
 
 from kafkatap.kernels.arrays import joined
 from kafkatap.reports import tables
 from kafkatap.reports.batch import Array, Batch, Context
 from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.counting.connection_counts import ConnectionCounts
+from kafkatap.reports.sections.twin_findings import twins_in
 
+from ..output_file import naming
+from .packed_tables import packed, unpacked
 from .parquet_files import ParquetFiles
 from .row_groups import GATHERED_BYTES, GatheredRows, RowGroup, RowGroupQueue
 from .row_names import named
+from .twin_column import SetTwins
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkatap.reports.section_parts.section_counts import SectionCounts
+
     from ..run import Run
 
 TABLES = ("exchanges", "results", "connections", "files", "ledger")
@@ -39,13 +49,17 @@ class TableWriter:
     """
 
     def __init__(self, folder: Path, run: Run, gathered_bytes: int = GATHERED_BYTES, overwrite: bool = False) -> None:
-        self._run = run
+        self._run, self._folder = run, folder
         self._gathered_bytes = gathered_bytes
         self._files = ParquetFiles(folder, TABLES, overwrite)
         self._queue = RowGroupQueue(folder)
         self._gathered = GatheredRows(gathered_bytes)
         self._connections: list[Array] = []
         self._connection_bytes = 0
+        self._waiting: list[int] = []  # bytes of each part of the rows of connections in the file
+        self._file: IO[bytes] | None = None
+        #: What counts the connections that are seen twice.
+        self.sections: SectionCounts | None = None
         self._counted = ConnectionCounts()
         self._thread = ThreadPoolExecutor(1, "kafkatap-tables")
         self._written: Future[None] | None = None
@@ -59,6 +73,8 @@ class TableWriter:
     ) -> None:
         self._thread.shutdown(cancel_futures=True)
         self._queue.close()
+        if self._file is not None:
+            self._file.close()
         self._files.discard()
 
     def batches(self) -> Iterator[Batch]:
@@ -94,7 +110,7 @@ class TableWriter:
         self._end_group()
         while self._queue:
             self._write(self._queue.take())
-        self._write_connections()
+        self._end_connections()
         self._wait()
         self._files.write("files", tables.files_table(context))
         self._files.write("ledger", tables.ledger_table(context))
@@ -135,14 +151,33 @@ class TableWriter:
             self._connections.append(rows)
             self._connection_bytes += rows.nbytes
             if self._connection_bytes >= self._gathered_bytes:
-                self._try(self._write_connections)
+                self._try(self._spill_connections)
 
-    def _write_connections(self) -> None:
+    def _table_of_connections(self) -> pa.Table:
+        """The rows in memory."""
         rows = joined(self._connections, CONNECTION_ROW)
         self._connections.clear()
         self._connection_bytes = 0
-        context = named([rows], self._run.engine)
-        self._start(lambda: self._files.write("connections", tables.connections_table(rows, context)))
+        return tables.connections_table(rows, named([rows], self._run.engine))
+
+    def _spill_connections(self) -> None:
+        data = packed(self._table_of_connections())
+        with naming(str(self._folder)):
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=self._folder, prefix=".kafkatap-")  # noqa: SIM115
+            self._file.write(data)
+        self._waiting.append(len(data))
+
+    def _end_connections(self) -> None:
+        """Write all rows of connections."""
+        twins, schema = SetTwins(twins_in(self.sections)), tables.arrow_schema(tables.TABLES["connections"])
+        self._wait()
+        if self._file is not None:
+            self._file.seek(0)
+            for size in self._waiting:
+                rows = unpacked(self._file.read(size), schema)
+                self._files.write("connections", twins.applied("connections", rows))
+        self._files.write("connections", twins.applied("connections", self._table_of_connections()))
 
     def _start(self, write: Callable[[], None]) -> None:
         """Let the thread write, once it has written what it got before."""

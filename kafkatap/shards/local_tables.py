@@ -27,10 +27,12 @@ from kafkatap.reports.batch import Array, Context, Names
 
 from ..output_file import naming
 from ..parquet.late_names import NameTopics
+from ..parquet.packed_tables import packed, unpacked
 from ..parquet.parquet_files import ParquetFiles
 from ..parquet.row_groups import GATHERED_BYTES
 from ..parquet.row_names import named
 from ..parquet.table_writer import TABLES
+from ..parquet.twin_column import NO_TWINS, SetTwins
 from ..splits.executor import HERE, Place
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ class LocalTables:
         self._spilled: list[IO[bytes]] = []
         self._parts: list[Part] = []
         self._shared: pa.Table | None = None
-        self._names = NameTopics({})
+        self._names, self._twins = NameTopics({}), NO_TWINS
         try:
             with naming(str(folder)):
                 for _ in range(workers):
@@ -105,17 +107,17 @@ class LocalTables:
 
     def spill(self, worker: int, name: str, table: pa.Table) -> Part:
         """Keep rows of a table."""
-        data, file = _packed(table), self._spilled[worker]
+        data, file = packed(table), self._spilled[worker]
         with naming(str(self._folder)):
             place = file.seek(0, os.SEEK_END)
             file.write(data)
             file.flush()
         return Part(name, worker, place, len(data))
 
-    def take(self, parts: Iterable[Part], shared: Array, names: Names) -> None:
+    def take(self, parts: Iterable[Part], shared: Array, names: Names, twins: SetTwins = NO_TWINS) -> None:
         """The rows of all splits, in their order. `shared`: CONNECTION_ROW of connections that splits share, merged;
-        `names`: the meaning of the numbers in it."""
-        self._parts = list(parts)
+        `names`: the meaning of the numbers in it. `twins`: the connections that are seen twice."""
+        self._parts, self._twins = list(parts), twins
         self._names = NameTopics.of(
             {names.strings[n] or b"": names.strings[m] or b"" for n, m in names.topic_names.items()}
         )
@@ -131,11 +133,11 @@ class LocalTables:
         for part in self._parts:
             with naming(str(self._folder)):
                 data = os.pread(self._spilled[part.worker].fileno(), part.size, part.place)
-            rows = _unpacked(data, schemas[part.table])
+            rows = unpacked(data, schemas[part.table])
             if self._names.names and self._names.columns(part.table):
                 rows = self._names.apply(part.table, rows) or rows
-            self._files.write(part.table, rows)
-        self._files.write("connections", self._shared)
+            self._files.write(part.table, self._twins.applied(part.table, rows))
+        self._files.write("connections", self._twins.applied("connections", self._shared))
         self._files.write("files", tables.files_table(context))
         self._files.write("ledger", tables.ledger_table(context))
         return self._files.publish()
@@ -167,28 +169,3 @@ class _SplitFiles:
 def _opened(number: int) -> LocalTables:
     """The tables of a number, in a process that was forked after they were made."""
     return _OPEN[number]
-
-
-def _packed(rows: pa.Table) -> bytes:
-    """The rows as compressed bytes; `_unpacked` reads them. Rows repeat few texts: with dictionaries they need a tenth
-    of the bytes."""
-    import pyarrow as pa
-
-    texts = {name for name, kind in zip(rows.schema.names, rows.schema.types, strict=True) if pa.types.is_string(kind)}
-    columns = {
-        name: rows[name].combine_chunks().dictionary_encode() if name in texts else rows[name]
-        for name in rows.column_names
-    }
-    encoded, sink = pa.table(columns), pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(sink, encoded.schema, options=options) as stream:
-        stream.write_table(encoded)
-    return bytes(sink.getvalue().to_pybytes())
-
-
-def _unpacked(data: bytes, schema: pa.Schema) -> pa.Table:
-    """The rows of `_packed`, with their schema."""
-    import pyarrow as pa
-
-    with pa.ipc.open_stream(data) as stream:
-        return stream.read_all().cast(schema)

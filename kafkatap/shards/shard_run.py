@@ -13,11 +13,13 @@ import numpy as np
 from kafkatap.reports.batch import Context
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.section_parts.section_counts import SectionCounts
+from kafkatap.reports.sections.twin_findings import twins_in
 
 from ..captures.capture_bytes import CaptureBytes
 from ..captures.capture_reader import BLOCK_SIZE, FileReport
 from ..captures.pipes import is_pipe
 from ..engine.engine import Engine
+from ..parquet.twin_column import SetTwins
 from ..splits.capture_ledgers import sum_ledgers
 from ..splits.run_options import RunOptions
 from ..splits.split_counts import TotalCounts
@@ -134,5 +136,6 @@ def _sum(
     )  # fmt: skip
     context = report_context(total, context, options)._replace(interrupted=interrupted)
     if tables is not None:
-        tables.take([part for result in found for part in result.written], rows, total.names)
+        written, twins = [part for result in found for part in result.written], SetTwins(twins_in(total.sections))
+        tables.take(written, rows, total.names, twins)
     return Counted(total.report, context, one.reports, total.sections, interrupted)

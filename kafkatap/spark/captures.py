@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kafkatap.reports.batch import Context
 from kafkatap.reports.tables import TABLES, arrow_schema, connections_table, files_table, ledger_table
+from kafkatap.reports.twins import note_twins
 
 from ..captures.packs import choose_split_size
 from ..captures.storage import File, absolute, find
@@ -136,6 +137,7 @@ class Captures(TwoPasses):
         if name == "connections":
             found = (result.connections for result in self._planned.results)
             rows, names = merged(part for part in found if part is not None)
+            note_twins(rows)
             return to_microseconds(connections_table(rows, named([rows], names)))
         return to_microseconds(files_table(self.context) if name == "files" else ledger_table(self.context))
 

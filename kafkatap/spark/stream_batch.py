@@ -11,9 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kafkatap.reports.batch import FileInfo
+from kafkatap.reports.sections.twin_findings import twins_in
 
 from ..captures.capture_points import SLACK_NS
 from ..captures.storage import File
+from ..parquet.twin_column import SetTwins
 from ..splits.capture_ledgers import Ledger, sum_ledgers
 from ..splits.checkpoint import Checkpoint, FlowSpan, OpenFlow, Sums, added_spans, late_since, still_needed
 from ..splits.run_options import RunOptions
@@ -138,6 +140,7 @@ def decoded(read: Captures, publication: Publication, by: str = "topic", since: 
     total = proved.total(options, before=before.sums.counts)
     ended = total.end_connections({key for flow in flows.values() for key in flow.connections}, since)
     written = [*proved.written, *publication.write_connections(ended, total.names, read.capture_index)]
+    written = publication.edited(written, SetTwins(twins_in(total.sections)))
     context = proved.context(read.file_infos)
     unnamed = before.unnamed - before.topic_names.keys()  # the others have their names since the last batch
     known = [*before.captures, *((f.first_packet, f.packets, f.capture) for f in context.files)]

@@ -88,6 +88,6 @@ SECTION = Section(
     columns={"events": COLUMNS}, tables=tables, facts=FACTS, counts=COUNTS, read=read,
     under_selection="Events are learned from all that was read. These are in the selected time, on parties of the "
     "selected exchanges.",
-    findings=findings, made_of=("section_parts.cluster:READING", "sections.twin_findings:READING"), reads_notable=True,
+    findings=findings, made_of=("section_parts.cluster:READING",), reads_notable=True,
     batch_counts=(BatchCount((ANSWERS,), count_answers),),
 )  # fmt: skip

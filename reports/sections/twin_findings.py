@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import kinds, units
 from ..batch import Array, Context, endpoint
-from ..connection_words import P_FOREIGN
 from ..counting import tally
 from ..counting.count_forms import ADDRESS, CONNECTION_ROWS, NUMBER
 from ..counting.rollup import group_columns
@@ -18,16 +19,16 @@ from ..finding_words import counted as many
 from ..findings import WARNING, Finding, Party, Rule
 from ..section_parts.counted import BROKER, CONNECTION, CONNECTIONS, counted, largest, least, total
 from ..section_parts.section import Section, SectionInput
-from ..twins import SAMPLE_COLUMNS, find_twins
+from ..section_parts.section_counts import SectionCounts
+from ..twins import SAMPLE_COLUMNS, find_twins, may_be_twins, twin_keys
 
 RULE = Rule(kinds.SEEN_TWICE, "seen twice", WARNING)
 
 _SAMPLES: Any = {name: largest(name) for name in SAMPLE_COLUMNS}
-#: The connections that may be seen twice: both ends sent something.
+#: The connections that may be seen twice.
 TWINS = counted(
     "twins", CONNECTION | {"client_ip": ADDRESS, "client_port": NUMBER} | BROKER,
-    lambda x: (x.client_sequence != 0) & (x.broker_sequence != 0) & (x.protocol != P_FOREIGN), of=CONNECTIONS,
-    newest="last", rows=CONNECTION_ROWS,
+    may_be_twins, of=CONNECTIONS, newest="last", rows=CONNECTION_ROWS,
     connections=total(1), first=least("first"), last=largest("last"), first_packet=least("first_packet"),
     exchanges=total("exchanges"), proxy_port=largest("proxy_port"), client_sequence=largest("client_sequence"),
     broker_sequence=largest("broker_sequence"), **_SAMPLES,
@@ -53,6 +54,22 @@ def twin_findings(given: SectionInput) -> list[Finding]:
     if TWINS.name not in given.sections.forms:
         return []
     rows = known_connections(given.keys(TWINS.name) | given.values(TWINS.name))
+    return findings_of(given.context, rows, partial(_is_selected, given))
+
+
+def twins_in(sections: SectionCounts | None) -> dict[int, int]:
+    """The twins (`twin_keys`) among the connections that sections have counted."""
+    if sections is None or TWINS.name not in sections.forms:
+        return {}
+    counts = sections.forms[TWINS.name]
+    return twin_keys(known_connections(counts.keys() | counts.values()))
+
+
+def findings_of(
+    context: Context, rows: Mapping[str, Array] | Array, is_chosen: Callable[..., bool] = lambda *_: True
+) -> list[Finding]:
+    """The findings on connections: CONNECTION_ROW, or the columns of TWINS. `is_chosen(pair, outer clients, inner
+    clients)`: whether there is one on a pair."""
     twins = find_twins(rows)
     pairs: dict[_Pair, list[int]] = defaultdict(list)
     brokers = list(zip(rows["broker_ip"].tolist(), rows["broker_port"].tolist(), strict=True))
@@ -62,9 +79,9 @@ def twin_findings(given: SectionInput) -> list[Finding]:
         pairs[_Pair(brokers[outer], brokers[inner], is_nat)].append(n)
     found = []
     for pair, chosen in sorted(pairs.items()):
-        outer, inner = ({name: rows[name][side[chosen]] for name in _SHOWN} for side in (twins.outer, twins.inner))
-        if _is_selected(given, pair, {*outer["client_ip"].tolist()}, {*inner["client_ip"].tolist()}):
-            found.append(_finding(given, pair, outer, inner, twins.hop_ns[chosen]))
+        sides = [{name: rows[name][side[chosen]] for name in _SHOWN} for side in (twins.outer, twins.inner)]
+        if is_chosen(pair, *({*side["client_ip"].tolist()} for side in sides)):
+            found.append(_finding(context, pair, sides[0], sides[1], twins.hop_ns[chosen]))
     return found
 
 
@@ -84,10 +101,10 @@ def _is_selected(given: SectionInput, pair: _Pair, *clients: set[int]) -> bool:
 
 
 def _finding(
-    given: SectionInput, pair: _Pair, rows: dict[str, Array], inner_rows: dict[str, Array], hops: Array
+    context: Context, pair: _Pair, rows: dict[str, Array], inner_rows: dict[str, Array], hops: Array
 ) -> Finding:
     """`rows`, `inner_rows`: of the outer connections, and of those nearest to the broker."""
-    context, count, requests = given.context, len(hops), int(rows["exchanges"].sum())
+    count, requests = len(hops), int(rows["exchanges"].sum())
     outer, inner = (endpoint(context.address(ip), port) for ip, port in (pair.outer, pair.inner))
     are_those = f"{'is that' if count == 1 else 'are those'}"
     options: tuple[tuple[str, str | None], ...]

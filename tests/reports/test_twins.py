@@ -13,15 +13,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pyarrow import parquet
 
+from kafkatap import analyze
 from kafkatap.engine.engine import Engine
+from kafkatap.parquet.table_writer import TableWriter
 from kafkatap.reports.connection_columns import CONNECTION_ROW
+from kafkatap.reports.section_parts.registry import FOR_TABLES
 from kafkatap.reports.twins import HOP_NS, find_twins, twin_keys
 from kafkatap.run import Run
 from tests.cli.running import kafkatap
 from tests.support.captures import Packet, pcap_bytes, read_capture
 from tests.support.copies import by_time, coalesce, cut_up, elsewhere, lossy, outer_leg
 from tests.support.tcp import START_NS, encode, merge
+from tests.ways.reports import splits_of
 from tests.wire.kafkatalk import API_VERSIONS, FETCH, METADATA, MS, KafkaTalk
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "apache-4.3.pcap.zst"
@@ -272,3 +277,52 @@ def test_no_other_capture_has_twins(folder: str, corpus: Path) -> None:
     for path in sorted(p for p in root.rglob("*.pcap*") if p.is_file() and p.name != "nat-twice.pcap.zst"):
         rows, _ = rows_of(path)
         assert twin_keys(rows) == {}, path
+
+
+# ---------------------------------------------------------------- the column
+
+
+def expected(folder: Path) -> tuple[Path, dict[int, int]]:
+    """A capture with NAT and a proxy, and its twins."""
+    path = both(folder, sample(), nat(sample()), proxied(sample()))
+    found = twin_keys(rows_of(path)[0])
+    assert len(found) > 10
+    return path, found
+
+
+def column(table: Any) -> dict[int, int]:
+    """The twins in a table of connections."""
+    pairs = zip(table["connection"].to_pylist(), table["twin_of"].to_pylist(), strict=True)
+    return {key: twin for key, twin in pairs if twin is not None}
+
+
+@pytest.mark.parametrize("options", [(), ("--jobs", "3"), ("--sections", "latency"), ("--api", "Produce")])
+def test_the_table_has_the_twins(options: tuple[str, ...], tmp_path: Path) -> None:
+    path, wanted = expected(tmp_path)
+    out = tmp_path / "out"
+    done = kafkatap("report", *options, "--parquet", out, path)
+    assert done.code == 0
+    assert column(parquet.read_table(out / "connections.parquet")) == wanted
+
+
+def test_rows_that_waited_in_a_file(tmp_path: Path) -> None:
+    path, wanted = expected(tmp_path)
+    engine = Engine()
+    run = Run([str(path)], engine, block_size=1 << 17)
+    sections = engine.section_counts(FOR_TABLES)
+    engine.on_connections(sections.add_connections)
+    with TableWriter(tmp_path, run, gathered_bytes=20_000) as writer:
+        writer.sections = sections
+        for batch in writer.batches():
+            writer.add(batch)
+        writer.publish(writer.context())
+    table = parquet.read_table(tmp_path / "connections.parquet")
+    assert column(table) == wanted
+    whole = analyze(path).connections
+    assert column(whole) == wanted
+    assert sorted(table["connection"].to_pylist()) == sorted(whole["connection"].to_pylist())
+
+
+def test_splits_have_the_twins(tmp_path: Path) -> None:
+    path, wanted = expected(tmp_path)
+    assert column(splits_of([path], 5).small_table("connections")) == wanted

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.reports.test_events_section import polls
 from tests.support.captures import ETHERNET, Interface, Packet, pcap_bytes, pcapng_bytes, read_capture
+from tests.support.copies import by_time, outer_leg
 from tests.support.tcp import encode, merge
 from tests.wire.kafkatalk import KafkaTalk
 
@@ -55,11 +56,18 @@ def _not_reached() -> list[Packet]:
     return encode(merge(*talks))
 
 
+def _twins() -> list[Packet]:
+    """Each packet twice, under other addresses: before and behind NAT."""
+    packets, broker = list(_packets(SAMPLES / "apache-4.3.pcap.zst")), ("10.77.0.1", 9092)
+    return by_time([*packets, *outer_leg(packets, broker, ("10.96.0.10", 9092), 20_000)])
+
+
 #: By name, what makes the packets.
 RECORDINGS: dict[str, Callable[[], list[Packet]]] = {
     "advice": lambda: _folder("advice"),
     "events": lambda: joined([_not_reached(), _folder("events")]),
     "questions": lambda: _folder("questions"),
+    "twins": _twins,
     **{name: lambda name=name: list(_packets(SAMPLES / f"{name}.pcap.zst")) for name in SINGLE},  # type: ignore[misc]
 }
 #: A recording of two files. Between them are packets that were not captured, and others were dropped.

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkatap.kernels import store
-from kafkatap.reports.section_parts.registry import counted_sections, needs_of
+from kafkatap.reports.section_parts.registry import FOR_TABLES, counted_sections, needs_of
 
 from ...captures.pipes import is_pipe
 from ...captures.storage import stored_bytes
@@ -153,6 +153,7 @@ def _read_here(
     """Read the captures in this process. `files` closes output files. `log_join`: gets the exchanges."""
     by_topic, has_tables = options.by == "topic", options.parquet is not None
     counted = counted_sections(options.sections, None if follow else stored_bytes(options.captures))
+    counted += FOR_TABLES if has_tables else ()
     engine = engine_for(
         selection, reading, all_results=by_topic or has_tables, tables=has_tables,
         **needs_of(counted, has_tables)._asdict(),
@@ -175,6 +176,8 @@ def _read_here(
     if counted:
         sections = engine.section_counts(counted, learning=selection.learning)
         engine.on_connections(sections.add_connections)
+        if writer is not None:
+            writer.sections = sections
         if log_join is not None:
             engine.on_connections(log_join.also(sections.add_connections))
     context = run.context if writer is None else writer.context

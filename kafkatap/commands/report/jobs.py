@@ -100,6 +100,7 @@ def run_with_jobs(
         reading, by_topic=options.by == "topic", selection=selection, by_connection=options.by == "connection",
         wanted=None if options.sections is None else tuple(options.sections), section_options=section_options(options),
         fine=has_curves(options), input_bytes=stored_bytes(options.captures),
+        with_tables=bool(options.parquet),
     )  # fmt: skip
     tables, fewer = None, f"try again with --jobs {max(jobs // 2, 1)}"
     try:

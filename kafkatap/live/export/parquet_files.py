@@ -31,6 +31,7 @@ from kafkatap.kernels.arrays import joined
 from kafkatap.reports import tables
 from kafkatap.reports.batch import Array, Batch, Context, as_results, error_counts
 from kafkatap.reports.connection_columns import CONNECTION_ROW
+from kafkatap.reports.twins import note_twins
 
 from ...parquet.parquet_files import repeating_columns
 from ...parquet.partitions import to_microseconds
@@ -162,6 +163,7 @@ class ParquetLog(Sink):
         for rows in (self._exchanges, self._connections, self._results, self._topics):
             rows.clear()
         self._gathered = 0
+        note_twins(connections)
         context = named((exchanges, connections, results, topics), engine)
         asked = joined([topics, results], RESULT)
         made = {

@@ -29,7 +29,7 @@ from ...parquet.row_names import named
 from . import delta
 from .delta import Outrun, TableChanges, Transaction
 from .delta_schema import LAKE_TABLES
-from .edits import Edit, RemoveCaptures, RemoveRuns
+from .edits import ActiveFile, Edit, RemoveCaptures, RemoveRuns, change_file
 from .folders import Folder
 from .stores import delta_location
 from .writing import TableWriter, Written, files_of_run
@@ -93,6 +93,23 @@ class Publication:
                 files.write("connections", connections_table(rows, context), first_packets)
                 files.count("connections", rows, context)
         return files.written
+
+    def edited(self, written: Sequence[Written], edit: Edit) -> list[Written]:
+        """Files that no reader sees yet, with an edit of their rows."""
+        import pyarrow.parquet as pq
+
+        folder, found = Folder(self.out, self.is_private), []
+        for one in written:
+            if edit.columns(one.table):
+                with folder.open_input(one.name) as stream:
+                    schema = pq.read_schema(stream)
+                file = ActiveFile(one.path, one.size, one.date, None, None)
+                changed = change_file(folder, one.table, file, [edit], self.run, schema).replacement
+                if changed is not None:
+                    folder.delete(one.name)
+                    one = changed
+            found.append(one)
+        return found
 
     def publish(
         self,
