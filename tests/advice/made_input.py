@@ -30,4 +30,6 @@ def given_of(
     for rows in connections:
         counts.add_connections(rows)
     counts.finish()
-    return SectionInput(counts, counted(list(exchanges), list(results)), context(**({"last": START + 60 * SECOND} | parts)), {})
+    return SectionInput(
+        counts, counted(list(exchanges), list(results)), context(**({"last": START + 60 * SECOND} | parts)), {}
+    )
