@@ -251,6 +251,14 @@ def _measured(end: str) -> tuple[ColumnSpec, ...]:
 _TRANSFERS = (
     *_transfers("request"),
     *_transfers("response"),
+    ColumnSpec(
+        "response_resent_ns",
+        NS,
+        "i8",
+        SUM,
+        "how much later responses arrived than they were captured, as their last bytes were lost behind the capture "
+        "point and sent again; no column of exchanges has this time",
+    ),
     ColumnSpec("wait_loss_ns", NS, "i8", SUM, "time between requests and responses, while one of them was lost"),
 )
 _SUMMED = "sum over its answered exchanges"

@@ -126,7 +126,7 @@ CONNECTION_SUMS = (
     "exchanges", "unanswered", "total_sum_ns", "hol_wait_sum_ns", "throttle_wait_sum_ns", "broker_sum_ns",
     "wait_loss_sum_ns", "muted_sum_ns",
 )  # fmt: skip
-STREAM_SUMS = ("transfer_sum_ns",)
+STREAM_SUMS = ("transfer_sum_ns", "resent_sum_ns")
 SILENCE_SUMS = ("loss_sum_ns", "receiver_sum_ns", "sender_sum_ns", "unexplained_sum_ns")
 
 #: One direction. In sync, its buffer holds the captured bytes of the current frame from the first one on. During a
@@ -146,6 +146,9 @@ STREAM = record_dtype(
     ("retry", "i8"),  # the used bytes at which a candidate that waits for more is worth another look
     ("losses", "i8"),  # gaps and losses of sync so far
     ("transfer_sum_ns", "i8"),  # from first to last byte of its frames, summed
+    ("resent_sum_ns", "i8"),  # from the last byte of frames to its copy, where the first one did not arrive, summed
+    ("resent_ns", "i8"),  # the last part of that, and until when it lasts
+    ("resent_until", "i8"),
     ("frame_bytes", "i8"),
     ("token_bytes", "i8"),
     ("skipped_bytes", "i8"),
@@ -291,6 +294,9 @@ def clear_stream(t, stream, mode):  # type: ignore[no-untyped-def]
     stream.retry = 0
     stream.losses = 0
     stream.transfer_sum_ns = 0
+    stream.resent_sum_ns = 0
+    stream.resent_ns = 0
+    stream.resent_until = NO_TIME
     stream.frame_bytes = 0
     stream.token_bytes = 0
     stream.skipped_bytes = 0

@@ -63,6 +63,20 @@ def _note_reached(t, c, chunk):  # type: ignore[no-untyped-def]
         slot = np.int64(link.next)
 
 
+@helper
+def _note_resent_end(stream, chunk):  # type: ignore[no-untyped-def]
+    """Add up how much later responses arrived than they were captured: their last bytes got lost behind the capture
+    point. The exchanges are finished by then. `chunk`: STALL_RESENT or STALL_RETRACTED."""
+    if chunk.opening == STALL_RETRACTED:
+        stream.resent_sum_ns -= stream.resent_ns
+        stream.resent_ns = 0
+    elif stream.passed == 0 and stream.last != NO_TIME:
+        since = max(np.int64(stream.last), np.int64(stream.resent_until))
+        stream.resent_ns = max(np.int64(0), chunk.ts - since)
+        stream.resent_sum_ns += stream.resent_ns
+        stream.resent_until = max(since, chunk.ts)
+
+
 @inlined
 def _round_trip(acked_ns, away):  # type: ignore[no-untyped-def]
     """The round trip to a broker that acknowledged a request after so long. `away`: that of the handshake.
@@ -98,6 +112,8 @@ def note_stall(t, c, chunk):  # type: ignore[no-untyped-def]
     if cause == STALL_RESENT or cause == STALL_RETRACTED:
         if d == np.int64(t.connections[c].client):
             _note_reached(t, c, chunk)
+        else:
+            _note_resent_end(t.streams[2 * c + d], chunk)
         return
     if cause == STALL_ACKED:
         if d == np.int64(t.connections[c].client):

@@ -275,6 +275,7 @@ def _add_sums(rows: Array, known: Array, streams: Array, silences: Array) -> Non
         rows[f"{message}_transfer_ns"] = streams["transfer_sum_ns"][first + direction]
         for name in ("loss", "receiver", "sender", "unexplained"):
             rows[f"{message}_{name}_ns"] = silences[f"{name}_sum_ns"][first + direction]
+    rows["response_resent_ns"] = streams["resent_sum_ns"][first + 1 - client]
     for name in ("request_transfer_ns", "request_receiver_ns"):
         rows[name] -= known["muted_sum_ns"]
     for name in ("exchanges", "unanswered"):

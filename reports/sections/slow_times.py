@@ -6,8 +6,8 @@ began. Slow requests that waited for lost segments also count by the hosts at bo
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,7 +17,18 @@ from kafkatap.kernels.arrays import dict_rows, is_among
 from ..batch import Array, Context
 from ..counting.count_forms import ADDRESS, NUMBER, TEXT
 from ..findings import NOTICED_NS
-from ..section_parts.counted import BROKER, Counted, Rows, counted, is_slow, largest, least, total, without_waits
+from ..section_parts.counted import (
+    BROKER,
+    CONNECTIONS,
+    Counted,
+    Rows,
+    counted,
+    is_slow,
+    largest,
+    least,
+    total,
+    without_waits,
+)
 from ..section_parts.section import SectionInput
 from ..units import SECOND
 
@@ -58,7 +69,13 @@ LOSS = counted(
     more={"second": _second},
     last=largest("response_last"), first=least("request_first"), requests=total(1), ns=total(_loss_ns),
 )  # fmt: skip
-COUNTS = (SLOW, SLOW_AT, LOSS)
+#: Connections whose responses arrived later than they were captured.
+RESENT = counted(
+    "events.resent", {"client_id": TEXT, "client_ip": ADDRESS, "broker_ip": ADDRESS},
+    lambda x: x.response_resent_ns > 0, of=CONNECTIONS,
+    last=largest("last"), first=least("first"), connections=total(1), ns=total("response_resent_ns"),
+)  # fmt: skip
+COUNTS = (SLOW, SLOW_AT, LOSS, RESENT)
 
 
 class SlowTime(NamedTuple):
@@ -78,7 +95,18 @@ class SlowTime(NamedTuple):
 
 NEVER = SlowTime(0, 0, 0, 0, 0)
 SlowTimes = dict[tuple[str | None, int], SlowTime]
-LossTimes = dict[tuple[str | None, str | None], SlowTime]
+#: By the addresses of client and broker.
+_Ends = tuple[str | None, str | None]
+
+
+class LossTimes(NamedTuple):
+    """`times`: when slow requests waited for lost segments. `resent`: how much later responses arrived than they were
+    captured, by the client's number, ns."""
+
+    times: Mapping[_Ends, SlowTime] = {}
+    resent: Mapping[_Ends, Mapping[int, int]] = {}
+
+
 _Who = TypeVar("_Who")
 
 
@@ -94,9 +122,18 @@ def noticed_ns(context: Context) -> float:
 
 
 def loss_times(given: SectionInput) -> LossTimes | None:
-    """When slow requests waited for lost segments, by the addresses of client and broker; None as of `slow_times`."""
-    context = given.context
-    return _times(given, LOSS, lambda row: (context.address(row["client_ip"]), context.address(row["broker_ip"])))
+    """What lost segments cost, by the addresses of client and broker; None as of `slow_times`."""
+
+    def ends(row: Mapping[str, int]) -> _Ends:
+        return given.context.address(row["client_ip"]), given.context.address(row["broker_ip"])
+
+    times = _times(given, LOSS, ends)
+    if times is None:
+        return None
+    resent: dict[_Ends, Counter[int]] = defaultdict(Counter)
+    for row in given.rows(RESENT.name):
+        resent[ends(row)][row["client_id"]] += row["ns"]
+    return LossTimes(times, resent)
 
 
 def _times(given: SectionInput, form: Counted, who: Callable[[dict[str, int]], _Who]) -> dict[_Who, SlowTime] | None:

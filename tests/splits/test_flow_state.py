@@ -125,6 +125,7 @@ NOT_STATE = {
         "proxy_bytes",  # matters at the start of a stream only
         "segments_last",
         *d.STREAM_SUMS,
+        "resent_ns", "resent_until",  # of a sum
         "retry",  # tested below
         "silence_row",  # tested in SILENCE
     },
