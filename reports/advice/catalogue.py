@@ -21,6 +21,7 @@ from .open_transactions import OPEN_TRANSACTIONS
 from .position_resets import POSITION_RESET
 from .reconnects import CONNECTION_EACH, RECONNECT_STORM
 from .refused_produce import REFUSED_PRODUCE
+from .repeated_reads import POISON_RECORD, REFETCH
 from .request_timeouts import REQUEST_TIMEOUTS
 from .signature import Signature
 from .single_records import SINGLE_RECORDS
@@ -46,6 +47,8 @@ CATALOGUE: tuple[Signature, ...] = (
     OPEN_TRANSACTIONS,
     LAGGING_GROUPS,
     POSITION_RESET,
+    POISON_RECORD,
+    REFETCH,
     CONNECTION_EACH,
     RECONNECT_STORM,
     FLOODS_OF_REQUESTS,

@@ -270,7 +270,7 @@ _BROKERS_OUT = kinds.OUTAGES - {kinds.CUT_OFF}
 _CHANGES = ("isr_shrank", "isr_grew", "coordinator_moved", kinds.REBALANCED)
 _FAILED = (kinds.ERRORS, kinds.LOGIN)
 #: Advice that says what a slow client does, and not why; and on records that wait, not requests.
-_NO_CAUSES = ("lagging_group", "open_transaction", "fetch_waits", "dying_members", "held_rebalance")
+_NO_CAUSES = ("lagging_group", "poison_record", "open_transaction", "fetch_waits", "dying_members", "held_rebalance")
 #: Advice on connections that are lost: the path drops idle ones, or the broker closes those over a limit.
 _IDLE, _RESET, _LIMITED = "idle_dropped", "idle_reset", "connection_limit"
 _ON_CONNECTIONS = ("connection_each_message", "reconnect_storm")
@@ -292,6 +292,9 @@ FOLDS: tuple[Fold, ...] = (
          when=lambda effect, cause: effect.numbers["code"] in OF_CHANGES and _begins_in(effect, cause)),
     # advice under advice
     Fold(["lagging_group"], [_DYING, _EXPELLED], "of the same group", "group"),
+    Fold(["lagging_group"], ["poison_record"], "of the same group and topic", "group",
+         lambda effect, cause: _all_among(effect, cause, "topic")),
+    Fold(["refetch", "poison_record"], [_EXPELLED], "of the same client", "client"),
     Fold([_HELD], [_DYING], "it waited only for members of that client that died", "group", _members("dead")),
     Fold([_HELD], [_EXPELLED], "it waited only for members of that client that died or left", "group",
          _members("dead", "removed", "left")),

@@ -24,6 +24,7 @@ SCRIPTS = {
     "open_transaction": ("open-transaction",),
     "lagging_group": ("lagging-group",),
     "position_reset": ("position-reset",),
+    "poison_record": ("poison-record",),
     "reconnects": ("reconnects",),
     "idle": ("idle-dropped",),
     "followers": ("slow-follower", "hot-leader"),

@@ -71,6 +71,9 @@ EXAMPLES: Sequence[Example] = (
             [made("error_burst", "error=X", (120, 130), code=3)]),
     Example(made("lagging_group", "group=g client=a"), made("dying_members", "group=g"),
             [made("lagging_group", "group=h client=a")]),
+    Example(made("lagging_group", "group=g client=a topic=t"), made("poison_record", "client=a group=g topic=t"),
+            [made("lagging_group", "group=g client=a topic=u"), made("lagging_group", "group=h client=a topic=t")]),
+    Example(made("refetch", "client=a"), made("expelled_members", "group=g client=a"), [made("refetch", "client=b")]),
     Example(made("held_rebalance", "group=g client=a", how="dead"), made("dying_members", "group=g client=a"),
             [made("held_rebalance", "group=g client=a", how="left"),
              made("held_rebalance", "group=g client=b", how="dead"),
@@ -194,7 +197,9 @@ def test_a_row_for_each_example() -> None:
 @pytest.mark.parametrize(("event", "is_cause"), [("quota_began", False), ("group_rebalanced", False), ("storm", None)])
 def test_events_and_advice_that_make_no_request_slow(event: str, is_cause: bool | None) -> None:
     if is_cause is None:
-        for advice in ("lagging_group", "open_transaction", "fetch_waits", "dying_members", "held_rebalance"):
+        for advice in (
+            "lagging_group", "poison_record", "open_transaction", "fetch_waits", "dying_members", "held_rebalance",
+        ):  # fmt: skip
             assert cause_of(made("slow_client", A), made(advice, A), Known(CONTEXT)) is None
     else:
         assert cause_of(made("slow_client", A), made(event, A), Known(CONTEXT)) is None

@@ -27,6 +27,10 @@ TRUTHS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     "one-broker-rf3": (["xtdb-node", "Metadata names 1 broker", "offsets.topic.replication.factor"], ["retried"]),
     "minbytes0-small": (["emqx-consumer", "767 a second", "fetch.min.bytes=0", "Set `fetch.min.bytes` to 1"], []),
     "nat-twice": (["10.96.0.10:9092", "10.88.0.1:9097", "NAT", "43 requests"], []),
+    "refetch": (
+        ["etl", "offsets 0 to 87 of big2-0", "222 KiB of 266 KiB again", "pause", "max.partition.fetch.bytes"],
+        ["well"],
+    ),
     "request-too-big": (["uploader", "14 requests of 29.4 KiB", "socket.request.max.bytes"], ["not arrive"]),
     "sequence": (["OUT_OF_ORDER_SEQUENCE_NUMBER", "eos-writer", "there twice"], []),
     "topic-recreated-4200": (["INCONSISTENT_TOPIC_ID", "franz-reader", "again", "Start the client anew"], []),

@@ -23,6 +23,8 @@ SINGLE = (
     "questions/rebalances", "questions/timeouts", "advice/slow-follower", "events/leak", "account/lossy-client",
     "live-4.3", "live-4.4", "apache-0.8.2", "apache-0.10.2", "apache-2.8", "apache-4.3",
 )  # fmt: skip
+#: Captures of troubles that people reported, for signatures without a sample of their own.
+ADVICE = ("idle-reset", "minbytes0-small", "refetch")
 SECOND = 1_000_000_000
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 
@@ -64,7 +66,7 @@ def _twins() -> list[Packet]:
 
 #: By name, what makes the packets.
 RECORDINGS: dict[str, Callable[[], list[Packet]]] = {
-    "advice": lambda: _folder("advice"),
+    "advice": lambda: joined([_folder("advice"), *(_packets(SAMPLES / f"reports/{name}.pcap.zst") for name in ADVICE)]),
     "events": lambda: joined([_not_reached(), _folder("events")]),
     "questions": lambda: _folder("questions"),
     "twins": _twins,
