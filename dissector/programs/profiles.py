@@ -115,13 +115,18 @@ def _in_results(field: FieldInfo, version: int) -> bool:
 
 
 _LINE = _PLACES | {R_THROTTLE_TIME_MS, R_ERROR_CODE, R_ACKS}
+#: Offsets of requests, which have no role: where a client reads, and what a group has read.
+OFFSETS_OF_REQUESTS = frozenset(
+    ((FETCH, REQUEST, "Topics.Partitions.FetchOffset"), (8, REQUEST, "Topics.Partitions.CommittedOffset"))
+)
 
 
 def _in_line(field: FieldInfo, version: int) -> bool:
-    """The fields for one line of `show`: names, error codes, and the plain values at the top."""
+    """The fields for one line of `show`: names, error codes, offsets, and the plain values at the top."""
     if field.kind != K_VALUE or field.type == "bytes":
         return False
-    return field.role in _LINE or field.element < 0
+    is_offset = (field.api_key, field.direction, field.path) in OFFSETS_OF_REQUESTS
+    return field.role in _LINE or field.element < 0 or is_offset
 
 
 #: Responses with the addresses of brokers, by api_key.

@@ -31,7 +31,7 @@ PACKED = record_dtype(
     ("throttle_time_ms", "i8"),  # 0: none
     ("record_bytes", "i8"),  # of all records fields; -1: the message has none
     ("records", "i8"),  # -1: the batch headers do not say
-    ("offset", "i8"),  # base offset, high watermark and the like; -1 if there is not exactly one
+    ("offset", "i8"),  # base offset, high watermark, offset to fetch and the like; -1 if there is not exactly one
 )
 #: Bits of a row's number and of its parent's in a packed row, below its field.
 ROW_BITS = 20

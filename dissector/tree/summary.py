@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..programs.fields import K_ELEMENT, K_VALUE, FieldInfo
+from ..programs.profiles import OFFSETS_OF_REQUESTS
 from ..programs.program import Programs
 from ..programs.roles import (
     R_BASE_OFFSET,
@@ -189,7 +190,8 @@ def _place_of(field: FieldInfo) -> int:
     if role in (R_TOPIC_NAME, R_TOPIC_ID) and not (top and role == R_TOPIC_ID):
         return TO_TEXT
     if not top:
-        return TO_TEXT if role in _NAMES else TO_OFFSET if role in _OFFSETS else TO_NOWHERE
+        is_offset = role in _OFFSETS or (field.api_key, field.direction, field.path) in OFFSETS_OF_REQUESTS
+        return TO_TEXT if role in _NAMES else TO_OFFSET if is_offset else TO_NOWHERE
     if role == R_MEMBER_ID or field.inner[-1] in _NEVER:
         return TO_NOWHERE
     return TO_TEXT if field.type in _TEXTS else TO_NUMBER

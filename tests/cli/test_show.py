@@ -528,3 +528,21 @@ def test_one_wrong_capture_of_several(captures: Path, run: Run, monkeypatch: pyt
     assert code == 1
     assert err.startswith("kafkatap: text.txt: not a pcap")
     assert len(out.splitlines()) == len(brief(SAMPLE))
+
+
+@pytest.mark.parametrize(
+    ("api", "topics", "partitions", "offset"),
+    [("Fetch", "Topics", "Partitions", "FetchOffset"), ("OffsetCommit", "Topics", "Partitions", "CommittedOffset")],
+)
+def test_requests_on_one_partition_have_its_offset(api: str, topics: str, partitions: str, offset: str) -> None:
+    path = SAMPLES / "advice" / "lagging-group.pcap.zst"
+    chosen = (path, "--only", "requests", "-f", f"api == {api}")
+    lines = kafkatap("show", *chosen).out.splitlines()[1:]
+    bodies = [json.loads(line)["body"] for line in kafkatap("show", "--json", *chosen).out.splitlines()]
+    said = [re.search(r"\[\d+\]  @(\d+)(  |$)", line) for line in lines]
+    counts = set()
+    for found, body in zip(said, bodies, strict=True):
+        offsets = [part[offset] for topic in body[topics] for part in topic[partitions]]
+        counts.add(len(offsets))
+        assert (found and int(found.group(1))) == (offsets[0] if len(offsets) == 1 else None)
+    assert counts >= {1, 2}
