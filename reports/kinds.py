@@ -19,8 +19,6 @@ FENCED = "producer_fenced"
 HOLE = "capture_hole"
 #: Events that take no time. All others without an end last until the capture's end.
 MOMENTS = TOPICS | {RETURNED, "coordinator_moved"}
-#: Usual work, if they are notes.
-USUAL = TOPICS | {REBALANCED}
 #: Events that are complete only when a capture is.
 AT_END = frozenset(("connection_leak", "capture_dropped", HOLE))
 #: All kinds of events, but for the one that only `compare` has.
@@ -35,6 +33,8 @@ CERTIFICATE, LOST = "certificate", "lost"
 SEEN_TWICE = "seen_twice"
 #: Lines of the report itself that say only what there is: no request, no response, what was not looked for, nothing.
 NO_REQUESTS, NONE_ANSWERED, NOT_CHECKED, NOTHING = "no_requests", "none_answered", "not_checked", "none"
+#: Notes that stand at the top, not below the tables.
+ALONE = frozenset((NO_REQUESTS, NONE_ANSWERED, NOT_CHECKED, NOTHING))
 #: Sections whose findings stand among those of the report itself.
 EVENTS, ADVICE = "events", "advice"
 #: The findings of the report itself, and the place of those of sections, in the order of findings that cost the same

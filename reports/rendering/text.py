@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from .. import kinds, units
 from ..commands import with_captures, with_captures_in
-from ..findings import NOTE
+from ..findings import ERROR, NOTE, WARNING
 from ..model import Report, ReportTable, Row, Value, as_number
 from ..sections.summary import SHOWN
 from .text_tables import LONGEST_COMMAND, LONGEST_SENTENCE, PLAIN_WIDTH, Line, Span, cell_text, render_table, wrapped
@@ -22,6 +22,8 @@ __all__ = ["PLAIN_WIDTH", "Line", "Span", "render_table", "render_text", "write_
 
 _LABEL = 12  #: width of the labels of the summary and the heading
 _ALIGNED = 96  #: Commands of the summary begin in one column, if their texts are not longer than this.
+#: The colours of labels, by severity.
+_STYLES = {ERROR: "bold red", WARNING: "bold yellow", NOTE: "bold cyan"}
 #: Lines of one kind of finding, so that many of one kind do not hide the others.
 _OF_A_KIND = 3
 #: A finding shows when it began, if it lasted for less than this share of the capture: otherwise that says nothing.
@@ -56,6 +58,9 @@ def render_text(
             yield []
             named = with_captures_in(table, captures)
             yield from render_table(named, width, top, utc, first if isinstance(first, int) else None)
+    for table in report.tables:
+        if table.name == "summary":
+            yield from _notes(table, report.heading, width, utc, top == 0)
     yield []
     for warning in report.warnings:
         yield from wrapped(f"! {units.safe(warning)}", width, "yellow", "  ")
@@ -83,8 +88,7 @@ def _summary(
     longest = max((units.cells(text) for _, text, _ in rows), default=0)
     commands = max((units.cells(command) for _, _, command in rows), default=0)
     beside = width is not None and label_width + longest + 2 + commands <= width
-    for label, text, command in rows:
-        style = "bold green" if label == "all well" else "bold yellow"
+    for (label, text, command), style in zip(rows, (_style(row) for row in shown), strict=True):
         lines = [text] if width is None else _wrapped_text(text, max(width - label_width, 20))
         line: Line = [(f"{label:<{label_width}}", style), (lines[0], "")]
         if command and beside:
@@ -101,6 +105,29 @@ def _summary(
                 "dim",
             )
         ]
+
+
+def _style(row: Row) -> str:
+    """The colour of a label, by severity."""
+    return "bold green" if row["finding"] == kinds.NOTHING else _STYLES[str(row["severity"])]
+
+
+def _notes(table: ReportTable, heading: ReportTable, width: int | None, utc: bool, whole: bool) -> Iterator[Line]:
+    """What is worth a word, and nobody's trouble."""
+    found = mild_rows(table)
+    shown = found if whole else found[:SHOWN]
+    if not shown:
+        return
+    yield []
+    yield [("Notes", "bold")]
+    indent = max(_LABEL, *(len(str(row["label"])) + 2 for row in shown))
+    for row in shown:
+        text = finding_text(row, heading, utc)
+        lines = [text] if width is None else _wrapped_text(text, max(width - indent, 20))
+        yield [(f"{row['label']!s:<{indent}}", _style(row)), (lines[0], "")]
+        yield from ([(" " * indent + rest, "")] for rest in lines[1:])
+    if len(found) > len(shown):
+        yield [(f"… and {len(found) - len(shown):,} more (-n all shows them)", "dim")]
 
 
 def _wrapped_text(text: str, width: int) -> list[str]:
@@ -247,18 +274,32 @@ def _write_rich(render: Callable[[int | None], Iterator[Line]], file: TextIO, wi
         console.print(Text.assemble(*line), no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
 
 
+def _own_rows(table: ReportTable) -> tuple[list[Row], list[Row]]:
+    """The findings that follow from no other one: the lines at the top, and the notes below the tables."""
+    rows = table.named_rows()
+    explained = {row["cause"] for row in rows if row["severity"] != NOTE}
+    parts: tuple[list[Row], list[Row]] = [], []
+    for row in rows:
+        if row["cause"] is None:
+            is_mild = row["severity"] == NOTE and row["finding"] not in kinds.ALONE | explained
+            parts[is_mild].append(row)
+    return parts
+
+
+def mild_rows(table: ReportTable) -> list[Row]:
+    """The notes. Topics that are created and deleted are none: the events have them."""
+    return [row for row in _own_rows(table)[1] if row["finding"] not in kinds.TOPICS]
+
+
 def first_lines(table: ReportTable, whole: bool = False) -> tuple[list[Row], int]:
-    """The rows to show, by column name, and the number of those left out. What follows from another finding is left
-    out, and does not count. What was not checked is always shown. `whole`: show all others."""
-    own = [row for row in table.named_rows() if row["cause"] is None]
+    """The rows to show, by column name, and the number of those left out. Notes, and what follows from another finding,
+    are left out, and do not count. What was not checked is always shown. `whole`: show all others."""
+    own, _ = _own_rows(table)
     if whole:
         return own, 0
     seen: Counter[Value] = Counter()
     place = []
-    is_wrong = any(row["severity"] != NOTE for row in own)
     for n, row in enumerate(own):
-        if is_wrong and row["finding"] in kinds.USUAL and row["severity"] == NOTE:
-            continue  # usual work is no line on the first screen while something is wrong
         seen[row["finding"]] += 1
         place.append((seen[row["finding"]] > _OF_A_KIND, seen[row["finding"]] > 1, n))
     last = [n for n, row in enumerate(own) if row["finding"] == kinds.NOT_CHECKED]

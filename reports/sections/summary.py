@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kafkatap.dissector.dtypes import ANSWERED, IN_FLIGHT, ORPHAN_RESPONSE
+from kafkatap.dissector.dtypes import ANSWERED, IN_FLIGHT, ORPHAN_RESPONSE, UNANSWERED
 
 from .. import kinds
 from ..batch import Context
@@ -112,11 +112,12 @@ def summary_findings(
         return [Finding(kinds.NO_REQUESTS, NOTE, "no requests", _NONE, command=""), *ordered]
     if not outcomes[ANSWERED] and outcomes[IN_FLIGHT] and all(finding.severity == NOTE for finding in ordered):
         return [_none_answered(outcomes[IN_FLIGHT], context), *ordered]
-    if not ordered:
-        text = _all_well(requests, outcomes[IN_FLIGHT], bool(tables.errors.rows), bool(learned.slow))
+    if all(finding.severity == NOTE for finding in ordered):
+        text = _all_well(outcomes, bool(tables.errors.rows), bool(learned.slow), bool(learned.found))
+        label = "all well"
         if is_selection:  # what was left out may decide
-            return [Finding(kinds.NOTHING, NOTE, "no finding", f"{text} The selection left out others.", command="")]
-        return [Finding(kinds.NOTHING, NOTE, "all well", text, command="")]
+            text, label = f"{text} The selection left out others.", "no finding"
+        return [Finding(kinds.NOTHING, NOTE, label, text, command=""), *ordered]
     return ordered
 
 
@@ -181,11 +182,18 @@ def _is_broken(finding: Finding) -> bool:
     return finding.id in kinds.BROKEN or is_expired
 
 
-def _all_well(requests: int, in_flight: int, has_errors: bool, has_slow: bool) -> str:
+def _all_well(outcomes: Sequence[int], has_errors: bool, has_slow: bool, has_sections: bool) -> str:
+    requests, in_flight, left = sum(outcomes), outcomes[IN_FLIGHT], outcomes[UNANSWERED]
     many = "The only request was" if requests == 1 else f"All {requests:,} requests were"
-    if in_flight:
-        were = "was" if in_flight == 1 else "were"
-        many = f"{in_flight:,} of {requests:,} requests {were} in flight at the end. All others were"
-    failed = "failed beyond a usual start" if has_errors else "failed"
+    open_ones = [
+        f"{n:,} {'was' if n == 1 else 'were'} {how}"
+        for n, how in ((in_flight, "in flight at the end"), (left, "left behind by clients that closed")) if n
+    ]  # fmt: skip
+    if open_ones:
+        many = f"Of {counted(requests, 'request')}, {' and '.join(open_ones)}. All others were"
+    failed = "failed beyond what clients mend by themselves" if has_errors else "failed"
     slow = "slow for long" if has_slow else "slow"
-    return f"{many} answered, or expected no answer. None was {slow}, {failed} or throttled, and nothing was lost."
+    looked = " No outage, and no setting that costs time." if has_sections else ""
+    return (
+        f"{many} answered, or expected no answer. None was {slow}, {failed} or throttled, and nothing was lost.{looked}"
+    )

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkatap.dissector.dtypes import CLOSED_BY, CLOSED_BY_BROKER, UNANSWERED
+from kafkatap.kernels.arrays import groups_of
 
 from ..batch import Array, endpoint
 from ..section_parts.section import SectionInput
@@ -100,30 +101,43 @@ def _limit(learned: SectionInput, chosen: Array) -> RequestLimit | None:
     refused, mine = _of_broker(WAIT.among(learned.events("events"))), _of_broker(chosen)
     found = []
     for is_whole in (False, True):
-        of_kind, hit = (rows[(rows["cut_bytes"] <= 0) == is_whole] for rows in (refused, mine))
-        for ip, port in {(e["broker_ip"], e["broker_port"]) for e in hit[["broker_ip", "broker_port"]]}:
-            own = of_kind[(of_kind["broker_ip"] == ip) & (of_kind["broker_port"] == port)]
-            found.append(_limit_of(learned, (int(ip), int(port)), own, is_whole))
+        of_kind, hit = (_refused(rows, is_whole) for rows in (refused, mine))
+        ends = set(hit[["broker_ip", "broker_port"]].tolist())
+        answered = learned.once(_answered) if ends else {}
+        for (ip, port), at in groups_of(of_kind["broker_ip"], of_kind["broker_port"]) if ends else ():
+            if (ip, port) in ends and (ip, port) in answered:
+                found.append(_limit_of(learned, (ip, port), of_kind[at], is_whole, *answered[ip, port]))
     known = [limit for limit in found if limit is not None]
     return min(known, key=lambda limit: (limit.is_whole, -limit.requests, limit.broker), default=None)
 
 
-def _limit_of(learned: SectionInput, end: tuple[int, int], refused: Array, is_whole: bool) -> RequestLimit | None:
+def _refused(rows: Array, is_whole: bool) -> Array:
+    is_cut = rows["cut_bytes"] > 0
+    found: Array = rows[~is_cut & (rows["request_bytes"] >= _LEAST_BYTES) if is_whole else is_cut]
+    return found
+
+
+def _answered(learned: SectionInput) -> dict[tuple[int, int], tuple[int, int]]:
+    """By the address and port of a broker: the size of the largest request that it answered, and its last answer."""
+    keys, values = learned.keys(ANSWERS.name), learned.values(ANSWERS.name)
+    return {
+        (ip, port): (int(values["bytes"][at].max()) + 4, int(values["last"][at].max()))
+        for (ip, port), at in groups_of(keys["broker_ip"], keys["broker_port"])
+    }
+
+
+def _limit_of(
+    learned: SectionInput, end: tuple[int, int], refused: Array, is_whole: bool, largest: int, last: int
+) -> RequestLimit | None:
     """The limit of a broker if all that it refused is larger than all that it answered, and it answered others after it
     refused some."""
-    answers, values = learned.keys(ANSWERS.name), learned.values(ANSWERS.name)
     least = _LEAST_WHOLE if is_whole else _LEAST
-    own = (answers["broker_ip"] == end[0]) & (answers["broker_port"] == end[1])
-    if is_whole:
-        refused = refused[refused["request_bytes"] >= _LEAST_BYTES]
-    if len(np.unique(refused["connection"]) if is_whole else refused) < least or not own.any():
+    if len(np.unique(refused["connection"]) if is_whole else refused) < least:
         return None
     smallest = int((refused["request_bytes"] + refused["cut_bytes"]).min())
-    largest = int(values["bytes"][own].max()) + 4
-    if smallest <= largest or values["last"][own].max() <= np.sort(refused["time"])[least - 1]:
+    if smallest <= largest or last <= np.sort(refused["time"])[least - 1]:
         return None
-    name = endpoint(learned.context.address(end[0]), end[1])
-    return RequestLimit(name, len(refused), smallest, largest, is_whole)
+    return RequestLimit(endpoint(learned.context.address(end[0]), end[1]), len(refused), smallest, largest, is_whole)
 
 
 def _of_broker(waits: Array) -> Array:

@@ -69,6 +69,7 @@ RECORDINGS: dict[str, Callable[[], list[Packet]]] = {
     "advice": lambda: joined([_folder("advice"), *(_packets(SAMPLES / f"reports/{name}.pcap.zst") for name in ADVICE)]),
     "events": lambda: joined([_not_reached(), _folder("events")]),
     "questions": lambda: _folder("questions"),
+    "reports": lambda: _folder("reports"),
     "twins": _twins,
     **{name: lambda name=name: list(_packets(SAMPLES / f"{name}.pcap.zst")) for name in SINGLE},  # type: ignore[misc]
 }

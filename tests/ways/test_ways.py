@@ -30,6 +30,7 @@ PAIRS = {
     "advice": tuple(way for way in WAYS if way != "live"),  # which takes as long as the recording has seconds
     "events": ("processes", "files", "gathered", "splits", "batches"),
     "questions": ("processes", "files_of_processes", "blocks", "gathered", "splits"),
+    "reports": ("pipe_of_processes", "processes", "gathered", "splits", "batches"),
     "questions/rebalances": ("live", "gathered"),
     "questions/timeouts": ("pipe_of_processes", "batches"),
     "advice/slow-follower": ("processes", "splits", "live"),
@@ -45,7 +46,7 @@ PAIRS = {
     LOST: ("compressed", "processes", "gathered", "splits"),
 }
 #: Signatures with a measure that other traffic to the same hosts hides: the share of the time of all Produce requests,
-#: and connects a second from the first to the last. They are found in another recording.
+#: and connects a second from the first to the last.
 HIDDEN = {"slow_follower": "advice/slow-follower", "reconnect_storm": "events"}
 
 

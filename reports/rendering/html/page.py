@@ -46,8 +46,9 @@ _WORDS = frozenset(("verdict", "evidence", "fault"))
 
 
 class PageFinding(NamedTuple):
-    """One line at the top of the page. `tone`: good, bad or empty. `commands`: show more, each with a button to
-    copy it. `table`: the name of the table that shows more; without that table on the page there is no link."""
+    """One line at the top of the page. `tone`: good, bad, warn, note or empty. `commands`: show more, each with a
+    button to copy it. `table`: the name of the table that shows more; without that table on the page there is no
+    link."""
 
     label: str
     text: str

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from ... import kinds, units
 from ...commands import with_captures, with_captures_in
+from ...findings import ERROR, NOTE, WARNING
 from ...model import Report, ReportTable, Row
 from ...sections.row_commands import RowCommander
 from ..plots import draw, height_of
-from ..text import finding_text, first_lines, heading_facts, ledger_line
+from ..text import finding_text, first_lines, heading_facts, ledger_line, mild_rows
 from .page import PageFigure, PageFinding, render_page
 from .svg import themed_svg
 
@@ -54,12 +55,16 @@ def _findings(report: Report, captures: Sequence[str], utc: bool) -> list[PageFi
     table = next((t for t in report.tables if t.name == "summary"), None)
     if table is None:
         return []
-    return [_finding(row, report.heading, captures, utc) for row in first_lines(table, whole=True)[0]]
+    rows = [*first_lines(table, whole=True)[0], *mild_rows(table)]
+    return [_finding(row, report.heading, captures, utc) for row in rows]
+
+
+_TONES = {ERROR: "bad", WARNING: "warn", NOTE: "note"}
 
 
 def _finding(row: Row, heading: ReportTable, captures: Sequence[str], utc: bool) -> PageFinding:
     command = with_captures(str(row["command"] or ""), captures)
-    style = "good" if row["finding"] == kinds.NOTHING else "bad"
+    style = "good" if row["finding"] == kinds.NOTHING else _TONES[str(row["severity"])]
     kind = str(row["finding"])
     table = "clients" if kind.startswith("slow_") else kinds.TABLES.get(kind, "advice" if row["setting"] else "events")
     return PageFinding(str(row["label"]), finding_text(row, heading, utc), (command,), style, table)
