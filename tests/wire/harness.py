@@ -163,7 +163,7 @@ def _rows(table: Array, context: Context) -> list[Row]:
                 row[name] = context.address(row[name])
         if "topic" in row:
             row["topic"] = context.topic(row["topic"], row.pop("topic_id"))
-            row["name"] = context.text(row["name"])
+            row["name"], row["error_message"] = context.text(row["name"]), context.text(row["error_message"])
     return rows
 
 
