@@ -13,7 +13,7 @@ from typing import NamedTuple
 from .. import kinds, units
 from ..batch import Context
 from ..finding_words import listed, sentence
-from ..findings import NOTE, Finding, Party
+from ..findings import ERROR, NOTE, Finding, Party
 from ..model import as_number
 from .error_meanings import MEANINGS, OF_CHANGES
 from .failure_findings import lasting
@@ -206,8 +206,31 @@ def _lost_position(effect: Finding, resets: Iterable[Finding], _: Known) -> Find
 
 def _told_by_another(effect: Finding, other: Finding) -> bool:
     meaning = MEANINGS.get(str(other.numbers.get("error")))
-    is_meant = meaning is not None and effect.numbers["error"] in meaning.follows
-    return is_meant and (effect.begin or 0) >= (other.begin or 0) - BEFORE_NS and _all_among(effect, other, "topic")
+    if meaning is None or effect.numbers["error"] not in meaning.follows:
+        return False
+    is_later = (effect.begin or 0) >= (other.begin or 0) - BEFORE_NS
+    return is_later and meaning.label == _DISK and _all_among(effect, other, "topic")
+
+
+def _fenced_before(effect: Finding, other: Finding) -> bool:
+    """Whether a code comes to a producer that another code said was fenced."""
+    meaning = MEANINGS.get(str(other.numbers.get("error")))
+    is_meant = meaning is not None and meaning.label == _FENCED and effect.numbers["error"] in meaning.follows
+    is_later = effect.begin is not None and other.begin is not None and effect.begin > other.begin
+    return is_meant and is_later and _all_among(effect, other, "client")
+
+
+def _fences(effect: Finding, cause: Finding) -> bool:
+    """Whether a code says that the producer was fenced, in the time of its transaction or shortly after it."""
+    meaning = MEANINGS.get(str(cause.numbers.get("error")))
+    return meaning is not None and meaning.label == _FENCED and _begins_in(cause, effect)
+
+
+def _dies_of(effect: Finding, cause: Finding) -> bool:
+    """Whether a client connects again as an error ends it: a start has some connections. Of codes that came to several
+    it is not known how many each had."""
+    many = _number(cause, "codes") * _CONNECTIONS_OF_A_START >= _number(effect, "connections") > 0
+    return cause.severity == ERROR and many and named(effect, "client") == named(cause, "client")
 
 
 def _most_at_broker(effect: Finding, outages: Iterable[Finding], known: Known) -> Finding | None:
@@ -276,6 +299,10 @@ _IDLE, _RESET, _LIMITED = "idle_dropped", "idle_reset", "connection_limit"
 _ON_CONNECTIONS = ("connection_each_message", "reconnect_storm")
 _DYING, _EXPELLED, _HELD = "dying_members", "expelled_members", "held_rebalance"
 _AT_ITS_TIME = "it began in that time, or up to 10 s after it"
+#: Labels of error codes (`error_meanings`).
+_DISK, _FENCED = "disk failed", "fenced"
+#: A client that is started anew opens so many connections before it fails again, or fewer.
+_CONNECTIONS_OF_A_START = 4
 _LEADER_CODES = ("LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH")
 
 FOLDS: tuple[Fold, ...] = (
@@ -324,7 +351,7 @@ FOLDS: tuple[Fold, ...] = (
     Fold([kinds.ERRORS], [kinds.REBALANCED], "UNKNOWN_MEMBER_ID of members that timed out", when=lambda effect, cause: (
         bool(cause.numbers.get("timed_out")) and _all_among(effect, cause, "client")
         and _code("UNKNOWN_MEMBER_ID")(effect, cause))),
-    Fold(_FAILED, Kinds(kinds.EVENTS, (kinds.BURST, kinds.REBALANCED)),
+    Fold(_FAILED, Kinds(kinds.EVENTS, (kinds.BURST, kinds.REBALANCED, kinds.STORM)),
          "the event names the code, began before, and such events have half of the codes",
          when=_says_code, choose=_most_codes),
     Fold([kinds.ERRORS], [kinds.LEADERS], f"a code of moved leaders; {_AT_ITS_TIME}", when=_code(*_LEADER_CODES)),
@@ -337,7 +364,11 @@ FOLDS: tuple[Fold, ...] = (
          when=_code_of_topics("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID")),
     Fold([kinds.ERRORS], [kinds.ERRORS], "the other code says why, on the same topics, from its time on",
          when=_told_by_another, told=_with_codes),
+    Fold([kinds.ERRORS], [kinds.ERRORS], "the other code says that its producer was fenced before",
+         when=_fenced_before, told=_with_codes),
+    Fold(["open_transaction"], [kinds.ERRORS], "its producer was fenced", "client", _fences),
     # requests without a response, and connections that are made again
+    Fold(_ON_CONNECTIONS, [kinds.ERRORS], "its clients end with that error, and are started anew", when=_dies_of),
     *(Fold([kinds.UNANSWERED], lost, "half of them were on its connections", choose=_most("unanswered"))
       for lost in ([_IDLE, _RESET], [_LIMITED])),
     Fold([kinds.UNANSWERED], [*kinds.OUTAGES, "wrong_port"], "half of them were at its broker",

@@ -15,7 +15,7 @@ from kafkatap.dissector.dtypes import UNANSWERED
 from kafkatap.reports import kinds
 from kafkatap.reports.advice.catalogue import CATALOGUE
 from kafkatap.reports.batch import Context
-from kafkatap.reports.findings import NOTE, WARNING, Finding, Party
+from kafkatap.reports.findings import ERROR, NOTE, WARNING, Finding, Party
 from kafkatap.reports.sections.folding import folded, known_of
 from kafkatap.reports.sections.folds import FOLDS, Fold, Kinds, Known
 from tests.reports.rows import context, counted, exchange
@@ -133,6 +133,19 @@ EXAMPLES: Sequence[Example] = (
             [made("errors", "topic=v", (99, 130), error="NOT_LEADER_OR_FOLLOWER"),
              made("errors", "topic=t", (98.9, 130), error="NOT_LEADER_OR_FOLLOWER"),
              made("errors", "topic=t", (99, 130), error="X")]),
+    Example(made("errors", A, (101, 130), error="INVALID_TXN_STATE", codes=3),
+            made("errors", f"{A} {B}", (100, 110), error="PRODUCER_FENCED", codes=1),
+            [made("errors", A, (100, 130), error="INVALID_TXN_STATE"), made("errors", A, (101, 130), error="X"),
+             made("errors", "client=c", (101, 130), error="INVALID_TXN_STATE")]),
+    Example(made("open_transaction", f"producer=p {A}", (90, 100)),
+            made("errors", A, (110, 111), error="PRODUCER_FENCED", codes=1),
+            [made("open_transaction", f"producer=p {A}", (90, 99.9)),
+             made("open_transaction", f"producer=p {B}", (90, 100)),
+             made("errors", A, (110, 111), error="INVALID_TXN_STATE", codes=1)]),
+    Example(made("connection_each_message", A, connections=40),
+            made("errors", A, error="X", codes=10, severity=ERROR),
+            [made("connection_each_message", A, connections=41),
+             made("connection_each_message", B, connections=40)]),
     Example(made("unanswered", "", unanswered=10), made("idle_dropped", A, unanswered=5),
             [made("unanswered", "", unanswered=11)]),
     Example(made("unanswered", "", unanswered=10), made("connection_limit", A, unanswered=5),
