@@ -49,6 +49,8 @@ MEANING_COLUMNS = (
     Column("retriable_changed", "retry\nsince", "text", "release in which `retriable` became what it is", 9,
            of=lambda e: e.retriable_changed or None),
     Column("meaning", "meaning", "text", "what the code means"),
+    Column("setting", "setting", "text", "the setting to change", 9, of=lambda e: e.setting or None),
+    Column("remedy", "remedy", "text", "what to do", 9, of=lambda e: e.remedy or None),
 )  # fmt: skip
 
 

@@ -95,6 +95,8 @@ def _plain(code: int, apis: Mapping[int, Counter[str]] | None) -> dict[str, obje
         "retriable": None if each is None else each.is_retriable,
         "retriable_changed": None if each is None else each.retriable_changed or None,
         "meaning": None if each is None else each.meaning,
+        "setting": None if each is None else each.setting or None,
+        "remedy": None if each is None else each.remedy or None,
         "apis": None if apis is None else [{"api": a, "count": n} for a, n in apis.get(code, Counter()).most_common()],
     }
 
@@ -122,6 +124,8 @@ def _lines(codes: Sequence[int], apis: Mapping[int, Counter[str]] | None, width:
 
 def _sentences(each: ErrorCode) -> Iterator[str]:
     yield each.meaning
+    if each.remedy:
+        yield each.remedy + (f" Settings: {each.setting}." if each.setting else "")
     may = "a client may retry" if each.is_retriable else "a client may not retry"
     before = "may not" if each.is_retriable else "could"
     yield may + (f" since {each.retriable_changed}; before, it {before}" if each.retriable_changed else "")
