@@ -375,6 +375,10 @@ FOLDS: tuple[Fold, ...] = (
          choose=_most_at_broker),
     *(Fold(_ON_CONNECTIONS, [lost], "it has all its clients", "client",
            lambda effect, cause: named(effect, "client") <= named(cause, "client")) for lost in (_IDLE, _LIMITED)),
+    Fold(["request_flood"], [kinds.ERRORS], "it asks for Metadata after each such error, of which half as many came",
+         "client", lambda effect, cause: (
+             effect.numbers["api"] == "Metadata" and named(effect, "client") == named(cause, "client")
+             and _half("codes", "requests")(effect, cause))),
     # events under the line that says more
     Fold([kinds.QUOTA], [kinds.THROTTLED], "of the same client", "client", told=_since),
     Fold([kinds.STORM], [*_ON_CONNECTIONS, _LIMITED], "of the same client", "client"),
