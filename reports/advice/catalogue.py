@@ -8,6 +8,7 @@ from .buffers import BUFFERS
 from .connection_limit import CONNECTION_LIMIT
 from .dying_members import DYING_MEMBERS
 from .expulsions import EXPULSIONS
+from .fetch_sessions import FETCH_SESSIONS
 from .fetch_waits import FETCH_WAITS
 from .floods import FLOODS_OF_REQUESTS
 from .held_rebalances import HELD_REBALANCES
@@ -23,6 +24,7 @@ from .reconnects import CONNECTION_EACH, RECONNECT_STORM
 from .refused_produce import REFUSED_PRODUCE
 from .repeated_reads import POISON_RECORD, REFETCH
 from .request_timeouts import REQUEST_TIMEOUTS
+from .same_address import SAME_ADDRESS
 from .signature import Signature
 from .single_records import SINGLE_RECORDS
 from .slow_followers import SLOW_FOLLOWERS
@@ -31,6 +33,7 @@ from .slow_followers import SLOW_FOLLOWERS
 CATALOGUE: tuple[Signature, ...] = (
     NAGLE,
     ADVERTISED,
+    SAME_ADDRESS,
     ONE_CONNECTION,
     SINGLE_RECORDS,
     BUFFERS,
@@ -38,6 +41,7 @@ CATALOGUE: tuple[Signature, ...] = (
     IDLE_DROPS,
     IDLE_RESETS,
     FETCH_WAITS,
+    FETCH_SESSIONS,
     REQUEST_TIMEOUTS,
     REFUSED_PRODUCE,
     CONNECTION_LIMIT,

@@ -354,6 +354,8 @@ FOLDS: tuple[Fold, ...] = (
     Fold(_FAILED, Kinds(kinds.EVENTS, (kinds.BURST, kinds.REBALANCED, kinds.STORM)),
          "the event names the code, began before, and such events have half of the codes",
          when=_says_code, choose=_most_codes),
+    Fold([kinds.ERRORS], ["same_address"], f"a code of brokers that do not lead, or coordinate; {_AT_ITS_TIME}",
+         when=_code("NOT_LEADER_OR_FOLLOWER", "NOT_COORDINATOR")),
     Fold([kinds.ERRORS], [kinds.LEADERS], f"a code of moved leaders; {_AT_ITS_TIME}", when=_code(*_LEADER_CODES)),
     Fold([kinds.ERRORS], ["coordinator_moved"], f"NOT_COORDINATOR; {_AT_ITS_TIME}", when=_code("NOT_COORDINATOR")),
     Fold([kinds.ERRORS], [kinds.REBALANCED], f"REBALANCE_IN_PROGRESS; {_AT_ITS_TIME}",

@@ -121,6 +121,7 @@ EXAMPLES: Sequence[Example] = (
         for event, on, end, code, no in (
             ("leaders_moved", "broker=b:1", (100, 110), "NOT_LEADER_OR_FOLLOWER", []),
             ("coordinator_moved", "group=g", (110, None), "NOT_COORDINATOR", []),
+            ("same_address", "broker=b:1", (100, 110), "NOT_LEADER_OR_FOLLOWER", []),
             ("group_rebalanced", "group=g", (100, 110), "REBALANCE_IN_PROGRESS", []),
             ("topic_created", "topic=t", (110, None), "UNKNOWN_TOPIC_OR_PARTITION",
              [made("errors", f"{A} topic=u", (120, 130), error="UNKNOWN_TOPIC_OR_PARTITION")]),
