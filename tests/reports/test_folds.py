@@ -119,9 +119,9 @@ EXAMPLES: Sequence[Example] = (
                 [made("errors", f"{A} topic=t", (120.1, 130), error=code),
                  made("errors", f"{A} topic=t", error="X"), *no])
         for event, on, end, code, no in (
+            ("same_address", "broker=b:1", (100, 110), "NOT_LEADER_OR_FOLLOWER", []),
             ("leaders_moved", "broker=b:1", (100, 110), "NOT_LEADER_OR_FOLLOWER", []),
             ("coordinator_moved", "group=g", (110, None), "NOT_COORDINATOR", []),
-            ("same_address", "broker=b:1", (100, 110), "NOT_LEADER_OR_FOLLOWER", []),
             ("group_rebalanced", "group=g", (100, 110), "REBALANCE_IN_PROGRESS", []),
             ("topic_created", "topic=t", (110, None), "UNKNOWN_TOPIC_OR_PARTITION",
              [made("errors", f"{A} topic=u", (120, 130), error="UNKNOWN_TOPIC_OR_PARTITION")]),
