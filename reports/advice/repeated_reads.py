@@ -1,7 +1,8 @@
 """What readers are sent again and again on one connection: all of a partition, or one offset at which they stand.
 
 Both count the same: what each Fetch response brings of a partition, by the offset that the request asks for. A request
-of a fetch session leaves out partitions that did not change: then it is that of the first batch.
+of a fetch session leaves out partitions whose offset did not change: then the one before said it, or the first batch
+says about where it is.
 """
 
 from __future__ import annotations
@@ -34,10 +35,14 @@ _ROWS = 50_000
 _BATCH = "fetched batch"
 
 
+def _is_asked(x: Rows) -> Any:
+    """Whether the request has the offset."""
+    return (x.beside("fetch partition", "offset") >= 0).astype(np.int64)
+
+
 def _asked(x: Rows) -> Any:
     """The offset that is fetched, else that of the first batch, which may begin before it."""
-    asked = x.beside("fetch partition", "offset")
-    return np.where(asked >= 0, asked, x.beside(_BATCH, "base_offset"))
+    return np.where(_is_asked(x), x.beside("fetch partition", "offset"), x.beside(_BATCH, "base_offset"))
 
 
 def _begin(x: Rows) -> Any:
@@ -56,10 +61,11 @@ _DELIVERED = counted(
         lambda x: (x.error_code == 0) & (x.top("fetch", "replica_id") < 0) & (x.top("fetch", "replica_state_id") < 0),
         lambda x: (x.summed(_BATCH, "bytes") > 0) & (_asked(x) >= 0),
     ),
-    of=("fetched partition",), more={"offset": _asked}, newest="last", rows=_ROWS,
+    of=("fetched partition",), more={"offset": _asked, "is_asked": _is_asked}, newest="last", rows=_ROWS,
     beside=("fetch", "fetch partition", _BATCH),
     deliveries=total(1), bytes=total(lambda x: x.summed(_BATCH, "bytes")), records=total(_records),
-    begin=least(_begin), end=largest(lambda x: _begin(x) + _records(x)), high_watermark=largest("high_watermark"),
+    begin=least(_begin), next=largest(lambda x: _begin(x) + x.beside(_BATCH, "records", 0)),
+    end=largest(lambda x: _begin(x) + _records(x)), high_watermark=largest("high_watermark"),
     **SPAN,
 )  # fmt: skip
 
@@ -86,10 +92,21 @@ def _reads(given: SectionInput) -> list[_Reads]:
             key = row["connection"], row["client_id"], row["client_ip"], topic, row["partition"]
             found[key].append(row)
     return [
-        _Reads(key[1:3], *key[3:], sorted(rows, key=lambda row: row["offset"]))
+        _Reads(key[1:3], *key[3:], sorted(_with_sessions(rows), key=lambda row: row["offset"]))
         for key, rows in found.items()
         if sum(row["deliveries"] for row in rows) >= _DELIVERIES
     ]
+
+
+def _with_sessions(rows: list[dict[str, int]]) -> list[dict[str, int]]:
+    """What was sent without a new offset belongs to the latest one that was asked for in the same batch."""
+    asked = {row["begin"]: row for row in sorted(rows, key=lambda row: row["last"]) if row["is_asked"]}
+    for row in rows:
+        if not row["is_asked"] and (mine := asked.get(row["begin"])) is not None:
+            mine |= {name: mine[name] + row[name] for name in ("deliveries", "bytes", "records")}
+            mine |= {name: max(mine[name], row[name]) for name in ("last", "next", "end", "high_watermark")}
+            mine |= {name: min(mine[name], row[name]) for name in ("first", "packet")}
+    return [row for row in rows if row["is_asked"] or row["begin"] not in asked]
 
 
 # ------------------------------------------------------------ one offset
@@ -133,7 +150,8 @@ def _stands(given: SectionInput) -> list[_Stand]:
         for group in groups:
             mine = commits.get((group.name, reads.topic, reads.partition), ())
             # librdkafka commits the next offset when it hands out a record, whatever comes of it
-            has_gone_on = any(time >= row["first"] and offset > row["offset"] + 1 for time, offset in mine)
+            most = row["offset"] + 1 if row["is_asked"] else row["next"]
+            has_gone_on = any(time >= row["first"] and offset > most for time, offset in mine)
             # a member begins at the committed offset after each rebalance
             rebalances = [] if group.history is None else group.history.rebalances
             begun = sum(row["first"] < one.end <= row["last"] for one in rebalances)

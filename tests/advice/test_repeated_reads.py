@@ -119,11 +119,21 @@ def test_it_names_member_group_offset_and_what_waits() -> None:
         (Made().fetches([37] * 5, 10, records=0).commit(0, 30), False),  # waits at the end
         (Made().fetches([37] * 5, 10, error=OUT_OF_RANGE).commit(0, 30), False),
         (Made().fetches([37] * 5, 10, replica=2).commit(0, 30), False),
-        (Made().fetches([NO_OFFSET] * 5, 10, base=30).commit(0, 30), True),  # fetch sessions leave it out
+        (Made().fetches([NO_OFFSET] * 5, 10, base=30).commit(0, 40), True),  # fetch sessions leave it out
+        (Made().fetches([NO_OFFSET] * 5, 10, base=30).commit(0, 41), False),
+        (Made().fetches([30, 37, *[NO_OFFSET] * 3], 12, base=30).commit(0, 37), False),
+        (Made().fetches([30, 37, *[NO_OFFSET] * 4], 13, base=30).commit(0, 38), True),
+        (Made().fetches([30, 37, *[NO_OFFSET] * 4], 13, base=30).commit(5, 39), False),
     ],
 )
 def test_stands(made: Made, is_named: bool) -> None:
     assert made.ids() == ["poison_record"] * is_named
+
+
+def test_the_offset_is_the_last_one_that_the_fetch_session_has() -> None:
+    """A Java client that goes back to it asks without it."""
+    (finding,) = Made().fetches([30, 37, *[NO_OFFSET] * 4], 13, base=30).commit(0, 37).found()
+    assert (finding.numbers["offset"], finding.numbers["deliveries"]) == (37, 5)
 
 
 def test_members_with_one_name_do_not_stand_together() -> None:
