@@ -76,6 +76,7 @@ def build_report(
         from .sections.advice import unchecked_finding
         from .sections.error_words import error_words
         from .sections.slow_times import loss_times, slow_times
+        from .sections.sufferers import units
         from .sections.twin_findings import twin_findings
         from .sections.unanswered import unanswered_requests
 
@@ -90,6 +91,7 @@ def build_report(
             learned = Learned(
                 found, given.once(slow_times), given.once(loss_times), unanswered_requests(given),
                 words=error_words(given), twins=given.once(twin_findings),
+                units=given.once(units),
             )  # fmt: skip
     versions = never_answered(counts, everything)
     learned = learned._replace(versions=[version for version, _ in versions])

@@ -10,6 +10,8 @@ CUT_OFF = "hosts_cut_off"
 SILENCES = frozenset(("broker_hung", "broker_unreachable"))
 OUTAGES = SILENCES | {"broker_stopped", CUT_OFF}
 RETURNED = "broker_returned"
+#: A broker that answers nobody again and again, each time for less than a silence.
+FROZE = "broker_froze"
 LEADERS, REBALANCED, BURST, STORM, QUOTA = (
     "leaders_moved", "group_rebalanced", "error_burst", "connection_storm", "quota_began",
 )  # fmt: skip
@@ -22,7 +24,7 @@ MOMENTS = TOPICS | {RETURNED, "coordinator_moved"}
 #: Events that are complete only when a capture is.
 AT_END = frozenset(("connection_leak", "capture_dropped", HOLE))
 #: All kinds of events, but for the one that only `compare` has.
-EVENT_KINDS = OUTAGES | MOMENTS | AT_END | {LEADERS, REBALANCED, BURST, STORM, QUOTA, "isr_shrank", "isr_grew"}
+EVENT_KINDS = OUTAGES | MOMENTS | AT_END | {FROZE, LEADERS, REBALANCED, BURST, STORM, QUOTA, "isr_shrank", "isr_grew"}
 
 #: Where the time of slow requests goes, the ones behind a quota, and what lost packets cost.
 SLOW = ("slow_broker", "slow_network", "slow_client", "slow_head_of_line", "slow_unknown")

@@ -39,7 +39,7 @@ _SAME_NS = 2 * SECOND
 #: Requests that wait for so long can tell a hang.
 _WAITS_NS = SECOND
 #: Events that rest on what did not come: packets that the kernel dropped may be what is missing.
-_BY_SILENCE = kinds.SILENCES | {kinds.CUT_OFF}
+_BY_SILENCE = kinds.SILENCES | {kinds.CUT_OFF, kinds.FROZE}
 #: A silence that begins so long before a drop, or later, may be one of the capture.
 _NEAR_NS = 2 * SECOND
 _WANTED = ("events",)

@@ -1,4 +1,4 @@
-"""Counts of declared forms: named key columns, values with an operation (sum, min, max, latest), and histograms.
+"""Counts of declared forms: named key columns, values with an operation (sum, min, max, latest, any), and histograms.
 
 Reports, sections, comparisons and connections are counted in a `CountStore`. It adds, merges, renumbers, bounds and
 pickles the counts of all its forms.
@@ -22,7 +22,7 @@ NUMBER, TEXT, ADDRESS = "number", "text", "address"
 
 
 class CountForm(NamedTuple):
-    """`keys`: the kind of each key column. `values`: SUM, MIN, MAX or LATEST by name. Rows with little of the first
+    """`keys`: the kind of each key column. `values`: SUM to ANY by name. Rows with little of the first
     value are small. `newest`: a value by which the smallest of rows with the same first value are small, such as the
     last time. Without it, rows that came later are. `other`: the key columns of small rows once there are too many:
     OTHER, or a number. `metrics`: values with a histogram. `rows`: the most rows, if fewer than `--max-names`.

@@ -1,4 +1,5 @@
-"""A table of counts: int64 key columns and int64 value columns, which are added up by sum, min or max.
+"""A table of counts: int64 key columns and int64 value columns, which are added up by sum, min or max, or
+as sets of bits (ANY).
 
 A column of LATEST has the value that came with the largest value of the last MAX column before it: of equal ones the
 larger value.
@@ -21,11 +22,11 @@ from kafkatap.kernels.table import Column, Table
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-SUM, MIN, MAX, LATEST = range(4)
+SUM, MIN, MAX, LATEST, ANY = range(5)
 #: Indexes of `used`.
 ROWS, SEED = range(2)
 #: The initial value of a value column.
-EMPTY = {SUM: 0, MIN: 2**63 - 1, MAX: -(2**63), LATEST: -(2**63)}
+EMPTY = {SUM: 0, MIN: 2**63 - 1, MAX: -(2**63), LATEST: -(2**63), ANY: 0}
 
 
 @helper
@@ -90,6 +91,8 @@ def add_rows(new_keys, new_values, first, keys, values, slots, used, ops, width,
                 newer = 1 if value > old else (0 if value == old else -1)
                 if newer > 0:
                     values[base + c] = value
+            elif op == 4:
+                values[base + c] = old | value
             elif newer > 0 or (newer == 0 and value > old):
                 values[base + c] = value
     return rows
@@ -129,7 +132,7 @@ def has_room(table, columns, rows):  # type: ignore[no-untyped-def]
 
 
 class CountTable:
-    """A table with `width` key columns and one value column for each of `ops` (SUM, MIN, MAX, LATEST).
+    """A table with `width` key columns and one value column for each of `ops` (SUM to ANY).
 
     `keys`, `values`: flat int64 arrays of capacity * columns. `slots`: int32. `used`: int64 (2,), the number of rows
     and the hash seed.

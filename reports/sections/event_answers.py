@@ -12,13 +12,15 @@ from kafkatap.dissector.dtypes import ANSWERED, EXCHANGE
 from kafkatap.kernels import kernel
 
 from ..counting.count_forms import ADDRESS, NUMBER, TEXT
-from ..counting.count_table import MAX, MIN, SUM, CountArrays, claim_row, has_room
+from ..counting.count_table import ANY, MAX, MIN, SUM, CountArrays, claim_row, has_room
 from ..section_parts.counted import BROKER, form
 
 SECOND = 1_000_000_000
+#: A second has 50 slots. `slots`: a bit for each in which an answer ended.
+SLOT_NS = SECOND // 50
 ANSWERS = form(
     "events.answers", {"client_ip": ADDRESS, **BROKER, "client_id": TEXT, "second": NUMBER},
-    last=MAX, first=MIN, answers=SUM, packet=MIN, bytes=MAX,
+    last=MAX, first=MIN, answers=SUM, packet=MIN, bytes=MAX, slots=ANY,
 )  # fmt: skip
 _WIDTH, _COLUMNS = len(ANSWERS.keys), len(ANSWERS.values)
 
@@ -50,4 +52,5 @@ def count_answers(probe, answers, exchanges, first):  # type: ignore[no-untyped-
         values[v + 2] += 1
         values[v + 3] = min(values[v + 3], e.response_packet_last)
         values[v + 4] = max(values[v + 4], e.request_bytes)
+        values[v + 5] |= np.int64(1) << (e.response_last % SECOND // SLOT_NS)
     return len(exchanges)

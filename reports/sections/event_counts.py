@@ -52,10 +52,12 @@ from .error_words import USERS, WORDS
 from .event_answers import SECOND
 from .event_leaders import LEADERS
 from .event_replicas import IN_SYNC, PARTITIONS
+from .late_answers import LATE, is_prompt
 from .slow_times import COUNTS as SLOW_COUNTS
+from .sufferers import SUFFERED
 
 #: `asked`: the request's last byte; `answered`: the response's first byte (NO_TIME: none). `is_prompt`: 1: a broker
-#: that works would have answered at once (`_PROMPT`). `own_ns`: the time that a Fetch waits for data.
+#: that works would have answered at once (`late_answers`). `own_ns`: the time that a Fetch waits for data.
 #: `behind_ns`: the head-of-line wait of one that was answered. `cut_bytes`, `closed_by`: of one that was not.
 WAIT = EventKind(1, EventView(
     asked="v0", answered="v1", is_prompt="v2", own_ns="v3", loss_ns="v4", request_bytes="v5", behind_ns="v6",
@@ -66,10 +68,6 @@ HEARTBEAT = EventKind(2, EventView(node="v0", wants_shutdown="v1", is_fenced="v2
 REGISTERED = EventKind(3, EventView(node="v0"))
 CREATED, DELETED = EventKind(4), EventKind(5)
 COORDINATOR = EventKind(6, EventView(node="v0", key="s0"))
-#: APIs that a broker answers from what it has in memory. All others may wait for a quorum, a follower or a member.
-#: Produce is one of them unless acks is -1, Fetch beyond its max_wait_ms.
-_PROMPT = (0, *FETCHES, 2, 3, 10, 12, 17, 18, 23, 36, 60)
-_PRODUCE = 0
 FACTS = (
     *PARTITIONS, "controlled shutdown", "find coordinator", "coordinator", "coordinator of key", "created topic",
     "deleted topic", "broker registration", "broker heartbeat", "joined group", "consumer heartbeat answer",
@@ -200,7 +198,7 @@ _MEMBER_WAITS = REBALANCES.also(
 )  # fmt: skip
 COUNTS = (
     CONNECTIONS, _CLOSED, LINKS, STUCK, ERRORS, THROTTLED, LEADERS, IN_SYNC, REBALANCES, _MEMBER_WAITS, WORDS,
-    USERS,
+    USERS, LATE, SUFFERED,
     *SLOW_COUNTS,
 )  # fmt: skip
 #: The columns of connections that are counted.
@@ -235,9 +233,8 @@ def _read_waits(gathered: Gathered, tally: Tally) -> None:
         mine = rows[chosen]
         events["asked"] = mine["request_last"]
         events["answered"] = np.where(mine["outcome"] == ANSWERED, mine["response_first"], NO_TIME)
-        is_prompt = is_among(mine["api_key"], _PROMPT) & ((mine["api_key"] != _PRODUCE) | (mine["acks"] != -1))
         own_ms = np.where(mine["max_wait_ms"] != NO_INT32, mine["max_wait_ms"], 0)
-        events["is_prompt"], events["own_ns"] = is_prompt, own_ms.astype(np.int64) * 1_000_000
+        events["is_prompt"], events["own_ns"] = is_prompt(mine), own_ms.astype(np.int64) * 1_000_000
         events["behind_ns"] = np.where(mine["outcome"] == ANSWERED, mine["hol_wait_ns"], 0)
         events["loss_ns"] = mine["loss_ns"]
         events["request_bytes"] = mine["request_bytes"].astype(np.int64) + 4 - mine["request_cut_bytes"]

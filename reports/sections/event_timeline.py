@@ -115,11 +115,12 @@ class Seen:
         self._times: dict[tuple[str, int | None], Array] = {}
         self._groups: dict[tuple[str, ...], dict[tuple[int, ...], Array]] = {}
 
-    def columns(self, form: str) -> dict[str, Array]:
-        """The columns of a form with the brokers, in order of time, without rows that were added up."""
+    def columns(self, form: str, time: str = "second") -> dict[str, Array]:
+        """The columns of a form with the brokers, in order of time, without rows that were added up. `time`: its key
+        that these have not."""
         columns = {**self.given.keys(form), **self.given.values(form)}
         columns["broker"] = self.brokers.of(columns["broker_ip"], columns["broker_port"])
-        rows = np.flatnonzero((columns["broker"] >= 0) & (columns["second"] >= 0))
+        rows = np.flatnonzero((columns["broker"] >= 0) & (columns[time] >= 0))
         rows = rows[np.argsort(columns["last"][rows], kind="stable")]
         return {name: values[rows] for name, values in columns.items()}
 

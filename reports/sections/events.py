@@ -1,9 +1,9 @@
 """Events: what happened to brokers, hosts, leaders, topics and clients, when, and what followed.
 
 An event is one line with everything that followed folded in. Each kind has a module, which makes findings from what
-`event_counts` keeps: `event_outages` (stops, hangs, returns, broken paths), `event_changes` (leaders, in-sync
-replicas, coordinators, topics, errors, rebalances), `event_clients` (quotas, storms, leaks, and the capture's own
-losses).
+`event_counts` keeps: `event_outages` (stops, hangs, returns, broken paths), `event_freezes` (shorter hangs),
+`event_changes` (leaders, in-sync replicas, coordinators, topics, errors, rebalances), `event_clients` (quotas, storms,
+leaks, and the capture's own losses).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from .event_answers import ANSWERS, count_answers
 from .event_changes import changes
 from .event_clients import client_events, note_losses
 from .event_counts import COUNTS, FACTS, read
+from .event_freezes import freezes
 from .event_outages import outages
 from .event_timeline import Seen
 from .folding import folded
@@ -55,7 +56,7 @@ def all_events(given: SectionInput) -> list[Finding]:
     seen = Seen(given)
     losses = list(note_losses(seen))
     stops = [known for stop in outages(seen) if (known := _with_holes(stop, losses, given.context)) is not None]
-    found = [*stops, *changes(seen), *client_events(seen), *losses]
+    found = [*stops, *freezes(seen), *changes(seen), *client_events(seen), *losses]
     made = [each for _, each in folded([(kinds.EVENTS, each) for each in found], Known(given.context))]
     return sorted(made, key=lambda f: (f.begin or 0, f.id, str(f.parties)))
 

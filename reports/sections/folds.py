@@ -140,7 +140,17 @@ def _is_of_both(effect: Finding, event: Finding) -> bool:
     names = {party.name for party in event.parties if party.kind == "client" and is_named}
     client, brokers = effect.party("client"), (effect.party("broker"), event.party("broker"))
     is_other = client not in names if names and client is not None else None not in brokers and brokers[0] != brokers[1]
+    if effect.parties[:1] and effect.parties[0].kind == "broker":  # it is on brokers, whichever clients waited
+        is_other = is_other and not named(effect, "broker") & named(event, "broker")
     return not is_other and _overlaps(effect, event)
+
+
+def _is_behind(effect: Finding, cause: Finding) -> bool:
+    """Whether requests wait behind others at brokers that are slow to clients of several hosts."""
+    brokers = {party.name for party in cause.parties[:1] if party.kind == "broker"} and named(cause, "broker")
+    at = named(effect, "broker")
+    is_there = bool(brokers) and (at <= brokers if at else len(brokers) > 1)
+    return is_there and _number(effect, "ahead_broker_share") >= MOST and _overlaps(effect, cause)
 
 
 def _first_client(effect: Finding, cause: Finding) -> bool:
@@ -329,7 +339,10 @@ FOLDS: tuple[Fold, ...] = (
     Fold(["mtu_black_hole"], [_IDLE], "of the same client", "client"),
     # slow clients: under what says more of the same, then under what took most of their time
     Fold(["slow_network"], [kinds.LOSSY], "packets to the client that lost most are lost",
-         when=lambda effect, cause: bool(effect.parties) and effect.parties[0] in cause.parties),
+         when=lambda effect, cause: (
+             (bool(effect.parties) and effect.parties[0] in cause.parties) or _first_client(effect, cause))),
+    Fold(["slow_head_of_line"], ["slow_broker"], "its clients wait behind requests that are slow at those brokers",
+         when=_is_behind),
     Fold(_SLOW, [kinds.THROTTLED], "all its clients are throttled, and that cost more",
          when=lambda effect, cause: _all_among(effect, cause, "client") and cause.time_lost_ns > effect.time_lost_ns),
     Fold(_SLOW, Kinds(kinds.ADVICE, _NO_CAUSES), "advice on its clients, the first of them too, has half of the time",
@@ -399,5 +412,9 @@ FOLDS: tuple[Fold, ...] = (
     # advice that an outage explains as well: requests wait behind those without an answer, and clients connect again
     Fold(["one_connection", "request_timeout", "reconnect_storm", "slow_follower", _DYING, _RESET], kinds.OUTAGES,
          "at the same broker, all in its time, or half of the time", "broker",
+         lambda effect, cause: _is_within(effect, cause) or _half("time_lost_ns", "time_lost_ns")(effect, cause)),
+    Fold(["one_connection", "single_records", "slow_follower"], [kinds.FROZE],
+         "at the same broker, with half of the time", "broker", _half("time_lost_ns", "time_lost_ns")),
+    Fold([kinds.FROZE], kinds.SILENCES, "at the same broker, all in its time, or half of the time", "broker",
          lambda effect, cause: _is_within(effect, cause) or _half("time_lost_ns", "time_lost_ns")(effect, cause)),
 )  # fmt: skip

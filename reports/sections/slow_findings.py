@@ -3,8 +3,8 @@
 "Slow" are the requests of a client and an API whose 99th percentile of total time is at least `notable.SLOW_NS`. Of
 APIs that wait for data or members, the mean of the rest of their time is that long. So are rare requests that cost so
 much time that a person notices (`slow_times`). Clients whose slow requests cost less than `NOTICED_NS` in all have no
-finding, unless that is much of the capture. Those whose time went to the same place are one finding, on the client that
-lost most.
+finding, unless that is much of the capture. Those whose time went to the same place are one finding: on whose
+fault it is as of `sufferers`, or on the client that lost most.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ from .clients import by_verdict, verdict
 from .failure_findings import exchanges_by_client, lasting
 from .own_brokers import own_by
 from .slow_times import NEVER, SlowTime, SlowTimes, noticed_ns
+from .sufferers import MOSTLY, Fault, Suffering, Unit, Units, fault, numbers_of, people, suffering
 from .time_shares import Spent, has_unknown_waits, percent, spent
 
-#: A broker is named if so much of the time of slow requests passed at it: it is the rule, not chance.
-_MOSTLY = 0.8
 #: A client holds back by itself if its requests waited on the wire for less than this part of the throttle time.
 _HOLDS_BACK = 0.1
 #: A person notices a request that takes this long, and many that take half of it.
@@ -134,23 +133,25 @@ def _by_broker(
 
 
 def slow_findings(
-    counts: ReportCounts, context: Context, clients: ReportTable, times: SlowTimes | None
+    counts: ReportCounts, context: Context, clients: ReportTable, times: SlowTimes | None, units: Units | None
 ) -> list[Finding]:
     """One finding for each place where time goes, and one on throttled clients. Those that wait behind throttled
     requests are among them. Logins of clients of which some fail are findings of their own: brokers delay the answer.
-    `times`: of slow requests; None: not known."""
-    people: dict[str | None, list[SlowRequests]] = defaultdict(list)
+    `times`: of slow requests; `units`: who asked whom; None: not known."""
+    by_client: dict[str | None, list[SlowRequests]] = defaultdict(list)
     logins: dict[str | None, list[SlowRequests]] = defaultdict(list)
     slow = slow_requests(counts, context, times)
     tried = exchanges_by_client(counts, context) if any(one.api_key == AUTHENTICATE for one in slow) else {}
     for one in slow:
         of_client = tried.get((one.client, api_label(one.api_key))) if one.api_key == AUTHENTICATE else None
-        (logins if of_client is not None and of_client.failed else people)[one.client].append(one)
+        (logins if of_client is not None and of_client.failed else by_client)[one.client].append(one)
     groups: dict[str, list[list[SlowRequests]]] = defaultdict(list)
     refused: dict[str, list[list[SlowRequests]]] = defaultdict(list)
-    inner = _own_clients(counts, context, people)
-    between = [requests for client, requests in people.items() if client in inner and _is_material(requests, context)]
-    for client, requests in people.items():
+    inner = _own_clients(counts, context, by_client)
+    between = [
+        requests for client, requests in by_client.items() if client in inner and _is_material(requests, context)
+    ]
+    for client, requests in by_client.items():
         if client in inner:
             continue
         total = requests[0].parts
@@ -167,7 +168,9 @@ def slow_findings(
             refused[verdict(True, login.parts, login.is_known)].append([login])
     held_back = clients.named_rows("throttled", "throttle_wait_sum_ns", "hol_throttle_wait_sum_ns")
     throttled = _throttled(held_back, groups.pop("throttled", []), _throttle_times(counts, context))
-    found = [_slow(name, group, context) for places in (groups, refused) for name, group in places.items()]
+    blame = Blame(counts, context, times, None if units is None else units.without(inner))
+    found = [_slow(name, group, context, blame) for name, group in groups.items()]
+    found += [_slow(name, group, context) for name, group in refused.items()]
     found += [_between_brokers(between, context)] if between else []
     return [*found, *([] if throttled is None else [throttled])]
 
@@ -177,8 +180,60 @@ def _is_material(requests: Sequence[SlowRequests], context: Context) -> bool:
     return any(one.slow is None for one in requests) or sum(one.lost for one in requests) >= noticed_ns(context)
 
 
-def _slow(name: str, group: Sequence[list[SlowRequests]], context: Context) -> Finding:
-    worst = max(group, key=lambda requests: sum(one.lost for one in requests))
+class Blame(NamedTuple):
+    """What shows whose fault slow requests are. `units`: of people's clients."""
+
+    counts: ReportCounts
+    context: Context
+    times: SlowTimes | None
+    units: Units | None
+
+    def of(self, name: str, group: Sequence[list[SlowRequests]]) -> tuple[Suffering, Fault | None] | None:
+        """Who suffers of what a group is slow of, and whose fault it is. None: not known."""
+        if self.units is None:
+            return None
+        apis = {one.api_key for requests in group for one in requests}
+        found = suffering(self.units, apis, {requests[0].client for requests in group})
+        whose = fault(name, found)
+        return found, whose if whose is None or _is_there(name, self.requests(group, whose.of).parts) else None
+
+    def requests(self, group: Sequence[list[SlowRequests]], of: Collection[Unit]) -> SlowRequests:
+        """The requests of an API by all that suffer: of the one that cost most."""
+        assert self.units is not None
+        clients, named = {unit.client for unit in of}, self.units.brokers
+        slow, lost = {one.api_key for requests in group for one in requests}, defaultdict[int, int](int)
+        for unit in of:
+            for api in slow & self.units.asked[unit].keys():
+                lost[api] += self.units.asked[unit][api].ns
+        key = max(lost, key=lambda api: (lost[api], -api))
+        columns = group_columns(self.counts.groups, tally.GROUP_KEY)
+        names = ("api_key", "client_id", "client_ip", "broker_ip", "broker_port")
+        labels: list[tuple[int | str | None, ...] | None] = [
+            (key,)
+            if api == key and (self.context.text(client), self.context.address(ip), named.get((broker, port))) in of
+            else None
+            for api, client, ip, broker, port in zip(*(columns[name].tolist() for name in names), strict=True)
+        ]
+        rolled = roll_up(self.counts.groups, tally.GROUP_VALUES, self.counts.histograms, labels)
+        p99 = int(rolled.percentiles(tally.M_TOTAL, rolled.values["total_max"], (P99,))[0, 0])
+        when = None if self.times is None else self.times.together([(client, key) for client in clients])
+        return SlowRequests(
+            None, key, spent(rolled, 0).without_waiting(), int(rolled.values["answered"][0]), p99,
+            int(rolled.values["total_max"][0]), not has_unknown_waits(rolled, 0), {}, when,
+        )  # fmt: skip
+
+
+def _is_there(name: str, parts: Spent) -> bool:
+    """Whether most time of all that suffer went where that of the first client did. At a broker is not in windows that
+    are full."""
+    most = parts.parts["broker"] + parts.parts["HOL"] if name == "broker" else by_verdict(parts)[name]
+    return 2 * most >= parts.total
+
+
+def _slow(name: str, group: Sequence[list[SlowRequests]], context: Context, blame: Blame | None = None) -> Finding:
+    """`blame`: None: the client that lost most is named."""
+    group = sorted(group, key=lambda requests: -sum(one.lost for one in requests))
+    worst = group[0]
     first = worst[0]
     lost = sum(_lost(name, one) for requests in group for one in requests)
     brokers: dict[str, int] = defaultdict(int)
@@ -187,31 +242,75 @@ def _slow(name: str, group: Sequence[list[SlowRequests]], context: Context) -> F
             for broker, ns in one.brokers.items():
                 brokers[broker] += ns
     at, time = max(brokers.items(), key=lambda pair: (pair[1], pair[0]), default=("", 0))
-    at_one = name == "broker" and len(brokers) > 1 and time >= _MOSTLY * sum(brokers.values())
+    at_one = name in ("broker", "head-of-line") and time >= MOSTLY * sum(brokers.values())
+    judged = None if blame is None else blame.of(name, group)
+    found, whose = judged or (None, None)
+    subject, left = client_text(first.client), len(group) - 1
+    numbers: dict[str, int | float] = {"clients": len(group)}
+    evidence: list[str | None] = (
+        [f"{percent(time / sum(brokers.values()))} of the time at broker {at}"]
+        if at_one and name == "broker" and len(brokers) > 1
+        else []
+    )
+    if whose is not None and blame is not None:
+        first = blame.requests(group, whose.of)
+        subject, evidence = _subject(whose), _evidence(whose)
+        left = len({requests[0].client for requests in group} - {unit.client for unit in whose.of})
+    if found is not None:
+        numbers = {**numbers_of(found, found.hit if whose is None else whose.of)}
     ahead = first.parts.hol_in_words() if name == "head-of-line" else None
     behind = f"the requests ahead: {ahead}" if ahead else None
+    if behind and first.parts.parts["HOL"]:
+        numbers["ahead_broker_share"] = first.parts.hol_broker / first.parts.parts["HOL"]
     if name == "network" and 2 * first.parts.round_trip > first.parts.total:
         behind = "mostly round trips to the broker"
-    text = f"{client_text(first.client)}: {_times(first)}"
-    parts = [text, _while(first.slow, context), first.parts.in_words(is_known=first.is_known), behind]
-    parts += [f"{percent(time / sum(brokers.values()))} of the time at broker {at}"] if at_one else []
+    parts = [f"{subject}: {_times(first)}", _while(first.slow, context), first.parts.in_words(is_known=first.is_known)]
     label = api_label(first.api_key)
     shares = zip(first.parts.parts, first.parts.shares().values(), strict=True)
-    others = [party for one in group if one is not worst for party in client_parties(one[0].client)]
+    parties = [party for one in group for party in client_parties(one[0].client)]
+    if whose is None:
+        own = len(client_parties(worst[0].client))
+        parties[own:own] = [Party("broker", at)] if at_one or len(brokers) == 1 else []
+    else:
+        kind = "host" if whose.kind == "host" else "broker"
+        parties = [*(Party(kind, each) for each in whose.names), *parties]
+    see = client_option(first.client) if whose is None else _option(whose)
     return Finding(
         _IDS[name], WARNING if any(one.is_noticed for requests in group for one in requests) else NOTE, "slow",
-        sentence([*parts, *others_too(len(group) - 1)]), lost,
+        sentence([*parts, behind, *evidence, *others_too(left)]), lost,
         begin=first.slow.begin if first.slow else None, end=first.slow.end if first.slow else None,
         numbers={
-            "verdict": name, "api": label, "clients": len(group), **_numbers(first),
+            "verdict": name, "api": label, **numbers, **_numbers(first),
             **({"round_trip_ns": first.parts.round_trip} if first.parts.round_trip else {}),
             **{f"{part.lower()}_share": share for part, share in shares if share},
         },
-        parties=(
-            *client_parties(first.client), *((Party("broker", at),) if at_one or len(brokers) == 1 else ()), *others
-        ),
-        options=(("by", "client"), ("api", api_value(label)), *client_option(first.client)),
+        parties=tuple(parties),
+        options=(("by", "client"), ("api", api_value(label)), *see),
     )  # fmt: skip
+
+
+def _subject(whose: Fault) -> str:
+    if whose.kind == "cluster":
+        return "both brokers" if len(whose.names) == 2 else f"all {len(whose.names)} brokers"
+    return f"{whose.kind} {whose.names[0]}"
+
+
+def _evidence(whose: Fault) -> list[str | None]:
+    """Who suffers, and who does not: `7 clients of 4 hosts; 5 clients at other brokers are well`."""
+    clients, hosts = len(people(whose.of)), len({unit.host for unit in whose.of})
+    where = f" of {counted(hosts, 'host')}" if hosts > 1 else ""
+    elsewhere = "at other brokers" if whose.kind == "broker" else "of other hosts"
+    well = f"{counted(len(people(whose.well)), 'client')} {elsewhere} not slow" if whose.well else None
+    return [f"{counted(clients, 'client')}{where}", well]
+
+
+def _option(whose: Fault) -> tuple[tuple[str, str | None], ...]:
+    if whose.kind == "cluster":
+        return ()
+    if whose.kind == "broker":
+        return (("filter", f'broker == "{whose.names[0]}"'),)
+    end = "client_ip" if whose.names[0] in {unit.host for unit in whose.of} else "broker_ip"
+    return (("filter", f'{end} == "{whose.names[0]}"'),)
 
 
 def _own_clients(counts: ReportCounts, context: Context, clients: Collection[str | None]) -> set[str | None]:

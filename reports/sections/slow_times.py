@@ -7,12 +7,12 @@ began. Slow requests that waited for lost segments also count by the hosts at bo
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from kafkatap.kernels.arrays import dict_rows, is_among
+from kafkatap.kernels.arrays import dict_rows, distinct_values, is_among
 
 from ..batch import Array, Context
 from ..counting.count_forms import ADDRESS, NUMBER, TEXT
@@ -46,7 +46,8 @@ def _second(x: Rows) -> Any:
     return x.request_first // SECOND
 
 
-def _slow_ns(x: Rows) -> Any:
+def slow_ns(x: Rows) -> Any:
+    """The time of requests without waits for data and members, ns."""
     return np.minimum(without_waits(x), _MOST_NS)
 
 
@@ -56,13 +57,13 @@ def _loss_ns(x: Rows) -> Any:
 
 SLOW = counted(
     "events.slow", {"client_id": TEXT, "api_key": NUMBER}, is_slow, more={"second": _second},
-    last=largest("response_last"), first=least("request_first"), requests=total(1), ns=total(_slow_ns),
+    last=largest("response_last"), first=least("request_first"), requests=total(1), ns=total(slow_ns),
 )  # fmt: skip
 #: The same by client and broker, without MEMBER_WAITS.
 SLOW_AT = counted(
     "events.slow-at", {"client_ip": ADDRESS, **BROKER, "client_id": TEXT},
     lambda x: is_slow(x) & ~is_among(x.api_key, MEMBER_WAITS), more={"second": _second},
-    last=largest("response_last"), ns=total(_slow_ns),
+    last=largest("response_last"), ns=total(slow_ns),
 )  # fmt: skip
 LOSS = counted(
     "events.loss", {"client_ip": ADDRESS, "broker_ip": ADDRESS}, lambda x: is_slow(x) & (_loss_ns(x) > 0),
@@ -94,7 +95,6 @@ class SlowTime(NamedTuple):
 
 
 NEVER = SlowTime(0, 0, 0, 0, 0)
-SlowTimes = dict[tuple[str | None, int], SlowTime]
 #: By the addresses of client and broker.
 _Ends = tuple[str | None, str | None]
 
@@ -108,6 +108,24 @@ class LossTimes(NamedTuple):
 
 
 _Who = TypeVar("_Who")
+
+
+class Times(dict[_Who, SlowTime]):
+    """By whose time it is. `rows`: the values of their counts, with their seconds."""
+
+    def __init__(self, rows: Mapping[_Who, dict[str, Array]]) -> None:
+        super().__init__((who, _slow_time(mine)) for who, mine in rows.items())
+        self._rows = rows
+
+    def together(self, people: Iterable[_Who]) -> SlowTime:
+        """The slow requests of several."""
+        found = [self._rows[who] for who in people if who in self._rows]
+        if not found:
+            return NEVER
+        return _slow_time(_in_order({name: np.concatenate([one[name] for one in found]) for name in found[0]}))
+
+
+SlowTimes = Times[tuple[str | None, int]]
 
 
 def slow_times(given: SectionInput) -> SlowTimes | None:
@@ -136,23 +154,32 @@ def loss_times(given: SectionInput) -> LossTimes | None:
     return LossTimes(times, resent)
 
 
-def _times(given: SectionInput, form: Counted, who: Callable[[dict[str, int]], _Who]) -> dict[_Who, SlowTime] | None:
+def _times(given: SectionInput, form: Counted, who: Callable[[dict[str, int]], _Who]) -> Times[_Who] | None:
     """`who`: of a row, whose time it is."""
-    keys, values = given.keys(form.name), given.values(form.name)
+    keys, values = given.keys(form.name), {**given.values(form.name), "second": given.keys(form.name)["second"]}
     if (keys["second"] < 0).any():
         return None
     names = [who(row) for row in dict_rows(keys)]
     rows: dict[_Who, list[int]] = defaultdict(list)
     for row in np.argsort(keys["second"], kind="stable").tolist():
         rows[names[row]].append(row)
-    return {each: _slow_time({name: column[mine] for name, column in values.items()}) for each, mine in rows.items()}
+    return Times({each: {name: column[mine] for name, column in values.items()} for each, mine in rows.items()})
+
+
+def _in_order(rows: dict[str, Array]) -> dict[str, Array]:
+    order = np.argsort(rows["second"], kind="stable")
+    return {name: column[order] for name, column in rows.items()}
 
 
 def _slow_time(rows: dict[str, Array]) -> SlowTime:
-    """`rows`: values of SLOW or LOSS, in order of time."""
+    """`rows`: values of SLOW or LOSS with their seconds, in order of time."""
     spent = np.cumsum(rows["ns"])
     total = int(spent[-1])
     begin, end = np.minimum(np.searchsorted(spent, (_OUTSIDE * total, (1 - _OUTSIDE) * total)), len(spent) - 1)
     return SlowTime(
-        int(rows["requests"].sum()), total, len(spent), int(rows["first"][begin]), int(rows["last"][: end + 1].max())
+        int(rows["requests"].sum()),
+        total,
+        len(distinct_values(rows["second"])),
+        int(rows["first"][begin]),
+        int(rows["last"][: end + 1].max()),
     )

@@ -28,6 +28,7 @@ from .loss_findings import lost_finding, mixed_times_finding
 from .lossy_hosts import lossy_host_findings
 from .slow_findings import slow_findings
 from .slow_times import LossTimes, SlowTimes
+from .sufferers import Units
 from .tls_findings import tls_findings
 from .unanswered import Unanswered
 
@@ -53,7 +54,7 @@ class Learned(NamedTuple):
     """What was learned beside the tables. `found`: the findings of sections, by the section's name. `slow`, `losses`:
     when requests were slow, and waited for lost segments; `unanswered`: what is known of requests without a response;
     None: not known. `versions`: those that brokers may not know. `words`: what brokers say of errors.
-    `twins`: the findings on connections that are seen twice."""
+    `twins`: the findings on connections that are seen twice. `units`: who asked whom, and how often it was slow."""
 
     found: Mapping[str, Sequence[Finding]] = {}
     slow: SlowTimes | None = None
@@ -62,6 +63,7 @@ class Learned(NamedTuple):
     versions: Sequence[str] = ()
     words: ErrorWords = NO_WORDS
     twins: Sequence[Finding] = ()
+    units: Units | None = None
 
 
 NOTHING_LEARNED = Learned()
@@ -98,7 +100,7 @@ def summary_findings(
     own = [
         *learned.twins,
         *lossy_host_findings(counts, context, learned.losses),
-        *slow_findings(counts, context, tables.clients, learned.slow),
+        *slow_findings(counts, context, tables.clients, learned.slow, learned.units),
         *error_findings(tables.errors, counts, context, learned.words),
         *tls_findings(context),
         *(finding for finding in single if finding is not None),

@@ -95,8 +95,13 @@ class Spent(NamedTuple):
         """What the requests ahead waited for: `throttle 60 %, broker 40 %`. None without a head-of-line wait."""
         ahead = {"throttle": self.hol_throttle, "waiting": self.hol_waiting, "loss": self.hol_loss,
                  UNKNOWN_WAITS["broker"]: self.hol_unknown}  # fmt: skip
-        rest = self.parts["HOL"] - sum(ahead.values())
-        return in_words({**ahead, "broker": max(rest, 0)})
+        return in_words({**ahead, "broker": self.hol_broker})
+
+    @property
+    def hol_broker(self) -> int:
+        """The part of HOL in which the requests ahead were at the broker."""
+        ahead = self.hol_throttle + self.hol_waiting + self.hol_loss + self.hol_unknown
+        return max(self.parts["HOL"] - ahead, 0)
 
 
 def in_words(parts: Mapping[str, int]) -> str | None:

@@ -84,6 +84,13 @@ EXAMPLES: Sequence[Example] = (
     Example(made("mtu_black_hole", A), made("idle_dropped", A), [made("mtu_black_hole", B)]),
     Example(made("slow_network", f"{A} {B}"), made("lossy_host", "host=h client=a"),
             [made("slow_network", f"{B} {A}"), made("slow_broker", f"{A} {B}")]),
+    Example(made("slow_head_of_line", "client=a broker=b:1", ahead_broker_share=0.5),
+            made("slow_broker", "broker=b:1 client=c"),
+            [made("slow_head_of_line", "client=a broker=b:1", ahead_broker_share=0.4),
+             made("slow_head_of_line", "client=a broker=c:1", ahead_broker_share=0.5),
+             made("slow_head_of_line", A, ahead_broker_share=0.5),
+             made("slow_head_of_line", "client=a broker=b:1", (120.1, 130), ahead_broker_share=0.5),
+             made("slow_broker", "client=c broker=b:1")]),
     Example(made("slow_broker", A, lost=1), made("throttled", f"{A} {B}", lost=1.1),
             [made("slow_broker", A, lost=1.1), made("slow_broker", "client=c"), made("slow_between_brokers", "")]),
     Example(made("slow_client", A, lost=2), made("nagle", A, lost=1),
@@ -182,6 +189,12 @@ EXAMPLES: Sequence[Example] = (
             [made("request_timeout", "client=a broker=b:1", (98.9, 120), 9),
              made("request_timeout", "client=a broker=b:1", (99, 120.1), 9),
              made("request_timeout", "client=a broker=c:1", (99, 120), 1)]),
+    Example(made("one_connection", "client=a broker=b:1", lost=2), made("broker_froze", "broker=b:1", lost=1),
+            [made("one_connection", "client=a broker=b:1", lost=2.1),
+             made("one_connection", "client=a broker=c:1", lost=2)]),
+    Example(made("broker_froze", "broker=b:1", (99, 120), 9), made("broker_hung", "broker=b:1"),
+            [made("broker_froze", "broker=b:1", (98.9, 120), 9), made("broker_froze", "broker=b:1", (99, 120.1), 9),
+             made("broker_froze", "broker=c:1", (99, 120), 1)]),
 )  # fmt: skip
 
 

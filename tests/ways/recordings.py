@@ -20,7 +20,8 @@ from tests.support.tcp import encode, merge
 from tests.wire.kafkatalk import KafkaTalk
 
 SINGLE = (
-    "questions/rebalances", "questions/timeouts", "advice/slow-follower", "events/leak", "account/lossy-client",
+    "questions/rebalances", "questions/timeouts", "advice/slow-follower", "events/leak", "events/freezes/freezes",
+    "events/freezes/slow-broker", "account/lossy-client",
     "live-4.3", "live-4.4", "apache-0.8.2", "apache-0.10.2", "apache-2.8", "apache-4.3",
 )  # fmt: skip
 #: Captures of troubles that people reported, for signatures without a sample of their own.

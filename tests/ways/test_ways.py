@@ -35,6 +35,8 @@ PAIRS = {
     "questions/timeouts": ("pipe_of_processes", "batches"),
     "advice/slow-follower": ("processes", "splits", "live"),
     "events/leak": ("splits", "batches", "live"),
+    "events/freezes/freezes": ("processes", "files", "gathered", "splits", "batches", "live"),
+    "events/freezes/slow-broker": ("files_of_processes", "blocks", "splits"),
     "live-4.4": ("compressed", "batches", "live"),
     "apache-4.3": ("files", "splits", "live"),
     "apache-2.8": ("processes", "gathered", "splits", "live"),
