@@ -30,20 +30,25 @@ Numbers of *when* are the least. Each is proven by recordings in [samples/advice
 """
 _FAULT = """
 ## Whose fault
-A slow line (`slow_…`) names whose fault it is, by counting who suffers. A client of a host suffers at a
-broker if its share of slow requests is a quarter or more of that of the others that are slow, and it has two of them. It
-is well if its share is less, and it asked so often that three slow ones would be expected. Only the APIs that are slow
-count.
+A slow line (`slow_…`) names whose fault it is, by counting who suffers. A client of a host suffers at a broker if its
+share of slow requests is a quarter or more of that of the others that are slow, and it has two of them. It is well if
+its share is less, and it asked so often that three slow ones would be expected. Only the APIs that are slow count.
 
 | the line is on | if |
 |---|---|
-| a broker | 80 % of the time passed at it; clients of two hosts or more suffer there, and they are 80 % of those that asked it; at other brokers two clients or more are well, and few suffer. If it is the only broker of the capture, the last part says nothing, and requests that wait behind others are left to the client |
-| all brokers | clients of two hosts or more suffer at each of two brokers or more, and few are well at any; if all have one address, the line is on that host |
-| a host | only its clients suffer, by the network or by themselves; two clients or more of other hosts are well at the same brokers |
+| a broker | 80 % of the time passed at it; clients of two hosts suffer there, and few are \
+well; two clients at other brokers are well, and few suffer |
+| the only broker | clients of two hosts and of two client_ids suffer, and few are well; they do not wait \
+behind requests of their own |
+| all brokers | clients of two hosts suffer at each of two brokers, and few are well at any; with one address: on \
+that host |
+| a host | only its clients suffer, by the network or by themselves; two clients of other hosts at its brokers \
+are well |
 | a client | in all other cases: the one that lost most |
 
-A broker is not accused if one client lost more than 80 % of the time, or if all that suffer have one client_id, unless
-that is well at other brokers. Nor is a host whose requests wait at the broker: that time begins when a request is whole.
+"Few" is at most one in five, and two is two or more. A broker is not accused if one client lost more than 80 % of the
+time, or if all that suffer have one client_id, unless that is well at other brokers. Nor is a host whose requests wait
+at the broker: that time begins when a request is whole.
 """
 _CAUSES = """
 ## Causes

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.arrays import distinct_values, is_among
+from kafkatap.kernels.arrays import distinct_values, groups_of, is_among
 
 from ..batch import Array
 from ..counting.count_table import EMPTY, MIN
@@ -64,18 +64,37 @@ def freezes(seen: Seen) -> Iterator[Finding]:
     people = [n for n in distinct_values(late["client_id"]).tolist() if not has_own_name(seen.context.text(n))]
     late = seen.of(late, is_among(late["client_id"], people))
     late["client"] = (late["client_ip"] << 32) + late["client_id"]
-    waits = seen.of(late, late["asked"] != _NEVER)
-    for broker in distinct_values(waits["broker"]).tolist():
-        mine = waits["broker"] == broker
-        if len(distinct_values(waits["client"][mine])) < _SEVERAL:
+    every: Array | None = None
+    for (broker,), rows in groups_of(late["broker"]):
+        mine = seen.of(late, np.sort(rows))
+        waits = seen.of(mine, mine["asked"] != _NEVER)
+        if len(distinct_values(waits["client"])) < _SEVERAL:
             continue
-        others = distinct_values(_slots_of(seen, seen.answers["broker"] != broker))
-        found = [
-            freeze for begin, end in _silences(_slots_of(seen, seen.answers_of(broker)), waits["slot"][mine])
-            if (freeze := _freeze(broker, late, others, begin, end)) is not None
-        ]  # fmt: skip
-        if len(found) >= _TIMES and _is_rule(seen, broker, late, found):
-            yield _finding(seen, broker, late, found)
+        silences = list(_silences(_slots_of(seen, seen.answers_of(broker)), waits["slot"]))
+        if len(silences) < _TIMES:
+            continue
+        if every is None:
+            every = _slots_of(seen, np.arange(len(seen.answers["slots"])))
+        others = Others(every, late)
+        found = [freeze for silence in silences if (freeze := _freeze(mine, others, *silence)) is not None]
+        if len(found) >= _TIMES and _is_rule(seen, broker, mine, found):
+            yield _finding(seen, broker, mine, found)
+
+
+class Others(NamedTuple):
+    """What other brokers did meanwhile. `answers`: the slots with answers of any broker; `late`: the rows of all."""
+
+    answers: Array
+    late: dict[str, Array]
+
+    def answered(self, before: int, after: int) -> bool:
+        """Whether any broker answered between two slots, in which the one that is looked at did not."""
+        return bool(np.searchsorted(self.answers, before + 1) < np.searchsorted(self.answers, after))
+
+    def waited(self, broker: int, since: int, after: int) -> bool:
+        """Whether requests to others had waited since a time (ns), and were answered in a slot or the second after."""
+        near = slice(*np.searchsorted(self.late["slot"], (after, after + _SLOTS)))
+        return bool(((self.late["broker"][near] != broker) & (self.late["asked"][near] <= since)).any())
 
 
 def _slots_of(seen: Seen, rows: Array) -> Array:
@@ -98,36 +117,36 @@ def _silences(slots: Array, late: Array) -> Iterator[tuple[int, int]]:
         yield int(slots[gap]), int(slots[gap + 1])
 
 
-def _freeze(broker: int, late: dict[str, Array], others: Array, before: int, after: int) -> Freeze | None:
-    """`others`: the slots in which other brokers answered. `before`, `after`: the slots with answers around a silence.
-    None: something else explains it."""
+def _freeze(late: dict[str, Array], others: Others, before: int, after: int) -> Freeze | None:
+    """`late`: of a broker. `before`, `after`: the slots with answers around a silence. None: something else explains
+    it."""
     since, until = (before + 1) * SLOT_NS, after * SLOT_NS
     near = np.arange(*np.searchsorted(late["slot"], (after, after + _SLOTS)))
-    mine = near[late["broker"][near] == broker]
-    is_soon = late["slot"][mine] <= after + _TOGETHER_NS // SLOT_NS
-    has_waited = late["asked"][mine] <= until - LONG_NS
-    rows, waited = mine[is_soon], mine[is_soon & has_waited]
+    is_soon = late["slot"][near] <= after + _TOGETHER_NS // SLOT_NS
+    has_waited = late["asked"][near] <= until - LONG_NS
+    rows, waited = near[is_soon], near[is_soon & has_waited]
     clients = set(late["client"][waited].tolist())
-    left = set(late["client"][mine[~is_soon & has_waited]].tolist()) - clients
+    left = set(late["client"][near[~is_soon & has_waited]].tolist()) - clients
     if len(clients) < _SEVERAL or len(left) >= len(clients) or late["is_lossy"][rows].any():
         return None
     end = int(late["answered"][waited].min())
     begin = max(since, int(late["asked"][waited].min()))
     if not LONG_NS <= end - begin < _MOST_NS or late["prompt_ns"][waited].max() < LONG_NS:
         return None
-    others_answered = bool(np.searchsorted(others, before + 1) < np.searchsorted(others, after))
+    others_answered = others.answered(before, after)
     asked_meanwhile = bool((late["latest"][rows] > begin + SLOW_NS).any())
-    elsewhere = near[(late["broker"][near] != broker) & (late["asked"][near] <= until - LONG_NS)]
-    if not others_answered and (len(elsewhere) or not asked_meanwhile):
-        return None
+    if not others_answered:
+        broker = int(late["broker"][rows[0]])
+        if not asked_meanwhile or others.waited(broker, until - LONG_NS, after):
+            return None
     return Freeze(begin, end, rows, others_answered)
 
 
 def _is_rule(seen: Seen, broker: int, late: dict[str, Array], found: Sequence[Freeze]) -> bool:
-    """Whether freezes are most of what is late at a broker, and not all that it answers is."""
+    """Whether freezes are most of what is late at a broker, and not all that it answers is. `late`: of the broker."""
     begin, end = found[0].begin, found[-1].end
     rows = np.concatenate([freeze.rows for freeze in found])
-    if late["ns"][rows].sum() < max(NOTICED_NS, _MOST * late["ns"][late["broker"] == broker].sum()):
+    if late["ns"][rows].sum() < max(NOTICED_NS, _MOST * late["ns"].sum()):
         return False
     answers = seen.of(seen.answers, seen.answers_of(broker))
     clients = distinct_values(late["client"][rows])

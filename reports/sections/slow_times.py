@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from kafkatap.kernels.arrays import dict_rows, distinct_values, is_among
+from kafkatap.kernels.arrays import dict_rows, is_among
 
 from ..batch import Array, Context
 from ..counting.count_forms import ADDRESS, NUMBER, TEXT
@@ -122,7 +122,15 @@ class Times(dict[_Who, SlowTime]):
         found = [self._rows[who] for who in people if who in self._rows]
         if not found:
             return NEVER
-        return _slow_time(_in_order({name: np.concatenate([one[name] for one in found]) for name in found[0]}))
+        rows = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+        seconds, at = np.unique(rows["second"], return_inverse=True)
+        first, last = np.full(len(seconds), np.iinfo(np.int64).max), np.zeros(len(seconds), np.int64)
+        np.minimum.at(first, at, rows["first"])
+        np.maximum.at(last, at, rows["last"])
+        sums = {name: np.zeros(len(seconds), np.int64) for name in ("requests", "ns")}
+        for name, total_of in sums.items():
+            np.add.at(total_of, at, rows[name])
+        return _slow_time({"first": first, "last": last, **sums})
 
 
 SlowTimes = Times[tuple[str | None, int]]
@@ -166,20 +174,11 @@ def _times(given: SectionInput, form: Counted, who: Callable[[dict[str, int]], _
     return Times({each: {name: column[mine] for name, column in values.items()} for each, mine in rows.items()})
 
 
-def _in_order(rows: dict[str, Array]) -> dict[str, Array]:
-    order = np.argsort(rows["second"], kind="stable")
-    return {name: column[order] for name, column in rows.items()}
-
-
 def _slow_time(rows: dict[str, Array]) -> SlowTime:
-    """`rows`: values of SLOW or LOSS with their seconds, in order of time."""
+    """`rows`: values of SLOW or LOSS by second, in order of time."""
     spent = np.cumsum(rows["ns"])
     total = int(spent[-1])
     begin, end = np.minimum(np.searchsorted(spent, (_OUTSIDE * total, (1 - _OUTSIDE) * total)), len(spent) - 1)
     return SlowTime(
-        int(rows["requests"].sum()),
-        total,
-        len(distinct_values(rows["second"])),
-        int(rows["first"][begin]),
-        int(rows["last"][: end + 1].max()),
+        int(rows["requests"].sum()), total, len(spent), int(rows["first"][begin]), int(rows["last"][: end + 1].max())
     )

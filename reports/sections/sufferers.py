@@ -89,7 +89,7 @@ def units(given: SectionInput) -> Units | None:
         before = found[unit].get(api, Asked(0))
         found[unit][api] = Asked(max(before.answered, requests), before.slow + requests, before.ns + ns)
     ends = set(zip(groups["broker_ip"].tolist(), groups["broker_port"].tolist(), strict=True))
-    brokers, numbers = given.once(Cluster), np.array(sorted(ends)).reshape(-1, 2)
+    brokers, numbers = given.once(Cluster), np.array(sorted(ends), np.int64).reshape(-1, 2)
     at = brokers.of(numbers[:, 0], numbers[:, 1]).tolist()
     names = {end: brokers.name(one) for end, one in zip(sorted(ends), at, strict=True) if one >= 0}
     return Units(found, names)

@@ -49,8 +49,9 @@ def _packets(path: Path) -> tuple[Packet, ...]:
 
 
 def _folder(name: str) -> list[Packet]:
-    """All of a folder but for the few captures of other link layers."""
-    return joined(map(_packets, sorted((SAMPLES / name).glob("**/*.pcap.zst"))))
+    """All of a folder but for the few captures of other link layers, and of folders of which some are SINGLE."""
+    paths = sorted((SAMPLES / name).glob("**/*.pcap.zst"))
+    return joined(_packets(path) for path in paths if path.parent.name != "freezes")
 
 
 def _not_reached() -> list[Packet]:
