@@ -13,7 +13,7 @@ from kafkatap.dissector.dtypes import ANSWERED, EXCHANGE, NO_TIME
 from kafkatap.kernels import kernel
 
 from .. import units
-from ..counting.count_forms import CONNECTION_ROWS, NUMBER
+from ..counting.count_forms import NUMBER
 from ..counting.count_table import MAX, MIN, SUM, CountArrays, claim_row, has_room
 from ..counting.rollup import api_label
 from ..findings import Finding
@@ -32,9 +32,12 @@ _EMPTY_BYTES = 256
 #: Part of the requests that errors explain: clients ask for Metadata after each.
 _FAILED = 0.5
 
+#: Rows that are kept, those of most requests.
+_ROWS = 2_000
+
 FLOODS = form(
     "advice.floods", CONNECTION | PAIR | {"api_key": NUMBER, "min_bytes": NUMBER, "max_wait_ms": NUMBER}, newest="last",
-    rows=CONNECTION_ROWS, requests=SUM, response_bytes=SUM, first=MIN, last=MAX, packet=MIN,
+    rows=_ROWS, requests=SUM, response_bytes=SUM, first=MIN, last=MAX, packet=MIN,
 )  # fmt: skip
 _WIDTH, _COLUMNS = len(FLOODS.keys), len(FLOODS.values)
 

@@ -64,8 +64,8 @@ def error_words(given: SectionInput) -> ErrorWords:
 
 
 def quoted(words: str | None) -> str | None:
-    """`the broker says "No such topic"`, cut."""
-    return None if words is None else f'the broker says "{units.cut(words, _WIDTH)}"'
+    """`the broker says "No such topic"`, cut. Words that were replaced by filler are none."""
+    return None if words is None or not words.strip("x") else f'the broker says "{units.cut(words, _WIDTH)}"'
 
 
 #: Units of timestamps by their digits, of our time.

@@ -12,7 +12,7 @@ import numpy as np
 from .. import kinds, units
 from ..batch import Array, Context, endpoint
 from ..counting import tally
-from ..counting.count_forms import ADDRESS, CONNECTION_ROWS, NUMBER
+from ..counting.count_forms import ADDRESS, NUMBER
 from ..counting.rollup import group_columns
 from ..finding_words import NAMED, listed
 from ..finding_words import counted as many
@@ -28,7 +28,7 @@ _SAMPLES: Any = {name: largest(name) for name in SAMPLE_COLUMNS}
 #: The connections that may be seen twice.
 TWINS = counted(
     "twins", CONNECTION | {"client_ip": ADDRESS, "client_port": NUMBER} | BROKER,
-    may_be_twins, of=CONNECTIONS, newest="last", rows=CONNECTION_ROWS,
+    may_be_twins, of=CONNECTIONS, newest="last", rows=20_000,
     connections=total(1), first=least("first"), last=largest("last"), first_packet=least("first_packet"),
     exchanges=total("exchanges"), proxy_port=largest("proxy_port"), client_sequence=largest("client_sequence"),
     broker_sequence=largest("broker_sequence"), **_SAMPLES,

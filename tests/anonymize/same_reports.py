@@ -41,9 +41,13 @@ def differences(old: Any, new: Any, names: Names, where: str = "") -> Difference
     return [] if old == new else [f"{where}: {old!r} became {new!r}"]
 
 
+#: The words of a broker are a text for people.
+_QUOTE = re.compile(r'; the broker says ".*?"(?=;|$)')
+
+
 def are_alike(old: str, new: str, names: Names) -> bool:
     """Whether `new` is `old` with some names replaced by their pseudonyms."""
-    old, new = _TIE.sub("", old), _TIE.sub("", new)
+    old, new = (_TIE.sub("", text) for text in (_QUOTE.sub("", old), new))
     if old == new or names.text(old) == new:
         return True
     if new == "x" * len(old) or _as_uuid(old, names) == new:  # a text for people, or the id of a topic
