@@ -46,8 +46,10 @@ _NEVER = EMPTY[MIN]
 
 
 class Freeze(NamedTuple):
-    """From `begin`, when the first request waited, to `end`, the first answer. `rows`: of LATE, what it made late."""
+    """From `begin`, when the first request waited, to `end`, the first answer. `since`: the slot of the last answer
+    before. `rows`: of LATE, what it made late."""
 
+    since: int
     begin: int
     end: int
     rows: Array
@@ -139,7 +141,7 @@ def _freeze(late: dict[str, Array], others: Others, before: int, after: int) -> 
         broker = int(late["broker"][rows[0]])
         if not asked_meanwhile or others.waited(broker, until - LONG_NS, after):
             return None
-    return Freeze(begin, end, rows, others_answered)
+    return Freeze(before * SLOT_NS, begin, end, rows, others_answered)
 
 
 def _is_rule(seen: Seen, broker: int, late: dict[str, Array], found: Sequence[Freeze]) -> bool:
@@ -180,6 +182,7 @@ def _finding(seen: Seen, broker: int, late: dict[str, Array], found: Sequence[Fr
         begin=begin, end=end, packets=[int(late["packet"][freeze.rows].min()) for freeze in found[:10]],
         lost=int(late["ns"][rows].sum()), see=seen.shown(broker, begin, end),
         times=len(found), least_freeze_ns=min(lengths), longest_freeze_ns=max(lengths), sum_freeze_ns=total,
+        sum_silence_ns=sum(freeze.end - freeze.since for freeze in found),
         requests=int(late["requests"][rows].sum()), clients=len(clients), hosts=len(hosts),
         longest_wait_ns=max(longest.values(), default=0), others_answered=others,
     )  # fmt: skip

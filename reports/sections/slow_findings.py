@@ -168,7 +168,9 @@ def slow_findings(
             refused[verdict(True, login.parts, login.is_known)].append([login])
     held_back = clients.named_rows("throttled", "throttle_wait_sum_ns", "hol_throttle_wait_sum_ns")
     throttled = _throttled(held_back, groups.pop("throttled", []), _throttle_times(counts, context))
-    blame = Blame(counts, context, times, None if units is None else units.without(inner))
+    if units is not None and groups:
+        units = units.without(_own_clients(counts, context, {unit.client for unit in units.asked}))
+    blame = Blame(counts, context, times, units)
     found = [_slow(name, group, context, blame) for name, group in groups.items()]
     found += [_slow(name, group, context) for name, group in refused.items()]
     found += [_between_brokers(between, context)] if between else []
