@@ -30,11 +30,9 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent
-sys.path[:0] = [str(FOLDER), str(FOLDER.parents[1])]
+sys.path.insert(0, str(FOLDER.parents[1]))
 
-
-from make_events import PROPERTIES, Stage  # noqa: E402
-
+from samples.events.make_events import PROPERTIES, Stage  # noqa: E402
 from tests.support.broker import missing_compiler  # noqa: E402
 from tests.support.cluster import PORT, Cluster  # noqa: E402
 from tests.support.namespaces import Host, Network, cannot_build, recorded_at  # noqa: E402
