@@ -15,6 +15,7 @@ A kind's number is its place in KINDS. Numbers are valid within one version of k
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import NamedTuple
 
 #: Directions of messages, as in `layouts.schema`, which costs more to import.
@@ -259,6 +260,7 @@ SPECIAL_COLUMNS = {
 }
 
 
+@cache
 def columns_of(number: int) -> Mapping[str, str]:
     """The FACT column of each column of a kind."""
     return SPECIAL_COLUMNS.get(number) or KINDS[number].columns

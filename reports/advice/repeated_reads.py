@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kafkatap.kernels.arrays import dict_rows
+
 from .. import units
 from ..finding_words import and_more
 from ..finding_words import counted as many
@@ -86,7 +88,7 @@ class _Reads(NamedTuple):
 def _reads(given: SectionInput) -> list[_Reads]:
     """Those that were sent something more than once or twice."""
     found: dict[tuple[int, int, int, str, int], list[dict[str, int]]] = defaultdict(list)
-    for row in given.rows(_DELIVERED.name):
+    for row in _repeated(given):
         topic = given.context.topic(row["topic"], row["topic_id"])
         if row["connection"] != -1 and topic is not None:
             key = row["connection"], row["client_id"], row["client_ip"], topic, row["partition"]
@@ -96,6 +98,22 @@ def _reads(given: SectionInput) -> list[_Reads]:
         for key, rows in found.items()
         if sum(row["deliveries"] for row in rows) >= _DELIVERIES
     ]
+
+
+def _repeated(given: SectionInput) -> Iterator[dict[str, int]]:
+    """The rows of partitions of a connection of which an offset was sent twice, or more records than they have."""
+    keys, values = given.keys(_DELIVERED.name), given.values(_DELIVERED.name)
+    places = np.stack([keys[name] for name in ("connection", "topic", "topic_id", "partition")], axis=1)
+    if not len(places):
+        return
+    group = np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)
+    begin, end = np.full(len(group), 2**62), np.zeros(len(group), np.int64)
+    np.minimum.at(begin, group, values["begin"])
+    np.maximum.at(end, group, values["end"])
+    sums = {name: np.bincount(group, values[name], len(group)) for name in ("deliveries", "records")}
+    is_again = (np.bincount(group, values["deliveries"] > 1, len(group)) > 0) | (sums["records"] > end - begin)
+    chosen = (is_again & (sums["deliveries"] >= _DELIVERIES))[group]
+    yield from dict_rows({name: column[chosen] for name, column in (keys | values).items()})
 
 
 def _with_sessions(rows: list[dict[str, int]]) -> list[dict[str, int]]:
