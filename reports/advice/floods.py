@@ -92,12 +92,12 @@ _KINDS: Mapping[int, _Kind] = {
         "something to read.",
     ),
     _METADATA: _Kind(
-        10, 5 * units.SECOND, "metadata.max.age.ms",
+        10, 5 * units.SECOND, "how often it asks for Metadata",
         "Keep one client instead of asking it, or its admin client, for topics in a loop; leave `metadata.max.age.ms` "
         "at 5 minutes.",
     ),
     _COMMIT: _Kind(
-        20, 5 * units.SECOND, "auto.commit.interval.ms, enable.auto.commit",
+        20, 5 * units.SECOND, "when it commits (or auto.commit.interval.ms)",
         "Commit after each batch of records, or each few seconds, not after each record.",
     ),
 }  # fmt: skip

@@ -49,9 +49,11 @@ _OF_CONTROLLERS = frozenset(("LeaderAndIsr", "StopReplica", "UpdateMetadata"))
 _LASTING_NS = units.SECOND
 #: Clients in one line by name; of more, the one with most.
 _NAMED_CLIENTS = 2
-#: What never succeeds is no retry: so many requests, this share of all, and none went well after the last of them. A
-#: start, or a broker that is away for seconds, has fewer, or ends well.
-_NEVER, _NEVER_SHARE, _AFTER_LAST_NS = 10, 0.9, units.SECOND
+#: What never succeeds is no retry: so many requests of each client, this share of all, and none went well after the last. A
+#: start, or a broker that is away for seconds, has fewer, or ends well. What went well before has the other share, if
+#: the errors last.
+_NEVER, _NEVER_SHARE, _AFTER_LAST_NS = 10, 0.75, units.SECOND
+_NO_LONGER_SHARE, _NO_LONGER_NS = 0.6, 10 * units.SECOND
 #: Members join again, which is usual work, though clients may not retry the same request.
 _JOIN_AGAIN = "REBALANCE_IN_PROGRESS"
 #: The replication factor of internal topics, unless it is set.
@@ -171,7 +173,8 @@ def _errors(
     is_close = error == _AT_CLOSE and _is_at_close(clients, last, tried, counts, context)
     # Clients retry by themselves what a retriable code refuses, unless it never succeeds.
     is_retry = known is not None and (known.is_retriable or error == _JOIN_AGAIN)
-    is_never = not apis.keys() <= _OF_CONTROLLERS and count >= _NEVER and share >= _NEVER_SHARE
+    is_much = share >= _NEVER_SHARE or (share >= _NO_LONGER_SHARE and last - first >= _NO_LONGER_NS)
+    is_never = not apis.keys() <= _OF_CONTROLLERS and count >= _NEVER * len(clients) and is_much
     is_never = is_never and last + _AFTER_LAST_NS >= max(each.last for each in sums)
     is_harmless = known is not None and known.is_harmless
     is_minor = meaning is None and (is_harmless or (is_retry and not is_never))

@@ -112,7 +112,7 @@ _HTTP_SERVER = Rule(
     remedy="Name the Kafka port of the brokers in `bootstrap.servers`.",
 )  # fmt: skip
 _HTTP_CLIENT = Rule(
-    "http_client", "wrong port", NOTE,
+    "http_client", "probe", NOTE,
     remedy="Find out what asks: a health check, a scraper of metrics or a scan. Brokers close such connections.",
 )  # fmt: skip
 

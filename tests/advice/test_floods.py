@@ -75,5 +75,5 @@ def test_the_line_has_rate_size_setting_and_time() -> None:
     assert one.setting.startswith("fetch.min.bytes")
     assert (one.begin, one.end) == (START, START + 2 * SECOND)
     (two,) = findings(asked(_COMMIT, 501, 5))
-    assert two.setting.startswith("auto.commit.interval.ms")
+    assert two.setting.startswith("when it commits")
     assert two.text.endswith("501 OffsetCommit requests, 100 a second")

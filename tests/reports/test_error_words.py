@@ -46,8 +46,11 @@ def found(
     [
         ("NOT_COORDINATOR", 10, 0, 0, ERROR),
         ("NOT_COORDINATOR", 9, 0, 0, NOTE),
-        ("NOT_COORDINATOR", 18, 2, -1.9, ERROR),
-        ("NOT_COORDINATOR", 17, 2, -1.9, NOTE),  # less than 90 %
+        ("NOT_COORDINATOR", 15, 5, -1.9, ERROR),
+        ("NOT_COORDINATOR", 14, 5, -1.9, NOTE),  # less than 75 %
+        ("NOT_COORDINATOR", 102, 68, -6.8, ERROR),  # 60 % of them, for 10 s
+        ("NOT_COORDINATOR", 102, 69, -6.9, NOTE),
+        ("NOT_COORDINATOR", 99, 66, -6.6, NOTE),
         ("NOT_COORDINATOR", 20, 1, 1.0, ERROR),
         ("NOT_COORDINATOR", 20, 1, 1.1, NOTE),  # the last one went well
         ("REBALANCE_IN_PROGRESS", 9, 0, 0, NOTE),
