@@ -49,9 +49,9 @@ _OF_CONTROLLERS = frozenset(("LeaderAndIsr", "StopReplica", "UpdateMetadata"))
 _LASTING_NS = units.SECOND
 #: Clients in one line by name; of more, the one with most.
 _NAMED_CLIENTS = 2
-#: What never succeeds is no retry: so many requests of each client, this share of all, and none went well after the last. A
-#: start, or a broker that is away for seconds, has fewer, or ends well. What went well before has the other share, if
-#: the errors last.
+#: What never succeeds is no retry: so many requests of each client, this share of all, and none went well after the
+#: last. A start, or a broker that is away for seconds, has fewer, or ends well. If errors last, other requests may have
+#: gone well before.
 _NEVER, _NEVER_SHARE, _AFTER_LAST_NS = 10, 0.75, units.SECOND
 _NO_LONGER_SHARE, _NO_LONGER_NS = 0.6, 10 * units.SECOND
 #: Members join again, which is usual work, though clients may not retry the same request.
