@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.dissector.kafka.error_codes import error_codes
+from kafkatap.dissector.kafka.error_codes import ErrorCode, error_codes
 
 from .. import units
 from ..batch import Context, endpoint
@@ -153,7 +153,7 @@ def _errors(
     clients, apis = (_counts_by(rows, column) for column in ("client_id", "api"))
     count = sum(clients.values())
     pairs = list({(row["client_id"], row["api"]) for row in rows})
-    sums = [tried.get((None if client is None else str(client), str(api)), Tried()) for client, api in pairs]
+    sums = [tried.get((_name(client), str(api)), Tried()) for client, api in pairs]
     answered, failed = sum(each.answered for each in sums), sum(each.failed for each in sums)
     time: Counter[Value] = Counter()
     for (_, api), each in zip(pairs, sums, strict=True):
@@ -173,28 +173,26 @@ def _errors(
     is_close = error == _AT_CLOSE and _is_at_close(clients, last, tried, counts, context)
     # Clients retry by themselves what a retriable code refuses, unless it never succeeds.
     is_retry = known is not None and (known.is_retriable or error == _JOIN_AGAIN)
-    is_much = share >= _NEVER_SHARE or (share >= _NO_LONGER_SHARE and last - first >= _NO_LONGER_NS)
-    is_never = not apis.keys() <= _OF_CONTROLLERS and count >= _NEVER * len(clients) and is_much
-    is_never = is_never and last + _AFTER_LAST_NS >= max(each.last for each in sums)
+    own = min(share, count / max(answered, 1))  # others may have failed with other codes
+    ends = last + _AFTER_LAST_NS >= max(each.last for each in sums)
+    is_never = (
+        ends
+        and not apis.keys() <= _OF_CONTROLLERS
+        and count >= _NEVER * len(clients)
+        and (own >= _NEVER_SHARE or (own >= _NO_LONGER_SHARE and last - first >= _NO_LONGER_NS))
+    )
     is_harmless = known is not None and known.is_harmless
     is_minor = meaning is None and (is_harmless or (is_retry and not is_never))
     is_note = is_close or (is_minor and lost < NOTICED_NS)
-    setting, remedy = ("", "") if known is None or is_note else (known.setting, known.remedy)
-    if remedy.startswith("If ") and not is_never:
-        setting, remedy = "", ""
-    says = None if is_note or known is None else _says(known.text, number, brokers, words)
-    unit = unit_of_timestamps(said) if error == _TIMESTAMP and said is not None else None
+    advice = _NO_ADVICE if is_note or known is None else _advice(known, said, brokers, words, is_never)
     if meaning is not None and meaning.label == "denied":
         users = {user for client in clients for user in words.users.get(_name(client), ())}
-        says = denied(map(str, apis), sorted(users), _hosts_of(clients, counts, context))
-    if unit is not None:
-        says, setting = f"timestamps of records are in {unit}, and have to be in milliseconds", ""
-        remedy = "Send timestamps in milliseconds."
+        advice = advice._replace(says=denied(map(str, apis), sorted(users), _hosts_of(clients, counts, context)))
     text = sentence([
         f"{error} {counted(count, 'time')} in {by_api}{where}, {_whom(clients)}",
         lasting(first, last, context) if count > 1 else None,
         None if meaning is not None else of,
-        says,
+        advice.says,
         None if is_note or is_login or is_retry else quoted(said),
         "left its group and closed then" if is_close else None,
     ])  # fmt: skip
@@ -206,7 +204,7 @@ def _errors(
     return Finding(
         "sasl_failed" if is_login else "errors", NOTE if is_note else ERROR, label, text, lost, first, last,
         {
-            "error": str(error), "code": int(as_number(code)), "codes": count, "clients": len(clients),
+            "error": str(error), "code": number, "codes": count, "clients": len(clients),
             "answered": answered, "failed_exchanges": failed, "failed_share": share,
             "is_at_close": is_close, **{f"{api}_codes": n for api, n in apis.most_common()},
         },
@@ -214,17 +212,34 @@ def _errors(
         (*(p for c, _ in clients.most_common() for p in client_parties(c)),
          *(Party("topic", name) for name in dict.fromkeys(str(r["name"]) for r in rows if _has_topic(r))),
          *(Party("broker", name) for name in sorted(brokers))),
-        setting=setting, remedy=remedy, options=(("filter", f"error == {value}{only}"),), command="show",
+        setting=advice.setting, remedy=advice.remedy, options=(("filter", f"error == {value}{only}"),),
+        command="show",
     )  # fmt: skip
 
 
-def _says(meaning: str, code: int, brokers: Counter[str], words: ErrorWords) -> str:
-    """What a code says, and what is known beside it."""
-    text = meaning.format(broker=_of_brokers(brokers) if brokers else "the broker")
-    if code == _NO_COORDINATOR and 0 < words.nodes < _INTERNAL_REPLICAS:
-        of = f"its topic needs {_INTERNAL_REPLICAS} unless it is set otherwise"
-        return f"{text}; Metadata names {counted(words.nodes, 'broker')}, and {of}"
-    return text
+class _Advice(NamedTuple):
+    """What a code says in a line, what to change, and what to do."""
+
+    says: str | None = None
+    setting: str = ""
+    remedy: str = ""
+
+
+_NO_ADVICE = _Advice()
+
+
+def _advice(known: ErrorCode, said: str | None, brokers: Counter[str], words: ErrorWords, is_never: bool) -> _Advice:
+    """`said`: what brokers say of it. What to do if it lasts is left out where that is not known."""
+    unit = unit_of_timestamps(said) if known.name == _TIMESTAMP and said is not None else None
+    if unit is not None:
+        what = f"timestamps of records are in {unit}, and have to be in milliseconds"
+        return _Advice(what, remedy="Send timestamps in milliseconds.")
+    text = known.text.format(broker=_of_brokers(brokers) if brokers else "the broker")
+    if known.code == _NO_COORDINATOR and 0 < words.nodes < _INTERNAL_REPLICAS:
+        text += f"; Metadata names {counted(words.nodes, 'broker')}, and its topic needs {_INTERNAL_REPLICAS} unless it"
+        text += " is set otherwise"
+    is_known = is_never or not known.remedy.startswith("If ")
+    return _Advice(text, known.setting, known.remedy) if is_known else _Advice(text)
 
 
 def _name(client: Value) -> str | None:

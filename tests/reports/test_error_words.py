@@ -11,7 +11,7 @@ from kafkatap.reports.findings import ERROR, NOTE, Finding
 from kafkatap.reports.sections.error_codes import errors
 from kafkatap.reports.sections.error_words import NO_WORDS, ErrorWords, denied, unit_of_timestamps
 from kafkatap.reports.sections.failure_findings import error_findings
-from tests.reports.rows import START, context, counted, exchange, result
+from tests.reports.rows import context, counted, exchange, result
 
 SECOND = 1_000_000_000
 _JOIN = 11
@@ -105,4 +105,10 @@ def test_denials_name_principal_operation_resource_and_host() -> None:
     assert "(group group-1" in one.text.replace("groups", "group")
     assert 'no ACL allows Read to user "etl" from 10.0.0.1' in one.text
     assert denied(["Produce", "Fetch"], [], ["10.0.0.1"]) == "no ACL allows Read, Write to its principal from 10.0.0.1"
-    assert START
+
+
+def test_other_codes_make_none_lasting() -> None:
+    rows = [exchange(n, n * SECOND // 10, api_key=_JOIN, api_version=5) for n in range(100)]
+    counts = counted(rows, [result(n, 16 if n >= 90 else 15) for n in range(100)])
+    made = {one.numbers["code"]: one for one in error_findings(errors(counts, context()), counts, context())}
+    assert (made[16].numbers["failed_share"], made[16].severity) == (1.0, NOTE)
