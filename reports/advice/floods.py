@@ -14,7 +14,7 @@ from kafkatap.kernels import kernel
 
 from .. import units
 from ..counting.count_forms import NUMBER
-from ..counting.count_table import MAX, MIN, SUM, CountArrays, claim_row, has_room
+from ..counting.count_table import MAX, MIN, SUM, CountArrays, claim_again, has_room
 from ..counting.rollup import api_label
 from ..findings import Finding
 from ..section_parts.counted import CONNECTION, PAIR, form
@@ -61,11 +61,7 @@ def count_floods(probe, floods, exchanges, first):  # type: ignore[no-untyped-de
         probe[5] = e.api_key
         probe[6] = e.min_bytes if is_fetch else 0
         probe[7] = e.max_wait_ms if is_fetch else 0
-        is_same = row >= 0
-        for c in range(_WIDTH):
-            is_same = is_same and floods.keys[row * _WIDTH + c] == probe[c]
-        if not is_same:
-            row = np.int64(claim_row(floods.keys, _WIDTH, floods.slots, floods.used, probe, 0))
+        row = claim_again(floods, _WIDTH, row, probe)
         v = row * _COLUMNS
         values = floods.values
         values[v] += 1

@@ -16,7 +16,7 @@ from ..section_parts.counted import CONNECTION, CONNECTIONS, PAIR, Counted, Rows
 from ..section_parts.section import SectionInput
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
-from .stretches import COUNT_STRETCHES, PAUSE_NS, Connection, Stretch, pauses, stretches_of
+from .stretches import COUNT_STRETCHES, PAUSE_NS, Connection, Stretch, lengths_in_words, pauses, stretches_of
 
 #: A lost packet is repaired by its first or second copy. Three copies that are lost too take 1.4 s on Linux.
 _COPIES, _STUCK_NS = 3, units.SECOND
@@ -209,7 +209,7 @@ def _finding(given: SectionInput, path: _Path) -> Finding:
     shorter = f"connections that pause less than {units.duration(PAUSE_NS)} go on"
     if path.passed_ns:
         shorter = f"pauses of up to {units.duration(path.passed_ns)} do no harm"
-    pause = units.duration(min(idle)) + (f" to {units.duration(max(idle))}" if max(idle) > min(idle) else "")
+    pause = lengths_in_words(idle)
     pause += " or more" if any(drop.is_longer for drop in drops) else ""
     were = "request was" if requests == 1 else "requests were"
     text = (

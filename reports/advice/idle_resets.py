@@ -15,7 +15,7 @@ from ..section_parts.counted import CONNECTION, CONNECTIONS, PAIR, Rows, counted
 from ..section_parts.section import SectionInput
 from .parties import broker_party, client_option, client_parties, client_words
 from .signature import Signature
-from .stretches import COUNT_STRETCHES, PAUSE_NS, STRETCHES, Connection, stretches_of
+from .stretches import COUNT_STRETCHES, PAUSE_NS, STRETCHES, Connection, lengths_in_words, stretches_of
 
 #: The RST is the answer if it comes so soon after the first message behind the pause.
 _AT_ONCE_NS = units.SECOND
@@ -66,8 +66,11 @@ def _resets(given: SectionInput) -> Iterator[tuple[_End, list[_Reset], bool]]:
         one = connections.pop(row["connection"], None)
         if one is not None and (reset := _reset(row, one)) is not None and reset.idle_since > known_since:
             found[row["broker_ip"], row["broker_port"]].append(reset)
+    of_broker: dict[_End, list[Connection]] = defaultdict(list)
+    for one in connections.values():
+        of_broker[one.who[2:]].append(one)
     for end, resets in found.items():
-        others = [one for one in connections.values() if one.who[2:] == end]
+        others = of_broker[end]
         since, until = min(reset.idle_since for reset in resets), max(reset.closed_at for reset in resets)
         if not any(s.answered and until < s.last <= until + _SOON_NS for one in others for s in one.stretches):
             continue  # the broker may be gone
@@ -96,11 +99,10 @@ def _findings(given: SectionInput) -> Iterator[Finding]:
         clients = [who for who, _ in Counter(reset.who[:2] for reset in resets).most_common()]
         names = listed([client_words(context, *who) for who in clients])
         idle = [reset.idle_ns for reset in resets]
-        pause = units.duration(min(idle)) + (f" to {units.duration(max(idle))}" if max(idle) > min(idle) else "")
         were, them = ("was", "it") if len(resets) == 1 else ("were", "them")
         text = (
             f"{many(len(resets), 'idle connection')} of {names} to {broker.name} {were} answered by a RST at the first "
-            f"message after a pause of {pause}, though nobody had closed {them}: "
+            f"message after a pause of {lengths_in_words(idle)}, though nobody had closed {them}: "
         )
         if lives_on:
             text += f"other connections of the broker live on, so a device on the path forgot {them}"

@@ -96,7 +96,6 @@ def _reads(given: SectionInput) -> list[_Reads]:
     return [
         _Reads(key[1:3], *key[3:], sorted(_with_sessions(rows), key=lambda row: row["offset"]))
         for key, rows in found.items()
-        if sum(row["deliveries"] for row in rows) >= _DELIVERIES
     ]
 
 

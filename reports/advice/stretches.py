@@ -6,7 +6,7 @@ the rows. So the stretches are the same for any number of processes.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from kafkatap.dissector.dtypes import ANSWERED, EXCHANGE, NO_TIME, UNANSWERED
 from kafkatap.kernels import helper, kernel
 
+from .. import units
 from ..counting.count_forms import CONNECTION_ROWS, NUMBER
 from ..counting.count_table import LATEST, MAX, MIN, SUM, CountArrays, claim_row, has_room
 from ..section_parts.counted import CONNECTION, PAIR, form
@@ -159,6 +160,12 @@ def _joined(rows: list[dict[str, int]]) -> Connection:
         else:
             found.append(one)
     return Connection(**{name: rows[0][name] for name in PAIR}, stretches=found)
+
+
+def lengths_in_words(lengths: Sequence[int]) -> str:
+    """`45.0 s`, `45.0 s to 1m 30s`: of some times, ns."""
+    least, most = min(lengths), max(lengths)
+    return units.duration(least) + (f" to {units.duration(most)}" if most > least else "")
 
 
 def pauses(connection: Connection) -> list[tuple[int, int]]:

@@ -67,6 +67,15 @@ def claim_row(keys, width, slots, used, probe, at):  # type: ignore[no-untyped-d
     return row
 
 
+@helper
+def claim_again(table, width, row, probe):  # type: ignore[no-untyped-def]
+    """`claim_row` of a table (CountArrays) for a key that is often that of `row`, the one before; -1: none."""
+    is_same = row >= 0
+    for c in range(width):
+        is_same = is_same and table.keys[row * width + c] == probe[c]
+    return row if is_same else np.int64(claim_row(table.keys, width, table.slots, table.used, probe, 0))
+
+
 @kernel(np.int64, np.int64, int, np.int64, np.int64, np.int32, np.int64, np.uint8, int, int)
 def add_rows(new_keys, new_values, first, keys, values, slots, used, ops, width, columns):  # type: ignore[no-untyped-def]
     """Add rows from `first` on. Return the index of the first row without space, or the number of rows."""

@@ -89,13 +89,10 @@ def _summary(
     commands = max((units.cells(command) for _, _, command in rows), default=0)
     beside = width is not None and label_width + longest + 2 + commands <= width
     for (label, text, command), style in zip(rows, (_style(row) for row in shown), strict=True):
-        lines = [text] if width is None else _wrapped_text(text, max(width - label_width, 20))
-        line: Line = [(f"{label:<{label_width}}", style), (lines[0], "")]
+        line, *rest = _labelled(label, style, text, label_width, width)
         if command and beside:
             line += [(" " * (max(min(longest, _ALIGNED) - units.cells(text), 0) + 2), ""), (command, "dim")]
-        yield line
-        for rest in lines[1:]:
-            yield [(" " * label_width + rest, "")]
+        yield from (line, *rest)
         if command and not beside:
             yield [(" " * label_width + command, "dim")]
     if left:
@@ -122,12 +119,15 @@ def _notes(table: ReportTable, heading: ReportTable, width: int | None, utc: boo
     yield [("Notes", "bold")]
     indent = max(_LABEL, *(len(str(row["label"])) + 2 for row in shown))
     for row in shown:
-        text = finding_text(row, heading, utc)
-        lines = [text] if width is None else _wrapped_text(text, max(width - indent, 20))
-        yield [(f"{row['label']!s:<{indent}}", _style(row)), (lines[0], "")]
-        yield from ([(" " * indent + rest, "")] for rest in lines[1:])
+        yield from _labelled(str(row["label"]), _style(row), finding_text(row, heading, utc), indent, width)
     if len(found) > len(shown):
         yield [(f"… and {len(found) - len(shown):,} more (-n all shows them)", "dim")]
+
+
+def _labelled(label: str, style: str, text: str, indent: int, width: int | None) -> list[Line]:
+    """A text behind its label, which stands out to the left."""
+    first, *rest = [text] if width is None else _wrapped_text(text, max(width - indent, 20))
+    return [[(f"{label:<{indent}}", style), (first, "")], *([(" " * indent + each, "")] for each in rest)]
 
 
 def _wrapped_text(text: str, width: int) -> list[str]:

@@ -12,7 +12,7 @@ from kafkatap.dissector.dtypes import ANSWERED, EXCHANGE
 from kafkatap.kernels import kernel
 
 from ..counting.count_forms import ADDRESS, NUMBER, TEXT
-from ..counting.count_table import ANY, MAX, MIN, SUM, CountArrays, claim_row, has_room
+from ..counting.count_table import ANY, MAX, MIN, SUM, CountArrays, claim_again, has_room
 from ..section_parts.counted import BROKER, form
 
 SECOND = 1_000_000_000
@@ -40,11 +40,7 @@ def count_answers(probe, answers, exchanges, first):  # type: ignore[no-untyped-
         probe[2] = e.broker_port
         probe[3] = e.client_id
         probe[4] = e.response_last // SECOND
-        is_same = row >= 0
-        for c in range(_WIDTH):
-            is_same = is_same and answers.keys[row * _WIDTH + c] == probe[c]
-        if not is_same:
-            row = np.int64(claim_row(answers.keys, _WIDTH, answers.slots, answers.used, probe, 0))
+        row = claim_again(answers, _WIDTH, row, probe)
         v = row * _COLUMNS
         values = answers.values
         values[v] = max(values[v], e.response_last)

@@ -22,7 +22,7 @@ from . import finding_rows
 from .alike import repeats_in_one, retried_in_one
 from .error_meanings import MEANINGS
 from .error_words import NO_WORDS, ErrorWords
-from .failure_findings import error_findings, not_decoded_finding, unanswered_finding
+from .failure_findings import error_findings, not_decoded_finding
 from .folding import folded, known_of
 from .loss_findings import lost_finding, mixed_times_finding
 from .lossy_hosts import lossy_host_findings
@@ -31,6 +31,7 @@ from .slow_times import LossTimes, SlowTimes
 from .sufferers import Units
 from .tls_findings import tls_findings
 from .unanswered import Unanswered
+from .unanswered_finding import unanswered_finding
 
 COLUMNS = finding_rows.COLUMNS
 #: Lines on a screen; the rest is counted.
@@ -38,7 +39,7 @@ SHOWN = 8
 _NONE = "no Kafka request was found, or none matches the selection"
 #: A lossy path that cost less than this share of what cost most is one of those that cost time.
 _LOSSY_SHARE = 0.1
-#: Requests that were refused come first if they are so many, or this share of those of their clients.
+#: Refused requests come first if there are so many, or if this share of what their clients sent was refused.
 _OFTEN, _MOSTLY = 5, 0.5
 
 

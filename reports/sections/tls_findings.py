@@ -53,14 +53,15 @@ def _wrong_ports(context: Context) -> list[Finding]:
         mine = [r for r in rows if r[name] and r["broker_ip"] >= 0 and test(speaks[r["broker_ip"], r["broker_port"]])]
         return _Places.of(name, mine, context)
 
-    found = (
-        _spoken(places("refused_plain", lambda s: (s["tls"] or s["tls_answers"]) and not s["plain"]), "without TLS",
-                "TLS", places("tls")),
-        _spoken(places("refused_tls", lambda s: s["plain"] and not s["tls"]), "with TLS", "no TLS", places("plain")),
-        _http_server(places("http_answers")),
-        _http_client(places("http_requests", lambda s: s["plain"])),
+    lines: tuple[tuple[_Places, Callable[[_Places], Finding]], ...] = (
+        (places("refused_plain", lambda s: (s["tls"] or s["tls_answers"]) and not s["plain"]),
+         lambda refused: _spoken(refused, "without TLS", "TLS", places("tls"))),
+        (places("refused_tls", lambda s: s["plain"] and not s["tls"]),
+         lambda refused: _spoken(refused, "with TLS", "no TLS", places("plain"))),
+        (places("http_answers"), _http_server),
+        (places("http_requests", lambda s: s["plain"]), _http_client),
     )  # fmt: skip
-    return [finding for finding in found if finding is not None]
+    return [finding_of(those) for those, finding_of in lines if those.brokers]
 
 
 class _Places(NamedTuple):
@@ -117,10 +118,8 @@ _HTTP_CLIENT = Rule(
 )  # fmt: skip
 
 
-def _spoken(refused: _Places, own: str, spoken: str, others: _Places) -> Finding | None:
+def _spoken(refused: _Places, own: str, spoken: str, others: _Places) -> Finding:
     """`others`: connections that speak as the ports do."""
-    if not refused.brokers:
-        return None
     speak = f"speak{'s' if len(refused.brokers) == 1 else ''} {spoken}"
     speak += " with others" if refused.brokers.keys() & others.brokers.keys() else ", as its answer shows"
     them = "it" if refused.brokers.total() == 1 else "them"
@@ -128,17 +127,13 @@ def _spoken(refused: _Places, own: str, spoken: str, others: _Places) -> Finding
     return refused.found(_WRONG_PORT, text)
 
 
-def _http_server(asked: _Places) -> Finding | None:
-    if not asked.brokers:
-        return None
+def _http_server(asked: _Places) -> Finding:
     one = len(asked.brokers) == 1
     what = "answers with HTTP: that is an HTTP server" if one else "answer with HTTP: those are HTTP servers"
     return asked.found(_HTTP_SERVER, f"{asked.whose} sent Kafka requests to {asked.broker}, which {what}")
 
 
-def _http_client(asked: _Places) -> Finding | None:
-    if not asked.brokers:
-        return None
+def _http_client(asked: _Places) -> Finding:
     return asked.found(_HTTP_CLIENT, f"{asked.whose} sent HTTP to {asked.broker}, where a Kafka broker listens")
 
 

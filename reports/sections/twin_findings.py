@@ -106,7 +106,7 @@ def _finding(
     """`rows`, `inner_rows`: of the outer connections, and of those nearest to the broker."""
     count, requests = len(hops), int(rows["exchanges"].sum())
     outer, inner = (endpoint(context.address(ip), port) for ip, port in (pair.outer, pair.inner))
-    are_those = f"{'is that' if count == 1 else 'are those'}"
+    are_those = "is that" if count == 1 else "are those"
     options: tuple[tuple[str, str | None], ...]
     if outer != inner:
         text = f"{many(count, 'connection')} to {outer} {are_those} to {inner} once more"

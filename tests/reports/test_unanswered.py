@@ -13,8 +13,8 @@ from kafkatap.reports.connection_columns import CONNECTION_ROW
 from kafkatap.reports.connection_words import P_KAFKA
 from kafkatap.reports.section_parts.section import SectionInput
 from kafkatap.reports.section_parts.section_counts import SectionCounts
-from kafkatap.reports.sections.failure_findings import unanswered_finding
 from kafkatap.reports.sections.unanswered import Unanswered, unanswered_requests
+from kafkatap.reports.sections.unanswered_finding import unanswered_finding
 from tests.support.section_runs import section_input
 
 from .rows import MS, START, batch, context, counted, exchange

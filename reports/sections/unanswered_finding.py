@@ -1,0 +1,122 @@
+"""The line on requests without a response."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from .. import units
+from ..batch import Context
+from ..counting import tally
+from ..counting.counts import ReportCounts
+from ..counting.rollup import api_label, group_columns, value_columns
+from ..finding_words import counted, listed, sentence
+from ..findings import ERROR, NOTE, WARNING, Finding
+from ..parties import client_parties, client_text
+from .unanswered import Cut, RequestLimit, Unanswered
+
+#: What limits the size of requests.
+_LIMIT = "socket.request.max.bytes"
+_LIMIT_REMEDY = (
+    f"Raise `{_LIMIT}` of the broker above the largest request, or lower `batch.size` and `max.request.size` of the "
+    "client (librdkafka: `message.max.bytes`)."
+)
+
+
+def unanswered_finding(
+    counts: ReportCounts, context: Context, known: Unanswered | None = None, unknown: Sequence[str] = ()
+) -> Finding | None:
+    """Requests without a response, by API, and the client that has most of them. `known`: what else is. `unknown`:
+    versions that the broker may not know."""
+    columns = group_columns(counts.groups, tally.GROUP_KEY)
+    values = value_columns(counts.groups, tally.GROUP_VALUES)
+    apis: Counter[int] = Counter()
+    clients: Counter[str | None] = Counter()
+    for key, client, n in zip(
+        columns["api_key"].tolist(), columns["client_id"].tolist(), values["unanswered"].tolist(), strict=True
+    ):
+        if n:
+            apis[key] += n
+            clients[context.text(client)] += n
+    if not apis:
+        return None
+    total = sum(apis.values())
+    by_api = listed(
+        [f"{api_label(key)} {n:,}" for key, n in sorted(apis.items(), key=lambda item: (-item[1], item[0]))]
+    )
+    people = sorted(clients.items(), key=lambda item: (-item[1], str(item[0])))
+    client, most = people[0]
+    whose = f"{'' if total == 1 else 'all ' if most == total else f'{most:,} '}by {client_text(client)}"
+    # Connections with lost responses were closed, too.
+    closed, refused = (
+        int(np.minimum(values[f"{end}_closed"], values["unanswered"]).sum()) for end in ("client", "broker")
+    )
+    cut, limit = (known.cut, known.limit) if known is not None else ((), None)
+    ends = [_closed(end, n, total) for end, n in (("broker", refused), ("client", closed))]
+    text = sentence([
+        f"{counted(total, 'request has', 'requests have')} no response: {by_api}", whose,
+        _cut_words(total, cut), _acknowledged_words(total, known), ", ".join(filter(None, ends)),
+        f"the broker may not know {listed(unknown)}" if unknown else None,
+        _limit_words(limit),
+    ])  # fmt: skip
+    return Finding(
+        "unanswered", NOTE if closed == total else ERROR if 2 * refused >= total else WARNING, "unanswered", text,
+        begin=None if known is None else known.first,
+        numbers={
+            "unanswered": total, "closed_by_client": closed, "closed_by_broker": refused, "clients": len(clients),
+            **({} if known is None else {"never_acknowledged": known.lost, "acknowledged": known.acknowledged}),
+            **{f"cut_by_{each.end}": each.requests for each in cut},
+            **({} if limit is None else {"smallest_cut_bytes": limit.cut_bytes,
+                                         "largest_answered_bytes": limit.answered_bytes}),
+        },
+        packets=() if known is None or known.packet <= 0 else (known.packet,),
+        parties=tuple(p for client, _ in people for p in client_parties(client)),
+        setting="" if limit is None else _LIMIT, remedy="" if limit is None else _LIMIT_REMEDY,
+        options=(("filter", "outcome == unanswered"),), command="show",
+    )  # fmt: skip
+
+
+def _cut_words(total: int, cut: Sequence[Cut]) -> str | None:
+    """How much of the requests came that were not whole when their connection was closed."""
+    n = sum(each.requests for each in cut)
+    if not n:
+        return None
+    which = "it never" if total == 1 else "none" if n == total else f"{n:,} never"
+    ends = (
+        f"the {each.end} closed {f'{each.requests:,} ' if len(cut) > 1 else ''}after {units.size(each.came_bytes)} of "
+        f"{units.size(each.announced_bytes)}"
+        for each in cut
+    )
+    return f"{which} arrived whole: {', '.join(ends)}"
+
+
+def _limit_words(limit: RequestLimit | None) -> str | None:
+    """A limit of the broker on the size of requests."""
+    if limit is None:
+        return None
+    return (
+        f"broker {limit.broker} closed {'instead of an answer to' if limit.is_whole else 'in the middle of'} "
+        f"{limit.requests:,} requests of {units.size(limit.cut_bytes)} "
+        f"or more, and answered none above {units.size(limit.answered_bytes)}: they may be larger than it allows"
+    )
+
+
+def _closed(end: str, n: int, total: int) -> str | None:
+    """Whose connection one end closed instead."""
+    which = "" if total == 1 else " of all" if n == total else f" of {n:,}"
+    return f"the {end} closed the connection{which}" if n else None
+
+
+def _acknowledged_words(total: int, known: Unanswered | None) -> str | None:
+    """Whether the requests arrived: what the TCP of the broker's host acknowledged."""
+    if known is None or known.lost is None or known.acknowledged is None or not known.lost + known.acknowledged:
+        return None
+    if known.acknowledged == total:
+        return "it reached the broker's host" if total == 1 else "all reached the broker's host"
+    if known.lost == total:
+        return "sent again, never acknowledged" if total == 1 else "all sent again, never acknowledged"
+    lost = f"{known.lost:,} sent again, never acknowledged" if known.lost else None
+    delivered = f"{known.acknowledged:,} reached the broker's host" if known.acknowledged else None
+    return sentence([lost, delivered])
