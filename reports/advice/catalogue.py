@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .aborted_transactions import ABORTED_TRANSACTIONS
 from .advertised import ADVERTISED
 from .black_hole import BLACK_HOLE
 from .buffers import BUFFERS
@@ -28,6 +29,7 @@ from .same_address import SAME_ADDRESS
 from .signature import Signature
 from .single_records import SINGLE_RECORDS
 from .slow_followers import SLOW_FOLLOWERS
+from .unread_partitions import UNREAD_PARTITIONS
 
 #: All signatures. A new one is a module beside this one, and a line here.
 CATALOGUE: tuple[Signature, ...] = (
@@ -49,7 +51,9 @@ CATALOGUE: tuple[Signature, ...] = (
     DYING_MEMBERS,
     HELD_REBALANCES,
     OPEN_TRANSACTIONS,
+    ABORTED_TRANSACTIONS,
     LAGGING_GROUPS,
+    UNREAD_PARTITIONS,
     POSITION_RESET,
     POISON_RECORD,
     REFETCH,

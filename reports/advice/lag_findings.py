@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from .. import units
@@ -17,15 +17,13 @@ from ..groups.offsets_over_time import FETCHES, LEAST_NS
 from ..section_parts.section import SectionInput
 from .open_transactions import cause_of
 from .signature import Signature
-from .sums import sums_of_clients
+from .sums import THROTTLED, throttle_times
+from .unread_findings import Unread, UnreadBy, unread_of
 
 #: Rates from here on have no fractions.
 _WHOLE = 10
 
 
-_FETCH = 1
-#: A quota is the reason if its throttle time is this part of the time since the group falls back.
-_MOSTLY = 0.5
 _QUOTA = "consumer_byte_rate, request_percentage"
 _RAISE = "Raise the quota of the client, or let it read less. Members that work less or more members do not help."
 #: A member has fetched what it did not commit if its reads lack no more than this part of that lag.
@@ -46,10 +44,10 @@ class _Late(NamedTuple):
 
 
 def findings(given: SectionInput, signature: Signature) -> list[Finding]:
-    groups = given.once(groups_of)
+    groups, unread = given.once(groups_of), given.once(unread_of)
     shared = shared_clients(groups)
     suspects = [
-        (group, [lag for lag in group.lag if lag.lag or lag.committed_lag])
+        (group, [lag for lag in group.lag if (lag.lag or lag.committed_lag) and not _is_unread(lag, unread)])
         for group in groups
         if group.known_until is None
     ]
@@ -57,7 +55,7 @@ def findings(given: SectionInput, signature: Signature) -> list[Finding]:
     if not wanted:
         return []
     ends, reads, commits = ends_of(given, wanted), given.once(reads_of), given.once(commits_of)
-    throttled = given.once(_throttle_times)
+    throttled = given.once(throttle_times)
     made = []
     for group, lags in suspects:
         late = []
@@ -75,13 +73,9 @@ def findings(given: SectionInput, signature: Signature) -> list[Finding]:
     return made
 
 
-def _throttle_times(given: SectionInput) -> dict[Client, int]:
-    """The summed throttle time of the Fetch responses of each client, ns."""
-    context = given.context
-    return {
-        (context.address(ip), context.text(client)): sums["throttle_time_ms"] * 1_000_000
-        for (client, ip), sums in sums_of_clients(given, _FETCH, 1).items()
-    }
+def _is_unread(lag: PartitionLag, unread: Mapping[UnreadBy, Unread]) -> bool:
+    """Whether another finding says that its reader leaves it unread."""
+    return lag.reader is not None and (lag.group, lag.reader, (lag.topic, lag.partition)) in unread
 
 
 def _late_commits(
@@ -147,7 +141,7 @@ def _finding(signature: Signature, group: Group, found: list[_Late], throttled: 
     if worst.is_stopped:
         text += f"; its last commit was {units.duration(fall.until - (worst.lag.committed_at or fall.until))} before"
     waited = 0 if worst.lag.reader is None else throttled.get(worst.lag.reader, 0)
-    is_throttled = waited >= _MOSTLY * (fall.until - fall.since)
+    is_throttled = waited >= THROTTLED * (fall.until - fall.since)
     if is_throttled:
         text += f"; a quota holds its client back: throttle time {units.duration(waited)}"
     elif worst.is_fetched:

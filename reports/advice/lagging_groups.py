@@ -9,14 +9,14 @@ from .signature import Signature
 
 
 def _findings(given: SectionInput) -> list[Finding]:
-    if not _may_lag(given):
+    if not given.once(may_lag):
         return []
     from .lag_findings import findings
 
     return findings(given, LAGGING_GROUPS)
 
 
-def _may_lag(given: SectionInput) -> bool:
+def may_lag(given: SectionInput) -> bool:
     """Whether the end of a partition passed the last position of one of its readers, or the last commit of a group,
     long enough ago. Most captures have none, and need not look at groups."""
     passed: dict[tuple[str | None, int], list[tuple[int, int]]] = {}

@@ -16,6 +16,9 @@ from ..counting.count_table import CountTable, distinct_rows
 from ..counting.rollup import add_up, group_columns, numbered_rows, value_columns
 from ..section_parts.section import SectionInput
 
+_FETCH = 1
+#: A quota is the reason why a reader falls back if its throttle time is this part of that time.
+THROTTLED = 0.5
 #: Columns of requests, with or without a response.
 _OUTCOMES = ("answered", "no_reply_expected", "in_flight", "unanswered", "response_lost")
 #: A client by the numbers of its client_id and its address.
@@ -119,3 +122,12 @@ def exchanges_of_clients(given: SectionInput) -> Counter[Client]:
     ):
         found[client, ip] += exchanges
     return found
+
+
+def throttle_times(given: SectionInput) -> dict[tuple[str | None, str | None], int]:
+    """The summed throttle time of the Fetch responses of each client (address, client_id), ns."""
+    context = given.context
+    return {
+        (context.address(ip), context.text(client)): sums["throttle_time_ms"] * 1_000_000
+        for (client, ip), sums in sums_of_clients(given, _FETCH, 1).items()
+    }

@@ -47,6 +47,7 @@ _CONCURRENT = 51  # CONCURRENT_TRANSACTIONS: the coordinator still ends the prev
 _COLUMNS = (
     "kind", "time", "transactional_id", "producer_id", "epoch", "timeout_ms", "is_commit", "is_of_broker", "next_epoch",
     "partitions", "answered", "client_id", "client_ip", "broker_ip", "broker_port", "error_code", "outcome",
+    "packet",
 )  # fmt: skip
 
 
@@ -72,7 +73,8 @@ Broker = tuple[int, int]  # address, port
 
 class Transactional:
     """One transactional id: `name` is a string's number. -1 and None: unknown. `ends`: when its transactions ended, and
-    `ends_by_broker`: of them, those that the coordinator aborted."""
+    `ends_by_broker`: of them, those that the coordinator aborted. `aborts`: (time, packet) of those that the producer
+    aborted since it committed one."""
 
     def __init__(self, name: int) -> None:
         self.name = name
@@ -82,6 +84,7 @@ class Transactional:
             self.failed
         ) = 0
         self.ends, self.ends_by_broker = array("q"), array("q")
+        self.aborts: list[tuple[int, int]] = []
         self.fences: list[Fence] = []
         self.open_ns: int | None = None
         self.opened: int | None = None
@@ -121,17 +124,22 @@ class Transactional:
         if self.opened is None and at > self._ended:
             self.opened, self.state = at, _OPEN
 
-    def end(self, at: int, who: Producer, committed: bool, error: int, answer: tuple[int, int]) -> None:
+    def end(
+        self, at: int, who: Producer, committed: bool, error: int, answer: tuple[int, int], packet: int = 0
+    ) -> None:
         if error:
             self._fail(at, who, error)
             return
         self.owner, (self.producer_id, self.epoch) = who, answer
         self._ended_epoch = self.epoch
         self._end(at, committed)
+        if not committed:
+            self.aborts.append((at, packet))
 
     def _end(self, at: int, committed: bool) -> None:
         self.committed += committed
         self.aborted += not committed
+        self.aborts = [] if committed else self.aborts
         self.state = _COMMITTED if committed else _ABORTED
         self._close(at)
 
@@ -205,7 +213,8 @@ def followed_here(given: SectionInput) -> list[Transactional]:
         elif kind == INIT:
             item.init(at, who, error, (producer_id, event["epoch"]), event["timeout_ms"])
         elif kind == END:
-            item.end(event["answered"], who, bool(event["is_commit"]), error, (producer_id, event["next_epoch"]))
+            answer = producer_id, event["next_epoch"]
+            item.end(event["answered"], who, bool(event["is_commit"]), error, answer, event["packet"])
         elif kind == MARKER:
             item.marker(at, event["epoch"], event["partitions"], bool(event["is_commit"]), event["client_ip"])
         elif kind == FAILED:

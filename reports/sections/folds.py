@@ -269,6 +269,12 @@ def _same_host(effect: Finding, cause: Finding) -> bool:
     return not hosts or effect.party("host") in hosts
 
 
+def _is_of_client(effect: Finding, cause: Finding) -> bool:
+    """Whether an outage names a client, or its host, in the time of what is on it."""
+    mine = {party for party in effect.parties if party.kind in ("client", "host")}
+    return bool(mine & set(cause.parties)) and _overlaps(effect, cause)
+
+
 def _members(*hows: str) -> Test:
     """Whether it waited for members of one client only, that left in these ways."""
     return lambda effect, cause: effect.numbers.get("how") in hows and effect.party("client") == cause.party("client")
@@ -303,11 +309,15 @@ _BROKERS_OUT = kinds.OUTAGES - {kinds.CUT_OFF}
 _CHANGES = ("isr_shrank", "isr_grew", "coordinator_moved", kinds.REBALANCED)
 _FAILED = (kinds.ERRORS, kinds.LOGIN)
 #: Advice that says what a slow client does, and not why; and on records that wait, not requests.
-_NO_CAUSES = ("lagging_group", "poison_record", "open_transaction", "fetch_waits", "dying_members", "held_rebalance")
+_NO_CAUSES = (
+    "lagging_group", "unread_partition", "poison_record", "open_transaction", "aborted_transactions", "fetch_waits",
+    "dying_members", "held_rebalance",
+)  # fmt: skip
 #: Advice on connections that are lost: the path drops idle ones, or the broker closes those over a limit.
 _IDLE, _RESET, _LIMITED = "idle_dropped", "idle_reset", "connection_limit"
 _ON_CONNECTIONS = ("connection_each_message", "reconnect_storm")
 _DYING, _EXPELLED, _HELD = "dying_members", "expelled_members", "held_rebalance"
+_BEHIND = ("lagging_group", "unread_partition")
 _AT_ITS_TIME = "it began in that time, or up to 10 s after it"
 #: Labels of error codes (`error_meanings`).
 _DISK, _FENCED = "disk failed", "fenced"
@@ -328,7 +338,7 @@ FOLDS: tuple[Fold, ...] = (
     Fold([kinds.BURST], [kinds.LEADERS], f"{_AT_ITS_TIME}, and the code is one of moves and time-outs",
          when=lambda effect, cause: effect.numbers["code"] in OF_CHANGES and _begins_in(effect, cause)),
     # advice under advice
-    Fold(["lagging_group"], [_DYING, _EXPELLED], "of the same group", "group"),
+    Fold(_BEHIND, [_DYING, _EXPELLED], "of the same group", "group"),
     Fold(["lagging_group"], ["poison_record"], "of the same group and topic", "group",
          lambda effect, cause: _all_among(effect, cause, "topic")),
     Fold(["refetch", "poison_record"], [_EXPELLED], "of the same client", "client"),
@@ -382,6 +392,9 @@ FOLDS: tuple[Fold, ...] = (
     Fold([kinds.ERRORS], [kinds.ERRORS], "the other code says that its producer was fenced before",
          when=_fenced_before, told=_with_codes),
     Fold(["open_transaction"], [kinds.ERRORS], "its producer was fenced", "client", _fences),
+    Fold(["aborted_transactions"], [kinds.ERRORS], "it makes its requests fail, half as often as it aborts", "client",
+         lambda effect, cause: (
+             cause.severity == ERROR and _overlaps(effect, cause) and _half("codes", "aborts")(effect, cause))),
     # requests without a response, and connections that are made again
     Fold(_ON_CONNECTIONS, [kinds.ERRORS], "its clients end with that error, and are started anew", when=_dies_of),
     *(Fold([kinds.UNANSWERED], lost, "half of them were on its connections", choose=_most("unanswered"))
@@ -406,7 +419,8 @@ FOLDS: tuple[Fold, ...] = (
     Fold([kinds.LOSSY], [kinds.CUT_OFF], "of the same host, all in its time", "host", _is_within),
     # what keeps a group from reading
     Fold(["lagging_group"], [_HELD], "of the same group, for half of the time", "group", choose=_holds_up),
-    Fold(["lagging_group"], ["mtu_black_hole"], "of the same client and host", "client", _same_host),
+    Fold(_BEHIND, ["mtu_black_hole"], "of the same client and host", "client", _same_host),
+    Fold(["unread_partition"], kinds.OUTAGES, "in its time; it names the client, or its host", when=_is_of_client),
     Fold(["lagging_group"], [kinds.THROTTLED], "of the same client and host", "client", _same_host,
          told=_with_groups),
     # advice that an outage explains as well: requests wait behind those without an answer, and clients connect again

@@ -150,6 +150,12 @@ EXAMPLES: Sequence[Example] = (
             [made("open_transaction", f"producer=p {A}", (90, 99.9)),
              made("open_transaction", f"producer=p {B}", (90, 100)),
              made("errors", A, (110, 111), error="INVALID_TXN_STATE", codes=1)]),
+    Example(made("aborted_transactions", f"producer=p {A}", aborts=8),
+            made("errors", A, codes=4, error="X", severity=ERROR),
+            [made("aborted_transactions", f"producer=p {A}", aborts=9),
+             made("aborted_transactions", f"producer=p {B}", aborts=8),
+             made("aborted_transactions", f"producer=p {A}", (120.1, 130), aborts=8),
+             made("errors", A, codes=4, error="X")]),
     Example(made("connection_each_message", A, connections=40),
             made("errors", A, error="X", codes=10, severity=ERROR),
             [made("connection_each_message", A, connections=41),
@@ -183,6 +189,9 @@ EXAMPLES: Sequence[Example] = (
             [made("lagging_group", "group=g", (600, None)), made("lagging_group", "group=h", (700, None))]),
     Example(made("lagging_group", "group=g client=a host=h"), made("mtu_black_hole", "client=a host=h"),
             [made("lagging_group", "group=g client=a host=i"), made("lagging_group", "group=g client=b host=h")]),
+    Example(made("unread_partition", "group=g client=a host=h"), made("hosts_cut_off", "host=h"),
+            [made("unread_partition", "group=g client=a host=i"),
+             made("unread_partition", "group=g client=a host=h", (120.1, 130))]),
     Example(made("lagging_group", "group=g client=a host=h"), made("throttled", A),
             [made("lagging_group", "group=g client=b host=h")]),
     Example(made("request_timeout", "client=a broker=b:1", (99, 120), 9), made("broker_hung", "broker=b:1"),
@@ -228,7 +237,8 @@ def test_a_row_for_each_example() -> None:
 def test_events_and_advice_that_make_no_request_slow(event: str, is_cause: bool | None) -> None:
     if is_cause is None:
         for advice in (
-            "lagging_group", "poison_record", "open_transaction", "fetch_waits", "dying_members", "held_rebalance",
+            "lagging_group", "unread_partition", "poison_record", "open_transaction", "aborted_transactions",
+            "fetch_waits", "dying_members", "held_rebalance",
         ):  # fmt: skip
             assert cause_of(made("slow_client", A), made(advice, A), Known(CONTEXT)) is None
     else:

@@ -17,6 +17,11 @@ FOLDER = Path(__file__).resolve().parents[2] / "samples" / "reports"
 SHOWN = 4
 #: By capture: what one of its first lines has to say, with its setting and remedy; what no line may say.
 TRUTHS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+    "aborts": (["ledger-1", '"ledger" (127.0.0.1)', "the last 8 of 12", "9.16 s", "dead letter topic"], []),
+    "paused-partition": (
+        ['"dispatch" (127.0.0.1)', 'group "dispatch"', "jobs-1", "fetches others", "resume() that is missing"],
+        ["well"],
+    ),
     "http-http-server": (["10.88.0.9:8080", "HTTP server", "bootstrap.servers"], ["lost"]),
     "plaintext-to-tls-mixed": (["10.88.0.11", "10.88.0.1:9093", "TLS", "security.protocol"], ["lost"]),
     "idle-reset": (["notifier", "RST", "45.0 s", "10.88.0.1:9092", "connections.max.idle.ms"], ["broker closed"]),
