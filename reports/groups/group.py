@@ -37,7 +37,7 @@ SESSION_MS = 45_000
 
 @dataclass(slots=True)
 class MemberRow:
-    """A member of a group. `first`, `last`: of its requests, ns."""
+    """A member of a group. `first`, `last`: of its requests, ns. `good`: the last one that was not refused."""
 
     client: Client = (None, None)
     instance: str | None = None
@@ -46,6 +46,7 @@ class MemberRow:
     errors: int = 0
     first: int = 2**63
     last: int = 0
+    good: int = 0
 
 
 @dataclass(slots=True)
@@ -111,6 +112,7 @@ def groups_of(given: SectionInput) -> list[Group]:
             setattr(member, column, getattr(member, column) + int(values[column][row]))
         member.first = min(member.first, int(values["first"][row]))
         member.last = max(member.last, int(values["last"][row]))
+        member.good = max(member.good, int(values["good"][row]))
         if keys["type"][row] >= 0:
             group.types.add(int(keys["type"][row]))
     keys, codes = given.keys("groups.errors"), given.values("groups.errors")["codes"]
@@ -151,7 +153,7 @@ def history_of(events: Sequence[Event], seen: Mapping[str, Seen]) -> History:
 
 def _add_history(group: Group, events: list[Event]) -> None:
     seen = {
-        name: Seen(row.first, row.last, row.client[1], row.client[0], row.instance)
+        name: Seen(row.first, row.last, row.client[1], row.client[0], row.instance, row.good)
         for name, row in group.members.items()
         if name
     }

@@ -174,7 +174,10 @@ class Epochs:
         else:
             cause = min(causes, key=lambda c: c.time, default=Cause(e.done, UNKNOWN, None, None))
         times, others = (cause.time, e.done, e.done), max(len(causes) - 1, 0)
-        made = Rebalance(e.number, *times, *cause[1:], others, frozenset(self.current), True)
+        made = Rebalance(
+            e.number, *times, cause.trigger, cause.who, cause.reason, others, frozenset(self.current), True,
+            silent=cause.silent,
+        )  # fmt: skip
         self.history.rebalances.append(made)
 
     def _timed_out(self, gone: Sequence[str], e: Event) -> Cause:
@@ -197,7 +200,7 @@ class Epochs:
         refused = "its next heartbeat was refused: UNKNOWN_MEMBER_ID"
         reason = f"no heartbeat for {min(silent) // 1_000_000:,} ms" if silent else refused
         clients = {self.history.members[name].client or "?" for name in gone}
-        return Cause(e.done, TIMED_OUT, ", ".join(sorted(clients)), reason)
+        return Cause(e.done, TIMED_OUT, ", ".join(sorted(clients)), reason, min(silent, default=0))
 
     def _replay(self) -> None:
         if self.history.type == SHARE:

@@ -58,6 +58,8 @@ CLASSIC, CONSUMER, SHARE, STREAMS = range(4)
 UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 25, 27
 #: COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR.
 _MOVED = (15, 16)
+#: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, FENCED_MEMBER_EPOCH.
+_NO_MEMBER = (UNKNOWN_MEMBER_ID, 82, 110)
 _MEMBER_ID_REQUIRED = 79
 _COMMIT, _JOIN_GROUP, _HEARTBEAT, _SYNC_GROUP, _TXN_COMMIT = 8, 11, 12, 14, 28
 _HEARTBEATS = (_HEARTBEAT, 68, 76, 88)
@@ -124,6 +126,10 @@ def _has_failed(gathered: Gathered) -> Array:
     return _have(gathered, _is_error)
 
 
+def _is_expelled(gathered: Gathered) -> Array:
+    return _have(gathered, lambda code: is_among(code, _NO_MEMBER))
+
+
 def _has_moved(gathered: Gathered) -> Array:
     return _have(gathered, lambda code: is_among(code, _MOVED))
 
@@ -148,7 +154,7 @@ MEMBERS = counted(
     other={"group": KEPT, "member": OTHER, "client_id": OTHER, "type": KEPT},
     requests=total(1), heartbeats=total(lambda x: is_among(x.api_key, _HEARTBEATS)),
     commits=total(lambda x: is_among(x.api_key, (_COMMIT, _TXN_COMMIT))), errors=total(lambda x: x.each(_has_failed)),
-    first=least(began), last=largest(began),
+    first=least(began), last=largest(began), good=largest(lambda x: largest_where(~x.each(_is_expelled), began(x))),
 )  # fmt: skip
 
 

@@ -82,7 +82,7 @@ class Generations:
             self.history.rebalances.append(
                 Rebalance(
                     joins[0].number, cause.time, heard, end, cause.trigger, cause.who, cause.reason, others, members,
-                    is_cooperative,
+                    is_cooperative, silent=cause.silent,
                 )
             )  # fmt: skip
             # A static member that comes back takes the place of another id.
@@ -178,7 +178,12 @@ class Generations:
     def _find_expelled(self) -> None:
         """Find consumers that lost their member id without closing, and the JoinGroups by which they came back: on the
         same connection, or after a session timeout from the same client."""
-        lost = [(e.sent, TIMED_OUT, e) for e in self.refused.values() if not self._has_left(e.member, e.sent)]
+        joined = {join.member: join for join in self.joins}
+        lost = [
+            (self._expired(e, joined.get(e.member)), TIMED_OUT, e)
+            for e in self.refused.values()
+            if not self._has_left(e.member, e.sent)
+        ]
         lost += [(e.sent, _cause_of(e), e) for e in self.leaves if e.member in self.seen]
         lost.sort(key=lambda item: item[0])
         back: dict[int, Event] = {}
@@ -195,13 +200,21 @@ class Generations:
         for number, (time, cause, e) in enumerate(lost):
             found = back.get(number)
             if found is not None or cause != LEFT:
-                expulsion = self._add_expulsion(self.history.members[e.member], time, cause, found)
+                silent = e.sent - self.seen[e.member].alive if cause == TIMED_OUT and time < e.sent else 0
+                expulsion = self._add_expulsion(self.history.members[e.member], time, cause, found, silent)
                 if found is not None:
                     self.back[found.member] = expulsion
 
-    def _add_expulsion(self, member: Member, time: int, cause: str, join: Event | None) -> Expulsion:
+    def _expired(self, refused: Event, join: Event | None) -> int:
+        """When the session of a member ended that was told so later: if it sent nothing for as long as the session
+        lasts. `join`: its last."""
+        if join is None or not join.timeout_ms:
+            return refused.sent
+        return min(max(self.seen[refused.member].alive, join.done) + join.timeout_ms * 1_000_000, refused.sent)
+
+    def _add_expulsion(self, member: Member, time: int, cause: str, join: Event | None, silent: int = 0) -> Expulsion:
         back = None if join is None else join.sent
-        found = Expulsion(time, cause, member.name, member.client, member.address, back)
+        found = Expulsion(time, cause, member.name, member.client, member.address, back, silent)
         self.history.expulsions.append(found)
         return found
 
@@ -222,7 +235,7 @@ class Generations:
     def _timed_out(self, missing: Sequence[str], since: int, heard: int, joins: Sequence[Event] = ()) -> Cause:
         """`joins`: those by which members may come back."""
         member = self.history.members[missing[0]]
-        last = self.seen[missing[0]].last
+        last = self.seen[missing[0]].alive
         start = last + member.timeout_ms * 1_000_000
         for name in missing:
             gone = self.history.members[name]
@@ -232,7 +245,10 @@ class Generations:
                 self._add_expulsion(gone, gone.left, TIMED_OUT, same[0] if len(same) == 1 else None)
         names = ", ".join(sorted({self.history.members[name].client or "?" for name in missing}))
         reason = f"no heartbeat for {member.timeout_ms:,} ms" if member.timeout_ms else None
-        return Cause(start if since < start <= heard else heard, TIMED_OUT, names, reason)
+        is_silent = since < start <= heard and member.timeout_ms > 0
+        return Cause(
+            start if since < start <= heard else heard, TIMED_OUT, names, reason, (heard - max(last, since)) * is_silent
+        )
 
     def _replay(self, rounds: Sequence[Sequence[Event]]) -> None:
         play = Ownership(self.history)
@@ -257,9 +273,9 @@ def _cause_of(leave: Event) -> str:
     return POLL if leave.text is not None and POLL_REASON in leave.text else LEFT
 
 
-def _back(expulsion: Expulsion) -> tuple[str, str | None, str]:
+def _back(expulsion: Expulsion) -> tuple[str, str | None, str, int]:
     trigger, reason = BACK[expulsion.cause]
-    return trigger, expulsion.client, reason
+    return trigger, expulsion.client, reason, expulsion.silent
 
 
 def _between(events: Sequence[Event], after: int, until: int, time: str) -> Sequence[Event]:

@@ -26,18 +26,26 @@ BACK = {
 
 
 class Seen(NamedTuple):
-    """A member's first and last request, ns, and where it sent them from."""
+    """A member's first and last request, ns, and where it sent them from. `good`: the last one that was not refused; 0:
+    none was."""
 
     first: int
     last: int
     client: str | None
     address: str | None
     instance: str | None = None
+    good: int = 0
+
+    @property
+    def alive(self) -> int:
+        """When it was known to be a member last: members that were silent learn that they are none."""
+        return self.good or self.last
 
 
 @dataclass(slots=True)
 class Rebalance:
-    """`members`: after it. Times in ns; `stop`: None where no partition was seen to change."""
+    """`members`: after it. Times in ns; `stop`: None where no partition was seen to change. `silent`: how long the
+    member was without a request whose session timed out; 0: not known."""
 
     number: int
     start: int
@@ -50,6 +58,7 @@ class Rebalance:
     members: frozenset[str]
     is_cooperative: bool = False
     stop: int | None = None
+    silent: int = 0
 
     @property
     def has_timed_out(self) -> bool:
@@ -74,7 +83,8 @@ class Member:
 class Expulsion(NamedTuple):
     """A consumer that the group lost though it had not ended: `cause` TIMED_OUT (the coordinator dropped it), POLL (it
     says that it left because of max.poll.interval.ms), or LEFT (it left, and joined again without closing: either that,
-    or its program unsubscribed). Times in ns; `back`: when it joined again, None: it did not."""
+    or its program unsubscribed). Times in ns; `back`: when it joined again, None: it did not. `silent`: as of
+    `Rebalance`."""
 
     time: int
     cause: str
@@ -82,6 +92,7 @@ class Expulsion(NamedTuple):
     client: str | None
     address: str | None
     back: int | None
+    silent: int = 0
 
 
 @dataclass(slots=True)
@@ -105,12 +116,14 @@ def seen_before(seen: Mapping[str, Seen], time: int) -> set[str]:
 
 
 class Cause(NamedTuple):
-    """Why a rebalance began: the time in ns, the trigger, the client, and the reason that it gives."""
+    """Why a rebalance began: the time in ns, the trigger, the client, and the reason that it gives. `silent`: as of
+    `Rebalance`."""
 
     time: int
     trigger: str
     who: str | None
     reason: str | None
+    silent: int = 0
 
 
 class Ownership:
@@ -162,7 +175,8 @@ def lose_gone(play: Ownership, history: History, seen: Mapping[str, Seen]) -> No
     for member in history.members.values():
         if member.left is not None:
             is_dead = member.left_by in (TIMED_OUT, REPLACED)
-            last = max(seen[member.name].last, play.got.get(member.name, 0))
+            one = seen[member.name]
+            last = max(one.alive if member.left_by == TIMED_OUT else one.last, play.got.get(member.name, 0))
             play.lose(last if is_dead else member.left, member.name, 2)
 
 

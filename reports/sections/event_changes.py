@@ -49,6 +49,8 @@ _AT_ONCE_NS = SECOND // 10
 _USUAL = frozenset(((79, 11), (35, 18), (27, 12), (27, 8), (27, 14), (70, 1), (71, 1)))
 #: Fewer rebalances are usual work. So are those by which a group grows.
 _MANY_REBALANCES = 3
+#: Of a rebalance in which a session timed out: how long its member was silent, and its partitions had none.
+_GONE = ("silent", "stop")
 #: What a person notices.
 _NOTICED_NS = SECOND
 
@@ -211,12 +213,19 @@ def _rebalances(seen: Seen) -> Iterator[Finding]:
             is_costly = waited >= _NOTICED_NS
             if is_costly:
                 text += f", which waited for each other for {duration(waited)} in total"
-            text = sentence([text, _causes_text(known)])
+            gone = [r for r in known if r.has_timed_out]
+            silent, stop = (max((getattr(r, name) or 0 for r in gone), default=0) for name in _GONE)
+            most = "up to " if len(gone) > 1 else ""
+            text = sentence([
+                text, _causes_text(known), f"no heartbeat for {most}{duration(silent)}" if silent else None,
+                f"partitions without a living member for {most}{duration(stop)}" if stop else None,
+            ])  # fmt: skip
             yield _REBALANCED.found(
                 text, Party("group", name), *(Party("client", each) for each in sorted(lost)), begin=begin, end=end,
-                packets=[int(values["packet"][run].min())], lost=waited if is_costly else 0,
+                packets=[int(values["packet"][run].min())], lost=max(waited if is_costly else 0, stop),
                 see=[("sections", "groups")], severity=WARNING if is_costly or lost else NOTE,
                 rebalances=len(numbers), first_number=low, last_number=high, waited_ns=waited, timed_out=len(lost),
+                silent_ns=silent, without_member_ns=stop,
             )  # fmt: skip
 
 

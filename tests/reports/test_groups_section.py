@@ -25,7 +25,7 @@ from kafkatap.reports.build import build_report
 from kafkatap.reports.counting.count_table import LATEST, MAX, SUM, CountTable
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.groups.group import History, Seen, history_of
-from kafkatap.reports.groups.group_events import BEAT, CLASSIC, CONSUMER, JOIN, LEAVE, REFUSED, SYNC
+from kafkatap.reports.groups.group_events import BEAT, CLASSIC, CONSUMER, EXPELLED, JOIN, LEAVE, REFUSED, SYNC
 from kafkatap.reports.groups.group_requests import Event, read_assignment
 from kafkatap.reports.section_parts.registry import needs_of
 from kafkatap.reports.section_parts.section_counts import SectionCounts
@@ -470,6 +470,35 @@ def test_a_timeout_starts_when_the_session_ends() -> None:
     assert last.stop == 12 * SECOND  # from its last assignment
     assert history.members["b"].left_by == "session timeout"
     assert history.parts == {"a": 2, "b": 0}
+
+
+@pytest.mark.parametrize(
+    ("refused", "start", "silent", "stop"),
+    [
+        (14.9, 14.9, 0, 10.3),  # the session was not over: the coordinator removed it for another reason
+        (15.1, 15, 10.1, 10.5),
+        (25, 15, 20, 20.4),
+    ],
+)
+def test_the_only_member_is_silent_until_it_joins_again(
+    refused: float, start: float, silent: float, stop: float
+) -> None:
+    """Its last heartbeat is of 5 s, and its session lasts 10 s. It learns that it is no member when it is back."""
+    story = Story()
+    story.add(JOIN, "a", 1, 2, 1, client="one")
+    story.add(SYNC, "a", 2, 2.5, 1, client="one", assignment=parts(1))
+    story.add(EXPELLED, "a", refused, refused + 0.1, 0, client="one", error=25)
+    story.add(JOIN, "b", refused + 0.1, refused + 0.2, 3, client="one")
+    story.add(SYNC, "b", refused + 0.3, refused + 0.4, 3, client="one", assignment=parts(1))
+    for member in story.seen:
+        story.seen[member] = story.seen[member]._replace(client="one")
+    story.seen["a"] = story.seen["a"]._replace(good=5 * SECOND)
+    history = story.history()
+    last = history.rebalances[-1]
+    assert (last.trigger, last.who) == ("session timeout", "one")
+    assert (last.start, last.silent) == (int(start * SECOND), int(silent * SECOND))
+    assert last.stop == pytest.approx(stop * SECOND)
+    assert history.members["a"].left == int(start * SECOND)
 
 
 def test_two_members_that_join_at_once_are_two_causes() -> None:
