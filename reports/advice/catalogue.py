@@ -8,6 +8,7 @@ from .black_hole import BLACK_HOLE
 from .buffers import BUFFERS
 from .connection_limit import CONNECTION_LIMIT
 from .dying_members import DYING_MEMBERS
+from .expired_sessions import EXPIRED_SESSIONS
 from .expulsions import EXPULSIONS
 from .fetch_sessions import FETCH_SESSIONS
 from .fetch_waits import FETCH_WAITS
@@ -17,6 +18,7 @@ from .hot_leaders import HOT_LEADERS
 from .idle_drops import IDLE_DROPS
 from .idle_resets import IDLE_RESETS
 from .lagging_groups import LAGGING_GROUPS
+from .lifetime_limits import LIFETIME_LIMITS
 from .nagle import NAGLE
 from .one_connection import ONE_CONNECTION
 from .open_transactions import OPEN_TRANSACTIONS
@@ -42,6 +44,8 @@ CATALOGUE: tuple[Signature, ...] = (
     BLACK_HOLE,
     IDLE_DROPS,
     IDLE_RESETS,
+    LIFETIME_LIMITS,
+    EXPIRED_SESSIONS,
     FETCH_WAITS,
     FETCH_SESSIONS,
     REQUEST_TIMEOUTS,

@@ -164,8 +164,8 @@ def _joined(rows: list[dict[str, int]]) -> Connection:
 
 def lengths_in_words(lengths: Sequence[int]) -> str:
     """`45.0 s`, `45.0 s to 1m 30s`: of some times, ns."""
-    least, most = min(lengths), max(lengths)
-    return units.duration(least) + (f" to {units.duration(most)}" if most > least else "")
+    least, most = units.duration(min(lengths)), units.duration(max(lengths))
+    return least if most == least else f"{least} to {most}"
 
 
 def pauses(connection: Connection) -> list[tuple[int, int]]:

@@ -140,6 +140,7 @@ LINKS = counted(
     last=largest("last"), closed_at=largest("closed_at"), resent=largest(_resent),
     is_stuck=largest(_of_any_end("unacknowledged_bytes")), missing=largest(_is_missing),
     lost_bytes=largest("client_lost_bytes"), unacknowledged_bytes=largest("client_unacknowledged_bytes"),
+    lost_at=largest("client_lost_at"),
 )  # fmt: skip
 #: Times in which nothing acknowledged what a broker sent again. `heard`: the first of their ends. `is_open`: to the end
 #: of the connection.
@@ -205,7 +206,7 @@ COUNTS = (
 CONNECTION_COLUMNS = (
     *_CLIENT, "connection", "protocol", "orientation_known", "handshake", "first", "first_packet", "last",
     "closed_with", "closed_by", "closed_at", "closed_packet", "unanswered", "broker_stuck_at", "broker_stuck_ns",
-    "client_lost_bytes", "response_resent_ns",
+    "client_lost_bytes", "client_lost_at", "response_resent_ns",
     *(f"{end}_{name}" for end in ENDS for name in (
         "retransmitted_packets", "spurious_retransmissions", "unacknowledged_bytes", "gap_bytes",
     )),

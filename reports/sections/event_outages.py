@@ -16,12 +16,12 @@ A silence without these is no event: nobody asked. A silence that began before t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.kernels.arrays import distinct_values
+from kafkatap.kernels.arrays import distinct_values, is_among
 
 from ..batch import Array
 from ..finding_words import counted
@@ -30,9 +30,11 @@ from ..model import Scalar
 from ..units import duration
 from .event_answers import SECOND
 from .event_effects import AllEffects, Effects
+from .event_leaders import leader_moves
 from .event_stuck import CUT_OFF, Span, stuck_hosts
 from .event_timeline import Gap, Seen
 from .event_waits import BEFORE_NS, Costs, Waited, WaitingHosts
+from .folds import AFTER_NS
 
 _STOPPED = Rule("broker_stopped", "broker stopped", ERROR, "show")
 _HUNG = Rule("broker_hung", "broker hung", ERROR, "show")
@@ -46,6 +48,12 @@ _CLOSING_NS = 2 * SECOND
 #: A broker that announces its end has this long to move its leaders away (5 minutes: several retries of
 #: controlled.shutdown.max.retries and the controller's own time).
 _ANNOUNCED_NS = 300 * SECOND
+#: The controller lets a broker go as soon as its leaders moved: within seconds.
+_MOVING_NS = 5 * SECOND
+#: NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH: of a broker that moved its leaders away.
+_LEADS_NO_MORE = (6, 74)
+#: What stops a process closes its listeners, or those of a host, within this.
+_ONE_PROCESS_NS = 5 * SECOND
 #: A share of connections that says what holds for all of them: most.
 _MOST = 0.5
 #: Connections that say more than one does: a single one may have been idle for too long, or sent a request that a
@@ -57,7 +65,8 @@ _EXACT = 0.02
 
 class Outage(NamedTuple):
     """`kind`: stop, hang, unreachable. `gap`: without answers. `begin`: ns. `closed_at`: the first close, if any.
-    `is_reset`: it closed all with RST, and none with FIN."""
+    `is_reset`: it closed all with RST, and none with FIN. `moved`: when its leaders began to move away before it closed
+    connections, as they do only if it announced its end, to a controller that was not captured."""
 
     kind: str
     broker: int
@@ -70,6 +79,12 @@ class Outage(NamedTuple):
     announced: int | None = None
     packet: int = 0
     is_reset: bool = False
+    moved: int | None = None
+
+    @property
+    def is_controlled(self) -> bool:
+        """Whether it was told to stop, and did so in order."""
+        return self.announced is not None or self.moved is not None
 
 
 def _return_of(seen: Seen, broker: int, gap: Gap, begin: int) -> tuple[int | None, int]:
@@ -95,8 +110,13 @@ def outages(seen: Seen) -> list[Finding]:
     costs = Costs(seen, [(o.broker, o.begin, seen.end if end is None else end)
                          for o, end in zip(silent, ends, strict=True)])  # fmt: skip
     effects = AllEffects(seen)
+    made: list[list[Finding]] = []
     for n, (o, end) in enumerate(zip(silent, ends, strict=True)):
-        found += _findings(seen, o, end, effects.of(o.broker, o.begin, end), costs.waited(n), costs.slow_ns(n))
+        made.append([*_findings(seen, o, end, effects.of(o.broker, o.begin, end), costs.waited(n), costs.slow_ns(n))])
+    for o, mine in zip(silent, made, strict=True):
+        process = _listener_of(seen, o, silent)
+        cause = None if process is None else made[process][0].key
+        found += [one if cause is None else one._replace(cause=cause) for one in mine]
     for broker in range(len(seen.brokers)):
         found += _starts(seen, broker)
     outages_of = defaultdict[int | None, list[Outage]](list)
@@ -107,6 +127,18 @@ def outages(seen: Seen) -> list[Finding]:
     spans: list[Span] = [(o.broker, None, o.begin, o.gap.until(seen.end)) for o in silent]
     spans += [span for span, _ in cut]
     return [*found, *(finding for _, finding in cut), *stuck_hosts(seen, spans)]
+
+
+def _listener_of(seen: Seen, one: Outage, others: Sequence[Outage]) -> int | None:
+    """The place of the stop of a broker with a node id, of which this one is another listener (of a controller)."""
+    if one.kind != "stop" or one.closed_at is None or seen.brokers.nodes[one.broker] is not None:
+        return None
+    return next((
+        n for n, other in enumerate(others)
+        if other.kind == "stop" and other.closed_at is not None and seen.brokers.nodes[other.broker] is not None
+        and seen.brokers.ends[other.broker][0] == seen.brokers.ends[one.broker][0]
+        and abs(other.closed_at - one.closed_at) <= _ONE_PROCESS_NS
+    ), None)  # fmt: skip
 
 
 def _of_broker(seen: Seen, broker: int) -> Iterator[Outage]:
@@ -124,17 +156,20 @@ def _of_broker(seen: Seen, broker: int) -> Iterator[Outage]:
         at = int(own_links["first_close"][closing].min()) if closed else None
         is_reset = closed >= _SEVERAL and not own_links["broker_fins"][closing].any()
         announced = _announced(seen, broker, gap, since)
+        moved = None if announced is not None or at is None else _moved_away(seen, broker, at, until, since)
+        is_told = announced is not None or moved is not None
         is_most = (
             closed >= _SEVERAL and at is not None and closed > _MOST * _open_before(own_links, at)
-            and bool(refused or unanswered or announced is not None or _interrupted(seen, broker, at))
+            and bool(refused or unanswered or is_told or _interrupted(seen, broker, at))
         )  # fmt: skip
         if is_most or (refused and (closed or announced is not None)) or (closed and announced is not None):
             first = announced if announced is not None else at if at is not None else gap.begin
             if announced is None and refused:
                 first = min(first, int(own_links["first_refused"][tries & (own_links["refused"] > 0)].min()))
+            first = first if moved is None else min(first, moved)
             yield Outage("stop", broker, gap, first, closed, at, refused, unanswered, announced,
                          _packet(seen, announced, own_links["gone_packet"][closing | tries]),
-                         announced is None and is_reset)  # fmt: skip
+                         announced is None and is_reset, moved)  # fmt: skip
             since = until
         elif refused:
             yield Outage("stop", broker, gap, gap.begin, 0, None, refused, unanswered, None,
@@ -164,6 +199,22 @@ def _announced(seen: Seen, broker: int, gap: Gap, since: int) -> int | None:
     if not len(times):
         return None
     return int(times[0])
+
+
+def _moved_away(seen: Seen, broker: int, closed_at: int, until: int, since: int) -> int | None:
+    """When the leaders of a broker began to move away, if they did so shortly before it closed connections: all that
+    are known, or it refused what only leaders answer."""
+    node, begin = seen.brokers.nodes[broker], max(closed_at - _MOVING_NS, since)
+    times = [move.time for move in seen.given.once(leader_moves) if node is not None and move.old == node]
+    before = [time for time in times if begin <= time < closed_at]
+    if any(closed_at <= time <= until + AFTER_NS for time in times):
+        before.clear()
+    errors = seen.errors
+    refused = (errors["broker"] == broker) & is_among(errors["error_code"], _LEADS_NO_MORE)
+    refused &= (errors["first"] >= begin) & (errors["last"] < closed_at)
+    if errors["codes"][refused].sum() >= _SEVERAL:
+        before += errors["first"][refused].tolist()
+    return min(before, default=None)
 
 
 def _open_before(links: dict[str, Array], at: int) -> int:
@@ -253,7 +304,10 @@ def _packet_of_answer(seen: Seen, broker: int, at: int) -> int:
 def _stop(seen: Seen, outage: Outage, end: int | None, effects: Effects, waits: Waited) -> Finding:
     broker, gap = outage.broker, outage.gap
     label = seen.brokers.label(broker)
-    parts = [f"{label} {'began to shut down' if outage.announced is not None else 'stopped'}"]
+    if outage.moved is not None:
+        parts = [f"{label} stopped, and leaders had moved away before"]
+    else:
+        parts = [f"{label} {'began to shut down' if outage.announced is not None else 'stopped'}"]
     numbers: dict[str, Scalar] = {"announced": outage.announced is not None}
     if outage.closed and outage.closed_at is not None:
         late = outage.closed_at - outage.begin
@@ -267,7 +321,7 @@ def _stop(seen: Seen, outage: Outage, end: int | None, effects: Effects, waits: 
             "has its address"
         )
     numbers |= {"refused": outage.refused, "unanswered": outage.unanswered, "last_answer": gap.begin}
-    severity = WARNING if outage.announced is not None else ERROR
+    severity = WARNING if outage.is_controlled else ERROR
     return _made(seen, _STOPPED, severity, outage, parts, numbers, effects, end, waits)
 
 

@@ -17,8 +17,10 @@ from ..finding_words import api_value, counted, listed, sentence
 from ..findings import ERROR, NOTE, NOTICED_NS, Finding, Party
 from ..model import ReportTable, Row, Value, as_number
 from ..parties import client_parties, client_text
+from ..section_parts.notable import SLOW_NS
 from .error_meanings import MEANINGS
 from .error_words import NO_WORDS, ErrorWords, denied, quoted, unit_of_timestamps
+from .slow_times import NOTICED_SHARE
 from .time_shares import percent
 
 #: Error codes that are part of a usual start, or of a question to which the client has another one: Java's admin client
@@ -174,7 +176,7 @@ def _errors(
     )
     is_harmless = known is not None and known.is_harmless
     is_minor = meaning is None and (is_harmless or (is_retry and not is_never))
-    is_note = is_close or (is_minor and lost < NOTICED_NS)
+    is_note = is_close or (is_minor and not _is_noticed(lost, count, last - first))
     advice = _NO_ADVICE if is_note or known is None else _advice(known, said, brokers, words, is_never)
     if meaning is not None and meaning.label == "denied":
         users = {user for client in clients for user in words.users.get(_name(client), ())}
@@ -206,6 +208,12 @@ def _errors(
         setting=advice.setting, remedy=advice.remedy, options=(("filter", f"error == {value}{only}"),),
         command="show",
     )  # fmt: skip
+
+
+def _is_noticed(lost: int, codes: int, span: int) -> bool:
+    """Whether a person notices what clients retried: not if each try is quick, and they are a small part of the time,
+    however long that goes on. Each transaction may begin so (CONCURRENT_TRANSACTIONS)."""
+    return lost >= NOTICED_NS and (lost >= SLOW_NS * codes or lost >= NOTICED_SHARE * span)
 
 
 class _Advice(NamedTuple):

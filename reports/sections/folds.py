@@ -130,6 +130,10 @@ def _most(name: str, is_first: bool = False) -> Choice:
     return choose
 
 
+def _costliest(_: Finding, causes: Iterable[Finding], __: Known) -> Finding | None:
+    return max(causes, key=lambda cause: cause.time_lost_ns, default=None)
+
+
 # ------------------------------------------------------------ slow clients
 
 
@@ -143,6 +147,14 @@ def _is_of_both(effect: Finding, event: Finding) -> bool:
     if effect.parties[:1] and effect.parties[0].kind == "broker":  # it is on brokers, whichever clients waited
         is_other = is_other and not named(effect, "broker") & named(event, "broker")
     return not is_other and _overlaps(effect, event)
+
+
+def outage_spans(events: Iterable[Finding], last: int) -> list[tuple[int, int]]:
+    """The times of outages with what comes shortly after each: begin and end, ns. `last`: the end of the capture."""
+    return [
+        (event.begin - BEFORE_NS, last if event.end is None else event.end + AFTER_NS)
+        for event in events if event.id in kinds.OUTAGES and event.begin is not None
+    ]  # fmt: skip
 
 
 def _is_behind(effect: Finding, cause: Finding) -> bool:
@@ -313,8 +325,10 @@ _NO_CAUSES = (
     "lagging_group", "unread_partition", "poison_record", "open_transaction", "aborted_transactions", "fetch_waits",
     "dying_members", "held_rebalance",
 )  # fmt: skip
-#: Advice on connections that are lost: the path drops idle ones, or the broker closes those over a limit.
+#: Advice on connections that are lost: the path drops idle ones, or those of an age; the broker closes those over a
+#: limit, and sessions that expire.
 _IDLE, _RESET, _LIMITED = "idle_dropped", "idle_reset", "connection_limit"
+_EXPIRED, _AGED = "session_expired", "lifetime_limit"
 _ON_CONNECTIONS = ("connection_each_message", "reconnect_storm")
 _DYING, _EXPELLED, _HELD = "dying_members", "expelled_members", "held_rebalance"
 _BEHIND = ("lagging_group", "unread_partition")
@@ -366,6 +380,9 @@ FOLDS: tuple[Fold, ...] = (
     Fold(["slow_head_of_line"], Kinds(kinds.EVENTS), "its first client waited half as long as its longest request",
          when=lambda effect, cause: (
              _first_client(effect, cause) and _half("longest_wait_ns", "total_max_ns")(effect, cause))),
+    Fold(_SLOW, kinds.OUTAGES, "its clients are slow in outages, and not, or much less, at other times",
+         when=lambda effect, cause: bool(effect.numbers.get("is_in_outages")) and _overlaps(effect, cause),
+         choose=_costliest),
     Fold(_SLOW, [kinds.LOGIN], "it is SaslAuthenticate: brokers delay the answer to a login that fails",
          when=lambda effect, cause: effect.numbers.get("api") == "SaslAuthenticate", choose=_failed_login),
     # error codes: under the event that explains them
@@ -398,7 +415,7 @@ FOLDS: tuple[Fold, ...] = (
     # requests without a response, and connections that are made again
     Fold(_ON_CONNECTIONS, [kinds.ERRORS], "its clients end with that error, and are started anew", when=_dies_of),
     *(Fold([kinds.UNANSWERED], lost, "half of them were on its connections", choose=_most("unanswered"))
-      for lost in ([_IDLE, _RESET], [_LIMITED])),
+      for lost in ([_IDLE, _RESET], [_LIMITED], [_EXPIRED, _AGED])),
     Fold([kinds.UNANSWERED], [*kinds.OUTAGES, "wrong_port"], "half of them were at its broker",
          choose=_most_at_broker),
     *(Fold(_ON_CONNECTIONS, [lost], "it has all its clients", "client",

@@ -40,6 +40,8 @@ from .time_shares import Spent, has_unknown_waits, percent, spent
 _HOLDS_BACK = 0.1
 #: A person notices a request that takes this long, and many that take half of it.
 _LONG_NS = 100_000_000
+#: A client is slow in an outage if it is so many times as slow there as at other times.
+_MUCH_MORE = 3
 #: Slow requests in fewer of the seconds than this come now and then.
 _DENSE = 0.5
 #: Verdicts as the ids of findings.
@@ -133,11 +135,13 @@ def _by_broker(
 
 
 def slow_findings(
-    counts: ReportCounts, context: Context, clients: ReportTable, times: SlowTimes | None, units: Units | None
-) -> list[Finding]:
+    counts: ReportCounts, context: Context, clients: ReportTable, times: SlowTimes | None, units: Units | None,
+    outages: Sequence[tuple[int, int]] = (),
+) -> list[Finding]:  # fmt: skip
     """One finding for each place where time goes, and one on throttled clients. Those that wait behind throttled
     requests are among them. Logins of clients of which some fail are findings of their own: brokers delay the answer.
-    `times`: of slow requests; `units`: who asked whom; None: not known."""
+    `times`: of slow requests; `units`: who asked whom; None: not known. Clients that are slow in `outages` (begin, end,
+    ns) are apart from those that are slow all the time."""
     by_client: dict[str | None, list[SlowRequests]] = defaultdict(list)
     logins: dict[str | None, list[SlowRequests]] = defaultdict(list)
     slow = slow_requests(counts, context, times)
@@ -146,6 +150,7 @@ def slow_findings(
         of_client = tried.get((one.client, api_label(one.api_key))) if one.api_key == AUTHENTICATE else None
         (logins if of_client is not None and of_client.failed else by_client)[one.client].append(one)
     groups: dict[str, list[list[SlowRequests]]] = defaultdict(list)
+    in_outages: dict[str, list[list[SlowRequests]]] = defaultdict(list)
     refused: dict[str, list[list[SlowRequests]]] = defaultdict(list)
     inner = _own_clients(counts, context, by_client)
     between = [
@@ -162,7 +167,7 @@ def slow_findings(
         if is_throttled or found_at == "throttled":
             groups["throttled"].append(requests)
         elif _is_material(requests, context):
-            groups[found_at].append(requests)
+            (in_outages if _is_in(outages, requests, times, context) else groups)[found_at].append(requests)
     for (login,) in logins.values():
         if _is_material((login,), context):
             refused[verdict(True, login.parts, login.is_known)].append([login])
@@ -173,8 +178,28 @@ def slow_findings(
     blame = Blame(counts, context, times, units)
     found = [_slow(name, group, context, blame) for name, group in groups.items()]
     found += [_slow(name, group, context) for name, group in refused.items()]
+    for name, group in in_outages.items():
+        made = _slow(name, group, context)
+        found.append(made._replace(numbers={**made.numbers, "is_in_outages": True}))
     found += [_between_brokers(between, context)] if between else []
     return [*found, *([] if throttled is None else [throttled])]
+
+
+def _is_in(
+    outages: Sequence[tuple[int, int]], requests: Sequence[SlowRequests], times: SlowTimes | None, context: Context
+) -> bool:
+    """Whether a client is slow in outages, and not, or much less, at other times."""
+    if times is None or not outages:
+        return False
+    inside, outside = times.within([(one.client, one.api_key) for one in requests], outages)
+    if inside < MOSTLY * (inside + outside):
+        return False
+    whole = (context.last or 0) - (context.first or 0)
+    length, until = 0, context.first or 0
+    for begin, end in sorted(outages):
+        length += max(end - max(begin, until), 0)
+        until = max(until, end)
+    return inside * max(whole - length, 0) >= _MUCH_MORE * outside * length
 
 
 def _is_material(requests: Sequence[SlowRequests], context: Context) -> bool:

@@ -7,7 +7,7 @@ began. Slow requests that waited for lost segments also count by the hosts at bo
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -116,6 +116,18 @@ class Times(dict[_Who, SlowTime]):
     def __init__(self, rows: Mapping[_Who, dict[str, Array]]) -> None:
         super().__init__((who, _slow_time(mine)) for who, mine in rows.items())
         self._rows = rows
+
+    def within(self, people: Iterable[_Who], spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        """The time of slow requests of several that began in some spans, and of the others: ns."""
+        inside = outside = 0
+        for who in people:
+            if who in self._rows:
+                rows = self._rows[who]
+                is_in = np.zeros(len(rows["ns"]), bool)
+                for begin, end in spans:
+                    is_in |= (rows["last"] >= begin) & (rows["first"] <= end)
+                inside, outside = inside + int(rows["ns"][is_in].sum()), outside + int(rows["ns"][~is_in].sum())
+        return inside, outside
 
     def together(self, people: Iterable[_Who]) -> SlowTime:
         """The slow requests of several."""

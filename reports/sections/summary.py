@@ -24,6 +24,7 @@ from .error_meanings import MEANINGS
 from .error_words import NO_WORDS, ErrorWords
 from .failure_findings import error_findings, not_decoded_finding
 from .folding import folded, known_of
+from .folds import outage_spans
 from .loss_findings import lost_finding, mixed_times_finding
 from .lossy_hosts import lossy_host_findings
 from .slow_findings import slow_findings
@@ -101,7 +102,14 @@ def summary_findings(
     own = [
         *learned.twins,
         *lossy_host_findings(counts, context, learned.losses),
-        *slow_findings(counts, context, tables.clients, learned.slow, learned.units),
+        *slow_findings(
+            counts,
+            context,
+            tables.clients,
+            learned.slow,
+            learned.units,
+            outage_spans(learned.found.get(kinds.EVENTS, ()), context.last or 0),
+        ),
         *error_findings(tables.errors, counts, context, learned.words),
         *tls_findings(context),
         *(finding for finding in single if finding is not None),

@@ -7,14 +7,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import CLOSED_BY, CLOSED_BY_BROKER, UNANSWERED
+from kafkatap.dissector.dtypes import CLOSED_BY, CLOSED_BY_BROKER, IN_FLIGHT, UNANSWERED
 from kafkatap.kernels.arrays import groups_of
 
+from .. import units
 from ..batch import Array, endpoint
 from ..section_parts.section import SectionInput
 from .event_answers import ANSWERS
 from .event_counts import LINKS, WAIT
 
+#: TCP sends a segment again several times within it, unless it arrives.
+_LONG_NS = units.SECOND
 #: Requests that the close of their connection cuts may be chance, if they are fewer.
 _LEAST = 2
 #: The same of whole ones: a broker reads the size alone and closes, while the rest is on its way. Nobody sets a limit
@@ -43,10 +46,24 @@ class RequestLimit(NamedTuple):
     is_whole: bool = False
 
 
+class OnItsWay(NamedTuple):
+    """A request that was sent again and again until the capture ended, and not acknowledged: `client_id`, `broker_ip`,
+    `broker_port` are numbers of the context; `since`, `until`: ns, when it was sent first and last."""
+
+    api_key: int
+    client_id: int
+    broker_ip: int
+    broker_port: int
+    since: int
+    until: int
+    packet: int
+
+
 class Unanswered(NamedTuple):
     """`first`: when the first one was sent, ns since the epoch. `packet`: that one's. `lost`: how many were sent again,
     and never acknowledged. `acknowledged`: how many were. Of the others neither is known; None: of all, under a
-    selection. `cut`: those that never came whole. `limit`: of the broker that cut most of them."""
+    selection. `cut`: those that never came whole. `limit`: of the broker that cut most of them. `on_their_way`: those
+    that were in flight when the capture ended, by outcome, but sent again for so long that they did not arrive."""
 
     first: int
     packet: int
@@ -54,6 +71,7 @@ class Unanswered(NamedTuple):
     acknowledged: int | None
     cut: tuple[Cut, ...] = ()
     limit: RequestLimit | None = None
+    on_their_way: tuple[OnItsWay, ...] = ()
 
 
 def unanswered_requests(given: SectionInput) -> Unanswered | None:
@@ -61,12 +79,36 @@ def unanswered_requests(given: SectionInput) -> Unanswered | None:
     waits = WAIT.among(given.events("events"))
     silent = waits[waits["answered"] < 0]
     chosen = silent[silent["outcome"] == UNANSWERED]
-    if not len(chosen) or given.sections.dropped.get("events"):
+    if given.sections.dropped.get("events"):
         return None
+    on_their_way = _on_their_way(given, silent) if given.selected is None else ()
+    if not len(chosen):
+        if not on_their_way:
+            return None
+        return Unanswered(on_their_way[0].since, on_their_way[0].packet, 0, 0, on_their_way=on_their_way)
     # Which requests arrived shows only with those that came after them: not under a selection.
     lost, acknowledged = _arrived(given, silent) if given.selected is None else (None, None)
     begin = int(chosen["time"][0]), int(chosen["packet"][0])
-    return Unanswered(*begin, lost, acknowledged, _cut(chosen), _limit(given.learned_by("events"), chosen))
+    limit = _limit(given.learned_by("events"), chosen)
+    return Unanswered(*begin, lost, acknowledged, _cut(chosen), limit, on_their_way)
+
+
+def _on_their_way(given: SectionInput, silent: Array) -> tuple[OnItsWay, ...]:
+    """In order of time. The last bytes of a connection are those of its last requests."""
+    keys, values = given.keys(LINKS.name)["connection"].tolist(), given.values(LINKS.name)
+    ends = dict(zip(keys, zip(values["lost_bytes"].tolist(), values["lost_at"].tolist(), strict=True), strict=True))
+    after: dict[int, int] = defaultdict(int)
+    names = ("connection", "outcome", "request_bytes", "api_key", *OnItsWay._fields[1:4], "asked", "packet")
+    found = []
+    for connection, outcome, size, *who, asked, packet in reversed(
+        list(zip(*(silent[name].tolist() for name in names), strict=True))
+    ):
+        lost, until = ends.get(connection, (0, 0))
+        if outcome == IN_FLIGHT and after[connection] < lost and until - asked >= _LONG_NS:
+            api, client, ip, port = who
+            found.append(OnItsWay(api, client, ip, port, asked, until, packet))
+        after[connection] += size
+    return tuple(sorted(found, key=lambda one: (one.since, one.packet)))
 
 
 def _arrived(given: SectionInput, silent: Array) -> tuple[int, int]:

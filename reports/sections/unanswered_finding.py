@@ -8,15 +8,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from .. import units
-from ..batch import Context
+from ..batch import Context, endpoint
 from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.rollup import api_label, group_columns, value_columns
 from ..finding_words import counted, listed, sentence
-from ..findings import ERROR, NOTE, WARNING, Finding
+from ..findings import ERROR, NOTE, WARNING, Finding, Party
 from ..parties import client_parties, client_text
-from .unanswered import Cut, RequestLimit, Unanswered
+from .unanswered import Cut, OnItsWay, RequestLimit, Unanswered
 
+_PACKETS = 10
 #: What limits the size of requests.
 _LIMIT = "socket.request.max.bytes"
 _LIMIT_REMEDY = (
@@ -40,8 +41,9 @@ def unanswered_finding(
         if n:
             apis[key] += n
             clients[context.text(client)] += n
+    on_their_way = known.on_their_way if known is not None else ()
     if not apis:
-        return None
+        return _never_came(on_their_way, context) if on_their_way else None
     total = sum(apis.values())
     by_api = listed(
         [f"{api_label(key)} {n:,}" for key, n in sorted(apis.items(), key=lambda item: (-item[1], item[0]))]
@@ -58,6 +60,7 @@ def unanswered_finding(
     text = sentence([
         f"{counted(total, 'request has', 'requests have')} no response: {by_api}", whose,
         _cut_words(total, cut), _acknowledged_words(total, known), ", ".join(filter(None, ends)),
+        f"{_never_came_words(on_their_way)} too" if on_their_way else None,
         f"the broker may not know {listed(unknown)}" if unknown else None,
         _limit_words(limit),
     ])  # fmt: skip
@@ -66,6 +69,7 @@ def unanswered_finding(
         begin=None if known is None else known.first,
         numbers={
             "unanswered": total, "closed_by_client": closed, "closed_by_broker": refused, "clients": len(clients),
+            **({} if not on_their_way else {"on_their_way": len(on_their_way)}),
             **({} if known is None else {"never_acknowledged": known.lost, "acknowledged": known.acknowledged}),
             **{f"cut_by_{each.end}": each.requests for each in cut},
             **({} if limit is None else {"smallest_cut_bytes": limit.cut_bytes,
@@ -75,6 +79,34 @@ def unanswered_finding(
         parties=tuple(p for client, _ in people for p in client_parties(client)),
         setting="" if limit is None else _LIMIT, remedy="" if limit is None else _LIMIT_REMEDY,
         options=(("filter", "outcome == unanswered"),), command="show",
+    )  # fmt: skip
+
+
+def _never_came_words(found: Sequence[OnItsWay]) -> str:
+    """`2 requests in flight at the end were sent again for up to 4.20 s, never acknowledged: they did not arrive`."""
+    longest = units.duration(max(one.until - one.since for one in found))
+    if len(found) == 1:
+        return f"1 request in flight at the end was sent again for {longest}, never acknowledged: it did not arrive"
+    many = f"{len(found):,} requests in flight at the end were sent again for up to {longest}"
+    return f"{many}, never acknowledged: they did not arrive"
+
+
+def _never_came(found: Sequence[OnItsWay], context: Context) -> Finding:
+    """A line on requests in flight that did not arrive, where no others are without a response."""
+    people = Counter(context.text(one.client_id) for one in found)
+    brokers = Counter(endpoint(context.address(one.broker_ip), one.broker_port) for one in found)
+    apis = Counter(api_label(one.api_key) for one in found)
+    by_api = listed([f"{api} {n:,}" for api, n in sorted(apis.items(), key=lambda item: (-item[1], item[0]))])
+    whose, ends = (listed(list(names)) for names in ([client_text(client) for client, _ in people.most_common()],
+                                                     [name for name, _ in brokers.most_common()]))  # fmt: skip
+    text = sentence([_never_came_words(found), f"{by_api} of {whose} to {ends}"])
+    return Finding(
+        "unanswered", WARNING, "unanswered", text, begin=found[0].since, end=max(one.until for one in found),
+        numbers={"unanswered": 0, "on_their_way": len(found), "clients": len(people)},
+        packets=tuple(one.packet for one in found[:_PACKETS] if one.packet > 0),
+        parties=(*(p for client, _ in people.most_common() for p in client_parties(client)),
+                 *(Party("broker", name) for name, _ in brokers.most_common())),
+        options=(("filter", "outcome == in_flight"),), command="show",
     )  # fmt: skip
 
 

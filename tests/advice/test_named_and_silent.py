@@ -34,6 +34,8 @@ NAMED = {
     "black-hole": ["mtu_black_hole"],
     "black-hole-producer": ["mtu_black_hole"],
     "idle-dropped": ["idle_dropped"],
+    "session-expired": ["session_expired"],
+    "lifetime-limit": ["lifetime_limit"],
     "held-rebalance": ["held_rebalance"] * 3,
 }
 LARGEST = 40_000

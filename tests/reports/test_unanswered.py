@@ -22,7 +22,7 @@ from .rows import MS, START, batch, context, counted, exchange
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 
 
-def given(requests: list[Any], lost: int, unacknowledged: int) -> SectionInput:
+def given(requests: list[Any], lost: int, unacknowledged: int, lost_at: int = 0) -> SectionInput:
     """The input of sections: one connection, whose last bytes were lost or not acknowledged."""
     made = SectionCounts(("first-lines",), 1000, lambda: 0)
     made.add(batch(requests))
@@ -30,6 +30,7 @@ def given(requests: list[Any], lost: int, unacknowledged: int) -> SectionInput:
     row = np.zeros(1, CONNECTION_ROW)
     row["protocol"], row["orientation_known"], row["unanswered"] = P_KAFKA, 1, len(requests)
     row["client_lost_bytes"], row["client_unacknowledged_bytes"] = lost, unacknowledged
+    row["client_lost_at"] = lost_at
     made.add_connections(row)
     return SectionInput(made, counted(requests), context(), {})
 
@@ -69,3 +70,26 @@ def test_a_broker_that_hangs_has_them_and_a_firewall_has_not() -> None:
     assert dropped is not None
     assert hung.lost == 0 < hung.acknowledged
     assert dropped.acknowledged == 0 < dropped.lost
+
+
+@pytest.mark.parametrize(
+    ("seconds", "lost", "words"),
+    [
+        (1, 208, "2 requests in flight at the end were sent again for up to 1.00 s, never acknowledged: they did not "
+         'arrive; Fetch 2 of client "billing" to 10.0.0.2:9092'),
+        (1, 104, "1 request in flight at the end was sent again for 1.00 s, never acknowledged: it did not arrive; "
+         'Fetch 1 of client "billing" to 10.0.0.2:9092'),
+        (0.99, 208, None),
+        (1, 0, None),
+    ],
+)  # fmt: skip
+def test_requests_in_flight_that_tcp_sends_again_did_not_arrive(seconds: float, lost: int, words: str | None) -> None:
+    requests = [exchange(n, outcome=IN_FLIGHT) for n in range(2)]
+    found = unanswered_requests(given(requests, lost, 208, lost_at=START + int(seconds * 1000) * MS))
+    finding = unanswered_finding(counted(requests), context(), found)
+    assert (None if finding is None else finding.text) == words
+    mixed = [exchange(2, -MS, outcome=UNANSWERED), *requests]
+    of_both = unanswered_requests(given(mixed, lost, 312, lost_at=START + int(seconds * 1000) * MS))
+    told = unanswered_finding(counted(mixed), context(), of_both)
+    assert told is not None
+    assert ("did not arrive" in told.text) == (words is not None)

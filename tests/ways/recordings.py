@@ -26,6 +26,8 @@ SINGLE = (
 )  # fmt: skip
 #: Captures of troubles that people reported, for signatures without a sample of their own.
 ADVICE = ("aborts", "idle-reset", "minbytes0-small", "paused-partition", "refetch")
+#: Folders of captures that are recordings by themselves, or large ones.
+APART = ("freezes", "healthy")
 SECOND = 1_000_000_000
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 
@@ -51,7 +53,7 @@ def _packets(path: Path) -> tuple[Packet, ...]:
 def _folder(name: str) -> list[Packet]:
     """All of a folder but for the few captures of other link layers, and of folders of which some are SINGLE."""
     paths = sorted((SAMPLES / name).glob("**/*.pcap.zst"))
-    return joined(_packets(path) for path in paths if path.parent.name != "freezes")
+    return joined(_packets(path) for path in paths if path.parent.name not in APART)
 
 
 def _not_reached() -> list[Packet]:
