@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkatap.dissector.inspection import Inspector
+    from kafkatap.reports.counting.counts import ReportCounts
     from kafkatap.reports.model import Report
+    from kafkatap.reports.section_parts.section_counts import SectionCounts
 
     from .extract import Summary
     from .parquet.row_groups import RowGroup
@@ -237,6 +239,7 @@ class Analysis:
         from kafkatap.reports.counting.counts import ReportCounts
         from kafkatap.reports.section_parts.registry import check_sections, counted_sections, needs_of
         from kafkatap.reports.sections.latency import check_by
+        from kafkatap.reports.sections.twin_findings import counted_twice
 
         from .captures.storage import stored_bytes
 
@@ -251,24 +254,35 @@ class Analysis:
             selection = Selection.of(filter=filter, definitions=self._reading.definitions)
         late = (options or {}).get("late")
         counted = counted_sections(sections, stored_bytes(self.captures))
-        run = self._run(all_results=by == "topic", selection=selection, late=late, **needs_of(counted)._asdict())
-        counts = ReportCounts(by_topic=by == "topic", by_connection=by == "connection", fine=curves)
-        over_facts = None
         if log_join is not None and sections is None:
             counted = ("broker-times", *counted)
-        if counted:
-            over_facts = run.engine.section_counts(counted, learning=selection.learning)
-            run.engine.on_connections(over_facts.add_connections)
-            if log_join is not None:
-                run.engine.on_connections(log_join.also(over_facts.add_connections))
-        for batch in selection.apply(run.batches(), run.engine, over_facts):
-            counts.add(batch)
-            if over_facts is not None:
-                over_facts.add(batch)
-            if log_join is not None:
-                log_join.add(batch)
-        self._check(run)
-        context = run.context()
+
+        def read(twins: Mapping[int, int] = {}) -> tuple[ReportCounts, SectionCounts | None, Context]:
+            run = self._run(
+                all_results=by == "topic", selection=selection, late=late, twins=twins,
+                **needs_of(counted)._asdict(),
+            )  # fmt: skip
+            counts = ReportCounts(by_topic=by == "topic", by_connection=by == "connection", fine=curves)
+            over_facts = None
+            if counted:
+                over_facts = run.engine.section_counts(counted, learning=selection.learning)
+                run.engine.on_connections(over_facts.add_connections)
+                if log_join is not None:
+                    run.engine.on_connections(log_join.also(over_facts.add_connections))
+            for batch in selection.apply(run.batches(), run.engine, over_facts):
+                counts.add(batch)
+                if over_facts is not None:
+                    over_facts.add(batch)
+                if log_join is not None:
+                    log_join.add(batch)
+            self._check(run)
+            return counts, over_facts, run.context()
+
+        counts, over_facts, context = read()
+        if log_join is None and not self._has_pipes:
+            twins = counted_twice(over_facts, counts, lambda: context, lambda _: selection.shown(context.first))
+            if twins:
+                counts, over_facts, context = read(twins)
         return build_report(
             counts, context, by=by, selected=selection.shown(context.first), sections=sections, over_facts=over_facts,
             options=options, curves=curves,
@@ -344,7 +358,7 @@ class Analysis:
 
     def _run(
         self, all_results: bool, inspectors: Sequence[Inspector] = (), selection: Selection = EVERYTHING,
-        late: int | None = None, **options: Any,
+        late: int | None = None, twins: Mapping[int, int] = {}, **options: Any,
     ) -> Run:  # fmt: skip
         from .captures.capture_reader import BLOCK_SIZE
         from .engine.engine import Engine
@@ -353,7 +367,7 @@ class Analysis:
         self._read_once()
         needed = selection.engine_options
         engine = Engine(
-            self._reading._replace(late=late),
+            self._reading._replace(late=late, twins=twins),
             all_results=all_results or needed.all_results,
             inspectors=[*needed.inspectors, *inspectors],
             apis=needed.apis,

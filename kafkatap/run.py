@@ -96,7 +96,7 @@ class Run:
         ahead, self._ahead = self._ahead, None  # not kept: it refers to this run, and has to end with its reader
         for progress, part in self._assembled() if ahead is None else ahead:
             if part is not None:
-                yield self.engine.dissect(part)
+                yield self.engine.twins.left_out_of(self.engine.dissect(part))
             elif self.follow is not None:
                 yield self.engine.review()
             if not self.interrupted and self.watch(progress):

@@ -71,7 +71,7 @@ def build_report(
     everything = counts if selected is None else None
     more: list[ReportTable] = []
     given = None
-    if over_facts is not None:
+    if over_facts is not None and any(s.makes_something for s in over_facts.sections):
         from .section_parts.section import SectionInput
         from .sections.advice import unchecked_finding
         from .sections.error_words import error_words

@@ -13,6 +13,7 @@ from kafkatap.reports.comparison.leaves import Side
 from kafkatap.reports.comparison.quality import has_one_direction
 from kafkatap.reports.comparison.side_counts import SideCounts
 from kafkatap.reports.comparison.side_events import all_side_events, events_of_side
+from kafkatap.reports.counting.connection_counts import without_twins
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.expressions.exchange_columns import began_at
 from kafkatap.reports.findings import Finding
@@ -60,7 +61,7 @@ def read_sides(run: Run, selection: Selection, split: Moment | None = None, utc:
     context = run.context()
     spans = _spans(context, selection, split)
     _check_spans(context, selection, split, spans, utc)
-    rows = context.connections
+    rows = without_twins(context.connections)
     for own, (start, end) in zip(counts, spans, strict=True):
         if selection.expression is None:  # it selects exchanges, not connections
             own.add_connections(rows, start, end, not has_one_direction(rows))

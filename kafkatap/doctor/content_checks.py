@@ -253,8 +253,8 @@ def twins(seen: Observed) -> Iterator[Finding]:
     for found in findings_of(seen.context, rows[may_be_twins(rows)]):
         by = "NAT" if found.numbers["behind"] == "NAT" else "the proxy"
         yield finding(
-            "twins", WARNING, "connections are seen twice, under two addresses", found.text,
-            "their requests, bytes and errors count twice",
+            "twins", NOTE, "connections are seen twice, under two addresses", found.text,
+            "a report of files reads them twice, to count once; a pipe, live capture and lakes count twice",
             f"read one side: {command(seen.context, None, found.options)}; or capture on one side of {by}",
             **found.numbers,
         )  # fmt: skip

@@ -219,7 +219,9 @@ def interfaces(seen: Observed) -> Iterator[Finding]:
             )  # fmt: skip
     rows = seen.context.connections
     has_twins = len(find_twins(rows[may_be_twins(rows)])) > 0
-    effect = "connections on both sides of NAT count twice: see twins" if has_twins else "none, but copies are possible"
+    effect = (
+        "connections on both sides of NAT are there twice: see twins" if has_twins else "none, but copies are possible"
+    )
     cooked = {f.path for f in seen.context.files if any(link in COOKED for link in f.link_types)}
     for path in sorted(cooked):
         numbers = seen.packets.cooked_interfaces

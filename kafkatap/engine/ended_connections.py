@@ -30,13 +30,16 @@ from kafkatap.reports.connection_words import (
 from kafkatap.reports.counting.connection_counts import ConnectionCounts
 
 from .assembly import Assembled
+from .known_twins import NO_TWINS, SEEN_TWICE, KnownTwins
 
 Array = np.ndarray[Any, Any]
 #: Where a payload byte ends up: the part "payload bytes" of the ledger.
 BYTE_PLACES = (
     "kafka_frames", "sasl_tokens", "proxy_headers", "tls_overhead", "encrypted", "not_kafka", "skipped",
-    "retransmitted", "duplicate", "out_of_window",
+    "retransmitted", "duplicate", "out_of_window", SEEN_TWICE,
 )  # fmt: skip
+#: The places that have it twins or not.
+_OF_COPIES = ("retransmitted", "duplicate", "out_of_window")
 #: Clients have ports from here on (Linux: net.ipv4.ip_local_port_range).
 _EPHEMERAL = 32_768
 _OF_DIRECTION = (
@@ -59,8 +62,9 @@ class Counted(NamedTuple):
         return Counted(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, len(BYTE_PLACES) + 1), np.int64))
 
     @staticmethod
-    def of(part: Assembled, protocol: Array, streams: Array, tls: Array | None) -> Counted:
-        """The connections that ended with a part. `protocol`: PROTOCOL_* (n,); others as of `EndedConnections.add`."""
+    def of(part: Assembled, protocol: Array, streams: Array, tls: Array | None, are_twins: Array) -> Counted:
+        """The connections that ended with a part. `protocol`: PROTOCOL_* (n,); `are_twins`: of `KnownTwins`, bool (n,);
+        others as of `EndedConnections.add`."""
 
         def both(rows: Array, name: str) -> Array:
             found: Array = rows[name].reshape(-1, 2).sum(axis=1)
@@ -80,6 +84,9 @@ class Counted(NamedTuple):
             "duplicate": both(part.ended_directions, "duplicate_bytes"),
             "out_of_window": both(part.ended_directions, "stray_bytes"),
         }
+        of_messages = {name: counts for name, counts in places.items() if name not in _OF_COPIES}
+        places[SEEN_TWICE] = np.where(are_twins, sum(of_messages.values()), 0)
+        places |= {name: np.where(are_twins, 0, counts) for name, counts in of_messages.items()}
         counts = [*(places[name] for name in BYTE_PLACES), both(part.ended_directions, "duplicate_packets")]
         rows = part.ended_rows
         return Counted(rows["serial"], rows["packets"], np.stack(counts, axis=1).astype(np.int64))
@@ -102,9 +109,11 @@ class Counted(NamedTuple):
 
 
 class EndedConnections:
-    """Counts connections as they end. `tables`: also keep a row of each."""
+    """Counts connections as they end. `tables`: also keep a row of each. `twins`: those that only have a place in the
+    ledger."""
 
-    def __init__(self, tables: bool) -> None:
+    def __init__(self, tables: bool, twins: KnownTwins = NO_TWINS) -> None:
+        self._twins = twins
         self.counted = None if tables else ConnectionCounts()
         self.bytes = dict.fromkeys(BYTE_PLACES, 0)
         self.decrypted = 0  # payload of TLS connections that were decrypted, without records that were not
@@ -118,7 +127,7 @@ class EndedConnections:
 
     def copy(self) -> EndedConnections:
         """The same counts and rows, to which more can be added."""
-        made = EndedConnections(self.counted is None)
+        made = EndedConnections(self.counted is None, self._twins)
         made.counted = None if self.counted is None else self.counted.copy()
         made.bytes = dict(self.bytes)
         made.not_captured, made.decrypted, made.duplicates = self.not_captured, self.decrypted, self.duplicates
@@ -168,13 +177,14 @@ class EndedConnections:
         if len(part.ended_measures):
             _add_measures(rows, part, known)
         rows["proxy_ip"], rows["proxy_port"] = proxies.T
+        self._twins.mark(rows)
         if self.on_ended is not None:
             self.on_ended(rows)
         if self.counted is None:
             self._rows.append(rows)
         else:
             self.counted.add(rows)
-        counted = Counted.of(part, known["protocol"], streams, tls)
+        counted = Counted.of(part, known["protocol"], streams, tls, rows["twin_of"] != 0)
         *places, duplicates = counted.counts.sum(axis=0).tolist()
         for name, count in zip(BYTE_PLACES, places, strict=True):
             self.bytes[name] += count
@@ -183,6 +193,7 @@ class EndedConnections:
         if self.on_counted is not None:
             self.on_counted(counted)
         if tls is not None:
+            rows, tls = rows[rows["twin_of"] == 0], tls[rows["twin_of"] == 0]
             mine = rows[tls["is_decrypted"] != 0]
             self.decrypted += int((mine["client_bytes"] + mine["broker_bytes"]).sum() - tls["encrypted"].sum())
 

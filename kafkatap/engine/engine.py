@@ -35,6 +35,7 @@ from kafkatap.reports.packet_places import PacketPlaces
 from .assembly import Assembled, Assembly
 from .ended_connections import Counted, EndedConnections
 from .endpoints import Endpoints
+from .known_twins import SEEN_TWICE, KnownTwins
 from .limits import Limits
 from .read_options import AS_USUAL, ReadOptions
 from .tls.layer import TlsLayer
@@ -180,7 +181,8 @@ class Engine:
         self.packets = 0
         self.first: int | None = None
         self.last: int | None = None
-        self._ended = EndedConnections(tables)
+        self.twins = KnownTwins(read.twins)
+        self._ended = EndedConnections(tables, self.twins)
         self._given_up = dict.fromkeys(("connections", "requests"), 0)
         self._counted_elsewhere: dict[str, int] = {}  # what another run has counted of what was given up
         #: Called with connections before they end: their numbers, CONNECTION rows, and DIRECTION rows (two for each).
@@ -385,7 +387,8 @@ class Engine:
         part = self.assembly.as_ended()
         streams = taken(self.dissector.streams, (2 * part.ended[:, None] + (0, 1)).reshape(-1))
         protocol = taken(self.dissector.connections, part.ended)["protocol"]
-        return Counted.of(part, protocol, streams, self._tls_rows(part.ended))
+        keys = taken(self.dissector.connections, part.ended)["key"]
+        return Counted.of(part, protocol, streams, self._tls_rows(part.ended), self.twins.has(keys))
 
     def endpoints(self, connections: Array) -> Array:
         """The ends of connections by number: int32 (n, 4), address number and port of the client, then of the broker.
@@ -446,7 +449,7 @@ class Engine:
 
     def open_rows(self, connections: Array) -> Array:
         """CONNECTION_ROW of connections by number that did not end so far, as they are now. They go on."""
-        made = EndedConnections(True)
+        made = EndedConnections(True, self.twins)
         self._add_ended(made, self.assembly.as_ended(connections))
         return made.rows
 
@@ -522,7 +525,8 @@ class Engine:
         """The TCP payload so far, without duplicates."""
         is_open = np.repeat(self.assembler.connections["used"] == ROW_OPEN, 2)
         open_duplicates = int(self.assembler.directions["duplicate_bytes"][is_open].sum())
-        return self.assembler.payload_bytes - self._ended.bytes["duplicate"] - open_duplicates
+        of_ended = self._ended.bytes["duplicate"] + self._ended.bytes[SEEN_TWICE]
+        return self.assembler.payload_bytes - of_ended - open_duplicates
 
     def context(
         self, files: Sequence[FileInfo] = (), connections: Array | None = None, is_over: bool = True
@@ -589,7 +593,7 @@ class Engine:
         ended = ended or self._ended
         packets = {**self.assembler.packet_counts, "duplicate": ended.duplicates}
         packets["tcp"] -= ended.duplicates
-        return {
+        found = {
             "packets": {**packets, "total": self.packets},
             "payload bytes": {**ended.bytes, "total": self.assembler.payload_bytes},
             "requests": {**requests, "total": int(frames.requests)},
@@ -597,6 +601,7 @@ class Engine:
             **({"tunnels": {**tunnels, "total": sum(tunnels.values())}} if any(tunnels.values()) else {}),
             **self._beyond_limits(),
         }
+        return self.twins.moved(found)
 
     def _beyond_limits(self) -> dict[str, dict[str, int]]:
         """The section of the ledger with what was given up because of limits; nothing if that is nothing."""

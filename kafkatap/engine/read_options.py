@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ class ReadOptions(NamedTuple):
     """`ports`: brokers listen there, a hint for connections whose start is not captured. `definitions`: layouts of a
     newer Kafka, laid over the built-in ones. `max_frame`: bytes; of larger messages only the head is kept (None:
     MAX_FRAME). `limits`: what a run keeps at most (None: the usual). `key_log`: the secrets of TLS connections to
-    decrypt. `late`: a request that has waited for less ns when the capture ends is in flight (None: LATE_NS)."""
+    decrypt. `late`: a request that has waited for less ns when the capture ends is in flight (None: LATE_NS).
+    `twins`: connections that are not counted, as others are the same once more; their keys, and those of the others."""
 
     ports: tuple[int, ...] = ()
     definitions: Definitions | None = None
@@ -23,6 +25,7 @@ class ReadOptions(NamedTuple):
     limits: Limits | None = None
     key_log: KeyLog | None = None
     late: int | None = None
+    twins: Mapping[int, int] = {}
 
 
 AS_USUAL = ReadOptions()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Columns that are read of connections and exchanges.
 OF_CONNECTIONS = (
     "client_ip", "client_port", "broker_ip", "broker_port", "connection_first", "connection_last", "packets",
-    "handshake", "closed_by",
+    "handshake", "closed_by", "twin_of",
 )  # fmt: skip
 OF_EXCHANGES = ("outcome", "connection", "request_first")
 _ENDS = list(OF_CONNECTIONS[:4])
@@ -87,12 +87,12 @@ class Balance:
         self._ended: Counter[int] = Counter()  # connections that end before exchanges of theirs, by capture
         self._ends = np.zeros(0, _END)
 
-    def add(self, tables: Mapping[str, pa.Table]) -> None:
-        """Look at the rows of a date."""
+    def add(self, tables: Mapping[str, pa.Table], counted: Mapping[str, pa.Table]) -> None:
+        """Look at the rows of a date. `counted`: those that the ledger counts by outcome."""
         if "connections" in tables:
             self._add_connections(tables["connections"])
         if "exchanges" in tables:
-            found = tables["exchanges"].group_by(["capture", "outcome"]).aggregate([([], "count_all")])
+            found = counted["exchanges"].group_by(["capture", "outcome"]).aggregate([([], "count_all")])
             for row in found.to_pylist():
                 self._outcomes[row["capture"], row["outcome"]] += row["count_all"]
             latest = tables["exchanges"].group_by("connection").aggregate([("request_first", "max")])

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from kafkatap.reports.batch import Context
+from kafkatap.reports.rollup_tables import FORMS
+from kafkatap.reports.sections.twin_findings import counted_twice
 from kafkatap.reports.tables import TABLES, arrow_schema, connections_table, files_table, ledger_table
 from kafkatap.reports.twins import note_twins
 
@@ -22,10 +24,10 @@ from ..splits.checkpoint import Checkpoint
 from ..splits.executor import Executor, InProcess
 from ..splits.plan import Plan
 from ..splits.run_options import RunOptions
-from ..splits.split_counts import merged
+from ..splits.split_counts import TotalCounts, merged
 from ..splits.surveys import Choice, Surveys
 from ..splits.task_rows import DecodeInput
-from ..splits.two_passes import Begin, Proved, TwoPasses, quiet, report_of
+from ..splits.two_passes import Begin, Proved, TwoPasses, quiet, report_context, report_of
 from .cluster.session import cores_of
 from .executor import RowsOf, SparkExecutor
 from .output.writing import TableWriter
@@ -40,6 +42,15 @@ if TYPE_CHECKING:
 
 class DamagedCaptureError(Exception):
     """A capture is damaged, and the caller wants none of those (`strict`). The message names the capture."""
+
+
+class CountedSplits(NamedTuple):
+    """`proved`: the splits. `total`: the sum of their counts, of which connections that splits share have not ended.
+    `options`: with which they were counted."""
+
+    proved: Proved
+    total: TotalCounts
+    options: RunOptions
 
 
 @dataclass
@@ -102,12 +113,35 @@ class Captures(TwoPasses):
         if damaged and not any(survey.packets for survey in found.surveys) and len(damaged) == len(self.files):
             raise UnreadableCaptureError("; ".join(damaged))
 
-    def counted(self, writer: TableWriter | None = None, by: str = "api") -> tuple[Proved, RunOptions]:
-        """The counts of all splits for a report, and the options that they were counted with. `writer`: write the rows
-        of all tables with it."""
+    def counted(self, writer: TableWriter | None = None, by: str = "api") -> CountedSplits:
+        """The counts of all splits for a report. `writer`: write the rows of all tables with it. If connections are
+        seen twice, all is decoded again, to count it once."""
         options = replace(self.resolved, by_topic=by == "topic", by_connection=by == "connection")
+        before = None if self.checkpoint is None else self.checkpoint.sums.counts
         sink = None if writer is None else writer.with_captures(self.capture_index)
-        return self.prove(options, counting=True, sink=sink), options
+        proved = self.prove(options, counting=True, sink=sink)
+        total = proved.total(options, before=before)
+        twins = self._counted_twice(proved, total, options)
+        if twins:
+            options = replace(options, read=options.read._replace(twins=twins))
+            once = self.prove(options, counting=True, sink=None if sink is None else replace(sink, counts_only=True))
+            proved = once if sink is None else with_counts_of(proved, once, sink)
+            total = proved.total(options, before=before)
+        return CountedSplits(proved, total, options)
+
+    def _counted_twice(self, proved: Proved, total: TotalCounts, options: RunOptions) -> dict[int, int]:
+        """The twins that reports should leave out, if some are in these captures."""
+        twins = dict(self.checkpoint.twins) if self.checkpoint is not None else {}
+        twins |= counted_twice(
+            total.seen_twice(), total.report, lambda: report_context(total, self._context_of(proved), options),
+            lambda context: options.selection.shown(context.first),
+        )  # fmt: skip
+        found = (result.counts for result in proved.results)
+        is_there = bool(twins) and any(counts is not None and counts.has_connections(twins) for counts in found)
+        return twins if is_there else {}
+
+    def _context_of(self, proved: Proved) -> Context:
+        return proved.context(self.file_infos)
 
     @cached_property
     def _planned(self) -> Proved:
@@ -143,15 +177,14 @@ class Captures(TwoPasses):
 
     def report(self, by: str = "api") -> Report:
         """The reports of `kafkatap report`. `by`: api, client, broker, connection, version or topic."""
-        proved, options = self.counted(by=by)
-        total = proved.total(options)
+        proved, total, options = self.counted(by=by)
         total.end_connections()
-        return report_of(total, proved.context(self.file_infos), options, by)
+        return report_of(total, self._context_of(proved), options, by)
 
     @cached_property
     def context(self) -> Context:
         """Files, ledger and the other facts about the whole input that reports need."""
-        return self._planned.context(self.file_infos)
+        return self._context_of(self._planned)
 
     @property
     def notes(self) -> list[str]:
@@ -162,6 +195,16 @@ class Captures(TwoPasses):
     def bytes_read(self) -> int:
         """Bytes of all captures."""
         return sum(info.bytes for info in self._surveyed.files())
+
+
+def with_counts_of(rows: Proved, counts: Proved, writer: TableWriter) -> Proved:
+    """Splits with the rows of one run and the counts of another one. The rollup of the first is deleted."""
+    found = []
+    for mine, other in zip(rows.results, counts.results, strict=True):
+        kept = [one for one in mine.written if one.table not in FORMS]
+        writer.delete([one for one in mine.written if one.table in FORMS])
+        found.append(replace(other, written=[*kept, *other.written], unnamed=mine.unnamed))
+    return replace(counts, results=found)
 
 
 def notes_of(plan: Plan) -> list[str]:

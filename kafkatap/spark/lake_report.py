@@ -6,7 +6,7 @@ A rollup has the counts of each capture and UTC hour. So a report is of whole ho
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from kafkatap.dissector.dtypes import ANSWERED, ORPHAN_RESPONSE, OUTCOMES
 from kafkatap.dissector.programs.loading import load_programs
@@ -21,6 +21,7 @@ from kafkatap.reports.model import Report
 from kafkatap.reports.name_table import NameTable
 from kafkatap.reports.rollup_tables import FORMS, ROLLUP_TABLES, add_rollup
 
+from ..engine.known_twins import SEEN_TWICE
 from ..splits.capture_ledgers import sum_ledgers
 from ..splits.two_passes import context_of
 from .lake_options import NAME
@@ -86,7 +87,7 @@ def lake_report(
         curves=curves,
         unchecked=_UNCHECKED,
     )
-    notes = _notes(out, total, left_out, query)
+    notes = _notes(out, total, left_out, query, context.ledger)
     return report.replace(warnings=(*notes, *report.warnings))
 
 
@@ -127,13 +128,17 @@ def _context(out: str, files: list[FileInfo], query: LakeQuery, left_out: Counte
     return context_of(ledger, files, first, last, 0)
 
 
-def _notes(out: str, report: ReportCounts, left_out: Counter[str], query: LakeQuery) -> Iterator[str]:
-    """What a reader has to know of these counts. `left_out`: as of `Shared`."""
+def _notes(
+    out: str, report: ReportCounts, left_out: Counter[str], query: LakeQuery, ledger: Mapping[str, Mapping[str, int]]
+) -> Iterator[str]:  # fmt: skip
+    """What a reader has to know of these counts. `left_out`: as of `Shared`. `ledger`: of the lake."""
     twice = left_out.total()
     if not query.selection:
         counted = sum(map(report.total, OUTCOMES)) + twice
         there = row_counts(out, "exchanges")
-        if there is not None and counted != there:
+        of_twins = [ledger.get(section, {}).get(SEEN_TWICE, 0) for section in ("requests", "responses")]
+        lacking = 0 if there is None else there - counted - of_twins[0]
+        if lacking and not 0 <= lacking <= of_twins[1]:  # of twins, orphan responses are among the responses only
             yield (
                 f"the rollup has {counted:,} of {there:,} exchanges: a run was killed, or an earlier version of "
                 f"kafkatap made the others; run their captures again (`kafkatap lake verify` names them)"

@@ -130,17 +130,17 @@ def decoded(read: Captures, publication: Publication, by: str = "topic", since: 
     `since`: connections that ended before are not in the sums for it."""
     before = read.checkpoint
     assert before is not None
-    proved, options = read.counted(publication.writer, by)
+    proved, total, options = read.counted(publication.writer, by)
     plan = proved.plan
     flows = dict(before.flows) if read.keep_open else {}
     for key in plan.tasks[0].primed if plan.resumed is not None else []:
         flows.pop(key, None)
     for result in proved.results:
         flows.update(result.open_flows)
-    total = proved.total(options, before=before.sums.counts)
+    twins = {**options.read.twins, **before.twins}
     ended = total.end_connections({key for flow in flows.values() for key in flow.connections}, since)
     written = [*proved.written, *publication.write_connections(ended, total.names, read.capture_index)]
-    written = publication.edited(written, SetTwins(twins_in(total.sections)))
+    written = publication.edited(written, SetTwins({**twins_in(total.sections), **twins}))
     context = proved.context(read.file_infos)
     unnamed = before.unnamed - before.topic_names.keys()  # the others have their names since the last batch
     known = [*before.captures, *((f.first_packet, f.packets, f.capture) for f in context.files)]
@@ -154,6 +154,7 @@ def decoded(read: Captures, publication: Publication, by: str = "topic", since: 
         unnamed.union(*(result.unnamed for result in proved.results)),
         frozenset().union(*(result.amid_sasl for result in proved.results)),
         _added(before.sums, sums, total.as_split()),
+        {key: twins[key] for flow in flows.values() for key in flow.connections if key in twins},
     )  # fmt: skip
     ledgers = proved.ledgers(known[-1][2] if known else 0)
     return ReadBatch(
@@ -214,7 +215,7 @@ def _with_late(batch: ReadBatch, late: ReadBatch, read: Captures) -> ReadBatch:
             total.add(counts)
     after = replace(
         late.checkpoint, flows=kept.flows, spans=kept.spans, points=kept.points, captures=kept.captures,
-        datagrams=kept.datagrams, sums=_added(kept.sums, sums, total.as_split()),
+        datagrams=kept.datagrams, twins=kept.twins, sums=_added(kept.sums, sums, total.as_split()),
     )  # fmt: skip
     files = [info._replace(damage=LATE if info.damage is None else f"{info.damage}; {LATE}") for info in late.files]
     ledgers = {

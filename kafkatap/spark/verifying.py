@@ -90,10 +90,12 @@ def verify(out: str) -> Iterator[LakeFinding]:
             yield LakeFinding("double", f"files: capture {capture} is there {count:,} times; run it again", count - 1)
     found = _Rows({info.capture: info for info in files}, whole)
     balance = _balance(out, rows, files) if is_there else None
+    once = _CountedOnce()
     for tables in _by_date(out, whole):
-        found.add(tables)
+        counted = once.rows(tables)
+        found.add(tables, counted)
         if balance is not None:
-            balance.add(tables)
+            balance.add(tables, counted)
     of_rows = list(found.findings())
     yield from of_rows
     if balance is not None and not any(finding.kind in _OF_ROWS for finding in of_rows):
@@ -161,6 +163,35 @@ def _by_date(out: str, names: Iterable[str]) -> Iterator[dict[str, pa.Table]]:
         yield found
 
 
+class _CountedOnce:
+    """Leaves out the rows of connections that are others once more (`twin_of`), which no count has."""
+
+    def __init__(self) -> None:
+        self._twins = np.zeros(0, np.int64)  # their keys
+
+    def rows(self, tables: Mapping[str, pa.Table]) -> Mapping[str, pa.Table]:
+        """The others of a date. Dates come in ascending order."""
+        import pyarrow as pa
+
+        connections, exchanges = tables.get("connections"), tables.get("exchanges")
+        if connections is not None and "twin_of" in connections.column_names:
+            twins = connections.filter(connections["twin_of"].is_valid())["connection"].to_numpy()
+            self._twins = np.concatenate((self._twins, twins))
+        if not len(self._twins) or connections is None or exchanges is None:
+            return tables
+        are_left_out = np.isin(exchanges["connection"].to_numpy(), self._twins)
+        of_results = exchanges["exchange"].to_numpy()[are_left_out]
+        left_out = {
+            "connections": connections["twin_of"].is_valid().to_numpy(),
+            "exchanges": are_left_out,
+            "results": np.isin(tables["results"]["exchange"].to_numpy(), of_results) if "results" in tables else None,
+        }
+        return {
+            name: rows if left_out.get(name) is None else rows.filter(pa.array(~left_out[name]))
+            for name, rows in tables.items()
+        }
+
+
 class _Rows:
     """What is wrong with rows. `known`: the captures of the table `files`. `tables`: those that have all their rows.
     `brokers`: exchanges by capture and broker."""
@@ -179,14 +210,14 @@ class _Rows:
             what: Counter() for what, sums in _OF_ROLLUP.items() if {table for table, _ in sums}.issubset(tables)
         }
 
-    def add(self, tables: Mapping[str, pa.Table]) -> None:
-        """Look at the rows of a date."""
+    def add(self, tables: Mapping[str, pa.Table], counted: Mapping[str, pa.Table]) -> None:
+        """Look at the rows of a date. `counted`: those that the rollup counts."""
         for name, rows in tables.items():
             captures = rows["capture"].to_numpy()
             self._unknown[name] += int((~np.isin(captures, self._identities)).sum())
             if name in ("exchanges", "connections"):
                 self._compare(name, rows[0].to_numpy(), captures)
-        self._add_rollup(tables)
+        self._add_rollup(counted)
         if "exchanges" not in tables:
             return
         exchanges = tables["exchanges"]

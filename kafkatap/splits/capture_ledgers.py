@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, OUTCOMES
 
 from ..engine.ended_connections import BYTE_PLACES, Counted
+from ..engine.known_twins import SEEN_TWICE
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -27,7 +29,7 @@ Ledger = dict[str, dict[str, int]]
 #: The outcomes that are parts of the section "requests".
 _OF_REQUESTS = tuple(name for code, name in enumerate(OUTCOMES) if code != ORPHAN_RESPONSE)
 #: What connections and rows of exchanges count, by section.
-_OF_ROWS = {"payload bytes": BYTE_PLACES, "requests": _OF_REQUESTS}
+_OF_ROWS = {"payload bytes": BYTE_PLACES, "requests": (*_OF_REQUESTS, SEEN_TWICE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +85,9 @@ class CaptureLedgers:
         self._ledgers: dict[int, list[Ledger]] = {}
         self._ended: dict[int, Array] = {}  # counts of connections
         self._resumed: dict[int, int] = {}  # by serial, the last capture of an earlier run that has it
-        self._outcomes: dict[int, Array] = {}
+        self._outcomes: dict[int, Array] = {}  # by _OF_ROWS["requests"]
         engine.on_counted(self._add_ended)
+        engine.twins.on_left_out = partial(self.add, of_twins=True)
 
     def resume(self, serial: int, packet: int) -> None:
         """A connection goes on from an earlier run, whose last packet of it this is."""
@@ -97,13 +100,13 @@ class CaptureLedgers:
             self._close()
         self._capture = capture
 
-    def add(self, exchanges: Array) -> None:
-        """Add EXCHANGE rows. Responses without a request do not count here."""
+    def add(self, exchanges: Array, of_twins: bool = False) -> None:
+        """Add EXCHANGE rows. Responses without a request do not count here. `of_twins`: they are left out."""
         outcomes = exchanges["outcome"]
         is_request, kinds = outcomes != ORPHAN_RESPONSE, len(OUTCOMES)
         packets = exchanges["request_packet_first"][is_request]
         captures, codes = np.unique(self._index.captures_of(packets), return_inverse=True)
-        codes = codes * kinds + outcomes[is_request]
+        codes = codes * kinds + (ORPHAN_RESPONSE if of_twins else outcomes[is_request])
         counts = np.bincount(codes, minlength=kinds * len(captures)).reshape(-1, kinds)
         for capture, row in zip(captures.tolist(), counts, strict=True):
             self._outcomes[capture] = self._outcomes.get(capture, 0) + row
@@ -118,8 +121,8 @@ class CaptureLedgers:
                 found["packets"] = {"tcp": -copies, "duplicate": copies}
             self._ledgers.setdefault(capture, []).append(found)
         for capture, counts in self._outcomes.items():
-            parts = dict(zip(OUTCOMES, counts.tolist(), strict=True))
-            self._ledgers.setdefault(capture, []).append({"requests": {name: parts[name] for name in _OF_REQUESTS}})
+            parts = dict(zip((*_OF_REQUESTS, SEEN_TWICE), counts.tolist(), strict=True))
+            self._ledgers.setdefault(capture, []).append({"requests": parts})
         made = {capture: sum_ledgers(ledgers) for capture, ledgers in self._ledgers.items()}
         for ledger in made.values():  # requests count with their rows
             requests = ledger.get("requests", {})

@@ -87,7 +87,8 @@ class Checkpoint:
     """`packets`: how many were read. `spans`: when each open flow had packets. `points`: where captures were made.
     `captures`: (first packet, packets, identity) of earlier captures in which rows to come can begin. `unnamed`: ids of
     topics of which rows were written without a name. `datagrams`: those that wait for fragments. `amid_sasl`: flows
-    that ended amid SASL: what comes first of them can be the rest of a token."""
+    that ended amid SASL: what comes first of them can be the rest of a token. `twins`: as of `ReadOptions`, of open
+    connections."""
 
     packets: int = 0
     listeners: Array = field(default_factory=lambda: np.zeros(0, LISTENER))
@@ -100,6 +101,7 @@ class Checkpoint:
     unnamed: frozenset[bytes] = frozenset()
     amid_sasl: frozenset[bytes] = frozenset()
     sums: Sums = field(default_factory=Sums)
+    twins: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def size(self) -> int:

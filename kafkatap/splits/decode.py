@@ -109,7 +109,7 @@ class SplitRun:
 
     def batches(self, reader: PackReader | None) -> Iterator[Batch]:
         """The finished rows of this split. `reader` has bases; None: all packets are in seams."""
-        for batch in self._batches(reader):
+        for batch in self.engine.twins.left_out_of(self._batches(reader)):
             self._ledgers.add(batch.exchanges)
             for rows in (batch.results, batch.topics):
                 if rows is not None and len(rows):

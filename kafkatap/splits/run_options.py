@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kafkatap.reports.section_parts.registry import FOR_TABLES, counted_sections
+from kafkatap.reports.section_parts.registry import counted_sections
 
 from ..engine.read_options import AS_USUAL, ReadOptions
 from ..engine.selection import EVERYTHING, Selection
@@ -19,7 +19,7 @@ class RunOptions:
 
     Of a report: `by_topic`, `by_connection`, `fine`: as of `ReportCounts`. `wanted`: its sections (None: the usual
     ones), and `section_options`: what the user set for them. `kept`: as `Context.options`. `input_bytes`: as of
-    `counted_sections`; `TwoPasses.resolved` sets it. `with_tables`: rows of tables are written.
+    `counted_sections`; `TwoPasses.resolved` sets it.
     """
 
     read: ReadOptions = AS_USUAL
@@ -32,12 +32,11 @@ class RunOptions:
     fine: bool = False
     kept: tuple[tuple[str, str], ...] = ()
     input_bytes: int | None = None
-    with_tables: bool = False
 
     @property
     def sections(self) -> tuple[str, ...]:
         """The sections whose counts the report needs."""
-        return (*counted_sections(self.wanted, self.input_bytes), *(FOR_TABLES if self.with_tables else ()))
+        return counted_sections(self.wanted, self.input_bytes)
 
     @property
     def is_decrypting(self) -> bool:

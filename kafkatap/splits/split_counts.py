@@ -28,7 +28,9 @@ from kafkatap.reports.counting.connection_counts import ConnectionCounts
 from kafkatap.reports.counting.count_forms import ADDRESS, TEXT, Numbers, numbers_by_kind
 from kafkatap.reports.counting.counts import ReportCounts
 from kafkatap.reports.name_table import NameTable
+from kafkatap.reports.section_parts.registry import SEEN_TWICE
 from kafkatap.reports.section_parts.section_counts import SectionCounts
+from kafkatap.reports.sections.twin_findings import seen_keys
 
 from ..engine.limits import Limits
 
@@ -86,6 +88,11 @@ class SplitCounts:
             for which, columns in enumerate((STRING_COLUMNS, ADDRESS_COLUMNS))
         )
         return cls(report, connections, sections, shared, *_named(strings, addresses, names))
+
+    def has_connections(self, keys: Collection[int]) -> bool:
+        """Whether connections with some of these keys are in its captures, among those that may be seen twice."""
+        mine = [*([] if self.sections is None else seen_keys(self.sections)), *self.shared["connection"].tolist()]
+        return not set(keys).isdisjoint(mine)
 
 
 class CountsOfSplit:
@@ -172,6 +179,16 @@ class TotalCounts:
         if self.sections is not None:
             self.sections.add_connections(counted)
         return ended
+
+    def seen_twice(self) -> SectionCounts | None:
+        """The counts of connections that may be seen twice, also of those that have not ended."""
+        if self.sections is None:
+            return None
+        found = SectionCounts(SEEN_TWICE, self._limit, self._other)
+        for name, counts in found.forms.items():
+            counts.add_columns(self.sections.forms[name].keys(), self.sections.forms[name].values())
+        found.add_connections(merged_connections(joined(self._shared, CONNECTION_ROW)))
+        return found
 
     def open_connections(self) -> SplitCounts:
         """The connections that are still open, without any counts."""

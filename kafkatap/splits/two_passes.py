@@ -18,6 +18,7 @@ from kafkatap.reports.model import Report
 from ..captures.packs import pack_splits
 from ..captures.splits import plan_splits
 from ..captures.storage import File
+from ..engine.known_twins import SEEN_TWICE
 from .capture_ledgers import CaptureIndex, Ledger, sum_ledgers
 from .checkpoint import Checkpoint
 from .decode import Outcome
@@ -251,7 +252,7 @@ def context_of(
 ) -> Context:
     """What reports need beside names, connections and counts. `first`, `last`: times of packets."""
     payload = ledger.get("payload bytes", {})
-    total = payload.get("total", 0) - payload.get("duplicate", 0)
+    total = payload.get("total", 0) - payload.get("duplicate", 0) - payload.get(SEEN_TWICE, 0)
     return Context(
         files=files,
         ledger=ledger,

@@ -65,6 +65,12 @@ _TLS = CountForm("tls", kinds_of(TLS_KEY), TLS_VALUES, {})
 _PORTS = CountForm("ports", kinds_of(PORT_KEY), PORT_VALUES, {"broker_ip": -1, "broker_port": -1, "client_ip": -1})
 
 
+def without_twins(rows: Array) -> Array:
+    """The connections (CONNECTION_ROW) that are not known to be others once more."""
+    are_twins = rows["twin_of"] != 0
+    return rows[~are_twins] if are_twins.any() else rows
+
+
 class ConnectionCounts(CountStore):
     """Counts of connections by KEY. `table`: a CountTable of VALUES. `rtts`: handshake round trips of its rows, ns.
     `tls`: a CountTable of TLS_VALUES by TLS_KEY; `ports`: of PORT_VALUES by PORT_KEY."""
@@ -89,7 +95,8 @@ class ConnectionCounts(CountStore):
         return self["ports"].table
 
     def add(self, rows: Array) -> None:
-        """Add connections (CONNECTION_ROW records)."""
+        """Add connections (CONNECTION_ROW records). Those that are others once more do not count."""
+        rows = without_twins(rows)
         if not len(rows):
             return
         keys = {name: rows[name] for name in KEY}

@@ -224,6 +224,11 @@ class Counted(NamedTuple):
         return (*self._kinds, *self.beside)
 
     @property
+    def reads_batches(self) -> bool:
+        """Whether it counts anything but connections that ended."""
+        return self.of != CONNECTIONS
+
+    @property
     def _kinds(self) -> Sequence[str]:
         return () if self.of in (CONNECTIONS, RESULTS, ESTIMATES) else self.of
 

@@ -45,15 +45,15 @@ OVER_FACTS: dict[str, tuple[str, ...]] = {
 #: What each report with first lines counts, as these are made of the findings of sections. Their facts are of rare APIs
 #: only, so that they cost little. It is no name of --sections: `load_sections` makes these modules of it.
 _FIRST_LINES = "first-lines"
-_TWINS = "sections.twin_findings:READING"
-_OF_FIRST_LINES = ("sections.events", "sections.advice", _TWINS)
+_OF_FIRST_LINES = ("sections.events", "sections.advice")
 FIRST = (_FIRST_LINES,)
 #: What it counts besides for small input: signatures over facts of Produce and Fetch (`Signature.on_request`).
 _ON_REQUEST = "first-lines-on-request"
 #: What `kafkatap compare` counts besides: events, and transactions that hang or were fenced.
 EVENT_SECTIONS = ("events-to-compare",)
-#: What a run counts besides that makes the table `connections`: those that are seen twice.
-FOR_TABLES = ("connections-seen-twice",)
+#: What each run counts of connections: those that are seen twice count once.
+SEEN_TWICE = ("connections-seen-twice",)
+_TWINS = "sections.twin_findings:READING"
 #: Sections that make findings, with those that read for them: under a selection they learn from more than the selected
 #: exchanges. States of brokers, groups and transactions are from everything that is read; advice on clients is from
 #: what matches.
@@ -97,7 +97,7 @@ def load_sections(names: Iterable[str]) -> tuple[Section, ...]:
     by_name = OVER_FACTS | {
         _FIRST_LINES: _OF_FIRST_LINES,
         _ON_REQUEST: _ON_REQUEST_SECTIONS,
-        FOR_TABLES[0]: (_TWINS,),
+        SEEN_TWICE[0]: (_TWINS,),
         EVENT_SECTIONS[0]: ("sections.events", _FROM_ALL),
     }
     found: dict[str, Section] = {}
@@ -118,10 +118,8 @@ def counted_sections(names: Iterable[str] | None, input_bytes: int | None = None
     """The sections whose counts a report of these sections needs. None: the usual ones. `input_bytes`: of the captures,
     as stored; None: unknown, or without end."""
     first = FIRST if input_bytes is None or input_bytes > SMALL_INPUT else (*FIRST, _ON_REQUEST)
-    if names is None:
-        return first
-    wanted = tuple(names)
-    return tuple(dict.fromkeys((*wanted, *first))) if "summary" in wanted else wanted
+    wanted = first if names is None else tuple(names)
+    return tuple(dict.fromkeys((*wanted, *(first if "summary" in wanted else ()), *SEEN_TWICE)))
 
 
 class Needs(NamedTuple):

@@ -111,7 +111,8 @@ class Section(NamedTuple):
     several sections may be made of the same counts.
 
     `reads_notable`: `read` and `counts` need only notable exchanges (`notable`), and results with error codes.
-    `batch_counts`: what is counted of others too.
+    `batch_counts`: what is counted of others too. `reads_twins`: `counts` are also of connections that are others once
+    more, which a report leaves out.
     """
 
     name: str
@@ -127,8 +128,19 @@ class Section(NamedTuple):
     findings: Callable[[SectionInput], Sequence[Finding]] | None = None
     made_of: Sequence[str] = ()
     reads_notable: bool = False
+    reads_twins: bool = False
     batch_counts: Sequence[BatchCount] = ()
     exact_facts: Sequence[str] = ()
+
+    @property
+    def makes_something(self) -> bool:
+        """Whether it makes tables or findings, and does not only read for others."""
+        return self.tables is not makes_nothing or self.findings is not None
+
+    @property
+    def reads_batches(self) -> bool:
+        """Whether it reads anything but connections that ended."""
+        return self.read is not reads_nothing or any(each.reads_batches for each in self.counts)
 
     @property
     def every_form(self) -> tuple[CountForm, ...]:

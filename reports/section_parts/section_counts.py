@@ -17,6 +17,7 @@ import numpy as np
 from kafkatap.kernels.arrays import distinct_values, joined
 
 from ..batch import Array, Batch, Names
+from ..counting.connection_counts import without_twins
 from ..counting.count_forms import ADDRESS, TEXT, CountStore, FormCounts, Numbers, numbers_by_kind, numbers_in
 from ..counting.counts import ReportCounts
 from .event_rows import EVENT, EVENT_ADDRESSES, EVENT_TEXTS, in_order
@@ -100,6 +101,7 @@ class SectionCounts:
         self._batches: list[Batch] = []
         self._gathered = [0, 0]
         self._counters = [BatchCounter(each) for section in self.sections for each in section.batch_counts]
+        self._reads_batches = any(section.reads_batches for section in self.sections)
         self._notable = NotableExchanges() if all(section.reads_notable for section in self.sections) else None
 
     def _load(self) -> tuple[Section, ...]:
@@ -120,6 +122,8 @@ class SectionCounts:
         for counter in self._counters:
             counter.add(batch.exchanges, [self.forms[name].table for name in counter.names])
             self._limit(counter.names)
+        if not self._reads_batches:
+            return
         if self._notable is not None:
             batch = self._notable.of(batch)
             if not (len(batch.exchanges) or batch.estimates is not None or batch.tokens is not None):
@@ -147,10 +151,14 @@ class SectionCounts:
         self._limit(self.forms)
 
     def add_connections(self, rows: Array) -> None:
-        """Add connections that ended (CONNECTION_ROW), each once."""
+        """Add connections that ended (CONNECTION_ROW), each once. Twins are only for sections that ask for them."""
         for one in self.learned:
             one.add_connections(rows)
-        for section in self.sections if len(rows) else ():
+        with_twins, others = rows, without_twins(rows)
+        for section in self.sections:
+            rows = with_twins if section.reads_twins else others
+            if not len(rows):
+                continue
             tally = Tally(self, section.name)
             for each in section.counts:
                 each.read_connections(rows, tally)

@@ -43,6 +43,7 @@ WORDS = {
         "retransmitted": "retransmitted",
         "duplicate": "captured twice",
         "out_of_window": "far outside the TCP window",
+        "seen_twice": "of connections that are seen twice",
         "unfinished": "of messages that were not complete yet",
     },
     "requests": {
@@ -54,6 +55,7 @@ WORDS = {
         "sasl_tokens": "SASL tokens without a Kafka header",
         "header_not_captured": "header not captured",
         "unfinished": "waiting for their response",
+        "seen_twice": "of connections that are seen twice",
     },
     "responses": {
         "matched": "matched with a request",
@@ -62,6 +64,7 @@ WORDS = {
         "orphan": "request not in the capture",
         "sasl_tokens": "SASL tokens without a Kafka header",
         "header_not_captured": "header not captured",
+        "seen_twice": "of connections that are seen twice",
     },
     "limits": {
         "connections": "silent connections ended early",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,16 +13,20 @@ from .. import kinds, units
 from ..batch import Array, Context, endpoint
 from ..counting import tally
 from ..counting.count_forms import ADDRESS, NUMBER
+from ..counting.counts import ReportCounts
 from ..counting.rollup import group_columns
 from ..finding_words import NAMED, listed
 from ..finding_words import counted as many
-from ..findings import WARNING, Finding, Party, Rule
+from ..findings import NOTE, WARNING, Finding, Party, Rule
 from ..section_parts.counted import BROKER, CONNECTION, CONNECTIONS, counted, largest, least, total
 from ..section_parts.section import Section, SectionInput
 from ..section_parts.section_counts import SectionCounts
-from ..twins import SAMPLE_COLUMNS, find_twins, may_be_twins, twin_keys
+from ..section_parts.selected import Selected
+from ..twins import COLUMNS, SAMPLE_COLUMNS, find_twins, may_be_twins, twin_keys
 
 RULE = Rule(kinds.SEEN_TWICE, "seen twice", WARNING)
+#: The same in a run that leaves one side out.
+COUNTED_ONCE = Rule(kinds.SEEN_TWICE, "seen twice", NOTE)
 
 _SAMPLES: Any = {name: largest(name) for name in SAMPLE_COLUMNS}
 #: The connections that may be seen twice.
@@ -30,15 +34,15 @@ TWINS = counted(
     "twins", CONNECTION | {"client_ip": ADDRESS, "client_port": NUMBER} | BROKER,
     may_be_twins, of=CONNECTIONS, newest="last", rows=20_000,
     connections=total(1), first=least("first"), last=largest("last"), first_packet=least("first_packet"),
-    exchanges=total("exchanges"), proxy_port=largest("proxy_port"), client_sequence=largest("client_sequence"),
-    broker_sequence=largest("broker_sequence"), **_SAMPLES,
+    exchanges=total("exchanges"), left_out=total(lambda x: x.twin_of != 0), proxy_port=largest("proxy_port"),
+    client_sequence=largest("client_sequence"), broker_sequence=largest("broker_sequence"), **_SAMPLES,
 )  # fmt: skip
 #: What reads them, for findings and for the column `twin_of`.
-READING = Section("twin-reading", counts=(TWINS,), reads_notable=True)
+READING = Section("twin-reading", counts=(TWINS,), reads_notable=True, reads_twins=True)
 
 
 #: What a finding says of connections.
-_SHOWN = ("client_ip", "first", "last", "first_packet", "exchanges")
+_SHOWN = ("connection", "client_ip", "first", "last", "first_packet", "exchanges", "left_out")
 
 
 class _Pair(NamedTuple):
@@ -49,27 +53,76 @@ class _Pair(NamedTuple):
     is_nat: bool
 
 
+class _Sides(NamedTuple):
+    """The connections on both sides of a pair, by _SHOWN, and what messages take from one side to the other, ns."""
+
+    pair: _Pair
+    outer: dict[str, Array]
+    inner: dict[str, Array]
+    hops: Array
+
+    @property
+    def are_counted(self) -> bool:
+        """Whether some connections of both sides count."""
+        return bool((self.outer["left_out"] == 0).any())
+
+
 def twin_findings(given: SectionInput) -> list[Finding]:
     """A finding for each pair of brokers' ends. Under a selection, only of pairs of which both are selected."""
-    if TWINS.name not in given.sections.forms:
-        return []
-    rows = known_connections(given.keys(TWINS.name) | given.values(TWINS.name))
-    return findings_of(given.context, rows, partial(_is_selected, given))
+    return [_finding(given.context, sides) for sides in _chosen(_known(given), partial(_is_selected, given))]
+
+
+def counted_twice(
+    sections: SectionCounts | None, counts: ReportCounts, context: Callable[[], Context],
+    selected: Callable[[Context], Selected | None] = lambda context: None,
+) -> dict[int, int]:  # fmt: skip
+    """The twins (`twin_keys`) that a report of these counts should leave out: those that `twin_findings` is about, if
+    some count. `context`, `selected`: return what `SectionInput` has; they are called if there are twins at all."""
+    twins = twins_in(sections)
+    if not twins:
+        return {}
+    assert sections is not None
+    here = context()
+    given = SectionInput(sections, counts, here, {}, selected(here))
+    chosen = list(_chosen(_known(given), partial(_is_selected, given)))
+    if not any(sides.are_counted for sides in chosen):
+        return {}
+    return {key: twins[key] for sides in chosen for key in sides.outer["connection"].tolist()}
+
+
+def seen_keys(sections: SectionCounts) -> list[int]:
+    """The keys of the connections that sections have counted, among those that may be seen twice."""
+    keys: list[int] = sections.forms[TWINS.name].keys()["connection"].tolist() if TWINS.name in sections.forms else []
+    return keys
 
 
 def twins_in(sections: SectionCounts | None) -> dict[int, int]:
     """The twins (`twin_keys`) among the connections that sections have counted."""
-    if sections is None or TWINS.name not in sections.forms:
-        return {}
+    return {} if sections is None or TWINS.name not in sections.forms else twin_keys(_rows_in(sections))
+
+
+def findings_of(context: Context, rows: Array) -> list[Finding]:
+    """The findings on connections (CONNECTION_ROW) of a report that counts one side."""
+    columns = {name: rows[name] for name in (*COLUMNS, "exchanges")}
+    return [_finding(context, sides) for sides in _chosen(columns | {"left_out": np.ones(len(rows), np.int64)})]
+
+
+def _known(given: SectionInput) -> dict[str, Array]:
+    return _rows_in(given.sections) if TWINS.name in given.sections.forms else {}
+
+
+def _rows_in(sections: SectionCounts) -> dict[str, Array]:
+    """The rows of TWINS without that of others, which were added up."""
     counts = sections.forms[TWINS.name]
-    return twin_keys(known_connections(counts.keys() | counts.values()))
+    rows = counts.keys() | counts.values()
+    return {name: column[rows["connection"] != -1] for name, column in rows.items()}
 
 
-def findings_of(
-    context: Context, rows: Mapping[str, Array] | Array, is_chosen: Callable[..., bool] = lambda *_: True
-) -> list[Finding]:
-    """The findings on connections: CONNECTION_ROW, or the columns of TWINS. `is_chosen(pair, outer clients, inner
-    clients)`: whether there is one on a pair."""
+def _chosen(rows: Mapping[str, Array], is_chosen: Callable[..., bool] = lambda *_: True) -> Iterator[_Sides]:
+    """The pairs of brokers' ends that have twins. `is_chosen(pair, outer clients, inner clients)`: whether one of which
+    both sides count is wanted."""
+    if not rows:
+        return
     twins = find_twins(rows)
     pairs: dict[_Pair, list[int]] = defaultdict(list)
     brokers = list(zip(rows["broker_ip"].tolist(), rows["broker_port"].tolist(), strict=True))
@@ -77,17 +130,11 @@ def findings_of(
         zip(twins.outer.tolist(), twins.inner.tolist(), twins.is_nat.tolist(), strict=True)
     ):
         pairs[_Pair(brokers[outer], brokers[inner], is_nat)].append(n)
-    found = []
     for pair, chosen in sorted(pairs.items()):
-        sides = [{name: rows[name][side[chosen]] for name in _SHOWN} for side in (twins.outer, twins.inner)]
-        if is_chosen(pair, *({*side["client_ip"].tolist()} for side in sides)):
-            found.append(_finding(context, pair, sides[0], sides[1], twins.hop_ns[chosen]))
-    return found
-
-
-def known_connections(rows: dict[str, Array]) -> dict[str, Array]:
-    """The rows of TWINS without that of others, which were added up."""
-    return {name: column[rows["connection"] != -1] for name, column in rows.items()}
+        outer, inner = ({name: rows[name][side[chosen]] for name in _SHOWN} for side in (twins.outer, twins.inner))
+        sides = _Sides(pair, outer, inner, twins.hop_ns[chosen])
+        if not sides.are_counted or is_chosen(pair, *({*side["client_ip"].tolist()} for side in (outer, inner))):
+            yield sides
 
 
 def _is_selected(given: SectionInput, pair: _Pair, *clients: set[int]) -> bool:
@@ -100,10 +147,8 @@ def _is_selected(given: SectionInput, pair: _Pair, *clients: set[int]) -> bool:
     return {pair.outer, pair.inner} <= ends and all(mine & hosts for mine in clients)
 
 
-def _finding(
-    context: Context, pair: _Pair, rows: dict[str, Array], inner_rows: dict[str, Array], hops: Array
-) -> Finding:
-    """`rows`, `inner_rows`: of the outer connections, and of those nearest to the broker."""
+def _finding(context: Context, sides: _Sides) -> Finding:
+    (pair, rows, inner_rows, hops), are_counted = sides, sides.are_counted
     count, requests = len(hops), int(rows["exchanges"].sum())
     outer, inner = (endpoint(context.address(ip), port) for ip, port in (pair.outer, pair.inner))
     are_those = "is that" if count == 1 else "are those"
@@ -119,11 +164,12 @@ def _finding(
         parties = [Party("broker", outer), *(Party("host", host) for host in (*before, *behind))]
     seen = "seen before and behind NAT" if pair.is_nat else "both legs of a proxy"
     what = many(requests, "request") if requests else "packets"
-    text += f", {seen}: {'its' if count == 1 else 'their'} {what} {'counts' if requests == 1 else 'count'} twice"
+    often = "twice" if are_counted else "once, where they come to the broker"
+    text += f", {seen}: {'its' if count == 1 else 'their'} {what} {'counts' if requests == 1 else 'count'} {often}"
     hop = int(np.sort(hops)[(count - 1) // 2])
     if hop:
         text += f"; the {'hop' if pair.is_nat else 'proxy'} takes {units.duration(hop)}"
-    return RULE.found(
+    return (RULE if are_counted else COUNTED_ONCE).found(
         text, *parties, begin=int(rows["first"].min()), end=int(rows["last"].max()),
         packets=(int(rows["first_packet"].min()),), see=options, connections=count, requests=requests, hop_ns=hop,
         behind="NAT" if pair.is_nat else "proxy",

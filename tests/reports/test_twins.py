@@ -19,7 +19,7 @@ from kafkatap import analyze
 from kafkatap.engine.engine import Engine
 from kafkatap.parquet.table_writer import TableWriter
 from kafkatap.reports.connection_columns import CONNECTION_ROW
-from kafkatap.reports.section_parts.registry import FOR_TABLES
+from kafkatap.reports.section_parts.registry import SEEN_TWICE
 from kafkatap.reports.twins import HOP_NS, find_twins, twin_keys
 from kafkatap.run import Run
 from tests.cli.running import kafkatap
@@ -309,7 +309,7 @@ def test_rows_that_waited_in_a_file(tmp_path: Path) -> None:
     path, wanted = expected(tmp_path)
     engine = Engine()
     run = Run([str(path)], engine, block_size=1 << 17)
-    sections = engine.section_counts(FOR_TABLES)
+    sections = engine.section_counts(SEEN_TWICE)
     engine.on_connections(sections.add_connections)
     with TableWriter(tmp_path, run, gathered_bytes=20_000) as writer:
         writer.sections = sections

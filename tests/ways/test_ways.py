@@ -44,7 +44,7 @@ PAIRS = {
     "apache-0.8.2": ("processes", "splits"),
     "live-4.3": ("processes", "splits", "gathered"),
     "account/lossy-client": ("processes", "splits"),
-    "twins": ("pipe_of_processes", "processes", "files", "gathered", "splits", "batches", "live"),
+    "twins": ("processes", "files", "blocks", "gathered", "splits", "batches"),  # others read once, and count twice
     LOST: ("compressed", "processes", "gathered", "splits"),
 }
 #: Signatures with a measure that other traffic to the same hosts hides: the share of the time of all Produce requests,

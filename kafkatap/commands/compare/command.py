@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kafkatap.kernels import store
 
+from ...captures.pipes import is_pipe
 from ...complaints import complain, name_of, reason_of
 from ...engine.engine import engine_for
 from ...engine.selection import Selection, selection_of
@@ -113,14 +115,25 @@ def _read(
 ) -> tuple[Run, list[Side]]:  # fmt: skip
     """Read the captures of a side, or with `split` of both."""
     from kafkatap.reports.section_parts.registry import EVENT_SECTIONS, needs_of
+    from kafkatap.reports.twins import may_be_twins, twin_keys
 
-    engine = engine_for(selection, reading, all_results=True, **needs_of(EVENT_SECTIONS)._asdict())
-    run = Run(captures, engine, watch=watch)
-    run.start()
-    from ...comparison.reading import read_sides
+    def read(twins: Mapping[int, int] = {}) -> tuple[Run, list[Side]]:
+        engine = engine_for(
+            selection, reading._replace(twins=twins), all_results=True, **needs_of(EVENT_SECTIONS)._asdict()
+        )
+        run = Run(captures, engine, watch=watch)
+        run.start()
+        from ...comparison.reading import read_sides
 
+        return run, read_sides(run, selection, split, options.utc)
+
+    run, sides = read()
+    if selection.expression is None and not run.interrupted and not any(map(is_pipe, captures)):
+        rows = sides[0].context.connections
+        twins = twin_keys(rows[may_be_twins(rows)])
+        if twins:
+            run, sides = read(twins)
     kept = kept_options(options)
-    sides = read_sides(run, selection, split, options.utc)
     return run, [side._replace(context=side.context._replace(options=kept)) for side in sides]
 
 

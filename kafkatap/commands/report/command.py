@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkatap.kernels import store
-from kafkatap.reports.section_parts.registry import FOR_TABLES, counted_sections, needs_of
+from kafkatap.reports.section_parts.registry import counted_sections, needs_of
 
 from ...captures.pipes import is_pipe
 from ...captures.storage import stored_bytes
@@ -53,13 +53,14 @@ if TYPE_CHECKING:
 
 class Read(NamedTuple):
     """The captures as they were read. `tables`: their rows, if wanted. `context`: returns what the counts mean.
-    `sections`: the counts of sections over facts, if wanted."""
+    `sections`: the counts of sections over facts, if wanted. `first`: how they were read before, with the rows."""
 
     run: Run | JobsRun
     counts: ReportCounts
     tables: TableWriter | LocalTables | None
     context: Callable[[], Context]
     sections: SectionCounts | None = None
+    first: Read | None = None
 
 
 def run(options: argparse.Namespace, judge: Callable[[Report], int | None] = lambda report: None) -> int:
@@ -90,11 +91,18 @@ def run(options: argparse.Namespace, judge: Callable[[Report], int | None] = lam
                     return show(done) or bool(stop)
 
                 jobs = choose_jobs(options)
-                read = None
-                if jobs > 1:
-                    read = _read_with_jobs(options, jobs, selection, reading, watch, files)
-                if read is None and not (jobs > 1 and stop):
-                    read = _read_here(options, selection, reading, watch, files, follow, log_join)
+
+                def read_as(reading: ReadOptions, with_tables: bool) -> Read | None:
+                    read = None
+                    if jobs > 1:
+                        read = _read_with_jobs(options, jobs, selection, reading, watch, files, with_tables)
+                    if read is None and not (jobs > 1 and stop):
+                        read = _read_here(options, selection, reading, watch, files, follow, log_join, with_tables)
+                    return read
+
+                read = read_as(reading, options.parquet is not None)
+                if read is not None and log_join is None and not read.run.interrupted and _can_read_again(options):
+                    read = _counted_once(read, selection, lambda twins: read_as(reading._replace(twins=twins), False))
         except OSError as error:
             complain(reason_of(error))
             return WRONG
@@ -102,6 +110,19 @@ def run(options: argparse.Namespace, judge: Callable[[Report], int | None] = lam
             complain("interrupted: there is no report, as each process reads the captures itself")
             return INTERRUPTED
         return _report(options, selection, read, judge, log_join)
+
+
+def _can_read_again(options: argparse.Namespace) -> bool:
+    return not options.follow and not any(map(is_pipe, options.captures))
+
+
+def _counted_once(read: Read, selection: Selection, read_again: Callable[[Mapping[int, int]], Read | None]) -> Read:
+    """What was read; if connections count twice, what is read again without their twins. `read_again` gets these."""
+    from kafkatap.reports.sections.twin_findings import counted_twice
+
+    twins = counted_twice(read.sections, read.counts, read.context, lambda context: selection.shown(context.first))
+    again = read_again(twins) if twins else None
+    return read if again is None or again.run.interrupted else again._replace(first=read)
 
 
 def _read_request_logs(options: argparse.Namespace) -> LogJoin | None:
@@ -125,6 +146,7 @@ def _read_with_jobs(
     reading: ReadOptions,
     watch: Watch,
     files: ExitStack,
+    with_tables: bool,
 ) -> Read | None:
     """Read the captures with several processes; None if one has to, or the user ended it. `files` closes output
     files."""
@@ -132,7 +154,7 @@ def _read_with_jobs(
 
     _collect_garbage()
     try:
-        run = run_with_jobs(options, jobs, selection, reading, watch, files)
+        run = run_with_jobs(options, jobs, selection, reading, watch, files, with_tables)
     except Interrupted:
         return None
     if run is None:
@@ -149,11 +171,11 @@ def _read_here(
     files: ExitStack,
     follow: Follow | None = None,
     log_join: LogJoin | None = None,
+    has_tables: bool = False,
 ) -> Read:
     """Read the captures in this process. `files` closes output files. `log_join`: gets the exchanges."""
-    by_topic, has_tables = options.by == "topic", options.parquet is not None
+    by_topic = options.by == "topic"
     counted = counted_sections(options.sections, None if follow else stored_bytes(options.captures))
-    counted += FOR_TABLES if has_tables else ()
     engine = engine_for(
         selection, reading, all_results=by_topic or has_tables, tables=has_tables,
         **needs_of(counted, has_tables)._asdict(),
@@ -242,10 +264,11 @@ def _report(
             return WRONG
     try:
         write_outputs(options, report, whole)
-        if read.tables is not None and not run.is_cut_short:
+        rows = read.first or read
+        if rows.tables is not None and not run.is_cut_short:
             from .files import complain_written
 
-            complain_written(read.tables.publish(context), options.parquet)
+            complain_written(rows.tables.publish(rows.context()), options.parquet)
             if (options.sections is not None or options.request_log) and not options.is_all_on_page:
                 from .files import write_sections
 
@@ -259,7 +282,7 @@ def _report(
     if run.interrupted and options.follow and not context.interrupted:
         return INTERRUPTED  # the usual end
     if run.interrupted:
-        unwritten = "; no tables were written" if read.tables is not None and run.is_cut_short else ""
+        unwritten = "; no tables were written" if rows.tables is not None and run.is_cut_short else ""
         complain(f"interrupted: the report covers only what was read before{unwritten}")
         return INTERRUPTED
     code = judge(report)

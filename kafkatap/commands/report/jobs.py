@@ -89,6 +89,7 @@ def run_with_jobs(
     reading: ReadOptions,
     watch: Callable[[int], bool],
     files: ExitStack,
+    with_tables: bool,
 ) -> JobsRun | None:
     """Read the captures with `jobs` processes. None if one process has to read them. OSError if it is not possible,
     `workers.Interrupted` if the user ended it. `files`: closes output files."""
@@ -100,11 +101,10 @@ def run_with_jobs(
         reading, by_topic=options.by == "topic", selection=selection, by_connection=options.by == "connection",
         wanted=None if options.sections is None else tuple(options.sections), section_options=section_options(options),
         fine=has_curves(options), input_bytes=stored_bytes(options.captures),
-        with_tables=bool(options.parquet),
     )  # fmt: skip
     tables, fewer = None, f"try again with --jobs {max(jobs // 2, 1)}"
     try:
-        if options.parquet:
+        if with_tables:
             from pathlib import Path
 
             from ...shards.local_tables import LocalTables

@@ -15,6 +15,7 @@ Every row gets `capture`, the identity of the capture file in which it begins. T
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -75,13 +76,14 @@ class Written:
 class TableWriter:
     """Writes rows of the tables below `out` for a run. `captures`: in which rows can begin; None if all rows have a
     column `capture`. `is_private`: as of `Folder`. `number`: the run number of all rows; None: they
-    have none."""
+    have none. `counts_only`: rows are only counted, for `rollup` and so on."""
 
     out: str
     run: str
     captures: CaptureIndex | None = None
     is_private: bool = False
     number: int | None = None
+    counts_only: bool = False
     group_bytes: ClassVar[int] = GROUP_BYTES
 
     def with_captures(self, captures: CaptureIndex) -> TableWriter:
@@ -90,6 +92,10 @@ class TableWriter:
     def open(self, split: int | str, place: Place = HERE) -> SplitFiles:
         """The files of one split."""
         return SplitFiles(self, split)
+
+    def delete(self, written: Iterable[Written]) -> None:
+        """Delete files that no reader sees yet."""
+        Folder(self.out, self.is_private).delete_all([one.name for one in written])
 
 
 def files_of_run(run: str) -> str:
@@ -114,6 +120,7 @@ class SplitFiles:
         name = f"{split:05d}" if isinstance(split, int) else split
         self._start = f"{files_of_run(writer.run)}{name}"
         self._captures, self._number = writer.captures, writer.number
+        self._counts_only = writer.counts_only
         self._files: dict[tuple[str, str | None], ParquetFile] = {}
         self._dates: dict[str, set[int]] = {}
         self._exchanges = _Places()
@@ -127,7 +134,7 @@ class SplitFiles:
         Exchanges come before their results and records. `first_packets`: the number of each connection's first packet,
         for connections without `capture`.
         """
-        if not rows.num_rows:
+        if not rows.num_rows or (self._counts_only and table not in COUNTED):
             return
         if table in UNPARTITIONED:
             self._add(table, None, rows)
@@ -138,7 +145,8 @@ class SplitFiles:
             rows = with_capture(rows, captures)
         if table in COUNTED:
             self._last = found, rows["capture"].to_numpy()
-        self._add_by_day(table, rows, found)
+        if not self._counts_only:
+            self._add_by_day(table, rows, found)
 
     def count(self, table: str, rows: Array, context: Context, results: Array | None = None) -> None:
         """Add the rows of exchanges (with their results) or connections that were written last to the rollup.
