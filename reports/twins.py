@@ -6,6 +6,8 @@ legs of a proxy have other numbers. They are twins by their samples: the same me
 passes one leg and then the other. A request comes on the outer leg first, which is nearer to the client, and its
 response on the inner one.
 
+Where some connections show a proxy, further ones between the same ends need one message only.
+
 All else is silent. Health checks and many equal clients have equal messages too. So more than MOST_ALIKE connections
 with one message are no candidates, and legs of a proxy need messages that not all brokers answer alike. The work is
 linear in the number of connections.
@@ -32,6 +34,9 @@ _LEAST = 4
 MOST_ALIKE = 8
 #: Sequence numbers below this are small.
 _SMALL = 1 << 24
+#: The end of a broker; and with the client's address, what is behind a proxy.
+_BROKER = ("broker_ip", "broker_port")
+_BEHIND = (*_BROKER, "client_ip")
 #: Times of samples are known modulo this, ns.
 _TURN = 1 << TIME_BITS
 #: The columns of connections by which twins are found.
@@ -90,7 +95,9 @@ def find_twins(rows: Mapping[str, Array] | Array) -> Twins:
     chosen = _is_apart(rows, one, other) & (is_nat | (is_proxy & _may_be_proxied(rows, outer, inner)))
     hop = _middle(np.abs(trip) // 2, agree)
     hop = np.where(count > 0, hop, np.abs(rows["first"][one] - rows["first"][other]))
-    return _innermost(outer[chosen], inner[chosen], is_nat[chosen], hop[chosen])
+    columns = [column[chosen] for column in (outer, inner, is_nat, hop)]
+    short = _short_ones(rows, request, response, Twins(*columns))
+    return _innermost(*(np.concatenate((one, other)) for one, other in zip(columns, short, strict=True)))
 
 
 def twin_keys(rows: Mapping[str, Array] | Array) -> dict[int, int]:
@@ -153,6 +160,34 @@ def _between(one: Array, other: Array) -> Array:
     """From the time of a sample to that of another one, ns, if that is less than half a turn."""
     found: Array = (other - one + _TURN // 2) % _TURN - _TURN // 2
     return found
+
+
+def _short_ones(rows: Mapping[str, Array] | Array, request: Array, response: Array, known: Twins) -> Twins:
+    """Further legs of the proxies in `known`, which have too few messages to show a proxy on their own. Each leg behind
+    a proxy belongs to one before it: the first that began while it can have waited, and has the same messages."""
+    ends = [list(zip(*(rows[name].tolist() for name in names), strict=True)) for names in (_BROKER, _BEHIND)]
+    legs = list(zip(known.outer[~known.is_nat].tolist(), known.inner[~known.is_nat].tolist(), strict=True))
+    first, found = rows["first"], []
+    for before, behind in sorted({(ends[0][o], ends[1][i]) for o, i in legs}):
+        used = [set(known.outer.tolist()), {i for o, i in legs if ends[0][o] == before}]
+        sides = [
+            np.array([n for n, end in enumerate(of) if end == wanted and n not in mine], np.int64)
+            for of, wanted, mine in zip(ends, (before, behind), used, strict=True)
+        ]
+        outer, inner = (side[np.argsort(first[side], kind="stable")] for side in sides)
+        for o in outer.tolist():
+            low, high = np.searchsorted(first[inner], (first[o], first[o] + HOP_NS))
+            near = inner[low:high]
+            agree = _agree(request[o], request[near]) & _agree(response[o], response[near])
+            there, back = _between(request[o], request[near]), _between(response[near], response[o])
+            is_nested = (there >= 0) & (there <= HOP_NS) & (back >= 0) & (back <= HOP_NS)
+            is_same = (agree & is_nested | (request[o] == 0) & (request[near] == 0)).all(axis=1) & agree.any(axis=1)
+            for at in np.flatnonzero(is_same)[:1].tolist():
+                hop = _middle(((there + back) // 2)[at : at + 1], agree[at : at + 1])
+                found.append((o, int(near[at]), int(hop[0])))
+                inner = inner[inner != near[at]]
+    columns = np.array(found, np.int64).reshape(-1, 3).T
+    return Twins(columns[0], columns[1], np.zeros(len(found), bool), columns[2])
 
 
 def _is_first(rows: Mapping[str, Array] | Array, one: Array, other: Array) -> Array:

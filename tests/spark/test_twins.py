@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafkatap import analyze
+from kafkatap.engine.selection import EVERYTHING
 from tests.reports.test_twins import both, column, nat, proxied, sample
+from tests.support.captures import pcap_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from kafkatap.reports.model import Report
 
 
 @pytest.mark.parametrize("split_size", [0, 200_000])
@@ -30,3 +34,35 @@ def test_a_job_has_the_twins(split_size: int, spark: SparkSession, tmp_path: Pat
     assert "seen_twice" in {row["finding"] for row in report.table("summary").named_rows()}
     files = {file.name for file in (tmp_path / "out" / "connections").rglob("*.parquet")}
     assert files == {Path(name).name for name in DeltaTable(str(tmp_path / "out" / "connections")).file_uris()}
+
+
+@pytest.mark.parametrize("split_size", [0, 200_000])
+def test_a_lake_counts_them_once(split_size: int, spark: SparkSession, tmp_path: Path) -> None:
+    """Its rows are all there; the rollup, the ledger and the reports are those of one side."""
+    from deltalake import DeltaTable
+
+    from kafkatap.spark.job import run_job
+    from kafkatap.spark.lake_query import LakeQuery
+    from kafkatap.spark.lake_report import lake_report
+    from kafkatap.spark.verifying import verify
+
+    alone, twice = tmp_path / "alone.pcap", both(tmp_path, sample(), nat(sample()))
+    alone.write_bytes(pcap_bytes(sample(), nanoseconds=True))
+    outs = [str(tmp_path / path.stem) for path in (alone, twice)]
+    jobs = [
+        run_job(spark, [str(path)], out, split_size=split_size).report
+        for path, out in zip((alone, twice), outs, strict=True)
+    ]
+    lakes = [lake_report(out, LakeQuery(EVERYTHING)) for out in outs]
+    for name in ("latency", "clients", "error_totals", "throttle"):
+        assert _counts(jobs[1], name) == _counts(jobs[0], name)
+        assert _counts(lakes[1], name) == _counts(lakes[0], name)
+    assert [list(verify(out)) for out in outs] == [[], []]
+    assert not any("rollup" in line for line in lakes[1].warnings)
+    rows = [DeltaTable(f"{out}/exchanges").to_pyarrow_table().num_rows for out in outs]
+    assert rows[1] > 1.5 * rows[0]
+
+
+def _counts(report: Report, name: str) -> list[dict[str, object]]:
+    rows = report.table(name).named_rows()
+    return [{key: value for key, value in row.items() if "packet" not in key} for row in rows]
