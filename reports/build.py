@@ -30,6 +30,7 @@ from .sections.not_decoded import not_decoded, not_decoded_warnings
 from .sections.summary import NOTHING_LEARNED, Learned, Tables, summary
 from .sections.throttle import throttle
 from .sections.timeline import timeline
+from .sections.unnamed_topics import unnamed_topic_warnings
 
 
 def build_report(
@@ -111,6 +112,7 @@ def build_report(
             *unknown_wait_warnings(counts),
             *never_answered_warnings(versions),
             *not_decoded_warnings(undecoded),
+            *unnamed_topic_warnings(tables, context),
         ),
         options=context.options,
         curves=Curves(latency_curves(counts, context, by), heat_map(counts), _marks(learned.found.get("events", ())))
