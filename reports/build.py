@@ -77,6 +77,7 @@ def build_report(
         from .sections.advice import unchecked_finding
         from .sections.error_words import error_words
         from .sections.slow_times import loss_times, slow_times
+        from .sections.stuck_coordinators import stuck_coordinator
         from .sections.sufferers import units
         from .sections.twin_findings import twin_findings
         from .sections.unanswered import unanswered_requests
@@ -91,8 +92,8 @@ def build_report(
             everything = everything or given.learned_by("events").counts
             learned = Learned(
                 found, given.once(slow_times), given.once(loss_times), unanswered_requests(given),
-                words=error_words(given), twins=given.once(twin_findings),
-                units=given.once(units),
+                words=error_words(given)._replace(coordinator=stuck_coordinator(given)),
+                twins=given.once(twin_findings), units=given.once(units),
             )  # fmt: skip
     versions = never_answered(counts, everything)
     learned = learned._replace(versions=[version for version, _ in versions])

@@ -5,6 +5,8 @@ What follows from what is declared in `sections.folds`. Elsewhere an id stands o
 
 from __future__ import annotations
 
+from .findings import Finding
+
 #: A host that packets do not reach; a broker that does not answer, and all outages: of a broker, or of the path to it.
 CUT_OFF = "hosts_cut_off"
 SILENCES = frozenset(("broker_hung", "broker_unreachable"))
@@ -30,6 +32,8 @@ EVENT_KINDS = OUTAGES | MOMENTS | AT_END | {FROZE, LEADERS, REBALANCED, BURST, S
 SLOW = ("slow_broker", "slow_network", "slow_client", "slow_head_of_line", "slow_unknown")
 BETWEEN_BROKERS, THROTTLED, LOSSY = "slow_between_brokers", "throttled", "lossy_host"
 ERRORS, LOGIN, RETRIED, UNANSWERED = "errors", "sasl_failed", "retried", "unanswered"
+#: Lines on error codes that have causes and effects of their own (`kind_of`): a disk that failed follows from nothing.
+DISK = "errors of KAFKA_STORAGE_ERROR"
 CERTIFICATE, LOST = "certificate", "lost"
 #: Connections that are seen under two addresses.
 SEEN_TWICE = "seen_twice"
@@ -57,3 +61,8 @@ TABLES = {
     LOSSY: "connections", SEEN_TWICE: "connections", NOTHING: "latency",
     NO_REQUESTS: "ledger", NOT_CHECKED: "ledger",
 }  # fmt: skip
+
+
+def kind_of(finding: Finding) -> str:
+    """The kind of a finding in the table of causes: its id, but for lines on some error codes."""
+    return DISK if finding.id == ERRORS and finding.numbers.get("error") == "KAFKA_STORAGE_ERROR" else finding.id

@@ -39,11 +39,12 @@ USERS = counted(
 
 class ErrorWords(NamedTuple):
     """`said`: by error code, what brokers say of it most often. `nodes`: brokers that the cluster lists. `users`: as
-    whom clients logged in, by client_id."""
+    whom clients logged in, by client_id. `coordinator`: who names a coordinator that refuses."""
 
     said: Mapping[int, str] = {}
     nodes: int = 0
     users: Mapping[str | None, Sequence[str]] = {}
+    coordinator: str | None = None
 
 
 NO_WORDS = ErrorWords()

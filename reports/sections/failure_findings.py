@@ -21,6 +21,7 @@ from ..section_parts.notable import SLOW_NS
 from .error_meanings import MEANINGS
 from .error_words import NO_WORDS, ErrorWords, denied, quoted, unit_of_timestamps
 from .slow_times import NOTICED_SHARE
+from .stuck_coordinators import NOT_COORDINATOR
 from .time_shares import percent
 
 #: Error codes that are part of a usual start, or of a question to which the client has another one: Java's admin client
@@ -237,6 +238,8 @@ def _advice(known: ErrorCode, said: str | None, brokers: Counter[str], words: Er
     if known.code == _NO_COORDINATOR and 0 < words.nodes < _INTERNAL_REPLICAS:
         text += f"; Metadata names {counted(words.nodes, 'broker')}, and its topic needs {_INTERNAL_REPLICAS} unless it"
         text += " is set otherwise"
+    if known.code == NOT_COORDINATOR and words.coordinator is not None:
+        text = words.coordinator
     is_known = is_never or not known.remedy.startswith("If ")
     return _Advice(text, known.setting, known.remedy) if is_known else _Advice(text)
 

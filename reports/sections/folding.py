@@ -12,6 +12,7 @@ from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.rollup import group_columns
 from ..findings import Finding, Party
+from ..kinds import kind_of
 from .folds import FOLDS, Fold, Kinds, Known, named
 
 #: Findings, each with the section that makes it; "": the report itself.
@@ -39,7 +40,7 @@ def folded(found: Found, known: Known, folds: Sequence[Fold] = FOLDS) -> list[tu
     free = [n for n, cause in enumerate(causes) if cause is None]
     of_kind: dict[str, list[int]] = defaultdict(list)
     for n in free:
-        of_kind[originals[n].id].append(n)
+        of_kind[kind_of(originals[n])].append(n)
     lines = [*originals]
     for fold in folds:
         effects = [n for name in fold.effects for n in of_kind.get(name, ()) if causes[n] is None]

@@ -226,12 +226,17 @@ def _lost_position(effect: Finding, resets: Iterable[Finding], _: Known) -> Find
     return max(found, key=lambda reset: _number(reset, "records")) if found and hit and hit <= known else None
 
 
-def _told_by_another(effect: Finding, other: Finding) -> bool:
+def _follows(code: object, other: Finding) -> bool:
+    """Whether an error code comes after that of another line."""
     meaning = MEANINGS.get(str(other.numbers.get("error")))
-    if meaning is None or effect.numbers["error"] not in meaning.follows:
+    return meaning is not None and code in meaning.follows
+
+
+def _told_by_another(effect: Finding, other: Finding) -> bool:
+    if not _follows(effect.numbers["error"], other):
         return False
     is_later = (effect.begin or 0) >= (other.begin or 0) - BEFORE_NS
-    return is_later and meaning.label == _DISK and _all_among(effect, other, "topic")
+    return is_later and _all_among(effect, other, "topic")
 
 
 def _fenced_before(effect: Finding, other: Finding) -> bool:
@@ -320,6 +325,7 @@ _SLOW = (*kinds.SLOW, kinds.BETWEEN_BROKERS)
 _BROKERS_OUT = kinds.OUTAGES - {kinds.CUT_OFF}
 _CHANGES = ("isr_shrank", "isr_grew", "coordinator_moved", kinds.REBALANCED)
 _FAILED = (kinds.ERRORS, kinds.LOGIN)
+_CODES = (kinds.ERRORS, kinds.DISK)
 #: Advice that says what a slow client does, and not why; and on records that wait, not requests.
 _NO_CAUSES = (
     "lagging_group", "unread_partition", "poison_record", "open_transaction", "aborted_transactions", "fetch_waits",
@@ -333,8 +339,8 @@ _ON_CONNECTIONS = ("connection_each_message", "reconnect_storm")
 _DYING, _EXPELLED, _HELD = "dying_members", "expelled_members", "held_rebalance"
 _BEHIND = ("lagging_group", "unread_partition")
 _AT_ITS_TIME = "it began in that time, or up to 10 s after it"
-#: Labels of error codes (`error_meanings`).
-_DISK, _FENCED = "disk failed", "fenced"
+#: A label of error codes (`error_meanings`).
+_FENCED = "fenced"
 #: A client that is started anew opens so many connections before it fails again, or fewer.
 _CONNECTIONS_OF_A_START = 4
 _LEADER_CODES = ("LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH")
@@ -351,6 +357,11 @@ FOLDS: tuple[Fold, ...] = (
     Fold(_CHANGES, [kinds.LEADERS], _AT_ITS_TIME, when=_begins_in),
     Fold([kinds.BURST], [kinds.LEADERS], f"{_AT_ITS_TIME}, and the code is one of moves and time-outs",
          when=lambda effect, cause: effect.numbers["code"] in OF_CHANGES and _begins_in(effect, cause)),
+    # events of a disk that failed: the broker has no leaders any more, or ends
+    Fold([*sorted(_BROKERS_OUT), kinds.LEADERS, "isr_shrank"], [kinds.DISK], f"of the same broker; {_AT_ITS_TIME}",
+         "broker", _begins_in),
+    Fold([kinds.BURST], [kinds.DISK], f"{_AT_ITS_TIME}, and the code follows from that one",
+         when=lambda effect, cause: _follows(effect.party("error"), cause) and _begins_in(effect, cause)),
     # advice under advice
     Fold(_BEHIND, [_DYING, _EXPELLED], "of the same group", "group"),
     Fold(["lagging_group"], ["poison_record"], "of the same group and topic", "group",
@@ -404,30 +415,30 @@ FOLDS: tuple[Fold, ...] = (
          when=_code_of_topics("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID", "LEADER_NOT_AVAILABLE")),
     Fold([kinds.ERRORS], ["topic_deleted"], f"the topic was unknown; {_AT_ITS_TIME}",
          when=_code_of_topics("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID")),
-    Fold([kinds.ERRORS], [kinds.ERRORS], "the other code says why, on the same topics, from its time on",
+    Fold([kinds.ERRORS], [kinds.DISK], "the other code says why, on the same topics, from its time on",
          when=_told_by_another, told=_with_codes),
     Fold([kinds.ERRORS], [kinds.ERRORS], "the other code says that its producer was fenced before",
          when=_fenced_before, told=_with_codes),
     Fold(["open_transaction"], [kinds.ERRORS], "its producer was fenced", "client", _fences),
-    Fold(["aborted_transactions"], [kinds.ERRORS], "it makes its requests fail, half as often as it aborts", "client",
+    Fold(["aborted_transactions"], _CODES, "it makes its requests fail, half as often as it aborts", "client",
          lambda effect, cause: (
              cause.severity == ERROR and _overlaps(effect, cause) and _half("codes", "aborts")(effect, cause))),
     # requests without a response, and connections that are made again
-    Fold(_ON_CONNECTIONS, [kinds.ERRORS], "its clients end with that error, and are started anew", when=_dies_of),
+    Fold(_ON_CONNECTIONS, _CODES, "its clients end with that error, and are started anew", when=_dies_of),
     *(Fold([kinds.UNANSWERED], lost, "half of them were on its connections", choose=_most("unanswered"))
       for lost in ([_IDLE, _RESET], [_LIMITED], [_EXPIRED, _AGED])),
     Fold([kinds.UNANSWERED], [*kinds.OUTAGES, "wrong_port"], "half of them were at its broker",
          choose=_most_at_broker),
     *(Fold(_ON_CONNECTIONS, [lost], "it has all its clients", "client",
            lambda effect, cause: named(effect, "client") <= named(cause, "client")) for lost in (_IDLE, _LIMITED)),
-    Fold(["request_flood"], [kinds.ERRORS], "it asks for Metadata after each such error, of which half as many came",
+    Fold(["request_flood"], _CODES, "it asks for Metadata after each such error, of which half as many came",
          "client", lambda effect, cause: (
              effect.numbers["api"] == "Metadata" and named(effect, "client") == named(cause, "client")
              and _half("codes", "requests")(effect, cause))),
     # events under the line that says more
     Fold([kinds.QUOTA], [kinds.THROTTLED], "of the same client", "client", told=_since),
     Fold([kinds.STORM], [*_ON_CONNECTIONS, _LIMITED], "of the same client", "client"),
-    Fold([kinds.BURST], _FAILED, "of the same code",
+    Fold([kinds.BURST], [*_FAILED, kinds.DISK], "of the same code",
          when=lambda effect, cause: effect.party("error") == cause.numbers["error"]),
     Fold([kinds.CUT_OFF], ["mtu_black_hole"], "of the same host", "host"),
     Fold([kinds.REBALANCED], [_DYING, _EXPELLED, _HELD], "of the same group, in its time", "group", _overlaps),

@@ -1,4 +1,4 @@
-"""Nothing is wrong: the first lines of healthy clusters accuse nobody."""
+"""The first lines of healthy clusters accuse nobody, and those of one full disk name only that."""
 
 from __future__ import annotations
 
@@ -44,6 +44,18 @@ def test_of_restarts_one_after_another_there_are_only_these() -> None:
     for row in found:
         number = row["text"][len("broker ")]
         assert steps[f"started {number}"] < int(row["end"]) / SECOND < steps[f"listens {number}"] + 3
+
+
+def test_a_full_disk_is_why_the_broker_ended() -> None:
+    ended = json.loads((FOLDER.parent / "full-disk.truth.json").read_text())["ended"]
+    report = analyze(FOLDER.parent / "full-disk.pcap.zst").report()
+    rows = [dict(row) for row in report.table("summary").named_rows()]
+    (stop,) = (row for row in rows if row["finding"] == "broker_stopped")
+    assert (rows[0]["label"], stop["cause"]) == ("disk failed", "errors")
+    assert ended - 2 < int(rows[0]["begin"]) / SECOND <= int(stop["begin"]) / SECOND < ended + 0.5
+    moved = [row for row in rows if row["finding"] in ("leaders_moved", "error_burst")]
+    assert moved
+    assert all(row["cause"] in ("errors", "broker_stopped") for row in moved)
 
 
 @pytest.mark.parametrize(
