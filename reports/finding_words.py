@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from . import units
+
+if TYPE_CHECKING:
+    from .batch import Context
 
 #: Names in one line at most; the rest is counted.
 NAMED = 3
+#: What lasts for this share of the capture is there all along: when it began says nothing.
+ALL_ALONG = 0.9
 
 
 def api_value(label: str) -> str:
@@ -16,6 +24,13 @@ def api_value(label: str) -> str:
 def counted(n: int, one: str, many: str | None = None) -> str:
     """`1 packet`, `2,000 packets`."""
     return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def how_long(begin: int, end: int, context: Context) -> str:
+    """`for 15.9 s`, or `all along`: nearly as long as the capture."""
+    first, last = context.first, context.last
+    is_whole = first is not None and last is not None and end - begin >= ALL_ALONG * (last - first)
+    return "all along" if is_whole else f"for {units.duration(end - begin)}"
 
 
 def others_too(n: int, one: str = "other client", many: str | None = None) -> list[str]:

@@ -28,6 +28,7 @@ from .refused_produce import REFUSED_PRODUCE
 from .repeated_reads import POISON_RECORD, REFETCH
 from .request_timeouts import REQUEST_TIMEOUTS
 from .same_address import SAME_ADDRESS
+from .same_instance import SAME_INSTANCE
 from .signature import Signature
 from .single_records import SINGLE_RECORDS
 from .slow_followers import SLOW_FOLLOWERS
@@ -54,6 +55,7 @@ CATALOGUE: tuple[Signature, ...] = (
     EXPULSIONS,
     DYING_MEMBERS,
     HELD_REBALANCES,
+    SAME_INSTANCE,
     OPEN_TRANSACTIONS,
     ABORTED_TRANSACTIONS,
     LAGGING_GROUPS,

@@ -16,6 +16,7 @@ from .. import units
 from ..counting.count_forms import NUMBER
 from ..counting.count_table import MAX, MIN, SUM, CountArrays, claim_again, has_room
 from ..counting.rollup import api_label
+from ..finding_words import how_long
 from ..findings import Finding
 from ..section_parts.counted import CONNECTION, PAIR, form
 from ..section_parts.section import BatchCount, SectionInput
@@ -125,18 +126,28 @@ def _finding(given: SectionInput, rows: Sequence[dict[str, int]]) -> Finding:
     worst = max(rows, key=lambda row: row["requests"] / (row["last"] - row["first"]))
     kind, requests = _KINDS[worst["api_key"]], sum(row["requests"] for row in rows)
     rate = worst["requests"] * units.SECOND / (worst["last"] - worst["first"])
-    api = api_label(worst["api_key"])
+    row, api = spanning(rows), api_label(worst["api_key"])
     what = f"{requests:,} {api} requests, {rate:,.0f} a second"
     what += f" on one of {len(rows)} connections" if len(rows) > 1 else ""
+    what += f", {how_long(row['first'], row['last'], given.context)}"
+    answers = sum(one["response_bytes"] for one in rows)
+    if worst["api_key"] == _METADATA:
+        what += f", with {units.size(answers)} of responses"
     if worst["api_key"] == _FETCH:
         size = worst["response_bytes"] // worst["requests"]
         why = "fetch.min.bytes=0" if worst["min_bytes"] == 0 else f"fetch.max.wait.ms={worst['max_wait_ms']}"
         what += (
             f", nearly all with nothing to read ({units.size(size)} on average): {why} lets the broker answer at once"
         )
-    row = spanning(rows)
     asked = {name: worst[name] for name in ("min_bytes", "max_wait_ms") if worst["api_key"] == _FETCH}
-    numbers = {"api": api, "requests": requests, "rate": rate, "connections": len(rows), **asked}
+    numbers = {
+        "api": api,
+        "requests": requests,
+        "rate": rate,
+        "connections": len(rows),
+        "response_bytes": answers,
+        **asked,
+    }
     return FLOODS_OF_REQUESTS.found(
         given, row, f"{client_words(given.context, worst['client_id'], worst['client_ip'])}: {what}", 0, numbers,
         (("sections", "clients"),), setting=kind.setting, remedy=kind.remedy,

@@ -87,7 +87,8 @@ def _late_commits(
 ) -> _Late | None:
     """What a group's commits fall back on a partition, if they do."""
     mine, until = ends.get((lag.topic, lag.partition), []), max(commits.written, default=0)
-    is_read = lag.reader in reads and _reads_on(group, lag.reader, reads[lag.reader], until)
+    end = max(mine, default=Latest(until, 0)).time
+    is_read = lag.reader in reads and _reads_on(group, lag.reader, reads[lag.reader], until, end)
     found = commits_fall_back(commits.offsets, commits.written, mine, is_read)
     if found is None:
         return None
@@ -106,17 +107,17 @@ def _late(
     fall = fall_back(lag, [each for one in mine for each in one.positions], ends.get(place, ()))
     if fall is None or min(fall.behind_ns, fall.fallen_ns) < LEAST_NS:
         return None
-    if lag.reader not in reads or not _reads_on(group, lag.reader, reads[lag.reader], fall.until):
+    if lag.reader not in reads or not _reads_on(group, lag.reader, reads[lag.reader], fall.until, fall.until):
         return None
     return _Late(lag, fall, max(one.last for one in mine)[1], lag.lag or 0)
 
 
-def _reads_on(group: Group, reader: Client, reads: dict[Partition, Reads], until: int) -> bool:
-    """Whether a reader is a member at the end; or, of those that choose their partitions, still fetches any. A job that
-    has ended lags until the next one."""
+def _reads_on(group: Group, reader: Client, reads: dict[Partition, Reads], until: int, end: int) -> bool:
+    """Whether a reader is a member at the last end that is known; or, of those that choose their partitions, still
+    fetches any. A job that has ended lags until the next one."""
     names = [name for name, row in group.members.items() if name and row.client == reader]
     if names:
-        return any(map(group.is_member_now, names))
+        return any(group.is_member_at(name, end) for name in names)
     return max(one.last[0] for one in reads.values()) >= until - LEAST_NS
 
 

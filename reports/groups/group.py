@@ -90,6 +90,11 @@ class Group:
         """In order of time."""
         return [] if self.history is None else self.history.rebalances
 
+    def is_member_at(self, name: str, time: int) -> bool:
+        """Whether a member id is in the group at a time near the end."""
+        member = None if self.history is None else self.history.members.get(name)
+        return self.is_member_now(name) or (member is not None and member.left is not None and member.left >= time)
+
     def is_member_now(self, name: str) -> bool:
         """Whether a member id is in the group at the end."""
         if self.history is None or name not in self.history.members:

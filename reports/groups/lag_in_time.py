@@ -22,7 +22,7 @@ import numpy as np
 
 from ..batch import Array
 from .group_lag import Latest, PartitionLag
-from .offsets_over_time import FETCHES, LEAST_NS
+from .offsets_over_time import FETCHES, LEAST_NS, SPAN_NS
 
 #: A change of the lag in the other direction that counts, as a part of the present fall: half of it is no noise.
 _OTHER_WAY = 0.5
@@ -124,7 +124,8 @@ def commits_fall_back(
         return None
     found = _fall_back(course, int(course.lags[-1]), committed, float(course.times[-1]))
     least = max(LEAST_NS, _SEVERAL * longest)
-    if found is None or min(found.behind_ns, found.fallen_ns) < least:
+    # Of each span, the last commit is kept: the least lag may have been that much less.
+    if found is None or found.behind_ns < least or found.fallen_ns < least - SPAN_NS:
         return None
     return CommitsFallBack(found, max(max(end.value for end in ends) - committed, 0), is_stopped)
 

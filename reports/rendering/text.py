@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from .. import kinds, units
 from ..commands import with_captures, with_captures_in
+from ..finding_words import ALL_ALONG
 from ..findings import ERROR, NOTE, WARNING
 from ..model import Report, ReportTable, Row, Value, as_number
 from ..sections.summary import SHOWN
@@ -26,8 +27,6 @@ _ALIGNED = 96  #: Commands of the summary begin in one column, if their texts ar
 _STYLES = {ERROR: "bold red", WARNING: "bold yellow", NOTE: "bold cyan"}
 #: Lines of one kind of finding, so that many of one kind do not hide the others.
 _OF_A_KIND = 3
-#: A finding shows when it began, if it lasted for less than this share of the capture: otherwise that says nothing.
-_PASSING = 0.9
 #: A setting is so all the time. What it does shows when it began, if that was after this share of the capture.
 _LATER = 0.05
 
@@ -328,7 +327,7 @@ def _when(row: Row, heading: ReportTable, utc: bool) -> str:
     if row["setting"] and begin - first <= _LATER * (last - first):
         return ""
     end = int(as_number(row["end"])) if row["end"] is not None else begin
-    if end - begin >= _PASSING * (last - first):
+    if end - begin >= ALL_ALONG * (last - first):
         return ""
     days = units.clock(first, utc, 0, True)[:10] != units.clock(last, utc, 0, True)[:10]
     return units.clock(begin, utc, 1, days)

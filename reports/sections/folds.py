@@ -405,6 +405,9 @@ FOLDS: tuple[Fold, ...] = (
     Fold(_FAILED, Kinds(kinds.EVENTS, (kinds.BURST, kinds.REBALANCED, kinds.STORM)),
          "the event names the code, began before, and such events have half of the codes",
          when=_says_code, choose=_most_codes),
+    Fold([kinds.ERRORS], ["same_instance"], "FENCED_INSTANCE_ID, of the same clients",
+         when=lambda effect, cause: (
+             effect.numbers["error"] == "FENCED_INSTANCE_ID" and _all_among(effect, cause, "client"))),
     Fold([kinds.ERRORS], ["same_address"], f"a code of brokers that do not lead, or coordinate; {_AT_ITS_TIME}",
          when=_code("NOT_LEADER_OR_FOLLOWER", "NOT_COORDINATOR")),
     Fold([kinds.ERRORS], [kinds.LEADERS], f"a code of moved leaders; {_AT_ITS_TIME}", when=_code(*_LEADER_CODES)),

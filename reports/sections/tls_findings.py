@@ -14,7 +14,7 @@ from ..connection_words import D_FAILED_HANDSHAKE, D_NOT_TLS
 from ..counting.connection_counts import PORT_KEY, PORT_VALUES, TLS_KEY, TLS_VALUES, connection_totals
 from ..counting.rollup import group_columns, value_columns
 from ..encryption import encryption_of
-from ..finding_words import counted
+from ..finding_words import counted, how_long
 from ..findings import ERROR, NOTE, WARNING, Finding, Party, Rule
 from ..tls_names import HIDDEN, alert_name
 
@@ -25,6 +25,8 @@ MUCH = 0.5
 #: Kinds of failures, and certificates, in one line at most.
 _NAMED = 3
 _ENDS = ("client", "broker")
+#: A port may speak no TLS that closes so many connections without a byte, or more: servers of TLS answer an alert.
+_SILENT = 3
 
 
 #: The command of all of them.
@@ -35,19 +37,14 @@ def tls_findings(context: Context) -> list[Finding]:
     """The findings, the gravest first."""
     counted = connection_totals(context).tls
     rows = list(dict_rows(group_columns(counted, TLS_KEY) | value_columns(counted, TLS_VALUES)))
-    found = [_failed(rows, context), _certificates(rows, context), _encrypted(context)]
+    found = [_failed(rows, context, _silent_ports(context)), _certificates(rows, context), _encrypted(context)]
     return [*_wrong_ports(context), *(finding for finding in found if finding is not None)]
 
 
 def _wrong_ports(context: Context) -> list[Finding]:
     """Clients that speak TLS to a port without, and the other way round; that ask an HTTP server; and that speak HTTP
     to a broker."""
-    ports = connection_totals(context).ports
-    rows = list(dict_rows(group_columns(ports, PORT_KEY) | value_columns(ports, PORT_VALUES)))
-    speaks: dict[tuple[int, int], Counter[str]] = {}
-    for row in rows:
-        spoken = speaks.setdefault((row["broker_ip"], row["broker_port"]), Counter())
-        spoken.update({name: row[name] for name in ("tls", "plain", "tls_answers")})
+    rows, speaks = _spoken_at(context)
 
     def places(name: str, test: Callable[[Counter[str]], object] = lambda _: True) -> _Places:
         mine = [r for r in rows if r[name] and r["broker_ip"] >= 0 and test(speaks[r["broker_ip"], r["broker_port"]])]
@@ -64,6 +61,27 @@ def _wrong_ports(context: Context) -> list[Finding]:
     return [finding_of(those) for those, finding_of in lines if those.brokers]
 
 
+def _spoken_at(context: Context) -> tuple[list[dict[str, int]], dict[tuple[int, int], Counter[str]]]:
+    """The rows of ports, and what each port spoke."""
+    ports = connection_totals(context).ports
+    rows = list(dict_rows(group_columns(ports, PORT_KEY) | value_columns(ports, PORT_VALUES)))
+    speaks: dict[tuple[int, int], Counter[str]] = {}
+    for row in rows:
+        spoken = speaks.setdefault((row["broker_ip"], row["broker_port"]), Counter())
+        spoken.update({name: row[name] for name in ("tls", "plain", "tls_answers")})
+    return rows, speaks
+
+
+def _silent_ports(context: Context) -> _Places:
+    """Ports that closed connections which began with TLS, without a byte, and answered nobody in any way."""
+    rows, speaks = _spoken_at(context)
+    mine = [
+        row for row in rows
+        if row["refused_tls"] and row["broker_ip"] >= 0 and not speaks[row["broker_ip"], row["broker_port"]].total()
+    ]  # fmt: skip
+    return _Places.of("refused_tls", mine, context)
+
+
 class _Places(NamedTuple):
     """Connections by broker and by the client's address, and from when to when they began."""
 
@@ -71,6 +89,7 @@ class _Places(NamedTuple):
     clients: Counter[str]
     begin: int
     end: int
+    context: Context
 
     @staticmethod
     def of(name: str, rows: Sequence[dict[str, int]], context: Context) -> _Places:
@@ -80,7 +99,7 @@ class _Places(NamedTuple):
             brokers[endpoint(context.address(row["broker_ip"]), row["broker_port"])] += row[name]
             clients[context.address(row["client_ip"]) or "(unknown)"] += row[name]
         first, last = min((r["first"] for r in rows), default=0), max((r["last"] for r in rows), default=0)
-        return _Places(brokers, clients, first, last)
+        return _Places(brokers, clients, first, last, context)
 
     @property
     def whose(self) -> str:
@@ -94,6 +113,7 @@ class _Places(NamedTuple):
         return next(iter(self.brokers)) if len(self.brokers) == 1 else f"{len(self.brokers):,} ports"
 
     def found(self, rule: Rule, text: str) -> Finding:
+        text += _lasting(self.begin, self.end, self.context)
         brokers, clients = (
             [Party(kind, name) for name, _ in names.most_common()]
             for kind, names in (("broker", self.brokers), ("host", self.clients))
@@ -137,8 +157,8 @@ def _http_client(asked: _Places) -> Finding:
     return asked.found(_HTTP_CLIENT, f"{asked.whose} sent HTTP to {asked.broker}, where a Kafka broker listens")
 
 
-def _failed(rows: list[dict[str, int]], context: Context) -> Finding | None:
-    """Failed handshakes: why, and the client that has most of them."""
+def _failed(rows: list[dict[str, int]], context: Context, silent: _Places) -> Finding | None:
+    """Failed handshakes: why, and the client that has most of them. `silent`: ports that may speak no TLS."""
     reasons: Counter[str] = Counter()
     clients: Counter[str] = Counter()
     times: list[tuple[int, int]] = []
@@ -158,12 +178,25 @@ def _failed(rows: list[dict[str, int]], context: Context) -> Finding | None:
         why += f", and {len(reasons) - _NAMED:,} other reason{'' if len(reasons) == _NAMED + 1 else 's'}"
     client, most = min(clients.items(), key=lambda item: (-item[1], item[0]))
     whose = f"all by {client}" if len(clients) == 1 else f"{most:,} by {client}, others by {len(clients) - 1:,} more"
+    begin, end = min(times)[0], max(last for _, last in times)
     text = f"{total:,} TLS handshake{'' if total == 1 else 's'} failed: {why}; {whose}"
+    text += _lasting(begin, end, context)
+    is_silent = silent.brokers.total() >= max(_SILENT, MUCH * total)
+    if is_silent:
+        speak = "speaks" if len(silent.brokers) == 1 else "speak"
+        text += f"; {silent.broker} closed {silent.brokers.total():,} without a byte: perhaps it {speak} no TLS"
+    brokers = [Party("broker", name) for name, _ in silent.brokers.most_common()] if is_silent else []
     return Finding(
-        "tls_failed", ERROR, "TLS failed", text, begin=min(times)[0], end=max(last for _, last in times),
+        "tls_failed", ERROR, "TLS failed", text, begin=begin, end=end,
         numbers={"handshakes": total, "clients": len(clients)},
-        parties=tuple(Party("host", name) for name, _ in clients.most_common()), options=_SHOWN,
+        parties=(*(Party("host", name) for name, _ in clients.most_common()), *brokers), options=_SHOWN,
+        setting=_WRONG_PORT.setting if is_silent else "", remedy=_WRONG_PORT.remedy if is_silent else "",
     )  # fmt: skip
+
+
+def _lasting(begin: int, end: int, context: Context) -> str:
+    """How long connections began in a way, if that was not at once."""
+    return f"; {how_long(begin, end, context)}" if end - begin >= units.SECOND else ""
 
 
 def failure_text(alert: int, by: int) -> str:

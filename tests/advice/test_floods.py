@@ -69,11 +69,15 @@ def test_errors_explain_metadata(failed: int, is_named: bool) -> None:
 def test_the_line_has_rate_size_setting_and_time() -> None:
     (one,) = findings(asked(_FETCH, 201, 2))
     assert one.text == (
-        'client "billing" (10.0.0.1): 201 Fetch requests, 100 a second, nearly all with nothing to read (70 B on '
-        "average): fetch.min.bytes=0 lets the broker answer at once"
+        'client "billing" (10.0.0.1): 201 Fetch requests, 100 a second, for 2.00 s, nearly all with nothing to read '
+        "(70 B on average): fetch.min.bytes=0 lets the broker answer at once"
     )
     assert one.setting.startswith("fetch.min.bytes")
     assert (one.begin, one.end) == (START, START + 2 * SECOND)
     (two,) = findings(asked(_COMMIT, 501, 5))
     assert two.setting.startswith("when it commits")
-    assert two.text.endswith("501 OffsetCommit requests, 100 a second")
+    assert two.text.endswith("501 OffsetCommit requests, 100 a second, for 5.00 s")
+    (three,) = findings(asked(_METADATA, 541, 54))
+    assert three.text.endswith("541 Metadata requests, 10 a second, all along, with 37.0 KiB of responses")
+    (four,) = findings(asked(_METADATA, 531, 53))
+    assert ", for 53.0 s, " in four.text

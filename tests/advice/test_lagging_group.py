@@ -8,8 +8,10 @@ import pytest
 from kafkatap.reports.advice.open_transactions import cause_of
 from kafkatap.reports.batch import Context
 from kafkatap.reports.findings import ERROR, WARNING, Finding, Party
-from kafkatap.reports.groups.group import groups_of
+from kafkatap.reports.groups.group import Group, groups_of
+from kafkatap.reports.groups.group_events import CLASSIC
 from kafkatap.reports.groups.group_lag import ASSIGNMENT, Latest, PartitionLag
+from kafkatap.reports.groups.group_rebalances import History, Member
 from kafkatap.reports.groups.lag_in_time import CommitsFallBack, FallBack, commits_fall_back, fall_back, growth_per_s
 from kafkatap.reports.sections.advice import findings
 from kafkatap.reports.sections.folding import folded
@@ -218,6 +220,24 @@ def test_commits_that_fall_back() -> None:
     assert found.fall.records_per_s == pytest.approx(10)
     # Behind by less than two of its longest intervals.
     assert commits(SECONDS * 10, SECONDS * 20, 30) is None
+
+
+def test_a_reader_that_closes_with_the_writer_was_a_member_all_along() -> None:
+    """`Member.left`, ns: it left when the last end was known, or before."""
+    history = History(CLASSIC)
+    history.members = {
+        name: Member(name, "c", "10.0.0.1", left=left) for name, left in (("a", None), ("b", START), ("c", START - 1))
+    }
+    group = Group("g", history)
+    assert [group.is_member_at(name, START) for name in ("a", "b", "c")] == [True, True, False]
+
+
+@pytest.mark.parametrize(("first", "is_named"), [(2, True), (4, True), (5, False)])
+def test_the_least_growth_of_commits(first: int, is_named: bool) -> None:
+    """They are 10 s behind after 20 s. Since the first one, the lag grew by 9 s of records, 8 s or 7.5 s."""
+    every = curve(SECONDS[:21] * 10)[first:]
+    found = commits_fall_back(every, [time for time, _ in every], curve(SECONDS[:21] * 20), True)
+    assert bool(found) == is_named
 
 
 def test_commits_that_stop() -> None:

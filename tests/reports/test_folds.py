@@ -131,6 +131,8 @@ EXAMPLES: Sequence[Example] = (
     Example(made("errors", A, (500, 600), error="X", codes=10), made("broker_stopped", "broker=b:1 error=X", X_codes=5),
             [made("errors", A, (98.9, 600), error="X", codes=10), made("errors", A, (500, 600), error="X", codes=11),
              made("errors", A, (500, 600), error="Y", codes=1)]),
+    Example(made("errors", A, error="FENCED_INSTANCE_ID"), made("same_instance", f"group=g {A} {B}"),
+            [made("errors", A, error="X"), made("errors", f"{A} client=c", error="FENCED_INSTANCE_ID")]),
     *(
         Example(made("errors", f"{A} topic=t", (120, 130), error=code), made(event, on, end, severity=NOTE),
                 [made("errors", f"{A} topic=t", (120.1, 130), error=code),

@@ -38,6 +38,7 @@ TRUTHS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     ),
     "request-too-big": (["uploader", "14 requests of 29.4 KiB", "socket.request.max.bytes"], ["not arrive"]),
     "sequence": (["OUT_OF_ORDER_SEQUENCE_NUMBER", "eos-writer", "there twice"], []),
+    "static-twins": (['"billing-a" (127.0.0.1)', '"billing-b" (127.0.0.1)', '"billing-0"', "host or pod"], []),
     "topic-recreated-4200": (["INCONSISTENT_TOPIC_ID", "franz-reader", "again", "Start the client anew"], []),
 }
 

@@ -102,6 +102,16 @@ def test_http_to_a_broker_is_a_note(tmp_path: Path) -> None:
     assert probe["text"] == "1 connection of 10.0.0.2 sent HTTP to 10.0.0.9:9092, where a Kafka broker listens"
 
 
+@pytest.mark.parametrize(("hellos", "others", "is_told"), [(3, 0, True), (2, 0, False), (4, 3, True), (3, 4, False)])
+def test_a_port_that_answers_nobody_may_speak_no_tls(tmp_path: Path, hellos: int, others: int, is_told: bool) -> None:
+    """`others`: handshakes that another port refuses with an alert."""
+    refused = (talk(40_010 + n, CLIENT_HELLO, ALERT, OTHER) for n in range(others))
+    found = report(tmp_path, *(talk(40_001 + n, CLIENT_HELLO, b"") for n in range(hellos)), *refused)
+    (line,) = (row for row in found["summary"] if row["finding"] == "tls_failed")
+    assert line["text"].endswith(f"10.0.0.9:9092 closed {hellos} without a byte: perhaps it speaks no TLS") is is_told
+    assert line["setting"] == ("security.protocol" if is_told else None)
+
+
 def test_tls_at_a_plain_listener_needs_a_neighbour(tmp_path: Path) -> None:
     hello = talk(40_002, CLIENT_HELLO, b"")
     assert "wrong_port" not in dict(lines(report(tmp_path, hello)))
