@@ -263,6 +263,10 @@ def _dies_of(effect: Finding, cause: Finding) -> bool:
 def _most_at_broker(effect: Finding, outages: Iterable[Finding], known: Known) -> Finding | None:
     """The outage of the broker that has most of them, if such brokers have most of all."""
     found = [outage for outage in outages if outage.party("broker")]
+    if not as_number(effect.numbers.get("unanswered")):  # all were in flight: its brokers are known
+        mine = [outage for outage in found if outage.parties and named(effect, "broker") <= named(outage, "broker")]
+        mine = [outage for outage in mine if _overlaps(effect, outage)]
+        return max(mine, key=lambda outage: outage.begin or 0, default=None)
     brokers, lost = {outage.party("broker") for outage in found}, known.unanswered
     if not found or sum(n for name, n in lost.items() if name in brokers) < MOST * sum(lost.values()):
         return None

@@ -7,15 +7,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkatap.dissector.dtypes import CLOSED_BY, CLOSED_BY_BROKER, IN_FLIGHT, UNANSWERED
-from kafkatap.kernels.arrays import groups_of
+from kafkatap.dissector.dtypes import CLOSED_BY, CLOSED_BY_BROKER, IN_FLIGHT, UNANSWERED, WAITS
+from kafkatap.kernels.arrays import groups_of, is_among
 
 from .. import units
 from ..batch import Array, endpoint
+from ..counting import tally
+from ..counting.rollup import group_columns, value_columns
 from ..section_parts.section import SectionInput
 from .event_answers import ANSWERS
 from .event_counts import LINKS, WAIT
 
+#: So long nobody waits for an answer of a broker that works, and so many requests that had none are no chance.
+_SILENT_NS, _LEAST_SILENT = 5 * units.SECOND, 3
 #: TCP sends a segment again several times within it, unless it arrives.
 _LONG_NS = units.SECOND
 #: Requests that the close of their connection cuts may be chance, if they are fewer.
@@ -59,11 +63,21 @@ class OnItsWay(NamedTuple):
     packet: int
 
 
+class SilentApi(NamedTuple):
+    """An API that a broker never answered, though it answered `others` of other APIs: `requests` that waited long."""
+
+    broker: str
+    api_key: int
+    requests: int
+    others: int
+
+
 class Unanswered(NamedTuple):
     """`first`: when the first one was sent, ns since the epoch. `packet`: that one's. `lost`: how many were sent again,
     and never acknowledged. `acknowledged`: how many were. Of the others neither is known; None: of all, under a
     selection. `cut`: those that never came whole. `limit`: of the broker that cut most of them. `on_their_way`: those
-    that were in flight when the capture ended, by outcome, but sent again for so long that they did not arrive."""
+    that were in flight when the capture ended, by outcome, but sent again for so long that they did not arrive.
+    `silent`: an API of one broker that has most of them."""
 
     first: int
     packet: int
@@ -72,6 +86,7 @@ class Unanswered(NamedTuple):
     cut: tuple[Cut, ...] = ()
     limit: RequestLimit | None = None
     on_their_way: tuple[OnItsWay, ...] = ()
+    silent: SilentApi | None = None
 
 
 def unanswered_requests(given: SectionInput) -> Unanswered | None:
@@ -90,7 +105,43 @@ def unanswered_requests(given: SectionInput) -> Unanswered | None:
     lost, acknowledged = _arrived(given, silent) if given.selected is None else (None, None)
     begin = int(chosen["time"][0]), int(chosen["packet"][0])
     limit = _limit(given.learned_by("events"), chosen)
-    return Unanswered(*begin, lost, acknowledged, _cut(chosen), limit, on_their_way)
+    silent_api = _silent_api(given, chosen) if given.selected is None else None
+    return Unanswered(*begin, lost, acknowledged, _cut(chosen), limit, on_their_way, silent_api)
+
+
+def _silent_api(given: SectionInput, chosen: Array) -> SilentApi | None:
+    """The API of a broker with most requests that waited long, none of which it ever answered. It answered others of
+    the same hosts after each."""
+    keys, values = given.keys(LINKS.name)["connection"].tolist(), given.values(LINKS.name)
+    columns = (values[name].tolist() for name in ("closed_at", "unacknowledged_bytes"))
+    ends = dict(zip(keys, zip(*columns, strict=True), strict=True))
+    last, found = given.context.last or 0, []
+    until = np.array([  # a request that TCP did not deliver was not refused
+        asked if on_way else closed if closed > 0 else last
+        for asked, (closed, on_way) in (
+            (asked, ends.get(connection, (-1, 1)))
+            for asked, connection in zip(chosen["asked"].tolist(), chosen["connection"].tolist(), strict=True)
+        )
+    ], np.int64)  # fmt: skip
+    is_long = (chosen["asked"] > 0) & (until - chosen["asked"] >= _SILENT_NS)
+    waited = chosen[is_long & ~is_among(chosen["api_key"], WAITS) & (chosen["cut_bytes"] <= 0)]
+    if len(waited) < _LEAST_SILENT:
+        return None
+    groups, counts = given.counts.groups, value_columns(given.counts.groups, tally.GROUP_VALUES)
+    of = group_columns(groups, tally.GROUP_KEY)
+    for (ip, port, api), at in groups_of(
+        *(waited[name].astype(np.int64) for name in ("broker_ip", "broker_port", "api_key"))
+    ):
+        mine = (of["broker_ip"] == ip) & (of["broker_port"] == port) & (counts["answered"] > 0)
+        others = mine & is_among(of["client_ip"], waited["client_ip"][at]) & (of["api_key"] != api)
+        if (mine & (of["api_key"] == api)).any() or not others.any() or len(at) < _LEAST_SILENT:
+            continue
+        is_after = counts["last"][others].max() > waited["asked"][at].max()
+        if not is_after or len(np.unique(waited["connection"][at])) < _LEAST:
+            continue
+        broker = endpoint(given.context.address(ip), port)
+        found.append(SilentApi(broker, api, len(at), int(counts["answered"][others].sum())))
+    return min(found, key=lambda one: (-one.requests, one.broker, one.api_key), default=None)
 
 
 def _on_their_way(given: SectionInput, silent: Array) -> tuple[OnItsWay, ...]:

@@ -60,9 +60,9 @@ def unanswered_finding(
     text = sentence([
         f"{counted(total, 'request has', 'requests have')} no response: {by_api}", whose,
         _cut_words(total, cut), _acknowledged_words(total, known), ", ".join(filter(None, ends)),
-        f"{_never_came_words(on_their_way)} too" if on_their_way else None,
+        _never_came_words(on_their_way) if on_their_way else None,
         f"the broker may not know {listed(unknown)}" if unknown else None,
-        _limit_words(limit),
+        _limit_words(limit), _silent_words(known),
     ])  # fmt: skip
     return Finding(
         "unanswered", NOTE if closed == total else ERROR if 2 * refused >= total else WARNING, "unanswered", text,
@@ -80,6 +80,17 @@ def unanswered_finding(
         setting="" if limit is None else _LIMIT, remedy="" if limit is None else _LIMIT_REMEDY,
         options=(("filter", "outcome == unanswered"),), command="show",
     )  # fmt: skip
+
+
+def _silent_words(known: Unanswered | None) -> str | None:
+    """An API that a broker never answers."""
+    if known is None or known.silent is None:
+        return None
+    broker, api, requests, others = known.silent
+    return (
+        f"broker {broker} answered none of {counted(requests, f'{api_label(api)} request')} that waited long, but "
+        f"{counted(others, 'other request')} of the same hosts"
+    )
 
 
 def _never_came_words(found: Sequence[OnItsWay]) -> str:

@@ -363,6 +363,15 @@ def test_a_broker_that_ends_as_its_disk_is_full_has_its_events_under_that_line()
     }  # fmt: skip
 
 
+def test_requests_in_flight_follow_from_the_outage_of_their_broker_in_their_time() -> None:
+    outages = [made("hosts_cut_off", "broker=b:1", (90, 99)), made("broker_hung", "broker=b:1", (100, 110)),
+               made("broker_hung", "broker=c:1", (101, 110))]  # fmt: skip
+    lost = made("unanswered", f"{A} broker=b:1", (105, 109), unanswered=0, on_their_way=1)
+    assert folded(found(*outages, lost), Known(CONTEXT))[-1][1].cause == outages[1].key
+    other = made("unanswered", f"{A} broker=d:1", (105, 109), unanswered=0, on_their_way=1)
+    assert folded(found(*outages, other), Known(CONTEXT))[-1][1].cause is None
+
+
 def test_a_cause_that_is_left_out_is_none() -> None:
     ((_, one),) = folded(found(made("broker_returned")._replace(cause=OUT.key)), Known(CONTEXT))
     assert one.cause is None

@@ -93,3 +93,53 @@ def test_requests_in_flight_that_tcp_sends_again_did_not_arrive(seconds: float, 
     told = unanswered_finding(counted(mixed), context(), of_both)
     assert told is not None
     assert ("did not arrive" in told.text) == (words is not None)
+
+
+LEAVE = 13
+
+
+def left_alone(
+    apis: tuple[int, ...] = (LEAVE, LEAVE, LEAVE), seconds: float = 5, after: int = 10, answers: int = 3,
+    connections: tuple[int, ...] = (1, 2, 2), broker: int = 1, unacknowledged: int = 0,
+) -> str | None:  # fmt: skip
+    """What is said of three requests that wait for so long, while the broker answers Metadata `after` ms later, and one
+    request of an API before."""
+    requests = [
+        exchange(n, n * MS, outcome=UNANSWERED, api_key=api, connection=one)
+        for n, (api, one) in enumerate(zip(apis, connections, strict=True))
+    ]
+    others = [exchange(8, 0, MS, api_key=answers), exchange(9, after * MS, MS, api_key=3, broker_ip=broker)]
+    made = SectionCounts(("first-lines",), 1000, lambda: 0)
+    made.add(batch([*requests, *others]))
+    made.finish()
+    for number in set(connections):
+        row = np.zeros(1, CONNECTION_ROW)
+        row["protocol"], row["orientation_known"], row["unanswered"], row["connection"] = P_KAFKA, 1, 1, number
+        row["closed_at"], row["client_unacknowledged_bytes"] = START + int(seconds * 1000 + 2) * MS, unacknowledged
+        made.add_connections(row)
+    counts = counted([*requests, *others])
+    finding = unanswered_finding(counts, context(), unanswered_requests(SectionInput(made, counts, context(), {})))
+    assert finding is not None
+    _, found, text = finding.text.partition("; broker 10.0.0.2:9092 answered none of ")
+    return text if found else None
+
+
+def test_an_api_that_a_broker_never_answers_is_named() -> None:
+    assert left_alone() == "3 LeaveGroup requests that waited long, but 2 other requests of the same hosts"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"seconds": 4.9},
+        {"after": 1},  # it may not answer anything any more
+        {"answers": LEAVE},
+        {"apis": (LEAVE, LEAVE, 12)},
+        {"apis": (11, 11, 11)},  # JoinGroup waits for members
+        {"connections": (1, 1, 1)},
+        {"broker": 2},
+        {"unacknowledged": 104},  # they did not arrive
+    ],
+)
+def test_a_broker_is_not_said_to_be_silent(changed: dict[str, Any]) -> None:
+    assert left_alone(**changed) is None
