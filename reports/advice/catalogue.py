@@ -33,6 +33,7 @@ from .signature import Signature
 from .single_records import SINGLE_RECORDS
 from .slow_followers import SLOW_FOLLOWERS
 from .unread_partitions import UNREAD_PARTITIONS
+from .unstable_offsets import UNSTABLE_OFFSETS
 
 #: All signatures. A new one is a module beside this one, and a line here.
 CATALOGUE: tuple[Signature, ...] = (
@@ -57,6 +58,7 @@ CATALOGUE: tuple[Signature, ...] = (
     HELD_REBALANCES,
     SAME_INSTANCE,
     OPEN_TRANSACTIONS,
+    UNSTABLE_OFFSETS,
     ABORTED_TRANSACTIONS,
     LAGGING_GROUPS,
     UNREAD_PARTITIONS,

@@ -251,8 +251,8 @@ def test_a_row_for_each_example() -> None:
 def test_events_and_advice_that_make_no_request_slow(event: str, is_cause: bool | None) -> None:
     if is_cause is None:
         for advice in (
-            "lagging_group", "unread_partition", "poison_record", "open_transaction", "aborted_transactions",
-            "fetch_waits", "dying_members", "held_rebalance",
+            "lagging_group", "unread_partition", "poison_record", "open_transaction", "unstable_offsets",
+            "aborted_transactions", "fetch_waits", "dying_members", "held_rebalance",
         ):  # fmt: skip
             assert cause_of(made("slow_client", A), made(advice, A), Known(CONTEXT)) is None
     else:

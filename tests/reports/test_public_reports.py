@@ -22,6 +22,10 @@ TRUTHS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
         ['"dispatch" (127.0.0.1)', 'group "dispatch"', "jobs-1", "fetches others", "resume() that is missing"],
         ["well"],
     ),
+    "unstable-offsets": (
+        ['"settler-2" (10.77.0.21)', 'group "settlement"', "payments-0", '"settlement-1"', "transaction.timeout.ms"],
+        ["well"],
+    ),
     "http-http-server": (["10.88.0.9:8080", "HTTP server", "bootstrap.servers"], ["lost"]),
     "plaintext-to-tls-mixed": (["10.88.0.11", "10.88.0.1:9093", "TLS", "security.protocol"], ["lost"]),
     "idle-reset": (["notifier", "RST", "45.0 s", "10.88.0.1:9092", "connections.max.idle.ms"], ["broker closed"]),
