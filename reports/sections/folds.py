@@ -332,8 +332,8 @@ _FAILED = (kinds.ERRORS, kinds.LOGIN)
 _CODES = (kinds.ERRORS, kinds.DISK)
 #: Advice that says what a slow client does, and not why; and on records that wait, not requests.
 _NO_CAUSES = (
-    "lagging_group", "unread_partition", "poison_record", "open_transaction", "unstable_offsets", "aborted_transactions",
-    "fetch_waits", "dying_members", "held_rebalance",
+    "lagging_group", "unread_partition", "poison_record", "open_transaction", "unstable_offsets",
+    "aborted_transactions", "fetch_waits", "dying_members", "held_rebalance",
 )  # fmt: skip
 #: Advice on connections that are lost: the path drops idle ones, or those of an age; the broker closes those over a
 #: limit, and sessions that expire.
