@@ -30,8 +30,8 @@ from tests.support.namespaces import Host, Network, recorded_at  # noqa: E402
 from tests.support.question_scripts import client, main, publish  # noqa: E402
 
 BROKER, PROXY = "10.77.0.1", "10.77.0.9"
-#: Ports of the listeners: SASL with short sessions and with long ones; behind the proxy.
-SHORT, LONG, BEHIND = 9192, 9292, 9392
+#: Ports of the listeners: SASL with short sessions and with long ones; behind the proxy with a limit, and without.
+SHORT, LONG, BEHIND, FREE = 9492, 9592, 9692, 9792
 LIFETIME_MS, LIMIT, NO_LIMIT = 4000, 12.0, 3600.0
 PASSWORD = "made-up-4711"
 LOGIN = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_shop="{PASSWORD}";'
@@ -39,12 +39,21 @@ STARTS = (0.0, 3.5, 7.0)
 
 
 def properties(_: int) -> dict[str, str]:
-    listeners = {"PLAINTEXT": PORT, "SHORT": SHORT, "LONG": LONG, "BEHIND": BEHIND, "CONTROLLER": CONTROLLER_PORT}
+    listeners = {
+        "PLAINTEXT": PORT,
+        "SHORT": SHORT,
+        "LONG": LONG,
+        "BEHIND": BEHIND,
+        "FREE": FREE,
+        "CONTROLLER": CONTROLLER_PORT,
+    }
     advertised = [f"{name}://{BROKER}:{listeners[name]}" for name in ("PLAINTEXT", "SHORT", "LONG")]
     kinds = {name: "SASL_PLAINTEXT" if name in ("SHORT", "LONG") else "PLAINTEXT" for name in listeners}
     return {
         "listeners": ",".join(f"{name}://{BROKER}:{port}" for name, port in listeners.items()),
-        "advertised.listeners": ",".join([*advertised, f"BEHIND://{PROXY}:{BEHIND}"]),
+        "advertised.listeners": ",".join(
+            [*advertised, f"BEHIND://{PROXY}:{BEHIND}", f"FREE://{PROXY}:{FREE}"]
+        ),
         "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, kind in kinds.items()),
         "inter.broker.listener.name": "PLAINTEXT", "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.short.plain.sasl.jaas.config": LOGIN, "listener.name.long.plain.sasl.jaas.config": LOGIN,
@@ -99,7 +108,7 @@ def write_with_kafka_python(bootstrap: str, seconds: float) -> None:
     print(json.dumps({"written": count}))
 
 
-def proxy(limit: float) -> None:
+def proxy(limit: float, port: int) -> None:
     """Pass on connections to the broker, and end each that is `limit` seconds old. Prints their begin and end."""
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -108,7 +117,7 @@ def proxy(limit: float) -> None:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         began = time.time()
-        to_broker = await asyncio.open_connection(BROKER, BEHIND)
+        to_broker = await asyncio.open_connection(BROKER, port)
         tasks = [asyncio.ensure_future(copy(*pair)) for pair in ((reader, to_broker[1]), (to_broker[0], writer))]
         done, _ = await asyncio.wait(tasks, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
         for one in tasks:
@@ -119,7 +128,7 @@ def proxy(limit: float) -> None:
         print(json.dumps({"began": round(began, 3), "ended": round(time.time(), 3), "by": ended}), flush=True)
 
     async def listen() -> None:
-        server = await asyncio.start_server(serve, PROXY, BEHIND)
+        server = await asyncio.start_server(serve, PROXY, port)
         await server.serve_forever()
 
     asyncio.run(listen())
@@ -146,17 +155,17 @@ def sessions(shop: Host, work: Path, folder: Path) -> None:
 
 
 def limits(shop: Host, balancer: Host, work: Path, folder: Path) -> None:
-    for name, limit in (("lifetime-limit", LIMIT), ("lifetime-limit-right", NO_LIMIT)):
+    for name, limit, port in (("lifetime-limit", LIMIT, BEHIND), ("lifetime-limit-right", NO_LIMIT, FREE)):
         log = work / f"{name}.proxy.log"
-        process = balancer.start([sys.executable, str(Path(__file__).resolve()), "--proxy", str(limit)], log)
+        process = balancer.start([sys.executable, str(Path(__file__).resolve()), "--proxy", str(limit), str(port)], log)
         time.sleep(1)
-        with recorded_at(shop, work, f"tcp port {BEHIND}") as raw:
+        with recorded_at(shop, work, f"tcp port {port}") as raw:
             began, runs = time.monotonic(), []
             for number, start in enumerate(STARTS):
                 time.sleep(max(0.0, began + start - time.monotonic()))
                 seconds = 44 - start
                 settings = {"topic": "orders", "count": 10_000, "size": 60, "pause": 0.3, "seconds": seconds}
-                settings |= {"bootstrap.servers": f"{PROXY}:{BEHIND}", "client.id": f"writer-{number}"}
+                settings |= {"bootstrap.servers": f"{PROXY}:{port}", "client.id": f"writer-{number}"}
                 words = ["tests.support.run_client", "produce", json.dumps(settings)]
                 command = shop.command([sys.executable, "-m", *words])
                 runs.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT))
@@ -187,7 +196,7 @@ def parts(words: Sequence[str]) -> None:
     """What this script runs at hosts."""
     kind, *rest = words
     if kind == "--proxy":
-        proxy(float(rest[0]))
+        proxy(float(rest[0]), int(rest[1]))
     elif kind == "--invoice":
         write_with_aiokafka(rest[0], float(rest[1]))
     else:

@@ -93,7 +93,7 @@ def main(arguments: list[str]) -> int:
     if why := cannot_build() or missing_compiler():
         print(f"make_disk: {why}", file=sys.stderr)
         return 2
-    record(Path(arguments[0]) if arguments else FOLDER)
+    record(Path(arguments[0]) if arguments else FOLDER / "disk")
     return 0
 
 

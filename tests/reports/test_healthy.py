@@ -47,8 +47,8 @@ def test_of_restarts_one_after_another_there_are_only_these() -> None:
 
 
 def test_a_full_disk_is_why_the_broker_ended() -> None:
-    ended = json.loads((FOLDER.parent / "full-disk.truth.json").read_text())["ended"]
-    report = analyze(FOLDER.parent / "full-disk.pcap.zst").report()
+    ended = json.loads((FOLDER.parent / "disk" / "full-disk.truth.json").read_text())["ended"]
+    report = analyze(FOLDER.parent / "disk" / "full-disk.pcap.zst").report()
     rows = [dict(row) for row in report.table("summary").named_rows()]
     (stop,) = (row for row in rows if row["finding"] == "broker_stopped")
     assert (rows[0]["label"], stop["cause"]) == ("disk failed", "errors")

@@ -27,7 +27,7 @@ SINGLE = (
 #: Captures of troubles that people reported, for signatures without a sample of their own.
 ADVICE = ("aborts", "idle-reset", "minbytes0-small", "paused-partition", "refetch", "unstable-offsets", "static-twins")
 #: Folders of captures that are recordings by themselves, or large ones.
-APART = ("freezes", "healthy")
+APART = ("disk", "freezes", "healthy")
 SECOND = 1_000_000_000
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 
