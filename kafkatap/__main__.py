@@ -5,8 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    import argparse
 
 
 def command() -> NoReturn:
@@ -56,8 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             build_parser().print_help()
             sys.stdout.flush()
             return WRONG
-        exit_code: int = part_of(options.command, "command").run(options)
-        return exit_code
+        run: Callable[[argparse.Namespace], int] = part_of(options.command, "command").run
+        if not (getattr(options, "pager", False) and sys.stdout.isatty()):
+            return run(options)
+        from .commands.pager import paged
+
+        return paged(run, options)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

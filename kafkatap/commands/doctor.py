@@ -13,6 +13,7 @@ from .shared_options import (
     add_ledger,
     add_limits,
     add_number,
+    add_pager,
     add_reading,
     add_verbose,
     add_width,
@@ -52,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_number(how, default=None, usual="5; with --ledger 20")
     add_width(how)
     add_appearance(how)
+    add_pager(how)
     add_ledger(how, ", with all other tables and the remedies of notes")
     add_verbose(how)
     how.add_argument("--json", action="store_true", help="write the result as JSON to standard output, as report does")

@@ -212,6 +212,13 @@ def add_appearance(group: argparse._ArgumentGroup) -> None:
                        help="show no progress bar on standard error")  # fmt: skip
 
 
+def add_pager(group: argparse._ArgumentGroup) -> None:
+    """Whether long output goes to a pager (`pager`)."""
+    group.add_argument("--no-pager", dest="pager", action="store_false",
+                       help="print long output to the terminal itself, and not through KAFKATAP_PAGER, PAGER or less "
+                       "-FRX")  # fmt: skip
+
+
 def add_color(group: argparse._ArgumentGroup) -> None:
     """When output has colours."""
     group.add_argument("--color", choices=("auto", "always", "never"), default="auto",
@@ -257,5 +264,5 @@ def add_sort(group: argparse._ArgumentGroup) -> None:
 def add_width(group: argparse._ArgumentGroup) -> None:
     """The width of text."""
     group.add_argument("--width", type=parse_width, metavar="N",
-                       help="fit text to N columns: leave out columns and cut texts (default: the width of the "
-                       "terminal; without a terminal everything is shown)")  # fmt: skip
+                       help="fit text to N columns: leave out columns and cut texts; 0: show everything (default: the "
+                       "width of the terminal, else COLUMNS, else 120)")  # fmt: skip

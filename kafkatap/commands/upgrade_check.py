@@ -11,6 +11,7 @@ from .shared_options import (
     add_captures,
     add_limits,
     add_number,
+    add_pager,
     add_reading,
     add_release,
     add_selection,
@@ -58,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_number(how, default=0)
     add_width(how)
     add_appearance(how)
+    add_pager(how)
     add_verbose(how)
     how.add_argument("--json", action="store_true", help="write the result as JSON to standard output, as report does")
     add_limits(parser)

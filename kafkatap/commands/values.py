@@ -30,6 +30,8 @@ SECTION_OPTIONS = {
 
 #: Rows of a table of `report` as text, unless -n says otherwise.
 TEXT_ROWS = 12
+#: The same of a report without chosen sections, which fits two screens.
+BRIEF_ROWS = 6
 
 
 def parse_duration(text: str) -> int:
@@ -187,13 +189,20 @@ def parse_number(text: str) -> int:
 
 def text_rows(options: argparse.Namespace) -> int:
     """The most rows of a table of `report` as text; 0 for all."""
-    return TEXT_ROWS if options.number is None else int(options.number)
+    if options.number is None:
+        return BRIEF_ROWS if is_brief(options) else TEXT_ROWS
+    return int(options.number)
+
+
+def is_brief(options: argparse.Namespace) -> bool:
+    """Whether `report` prints a short report: no sections were chosen."""
+    return options.sections is None or bool(options.is_all_on_page)
 
 
 def parse_width(text: str) -> int:
-    """A number of columns, from 20 to 100,000."""
-    if not text.isdecimal() or len(text) > 6 or not 20 <= int(text) <= 100_000:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of columns from 20 to 100000")
+    """A number of columns, from 20 to 100,000; 0: no limit."""
+    if not text.isdecimal() or len(text) > 6 or not (int(text) == 0 or 20 <= int(text) <= 100_000):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of columns from 20 to 100000, or 0")
     return int(text)
 
 

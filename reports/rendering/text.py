@@ -7,19 +7,30 @@ has a width, unless the user chooses one: in a file or pipe, only cells beyond t
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from .. import kinds, units
-from ..commands import with_captures, with_captures_in
+from ..commands import CAPTURE, kept_words, with_captures, with_captures_in
 from ..finding_words import ALL_ALONG
 from ..findings import ERROR, NOTE, WARNING
 from ..model import Report, ReportTable, Row, Value, as_number
 from ..sections.summary import SHOWN
 from .text_tables import LONGEST_COMMAND, LONGEST_SENTENCE, PLAIN_WIDTH, Line, Span, cell_text, render_table, wrapped
 
-__all__ = ["PLAIN_WIDTH", "Line", "Span", "render_table", "render_text", "write_lines", "write_text"]
+__all__ = ["PLAIN_WIDTH", "Line", "Span", "render_table", "render_text", "text_width", "write_lines", "write_text"]
+
+#: The tables of a brief report, if they have rows.
+BRIEF = ("latency", "throttle", "error_totals", "clients")
+#: By table that a brief report leaves out, the section to ask for.
+SECTION_OF = {
+    "throttle": "throttle", "error_totals": "errors", "errors": "errors", "timeline": "timeline", "events": "events",
+    "advice": "advice",
+}  # fmt: skip
+#: Notes of a brief report.
+_NOTES = 3
 
 _LABEL = 12  #: width of the labels of the summary and the heading
 _ALIGNED = 96  #: Commands of the summary begin in one column, if their texts are not longer than this.
@@ -39,13 +50,19 @@ def render_text(
     utc: bool = False,
     whole_ledger: bool = False,
     captures: Sequence[str] = (),
+    brief: bool = False,
 ) -> Iterator[Line]:
     """The lines of a report, without line ends.
 
     `top`: the number of rows of a table, 0 for all. `width`: as in `render_table`. `whole_ledger`: the ledger
-    as a table instead of one line. `captures`: their names in commands.
+    as a table instead of one line. `captures`: their names in commands. `brief`: only the tables of BRIEF that have
+    rows, a line for the others, and of what was lost one sentence each.
     """
     tables = [table for table in report.tables if table.name != "summary"]
+    others = []
+    if brief:
+        others = [table for table in tables if table.name not in BRIEF or not table.rows]
+        tables = [table for table in tables if table not in others]
     for table in report.tables:
         if table.name == "summary":
             yield from _summary(table, report.heading, width, captures, utc, top == 0)
@@ -56,20 +73,47 @@ def render_text(
         if len(table.rows) >= table.shown_from:
             yield []
             named = with_captures_in(table, captures)
-            yield from render_table(named, width, top, utc, first if isinstance(first, int) else None)
+            yield from render_table(named, width, top, utc, first if isinstance(first, int) else None, brief)
     for table in report.tables:
         if table.name == "summary":
-            yield from _notes(table, report.heading, width, utc, top == 0)
-    yield []
+            yield from _notes(table, report.heading, width, utc, SHOWN if not brief else _NOTES, top == 0)
+    if report.warnings or not brief:
+        yield []
     for warning in report.warnings:
-        yield from wrapped(f"! {units.safe(warning)}", width, "yellow", "  ")
+        text = warning if whole_ledger or not brief else _first_sentence(warning)
+        yield from wrapped(f"! {units.safe(text)}", width, "yellow", "  ")
     if whole_ledger:
         yield from [[]] if report.warnings else []
         yield from render_table(report.ledger, width, 0, utc)
-    elif width is None:
-        yield [(ledger_line(report.ledger), "dim")]
-    else:
-        yield from wrapped(ledger_line(report.ledger), width, "dim", "  ")
+    elif not brief:
+        line = ledger_line(report.ledger)
+        yield from [[(line, "dim")]] if width is None else wrapped(line, width, "dim", "  ")
+    if others:
+        yield []
+        yield from _rest(report, others, width, captures)
+
+
+def _first_sentence(text: str) -> str:
+    first, end, _ = text.partition(". ")
+    return first + end.strip()
+
+
+def _rest(report: Report, tables: Sequence[ReportTable], width: int | None, captures: Sequence[str]) -> Iterator[Line]:
+    """What a brief report leaves out: what was looked at in vain, and the command that shows the others."""
+    empty = {SECTION_OF[table.name]: table for table in reversed(tables) if table.name in SECTION_OF and not table.rows}
+    if empty:
+        found = "; ".join(f"{section}: {table.empty}" for section, table in reversed(empty.items()))
+        yield from wrapped(f"Looked at as well: {found}", width, "dim", "  ")
+    sizes = {SECTION_OF[table.name]: len(table.rows) for table in tables if table.name in SECTION_OF and table.rows}
+    sections = ",".join(sizes) or "all"
+    selected = report.heading.named_rows()[0]["filters"]
+    words = ["kafkatap report", *([str(selected)] if selected else []), f"--sections {sections}"]
+    command = with_captures(" ".join((*words, *kept_words(report.options, "report", tuple(sizes)), CAPTURE)), captures)
+    rows = ", ".join(f"{section} ({count:,})" for section, count in sizes.items())
+    yield from wrapped(
+        f"More: {rows}{'; ' if rows else ''}--sections help lists all, -n all shows all rows", width, "dim", "  "
+    )
+    yield [("  " + command, "dim")]
 
 
 def _summary(
@@ -108,10 +152,12 @@ def _style(row: Row) -> str:
     return "bold green" if row["finding"] == kinds.NOTHING else _STYLES[str(row["severity"])]
 
 
-def _notes(table: ReportTable, heading: ReportTable, width: int | None, utc: bool, whole: bool) -> Iterator[Line]:
-    """What is worth a word, and nobody's trouble."""
+def _notes(
+    table: ReportTable, heading: ReportTable, width: int | None, utc: bool, most: int, whole: bool
+) -> Iterator[Line]:
+    """What is worth a word, and nobody's trouble: `most` of it, or the `whole`."""
     found = mild_rows(table)
-    shown = found if whole else found[:SHOWN]
+    shown = found if whole else found[:most]
     if not shown:
         return
     yield []
@@ -226,15 +272,12 @@ def write_text(
     width: int | None = None,
     whole_ledger: bool = False,
     captures: Sequence[str] = (),
+    brief: bool = False,
 ) -> None:
-    """Write a report.
-
-    `color` None: use colours if `file` is a terminal. `width` None: use the width of the terminal. If `file` is not a
-    terminal, no column is dropped and no text of a usual length is cut.
-    """
+    """Write a report. `color` None: use colours if `file` is a terminal. `width`: as of `text_width`."""
 
     def render(columns: int | None) -> Iterator[Line]:
-        return render_text(report, columns, top=top, utc=utc, whole_ledger=whole_ledger, captures=captures)
+        return render_text(report, columns, top=top, utc=utc, whole_ledger=whole_ledger, captures=captures, brief=brief)
 
     write_lines(render, file, color=color, width=width)
 
@@ -248,28 +291,45 @@ def write_lines(
 ) -> None:
     """Write the lines that `render` makes for a width. `color`, `width`: as in `write_text`."""
     terminal = file.isatty()
+    width = text_width(width, terminal)
     if color if color is not None else terminal:
         _write_rich(render, file, width, forced=bool(color) and not terminal)
         return
-    if width is None and terminal:
-        from shutil import get_terminal_size
-
-        width = get_terminal_size((PLAIN_WIDTH, 24)).columns
     encoding = file.encoding or "utf-8"
     for line in render(width):
         text = "".join(t for t, _ in line).rstrip() + "\n"
         file.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
+def text_width(width: int | None, is_terminal: bool) -> int | None:
+    """The columns to fit text to: `width`, or those of the terminal, or COLUMNS, or else PLAIN_WIDTH. None, for a width
+    of 0: no column is dropped, and no text of a usual length is cut."""
+    if width is None:
+        from shutil import get_terminal_size
+
+        width = _columns_wanted() if not is_terminal else get_terminal_size((PLAIN_WIDTH, 24)).columns
+    return width or None
+
+
+def _columns_wanted() -> int:
+    """What COLUMNS says; PLAIN_WIDTH without it."""
+    text = os.environ.get("COLUMNS", "")
+    return int(text) if text.isdecimal() and len(text) < 7 else PLAIN_WIDTH
+
+
 def _write_rich(render: Callable[[int | None], Iterator[Line]], file: TextIO, width: int | None, forced: bool) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(
+    class Lines(Console):
+        def on_broken_pipe(self) -> None:
+            raise
+
+    console = Lines(
         file=file, markup=False, emoji=False, highlight=False, force_terminal=True if forced else None,
-        width=width or (PLAIN_WIDTH if forced else None),
+        width=width or PLAIN_WIDTH,
     )  # fmt: skip
-    for line in render(width if forced else console.width):
+    for line in render(width):
         console.print(Text.assemble(*line), no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
 
 

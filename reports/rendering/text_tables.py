@@ -67,10 +67,10 @@ BAD = {
 
 
 def render_table(
-    table: ReportTable, width: int | None, top: int, utc: bool, first: int | None = None
+    table: ReportTable, width: int | None, top: int, utc: bool, first: int | None = None, brief: bool = False
 ) -> Iterator[Line]:
     """The lines of one table: title, columns that fit, most important rows, notes. `first`: the time of the capture's
-    first packet. `top`: the number of rows, 0 for all."""
+    first packet. `top`: the number of rows, 0 for all. `brief`: with one note at most."""
     if not table.rows:
         yield [(table.title, "bold"), (f": {table.empty}", "")]
         return
@@ -109,7 +109,7 @@ def render_table(
         "; ".join([*dict.fromkeys(packets)]),
         table.order,
     )
-    for note in filter(None, notes):
+    for note in list(filter(None, notes))[: 1 if brief else None]:
         yield from wrapped(note, width, "dim")
 
 

@@ -25,6 +25,8 @@ from .time_shares import has_unknown_waits, spent
 
 #: PARTS in the names of columns.
 _PARTS = ("p50", "p90", "p99", "p999")
+#: The APIs of the first rows, and their order: Produce and Fetch.
+_ALWAYS: Mapping[object, int] = {0: 0, 1: 1}
 BY = ("api", "client", "broker", "connection", "version", "topic")
 
 _BY_COLUMNS = {
@@ -82,8 +84,8 @@ def latency_columns(by: str) -> tuple[Column, ...]:
 
 
 def latency(counts: ReportCounts, context: Context, by: str = "api") -> ReportTable:
-    """Rows in descending order of lost time (`time_shares.lost_ns`). Long polls come last, or after their API with
-    `by` "api"."""
+    """Rows in descending order of lost time (`time_shares.lost_ns`); Produce and Fetch come first. Long polls come
+    last, or with `by` "api" after their API."""
     rolled = roll_latency(counts, context, by)
     v = rolled.values
     broker = rolled.percentiles(tally.M_BROKER, v["broker_max"])
@@ -97,7 +99,7 @@ def latency(counts: ReportCounts, context: Context, by: str = "api") -> ReportTa
     )
     if by == "api":
         place = {rolled.keys[i][0]: n for n, i in reversed(list(enumerate(order)))}
-        order.sort(key=lambda i: place[rolled.keys[i][0]])
+        order.sort(key=lambda i: (_ALWAYS.get(rolled.keys[i][0], len(_ALWAYS)), place[rolled.keys[i][0]]))
     of_by = [column.name for column in _BY_COLUMNS[by]]
     shown = set[int]()
 

@@ -33,7 +33,9 @@ class Done:
 
 def environment(**extra: str) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TZ")}
-    return {**kept, "TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", **extra}
+    return {
+        **kept, "TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", "COLUMNS": "0", "KAFKATAP_PAGER": "", **extra,
+    }  # fmt: skip
 
 
 def kafkatap(*arguments: str | Path, stdin: bytes | None = None, cwd: Path = ROOT, **extra: str) -> Done:

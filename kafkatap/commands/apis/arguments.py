@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..shared_options import add_color, add_definitions
+from ..shared_options import add_color, add_definitions, add_pager
 from ..values import parse_release
 
 DESCRIPTION = (
@@ -31,4 +31,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_definitions(what)
     how = parser.add_argument_group("output")
     add_color(how)
+    add_pager(how)
     how.add_argument("--json", action="store_true", help="write everything as one JSON object")

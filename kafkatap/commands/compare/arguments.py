@@ -9,6 +9,7 @@ from ..shared_options import (
     add_limits,
     add_number,
     add_overwrite,
+    add_pager,
     add_reading,
     add_selection,
     add_verbose,
@@ -66,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_number(how, "findings of each kind as text")
     add_width(how)
     add_appearance(how)
+    add_pager(how)
     add_verbose(how)
     how.add_argument("--json", action="store_true", help="write the comparison as JSON to standard output")
     also = parser.add_argument_group("other output")

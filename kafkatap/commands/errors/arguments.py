@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..shared_options import add_color
+from ..shared_options import add_color, add_pager
 
 DESCRIPTION = (
     "List Kafka's error codes: what they mean, whether a client may retry, and their names in earlier releases. With "
@@ -27,4 +27,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "capture")  # fmt: skip
     how = parser.add_argument_group("output")
     add_color(how)
+    add_pager(how)
     how.add_argument("--json", action="store_true", help="write everything as one JSON object")

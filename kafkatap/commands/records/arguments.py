@@ -13,6 +13,7 @@ from ..shared_options import (
     add_number,
     add_output,
     add_overwrite,
+    add_pager,
     add_reading,
     add_selection,
     add_verbose,
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                      help="write at most N bytes of each key and value (default: 256 in text, all with "
                      "--json)")  # fmt: skip
     add_appearance(how)
+    add_pager(how)
     add_verbose(how)
     how.add_argument("--json", action="store_true", help="write one JSON object a line")
     add_output(how, "FILE", "write to FILE in place of standard output; as a table with all columns and whole values "

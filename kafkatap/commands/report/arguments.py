@@ -15,6 +15,7 @@ from ..shared_options import (
     add_limits,
     add_number,
     add_overwrite,
+    add_pager,
     add_reading,
     add_request_log,
     add_section_options,
@@ -71,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_sort(how)
     add_width(how)
     add_appearance(how)
+    add_pager(how)
     add_ledger(how)
     add_verbose(how)
     also = parser.add_argument_group("other output")

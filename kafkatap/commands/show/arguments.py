@@ -11,6 +11,7 @@ from ..shared_options import (
     add_follow,
     add_limits,
     add_number,
+    add_pager,
     add_reading,
     add_selection,
     add_verbose,
@@ -63,5 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                      help="also show passwords, tokens and keys (SASL, SCRAM, delegation tokens, confidential "
                      "settings)")  # fmt: skip
     add_appearance(how)
+    add_pager(how)
     add_verbose(how)
     add_limits(parser)

@@ -25,7 +25,7 @@ def write_report(out: str, report: Report, is_private: bool = False, run: str | 
     `Folder`. `run`: of a job, whose report is kept beside those of others."""
     as_json, as_text = io.StringIO(), io.StringIO()
     write_json(report, as_json, own_version())
-    write_text(report, as_text, top=0, utc=True, color=False, whole_ledger=True)
+    write_text(report, as_text, top=0, utc=True, color=False, width=0, whole_ledger=True)
     folder = Folder(out, is_private)
     for name, made in zip(NAMES, (as_json, as_text), strict=True):
         folder.write(name, made.getvalue().encode())
