@@ -13,6 +13,7 @@ from .counting.counts import ReportCounts
 from .counting.heat_map import heat_map
 from .counting.histogram import middle
 from .counting.rollup import api_label
+from .encryption import is_mostly_encrypted
 from .findings import Finding
 from .model import Curve, Curves, Mark, Report, ReportTable
 from .section_parts.registry import USUAL, load_sections
@@ -101,6 +102,10 @@ def build_report(
     tables = [table for name in (USUAL if sections is None else sections) if name in usual for table in usual[name]()]
     tables += more
     tables = _with_timeline_by(tables, given, by, timeline_rows)
+    if is_mostly_encrypted(context):
+        tables = [
+            t if t.name.startswith("tls") else t.replace(empty=f"{t.empty} in what could be read") for t in tables
+        ]
     if selected is not None:
         who = Clients.of(counts, context)
         tables = [selected.shown(table, who) for table in tables]
@@ -149,7 +154,9 @@ def section_tables(given: SectionInput, wanted: Sequence[str] | None, is_selecte
     found: list[ReportTable] = []
     shown = given.sections.sections if wanted is None else load_sections(wanted)
     for section in given.sections.sections:
-        if section not in shown:
+        if section not in shown or (
+            wanted is None and section.name == "tls" and not is_mostly_encrypted(given.context)
+        ):
             continue
         made = list(section.tables(given))
         if is_selected and section.under_selection:

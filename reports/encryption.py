@@ -30,6 +30,8 @@ from .counting.connection_counts import TLS_KEY, TLS_VALUES, connection_totals
 
 #: Shares of the payload below this are not mentioned.
 NAMED_SHARE = 0.005
+#: From this share on, most of what happened is not known.
+MUCH = 0.5
 #: Why traffic was not decrypted, in words.
 WHY = {
     D_NO_KEY_LOG: "no key log was given",
@@ -114,6 +116,11 @@ class Encryption(NamedTuple):
         if self.decrypted and self.encrypted:
             words = f"{units.share(self.encrypted)} of the payload is TLS and was not decrypted"
         return " ".join(filter(None, (f"{words}.", self.help()))) if words else ""
+
+
+def is_mostly_encrypted(context: Context) -> bool:
+    """Whether most of the payload was not decrypted."""
+    return context.encrypted_share >= MUCH
 
 
 def encryption_of(context: Context) -> Encryption:

@@ -37,6 +37,7 @@ DISK = "errors of KAFKA_STORAGE_ERROR"
 CERTIFICATE, LOST = "certificate", "lost"
 #: Connections that are seen under two addresses.
 SEEN_TWICE = "seen_twice"
+ENCRYPTED = "encrypted"
 #: Lines of the report itself that say only what there is: no request, no response, what was not looked for, nothing.
 NO_REQUESTS, NONE_ANSWERED, NOT_CHECKED, NOTHING = "no_requests", "none_answered", "not_checked", "none"
 #: Notes that stand at the top, not below the tables.
@@ -47,7 +48,7 @@ EVENTS, ADVICE = "events", "advice"
 #: time, or cost none that is known. Others come first.
 ORDER = (
     SEEN_TWICE, *SLOW, ADVICE, THROTTLED, LOGIN, "wrong_port", "tls_failed", ERRORS, RETRIED, UNANSWERED, CERTIFICATE,
-    "http_client", "not_decoded", "encrypted", BETWEEN_BROKERS, "mixed_times", EVENTS, LOST,
+    "http_client", "not_decoded", ENCRYPTED, BETWEEN_BROKERS, "mixed_times", EVENTS, LOST,
 )  # fmt: skip
 #: All findings of the report itself.
 FINDINGS = (*(name for name in ORDER if name not in (ADVICE, EVENTS)), NONE_ANSWERED, NOT_CHECKED)
@@ -57,7 +58,7 @@ BROKEN = frozenset((LOSSY, "wrong_port", "tls_failed"))
 TABLES = {
     THROTTLED: "throttle", LOGIN: "auth", "wrong_port": "connections", "http_client": "connections",
     "tls_failed": "tls_failures", ERRORS: "error_totals", RETRIED: "error_totals", UNANSWERED: "timeouts",
-    CERTIFICATE: "tls_certificates", "not_decoded": "not_decoded", "encrypted": "tls", LOST: "ledger",
+    CERTIFICATE: "tls_certificates", "not_decoded": "not_decoded", ENCRYPTED: "tls", LOST: "ledger",
     LOSSY: "connections", SEEN_TWICE: "connections", NOTHING: "latency",
     NO_REQUESTS: "ledger", NOT_CHECKED: "ledger",
 }  # fmt: skip

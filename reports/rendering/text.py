@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 from .. import kinds, units
 from ..commands import CAPTURE, kept_words, with_captures, with_captures_in
+from ..encryption import MUCH
 from ..finding_words import ALL_ALONG
 from ..findings import ERROR, NOTE, WARNING
 from ..model import Report, ReportTable, Row, Value, as_number
@@ -23,7 +24,7 @@ from .text_tables import LONGEST_COMMAND, LONGEST_SENTENCE, PLAIN_WIDTH, Line, S
 __all__ = ["PLAIN_WIDTH", "Line", "Span", "render_table", "render_text", "text_width", "write_lines", "write_text"]
 
 #: The tables of a brief report, if they have rows.
-BRIEF = ("latency", "throttle", "error_totals", "clients")
+BRIEF = ("latency", "throttle", "error_totals", "clients", "tls_estimates", "tls", "tls_failures")
 #: By table that a brief report leaves out, the section to ask for.
 SECTION_OF = {
     "throttle": "throttle", "error_totals": "errors", "errors": "errors", "timeline": "timeline", "events": "events",
@@ -101,12 +102,13 @@ def _first_sentence(text: str) -> str:
 def _rest(report: Report, tables: Sequence[ReportTable], width: int | None, captures: Sequence[str]) -> Iterator[Line]:
     """What a brief report leaves out: what was looked at in vain, and the command that shows the others."""
     empty = {SECTION_OF[table.name]: table for table in reversed(tables) if table.name in SECTION_OF and not table.rows}
-    if empty:
+    heading = report.heading.named_rows()[0]
+    if empty and as_number(heading["encrypted_share"]) < MUCH:
         found = "; ".join(f"{section}: {table.empty}" for section, table in reversed(empty.items()))
         yield from wrapped(f"Looked at as well: {found}", width, "dim", "  ")
     sizes = {SECTION_OF[table.name]: len(table.rows) for table in tables if table.name in SECTION_OF and table.rows}
     sections = ",".join(sizes) or "all"
-    selected = report.heading.named_rows()[0]["filters"]
+    selected = heading["filters"]
     words = ["kafkatap report", *([str(selected)] if selected else []), f"--sections {sections}"]
     command = with_captures(" ".join((*words, *kept_words(report.options, "report", tuple(sizes)), CAPTURE)), captures)
     rows = ", ".join(f"{section} ({count:,})" for section, count in sizes.items())

@@ -45,7 +45,7 @@ OVER_FACTS: dict[str, tuple[str, ...]] = {
 #: What each report with first lines counts, as these are made of the findings of sections. Their facts are of rare APIs
 #: only, so that they cost little. It is no name of --sections: `load_sections` makes these modules of it.
 _FIRST_LINES = "first-lines"
-_OF_FIRST_LINES = ("sections.events", "sections.advice")
+_OF_FIRST_LINES = ("sections.events", "sections.advice", "sections.tls")
 FIRST = (_FIRST_LINES,)
 #: What it counts besides for small input: signatures over facts of Produce and Fetch (`Signature.on_request`).
 _ON_REQUEST = "first-lines-on-request"

@@ -206,7 +206,7 @@ COUNTS = (
 CONNECTION_COLUMNS = (
     *_CLIENT, "connection", "protocol", "orientation_known", "handshake", "first", "first_packet", "last",
     "closed_with", "closed_by", "closed_at", "closed_packet", "unanswered", "broker_stuck_at", "broker_stuck_ns",
-    "client_lost_bytes", "client_lost_at", "response_resent_ns",
+    "client_lost_bytes", "client_lost_at", "response_resent_ns", "twin_of",
     *(f"{end}_{name}" for end in ENDS for name in (
         "retransmitted_packets", "spurious_retransmissions", "unacknowledged_bytes", "gap_bytes",
     )),

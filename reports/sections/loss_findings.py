@@ -7,11 +7,9 @@ from ..batch import Context, FileInfo
 from ..counting import tally
 from ..counting.connection_counts import connection_totals
 from ..counting.counts import ReportCounts
-from ..encryption import NAMED_SHARE
 from ..finding_words import counted
 from ..findings import ERROR, NOTE, WARNING, Finding
 from ..model import Scalar
-from .tls_findings import MUCH
 
 #: Parts of the ledger that are losses, in a few words: section, part, one, many.
 _LOSSES = (
@@ -89,8 +87,6 @@ def lost_finding(counts: ReportCounts, context: Context, is_selection: bool) -> 
         n = payload.get(part, 0)
         is_much = n >= _UNPLACED_SHARE * payload.get("total", 0)
         parts += [f"{units.size(n)} ({units.share(n / payload['total'])}) {words}"] if n and is_much else []
-    if NAMED_SHARE <= context.encrypted_share < MUCH:
-        parts.append(f"{units.share(context.encrypted_share)} of the payload encrypted (TLS), not decrypted")
     if is_selection and parts:
         parts[0] = f"in the whole capture: {parts[0]}"
     texts = [", ".join(texts) for texts in (of_selection, parts) if texts]

@@ -119,7 +119,7 @@ def summary_findings(
     of_sections = [(name, finding) for name, findings in learned.found.items() for finding in findings]
     all_of_them = repeats_in_one([*of_sections, *(("", finding) for finding in own)])
     ordered = _ordered(retried_in_one(folded(all_of_them, known_of(counts, context)), context))
-    if not requests:
+    if not requests and not any(map(_hides_all, ordered)):
         return [Finding(kinds.NO_REQUESTS, NOTE, "no requests", _NONE, command=""), *ordered]
     if not outcomes[ANSWERED] and outcomes[IN_FLIGHT] and all(finding.severity == NOTE for finding in ordered):
         return [_none_answered(outcomes[IN_FLIGHT], context), *ordered]
@@ -168,12 +168,17 @@ def _ordered(found: Sequence[tuple[str, Finding]]) -> list[Finding]:
         is_minor = finding.id == kinds.LOSSY and cost < _LOSSY_SHARE * most
         is_cause = is_cause or (_is_broken(finding) and not is_minor) or _is_grave(finding)
         many = as_number(finding.numbers.get("codes"))
-        return (last, not is_cause, -cost, order, -many, finding.begin or 0, finding.text)
+        return (not _hides_all(finding), last, not is_cause, -cost, order, -many, finding.begin or 0, finding.text)
 
     ordered: list[Finding] = []
     for _, finding in sorted((each for each in found if each[1].cause is None), key=lambda each: place(*each)):
         ordered += [finding, *sorted(effects(finding), key=lambda f: (-f.time_lost_ns, f.text))]
     return ordered
+
+
+def _hides_all(finding: Finding) -> bool:
+    """Whether most of the traffic could not be read, so that all else is on a small part of it."""
+    return finding.id == kinds.ENCRYPTED and finding.severity != NOTE
 
 
 def _is_noise(finding: Finding) -> bool:

@@ -334,6 +334,7 @@ SECTION = Section(
         "tls_estimates": ESTIMATE_COLUMNS, "tls_estimated_connections": CONNECTION_COLUMNS,
     },
     tables=tables,
+    reads_notable=True,
     counts=(
         _CONNECTIONS, *(_names(*each) for each in _NAMED_BY.items()), _FAILURES, _BY_CLIENT, _BY_CONNECTION, *_REQUESTS,
     ),

@@ -8,20 +8,18 @@ from typing import NamedTuple
 
 from kafkatap.kernels.arrays import dict_rows
 
-from .. import units
+from .. import kinds, units
 from ..batch import Context, endpoint
 from ..connection_words import D_FAILED_HANDSHAKE, D_NOT_TLS
 from ..counting.connection_counts import PORT_KEY, PORT_VALUES, TLS_KEY, TLS_VALUES, connection_totals
 from ..counting.rollup import group_columns, value_columns
-from ..encryption import encryption_of
+from ..encryption import NAMED_SHARE, encryption_of, is_mostly_encrypted
 from ..finding_words import counted, how_long
 from ..findings import ERROR, NOTE, WARNING, Finding, Party, Rule
 from ..tls_names import HIDDEN, alert_name
 
 #: A certificate that expires so soon after the capture is named, ns.
 EXPIRES_SOON_NS = 30 * 86_400 * units.SECOND
-#: A share of the payload that was not decrypted from which on it is a finding.
-MUCH = 0.5
 #: Kinds of failures, and certificates, in one line at most.
 _NAMED = 3
 _ENDS = ("client", "broker")
@@ -31,6 +29,10 @@ _SILENT = 3
 
 #: The command of all of them.
 _SHOWN = (("sections", "tls"),)
+_UNKNOWN = (
+    "Which APIs, errors, quotas and groups it has is not known: only estimated response times, handshakes, and what "
+    "TCP shows. `kafkatap keys --pid PID` on a broker's host opens it, or --keylog FILE"
+)
 
 
 def tls_findings(context: Context) -> list[Finding]:
@@ -247,10 +249,14 @@ def expiry_text(end: int, at: int, since: int | None = None) -> str:
 
 
 def _encrypted(context: Context) -> Finding | None:
-    """Most of the traffic could not be decrypted."""
-    if context.encrypted_share < MUCH:
+    """Traffic that could not be decrypted: a note, or if it is most of it, what is not known for that reason."""
+    share = context.encrypted_share
+    if share < NAMED_SHARE:
         return None
+    text, is_much = encryption_of(context).in_words(), is_mostly_encrypted(context)
+    if is_much:
+        text += f". {_UNKNOWN}"
     return Finding(
-        "encrypted", WARNING, "encrypted", encryption_of(context).in_words(),
-        numbers={"encrypted_share": context.encrypted_share}, options=_SHOWN,
+        kinds.ENCRYPTED, WARNING if is_much else NOTE, "encrypted", text, numbers={"encrypted_share": share},
+        options=_SHOWN,
     )  # fmt: skip
