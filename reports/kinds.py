@@ -41,7 +41,7 @@ ENCRYPTED = "encrypted"
 #: Lines of the report itself that say only what there is: no request, no response, what was not looked for, nothing.
 NO_REQUESTS, NONE_ANSWERED, NOT_CHECKED, NOTHING = "no_requests", "none_answered", "not_checked", "none"
 #: Notes that stand at the top, not below the tables.
-ALONE = frozenset((NO_REQUESTS, NONE_ANSWERED, NOT_CHECKED, NOTHING))
+ALONE = frozenset((NO_REQUESTS, NONE_ANSWERED, NOT_CHECKED, NOTHING, SEEN_TWICE))
 #: Sections whose findings stand among those of the report itself.
 EVENTS, ADVICE = "events", "advice"
 #: The findings of the report itself, and the place of those of sections, in the order of findings that cost the same

@@ -208,9 +208,7 @@ def clients(
         "is_own": is_own.tolist(),
     }  # fmt: skip
     rows: list[tuple[Value, ...]] = in_rows(COLUMNS, values)
-    notes = [
-        "verdict: where most of the time went, without waits for data and members; ok: not slow."
-    ]
+    notes = ["verdict: where most of the time went, without waits for data and members; ok: not slow."]
     if UNKNOWN in verdicts:
         notes.append("unknown: responses are cut before their throttle time, or no part explains the time.")
     elif own:

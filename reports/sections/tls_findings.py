@@ -13,7 +13,7 @@ from ..batch import Context, endpoint
 from ..connection_words import D_FAILED_HANDSHAKE, D_NOT_TLS
 from ..counting.connection_counts import PORT_KEY, PORT_VALUES, TLS_KEY, TLS_VALUES, connection_totals
 from ..counting.rollup import group_columns, value_columns
-from ..encryption import NAMED_SHARE, encryption_of, is_mostly_encrypted
+from ..encryption import MUCH, NAMED_SHARE, encryption_of, is_mostly_encrypted
 from ..finding_words import counted, how_long
 from ..findings import ERROR, NOTE, WARNING, Finding, Party, Rule
 from ..tls_names import HIDDEN, alert_name

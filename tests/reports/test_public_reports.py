@@ -47,6 +47,10 @@ TRUTHS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
 }
 
 
+#: Nothing is wrong with what was captured, once it is counted once.
+COUNTED_ONCE = ("nat-twice",)
+
+
 @cache
 def first_lines(name: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(kafkatap("report", "--json", capture(name)).out)["reports"]["summary"]
@@ -62,6 +66,7 @@ def test_the_first_screen_has_the_answer(name: str) -> None:
     wanted, misleading = TRUTHS[name]
     lines = [" ".join(str(row[c]) for c in ("text", "setting", "remedy")) for row in first_lines(name)[:SHOWN]]
     assert any(all(word in line for word in wanted) for line in lines), lines
-    assert all(row["label"] != "all well" for row in first_lines(name))
+    well = [row["label"] for row in first_lines(name) if row["label"] == "all well"]
+    assert not well or name in COUNTED_ONCE
     for word in misleading:
         assert all(word not in f"{row['label']} {row['text']}" for row in first_lines(name)[:1])
