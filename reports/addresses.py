@@ -21,6 +21,15 @@ def split_broker(text: str) -> tuple[str, int]:
     return canonical_address(address) if address else "", int(port) if port else -1
 
 
+def is_end(text: str) -> bool:
+    """Whether a text is an IP address and a port."""
+    try:
+        address, port = split_broker(text)
+    except ValueError:
+        return False
+    return bool(address) and port >= 0
+
+
 def canonical_broker(text: str) -> str:
     """`10.0.0.1`, `10.0.0.1:9092`, `[::1]:9092` or `:9092`, the address as reports show it; ValueError as above."""
     address, port = split_broker(text)

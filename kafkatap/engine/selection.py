@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from kafkatap.kernels.arrays import is_among
-from kafkatap.reports.addresses import broker_spellings, canonical_broker
+from kafkatap.reports.addresses import broker_spellings, canonical_broker, is_end
 from kafkatap.reports.batch import Batch, Names
 from kafkatap.reports.section_parts.registry import LEARN_FROM_ALL, LEARN_FROM_MATCHING
 from kafkatap.reports.section_parts.selected import Selected
@@ -433,8 +433,8 @@ def _nodes(
     """A node for each option that selects something."""
     if not (clients or topics or brokers or apis):
         return []
-    from kafkatap.reports.expressions.meaning import ColumnAtom
-    from kafkatap.reports.expressions.names import NAMES
+    from kafkatap.reports.expressions.meaning import ColumnAtom, Either
+    from kafkatap.reports.expressions.names import CLIENT_END, NAMES
     from kafkatap.reports.expressions.values import glob_pattern
     from kafkatap.reports.expressions.verdicts import MatchedTexts, Numbers, Test
 
@@ -445,6 +445,9 @@ def _nodes(
         if globs:
             found.append((name, MatchedTexts(names=glob_pattern(f"--{name}", globs))))
     nodes: list[Node] = [ColumnAtom(NAMES[name], test) for name, test in found]
+    if ends := [client for client in clients if is_end(client)]:
+        place = 1 if apis else 0
+        nodes[place] = Either((nodes[place], ColumnAtom(NAMES[CLIENT_END], MatchedTexts(_broker_names(ends)))))
     return [*nodes, _broker_node(brokers)] if brokers else nodes
 
 

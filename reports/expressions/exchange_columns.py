@@ -69,6 +69,11 @@ def broker(rows: Array, names: Names) -> tuple[Values, ...]:
     return (_single(rows["broker_ip"].astype(np.int64) << _PORT | rows["broker_port"]),)
 
 
+def client_end(rows: Array, names: Names) -> tuple[Values, ...]:
+    """Address and port of the client, as one number."""
+    return (_single(rows["client_ip"].astype(np.int64) << _PORT | rows["client_port"]),)
+
+
 def topic(rows: Array, names: Names) -> tuple[Values, ...]:
     """Topics by name, also by an id whose name is known."""
     known = topic_numbers(rows, names)

@@ -6,6 +6,7 @@ stack, so the cost of a long or deeply nested text is proportional to its length
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ GRAMMAR = r"""
         | "(" either ")"
         | comparison
 comparison: NAME
-          | NAME COMPARE value
+          | NAME (COMPARE | WORD_COMPARE) value
           | NAME [NOT] IN "(" value ("," value)* ")"
 value: NUMBER | STRING | TIME | ADDRESS | NULL | NAME
 
@@ -37,7 +38,8 @@ NOT.3: /not(?![\w.])/i | /!(?![=~])/
 IN.3: /in(?![\w.])/i
 NULL.3: /null(?![\w.])/i
 COMPARE: "==" | "!=" | "<=" | ">=" | "<" | ">" | "~" | "!~"
-NAME: /[^\W\d]\w*(\.[^\W\d]\w*)*/
+WORD_COMPARE.3: /(eq|ne|gt|lt|ge|le|contains|matches)(?![\w.])/i
+NAME: /(?!(or|and|not|in|null)(?![\w.]))[^\W\d]\w*(\.[^\W\d]\w*)*/i
 TIME.3: /(\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d{1,9})?)?( ?(Z|UTC|[+-]\d\d:?\d\d))?)?)(?![\w:])/
       | /\d{1,2}:\d\d(:\d\d([.,]\d{1,9})?)?( ?(Z|UTC|[+-]\d\d:?\d\d))?(?![\w:])/
 ADDRESS.2: /\d{1,3}(\.\d{1,3}){3}(:\d+)?(?![\w.])/ | /:\d+(?!\w)/ | /\[[0-9A-Fa-f:.]+\](:\d+)?/
@@ -47,6 +49,10 @@ STRING: /"([^"\\\n]|\\.)*"/ | /'([^'\\\n]|\\.)*'/
 %ignore /\s+/
 """.replace("UNIT", r" +(ns|us|µs|ms|s|min|m|h|d|[kmgt]?i?b)(?![\w.])")
 
+#: Comparisons as Wireshark's display filters spell them, too. What `contains` is compared with is no pattern.
+WORDS = {"eq": "==", "ne": "!=", "gt": ">", "lt": "<", "ge": ">=", "le": "<=", "matches": "~"}
+CONTAINS = "contains"
+
 _KINDS = {"NUMBER": "number", "STRING": "string", "NAME": "word", "TIME": "time", "ADDRESS": "address", "NULL": "null"}
 
 
@@ -54,7 +60,7 @@ _KINDS = {"NUMBER": "number", "STRING": "string", "NAME": "word", "TIME": "time"
 def _parser() -> Lark:
     from lark import Lark
 
-    return Lark(GRAMMAR, parser="lalr", lexer="basic", maybe_placeholders=False)
+    return Lark(GRAMMAR, parser="lalr", lexer="contextual", maybe_placeholders=False)
 
 
 def parse(text: str) -> Node:
@@ -98,6 +104,7 @@ def _comparison(children: list[Any]) -> Comparison:
     values = tuple(_literal(child.children[0]) for child in children if hasattr(child, "children"))
     words = [child for child in children[1:] if not hasattr(child, "children")]
     op = " ".join("not" if word.type == "NOT" else "in" if word.type == "IN" else str(word) for word in words)
+    op = WORDS.get(op.lower(), op)
     end = values[-1].end if values else name.end_pos
     return Comparison(str(name), op, values, name.start_pos, end, words[0].start_pos if words else name.start_pos)
 
@@ -114,10 +121,15 @@ def _strange(text: str, at: int) -> ExpressionError:
     """The error for characters that cannot start a token."""
     if text[at] in "\"'":
         return ExpressionError("this text has no closing quote", text, at)
+    if re.match(r"(or|and|not|in|null)(?![\w.])", text[at:], re.IGNORECASE):
+        return ExpressionError("a name, not or ( should stand here", text, at)
     if text[at] == "=":
         return ExpressionError("equality is written ==", text, at)
     if text[at] in "&|":
         return ExpressionError(f"this is written {text[at] * 2}, or {'and' if text[at] == '&' else 'or'}", text, at)
+    if text[at] in "*?":
+        instead = 'write ~ and a regular expression, as in topic ~ "^orders"'
+        return ExpressionError(f"{text[at]} is no wildcard here: {instead}", text, at)
     quotes = "; texts with other characters than letters, digits, _ and . stand in quotes"
     return ExpressionError(f"{text[at]!r} means nothing here{quotes}", text, at)
 

@@ -6,17 +6,19 @@ exactly if the comparison is false.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from kafkatap.dissector.probes import Place
 
+from ..addresses import is_end
 from ..literals import Moment
 from . import tree
 from .expression_error import ExpressionError, suggestion
 from .field_paths import NUMBERS, TEXTS, Fields, Messages, coordinator_keys, fields_with_role, find_fields, is_path
-from .grammar import parse
-from .names import ALIASES, FIELD, NAMES, Name, find_name
+from .grammar import CONTAINS, parse
+from .names import ALIASES, CLIENT_END, ELSEWHERE, FIELD, NAMES, Name, find_name
 from .values import number_of, pattern_of, text_of
 from .verdicts import Floats, MatchedTexts, Numbers, Present, Test
 
@@ -157,7 +159,11 @@ class _Resolver:
         """The atoms of a comparison. One true atom is enough."""
         name = find_name(item.name)
         if name is not None and name.per != FIELD:
-            return [ColumnAtom(name, self.test(item, name, op, values))]
+            found: list[Node] = [ColumnAtom(name, self.test(item, name, op, values))]
+            ends = tuple(value for value in values if op == "==" and name.name == "client" and is_end(value.text))
+            if ends:
+                found.append(ColumnAtom(NAMES[CLIENT_END], self.test(item, NAMES[CLIENT_END], op, ends)))
+            return found
         if name is not None:
             assert name.role is not None
             return named_in(name.role, self.test(item, name, op, values), self.messages)
@@ -177,7 +183,7 @@ class _Resolver:
         if not (fields.has(NUMBERS) or fields.has(TEXTS)):
             raise self._opaque(item, fields)
         # A field can be a number in one API and a text in another. The kind of the value decides.
-        spoken = op == "~" or any(v.kind in ("word", "string", "address") for v in values)
+        spoken = op in ("~", CONTAINS) or any(v.kind in ("word", "string", "address") for v in values)
         if fields.has(TEXTS) and (spoken or not fields.has(NUMBERS)):
             name = fields.name(item.name, TEXTS)
             return [FieldAtom(fields.places(TEXTS), self.test(item, name, op, values))]
@@ -198,10 +204,13 @@ class _Resolver:
             if op == "" and kind == "flag":
                 return Numbers("==", (1,))
             return Present()
-        if op == "~":
+        if op in ("~", CONTAINS):
             if kind not in _SPELLED or (name.per == FIELD and kind != "text"):
                 raise self._operator(item, name, "texts")
-            return MatchedTexts(pattern=pattern_of(values[0], self.text))
+            value = values[0]
+            if op == CONTAINS:
+                value = replace(value, source=re.escape(value.text))
+            return MatchedTexts(pattern=pattern_of(value, self.text))
         if op != "==" and kind not in _ORDERED:
             raise self._operator(item, name, "numbers")
         if kind == "text":
@@ -226,6 +235,10 @@ class _Resolver:
         )  # fmt: skip
 
     def _unknown(self, item: tree.Comparison) -> ExpressionError:
-        near = suggestion(item.name, [*NAMES, *ALIASES])
-        more = near or "; decoded fields begin with request. or response."
+        plain = item.name.lower()
+        if plain in ELSEWHERE:
+            more = f": {ELSEWHERE[plain]}"
+        else:
+            near = suggestion(item.name, [*NAMES, *ALIASES])
+            more = near or "; decoded fields begin with request. or response. (--filter help lists all names)"
         return ExpressionError(f"there is no name {item.name!r}{more}", self.text, item.at, item.at + len(item.name))

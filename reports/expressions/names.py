@@ -31,6 +31,8 @@ MILLISECOND = 1_000_000
 EXCHANGE, RESULT, ERRORS, FIELD = "exchange", "result", "errors", "field"
 #: The name that has a value only while its request waits.
 WAITING = "waiting"
+#: The name that the values of `client` are of which are an address and a port.
+CLIENT_END = "client_end"
 _NO_WORDS: Mapping[str, int] = MappingProxyType({})
 
 
@@ -71,6 +73,27 @@ ALIASES = {
     "software_version": "client_software_version", "total": "latency", "total_time": "latency",
     "throttle_time_ms": "throttle", "errors": "error", "topics": "topic",
 }  # fmt: skip
+#: Names of Wireshark's display filters that mean the same.
+WIRESHARK = {
+    "ip.addr": "address", "ipv6.addr": "address", "tcp.port": "port", "frame.number": "packet", "frame.time": "time",
+    "kafka.api_key": "api", "kafka.api_version": "version", "kafka.client_id": "client_id",
+    "kafka.correlation_id": "correlation_id", "kafka.topic_name": "topic", "kafka.partition_id": "partition",
+    "kafka.error": "error", "kafka.group_id": "group", "kafka.transactional_id": "transactional_id",
+    "kafka.len": "size", "kafka.required_acks": "acks", "kafka.max_wait_time": "max_wait_ms",
+    "kafka.min_bytes": "min_bytes", "kafka.throttle_time": "throttle", "kafka.offset": "offset",
+}  # fmt: skip
+#: What to write for others.
+ELSEWHERE = {
+    **dict.fromkeys(("ip.src", "ip.dst", "ipv6.src", "ipv6.dst"), "an exchange has both ends: client_ip or broker_ip"),
+    **dict.fromkeys(("tcp.srcport", "tcp.dstport"), "an exchange has both ends: client_port or broker_port"),
+    "tcp.stream": "a connection is client == ADDRESS:PORT, as reports print it, or its key: connection == KEY",
+    **dict.fromkeys(("kafka.request_frame", "kafka.response_frame"), "packet == N finds the exchange of a packet"),
+    **dict.fromkeys(("frame.len", "tcp.len"), "sizes are of messages: size, request_bytes, response_bytes"),
+    "kafka": "everything here is Kafka",
+    **dict.fromkeys(("tcp.analysis.retransmission", "tcp.flags.reset"),
+                    "packets are not selected: --sections connections has retransmissions and resets"),
+    **dict.fromkeys(("kafka.message_key", "kafka.message_value"), "`kafkatap records` lists records"),
+}  # fmt: skip
 #: The kinds of names by those of columns, the unit of their numbers, and the texts of these.
 _KINDS: Mapping[str, tuple[str, int, Spelling | None]] = {
     NUMBER: ("number", 1, None),
@@ -110,7 +133,10 @@ def _exchange_names() -> Iterator[Name]:
     of = _EXCHANGE
     yield Name("api", "api", "API of the request, by name or key", (_part(of["api_key"], c.api_text),))
     yield _named(of["api_version"], "version of the API", "version")
-    yield Name("client", "text", "client_id, or the client's address", (_part(of["client_id"]), _part(of["client_ip"])))
+    yield Name("client", "text", "client_id, or the client's address; with == also ADDRESS:PORT",
+               (_part(of["client_id"]), _part(of["client_ip"])))  # fmt: skip
+    yield Name(CLIENT_END, "text", "the client as ADDRESS, ADDRESS:PORT or :PORT", ((c.client_end, c.endpoint_text),),
+               spell=canonical_broker)  # fmt: skip
     yield Name("broker", "text", "the broker as ADDRESS, ADDRESS:PORT or :PORT", ((c.broker, c.endpoint_text),),
                spell=canonical_broker)  # fmt: skip
     yield Name("error", "error", "error codes at any level of the response, by name or number; NONE if there is none",
@@ -124,6 +150,9 @@ def _exchange_names() -> Iterator[Name]:
     ):  # fmt: skip
         yield _named(of[source], text, name, unit=None)
     yield _named(of["throttle_time_ms"], "throttle time: throttle_time_ms in the response", "throttle")
+    yield Name("port", "number", "the port of either end", (_part(of["client_port"]), _part(of["broker_port"])))
+    yield Name("address", "text", "the address of either end", (_part(of["client_ip"]), _part(of["broker_ip"])),
+               spell=canonical_address)  # fmt: skip
     sizes = (_part(of["request_bytes"]), _part(of["response_bytes"]))
     yield Name("size", "size", "size of the request or the response", sizes)
     yield Name("packet", "number", "with ==: the exchanges with bytes in that packet; else any packet of a message",
@@ -201,7 +230,7 @@ NAMES: Mapping[str, Name] = MappingProxyType({n.name: n for n in (*_exchange_nam
 def find_name(word: str) -> Name | None:
     """A name or one of its aliases, in any case."""
     plain = word.lower()
-    return NAMES.get(ALIASES.get(plain, plain))
+    return NAMES.get(ALIASES.get(plain, WIRESHARK.get(plain, plain)))
 
 
 def help_text() -> str:
@@ -224,7 +253,9 @@ _MORE = (
     "comparisons:",
     "  == != < <= > >=    in (A, B)    not in (A, B)    ~ !~ (matches a regular expression, or does not)",
     "  a name alone: it has a value, or is true; == null: it has no value",
+    "  contains (a part of a text)",
     "  and or not (also && || !), parentheses",
+    "  also as Wireshark has them: eq ne gt lt ge le matches; ip.addr tcp.port frame.number kafka.api_key ...",
     "",
     "values:",
     "  1  1_000  0x10     50ms  1.5s (ns us ms s m h d)     64KiB  1MB (B kB KiB MB MiB GB GiB)",
