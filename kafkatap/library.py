@@ -223,7 +223,7 @@ class Analysis:
         self,
         by: str = "api",
         filter: str | None = None,
-        sections: Sequence[str] | None = None,
+        sections: str | Sequence[str] | None = None,
         options: Mapping[str, Any] | None = None,
         request_log: Path | Iterable[Path] | None = None,
         curves: bool = True,
@@ -231,20 +231,22 @@ class Analysis:
         """The reports of `kafkatap report` as tables of plain rows.
 
         `by`: api, client, broker, connection, version or topic. `filter`: an expression as of `analyze`, instead of the
-        filter of `analyze`. `sections`: names as of --sections (docs/questions.md), and `options`: theirs, by name, as
-        the command line parses them. `curves`: with the data that plots need (`kafkatap.plot`). `request_log`: as of
-        `request_log()`; adds the section broker-times to the usual ones. ValueError if one of them is wrong.
+        filter of `analyze`. `sections`: names as of --sections (docs/questions.md), one or several, or "all";
+        `options`: theirs, by name, as the command line parses them. `curves`: with the data that plots need
+        (`kafkatap.plot`). `request_log`: as of `request_log()`; adds the section broker-times to the usual ones.
+        ValueError if one of them is wrong.
         """
         from kafkatap.reports.build import build_report
         from kafkatap.reports.counting.counts import ReportCounts
-        from kafkatap.reports.section_parts.registry import check_sections, counted_sections, needs_of
+        from kafkatap.reports.section_parts.registry import chosen_sections, counted_sections, needs_of
         from kafkatap.reports.sections.latency import check_by
         from kafkatap.reports.sections.twin_findings import counted_twice
 
         from .captures.storage import stored_bytes
 
         check_by(by)
-        check_sections(sections or ())
+        if sections is not None:
+            sections = chosen_sections([sections] if isinstance(sections, str) else sections)
         log_join = None
         if request_log is not None:
             log_join = self._log_join(request_log, by_client=by == "client")
@@ -407,10 +409,10 @@ def analyze(
     ports: Iterable[int] = (),
     definitions: Path | Iterable[Path] | None = None,
     filter: str | None = None,
-    clients: str | Iterable[str] = (),
-    topics: str | Iterable[str] = (),
-    brokers: str | Iterable[str] = (),
-    apis: str | Iterable[str] = (),
+    client: str | Iterable[str] = (),
+    topic: str | Iterable[str] = (),
+    broker: str | Iterable[str] = (),
+    api: str | Iterable[str] = (),
     start: str | None = None,
     end: str | None = None,
     max_frame: int | None = None,
@@ -428,9 +430,9 @@ def analyze(
     in a pcapng are used without it.
 
     The other arguments select exchanges, as the options of the command line do. `filter`: an expression
-    (docs/filters.md). `clients`, `topics`: names with the wildcards * and ?. `brokers`: ADDRESS, ADDRESS:PORT or :PORT.
-    `apis`: names or keys. `start`, `end`: `15:10:39`, `2026-11-21 15:10:39`, `+10s`; an exchange that begins at `end`
-    is left out. Times without a zone are local.
+    (docs/filters.md). `client`, `topic`: names with the wildcards * and ?; `broker`: ADDRESS, ADDRESS:PORT or :PORT;
+    `api`: names or keys; each one or several. `start`, `end`: `15:10:39`, `2026-11-21 15:10:39`, `+10s`; an exchange
+    that begins at `end` is left out. Times without a zone are local.
 
     ValueError where definitions, a selection or a key log are wrong, with the place in a filter. FileNotFoundError
     where a file does not exist. On first use: OSError where a file cannot be opened, `UnreadableCaptureError` where
@@ -450,10 +452,10 @@ def analyze(
         key_log = open_key_logs([keylog] if isinstance(keylog, (str, os.PathLike)) else keylog)
     selection = Selection.of(
         filter=filter,
-        clients=_several(clients),
-        topics=_several(topics),
-        brokers=_several(brokers),
-        apis=_several(apis),
+        clients=_several(client),
+        topics=_several(topic),
+        brokers=_several(broker),
+        apis=_several(api),
         start=None if start is None else read_moment(start),
         end=None if end is None else read_moment(end),
         definitions=known,

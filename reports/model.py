@@ -193,6 +193,24 @@ class ReportTable:
         at = [i for i, column in enumerate(self.columns) if column.name in with_any]
         return [self.named(row) for row in self.rows if not at or any(row[i] for i in at)]
 
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Row]:
+        """The rows by the names of their columns."""
+        return map(self.named, self.rows)
+
+    def __getitem__(self, at: int) -> Row:
+        """A row by the names of its columns."""
+        return self.named(self.rows[at])
+
+    def head(self, count: int = 5) -> ReportTable:
+        """The table with its first rows."""
+        return self.replace(rows=self.rows[:count])
+
     def replace(self, **changes: Any) -> ReportTable:
         """A copy with some fields changed."""
         return ReportTable(**{name: getattr(self, name) for name in self.__slots__} | changes)

@@ -52,6 +52,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _widths() -> Iterator[None]:
+    """Text without a terminal is not cut, whatever the width of the terminal that runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "0")
+        patch.setenv("KAFKATAP_PAGER", "")
+        yield
+
+
 @pytest.fixture(scope="session")
 def sweep(pytestconfig: pytest.Config) -> Callable[[Sequence[Any], int], list[Any]]:
     """`sweep(cases, short)`: all cases with `--long`, else `short` of them: the first, the last, and evenly between."""

@@ -79,3 +79,21 @@ def test_tables_join_by_their_keys(samples: Path) -> None:
     assert set(zip(carried.direction, carried.api_name, strict=True)) == {("produce", "Produce"), ("fetch", "Fetch")}
     begins = carried.request_first.where(carried.direction.eq("produce"), carried.response_first)
     assert pd.Series(begins.eq(carried.message_first)).all()
+
+
+def test_sections_are_chosen_as_on_the_command_line(samples: Path) -> None:
+    analysis = analyze(samples / "questions" / "groups.pcap.zst")
+    wanted = list(analysis.report(sections=["groups"]))
+    assert list(analysis.report(sections="groups")) == list(analysis.report(sections="Groups,")) == wanted
+    assert len(list(analysis.report(sections="all"))) > 40
+    with pytest.raises(ValueError, match="did you mean groups"):
+        analysis.report(sections="gruops")
+
+
+def test_rows_of_a_table(samples: Path) -> None:
+    table = analyze(samples / "questions" / "groups.pcap.zst", client="*", api=["Fetch", "Produce"]).report()["latency"]
+    assert len(table) == len(table.rows) > 1
+    assert table[0]["api"] == "Produce"
+    assert [row["api"] for row in table] == [row["api"] for row in table.named_rows()]
+    assert table.head(1).rows == table.rows[:1]
+    assert table.head(0)

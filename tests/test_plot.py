@@ -61,7 +61,7 @@ def test_a_report_without_curves() -> None:
 
 def test_notebooks_show_hostile_names_as_texts(samples: Path) -> None:
     hostile = hostile_report()
-    shown: list[Any] = [hostile, hostile.table("clients"), analyze(samples / "apache-4.3.pcap.zst", clients=HOSTILE[0])]
+    shown: list[Any] = [hostile, hostile.table("clients"), analyze(samples / "apache-4.3.pcap.zst", client=HOSTILE[0])]
     for value in shown:
         html = value._repr_html_()
         assert "&lt;/script&gt;" in html

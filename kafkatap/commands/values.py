@@ -239,20 +239,17 @@ def read_options(options: argparse.Namespace) -> ReadOptions:
 
 def parse_sections(text: str) -> list[str]:
     """Names of sections of the report, separated by commas."""
-    from kafkatap.reports.section_parts.registry import check_sections, section_names
+    from kafkatap.reports.section_parts.registry import chosen_sections
 
-    chosen = [name.strip().lower() for name in text.split(",") if name.strip()]
-    if chosen == ["help"]:
-        return chosen
-    if chosen == ["all"]:
-        return section_names()
+    if text.strip().lower() == "help":
+        return ["help"]
     try:
-        check_sections(chosen)
+        chosen = chosen_sections([text])
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     if not chosen:
         raise argparse.ArgumentTypeError("name a section, such as clients (help: list them)")
-    return list(dict.fromkeys(chosen))
+    return chosen
 
 
 def parse_release(text: str) -> str:

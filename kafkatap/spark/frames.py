@@ -41,10 +41,10 @@ def read_captures(
     definitions: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
     strict: bool = False,
     filter: str | None = None,
-    clients: str | Iterable[str] = (),
-    topics: str | Iterable[str] = (),
-    brokers: str | Iterable[str] = (),
-    apis: str | Iterable[str] = (),
+    client: str | Iterable[str] = (),
+    topic: str | Iterable[str] = (),
+    broker: str | Iterable[str] = (),
+    api: str | Iterable[str] = (),
     start: str | None = None,
     end: str | None = None,
     keylog: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
@@ -67,8 +67,8 @@ def read_captures(
 
         known = open_definitions(definitions)
     selection = Selection.of(
-        filter=filter, clients=_several(clients), topics=_several(topics), brokers=_several(brokers),
-        apis=_several(apis), start=None if start is None else read_moment(start),
+        filter=filter, clients=_several(client), topics=_several(topic), brokers=_several(broker),
+        apis=_several(api), start=None if start is None else read_moment(start),
         end=None if end is None else read_moment(end), definitions=known,
     )  # fmt: skip
     key_log = None if keylog is None else read_key_logs([keylog] if isinstance(keylog, (str, os.PathLike)) else keylog)
@@ -119,14 +119,20 @@ def exchanges_once(spark: SparkSession, lake: str) -> DataFrame:
     """The rows of the table `exchanges` below `lake`, of each exchange the one that `kafkatap report` counts.
 
     An exchange that several captures have is that of an answered row before one that lacks its response, or a part of
-    it; then that of the capture with the most clients of the broker. OSError if there is no such table. Spark needs no
-    package of Delta for it. For SQL: `exchanges_once(spark, "tables").createOrReplaceTempView("exchanges_once")`.
+    it; then that of the capture with the most clients of the broker. Connections that are others once more are left
+    out. OSError if there is no such table. Spark needs no package of Delta for it. For SQL:
+    `exchanges_once(spark, "tables").createOrReplaceTempView("exchanges_once")`.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     table = open_table(absolute(lake), "exchanges")
     rows = spark.read.option("basePath", table.table_uri).option("mergeSchema", "true").parquet(*table.file_uris())
+    connections = open_table(absolute(lake), "connections")
+    if "twin_of" in {field.name for field in connections.schema().fields}:
+        ends = spark.read.option("mergeSchema", "true").parquet(*connections.file_uris())
+        twins = ends.where("twin_of IS NOT NULL").select("connection").distinct()
+        rows = rows.join(twins, "connection", "left_anti").select(*rows.columns)
     of_capture = rows.groupBy("capture").agg(f.count("*").alias("all"))
     ranks = rows.groupBy("broker_ip", "capture").agg(
         f.countDistinct("client_ip").alias("clients"), f.count("*").alias("mine")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -90,6 +90,16 @@ def check_sections(names: Iterable[str]) -> None:
             near = get_close_matches(name, known, 2)
             hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
             raise ValueError(f"no section is called {name!r}; {hint}")
+
+
+def chosen_sections(names: Sequence[str]) -> list[str]:
+    """The names of --sections that `names` mean: each one or several with commas, in any case, or "all" alone.
+    ValueError for an unknown one, with those like it."""
+    found = [part.strip().lower() for name in names for part in name.split(",") if part.strip()]
+    if found == ["all"]:
+        return section_names()
+    check_sections(found)
+    return list(dict.fromkeys(found))
 
 
 def load_sections(names: Iterable[str]) -> tuple[Section, ...]:

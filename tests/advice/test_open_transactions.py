@@ -82,8 +82,8 @@ def test_a_transaction_without_an_end_is_open(tmp_path: Path) -> None:
 
 
 SELECTIONS: dict[str, dict[str, Any]] = {
-    "writer": {"clients": ["forgetful"]}, "reader": {"clients": ["reader"]}, "topic": {"topics": [TOPIC]},
-    "sender": {"clients": ["sender"]}, "other topic": {"topics": ["other"]},
+    "writer": {"client": ["forgetful"]}, "reader": {"client": ["reader"]}, "topic": {"topic": [TOPIC]},
+    "sender": {"client": ["sender"]}, "other topic": {"topic": ["other"]},
 }  # fmt: skip
 
 
@@ -115,6 +115,6 @@ def test_windows_within_and_after_a_transaction(tmp_path: Path, since: str, unti
 
 def test_states_without_produce_are_unknown(tmp_path: Path) -> None:
     """What begins transactions of the second protocol is not read then."""
-    report = analyze(capture(tmp_path, NEITHER), apis=["InitProducerId"]).report(sections=["transactions"])
+    report = analyze(capture(tmp_path, NEITHER), api=["InitProducerId"]).report(sections=["transactions"])
     (row,) = report.table("transactions").named_rows()
     assert (row["state"], row["open_ns"], row["finding"]) == ("unknown", None, None)

@@ -19,15 +19,15 @@ SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "apache-4.3.pcap.zst"
 TOPIC, GROUP, CLIENT, BROKER = "small43.orders", "small43-etl", "svc-4-zstd", "10.77.0.1:9092"
 #: By what is asked for: the columns of rows on it, its name, and the options that ask for it.
 ASKED: dict[str, tuple[tuple[str, ...], str, tuple[dict[str, Any], ...]]] = {
-    "topic": (("topic",), TOPIC, ({"topics": [TOPIC]}, {"filter": f'topic == "{TOPIC}"'})),
+    "topic": (("topic",), TOPIC, ({"topic": [TOPIC]}, {"filter": f'topic == "{TOPIC}"'})),
     "group": (
         ("group",),
         GROUP,
         ({"filter": f'group == "{GROUP}"'}, {"filter": f'api != Metadata and group ~ "^{GROUP}$"'}),
     ),
-    "client": (("client_id",), CLIENT, ({"clients": [CLIENT]}, {"filter": f'client_id == "{CLIENT}"'})),
-    "broker": (("broker",), BROKER, ({"brokers": [BROKER]}, {"filter": f"broker == {BROKER}"})),
-    "api": (("api",), "Produce", ({"apis": ["Produce"]}, {"filter": "api == Produce"})),
+    "client": (("client_id",), CLIENT, ({"client": [CLIENT]}, {"filter": f'client_id == "{CLIENT}"'})),
+    "broker": (("broker",), BROKER, ({"broker": [BROKER]}, {"filter": f"broker == {BROKER}"})),
+    "api": (("api",), "Produce", ({"api": ["Produce"]}, {"filter": "api == Produce"})),
 }
 CASES = [
     pytest.param(asked, options, id=f"{asked}-{n}")
@@ -72,8 +72,8 @@ def test_numbers_of_the_row_are_those_of_the_whole_report(asked: str, options: d
 @pytest.mark.parametrize(
     ("options", "unknown", "known"),
     [
-        ({"apis": ["Produce"]}, ("consumers", "out_bytes", "delays"), ("producers", "in_bytes")),
-        ({"apis": ["Fetch"]}, ("producers", "in_bytes", "produces", "sampled"), ("out_bytes", "out_records")),
+        ({"api": ["Produce"]}, ("consumers", "out_bytes", "delays"), ("producers", "in_bytes")),
+        ({"api": ["Fetch"]}, ("producers", "in_bytes", "produces", "sampled"), ("out_bytes", "out_records")),
         (
             {"filter": "api in (Fetch, ShareFetch, Produce)"},
             (),
@@ -97,7 +97,7 @@ def test_error_codes_are_those_of_the_topic() -> None:
     """A Metadata response on 16 topics without a leader has its code once for each partition of this one."""
     named = [row for row in whole().table("errors").named_rows() if row["name"] == TOPIC]
     expected = sum(int(str(row["count"])) for row in named)
-    report = analyze(SAMPLE, topics=[TOPIC]).report(sections=["errors", "clients", "slowest", "timeline"])
+    report = analyze(SAMPLE, topic=[TOPIC]).report(sections=["errors", "clients", "slowest", "timeline"])
     (heading,) = report.heading.named_rows()
     assert 0 < expected == heading["error_codes"]
     for table, column in (("error_totals", "count"), ("clients", "error_codes"), ("timeline", "error_codes")):
@@ -107,7 +107,7 @@ def test_error_codes_are_those_of_the_topic() -> None:
 
 
 def test_an_empty_table_says_that_the_selection_leaves_others_out() -> None:
-    report = analyze(SAMPLE, topics=[TOPIC]).report(sections=["groups", "auth", "tls", "connections"])
+    report = analyze(SAMPLE, topic=[TOPIC]).report(sections=["groups", "auth", "tls", "connections"])
     for table in ("rebalances", "auth"):
         assert whole().table(table).rows
         assert not report.table(table).rows
@@ -117,7 +117,7 @@ def test_an_empty_table_says_that_the_selection_leaves_others_out() -> None:
 
 def test_groups_of_a_topic() -> None:
     """Heartbeats and joins name no topic, and the lag is that of the topic."""
-    report = analyze(SAMPLE, topics=[TOPIC]).report(sections=["groups"])
+    report = analyze(SAMPLE, topic=[TOPIC]).report(sections=["groups"])
     (row,) = (row for row in report.table("groups").named_rows() if row["group"] == GROUP)
     assert [row[name] for name in ("heartbeats", "rebalances", "members")] == [None] * 3
     (lag,) = (row for row in report.table("group_lag").named_rows() if row["group"] == GROUP)
@@ -134,7 +134,7 @@ def test_a_group_has_the_numbers_of_its_own_messages() -> None:
 
 
 def test_connections_are_those_of_the_clients_that_are_asked_for() -> None:
-    found = analyze(SAMPLE, clients=[CLIENT]).report(sections=["connections"])
+    found = analyze(SAMPLE, client=[CLIENT]).report(sections=["connections"])
     assert {row["client_id"] for row in found.table("slow_connections").named_rows()} <= {CLIENT}
     (address,) = {row["client_ip"] for row in found.table("connections").named_rows()}
     assert address in {row["address"] for row in whole().table("clients").named_rows() if row["client_id"] == CLIENT}
@@ -143,6 +143,6 @@ def test_connections_are_those_of_the_clients_that_are_asked_for() -> None:
 def test_a_comparison_names_no_other_topic() -> None:
     split = "2026-11-21 04:44:17 UTC"
     others = {row["topic"] for row in whole().table("topics").named_rows()} - {TOPIC}
-    found = str(compare(analyze(SAMPLE, topics=[TOPIC]), split=split))
+    found = str(compare(analyze(SAMPLE, topic=[TOPIC]), split=split))
     assert any(str(topic) in str(compare(SAMPLE, split=split)) for topic in others)
     assert not any(f"topic {topic}" in found for topic in others)

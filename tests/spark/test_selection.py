@@ -44,7 +44,7 @@ def test_the_command_selects(spark: SparkSession, samples: Path, tmp_path: Path,
     assert main(["report", str(path), *options, "--utc"]) == 0
     of_one = json.loads(capsys.readouterr().out)
     assert of_spark["reports"] == of_one["reports"]
-    wanted = analyze(path, filter="latency > 1ms", apis=["Fetch", "Produce"], clients="*", start="+1s")
+    wanted = analyze(path, filter="latency > 1ms", api=["Fetch", "Produce"], client="*", start="+1s")
     assert published(out, ["results"])["results"].num_rows == wanted.results.num_rows > 0
 
 

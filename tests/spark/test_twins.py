@@ -41,6 +41,7 @@ def test_a_lake_counts_them_once(split_size: int, spark: SparkSession, tmp_path:
     """Its rows are all there; the rollup, the ledger and the reports are those of one side."""
     from deltalake import DeltaTable
 
+    from kafkatap.spark.frames import exchanges_once
     from kafkatap.spark.job import run_job
     from kafkatap.spark.lake_query import LakeQuery
     from kafkatap.spark.lake_report import lake_report
@@ -61,6 +62,9 @@ def test_a_lake_counts_them_once(split_size: int, spark: SparkSession, tmp_path:
     assert not any("rollup" in line for line in lakes[1].warnings)
     rows = [DeltaTable(f"{out}/exchanges").to_pyarrow_table().num_rows for out in outs]
     assert rows[1] > 1.5 * rows[0]
+    once = exchanges_once(spark, outs[1])
+    assert once.count() == rows[0]
+    assert once.columns == DeltaTable(f"{outs[1]}/exchanges").to_pyarrow_table().column_names
 
 
 def _counts(report: Report, name: str) -> list[dict[str, object]]:
