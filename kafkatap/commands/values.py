@@ -190,13 +190,17 @@ def parse_number(text: str) -> int:
 def text_rows(options: argparse.Namespace) -> int:
     """The most rows of a table of `report` as text; 0 for all."""
     if options.number is None:
-        return BRIEF_ROWS if is_brief(options) else TEXT_ROWS
+        return BRIEF_ROWS if brief_tables(options) else TEXT_ROWS
     return int(options.number)
 
 
-def is_brief(options: argparse.Namespace) -> bool:
-    """Whether `report` prints a short report: no sections were chosen."""
-    return options.sections is None or bool(options.is_all_on_page)
+def brief_tables(options: argparse.Namespace) -> tuple[str, ...]:
+    """The tables of a short report; () if sections or request logs were chosen: then everything is printed."""
+    if (options.sections is not None and not options.is_all_on_page) or options.request_log:
+        return ()
+    from kafkatap.reports.rendering.text import BRIEF
+
+    return (*BRIEF, "timeline") if options.interval and not options.follow else BRIEF
 
 
 def parse_width(text: str) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from .. import kinds, units
@@ -23,8 +23,8 @@ from .text_tables import LONGEST_COMMAND, LONGEST_SENTENCE, PLAIN_WIDTH, Line, S
 
 __all__ = ["PLAIN_WIDTH", "Line", "Span", "render_table", "render_text", "text_width", "write_lines", "write_text"]
 
-#: The tables of a brief report, if they have rows.
-BRIEF = ("latency", "throttle", "error_totals", "clients", "tls_estimates", "tls", "tls_failures")
+#: The tables of a short report.
+BRIEF = ("latency", "throttle", "error_totals", "clients", "not_decoded", "tls_estimates", "tls", "tls_failures")
 #: By table that a brief report leaves out, the section to ask for.
 SECTION_OF = {
     "throttle": "throttle", "error_totals": "errors", "errors": "errors", "timeline": "timeline", "events": "events",
@@ -51,18 +51,18 @@ def render_text(
     utc: bool = False,
     whole_ledger: bool = False,
     captures: Sequence[str] = (),
-    brief: bool = False,
+    brief: Collection[str] = (),
 ) -> Iterator[Line]:
     """The lines of a report, without line ends.
 
     `top`: the number of rows of a table, 0 for all. `width`: as in `render_table`. `whole_ledger`: the ledger
-    as a table instead of one line. `captures`: their names in commands. `brief`: only the tables of BRIEF that have
-    rows, a line for the others, and of what was lost one sentence each.
+    as a table instead of one line. `captures`: their names in commands. `brief`: only these tables, if they have
+    rows, a line for the others, and of what was lost one sentence each; (): everything.
     """
     tables = [table for table in report.tables if table.name != "summary"]
     others = []
     if brief:
-        others = [table for table in tables if table.name not in BRIEF or not table.rows]
+        others = [table for table in tables if table.name not in brief or not table.rows]
         tables = [table for table in tables if table not in others]
     for table in report.tables:
         if table.name == "summary":
@@ -74,7 +74,7 @@ def render_text(
         if len(table.rows) >= table.shown_from:
             yield []
             named = with_captures_in(table, captures)
-            yield from render_table(named, width, top, utc, first if isinstance(first, int) else None, brief)
+            yield from render_table(named, width, top, utc, first if isinstance(first, int) else None, bool(brief))
     for table in report.tables:
         if table.name == "summary":
             yield from _notes(table, report.heading, width, utc, SHOWN if not brief else _NOTES, top == 0)
@@ -86,7 +86,7 @@ def render_text(
     if whole_ledger:
         yield from [[]] if report.warnings else []
         yield from render_table(report.ledger, width, 0, utc)
-    elif not brief:
+    elif not (brief and report.heading.named_rows()[0]["requests"]):
         line = ledger_line(report.ledger)
         yield from [[(line, "dim")]] if width is None else wrapped(line, width, "dim", "  ")
     if others:
@@ -274,7 +274,7 @@ def write_text(
     width: int | None = None,
     whole_ledger: bool = False,
     captures: Sequence[str] = (),
-    brief: bool = False,
+    brief: Collection[str] = (),
 ) -> None:
     """Write a report. `color` None: use colours if `file` is a terminal. `width`: as of `text_width`."""
 

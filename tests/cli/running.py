@@ -64,9 +64,10 @@ def on_terminal(
     """Run it with both outputs on a terminal of so many columns; the exit code and what was shown."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    variables = environment(**extra)
+    del variables["COLUMNS"]
     process = subprocess.Popen(
-        [*KAFKATAP, *map(str, arguments)], stdin=stdin or theirs, stdout=theirs, stderr=theirs, cwd=ROOT,
-        env=environment(**extra),
+        [*KAFKATAP, *map(str, arguments)], stdin=stdin or theirs, stdout=theirs, stderr=theirs, cwd=ROOT, env=variables,
     )  # fmt: skip
     os.close(theirs)
     shown, end = b"", time.monotonic() + 120

@@ -102,8 +102,8 @@ def test_the_report_with_definitions(capture: Path, definitions: Path) -> None:
         ("line", "COORDINATOR_NOT_AVAILABLE")
     ]
     done = kafkatap("report", capture, "--definitions", definitions)
-    assert "! ApiVersions v99 (1 request) is newer than these definitions (up to v5). Requests" in done.out
-    assert "! API 999 v2 (1 request) is not in these definitions. Requests" in done.out
+    assert "! ApiVersions v99 (1 request) is newer than these definitions (up to v5)." in done.out
+    assert "! API 999 v2 (1 request) is not in these definitions." in done.out
     assert "Not decoded" not in done.out
 
 

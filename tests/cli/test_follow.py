@@ -154,7 +154,7 @@ def test_a_terminal_is_drawn_anew(tmp_path: Path, samples: Path) -> None:
     screens, _, report = shown.decode().partition("\x1b[?1049l")
     assert screens.startswith("\x1b[?1049h")
     assert "more lines; Ctrl-C prints the whole report" in screens
-    assert "Ledger" in report
+    assert "More: " in report
     assert "\x1b[H" not in report
 
 

@@ -135,7 +135,7 @@ def test_a_followed_capture_has_its_page_at_the_end(tmp_path: Path) -> None:
     )  # fmt: skip
     assert process.stdout is not None
     for line in process.stdout:  # the first report
-        if line.startswith("Ledger"):
+        if line.startswith("More: "):
             break
     time.sleep(0.2)
     assert not path.exists()

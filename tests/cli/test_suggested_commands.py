@@ -20,7 +20,7 @@ SELECTION = {"filter", "from", "to", "client", "topic", "broker", "api", "group"
 #: Options of `report` that do not change what a command finds: how it reads, and what it prints or writes.
 OUTPUT = {
     "help", "follow", "duration", "by", "sections", "interval", "jobs", "number", "sort", "width", "color",
-    "no-progress", "verbose", "ledger", "json", "html", "csv", "plots", "parquet",
+    "no-progress", "no-pager", "verbose", "ledger", "json", "html", "csv", "plots", "parquet",
     "overwrite",
 }  # fmt: skip
 

@@ -34,7 +34,7 @@ def test_tables_fit_the_terminal(sample: Path, columns: int) -> None:
     assert "\x1b[" in shown
     lines = ESCAPES.sub("", shown).splitlines()
     tables = [line for line in lines if line.startswith("─")]
-    assert len(tables) == 8
+    assert len(tables) == 4
     assert max(len(line) for line in lines if not line.lstrip().startswith("kafkatap ")) <= columns
 
 

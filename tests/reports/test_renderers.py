@@ -185,7 +185,7 @@ def test_json_is_what_was_counted() -> None:
     assert clients[1]["api_versions"] == clients[1]["removed"] == [{"api": "Produce", "versions": [2]}]
     assert clients[0]["removed"] == []
     assert read["capture"]["first"] == "2026-11-21T04:43:59.000000000Z"
-    fetch = read["reports"]["latency"][0]
+    fetch = read["reports"]["latency"][1]
     assert (fetch["api"], fetch["count"], fetch["broker_max_ns"]) == ("Fetch", 3, 100_000_000)
     assert read["reports"]["clients"][1]["client_id"] == "\x1b[31mred\x1b[0m"
     assert read["warnings"] == ["1 request has no response in this capture."]

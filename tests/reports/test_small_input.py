@@ -84,7 +84,7 @@ def test_the_decision_is_the_same_for_any_way_of_reading() -> None:
         for wanted in (None, ("summary", "latency")):
             names = {section.name for section in load_sections(counted_sections(wanted, size))}
             more = ("advice-on-request", "advice-from-all", "group-reading", "follower-reading", "transaction-reading")
-            assert names == {"events", "advice", "cluster-reading", "twin-reading", *(more if is_read else ())}
+            assert names == {"events", "advice", "cluster-reading", "tls", "twin-reading", *(more if is_read else ())}
             assert RunOptions(wanted=wanted, input_bytes=size).sections == counted_sections(wanted, size)
         assert counted_sections(("latency",), size) == ("latency", *SEEN_TWICE)
 

@@ -227,7 +227,7 @@ def test_findings() -> None:
     assert found["certificate"].startswith("other.example of 10.0.0.2 expired on 2026-11-18, 3 days before")
     assert found["certificate"].endswith("; 1 more")
     assert "of the payload is TLS" in found["encrypted"]
-    assert [row["finding"] for row in rows_of("summary", report())] == ["tls_failed", "certificate", "lost"]
+    assert [row["finding"] for row in rows_of("summary", report())] == ["tls_failed", "certificate", "encrypted"]
     assert not tls_findings(whole(connection(), 0))
 
 

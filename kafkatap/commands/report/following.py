@@ -15,7 +15,7 @@ from kafkatap.reports.counting.counts import ReportCounts
 
 from ..console import discard_output
 from ..kept_options import kept_options
-from ..values import is_brief, section_options, text_rows
+from ..values import brief_tables, section_options, text_rows
 from .outputs import as_printed
 from .reporting import as_ordered, print_report
 
@@ -104,7 +104,7 @@ class IntervalReports:
         width = options.width or size.columns
         write_text(
             report, text, top=text_rows(options), utc=options.utc, color=color, width=width,
-            whole_ledger=options.ledger, captures=options.captures, brief=is_brief(options),
+            whole_ledger=options.ledger, captures=options.captures, brief=brief_tables(options),
         )  # fmt: skip
         lines = text.getvalue().splitlines()
         if len(lines) > size.lines:

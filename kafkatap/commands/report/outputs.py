@@ -90,12 +90,16 @@ def as_printed(options: argparse.Namespace, report: Report) -> Report:
     """The report that is printed, and written as files besides the page."""
     if not options.is_all_on_page:
         return report
+    from kafkatap.reports.encryption import MUCH
+    from kafkatap.reports.model import as_number
     from kafkatap.reports.rendering.json_report import REPORTS
     from kafkatap.reports.section_parts.registry import FIRST, load_sections
 
     printed = set(REPORTS) - {"error_meanings"}  # of a chosen section
+    is_encrypted = as_number(report.heading.named_rows()[0]["encrypted_share"]) >= MUCH
     for section in load_sections(FIRST):
-        printed |= set(section.columns)
+        if section.name != "tls" or is_encrypted:
+            printed |= set(section.columns)
     if options.request_log:
         from kafkatap.reports.sections import broker_times
 

@@ -12,7 +12,7 @@ from kafkatap.reports.rendering.text import write_text
 
 from ...installation import own_version
 from ..console import discard_output
-from ..values import is_brief, text_rows
+from ..values import brief_tables, text_rows
 
 __all__ = ["ReportCounts", "as_ordered", "build_report", "has_requests", "print_report", "write_outputs"]
 
@@ -60,7 +60,7 @@ def print_report(options: argparse.Namespace, report: Report) -> None:
             color = None if options.color == "auto" else options.color == "always"
             write_text(
                 report, sys.stdout, top=text_rows(options), utc=options.utc, color=color, width=options.width,
-                whole_ledger=options.ledger, captures=options.captures, brief=is_brief(options),
+                whole_ledger=options.ledger, captures=options.captures, brief=brief_tables(options),
             )  # fmt: skip
         sys.stdout.flush()
     except BrokenPipeError:
