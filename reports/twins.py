@@ -30,6 +30,8 @@ Array = np.ndarray[Any, Any]
 HOP_NS = 1_000_000_000
 #: Samples of a proxy's legs that have to agree.
 _LEAST = 4
+#: The part of the messages of a proxy's legs that has to pass within HOP_NS: it may stand still for longer.
+_NESTED = 0.75
 #: Connections that have one message, or the same sequence numbers.
 MOST_ALIKE = 8
 #: Sequence numbers below this are small.
@@ -82,18 +84,20 @@ def find_twins(rows: Mapping[str, Array] | Array) -> Twins:
     there, back = _between(request[one], request[other]), _between(response[other], response[one])
     count, trip = agree.sum(axis=1), np.where(agree, there + back, 0)
     is_outer = _is_first(rows, one, other)
-    is_outer = np.where(trip.sum(axis=1) != 0, trip.sum(axis=1) > 0, is_outer)
+    turns = np.sign(trip).sum(axis=1)  # how many samples came on one first, less those that came on the other
+    is_outer = np.where(turns != 0, turns > 0, is_outer)
     sign = np.where(is_outer, 1, -1)[:, None]
     is_hop = [(sign * way >= 0) & (sign * way <= HOP_NS) for way in (there, back)]
-    is_nested = (~agree | (is_hop[0] & is_hop[1])).all(axis=1) & (trip.sum(axis=1) != 0)
+    nested = agree & is_hop[0] & is_hop[1]
+    is_nested = (nested.sum(axis=1) >= _NESTED * count) & (turns != 0)
     differ = (~agree & ((request[one] != 0) | (request[other] != 0))).sum(axis=1)
     is_alike = 2 * differ <= count  # packets of one may be missing
-    own = (agree & (request[one] & IS_OWN != 0)).sum(axis=1)
+    own = (nested & (request[one] & IS_OWN != 0)).sum(axis=1)
     is_nat = is_same & is_alike & (~agree | (abs(there) <= HOP_NS) & (abs(back) <= HOP_NS)).all(axis=1)
     is_proxy = is_nested & (own >= _LEAST) & is_alike & ~is_nat
     outer, inner = np.where(is_outer, one, other), np.where(is_outer, other, one)
     chosen = _is_apart(rows, one, other) & (is_nat | (is_proxy & _may_be_proxied(rows, outer, inner)))
-    hop = _middle(np.abs(trip) // 2, agree)
+    hop = _middle(np.abs(trip) // 2, np.where(is_proxy[:, None], nested, agree))
     hop = np.where(count > 0, hop, np.abs(rows["first"][one] - rows["first"][other]))
     columns = [column[chosen] for column in (outer, inner, is_nat, hop)]
     short = _short_ones(rows, request, response, Twins(*columns))

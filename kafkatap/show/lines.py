@@ -94,16 +94,17 @@ class LineMaker:
     """Makes lines; keeps the widths of columns and the day of the last message.
 
     `topic_names`: name by id; it may grow. `styled`: of the output. `utc`: times in UTC, else local. `with_tls`: a line
-    ends with the version of TLS that the message was decrypted from.
+    ends with the version of TLS that the message was decrypted from. `with_heading`: the first line names the columns.
     """
 
     def __init__(
-        self, topic_names: Mapping[bytes, str], styled: Styled, utc: bool = False, with_tls: bool = False
-    ) -> None:
+        self, topic_names: Mapping[bytes, str], styled: Styled, utc: bool = False, with_tls: bool = False,
+        with_heading: bool = False,
+    ) -> None:  # fmt: skip
         self._topics = topic_names
         self._styled = styled
         self._utc = utc
-        self._with_tls = with_tls
+        self._with_tls, self._needs_heading = with_tls, with_heading
         self._widths = [6, 9, 9, 12, 5, 8, 8, 7]
         self._day = ""
         self._texts = KeptTexts[_FactTexts](topic_names)
@@ -138,7 +139,19 @@ class LineMaker:
             )
         ]  # fmt: skip
         self._add_days(messages.heads["time"], made)
+        if self._needs_heading and made:
+            self._needs_heading = False
+            made[0] = f"{self._heading()}\n{made[0]}"
         return made
+
+    def _heading(self) -> str:
+        """The names of the columns, as wide as these are so far."""
+        packet, client, broker, api, number, identity, size, total = self._widths
+        text = (
+            f"{'packet':>{packet}} {'time':15} {'client':{client}}   {'broker':{broker}}  {'API':{api}} "
+            f"{'id':>{number}} {'client id':{identity}} {'size':>{size}} {'total':>{total}}  what is in it"
+        )
+        return text.join(self._styled("dim"))
 
     def _way(self, arrow: str, style: str) -> tuple[str, str, str]:
         """The text between client and broker, and what begins and ends the title."""
@@ -248,8 +261,11 @@ class LineMaker:
         numbers, found = messages.numbers, [""] * messages.total
         for place, (_, size, count, _) in _where(numbers["record_bytes"] >= 0, numbers):
             found[place] = self._span(_records(size, count))
-        for place, offset in _where(numbers["offset"] >= 0, numbers["offset"]):
-            found[place] += self._span(f"@{offset}")
+        are_marks = messages.are_responses & is_among(messages.rows["api_key"], sorted(r.FETCHES))
+        for place, (offset, is_mark) in _where(
+            numbers["offset"] >= 0, np.rec.fromarrays((numbers["offset"], are_marks))
+        ):
+            found[place] += self._span(f"HW={offset}" if is_mark else f"@{offset}")
         return found
 
     def _tls_versions(self, messages: Messages) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
@@ -11,6 +12,8 @@ from itertools import repeat
 from typing import TextIO
 
 from kafkatap.dissector.layouts.overlay import Definitions
+from kafkatap.reports import units
+from kafkatap.reports.rendering.text import text_width
 
 from ..selected_messages.message import FRAME, Message, Messages
 from .hexdump import hexdump
@@ -32,7 +35,10 @@ class Printer:
 
     def __init__(self, options: argparse.Namespace, known: Known) -> None:
         self._output = Output(sys.stdout, options.color)
-        self._lines = LineMaker(known.topics, self._output.begin_and_end, options.utc, options.tree)
+        self._lines = LineMaker(
+            known.topics, self._output.begin_and_end, options.utc, options.tree, with_heading=self._output.terminal
+        )
+        self._width = text_width(options.width, True) if self._output.terminal or options.width else None
 
     @staticmethod
     def needs_frames(options: argparse.Namespace) -> bool:
@@ -53,7 +59,10 @@ class Printer:
         return count
 
     def print(self, messages: Messages) -> None:
-        self._output.write_lines(self._lines.lines(messages))
+        lines = self._lines.lines(messages)
+        if self._width is not None:
+            lines = [part for line in "\n".join(lines).split("\n") for part in broken(line, self._width)]
+        self._output.write_lines(lines)
 
 
 class WholePrinter(Printer):
@@ -84,6 +93,26 @@ class WholePrinter(Printer):
         """The lines of a message's bytes."""
         for line in hexdump(message.frame, self._viewer.view(message), self._records, self._secrets):
             yield self._output.styled([("  ", ""), *line])
+
+
+#: Escape sequences of styles, which take no room.
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+#: How far the rest of a line stands to the right.
+_INDENT = 12
+
+
+def broken(line: str, width: int) -> list[str]:
+    """A line in parts that fit a width, broken between its columns. A longer column stays whole."""
+    found, room = [""], width
+    for part in re.split(r"(?<=\S)(?=  )", line):
+        cells = units.cells(_STYLE.sub("", part))
+        if cells > room and found[-1]:
+            found.append(" " * _INDENT + part.lstrip())
+            room = width - _INDENT - units.cells(_STYLE.sub("", part.lstrip()))
+        else:
+            found[-1] += part
+            room -= cells
+    return found
 
 
 def _parts(sizes: list[int]) -> Iterator[slice]:

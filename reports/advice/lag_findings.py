@@ -128,7 +128,7 @@ def _cause(given: SectionInput, lag: PartitionLag) -> tuple[Any, ...] | None:
 
 
 def _finding(signature: Signature, group: Group, found: list[_Late], throttled: dict[Client, int]) -> Finding:
-    worst = max(found, key=lambda one: (one.fall.behind_ns, one.records))
+    worst = max(found, key=lambda one: (one.records, one.fall.behind_ns))
     fall, lag, total = worst.fall, worst.records, sum(one.records for one in found)
     read = [one for one in group.lag if one.position is not None or one.committed is not None]
     rate = f"{fall.records_per_s:,.0f}" if fall.records_per_s >= _WHOLE else f"{fall.records_per_s:.2g}"

@@ -24,6 +24,8 @@ _LEAST, _LASTS_NS = 100, units.SECOND
 _FEW = 2.0
 #: A part of its time that its requests wait for each other, from which on that is what it costs.
 _SHARE = 0.2
+#: ... and so does the wait of a request, on average, and the part of the requests that wait.
+_NOTICED_NS, _MOST = 10_000_000, 0.5
 
 _BATCHES = counted(
     "advice.batches", CLIENT, lambda x: x.records > 0, of=("batch",),  # old message sets may not say
@@ -57,9 +59,10 @@ def _findings(given: SectionInput) -> Iterator[Finding]:
         whole = work.get((client, ip))
         time = 0 if whole is None else whole.time_ns - stalled_of_client(stalled, client, ip)
         is_slow = whole is not None and behind > 0 and behind >= _SHARE * time
+        is_slow = is_slow and behind >= _NOTICED_NS * requests and sums["hol_waits"] >= _MOST * requests
         text = f"{client_words(context, client, ip)}: {rate:,.0f} Produce requests a second, {how}"
         if is_slow:
-            text += f"; they wait {units.duration(behind)} for each other"
+            text += f"; each waits {units.duration(behind // requests)} for those before it"
         row = {"client_id": client, "client_ip": ip, "first": sums["first"], "last": sums["last"]}
         yield SINGLE_RECORDS.found(
             given, row | ({"packet": exact["packet"]} if exact else {}), text, behind if is_slow else 0,
@@ -77,7 +80,8 @@ SINGLE_RECORDS = Signature(
     f"the client sends {_RATE} such requests a second, {_LEAST} in all and for {_LASTS_NS // units.SECOND} s, of "
     f"{_SMALL:,} bytes or less on average; with `--sections advice`, of {_FEW:.0f} records or fewer in a batch. A note "
     f"if requests wait for each other for less than {_SHARE:.0%} of its time, without the seconds in which one request "
-    f"takes {STALL_NS // 1_000_000} ms by itself.",
+    f"takes {STALL_NS // 1_000_000} ms by itself; or less than {_NOTICED_NS // 1_000_000} ms each on average; or if "
+    "less than half of them wait.",
     _findings,
     (STALLS.form,),
     counts=(_BATCHES,),

@@ -61,7 +61,7 @@ LEARN_FROM_ALL = frozenset(("events", "cluster-reading", "group-reading", "advic
 LEARN_FROM_MATCHING = frozenset(("advice", "advice-on-request", "cluster-reading", "group-reading", "follower-reading"))
 #: Bytes of captures, as stored, up to which input is small. Facts of Produce and Fetch take up to 60 % more CPU time:
 #: 0.6 s for so many bytes of packets, which people do not wait for, but minutes for captures of many GB.
-SMALL_INPUT = 64 << 20
+SMALL_INPUT = 256 << 20
 
 
 def section_list() -> str:

@@ -53,7 +53,8 @@ def unchecked_finding(given: SectionInput) -> Finding | None:
     left = [signature for signature in CATALOGUE if not signature.is_read(given)]
     if len(left) == len(CATALOGUE) or not left:
         return None
-    text = "; ".join(f"whether {signature.title}" for signature in left)
+    titles = "; ".join(f"whether {signature.title}" for signature in left)
+    text = f"of input this large, `--sections advice` alone looks {titles}"
     return Finding(kinds.NOT_CHECKED, NOTE, "not checked", text, options=(("sections", "advice"),))
 
 

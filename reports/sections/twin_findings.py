@@ -27,6 +27,10 @@ from ..twins import COLUMNS, SAMPLE_COLUMNS, find_twins, may_be_twins, twin_keys
 RULE = Rule(kinds.SEEN_TWICE, "seen twice", WARNING)
 #: The same in a run that leaves one side out.
 COUNTED_ONCE = Rule(kinds.SEEN_TWICE, "seen twice", NOTE)
+#: The same of a proxy at which requests wait.
+HOLDS_BACK = Rule(kinds.SEEN_TWICE, "proxy", WARNING)
+#: So much more time requests take before it, in all, and of all of their time.
+_HELD_NS, _HELD_SHARE = 1_000_000_000, 0.2
 
 _SAMPLES: Any = {name: largest(name) for name in SAMPLE_COLUMNS}
 #: The connections that may be seen twice.
@@ -34,7 +38,8 @@ TWINS = counted(
     "twins", CONNECTION | {"client_ip": ADDRESS, "client_port": NUMBER} | BROKER,
     may_be_twins, of=CONNECTIONS, newest="last", rows=20_000,
     connections=total(1), first=least("first"), last=largest("last"), first_packet=least("first_packet"),
-    exchanges=total("exchanges"), left_out=total(lambda x: x.twin_of != 0), proxy_port=largest("proxy_port"),
+    exchanges=total("exchanges"), total_ns=total("total_ns"), left_out=total(lambda x: x.twin_of != 0),
+    proxy_port=largest("proxy_port"),
     client_sequence=largest("client_sequence"), broker_sequence=largest("broker_sequence"), **_SAMPLES,
 )  # fmt: skip
 #: What reads them, for findings and for the column `twin_of`.
@@ -42,7 +47,7 @@ READING = Section("twin-reading", counts=(TWINS,), reads_notable=True, reads_twi
 
 
 #: What a finding says of connections.
-_SHOWN = ("connection", "client_ip", "first", "last", "first_packet", "exchanges", "left_out")
+_SHOWN = ("connection", "client_ip", "first", "last", "first_packet", "exchanges", "total_ns", "left_out")
 
 
 class _Pair(NamedTuple):
@@ -103,7 +108,7 @@ def twins_in(sections: SectionCounts | None) -> dict[int, int]:
 
 def findings_of(context: Context, rows: Array) -> list[Finding]:
     """The findings on connections (CONNECTION_ROW) of a report that counts one side."""
-    columns = {name: rows[name] for name in (*COLUMNS, "exchanges")}
+    columns = {name: rows[name] for name in (*COLUMNS, "exchanges", "total_ns")}
     return [_finding(context, sides) for sides in _chosen(columns | {"left_out": np.ones(len(rows), np.int64)})]
 
 
@@ -169,10 +174,16 @@ def _finding(context: Context, sides: _Sides) -> Finding:
     hop = int(np.sort(hops)[(count - 1) // 2])
     if hop:
         text += f"; the {'hop' if pair.is_nat else 'proxy'} takes {units.duration(hop)}"
-    return (RULE if are_counted else COUNTED_ONCE).found(
+    held, rule = 0 if pair.is_nat else int((rows["total_ns"] - inner_rows["total_ns"]).sum()), COUNTED_ONCE
+    if held >= max(_HELD_NS, int(_HELD_SHARE * rows["total_ns"].sum())):
+        text += f". Requests took {units.duration(held)} longer in all before it than behind it: it holds them back"
+        rule = HOLDS_BACK
+    else:
+        held = 0
+    return (RULE if are_counted else rule).found(
         text, *parties, begin=int(rows["first"].min()), end=int(rows["last"].max()),
-        packets=(int(rows["first_packet"].min()),), see=options, connections=count, requests=requests, hop_ns=hop,
-        behind="NAT" if pair.is_nat else "proxy",
+        packets=(int(rows["first_packet"].min()),), lost=held, see=options, connections=count, requests=requests,
+        hop_ns=hop, behind="NAT" if pair.is_nat else "proxy",
     )  # fmt: skip
 
 

@@ -443,7 +443,24 @@ def test_colors_only_where_they_are_wanted() -> None:
     code, shown = on_terminal("show", "-n", "20", "--tree", "--no-progress", SMALL)
     assert code == 0
     assert "\x1b[" in shown
-    assert ESCAPES.sub("", shown) == plain.out + "kafkatap: 20 of 926 messages shown\n"
+    heading, rest = ESCAPES.sub("", shown).split("\n", 1)
+    assert heading.startswith("packet time ")
+        "packet",
+        "time",
+        "client",
+        "broker",
+        "API",
+        "id",
+        "client",
+        "id",
+        "size",
+        "total",
+        "what",
+        "is",
+        "in",
+        "it",
+    ]
+    assert rest == plain.out + "kafkatap: 20 of 926 messages shown\n"
     assert "\x1b" not in on_terminal("show", "-n", "20", "--no-progress", SMALL, NO_COLOR="1")[1]
     assert "\x1b" not in on_terminal("show", "-n", "20", "--no-progress", SMALL, TERM="dumb")[1]
     assert "\x1b" not in on_terminal("show", "-n", "20", "--no-progress", "--color", "never", SMALL)[1]
@@ -546,3 +563,16 @@ def test_requests_on_one_partition_have_its_offset(api: str, topics: str, partit
         counts.add(len(offsets))
         assert (found and int(found.group(1))) == (offsets[0] if len(offsets) == 1 else None)
     assert counts >= {1, 2}
+
+
+@pytest.mark.parametrize("columns", [60, 100, 160])
+def test_lines_are_broken_between_their_columns(columns: int) -> None:
+    """No name and no value is cut in the middle."""
+    plain = kafkatap("show", "-n", "50", SMALL).out
+    _, shown = on_terminal("show", "-n", "50", "--no-progress", SMALL, columns=columns)
+    lines = ESCAPES.sub("", shown).splitlines()[:-1]
+    lines = lines[lines.index(plain.splitlines()[0]) :]  # below the heading
+    assert [word for line in lines for word in line.split()] == plain.split()
+    assert all(len(line) <= columns for line in lines if "  " in line.strip())
+    assert kafkatap("show", "-n", "50", "--width", str(columns), SMALL).out.split() == plain.split()
+    assert kafkatap("show", "-n", "50", "--width", "0", SMALL).out == plain

@@ -15,6 +15,7 @@ from ..shared_options import (
     add_reading,
     add_selection,
     add_verbose,
+    add_width,
 )
 from ..values import parse_count
 
@@ -65,5 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                      "settings)")  # fmt: skip
     add_appearance(how)
     add_pager(how)
+    add_width(how)
     add_verbose(how)
     add_limits(parser)
