@@ -32,6 +32,8 @@ HOP_NS = 1_000_000_000
 _LEAST = 4
 #: The part of the messages of a proxy's legs that has to pass within HOP_NS: it may stand still for longer.
 _NESTED = 0.75
+#: A known proxy may hold a new connection back for so long.
+_HELD_NS = 60_000_000_000
 #: Connections that have one message, or the same sequence numbers.
 MOST_ALIKE = 8
 #: Sequence numbers below this are small.
@@ -167,8 +169,8 @@ def _between(one: Array, other: Array) -> Array:
 
 
 def _short_ones(rows: Mapping[str, Array] | Array, request: Array, response: Array, known: Twins) -> Twins:
-    """Further legs of the proxies in `known`, which have too few messages to show a proxy on their own. Each leg behind
-    a proxy belongs to one before it: the first that began while it can have waited, and has the same messages."""
+    """Further legs of the proxies in `known`, which have too few messages to show a proxy on their own, or of which it
+    held most back. Each leg behind it belongs to one before it: the first one since with the same messages."""
     ends = [list(zip(*(rows[name].tolist() for name in names), strict=True)) for names in (_BROKER, _BEHIND)]
     legs = list(zip(known.outer[~known.is_nat].tolist(), known.inner[~known.is_nat].tolist(), strict=True))
     first, found = rows["first"], []
@@ -180,12 +182,11 @@ def _short_ones(rows: Mapping[str, Array] | Array, request: Array, response: Arr
         ]
         outer, inner = (side[np.argsort(first[side], kind="stable")] for side in sides)
         for o in outer.tolist():
-            low, high = np.searchsorted(first[inner], (first[o], first[o] + HOP_NS))
+            low, high = np.searchsorted(first[inner], (first[o], first[o] + _HELD_NS))
             near = inner[low:high]
             agree = _agree(request[o], request[near]) & _agree(response[o], response[near])
+            is_same = (agree | (request[o] == 0) & (request[near] == 0)).all(axis=1) & agree.any(axis=1)
             there, back = _between(request[o], request[near]), _between(response[near], response[o])
-            is_nested = (there >= 0) & (there <= HOP_NS) & (back >= 0) & (back <= HOP_NS)
-            is_same = (agree & is_nested | (request[o] == 0) & (request[near] == 0)).all(axis=1) & agree.any(axis=1)
             for at in np.flatnonzero(is_same)[:1].tolist():
                 hop = _middle(((there + back) // 2)[at : at + 1], agree[at : at + 1])
                 found.append((o, int(near[at]), int(hop[0])))

@@ -132,6 +132,29 @@ def test_a_report_is_as_if_one_side_was_captured(other: str, options: tuple[str,
         assert sum(parts.values()) == 2 * parts["total"]
 
 
+def _held_back(packets: Sequence[Packet], begin: int, end: int) -> list[Packet]:
+    """The outer leg of a proxy that passes no response from `begin` to `end`."""
+    source = socket.inet_aton(CLIENT) + (19_092).to_bytes(2, "big")
+    found = []
+    for n, packet in enumerate(packets):
+        is_held = packet.data[26:30] + packet.data[34:36] == source and begin <= packet.time_ns < end
+        found.append(replace(packet, time_ns=end + n) if is_held else packet)
+    return by_time(found)
+
+
+@pytest.mark.parametrize("seconds", [0, 4])
+def test_a_proxy_that_holds_requests_back(seconds: int, tmp_path: Path) -> None:
+    """The broker answers at once, and the report is that of its leg."""
+    of_client = [p for p in sample() if socket.inet_aton(CLIENT) in p.data[26:34]]
+    begin = sample()[0].time_ns + 20_000 * MS
+    legs = _held_back(proxied(of_client), begin, begin + seconds * 1_000 * MS)
+    found = report(both(tmp_path, sample(), legs))
+    (line,) = (row for row in found if row["finding"] == "seen_twice")
+    assert line["severity"] == ("warning" if seconds else "note")
+    assert ("it holds them back" in line["text"]) == bool(seconds) == (line["time_lost_ns"] > 0)
+    assert not {"broker_hung", "connection_hung"} & {row["finding"] for row in found}
+
+
 def test_the_library_and_compare_count_once(tmp_path: Path) -> None:
     alone, twice = tmp_path / "alone.pcap", both(tmp_path, sample(), nat(sample()))
     alone.write_bytes(pcap_bytes(sample(), nanoseconds=True))
