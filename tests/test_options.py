@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import time
@@ -138,3 +139,10 @@ def test_an_option_of_a_section_needs_the_section(command: tuple[str, ...], samp
     done = kafkatap(*command, "--quota", "20000", *capture)
     assert done.code == 2
     assert "--quota is for the section throttle: add --sections throttle" in done.err
+
+
+@pytest.mark.parametrize("command", ["report", "show", "live", "spark", "compare", "extract"])
+def test_the_short_help_cuts_no_parentheses(command: str) -> None:
+    text = kafkatap(command, "-h").out
+    for option in re.split(r"\n  (?=-)", text):
+        assert option.count("(") == option.count(")"), option

@@ -60,6 +60,15 @@ examples:
 )
 
 
+def _first_part(text: str) -> str:
+    """A help up to its first semicolon outside of parentheses."""
+    for found in re.finditer("; ", text):
+        before = text[: found.start()]
+        if before.count("(") == before.count(")"):
+            return before
+    return text
+
+
 class Command(argparse.ArgumentParser):
     """The parser of one command. Names of options are not abbreviated: scripts would break with the next option that
     begins alike. What is wrong with a call is one line, with the names that are near; --help has the usage, of a dozen
@@ -86,7 +95,7 @@ class Command(argparse.ArgumentParser):
         formatter.start_section("options that are used most")
         for name in self.often:
             action = copy(self._option_string_actions[name])
-            action.help = str(action.help).partition("; ")[0]
+            action.help = _first_part(str(action.help))
             formatter.add_argument(action)
         formatter.end_section()
         formatter.add_text("\n".join(str(self.epilog).split("\n")[:3]))

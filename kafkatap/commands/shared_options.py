@@ -84,7 +84,7 @@ def add_sections(group: argparse._ArgumentGroup) -> None:
     """The sections of a report."""
     group.add_argument("--sections", type=parse_sections, action=_Sections, metavar="NAMES",
                        help="report only these sections, such as clients,topics (help: list them, with the questions "
-                       "that they answer; all: every section; default: those that need no more decoding)")  # fmt: skip
+                       "that they answer; all: every section; default: a short report)")  # fmt: skip
 
 
 def add_section_options(command: argparse.ArgumentParser) -> argparse._ArgumentGroup:
