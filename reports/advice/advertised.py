@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -136,6 +137,15 @@ def _both(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
     return one | firsts | {"responses": one["responses"] + other["responses"], "last": max(one["last"], other["last"])}
 
 
+class _Failing(NamedTuple):
+    """A client that was told an address (`told`: its row) to which all connects of its host fail (`row`)."""
+
+    who: _Client
+    told: dict[str, int]
+    row: dict[str, int]
+    whole: Work
+
+
 class _Move(NamedTuple):
     """A node that came under another address, which nobody reaches. `told`: the rows of that address by client.
     `tries`: the connects to it that failed, of any host, by the host's address."""
@@ -220,36 +230,42 @@ def _findings(given: SectionInput) -> list[Finding]:
     moves = list(_moves(given, all_told, seen, work))
     moved = {move.address for move in moves}
     made = [_moved(given, move) for move in moves]
+    failing: dict[tuple[int, str], list[_Failing]] = defaultdict(list)
     for (client, ip), addresses in all_told.clients.items():
         whole = work.get((client, ip))
         told = {broker: row for broker, row in addresses.items() if broker not in moved}
         if whole is None or not told:
             continue
         address = given.context.address(ip)
-        failing = {broker: failed for broker in told if (failed := _failures(seen, address, broker)) is not None}
-        who = client, ip
-        found = [_failed(given.context, who, b, told[b], failed, whole) for b, failed in sorted(failing.items())]
-        made += [finding for finding in found if finding is not None]
-        if not failing and _never_tried(told, address, seen, whole):
-            made.append(_untried(given.context, who, told, whole))
-    return made
+        mine = {broker: failed for broker in told if (failed := _failures(seen, address, broker)) is not None}
+        for broker, failed in mine.items():
+            failing[ip, broker].append(_Failing((client, ip), told[broker], failed, whole))
+        if not mine and _never_tried(told, address, seen, whole):
+            made.append(_untried(given.context, (client, ip), told, whole))
+    in_order = sorted(failing.items(), key=lambda item: (given.context.address(item[0][0]) or "", item[0][1]))
+    found = [_failed(given.context, broker, clients) for (_, broker), clients in in_order]
+    return [*made, *(finding for finding in found if finding is not None)]
 
 
-def _failed(
-    context: Context, who: tuple[int, int], broker: str, told: dict[str, int], row: dict[str, int], whole: Work
-) -> Finding | None:
-    """All connects to an advertised address failed."""
+def _failed(context: Context, broker: str, clients: Sequence[_Failing]) -> Finding | None:
+    """All connects of a host to an advertised address failed. Which of its clients made them is not known."""
+    row = clients[0].row
     if row["refused"] + row["unanswered"] < _LEAST_FAILED:
         return None
+    clients = sorted(clients, key=lambda one: (-sum(one.whole.requests.values()), client_words(context, *one.who)))
     ways = [f"{row[way]:,} {way}" for way in ("refused", "unanswered") if row[way]]
+    host = "" if len(clients) == 1 else f" of {context.address(clients[0].who[1])}"
+    names = listed([client_words(context, one.who[0], -1 if host else one.who[1]) for one in clients])
     text = (
-        f"{broker}, which the broker advertises to {client_words(context, *who)}, cannot be reached: "
+        f"{broker}, which the broker advertises to {names}{host}, cannot be reached: "
         f"{' and '.join(ways)} of {row['connects']:,} connects"
     )
-    begin, end = row["first"], max(row["last"], told["last"])
+    begin, end = row["first"], max(row["last"], *(one.told["last"] for one in clients))
     return _finding(
-        context, who, broker, text, begin, end, whole, (row["packet"], told["packet"]),
-        {"refused": row["refused"], "unanswered": row["unanswered"], "responses": told["responses"]},
+        context, [one.who for one in clients], broker, text, begin, end, [one.whole for one in clients],
+        (row["packet"], min(one.told["packet"] for one in clients)),
+        {"refused": row["refused"], "unanswered": row["unanswered"],
+         "responses": sum(one.told["responses"] for one in clients)},
     )  # fmt: skip
 
 
@@ -273,18 +289,20 @@ def _untried(context: Context, who: tuple[int, int], told: dict[str, dict[str, i
     )
     begin, end = min(row["first"] for row in told.values()), max(row["last"] for row in told.values())
     packet = min(row["packet"] for row in told.values())
-    return _finding(context, who, broker, text, begin, end, whole, (packet,), {"asked": asked})
+    return _finding(context, [who], broker, text, begin, end, [whole], (packet,), {"asked": asked})
 
 
 def _finding(
-    context: Context, who: tuple[int, int], broker: str, text: str, begin: int, end: int, whole: Work,
+    context: Context, clients: Sequence[_Client], broker: str, text: str, begin: int, end: int, works: Sequence[Work],
     packets: tuple[int, ...], numbers: dict[str, int],
 ) -> Finding:  # fmt: skip
-    is_stuck = not whole.api_keys - _PREPARING
-    parties = (*client_parties(context, *who), Party("broker", broker))
+    is_stuck = any(not whole.api_keys - _PREPARING for whole in works)
+    people = dict.fromkeys(party for who in clients for party in client_parties(context, *who))
+    parties = (*people, Party("broker", broker))
+    option = client_option(context, clients[0][0]) if len(clients) == 1 else ()
     return ADVERTISED.rule._replace(command="show").found(
         text, *parties, begin=begin, end=end, packets=packets, lost=end - begin if is_stuck else 0,
-        see=[("filter", "api in (Metadata, FindCoordinator)"), *client_option(context, who[0])], severity=ERROR,
+        see=[("filter", "api in (Metadata, FindCoordinator)"), *option], severity=ERROR,
         **(numbers | {"lasts_ns": end - begin}),
     )  # fmt: skip
 

@@ -23,9 +23,12 @@ from ..section_parts.counted import CONNECTIONS, PAIR, counted, largest, least, 
 from ..section_parts.gathered import Gathered
 from ..section_parts.notable import API_VERSIONS, AUTHENTICATE
 from ..section_parts.section import SectionInput
+from .connection_limit import OPENED
+from .idle_closes import IDLE_NS, idle_closed
 from .parties import broker_party, client_option, client_parties, client_words
 from .request_timeouts import clients_that_give_up
 from .signature import Signature
+from .stretches import COUNT_STRETCHES
 
 _METADATA = 3
 #: Requests that a connection begins with: ApiVersions, SaslHandshake, SaslAuthenticate.
@@ -44,6 +47,12 @@ _SHARE = 0.2
 #: Connects a second. With Kafka's defaults a client waits for 50 ms to 1 s, longer each time, so after its first second
 #: it connects about once a second. (librdkafka tries each 50 ms while it knows no other broker: that is a storm, too.)
 _STORM = 5.0
+#: Where something closes idle connections.
+_IDLE_SETTING = "connections.max.idle.ms, or the idle timeout of a proxy or load balancer"
+_IDLE_REMEDY = (
+    "Raise the idle timeout above the pauses between messages: that of a proxy or load balancer between, or "
+    "`connections.max.idle.ms` of the end that closes them. Clients that connect again each time need no change."
+)
 #: A host and a broker.
 _END = ("client_ip", "broker_ip", "broker_port")
 
@@ -170,10 +179,18 @@ def _each_finding(given: SectionInput, mine: Sequence[_Client]) -> Finding:
     share = setup / max(one.uses["total_ns"] + one.connects["handshake_ns"], 1)
     is_new = _CONNECTIONS_OF_NEW * one.uses["starts"] >= count
     is_same = not is_new and 2 * one.uses["reserved"] < count
+    limits = given.once(idle_closed)
+    closed = [limits[each.who] for each in mine if each.who in limits]
+    idle = sum(each.connections for each in closed)
+    is_idle = 2 * idle >= one.uses["uses"]
     by = "the broker" if one.connects["by_broker"] > one.connects["by_client"] else "the client"
     why = "a new client is made each time" if is_new else f"{by} closes them again"
     setting, remedy = CONNECTION_EACH.setting, CONNECTION_EACH.remedy
-    if is_new:
+    if is_idle:
+        by = "the broker's end" if closed[0].by_broker else "the client's end"
+        why = f"{by} closed {idle:,} of them after {units.duration(closed[0].idle_ns)} without a message, each time"
+        setting, remedy = _IDLE_SETTING, _IDLE_REMEDY
+    elif is_new:
         setting, remedy = "client reuse", "Make one client, and use it for all messages: it is made for many threads."
     elif is_same:
         setting = "connections.max.idle.ms"
@@ -190,6 +207,7 @@ def _each_finding(given: SectionInput, mine: Sequence[_Client]) -> Finding:
         severity=WARNING if share >= _SHARE else NOTE, connections=count, requests=one.uses["uses"], setup_ns=setup,
         setup_share=share, new_clients=one.uses["starts"], closed_by_client=one.connects["by_client"],
         closed_by_broker=one.connects["by_broker"],
+        **({"idle_closed": idle, "idle_ns": closed[0].idle_ns} if is_idle else {}),
     )  # fmt: skip
 
 
@@ -249,9 +267,11 @@ CONNECTION_EACH = Signature(
     "the side that closes them above the pauses between messages.",
     f"{_LEAST} connections to one broker that did not fail to log in, with fewer than {_REUSE} answered requests each "
     f"besides setup and Metadata. A note if setup takes less than {_SHARE:.0%} of the client's time. Not for clients "
-    "with `request_timeout`.",
+    "with `request_timeout`. An idle timeout is named if half as many as its requests were closed after the same "
+    f"pause of {units.duration(IDLE_NS)} or more, one at a time, and none was idle for longer.",
     _each_message,
-    counts=(_CONNECTS, _LOGINS),
+    counts=(_CONNECTS, _LOGINS, OPENED),
+    batch_counts=(COUNT_STRETCHES,),
 )
 RECONNECT_STORM = Signature(
     "reconnect_storm",

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -154,7 +154,10 @@ def clients(
 ) -> ReportTable:
     """Rows in descending order of lost time, the total time without waits for data and members; the cluster's own
     clients come last. `failing`: what fails, by client_id. `advice`: its findings."""
-    firsts = [(finding.label, finding.parties[0]) for finding in advice if finding.severity == ERROR]
+    firsts = [
+        (finding.label, party) for finding in advice if finding.severity == ERROR
+        for party in takewhile(lambda party: party.kind in ("client", "host"), finding.parties)
+    ]  # fmt: skip
     harmed = {party.name: label for label, party in firsts if party.kind == "client"}
     columns = group_columns(counts.groups, tally.GROUP_KEY)
     numbers = [columns[n].tolist() for n in ("client_id", "client_ip", "software", "software_version")]

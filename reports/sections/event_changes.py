@@ -213,6 +213,7 @@ def _rebalances(seen: Seen) -> Iterator[Finding]:
             is_costly = waited >= _NOTICED_NS
             if is_costly:
                 text += f", which waited for each other for {duration(waited)} in total"
+            by = {r.who for r in known}
             gone = [r for r in known if r.has_timed_out]
             silent, stop = (max((getattr(r, name) or 0 for r in gone), default=0) for name in _GONE)
             most = "up to " if len(gone) > 1 else ""
@@ -226,6 +227,7 @@ def _rebalances(seen: Seen) -> Iterator[Finding]:
                 see=[("sections", "groups")], severity=WARNING if is_costly or lost else NOTE,
                 rebalances=len(numbers), first_number=low, last_number=high, waited_ns=waited, timed_out=len(lost),
                 silent_ns=silent, without_member_ns=stop,
+                **({"by": next(iter(by))} if known and len(by) == 1 and None not in by else {}),
             )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from ..batch import Context, endpoint
 from ..counting import tally
 from ..counting.counts import ReportCounts
 from ..counting.rollup import api_label, group_columns, value_columns
-from ..finding_words import api_value, counted, listed, sentence
+from ..finding_words import NAMED, api_value, counted, listed, sentence
 from ..findings import ERROR, NOTE, NOTICED_NS, Finding, Party
 from ..model import ReportTable, Row, Value, as_number
 from ..parties import client_parties, client_text
@@ -23,6 +23,7 @@ from .error_words import NO_WORDS, ErrorWords, denied, quoted, unit_of_timestamp
 from .slow_times import NOTICED_SHARE
 from .stuck_coordinators import NOT_COORDINATOR
 from .time_shares import percent
+from .unnamed_topics import unnamed_ids
 
 #: Error codes that are part of a usual start, or of a question to which the client has another one: Java's admin client
 #: asks for a group of the new protocol (KIP-848) first, and then DescribeGroups. No line names them.
@@ -54,6 +55,8 @@ _NAMED_CLIENTS = 2
 #: gone well before.
 _NEVER, _NEVER_SHARE, _AFTER_LAST_NS = 10, 0.75, units.SECOND
 _NO_LONGER_SHARE, _NO_LONGER_NS = 0.6, 10 * units.SECOND
+#: A topic that is not there is one line: others may come, or have gone, at other times.
+_OF_UNKNOWN_TOPICS = ("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID")
 #: Members join again, which is usual work, though clients may not retry the same request.
 _JOIN_AGAIN = "REBALANCE_IN_PROGRESS"
 #: The replication factor of internal topics, unless it is set.
@@ -78,8 +81,29 @@ def error_findings(
     if not by_code:
         return []
     tried = exchanges_by_client(counts, context)
-    made = [_errors(*key, rows, tried, codes_of, counts, context, words) for key, rows in by_code.items()]
+    made = []
+    for key, rows in by_code.items():
+        by_topic = _by_topic(rows, context) if key[0] in _OF_UNKNOWN_TOPICS else {}
+        if not by_topic or len(by_topic) > NAMED:
+            by_topic = {"": rows}
+        for topic, mine in by_topic.items():
+            one = _errors(*key, mine, tried, codes_of, counts, context, words)
+            if len(by_topic) > 1 and topic is not None:  # the topic tells them apart
+                of_topic = Party("topic", topic)
+                one = one._replace(parties=(of_topic, *(party for party in one.parties if party != of_topic)))
+            made.append(one if topic is not None else one._replace(numbers={**one.numbers, "is_by_id": True}))
     return sorted(made, key=lambda f: (-as_number(f.numbers["codes"]), f.text))
+
+
+def _by_topic(rows: list[Row], context: Context) -> dict[str | None, list[Row]]:
+    """The rows by topic; those of topics of which only the id is known: None. Nothing if some name no topic."""
+    if not all(map(_has_topic, rows)):
+        return {}
+    ids, found = unnamed_ids(context), defaultdict[str | None, list[Row]](list)
+    for row in rows:
+        name = str(row["name"])
+        found[None if name in ids else name].append(row)
+    return found
 
 
 def _brokers_of(code: int, counts: ReportCounts, context: Context) -> Counter[str]:
@@ -169,11 +193,12 @@ def _errors(
     is_retry = known is not None and (known.is_retriable or error == _JOIN_AGAIN)
     own = min(share, count / max(answered, 1))  # others may have failed with other codes
     ends = last + _AFTER_LAST_NS >= max(each.last for each in sums)
+    lasts = last - first >= _NO_LONGER_NS
     is_never = (
         ends
         and not apis.keys() <= _OF_CONTROLLERS
         and count >= _NEVER * len(clients)
-        and (own >= _NEVER_SHARE or (own >= _NO_LONGER_SHARE and last - first >= _NO_LONGER_NS))
+        and (own >= _NEVER_SHARE or (lasts and (own >= _NO_LONGER_SHARE or _are_stuck(rows, tried))))
     )
     is_harmless = known is not None and known.is_harmless
     is_minor = meaning is None and (is_harmless or (is_retry and not is_never))
@@ -209,6 +234,19 @@ def _errors(
         setting=advice.setting, remedy=advice.remedy, options=(("filter", f"error == {value}{only}"),),
         command="show",
     )  # fmt: skip
+
+
+def _are_stuck(rows: list[Row], tried: Mapping[tuple[str | None, str], Tried]) -> bool:
+    """Whether each of the clients has an API that never succeeds, whatever went well by others before."""
+    codes: Counter[tuple[str | None, str]] = Counter()
+    for row in rows:
+        codes[_name(row["client_id"]), str(row["api"])] += int(as_number(row["count"]))
+    stuck = set()
+    for (client, api), count in codes.items():
+        each = tried.get((client, api), Tried())
+        if count >= _NEVER and min(each.failed, count) >= _NEVER_SHARE * each.answered > 0:
+            stuck.add(client)
+    return stuck == {client for client, _ in codes}
 
 
 def _is_noticed(lost: int, codes: int, span: int) -> bool:

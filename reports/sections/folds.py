@@ -15,6 +15,7 @@ from ..batch import Context
 from ..finding_words import listed, sentence
 from ..findings import ERROR, NOTE, Finding, Party
 from ..model import as_number
+from ..parties import client_text
 from .error_meanings import MEANINGS, OF_CHANGES
 from .failure_findings import lasting
 
@@ -203,6 +204,13 @@ def _code_of_topics(*names: str) -> Test:
     )
 
 
+def _code_by_id(effect: Finding, deleted: Finding) -> bool:
+    """Whether topics that have no name in the capture are unknown from the moment on at which a topic was deleted."""
+    if not effect.numbers.get("is_by_id") or effect.begin is None or deleted.begin is None:
+        return False
+    return abs(effect.begin - deleted.begin) <= BEFORE_NS
+
+
 def _says_code(effect: Finding, event: Finding) -> bool:
     """Whether the line of an event has the code."""
     return event.severity != NOTE and Party("error", str(effect.numbers.get("error"))) in event.parties
@@ -316,6 +324,18 @@ def _since(throttled: Finding, quotas: Sequence[Finding], _: Known) -> Finding:
     return throttled if quota is None else throttled._replace(begin=quota.begin, end=quota.end)
 
 
+def _with_failing(deleted: Finding, effects: Sequence[Finding], known: Known) -> Finding:
+    """Who asks for the topic in vain."""
+    failing = [effect for effect in effects if effect.severity == ERROR]
+    if not failing:
+        return deleted
+    clients = list(dict.fromkeys(client_text(p.name) for f in failing for p in f.parties if p.kind == "client"))
+    codes = sum(int(as_number(f.numbers["codes"])) for f in failing)
+    begin, end = min(f.begin or 0 for f in failing), max(f.end or 0 for f in failing)
+    since = lasting(begin, end, known.context)
+    return deleted._replace(text=sentence([deleted.text, f"{listed(clients)} failed {codes:,} times on it", since]))
+
+
 def _with_codes(error: Finding, effects: Sequence[Finding], known: Known) -> Finding:
     names = listed([f"{as_number(f.numbers['codes']):,} {f.numbers['error']}" for f in effects])
     last = max(f.end or 0 for f in effects)
@@ -340,6 +360,7 @@ _NO_CAUSES = (
 _IDLE, _RESET, _LIMITED = "idle_dropped", "idle_reset", "connection_limit"
 _EXPIRED, _AGED = "session_expired", "lifetime_limit"
 _ON_CONNECTIONS = ("connection_each_message", "reconnect_storm")
+_TIMEOUT = "request_timeout"
 _DYING, _EXPELLED, _HELD = "dying_members", "expelled_members", "held_rebalance"
 _BEHIND = ("lagging_group", "unread_partition")
 _AT_ITS_TIME = "it began in that time, or up to 10 s after it"
@@ -421,7 +442,9 @@ FOLDS: tuple[Fold, ...] = (
     Fold([kinds.ERRORS], ["topic_created"], f"the topic was unknown, or had no leader; {_AT_ITS_TIME}",
          when=_code_of_topics("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID", "LEADER_NOT_AVAILABLE")),
     Fold([kinds.ERRORS], ["topic_deleted"], f"the topic was unknown; {_AT_ITS_TIME}",
-         when=_code_of_topics("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID")),
+         when=_code_of_topics("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID"), told=_with_failing),
+    Fold([kinds.ERRORS], ["topic_deleted"], "a topic of which the id alone is known was unknown, from that second on",
+         when=_code_by_id),
     Fold([kinds.ERRORS], [kinds.DISK], "the other code says why, on the same topics, from its time on",
          when=_told_by_another, told=_with_codes),
     Fold([kinds.ERRORS], [kinds.ERRORS], "the other code says that its producer was fenced before",
@@ -458,8 +481,12 @@ FOLDS: tuple[Fold, ...] = (
     Fold(["unread_partition"], kinds.OUTAGES, "in its time; it names the client, or its host", when=_is_of_client),
     Fold(["lagging_group"], [kinds.THROTTLED], "of the same client and host", "client", _same_host,
          told=_with_groups),
+    Fold(_BEHIND, [_TIMEOUT], "of the same client and host, which gives up requests for data that it lets wait longer",
+         "client", lambda effect, cause: bool(cause.numbers.get("wait_ns")) and _same_host(effect, cause)),
+    Fold([kinds.REBALANCED], [_TIMEOUT], "that client alone caused them, in that time", when=lambda effect, cause: (
+        effect.numbers.get("by") == cause.party("client") is not None and _overlaps(effect, cause))),
     # advice that an outage explains as well: requests wait behind those without an answer, and clients connect again
-    Fold(["one_connection", "request_timeout", "reconnect_storm", "slow_follower", _DYING, _RESET], kinds.OUTAGES,
+    Fold(["one_connection", _TIMEOUT, "reconnect_storm", "slow_follower", _DYING, _RESET], kinds.OUTAGES,
          "at the same broker, all in its time, or half of the time", "broker",
          lambda effect, cause: _is_within(effect, cause) or _half("time_lost_ns", "time_lost_ns")(effect, cause)),
     Fold(["one_connection", "single_records", "slow_follower"], [kinds.FROZE],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kafkatap.dissector.dtypes import ORPHAN_RESPONSE, OUTCOMES
+
 from .. import units
 from ..batch import Context, FileInfo
 from ..counting import tally
@@ -31,6 +33,11 @@ _LOSSES = (
 )
 #: Less than this share is the usual: messages are cut where a connection or the capture begins or ends.
 _UNPLACED_SHARE = 0.01
+#: Less than this share is missing from no sum and no time that a person reads.
+_LITTLE = 0.001
+#: If nothing else is missing, so much is what the capture begins with: messages that began before, such as large
+#: responses, whose bytes cannot be told apart.
+_BEGINNING = 0.1
 _UNPLACED = (("skipped", "not parsed"), ("out_of_window", "outside the TCP window"))
 _RESPONSE_LOST, _ORPHAN = ("requests", "response_lost"), ("responses", "orphan")
 #: Captures of two places overlap by more than this, and have so many packets of each other.
@@ -83,10 +90,19 @@ def lost_finding(counts: ReportCounts, context: Context, is_selection: bool) -> 
             n = context.ledger.get(section, {}).get(part, 0)
             parts += [counted(n, one, many)] if n else []
     payload = context.ledger.get("payload bytes", {})
-    for part, words in _UNPLACED:
-        n = payload.get(part, 0)
-        is_much = n >= _UNPLACED_SHARE * payload.get("total", 0)
-        parts += [f"{units.size(n)} ({units.share(n / payload['total'])}) {words}"] if n and is_much else []
+    whole, others = payload.get("total", 0), len(parts) + len(of_selection)
+    unplaced = {part: n for part, _ in _UNPLACED if (n := payload.get(part, 0)) and n >= _UNPLACED_SHARE * whole}
+    parts += [
+        f"{units.size(unplaced[part])} ({units.share(unplaced[part] / whole)}) {words}"
+        for part, words in _UNPLACED if part in unplaced
+    ]  # fmt: skip
+    is_beginning = not others and unplaced.keys() == {"skipped"} and unplaced["skipped"] < _BEGINNING * whole
+    asked = sum(_outcomes(counts, *OUTCOMES[:ORPHAN_RESPONSE]))
+    missing = context.ledger.get("requests", {}).get("response_lost", 0)
+    of_gaps = bool(gaps) + bool(missing)
+    is_little = (
+        gaps > 0 and others == of_gaps and not unplaced and gaps < _LITTLE * whole and missing < _LITTLE * max(asked, 1)
+    )
     if is_selection and parts:
         parts[0] = f"in the whole capture: {parts[0]}"
     texts = [", ".join(texts) for texts in (of_selection, parts) if texts]
@@ -101,7 +117,12 @@ def lost_finding(counts: ReportCounts, context: Context, is_selection: bool) -> 
     }  # fmt: skip
     numbers = {name: n for name, n in numbers.items() if n}
     return Finding(
-        "lost", ERROR if damaged else WARNING, "lost", "; ".join(texts), numbers=numbers, options=(("ledger", ""),)
+        "lost",
+        ERROR if damaged else NOTE if is_little or is_beginning else WARNING,
+        "lost",
+        "; ".join(texts),
+        numbers=numbers,
+        options=(("ledger", ""),),
     )
 
 

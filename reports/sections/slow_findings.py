@@ -40,6 +40,8 @@ from .time_shares import Spent, has_unknown_waits, percent, spent
 _HOLDS_BACK = 0.1
 #: A person notices a request that takes this long, and many that take half of it.
 _LONG_NS = 100_000_000
+#: Nor is anything below this noticed if it comes now and then, and nearly all requests are quick.
+_SHORT_NS = 2 * _LONG_NS
 #: A client is slow in an outage if it is so many times as slow there as at other times.
 _MUCH_MORE = 3
 #: Slow requests in fewer of the seconds than this come now and then.
@@ -91,6 +93,8 @@ class SlowRequests(NamedTuple):
     def is_noticed(self) -> bool:
         if self.slow is None or (self.mean if self.waits else self.p99) >= _LONG_NS:
             return True
+        if not self.waits and self.p99 < SLOW_NS and self.longest < _SHORT_NS and not _is_dense(self.slow):
+            return False
         return self.slow.is_noticed and 2 * self.slow.ns >= _LONG_NS * self.slow.requests
 
 
@@ -360,12 +364,16 @@ def _own_clients(counts: ReportCounts, context: Context, clients: Collection[str
     }  # fmt: skip
 
 
+def _is_dense(slow: SlowTime) -> bool:
+    """Whether requests were slow all the time, and not now and then."""
+    return max(slow.seconds * units.SECOND, slow.ns) >= _DENSE * (slow.end - slow.begin)
+
+
 def _while(slow: SlowTime | None, context: Context) -> str | None:
     """`for 12.5 s, until the end`; `in 3 s of 94.3 s` if requests were slow now and then."""
     if slow is None or (words := lasting(slow.begin, slow.end, context)) is None:
         return None
-    is_dense = max(slow.seconds * units.SECOND, slow.ns) >= _DENSE * (slow.end - slow.begin)
-    return words if is_dense else words.replace("for ", f"in {slow.seconds} s of ", 1)
+    return words if _is_dense(slow) else words.replace("for ", f"in {slow.seconds} s of ", 1)
 
 
 def _between_brokers(group: Sequence[list[SlowRequests]], context: Context) -> Finding:

@@ -124,7 +124,8 @@ def summary_findings(
     if not outcomes[ANSWERED] and outcomes[IN_FLIGHT] and all(finding.severity == NOTE for finding in ordered):
         return [_none_answered(outcomes[IN_FLIGHT], context), *ordered]
     if all(finding.severity == NOTE for finding in ordered):
-        text = _all_well(outcomes, bool(tables.errors.rows), bool(learned.slow), _has_no_advice(learned))
+        has_lost = any(finding.id == kinds.LOST for finding in ordered)
+        text = _all_well(outcomes, bool(tables.errors.rows), bool(learned.slow), has_lost, _has_no_advice(learned))
         label = "all well"
         if is_selection:  # what was left out may decide
             text, label = f"{text} The selection left out others.", "no finding"
@@ -202,7 +203,7 @@ def _has_no_advice(learned: Learned) -> bool:
     return kinds.ADVICE in learned.found and not learned.found[kinds.ADVICE]
 
 
-def _all_well(outcomes: Sequence[int], has_errors: bool, has_slow: bool, has_no_advice: bool) -> str:
+def _all_well(outcomes: Sequence[int], has_errors: bool, has_slow: bool, has_lost: bool, has_no_advice: bool) -> str:
     requests, in_flight, left = sum(outcomes), outcomes[IN_FLIGHT], outcomes[UNANSWERED]
     many = "The only request was" if requests == 1 else f"All {requests:,} requests were"
     open_ones = [
@@ -212,8 +213,8 @@ def _all_well(outcomes: Sequence[int], has_errors: bool, has_slow: bool, has_no_
     if open_ones:
         many = f"Of {counted(requests, 'request')}, {' and '.join(open_ones)}. All others were"
     failed = "failed beyond what clients mend by themselves" if has_errors else "failed"
-    slow = "slow for long" if has_slow else "slow"
+    slow, lost = "slow for long" if has_slow else "slow", "little" if has_lost else "nothing"
     looked = " No outage, and no setting that costs time." if has_no_advice else ""
     return (
-        f"{many} answered, or expected no answer. None was {slow}, {failed} or throttled, and nothing was lost.{looked}"
+        f"{many} answered, or expected no answer. None was {slow}, {failed} or throttled, and {lost} was lost.{looked}"
     )

@@ -18,13 +18,17 @@ def unnamed_topic_warnings(tables: Iterable[ReportTable], context: Context) -> l
     shown = {text for table in tables for name in _COLUMNS for text in _texts(table, name) if len(text) == _TEXT}
     if not shown:
         return []
-    named = {context.strings[number] for number in context.topic_names}
-    ids = {uuid_text(text) for text in context.strings if text and len(text) == _BYTES and text not in named}
-    count = len(shown & ids)
+    count = len(shown & unnamed_ids(context))
     if not count:
         return []
     topics = "1 topic is" if count == 1 else f"{count:,} topics are"
     return [f"{topics} shown by id, as no Metadata response of this capture has the name."]
+
+
+def unnamed_ids(context: Context) -> set[str | None]:
+    """What stands for topics without a name."""
+    named = {context.strings[number] for number in context.topic_names}
+    return {uuid_text(text) for text in context.strings if text and len(text) == _BYTES and text not in named}
 
 
 def _texts(table: ReportTable, column: str) -> list[str]:

@@ -176,6 +176,29 @@ def test_request_timeouts() -> None:
     assert "the broker answered 1 of them later, after up to 3.00 s" in one.text
 
 
+@pytest.mark.parametrize(
+    ("waits", "is_named"),
+    [
+        ([8_000] * 3, True),
+        ([2_001] * 3, True),
+        ([2_000] * 3, False),  # then the broker has to answer
+        ([8_000, 8_000, 500], False),
+    ],
+)
+def test_fetches_that_the_broker_may_hold_for_longer(waits: list[int], is_named: bool) -> None:
+    """Nobody answers so late; the requests say so."""
+    rows, ends = given_up([2_000] * 3, answered_ms=2_000)
+    for row, ms in zip(rows, waits, strict=False):
+        row["api_key"], row["max_wait_ms"] = 1, ms
+    named = found(REQUEST_TIMEOUTS, rows, ends)
+    assert bool(named) == is_named
+    for one in named:
+        wait = "8.00 s" if waits[0] == 8_000 else "2.00 s"
+        assert f"its request.timeout.ms is shorter than the {wait} that the broker is to wait for data" in one.text
+        assert one.numbers["wait_ns"] == waits[0] * MS
+        assert one.setting.startswith("request.timeout.ms, fetch.max.wait.ms")
+
+
 def changed(number: int, row: dict[str, Any], end: dict[str, Any]) -> tuple[list[Any], list[Any]]:
     """Three requests that are given up, one of which, or its connection, is otherwise."""
     rows, ends = given_up([2_000] * 3)

@@ -11,7 +11,7 @@ from kafkatap.reports.findings import ERROR, NOTE, Finding
 from kafkatap.reports.sections.error_codes import errors
 from kafkatap.reports.sections.error_words import NO_WORDS, ErrorWords, denied, unit_of_timestamps
 from kafkatap.reports.sections.failure_findings import error_findings
-from tests.reports.rows import context, counted, exchange, result
+from tests.reports.rows import BILLING, GROUP, MARKUP, ORDERS, context, counted, exchange, result
 
 SECOND = 1_000_000_000
 _JOIN = 11
@@ -62,6 +62,45 @@ def found(
 def test_what_never_succeeds_is_no_retry(error: str, failed: int, answered: int, well: float, severity: str) -> None:
     one = found(error, failed, answered, well)
     assert (one.severity, one.label) == (severity, "failing" if severity == ERROR else "retried")
+
+
+@pytest.mark.parametrize(
+    ("failed", "well", "others", "severity"),
+    [
+        (101, 0, 300, ERROR),  # all Metadata failed for 10 s until the end, whatever Produce did
+        (100, 0, 300, NOTE),
+        (101, 33, 300, ERROR),
+        (101, 34, 300, NOTE),  # less than 75 % of Metadata
+    ],
+)
+def test_an_api_that_never_succeeds_again(failed: int, well: int, others: int, severity: str) -> None:
+    number = code_of("UNKNOWN_TOPIC_OR_PARTITION")
+    assert number is not None
+    rows = [exchange(n, n * SECOND // 10, api_key=3, api_version=9) for n in range(failed)]
+    rows += [exchange(failed + n, n, api_key=3, api_version=9) for n in range(well)]
+    produced = [exchange(failed + well + n, n, api_key=0, api_version=9) for n in range(others)]
+    results = [result(n, number) for n in range(failed)] + [result(failed + well, number)]  # and one Produce
+    counts = counted([*rows, *produced], results)
+    (one,) = error_findings(errors(counts, context()), counts, context())
+    assert one.severity == severity
+
+
+@pytest.mark.parametrize(("topics", "lines"), [(1, 1), (2, 2), (3, 3), (4, 1)])
+def test_each_unknown_topic_has_a_line(topics: int, lines: int) -> None:
+    numbers = [ORDERS, BILLING, GROUP, MARKUP][:topics]
+    unknown, other = code_of("UNKNOWN_TOPIC_OR_PARTITION"), code_of("NOT_LEADER_OR_FOLLOWER")
+    assert unknown is not None
+    assert other is not None
+    rows = [exchange(n, n * SECOND, api_key=3, api_version=9) for n in range(topics)]
+    made = [
+        error_findings(errors(counts, context()), counts, context())
+        for code in (unknown, other)
+        for counts in (counted(rows, [result(n, code, topic=number) for n, number in enumerate(numbers)]),)
+    ]
+    assert [len(each) for each in made] == [lines, 1]
+    assert len({one.key for one in made[0]}) == lines
+    if lines > 1:
+        assert all(one.parties[0].kind == "topic" for one in made[0])
 
 
 def test_a_line_has_what_the_code_says_and_what_to_change() -> None:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kafkatap import analyze
 from kafkatap.dissector import dtypes as r
 from kafkatap.reports.build import build_report
@@ -107,6 +109,21 @@ def test_requests_that_are_slow_now_and_then_say_so() -> None:
     slow = [produced(i, 10_000 * (i // 10) + i, 150) for i in range(60)]
     (row,) = first_lines(*usual(), *slow)
     assert "; in 6 s of 50.2 s; " in row["text"]
+
+
+@pytest.mark.parametrize(
+    ("ms", "many", "every_ms", "severity"),
+    [(199, 14, 8_000, "note"), (200, 14, 8_000, "warning"), (100, 20, 1_000, "warning")],
+)
+def test_short_times_now_and_then_are_a_note(ms: int, many: int, every_ms: int, severity: str) -> None:
+    """Nearly all requests take 5 ms; in most seconds none is slow, but in the last case."""
+    quick = [produced(1000 + i, 15 * i, 5) for i in range(3_800)]
+    (row,) = [
+        row for row in first_lines(*quick, *(produced(i, every_ms * (i // 2), ms) for i in range(many)))
+        if row["finding"].startswith("slow")
+    ]  # fmt: skip
+    assert row["severity"] == severity
+    assert "p99 5.00 ms" in row["text"] or "p99 5.0" in row["text"]
 
 
 def test_a_short_capture_has_its_slow_request() -> None:

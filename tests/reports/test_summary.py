@@ -113,6 +113,33 @@ def test_losses_are_one_line() -> None:
     )
 
 
+MANY = 1_000_000
+WHOLE = {"kafka_frames": MANY, "total": MANY}
+
+
+@pytest.mark.parametrize(
+    ("gap", "ledger", "severity"),
+    [
+        (999, {"payload bytes": WHOLE}, "note"),
+        (1_000, {"payload bytes": WHOLE}, "warning"),
+        (999, {"payload bytes": WHOLE, "requests": {"response_lost": 1}}, "warning"),  # of one request
+        (999, {"payload bytes": WHOLE, "packets": {"bad_header": 1}}, "warning"),
+        (999, {"payload bytes": {**WHOLE, "skipped": 10_000}}, "warning"),
+        (0, {"payload bytes": {**WHOLE, "skipped": 99_999}}, "note"),  # what the capture begins with
+        (0, {"payload bytes": {**WHOLE, "skipped": 100_000}}, "warning"),
+        (0, {"payload bytes": {**WHOLE, "out_of_window": 10_000}}, "warning"),
+        (0, {"payload bytes": {**WHOLE, "skipped": 10_000}, "packets": {"bad_header": 1}}, "warning"),
+    ],
+)
+def test_little_that_is_lost_is_a_note(gap: int, ledger: dict[str, dict[str, int]], severity: str) -> None:
+    gaps = connection(client_gap_bytes=gap, client_gaps=int(gap > 0))
+    table = build_report(counted([exchange(0)]), context(ledger=ledger, connections=gaps)).table("summary")
+    rows = {row["finding"]: row for row in table.named_rows()}
+    assert rows["lost"]["severity"] == severity
+    if severity == "note":
+        assert "and little was lost" in str(rows["none"]["text"])
+
+
 def test_losses_of_a_selection_are_those_of_its_responses() -> None:
     lost = {"requests": {"response_lost": 9, "total": 20}, "packets": {"bad_header": 2, "total": 40}}
     counts = counted([exchange(0), exchange(1, outcome=r.RESPONSE_LOST)])
