@@ -269,6 +269,17 @@ def test_events_and_advice_that_make_no_request_slow(event: str, is_cause: bool 
         assert cause_of(made("slow_client", A), made(event, A), Known(CONTEXT)) is None
 
 
+def test_a_deleted_topic_names_who_fails_on_it() -> None:
+    deleted = made("topic_deleted", "topic=t", (100, None), severity=NOTE)
+    codes = {"error": "UNKNOWN_TOPIC_OR_PARTITION", "codes": 30}
+    for severity, said in ((ERROR, 'topic_deleted; client "a", client "b" failed 30 times on it; for 29.0 s'),
+                           (NOTE, "topic_deleted")):  # fmt: skip
+        failing = made("errors", f"topic=t {A} {B}", (101, 130), severity=severity, **codes)
+        lines = {one.id: one for _, one in folded(found(failing, deleted), Known(CONTEXT))}
+        assert lines["topic_deleted"].text == said
+        assert lines["errors"].cause == deleted.key
+
+
 def test_what_followed_is_in_the_line_of_the_cause() -> None:
     late = [made("lagging_group", f"group={g} client=a host=h") for g in ("g", "g2")]
     quota = made("quota_began", A, (150, 160))
