@@ -20,6 +20,7 @@ from .idle_resets import IDLE_RESETS
 from .lagging_groups import LAGGING_GROUPS
 from .lifetime_limits import LIFETIME_LIMITS
 from .nagle import NAGLE
+from .offsets_set import OFFSETS_SET
 from .one_connection import ONE_CONNECTION
 from .open_transactions import OPEN_TRANSACTIONS
 from .position_resets import POSITION_RESET
@@ -63,6 +64,7 @@ CATALOGUE: tuple[Signature, ...] = (
     LAGGING_GROUPS,
     UNREAD_PARTITIONS,
     POSITION_RESET,
+    OFFSETS_SET,
     POISON_RECORD,
     REFETCH,
     CONNECTION_EACH,

@@ -9,6 +9,8 @@ The reader is behind by the time since end(t) passed its position. Its present f
 reader that catches up has its least lag at the end. One that reads now and then has a fall before, or a rise since,
 that is as large: neither falls back.
 
+A position that somebody set back far is a new beginning: what was before says nothing of how fast the reader is.
+
 Commits come now and then, so their lag rises between two of them. It counts just after each: a group that keeps up has
 hardly any then, however seldom it commits. It also counts at the end if the group has stopped to commit.
 """
@@ -143,6 +145,8 @@ def _commits_course(offsets: Sequence[Latest], ends: Sequence[Latest], at_end: b
     times, values = np.minimum(times[seen], at[-1]), values[seen]
     if not len(times):
         return None
+    since = _set_back(values, size[-1] - values[-1])
+    times, values = times[since:], values[since:]
     lags = np.interp(times, at, size) - values
     if at_end:
         times, lags = np.append(times, at[-1]), np.append(lags, size[-1] - values[-1])
@@ -187,12 +191,21 @@ def _course(lag: PartitionLag, positions: Sequence[Latest], ends: Sequence[Lates
     moments, offsets = moments[seen], offsets[seen]
     if not len(moments):
         return None
+    since = _set_back(offsets, lag.lag)
+    moments, offsets = moments[since:], offsets[since:]
     then = np.interp(moments, at, size)
     # Each time both before and after the position moves, and the end of the capture.
     times = np.append(np.repeat(moments, 2), at[-1])
     lags = np.append(np.stack([then - np.append(offsets[:1], offsets[:-1]), then - offsets], axis=1), lag.lag)
     lags = np.maximum(lags, 0)  # ends between two that were captured are estimates
     return _Course(start, times, lags, at, size)
+
+
+def _set_back(offsets: Array, lag: float) -> int:
+    """The row with which offsets go on after the last time that they were set back by as much as a large part of the
+    lag at the end."""
+    back = np.flatnonzero(offsets[:-1] - offsets[1:] > max(_OTHER_WAY * lag, 0))
+    return int(back[-1]) + 1 if len(back) else 0
 
 
 def _columns(points: Sequence[Latest], start: int) -> tuple[Array, Array]:

@@ -353,7 +353,7 @@ _CODES = (kinds.ERRORS, kinds.DISK)
 #: Advice that says what a slow client does, and not why; and on records that wait, not requests.
 _NO_CAUSES = (
     "lagging_group", "unread_partition", "poison_record", "open_transaction", "unstable_offsets",
-    "aborted_transactions", "fetch_waits", "dying_members", "held_rebalance",
+    "aborted_transactions", "fetch_waits", "dying_members", "held_rebalance", "offsets_set",
 )  # fmt: skip
 #: Advice on connections that are lost: the path drops idle ones, or those of an age; the broker closes those over a
 #: limit, and sessions that expire.
@@ -389,6 +389,8 @@ FOLDS: tuple[Fold, ...] = (
          when=lambda effect, cause: _follows(effect.party("error"), cause) and _begins_in(effect, cause)),
     # advice under advice
     Fold(_BEHIND, [_DYING, _EXPELLED], "of the same group", "group"),
+    Fold(_BEHIND, ["offsets_set"], "of the same group and topic", "group",
+         lambda effect, cause: _all_among(effect, cause, "topic")),
     Fold(["lagging_group"], ["poison_record"], "of the same group and topic", "group",
          lambda effect, cause: _all_among(effect, cause, "topic")),
     Fold(["refetch", "poison_record"], [_EXPELLED], "of the same client", "client"),

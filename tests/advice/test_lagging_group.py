@@ -186,6 +186,26 @@ def test_growth_is_that_of_the_lag() -> None:
     assert grown(SECONDS * 0, SECONDS * 0) == 0
 
 
+def test_what_was_before_a_reset_says_nothing_of_speed() -> None:
+    """It keeps up, is set back to 0 after 40 s, and reads twice as fast as records come; or half as fast. A step back
+    of less than half the lag at the end is none."""
+    again, ends = SECONDS - 40, 1000 + SECONDS * 20
+    fast, slow = (np.where(again < 0, ends, again * speed) for speed in (40, 10))
+    assert read(fast, ends) is None
+    assert grown(fast, ends) == pytest.approx(-20)
+    assert grown(slow, ends) == pytest.approx(10)
+    fall = read(slow, ends)
+    assert fall is not None
+    assert (fall.since, fall.records_per_s) == (START + 40 * SECOND, 10)
+    assert commits(fast, ends, 5) is None
+    falling = commits(slow, ends, 5)
+    assert isinstance(falling, CommitsFallBack)
+    assert falling.fall.records_per_s == pytest.approx(10)
+    small = read(SECONDS * 10 - np.where(again < 0, 0, 400), SECONDS * 20)
+    assert small is not None
+    assert small.since == START
+
+
 def test_growth_agrees_with_the_tool() -> None:
     """`kafka-consumer-groups --describe` at the end; the positions of `fulfilment` began at the ends."""
     given = truth("lagging-group")

@@ -79,6 +79,8 @@ EXAMPLES: Sequence[Example] = (
              made("error_burst", "error=NOT_COORDINATOR", (120, 130), code=16)]),
     Example(made("lagging_group", "group=g client=a"), made("dying_members", "group=g"),
             [made("lagging_group", "group=h client=a")]),
+    Example(made("lagging_group", "group=g client=a topic=t"), made("offsets_set", "group=g client=ops topic=t"),
+            [made("lagging_group", "group=g client=a topic=u"), made("lagging_group", "group=h client=a topic=t")]),
     Example(made("lagging_group", "group=g client=a topic=t"), made("poison_record", "client=a group=g topic=t"),
             [made("lagging_group", "group=g client=a topic=u"), made("lagging_group", "group=h client=a topic=t")]),
     Example(made("refetch", "client=a"), made("expelled_members", "group=g client=a"), [made("refetch", "client=b")]),
@@ -262,7 +264,7 @@ def test_events_and_advice_that_make_no_request_slow(event: str, is_cause: bool 
     if is_cause is None:
         for advice in (
             "lagging_group", "unread_partition", "poison_record", "open_transaction", "unstable_offsets",
-            "aborted_transactions", "fetch_waits", "dying_members", "held_rebalance",
+            "aborted_transactions", "fetch_waits", "dying_members", "held_rebalance", "offsets_set",
         ):  # fmt: skip
             assert cause_of(made("slow_client", A), made(advice, A), Known(CONTEXT)) is None
     else:
