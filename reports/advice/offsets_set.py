@@ -78,7 +78,7 @@ def _finding(given: SectionInput, sets: Sequence[_Set]) -> Finding:
     group, records = context.text(worst.row["group"]) or "?", sum(one.records for one in sets)
     places = list(dict.fromkeys(one.place for one in sets))
     text = (
-        f'{client_words(context, worst.row["client_id"], worst.row["client_ip"])}, which is no member, set the offsets '
+        f"{client_words(context, worst.row['client_id'], worst.row['client_ip'])}, which is no member, set the offsets "
         f'of group "{group}" back: {worst.place} from {worst.before:,} to {worst.row["offset"]:,}'
         f"{and_more(len(places) - 1)}; {records:,} records are read again"
     )

@@ -60,12 +60,13 @@ class Producer(NamedTuple):
 
 class Fence(NamedTuple):
     """A producer whose epoch was old, and the one that had the id then (None: the coordinator fenced it). `at`: when
-    its first such request came."""
+    its first such request came. `began`: when the InitProducerId of the other one was answered; None: not captured."""
 
     victim: Producer
     winner: Producer | None
     error: int
     at: int
+    began: int | None = None
 
 
 Broker = tuple[int, int]  # address, port
@@ -91,6 +92,7 @@ class Transactional:
         self.state = _EMPTY
         self.first: int | None = None
         self.last = NO_TIME
+        self._begun: dict[Producer, int] = {}  # when an InitProducerId of each was answered last
         self._asked: Producer | None = None  # by InitProducerId, while the coordinator ends a transaction
         self._ended = NO_TIME
         self._ended_epoch = -1
@@ -111,6 +113,7 @@ class Transactional:
         if self.opened is not None:  # markers were not captured
             self._aborts(at, who, is_known=self._coordinator is not None)  # an EndTxn before would be known
         self._asked = None
+        self._begun[who] = at
         self.owner, (self.producer_id, self.epoch), self.timeout_ms = who, answer, timeout_ms
         self.state = _EMPTY
 
@@ -163,7 +166,8 @@ class Transactional:
         self.fenced += 1
         winner = self.owner if self.owner != who else None
         if not any(fence[:2] == (who, winner) for fence in self.fences):
-            self.fences.append(Fence(who, winner, error, at))
+            began = None if winner is None else self._begun.get(winner)
+            self.fences.append(Fence(who, winner, error, at, began))
         if self.owner == who:
             self.state = _FENCED
 

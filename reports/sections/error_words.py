@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 from .. import units
 from ..counting.count_forms import NUMBER, TEXT
-from ..finding_words import listed
+from ..finding_words import and_more, listed
+from ..parties import client_text
 from ..section_parts.cluster import Cluster
 from ..section_parts.counted import CLIENT, RESULTS, Rows, counted, total
 from ..section_parts.section import SectionInput
+from ..section_parts.transaction_log import READ_BY, followed
 
 #: Words of a broker in a line; the rest is cut.
 _WIDTH = 160
@@ -39,12 +41,14 @@ USERS = counted(
 
 class ErrorWords(NamedTuple):
     """`said`: by error code, what brokers say of it most often. `nodes`: brokers that the cluster lists. `users`: as
-    whom clients logged in, by client_id. `coordinator`: who names a coordinator that refuses."""
+    whom clients logged in, by client_id. `coordinator`: who names a coordinator that refuses. `fenced`: by error code
+    and the client_id that got it, who began with its transactional id."""
 
     said: Mapping[int, str] = {}
     nodes: int = 0
     users: Mapping[str | None, Sequence[str]] = {}
     coordinator: str | None = None
+    fenced: Mapping[int, Mapping[str | None, str]] = {}
 
 
 NO_WORDS = ErrorWords()
@@ -61,7 +65,31 @@ def error_words(given: SectionInput) -> ErrorWords:
     for row in given.rows(USERS.name):
         users[given.context.text(row["client_id"])].add(given.context.text(row["principal"]) or "")
     who = {client: sorted(names - {""}) for client, names in users.items()}
-    return ErrorWords(most, given.once(Cluster).listed, who)
+    return ErrorWords(most, given.once(Cluster).listed, who, fenced=_fenced(given))
+
+
+def _fenced(given: SectionInput) -> dict[int, dict[str | None, str]]:
+    """Producers that another one fenced whose InitProducerId was captured, if transactions were read."""
+    if READ_BY not in {section.name for section in given.sections.sections}:
+        return {}
+    context, found = given.context, defaultdict[int, dict[str | None, str]](dict)
+    for item in followed(given):
+        for fence in item.fences:
+            if fence.winner is not None and fence.began is not None:
+                who = client_text(context.text(fence.winner.client_id), context.address(fence.winner.client_ip) or "?")
+                words = (
+                    f'{who} began with the same transactional.id "{context.text(item.name)}" '
+                    f"{units.duration(fence.at - fence.began)} before (InitProducerId)"
+                )
+                found[fence.error].setdefault(context.text(fence.victim.client_id), words)
+    return found
+
+
+def fenced_words(fenced: Mapping[str | None, str], clients: Iterable[str | None]) -> tuple[str | None, bool]:
+    """Who fenced some clients, None: not known; and whether it is known of all."""
+    clients = list(clients)
+    known = [fenced[client] for client in clients if client in fenced]
+    return (known[0] + and_more(len(known) - 1) if known else None), len(known) == len(clients)
 
 
 def quoted(words: str | None) -> str | None:

@@ -19,7 +19,7 @@ from ..model import ReportTable, Row, Value, as_number
 from ..parties import client_parties, client_text
 from ..section_parts.notable import SLOW_NS
 from .error_meanings import MEANINGS
-from .error_words import NO_WORDS, ErrorWords, denied, quoted, unit_of_timestamps
+from .error_words import NO_WORDS, ErrorWords, denied, fenced_words, quoted, unit_of_timestamps
 from .slow_times import NOTICED_SHARE
 from .stuck_coordinators import NOT_COORDINATOR
 from .time_shares import percent
@@ -207,6 +207,9 @@ def _errors(
     if meaning is not None and meaning.label == "denied":
         users = {user for client in clients for user in words.users.get(_name(client), ())}
         advice = advice._replace(says=denied(map(str, apis), sorted(users), _hosts_of(clients, counts, context)))
+    by_whom, is_all = fenced_words(words.fenced.get(number, {}), map(_name, clients))
+    if by_whom is not None:
+        advice = advice._replace(says=by_whom if is_all else sentence([advice.says, by_whom]))
     text = sentence([
         f"{error} {counted(count, 'time')} in {by_api}{where}, {_whom(clients)}",
         lasting(first, last, context) if count > 1 else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,9 +10,17 @@ import pytest
 from kafkatap.dissector.kafka.error_codes import code_of, error_codes
 from kafkatap.reports.findings import ERROR, NOTE, Finding
 from kafkatap.reports.sections.error_codes import errors
-from kafkatap.reports.sections.error_words import NO_WORDS, ErrorWords, denied, unit_of_timestamps
+from kafkatap.reports.sections.error_words import (
+    NO_WORDS,
+    ErrorWords,
+    denied,
+    error_words,
+    fenced_words,
+    unit_of_timestamps,
+)
 from kafkatap.reports.sections.failure_findings import error_findings
 from tests.reports.rows import BILLING, GROUP, MARKUP, ORDERS, context, counted, exchange, result
+from tests.support.section_runs import QUESTIONS, section_input
 
 SECOND = 1_000_000_000
 _JOIN = 11
@@ -144,6 +153,24 @@ def test_denials_name_principal_operation_resource_and_host() -> None:
     assert "(group group-1" in one.text.replace("groups", "group")
     assert 'no ACL allows Read to user "etl" from 10.0.0.1' in one.text
     assert denied(["Produce", "Fetch"], [], ["10.0.0.1"]) == "no ACL allows Read, Write to its principal from 10.0.0.1"
+
+
+def test_who_fenced_a_producer() -> None:
+    """Where that was captured. Of a client of which it was not, the meaning of the code stays."""
+    given = section_input(QUESTIONS / "transactions.pcap.zst", "advice", "events")
+    words = error_words(given).fenced[47]
+    assert list(words) == ["payout-old"]
+    assert re.fullmatch(
+        r'client "payout-new" \(127.0.0.1\) began with the same transactional.id "payout" .* before \(InitProducerId\)',
+        words["payout-old"],
+    )
+    assert error_words(section_input(QUESTIONS / "transactions.pcap.zst", "events")).fenced == {}
+    usual = "another producer began with the same transactional.id, or"
+    for client, code in (("billing", 47), ("other", 47), ("billing", 90)):
+        one = found("INVALID_PRODUCER_EPOCH", 1, 0, words=ErrorWords(fenced={code: {client: "who"}}))
+        is_known = (client, code) == ("billing", 47)
+        assert (one.text.endswith("; who"), usual in one.text) == (is_known, not is_known)
+    assert fenced_words({"a": "x", "b": "y"}, ["a", "b", "c"]) == ("x and 1 more", False)
 
 
 def test_other_codes_make_none_lasting() -> None:

@@ -68,16 +68,23 @@ def test_a_second_producer_fences_the_first() -> None:
     made.init(250, NEW, 0, (7, 2), 60_000)
     made.fail(260, OLD, FENCED)
     made.fail(270, OLD, FENCED)
-    assert made.fences == [(OLD, NEW, FENCED, 260)]
+    assert made.fences == [(OLD, NEW, FENCED, 260, 250)]
     assert (made.fenced, made.aborted_by_broker, made.timed_out_ns, made.owner) == (2, 1, -1, NEW)
     assert (made.state, made.failed) == ("empty", 0)
+
+
+def test_a_second_producer_that_began_before_the_capture() -> None:
+    made = begun()
+    made.add(250, NEW, 7, 2, 0)
+    made.fail(260, OLD, FENCED)
+    assert made.fences == [(OLD, NEW, FENCED, 260, None)]
 
 
 def test_a_producer_that_the_coordinator_fenced() -> None:
     made = begun()
     made.marker(300, 1, 1, False, HERE)
     made.end(310, OLD, True, FENCED, (7, 0))
-    assert made.fences == [(OLD, None, FENCED, 310)]
+    assert made.fences == [(OLD, None, FENCED, 310, None)]
     assert (made.state, made.committed) == ("fenced", 0)
 
 
