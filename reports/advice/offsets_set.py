@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ..counting.count_forms import NUMBER, TEXT
@@ -59,7 +60,7 @@ def _sets(given: SectionInput) -> Iterator[_Set]:
             places[row["group"], topic, row["partition"]].append(row)
     for (_, topic, partition), mine in places.items():
         mine.sort(key=lambda row: row["last"])
-        for before, row in zip(mine, mine[1:], strict=False):
+        for before, row in pairwise(mine):
             if before["is_of_member"] and not row["is_of_member"] and row["offset"] < before["offset"]:
                 yield _Set(row, f"{topic}-{partition}", before["offset"])
 

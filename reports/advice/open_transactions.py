@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -159,19 +159,25 @@ def _writers(given: SectionInput) -> dict[_Place, _Writer]:
     return found
 
 
+def _time_of(hold: _Hold, writer: _Writer | None) -> tuple[object, ...]:
+    """The reader and the transaction that held it back: the same on all partitions."""
+    return hold.reader, hold.begin // _LEAST_NS if writer is None else None if hold.is_open else hold.end
+
+
 def _finding(given: SectionInput, writer: _Writer | None, holds: list[_Hold]) -> Finding:
     context = given.context
     longest: dict[tuple[object, ...], int] = {}  # by reader and transaction: over its partitions
+    offsets: Counter[tuple[object, ...]] = Counter()
     for hold in holds:
-        of = hold.begin // _LEAST_NS if writer is None else None if hold.is_open else hold.end
-        key = (hold.reader, of)
+        key = _time_of(hold, writer)
         longest[key] = max(longest.get(key, 0), hold.end - hold.begin)
+        offsets[key] += hold.records
     readers = sorted(
         {hold.reader for hold in holds}, key=lambda one: (context.text(one[0]) or "", context.address(one[1]) or "")
     )
     places = sorted({(hold.topic, hold.place[1]) for hold in holds})
     most, is_open = max(holds, key=lambda hold: hold.end - hold.begin), any(hold.is_open for hold in holds)
-    times = len({which for _, which in longest})
+    times, records = len({which for _, which in longest}), offsets[_time_of(most, writer)]
     parties: tuple[Party, ...] = ()
     if writer is None:
         who = "a transaction of an unknown producer"
@@ -189,14 +195,12 @@ def _finding(given: SectionInput, writer: _Writer | None, holds: list[_Hold]) ->
         held, still = f"{'holds' if is_open else 'held'} back {many} for", "; it is still open"
     if not is_open:
         still = "; the coordinator aborted it" if most.is_by_broker else ""
-    text = (
-        f"{who} {held} {units.duration(most.end - most.begin)} and {most.records:,} offsets: {reader} on {where}{still}"
-    )
+    text = f"{who} {held} {units.duration(most.end - most.begin)} and {records:,} offsets: {reader} on {where}{still}"
     parties += tuple(dict.fromkeys(party for each in readers for party in client_parties(context, *each)))
     parties += tuple(Party("topic", topic) for topic in dict.fromkeys(topic for topic, _ in places))
     numbers = {
         "held_ns": sum(longest.values()), "longest_ns": most.end - most.begin, "holds": len(longest),
-        "offsets": most.records, "offset": most.place[2], "readers": len(readers), "partitions": len(places),
+        "offsets": records, "offset": most.place[2], "readers": len(readers), "partitions": len(places),
         "producer_id": None if writer is None else writer.producer_id,
     }  # fmt: skip
     return OPEN_TRANSACTIONS.found(

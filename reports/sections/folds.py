@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from kafkatap.dissector.kafka.error_codes import error_codes
+
 from .. import kinds, units
 from ..batch import Context
 from ..finding_words import listed, sentence
@@ -24,6 +26,8 @@ from .failure_findings import lasting
 BEFORE_NS = units.SECOND
 #: Effects come within this after an event is over: clients repeat within seconds.
 AFTER_NS = 10 * units.SECOND
+#: Writes that fail for longer are named in the line of the outage. A move of leaders takes less.
+_LONG_NS = 5 * units.SECOND
 #: A cause explains most of what follows: at least this share of its time, or of its number.
 MOST = 0.5
 
@@ -343,6 +347,32 @@ def _with_codes(error: Finding, effects: Sequence[Finding], known: Known) -> Fin
     return error._replace(text=sentence([error.text, f"{names} followed", how_long]), end=last)
 
 
+def _with_producers(event: Finding, effects: Sequence[Finding], known: Known) -> Finding:
+    """With the writes that failed for long in an outage: what people notice of it."""
+    told = [_failed_writes(f, known) for f in effects if event.id in kinds.OUTAGES and _fails_to_write(f)]
+    return event._replace(text=sentence([event.text, *told])) if told else event
+
+
+def _fails_to_write(error: Finding) -> bool:
+    long = error.begin is not None and error.end is not None and error.end - error.begin >= _LONG_NS
+    return long and error.severity == ERROR and _number(error, "Produce_codes") > 0
+
+
+def _failed_writes(error: Finding, known: Known) -> str:
+    """`Produce of client "a" to topic t failed meanwhile: NOT_ENOUGH_REPLICAS 115 times; for 34.9 s (why)`."""
+    whom, where = (
+        listed(list(dict.fromkeys(words.format(p.name) for p in error.parties if p.kind == kind)))
+        for kind, words in (("client", '"{}"'), ("topic", "{}"))
+    )
+    code = error_codes().get(int(_number(error, "code")))
+    why = code.text if code is not None and "{" not in code.text else None
+    return (
+        f"Produce{whom and f' of client {whom}'}{where and f' to topic {where}'} failed meanwhile: "
+        f"{error.numbers['error']} {int(_number(error, 'Produce_codes')):,} times "
+        f"{lasting(error.begin or 0, error.end or 0, known.context)}{f' ({why})' if why else ''}"
+    )
+
+
 # ------------------------------------------------------------ the table
 
 _SLOW = (*kinds.SLOW, kinds.BETWEEN_BROKERS)
@@ -431,7 +461,7 @@ FOLDS: tuple[Fold, ...] = (
         and _code("UNKNOWN_MEMBER_ID")(effect, cause))),
     Fold(_FAILED, Kinds(kinds.EVENTS, (kinds.BURST, kinds.REBALANCED, kinds.STORM)),
          "the event names the code, began before, and such events have half of the codes",
-         when=_says_code, choose=_most_codes),
+         when=_says_code, choose=_most_codes, told=_with_producers),
     Fold([kinds.ERRORS], ["same_instance"], "FENCED_INSTANCE_ID, of the same clients",
          when=lambda effect, cause: (
              effect.numbers["error"] == "FENCED_INSTANCE_ID" and _all_among(effect, cause, "client"))),

@@ -8,14 +8,18 @@ from typing import Any
 import pytest
 
 from kafkatap import analyze
+from kafkatap.reports.advice.open_transactions import _finding, _Hold
 from kafkatap.reports.findings import Finding
 from kafkatap.reports.section_parts.section import SectionInput
 from kafkatap.reports.sections.advice import findings
+from tests.reports.rows import BILLING, MARKUP
 from tests.support.captures import pcap_bytes
 from tests.support.records import TRANSACTIONAL, Record, batch
 from tests.support.section_runs import section_input
 from tests.support.tcp import encode, merge
 from tests.wire.kafkatalk import BROKER, FETCH, PRODUCE, KafkaTalk
+
+from .made_input import given_of
 
 INIT_PRODUCER, ADD_PARTITIONS, MARKERS = 22, 24, 27
 SECOND = 1_000_000_000
@@ -72,6 +76,16 @@ def test_a_hold_ends_with_the_marker_or_as_readers_get_on(tmp_path: Path, end: s
     assert ("the coordinator aborted it" in finding.text) is (end != MOVED_ON)
     assert "open" not in finding.text
     assert "kafka-transactions.sh" not in finding.remedy
+
+
+def test_offsets_are_those_of_all_partitions() -> None:
+    """Of one reader and transaction: another reader of the same ones counts no offset twice."""
+    hold = _Hold((BILLING, 0), ("pay", 0, 40), "pay", 0, 5 * SECOND, True, False, 1000, 1)
+    holds = [hold, hold._replace(place=("pay", 1, 7), records=39), hold._replace(reader=(MARKUP, 0), records=900)]
+    finding = _finding(given_of([]), None, holds)
+    assert "2 readers of committed records for 5.00 s and 1,039 offsets: " in finding.text
+    assert " on pay-0 and 1 more" in finding.text
+    assert finding.numbers["offsets"] == 1039
 
 
 def test_a_transaction_without_an_end_is_open(tmp_path: Path) -> None:

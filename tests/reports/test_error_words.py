@@ -157,7 +157,7 @@ def test_denials_name_principal_operation_resource_and_host() -> None:
 
 def test_who_fenced_a_producer() -> None:
     """Where that was captured. Of a client of which it was not, the meaning of the code stays."""
-    given = section_input(QUESTIONS / "transactions.pcap.zst", "advice", "events")
+    given = section_input(QUESTIONS / "transactions.pcap.zst", ["transactions", "events"])
     words = error_words(given).fenced[47]
     assert list(words) == ["payout-old"]
     assert re.fullmatch(

@@ -292,6 +292,30 @@ def test_what_followed_is_in_the_line_of_the_cause() -> None:
     assert {lines[name].cause for name in ("lagging_group", "quota_began")} == {lines["throttled"].key}
 
 
+@pytest.mark.parametrize(
+    ("changed", "is_told"),
+    [
+        ({}, True),
+        ({"span": (101, 105.9)}, False),
+        ({"severity": WARNING}, False),
+        ({"Produce_codes": 0, "Fetch_codes": 115}, False),
+        ({"cause": "leaders_moved"}, False),  # no outage
+    ],
+)
+def test_writes_that_fail_in_an_outage_are_in_its_line(changed: dict[str, Any], is_told: bool) -> None:
+    name = "NOT_ENOUGH_REPLICAS"
+    cause = made(changed.pop("cause", "broker_stopped"), f"broker=b:1 error={name}", (100, 140), **{f"{name}_codes": 9})
+    more = {"span": (101, 106), "severity": ERROR, "Produce_codes": 9, "error": name, "code": 19, "codes": 9} | changed
+    error = made("errors", "client=pay-api topic=payments topic=refunds", **more)
+    (_, line), (_, folded_error) = folded(found(cause, error), Known(CONTEXT))
+    told = (
+        'Produce of client "pay-api" to topic payments, refunds failed meanwhile: NOT_ENOUGH_REPLICAS 9 times for 5.00 '
+        "s (fewer replicas are in sync than min.insync.replicas, so nothing is written with acks=all)"
+    )
+    assert line.text == cause.text + (f"; {told}" if is_told else "")
+    assert folded_error.cause == line.key
+
+
 def test_the_largest_of_several_causes() -> None:
     hung, cut = made("broker_hung", "broker=b:1", lost=1), made("broker_stopped", "broker=b:1", lost=3)
     slow = made("slow_broker", "client=a broker=b:1", lost=8)
