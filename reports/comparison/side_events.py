@@ -49,7 +49,7 @@ def _fences(given: SectionInput) -> list[Finding]:
     """Producers that requests with an old epoch show as fenced."""
     context, found = given.context, []
     for item in followed(given):
-        for victim, winner, error, at in item.fences:
+        for victim, winner, error, at, _ in item.fences:
             name, code = context.text(item.name) or "", error_name(error)
             by = "the coordinator" if winner is None else client_words(context, winner.client_id, winner.client_ip)
             text = f'transaction "{name}": {client_words(context, *victim)} was fenced by {by}: {code}'

@@ -121,7 +121,7 @@ def _finding(item: Transactional, context: Context) -> str | None:
     parts = []
     if item.open_ns is not None:
         parts.append(f"open for {duration(item.open_ns)} when the capture ended")
-    for victim, winner, error, _ in item.fences:
+    for victim, winner, error, _, _ in item.fences:
         by = context.text(winner.client_id) if winner else None
         who = f"{context.text(victim.client_id)} ({context.address(victim.client_ip)})"
         parts.append(f"{who} was fenced by {by or 'the coordinator'}: {error_name(error)}")
