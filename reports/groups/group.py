@@ -12,7 +12,8 @@ end     the last SyncGroup response of the generation; or the last heartbeat res
         or gives it more partitions. A response that repeats them is no part of it: the first one of another coordinator
         does, and one to a static member that comes back.
 stop    the longest time that a partition had no member, ending in this rebalance. A member of an eager assignor gives
-        up all partitions with its JoinGroup request, other members those that a response takes away.
+        up all partitions with its JoinGroup request, other members those that a response takes away. Of a member whose
+        assignment is older than the capture, only that it had some is known, if it committed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .group_epochs import Epochs
 from .group_events import BEAT, CLASSIC, READ_BY
 from .group_generations import Generations
 from .group_lag import ASSIGNMENT, CLIENT, Client, PartitionLag, lag_of, read_offsets
-from .group_rebalances import History, Member, Rebalance, Seen
+from .group_rebalances import NEVER, History, Member, Rebalance, Seen
 from .group_requests import Event, read_events
 
 #: The names of the types CLASSIC, CONSUMER, SHARE, STREAMS of `group_events`.
@@ -37,16 +38,18 @@ SESSION_MS = 45_000
 
 @dataclass(slots=True)
 class MemberRow:
-    """A member of a group. `first`, `last`: of its requests, ns. `good`: the last one that was not refused."""
+    """A member of a group. `first`, `last`: of its requests, ns. `good`: the last one that was not refused.
+    `committed`: the first commit."""
 
     client: Client = (None, None)
     instance: str | None = None
     heartbeats: int = 0
     commits: int = 0
     errors: int = 0
-    first: int = 2**63
+    first: int = NEVER
     last: int = 0
     good: int = 0
+    committed: int = NEVER
 
 
 @dataclass(slots=True)
@@ -118,6 +121,7 @@ def groups_of(given: SectionInput) -> list[Group]:
         member.first = min(member.first, int(values["first"][row]))
         member.last = max(member.last, int(values["last"][row]))
         member.good = max(member.good, int(values["good"][row]))
+        member.committed = min(member.committed, int(values["committed"][row]))
         if keys["type"][row] >= 0:
             group.types.add(int(keys["type"][row]))
     keys, codes = given.keys("groups.errors"), given.values("groups.errors")["codes"]
@@ -158,7 +162,7 @@ def history_of(events: Sequence[Event], seen: Mapping[str, Seen]) -> History:
 
 def _add_history(group: Group, events: list[Event]) -> None:
     seen = {
-        name: Seen(row.first, row.last, row.client[1], row.client[0], row.instance, row.good)
+        name: Seen(row.first, row.last, row.client[1], row.client[0], row.instance, row.good, row.committed)
         for name, row in group.members.items()
         if name
     }

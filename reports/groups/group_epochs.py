@@ -210,7 +210,7 @@ class Epochs:
                 if e.assignment is not None and self.history.members[e.member].left is None
             }
             return
-        play = Ownership(self.history)
+        play = Ownership(self.history, self.seen)
         for e in self.leaves:
             play.lose(e.sent, e.member)
         for time, member in self.lost:

@@ -35,6 +35,7 @@ from ..section_parts.counted import (
     largest_where,
     latest,
     least,
+    least_where,
     total,
 )
 from ..section_parts.event_rows import EventKind, EventView, events_of
@@ -146,6 +147,10 @@ def _type(x: Rows) -> Any:
     return found
 
 
+def _commits(x: Rows) -> Any:
+    return is_among(x.api_key, (_COMMIT, _TXN_COMMIT))
+
+
 MEMBERS = counted(
     "groups.members", {"group": TEXT, "member": TEXT, "instance": TEXT, **CLIENT, "type": NUMBER},
     lambda x: of_group(x) >= 0,
@@ -153,7 +158,8 @@ MEMBERS = counted(
           "type": _type},
     other={"group": KEPT, "member": OTHER, "client_id": OTHER, "type": KEPT},
     requests=total(1), heartbeats=total(lambda x: is_among(x.api_key, _HEARTBEATS)),
-    commits=total(lambda x: is_among(x.api_key, (_COMMIT, _TXN_COMMIT))), errors=total(lambda x: x.each(_has_failed)),
+    commits=total(_commits), committed=least(lambda x: least_where(_commits(x), began(x))),
+    errors=total(lambda x: x.each(_has_failed)),
     first=least(began), last=largest(began), good=largest(lambda x: largest_where(~x.each(_is_expelled), began(x))),
 )  # fmt: skip
 

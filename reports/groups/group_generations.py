@@ -251,7 +251,7 @@ class Generations:
         )
 
     def _replay(self, rounds: Sequence[Sequence[Event]]) -> None:
-        play = Ownership(self.history)
+        play = Ownership(self.history, self.seen)
         protocols = {joins[0].number: joins[0].protocol or "" for joins in rounds}
         by_instance: dict[str, str] = {}
         for join in self.joins:

@@ -25,9 +25,13 @@ BACK = {
 }
 
 
+#: A time after all others.
+NEVER = 2**63
+
+
 class Seen(NamedTuple):
     """A member's first and last request, ns, and where it sent them from. `good`: the last one that was not refused; 0:
-    none was."""
+    none was. `committed`: its first commit."""
 
     first: int
     last: int
@@ -35,6 +39,7 @@ class Seen(NamedTuple):
     address: str | None
     instance: str | None = None
     good: int = 0
+    committed: int = NEVER
 
     @property
     def alive(self) -> int:
@@ -44,7 +49,8 @@ class Seen(NamedTuple):
 
 @dataclass(slots=True)
 class Rebalance:
-    """`members`: after it. Times in ns; `stop`: None where no partition was seen to change. `silent`: how long the
+    """`members`: after it. Times in ns; `stop`: None where no partition was seen to change, and `is_at_least` if it is
+    not known who had some before. `without_member`: the same of partitions of members that died. `silent`: how long the
     member was without a request whose session timed out; 0: not known."""
 
     number: int
@@ -59,6 +65,8 @@ class Rebalance:
     is_cooperative: bool = False
     stop: int | None = None
     silent: int = 0
+    without_member: int = 0
+    is_at_least: bool = False
 
     @property
     def has_timed_out(self) -> bool:
@@ -127,47 +135,71 @@ class Cause(NamedTuple):
 
 
 class Ownership:
-    """Which member has which partition, replayed in order of time: actions are (time, order, member, set)."""
+    """Which member has which partition, replayed in order of time: actions are (time, order, member, set, whether it
+    died). A member that committed had some, also if its assignment is older than the capture."""
 
-    def __init__(self, history: History) -> None:
-        self.history = history
-        self.actions: list[tuple[int, int, str, frozenset[Partition] | None]] = []
+    def __init__(self, history: History, seen: Mapping[str, Seen]) -> None:
+        self.history, self.seen = history, seen
+        self.actions: list[tuple[int, int, str, frozenset[Partition] | None, bool]] = []
         self.heard = [rebalance.heard for rebalance in history.rebalances]
-        self.free: dict[Partition, int] = {}
+        self.free: dict[Partition, tuple[int, bool]] = {}  # since when, and whether its member died
+        self.untold: list[tuple[int, bool]] = []  # the same of members whose partitions are not known
         self.got: dict[str, int] = {}  # when each member got partitions last
+        self.is_older = any(member.joined is None for member in history.members.values())  # than the capture
 
-    def lose(self, time: int, member: str, order: int = 0) -> None:
+    def lose(self, time: int, member: str, order: int = 0, *, is_dead: bool = False) -> None:
         """`order`: 0 before, 2 after what members get at the same time."""
-        self.actions.append((time, order, member, None))
+        self.actions.append((time, order, member, None, is_dead))
 
     def get(self, time: int, member: str, partitions: frozenset[Partition]) -> None:
-        self.actions.append((time, 1, member, partitions))
+        self.actions.append((time, 1, member, partitions, False))
         self.got[member] = max(self.got.get(member, time), time)
 
     def replay(self) -> None:
         owners = self.history.owners
         owned: dict[str, set[Partition]] = {}
-        for time, _, member, partitions in sorted(self.actions, key=lambda action: action[:3]):
+        for time, _, member, partitions, is_dead in sorted(self.actions, key=lambda action: action[:3]):
+            if partitions is None and member not in owned and self.seen[member].committed < time:
+                self.untold.append((time, is_dead))
             mine = owned.setdefault(member, set())
             for partition in mine - (partitions or set()):
-                self.free[partition] = time
+                self.free[partition] = time, is_dead
                 owners.pop(partition, None)
             for partition in (partitions or frozenset()) - mine:
                 if partition in self.free:
-                    self._end(time, time - self.free.pop(partition))
+                    since, has_died = self.free.pop(partition)
+                    self._end(time, time - since, time - since if has_died else 0)
                 elif (before := owners.get(partition)) is not None:
                     owned[before].discard(partition)
                     self._end(time, 0)
+                elif self.is_older:
+                    self._end_untold(time)
                 owners[partition] = self.history.last_owners[partition] = member
             owned[member] = set(partitions or ())
         self.history.parts = {member: len(partitions) for member, partitions in owned.items()}
 
-    def _end(self, time: int, length: int) -> None:
-        """A partition has a member again: in the rebalance of that time, if there is one."""
+    def _at(self, time: int) -> Rebalance | None:
+        """The rebalance of that time, if there is one."""
         at = bisect_right(self.heard, time) - 1
-        if at >= 0 and time <= self.history.rebalances[at].end:
-            rebalance = self.history.rebalances[at]
+        rebalance = self.history.rebalances[at] if at >= 0 else None
+        return rebalance if rebalance is not None and time <= rebalance.end else None
+
+    def _end(self, time: int, length: int, without_member: int = 0) -> None:
+        """A partition has a member again."""
+        rebalance = self._at(time)
+        if rebalance is not None:
             rebalance.stop = max(rebalance.stop or 0, length)
+            rebalance.without_member = max(rebalance.without_member, without_member)
+
+    def _end_untold(self, time: int) -> None:
+        """A partition has a member whose member before is not known. Those that lost some had them until then: this
+        rebalance gives them to others, now or until its end."""
+        rebalance = self._at(time)
+        if rebalance is not None:
+            rebalance.is_at_least = True
+            for since, has_died in self.untold:
+                self._end(time, time - since, rebalance.end - since if has_died else 0)
+            self.untold = []
 
 
 def lose_gone(play: Ownership, history: History, seen: Mapping[str, Seen]) -> None:
@@ -177,7 +209,7 @@ def lose_gone(play: Ownership, history: History, seen: Mapping[str, Seen]) -> No
             is_dead = member.left_by in (TIMED_OUT, REPLACED)
             one = seen[member.name]
             last = max(one.alive if member.left_by == TIMED_OUT else one.last, play.got.get(member.name, 0))
-            play.lose(last if is_dead else member.left, member.name, 2)
+            play.lose(last if is_dead else member.left, member.name, 2, is_dead=is_dead)
 
 
 def longest(values: Iterable[int | None]) -> int | None:

@@ -50,7 +50,7 @@ _USUAL = frozenset(((79, 11), (35, 18), (27, 12), (27, 8), (27, 14), (70, 1), (7
 #: Fewer rebalances are usual work. So are those by which a group grows.
 _MANY_REBALANCES = 3
 #: Of a rebalance in which a session timed out: how long its member was silent, and its partitions had none.
-_GONE = ("silent", "stop")
+_GONE = ("silent", "without_member")
 #: What a person notices.
 _NOTICED_NS = SECOND
 
@@ -217,9 +217,10 @@ def _rebalances(seen: Seen) -> Iterator[Finding]:
             gone = [r for r in known if r.has_timed_out]
             silent, stop = (max((getattr(r, name) or 0 for r in gone), default=0) for name in _GONE)
             most = "up to " if len(gone) > 1 else ""
+            longest = "up to " if len(gone) > 1 or any(r.is_at_least for r in gone) else ""
             text = sentence([
                 text, _causes_text(known), f"no heartbeat for {most}{duration(silent)}" if silent else None,
-                f"partitions without a living member for {most}{duration(stop)}" if stop else None,
+                f"partitions without a living member for {longest}{duration(stop)}" if stop else None,
             ])  # fmt: skip
             yield _REBALANCED.found(
                 text, Party("group", name), *(Party("client", each) for each in sorted(lost)), begin=begin, end=end,

@@ -29,6 +29,14 @@ _ID = re.compile(r"-?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}
 
 _GROWS = "records/s by which the lag grew while it was captured, of commits, or else of reads; negative: it shrinks"
 _KNOWN = "the last answer of its coordinator here; later commits went to one that was not captured: they are not known"
+_AT_LEAST = "true: it may have been longer, as assignments from before the capture are not known"
+
+
+def _is_at_least(rebalances: Sequence[Rebalance]) -> bool | None:
+    """Of the longest time unassigned. None: no, or none is known; tables without any leave the column out."""
+    is_known = any(r.stop is not None for r in rebalances)
+    return True if is_known and any(r.is_at_least for r in rebalances) else None
+
 
 #: APIs without which a column is not known: of classic groups, which most are.
 _COMMITS, _JOINS, _BEATS = (8,), (11,), (12,)
@@ -46,6 +54,8 @@ GROUPS = (
            of=lambda r: _sum(x.end - x.start for x in r.group.rebalances)),
     Column("stop_ns", "longest time\nunassigned", "ns", "the longest time that a partition had no member in a "
            "rebalance", of=lambda r: longest(x.stop for x in r.group.rebalances)),
+    Column("stop_is_at_least", "at\nleast", "flag", _AT_LEAST,
+           of=lambda r: _is_at_least(r.group.rebalances)),
     Column("errors", "errors", "count", "error codes of the group's requests without MEMBER_ID_REQUIRED, a part of "
            "joining", 1, of=lambda r: r.group.errors.total()),
     Column("most_errors", "most frequent error", "text", "the most frequent error code", 2,
@@ -82,6 +92,7 @@ REBALANCES = (
            of=lambda r: r.of.end - r.of.start),
     Column("stop_ns", "longest time\nunassigned", "ns",
            "the longest time that a partition had no member, until it", of="of.stop"),
+    Column("stop_is_at_least", "at\nleast", "flag", _AT_LEAST, of=lambda r: _is_at_least([r.of])),
     Column("members", "members", "count", "members after it", of=lambda r: len(r.of.members)),
     Column("is_cooperative", "cooperative", "flag", "members keep partitions during it", 3, of="of.is_cooperative"),
     Column("end", "end", "time", "the last assignment", 9, of="of.end"),

@@ -455,6 +455,54 @@ def test_a_capture_that_begins_in_a_rebalance_has_no_cause() -> None:
     assert rebalance.members == {"a", "b"}
 
 
+def from_before(committed: float | None, how: str = "leave") -> History:
+    """`a` and `b` have joined before the capture. `b` commits, and leaves at 4 s, or sends its last request then, and
+    `a` has all partitions at 8 s."""
+    story = Story()
+    story.seen = {name: Seen(SECOND, 4 * SECOND, name, "10.0.0.1") for name in ("a", "b")}
+    if how == "leave":
+        story.add(LEAVE, "b", 4, 4.1, 5)
+    if committed is not None:
+        story.seen["b"] = story.seen["b"]._replace(committed=int(committed * SECOND))
+    story.add(REFUSED, "a", 6.5, 6.6, 5, error=27)
+    story.add(JOIN, "a", 7, 7.9, 6)
+    story.add(SYNC, "a", 7.9, 8, 6, assignment=parts(1, 2))
+    story.add(JOIN, "a", 20, 20.1, 7)
+    story.add(SYNC, "a", 20.1, 20.25, 7, assignment=parts(1, 2))
+    return story.history()
+
+
+def test_partitions_of_a_member_from_before_the_capture_had_none_since_it_left() -> None:
+    """If it committed, it had some. It is not known whether others were without a member for longer."""
+    first, second = from_before(committed=2).rebalances
+    assert (first.trigger, first.stop, first.is_at_least, first.without_member) == ("leave", 4 * SECOND, True, 0)
+    assert (second.stop, second.is_at_least) == (SECOND // 4, False)  # all assignments before are known
+    first, second = from_before(committed=2, how="die").rebalances
+    assert first.has_timed_out
+    assert (first.stop, first.is_at_least, first.without_member) == (4 * SECOND, True, 4 * SECOND)
+    assert second.without_member == 0
+
+
+@pytest.mark.parametrize("committed", [None, 4.5])
+def test_a_member_from_before_the_capture_that_did_not_commit_may_have_had_none(committed: float | None) -> None:
+    (first, _) = from_before(committed).rebalances
+    assert (first.stop, first.is_at_least) == (None, True)
+
+
+def test_a_group_that_begins_in_the_capture_has_known_assignments() -> None:
+    story = Story()
+    story.add(JOIN, "a", 1, 2, 1)
+    story.add(SYNC, "a", 2, 2.5, 1, assignment=parts(1, 2))
+    story.history()
+    story.add(JOIN, "b", 3, 4.1, 2)
+    story.add(JOIN, "a", 4, 4.1, 2)
+    story.add(SYNC, "a", 4.1, 4.5, 2, assignment=parts(1, 3))  # 3 is new
+    assert [(each.stop, each.is_at_least) for each in story.history().rebalances] == [
+        (None, False),
+        (SECOND // 2, False),
+    ]
+
+
 def test_a_timeout_starts_when_the_session_ends() -> None:
     story = Story()
     for member in ("a", "b"):
