@@ -50,7 +50,7 @@ class _Set(NamedTuple):
 
 
 def _sets(given: SectionInput) -> Iterator[_Set]:
-    """Commits that no member sent, behind the one before, which a member did."""
+    """Commits that no member sent, behind the one before, which a member did: another client."""
     rows = [row for row in given.rows(_COMMITTED.name) if row["last"] > 0 and row["group"] >= 0]
     groups = {row["group"] for row in rows if not row["is_of_member"]}
     places: dict[tuple[int, str, int], list[dict[str, int]]] = defaultdict(list)
@@ -61,7 +61,9 @@ def _sets(given: SectionInput) -> Iterator[_Set]:
     for (_, topic, partition), mine in places.items():
         mine.sort(key=lambda row: row["last"])
         for before, row in pairwise(mine):
-            if before["is_of_member"] and not row["is_of_member"] and row["offset"] < before["offset"]:
+            is_other = any(before[name] != row[name] for name in ("client_id", "client_ip"))
+            is_outside = before["is_of_member"] and not row["is_of_member"]
+            if is_outside and is_other and row["offset"] < before["offset"]:
                 yield _Set(row, f"{topic}-{partition}", before["offset"])
 
 
@@ -81,7 +83,7 @@ def _finding(given: SectionInput, sets: Sequence[_Set]) -> Finding:
     text = (
         f"{client_words(context, worst.row['client_id'], worst.row['client_ip'])}, which is no member, set the offsets "
         f'of group "{group}" back: {worst.place} from {worst.before:,} to {worst.row["offset"]:,}'
-        f"{and_more(len(places) - 1)}; {records:,} records are read again"
+        f"{and_more(len(places) - 1)}; {records:,} records before what its members had committed"
     )
     row = spanning([{**one.row, "first": one.row["last"]} for one in sets])
     topics = dict.fromkeys(place.rpartition("-")[0] for place in places)
@@ -103,8 +105,8 @@ OFFSETS_SET = Signature(
     "Ask whoever runs that client whether this was meant: `kafka-consumer-groups.sh --reset-offsets` does it. Members "
     "read all records since then again; lag falls as fast as they read, and more of them help. Set the offsets forward "
     "in the same way if they should not.",
-    f"one such commit, directly after one of a member in the capture, and {_LEAST} records or more of all partitions. "
-    "Not if only readers without a group protocol commit, which go back to their own checkpoints.",
+    f"one such commit, directly after one of a member that is another client, and {_LEAST} records or more of all "
+    "partitions. Not if only readers without a group protocol commit, which go back to their own checkpoints.",
     _findings,
     counts=(_COMMITTED,),
     label="offsets set back",

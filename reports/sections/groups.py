@@ -54,7 +54,7 @@ GROUPS = (
            of=lambda r: _sum(x.end - x.start for x in r.group.rebalances)),
     Column("stop_ns", "longest time\nunassigned", "ns", "the longest time that a partition had no member in a "
            "rebalance", of=lambda r: longest(x.stop for x in r.group.rebalances)),
-    Column("stop_is_at_least", "at\nleast", "flag", _AT_LEAST,
+    Column("stop_is_at_least", "at\nleast", "flag", _AT_LEAST, 1,
            of=lambda r: _is_at_least(r.group.rebalances)),
     Column("errors", "errors", "count", "error codes of the group's requests without MEMBER_ID_REQUIRED, a part of "
            "joining", 1, of=lambda r: r.group.errors.total()),
@@ -92,7 +92,7 @@ REBALANCES = (
            of=lambda r: r.of.end - r.of.start),
     Column("stop_ns", "longest time\nunassigned", "ns",
            "the longest time that a partition had no member, until it", of="of.stop"),
-    Column("stop_is_at_least", "at\nleast", "flag", _AT_LEAST, of=lambda r: _is_at_least([r.of])),
+    Column("stop_is_at_least", "at\nleast", "flag", _AT_LEAST, 1, of=lambda r: _is_at_least([r.of])),
     Column("members", "members", "count", "members after it", of=lambda r: len(r.of.members)),
     Column("is_cooperative", "cooperative", "flag", "members keep partitions during it", 3, of="of.is_cooperative"),
     Column("end", "end", "time", "the last assignment", 9, of="of.end"),

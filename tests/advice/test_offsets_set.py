@@ -46,7 +46,7 @@ def test_it_names_who_set_them_back_and_how_far() -> None:
     (one,) = found(MEMBER, Commit(2, 1100), Commit(2.1, 40, partition=1), tool(6, 200), tool(6.1, 0, partition=1))
     assert one.text.endswith(
         ', which is no member, set the offsets of group "group-1" back: orders-0 from 1,100 to 200 and 1 more; 940 '
-        "records are read again"
+        "records before what its members had committed"
     )
     assert (one.begin, one.end) == (START + 6 * SECOND + MS, START + 6 * SECOND + 101 * MS)
     assert {Party("group", "group-1"), Party("topic", "orders")} <= set(one.parties)
@@ -69,6 +69,7 @@ def test_how_many_records(offset: int, is_named: bool) -> None:
         (MEMBER, tool(3, 1000), tool(6, 0)),  # it sets what it had set itself
         (Commit(1, 1000, NO_GENERATION), tool(6, 0)),  # nobody was a member
         (tool(0.5, 0), MEMBER),
+        (MEMBER, tool(6, 0, client=BILLING)),  # the client itself, which has left
     ],
 )
 def test_just_outside(commits: tuple[Commit, ...]) -> None:
