@@ -104,7 +104,7 @@ MEMBERS = (
     Column("member_prefix", "member", "text", "the member id without its random end, or the beginning of it",
            of=lambda m: member_prefix(m.name)),
     Column("instance", "instance", "text", "group.instance.id of a static member", 1, of="row.instance"),
-    Column("partitions", "parts", "count", "partitions that it has at the end"),
+    Column("partitions", "parts", "count", "partitions that it has at the end; empty: unknown, or it has left"),
     Column("joined", "joined", "time", "its first JoinGroup or heartbeat to join",
            of=lambda m: m.member and m.member.joined),
     Column("left", "left", "time", "when it left, or its session timed out", of=lambda m: m.member and m.member.left),
@@ -292,7 +292,9 @@ def _members(groups: Sequence[Group]) -> Iterator[_Member]:
         members, parts = (group.history.members, group.history.parts) if group.history else ({}, {})
         for name, row in sorted(group.members.items(), key=lambda item: (item[1].first, item[0])):
             if name:
-                yield _Member(group, name, row, members.get(name), parts.get(name, 0) if parts else None)
+                member = members.get(name)
+                is_there = parts and (member is None or member.left is None)
+                yield _Member(group, name, row, member, parts.get(name, 0) if is_there else None)
 
 
 def member_prefix(member: str) -> str:
