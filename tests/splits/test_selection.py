@@ -22,15 +22,17 @@ SELECTIONS: dict[str, dict[str, Any]] = {
     "columns": {"filter": "latency > 2ms and api != Fetch"},
     "results": {"filter": "error != NONE or outcome != answered"},
     "fields of bodies": {"filter": "Produce.request.Acks == -1 or response.Topics.Partitions.LeaderId >= 0"},
-    "client and topic": {"clients": ["perf*", "svc*", "rdk*"], "topics": ["*a*", "*o*"]},
-    "api and broker": {"apis": ["Produce", "3"], "brokers": [":9092", ":28101"]},
+    "client and topic": {"client": ["perf*", "svc*", "rdk*"], "topic": ["*a*", "*o*"]},
+    "api and broker": {"api": ["Produce", "3"], "broker": [":9092", ":28101"]},
     "a relative window": {"start": "+1s", "end": "+9s", "filter": "api != Heartbeat"},
 }
 
 
 def selection_of(options: dict[str, Any]) -> Selection:
-    times = {name: read_moment(options[name]) for name in ("start", "end") if name in options}
-    return Selection.of(**{**options, **times})
+    found = {
+        f"{name}s" if name in ("client", "topic", "api", "broker") else name: value for name, value in options.items()
+    }
+    return Selection.of(**found | {name: read_moment(options[name]) for name in ("start", "end") if name in options})
 
 
 @pytest.fixture(scope="module", params=["apache-2.8", "apache-4.3"])
