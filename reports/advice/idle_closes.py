@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import median
 from typing import NamedTuple
+
+import numpy as np
 
 from .. import units
 from ..section_parts.section import SectionInput
@@ -63,7 +64,7 @@ def idle_closed(given: SectionInput) -> dict[Pair, IdleClosed]:
     found: dict[Pair, IdleClosed] = {}
     for ends, of_end in ended.items():
         same = _limited(of_end, longest[ends])
-        usual = int(median(one.idle_ns for one in same)) if same else 0
+        usual = int(np.median([one.idle_ns for one in same])) if same else 0
         for who in {one.who for one in same}:
             found[who] = IdleClosed(sum(one.who == who for one in same), usual, same[0].by_broker)
     return found
@@ -71,7 +72,7 @@ def idle_closed(given: SectionInput) -> dict[Pair, IdleClosed]:
 
 def _limited(ended: Sequence[_Ended], longest: int) -> list[_Ended]:
     """Those that a limit closed, at one host and broker. `longest`: that a connection of these was idle."""
-    usual = median(one.idle_ns for one in ended)
+    usual = float(np.median([one.idle_ns for one in ended]))
     same = [one for one in ended if abs(one.idle_ns - usual) <= _APART * usual]
     if len(same) < max(LEAST, _MOST * len(ended)) or longest > usual * (1 + _APART):
         return []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from statistics import median
 from typing import NamedTuple
+
+import numpy as np
 
 from .. import units
 from ..finding_words import counted as many
@@ -57,7 +58,9 @@ def _limits(given: SectionInput) -> Iterator[_Limit]:
             if row["is_whole"] and row["exchanges"] and not row["by_client"] and row["closed_at"] >= 0
             and _age(row) >= _AGE_NS and row["connection"] not in explained
         ]  # fmt: skip
-        if len(ended) < _LEAST or max(map(_age, ended)) - min(map(_age, ended)) > _APART * median(map(_age, ended)):
+        if len(ended) < _LEAST or max(map(_age, ended)) - min(map(_age, ended)) > _APART * float(
+            np.median([*map(_age, ended)])
+        ):
             continue
         if max(map(_age, rows)) > max(map(_age, ended)) * (1 + _APART):
             continue
@@ -103,7 +106,7 @@ def _findings(given: SectionInput) -> Iterator[Finding]:
         people = tuple(party for who in clients for party in client_parties(context, *who))
         row = spanning(limit.rows)
         numbers = {
-            "connections": len(limit.rows), "clients": len(clients), "age_ns": int(median(limit.ages)),
+            "connections": len(limit.rows), "clients": len(clients), "age_ns": int(np.median([*limit.ages])),
             "unanswered": sum(one["unanswered"] for one in limit.rows),
         }  # fmt: skip
         option = client_option(context, clients[0][0]) if len({who[0] for who in clients}) == 1 else ()

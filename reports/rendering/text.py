@@ -306,11 +306,11 @@ def write_lines(
 def text_width(width: int | None, is_terminal: bool) -> int | None:
     """The columns to fit text to: `width`, or those of the terminal, or COLUMNS, or else PLAIN_WIDTH. None, for a width
     of 0: no column is dropped, and no text of a usual length is cut."""
-    if width is None:
+    if width is None and is_terminal:
         from shutil import get_terminal_size
 
-        width = _columns_wanted() if not is_terminal else get_terminal_size((PLAIN_WIDTH, 24)).columns
-    return width or None
+        width = get_terminal_size((PLAIN_WIDTH, 24)).columns
+    return (_columns_wanted() if width is None else width) or None
 
 
 def _columns_wanted() -> int:

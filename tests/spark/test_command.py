@@ -240,7 +240,7 @@ def test_the_tables_are_those_of_one_process(tables: Path) -> None:
 def test_the_reports_lie_beside_the_tables(tables: Path) -> None:
     of_one = json.loads(kafkatap("report", "--json", "--utc", SAMPLE).out)  # so are the commands of a job's report
     assert json.loads((tables / "report.json").read_text())["reports"] == of_one["reports"]
-    sections = "summary,latency,throttle,clients,timeline,not-decoded,files"
+    sections = "summary,latency,timeline,not-decoded,files"
     wanted = kafkatap("report", "--sections", sections, "--utc", "-n", "all", "--ledger", SAMPLE).out
     made = plain((tables / "report.txt").read_text())
     missing = [line for line in plain(wanted.replace(f" {SAMPLE}", " CAPTURE")).splitlines() if line not in made]
