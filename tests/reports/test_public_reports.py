@@ -18,6 +18,7 @@ SHOWN = 4
 #: By capture: what one of its first lines has to say, with its setting and remedy; what no line may say.
 TRUTHS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     "aborts": (["ledger-1", '"ledger" (127.0.0.1)', "the last 8 of 12", "9.16 s", "dead letter topic"], []),
+    "offsets-set": (["ops-admin", '"search"', "posts-2 from 7,824 to 0", "no member"], ["lagging"]),
     "paused-partition": (
         ['"dispatch" (127.0.0.1)', 'group "dispatch"', "jobs-1", "fetches others", "resume() that is missing"],
         ["well"],

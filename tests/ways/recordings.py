@@ -25,7 +25,16 @@ SINGLE = (
     "live-4.3", "live-4.4", "apache-0.8.2", "apache-0.10.2", "apache-2.8", "apache-4.3",
 )  # fmt: skip
 #: Captures of troubles that people reported, for signatures without a sample of their own.
-ADVICE = ("aborts", "idle-reset", "minbytes0-small", "paused-partition", "refetch", "unstable-offsets", "static-twins")
+ADVICE = (
+    "aborts",
+    "idle-reset",
+    "minbytes0-small",
+    "offsets-set",
+    "paused-partition",
+    "refetch",
+    "unstable-offsets",
+    "static-twins",
+)
 #: Folders of captures that are recordings by themselves, or large ones.
 APART = ("disk", "freezes", "healthy")
 SECOND = 1_000_000_000

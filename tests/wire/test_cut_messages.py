@@ -121,7 +121,8 @@ def test_a_response_that_is_cut(end: str, count: int) -> None:
     assert row["response_status"] == "incomplete"
     assert row["throttle_time_ms"] == (70 if count >= 12 else -(2**31))
     assert seen.ledger["responses"] == {
-        "matched": 1, "out_of_order": 0, "cut": 1, "orphan": 0, "sasl_tokens": 0, "header_not_captured": 0, "total": 2,
+        "matched": 1, "out_of_order": 0, "cut": 1, "orphan": 0, "sasl_tokens": 0, "header_not_captured": 0,
+        "seen_twice": 0, "total": 2,
     }  # fmt: skip
     assert payload["kafka_frames"] == payload["total"]
 
