@@ -196,7 +196,7 @@ def text_rows(options: argparse.Namespace) -> int:
 
 def brief_tables(options: argparse.Namespace) -> tuple[str, ...]:
     """The tables of a short report; () if sections or request logs were chosen: then everything is printed."""
-    if (options.sections is not None and not options.is_all_on_page) or options.request_log:
+    if (options.sections is not None and not getattr(options, "is_all_on_page", False)) or options.request_log:
         return ()
     from kafkatap.reports.rendering.text import BRIEF
 
