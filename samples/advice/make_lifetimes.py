@@ -71,7 +71,7 @@ def write_with_aiokafka(bootstrap: str, seconds: float) -> None:
     def noted(self: object, reason: object = None, exc: object = None) -> object:
         if reason == aiokafka.conn.CloseReason.CONNECTION_BROKEN:
             closed.append(round(time.time(), 3))
-        return close(self, reason, exc)  # type: ignore[arg-type]
+        return close(self, reason, exc)
 
     aiokafka.conn.AIOKafkaConnection.close = noted
 
@@ -205,5 +205,6 @@ def parts(words: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] and sys.argv[1].startswith("--"):
-        sys.exit(parts(sys.argv[1:]))
+        parts(sys.argv[1:])
+        sys.exit()
     sys.exit(main(record, sys.argv[1:], FOLDER))

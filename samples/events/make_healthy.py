@@ -29,8 +29,7 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 sys.path[:0] = [str(FOLDER.parents[1]), str(FOLDER)]
 
-from make_events import PROPERTIES, Stage  # noqa: E402
-
+from samples.events.make_events import PROPERTIES, Stage  # noqa: E402
 from tests.support.broker import missing_compiler  # noqa: E402
 from tests.support.captures import pcap_bytes, read_capture  # noqa: E402
 from tests.support.cluster import CONTROLLER_PORT, PORT, Cluster  # noqa: E402
