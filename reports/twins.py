@@ -171,8 +171,10 @@ def _between(one: Array, other: Array) -> Array:
 def _short_ones(rows: Mapping[str, Array] | Array, request: Array, response: Array, known: Twins) -> Twins:
     """Further legs of the proxies in `known`, which have too few messages to show a proxy on their own, or of which it
     held most back. Each leg behind it belongs to one before it: the first one since with the same messages."""
-    ends = [list(zip(*(rows[name].tolist() for name in names), strict=True)) for names in (_BROKER, _BEHIND)]
     legs = list(zip(known.outer[~known.is_nat].tolist(), known.inner[~known.is_nat].tolist(), strict=True))
+    if not legs:
+        return Twins(*(column[:0] for column in known))
+    ends = [list(zip(*(rows[name].tolist() for name in names), strict=True)) for names in (_BROKER, _BEHIND)]
     first, found = rows["first"], []
     for before, behind in sorted({(ends[0][o], ends[1][i]) for o, i in legs}):
         used = [set(known.outer.tolist()), {i for o, i in legs if ends[0][o] == before}]

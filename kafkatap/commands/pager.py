@@ -113,8 +113,6 @@ def paged(run: Callable[[argparse.Namespace], int], options: argparse.Namespace)
 
 def _is_to_be_read(options: argparse.Namespace) -> bool:
     """Whether the output is text that does not come bit by bit."""
-    if not getattr(options, "pager", False):
-        return False
     if any(getattr(options, name, None) for name in ("json", "follow", "stream", "output")):
         return False
     return options.command == "report" or "-" not in getattr(options, "captures", ())

@@ -84,9 +84,11 @@ class Counted(NamedTuple):
             "duplicate": both(part.ended_directions, "duplicate_bytes"),
             "out_of_window": both(part.ended_directions, "stray_bytes"),
         }
-        of_messages = {name: counts for name, counts in places.items() if name not in _OF_COPIES}
-        places[SEEN_TWICE] = np.where(are_twins, sum(of_messages.values()), 0)
-        places |= {name: np.where(are_twins, 0, counts) for name, counts in of_messages.items()}
+        places[SEEN_TWICE] = none
+        if are_twins.any():
+            of_messages = {name: counts for name, counts in places.items() if name not in _OF_COPIES}
+            places |= {name: np.where(are_twins, 0, counts) for name, counts in of_messages.items()}
+            places[SEEN_TWICE] = np.where(are_twins, sum(of_messages.values()), 0)
         counts = [*(places[name] for name in BYTE_PLACES), both(part.ended_directions, "duplicate_packets")]
         rows = part.ended_rows
         return Counted(rows["serial"], rows["packets"], np.stack(counts, axis=1).astype(np.int64))

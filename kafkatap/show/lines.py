@@ -262,10 +262,10 @@ class LineMaker:
         for place, (_, size, count, _) in _where(numbers["record_bytes"] >= 0, numbers):
             found[place] = self._span(_records(size, count))
         are_marks = messages.are_responses & is_among(messages.rows["api_key"], sorted(r.FETCHES))
-        for place, (offset, is_mark) in _where(
-            numbers["offset"] >= 0, np.rec.fromarrays((numbers["offset"], are_marks))
-        ):
-            found[place] += self._span(f"HW={offset}" if is_mark else f"@{offset}")
+        has_offset = numbers["offset"] >= 0
+        for mask, sign in ((has_offset & ~are_marks, "@"), (has_offset & are_marks, "HW=")):
+            for place, offset in _where(mask, numbers["offset"]):
+                found[place] += self._span(f"{sign}{offset}")
         return found
 
     def _tls_versions(self, messages: Messages) -> list[str]:

@@ -63,7 +63,7 @@ def render_text(
     others = []
     if brief:
         others = [table for table in tables if table.name not in brief or not table.rows]
-        tables = [table for table in tables if table not in others]
+        tables = [table for table in tables if table.name in brief and table.rows]
     for table in report.tables:
         if table.name == "summary":
             yield from _summary(table, report.heading, width, captures, utc, top == 0)

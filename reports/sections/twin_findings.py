@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,7 +73,7 @@ class _Sides(NamedTuple):
 
 def twin_findings(given: SectionInput) -> list[Finding]:
     """A finding for each pair of brokers' ends. Under a selection, only of pairs of which both are selected."""
-    return [_finding(given.context, sides) for sides in _chosen(_known(given), partial(_is_selected, given))]
+    return [_finding(given.context, sides) for sides in _pairs(_rows_in(given.sections)) if _is_selected(given, sides)]
 
 
 def counted_twice(
@@ -83,49 +82,50 @@ def counted_twice(
 ) -> dict[int, int]:  # fmt: skip
     """The twins (`twin_keys`) that a report of these counts should leave out: those that `twin_findings` is about, if
     some count. `context`, `selected`: return what `SectionInput` has; they are called if there are twins at all."""
-    twins = twins_in(sections)
-    if not twins:
+    pairs = [] if sections is None else list(_pairs(_rows_in(sections)))
+    if not pairs:
         return {}
     assert sections is not None
     here = context()
     given = SectionInput(sections, counts, here, {}, selected(here))
-    chosen = list(_chosen(_known(given), partial(_is_selected, given)))
+    chosen = [sides for sides in pairs if _is_selected(given, sides)]
     if not any(sides.are_counted for sides in chosen):
         return {}
-    return {key: twins[key] for sides in chosen for key in sides.outer["connection"].tolist()}
+    return {
+        outer: inner for sides in chosen
+        for outer, inner in zip(sides.outer["connection"].tolist(), sides.inner["connection"].tolist(), strict=True)
+    }  # fmt: skip
 
 
 def seen_keys(sections: SectionCounts) -> list[int]:
     """The keys of the connections that sections have counted, among those that may be seen twice."""
-    keys: list[int] = sections.forms[TWINS.name].keys()["connection"].tolist() if TWINS.name in sections.forms else []
-    return keys
+    rows = _rows_in(sections)
+    return rows["connection"].tolist() if rows else []
 
 
 def twins_in(sections: SectionCounts | None) -> dict[int, int]:
     """The twins (`twin_keys`) among the connections that sections have counted."""
-    return {} if sections is None or TWINS.name not in sections.forms else twin_keys(_rows_in(sections))
+    rows = {} if sections is None else _rows_in(sections)
+    return twin_keys(rows) if rows else {}
 
 
 def findings_of(context: Context, rows: Array) -> list[Finding]:
     """The findings on connections (CONNECTION_ROW) of a report that counts one side."""
     columns = {name: rows[name] for name in (*COLUMNS, "exchanges", "total_ns")}
-    return [_finding(context, sides) for sides in _chosen(columns | {"left_out": np.ones(len(rows), np.int64)})]
-
-
-def _known(given: SectionInput) -> dict[str, Array]:
-    return _rows_in(given.sections) if TWINS.name in given.sections.forms else {}
+    return [_finding(context, sides) for sides in _pairs(columns | {"left_out": np.ones(len(rows), np.int64)})]
 
 
 def _rows_in(sections: SectionCounts) -> dict[str, Array]:
-    """The rows of TWINS without that of others, which were added up."""
+    """The rows of TWINS without that of others, which were added up; {} if it was not counted."""
+    if TWINS.name not in sections.forms:
+        return {}
     counts = sections.forms[TWINS.name]
     rows = counts.keys() | counts.values()
     return {name: column[rows["connection"] != -1] for name, column in rows.items()}
 
 
-def _chosen(rows: Mapping[str, Array], is_chosen: Callable[..., bool] = lambda *_: True) -> Iterator[_Sides]:
-    """The pairs of brokers' ends that have twins. `is_chosen(pair, outer clients, inner clients)`: whether one of which
-    both sides count is wanted."""
+def _pairs(rows: Mapping[str, Array]) -> Iterator[_Sides]:
+    """The pairs of brokers' ends that have twins."""
     if not rows:
         return
     twins = find_twins(rows)
@@ -137,19 +137,18 @@ def _chosen(rows: Mapping[str, Array], is_chosen: Callable[..., bool] = lambda *
         pairs[_Pair(brokers[outer], brokers[inner], is_nat)].append(n)
     for pair, chosen in sorted(pairs.items()):
         outer, inner = ({name: rows[name][side[chosen]] for name in _SHOWN} for side in (twins.outer, twins.inner))
-        sides = _Sides(pair, outer, inner, twins.hop_ns[chosen])
-        if not sides.are_counted or is_chosen(pair, *({*side["client_ip"].tolist()} for side in (outer, inner))):
-            yield sides
+        yield _Sides(pair, outer, inner, twins.hop_ns[chosen])
 
 
-def _is_selected(given: SectionInput, pair: _Pair, *clients: set[int]) -> bool:
-    """Whether the report counts exchanges of both sides."""
-    if given.selected is None:
+def _is_selected(given: SectionInput, sides: _Sides) -> bool:
+    """Whether the report counts exchanges of both sides, or would if one were not left out."""
+    if given.selected is None or not sides.are_counted:
         return True
     groups = group_columns(given.counts.groups, tally.GROUP_KEY)
     ends = set(zip(groups["broker_ip"].tolist(), groups["broker_port"].tolist(), strict=True))
     hosts = set(groups["client_ip"].tolist())
-    return {pair.outer, pair.inner} <= ends and all(mine & hosts for mine in clients)
+    clients = ({*side["client_ip"].tolist()} for side in (sides.outer, sides.inner))
+    return {sides.pair.outer, sides.pair.inner} <= ends and all(mine & hosts for mine in clients)
 
 
 def _finding(context: Context, sides: _Sides) -> Finding:
